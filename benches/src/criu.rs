@@ -1,10 +1,10 @@
-//! The floor: `criu dump` and `criu restore` by their command line, of the same server on the same root file system.
+//! The baseline: `criu dump` and `criu restore` on the command line, of the same server on the same root file system.
 //!
-//! Its processes have what a sandbox's have, as far as plain CRIU can deal with it: a root, and pid, mount, network, IPC
-//! and host name namespaces of their own, but no user namespace, limits, filter or agent; PID 1 is a shell. The options are
-//! those Burrow gives, and the images lie in the same pool. Nothing is made durable, checked, wired or recorded.
+//! Its processes have the properties of a sandbox that plain CRIU supports: a root, and pid, mount, network, IPC and UTS
+//! namespaces, but no user namespace, limits, filter or agent; PID 1 is a shell. CRIU gets the same options as in Burrow,
+//! and the images are in the same pool. Nothing is synced, verified, connected or recorded.
 //!
-//! CRIU runs from a thread with a mount namespace of its own, where the root is a mount point, as a restore wants it.
+//! CRIU runs from a thread in a separate mount namespace, where the root is a mount point, as a restore requires.
 
 #![expect(
     unsafe_code,
@@ -33,14 +33,14 @@ use crate::daemon::Prepared;
 use crate::error::BenchError;
 use crate::inventory::remove_subvolume;
 
-/// The argument that asks for the role of the first process.
+/// The argument that selects the role of the first process.
 pub(crate) const ROLE: &str = "first-process";
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(2);
-/// Most of CRIU's log that is shown.
+/// Maximum length of CRIU's log that is shown.
 const LOG_BYTES_MAX: usize = 2048;
-/// Said to both commands, as Burrow says it.
+/// Options of both commands, the same as Burrow's.
 const OPTIONS: [&str; 9] = [
     "--manage-cgroups=ignore",
     "--empty-ns",
@@ -54,14 +54,14 @@ const OPTIONS: [&str; 9] = [
 ];
 const NONE: Option<&CStr> = None;
 
-/// What a dump does to the processes.
+/// The effect of a dump on the processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     GoOn,
     End,
 }
 
-/// The server, running or dumped, and the thread CRIU is started from. Dropping it removes all.
+/// The server, running or dumped, and the thread from which CRIU is started. Dropping it removes everything.
 #[derive(Debug)]
 pub(crate) struct Criu {
     program: PathBuf,
@@ -81,11 +81,11 @@ struct Job {
     answer: Sender<Result<Started, BenchError>>,
 }
 
-/// A process, and since when.
+/// A process, and its start time.
 type Started = (Child, Instant);
 
 impl Criu {
-    /// Runs `script`, a Python program which makes the file `ready` in `/root` when it is.
+    /// Runs `script`, a Python program that creates the file `ready` in `/root` when it is ready.
     pub(crate) fn start(prepared: &Prepared, program: &Path, script: &str) -> Result<Self, BenchError> {
         let folder = tempfile::Builder::new()
             .prefix("burrow-bench-criu-")
@@ -117,7 +117,7 @@ impl Criu {
         Ok(peer)
     }
 
-    /// `criu dump`, from its start to its end, into an empty folder.
+    /// Time of `criu dump` into an empty folder, from its start to its end.
     pub(crate) fn dump(&mut self, after: After) -> Result<Duration, BenchError> {
         let pid = self.pid.ok_or(BenchError::PeerGone)?;
         fs::remove_dir_all(&self.images).map_err(BenchError::io("empty", self.images.display()))?;
@@ -135,26 +135,26 @@ impl Criu {
         Ok(elapsed)
     }
 
-    /// Makes what was dumped durable, and tells how long that took.
+    /// Syncs the dump, and returns how long that took.
     pub(crate) fn sync_images(&self) -> Result<Duration, BenchError> {
         let begin = Instant::now();
         self.each_image(File::sync_all)?;
         Ok(begin.elapsed())
     }
 
-    /// Drops what was dumped, and is durable, from the page cache.
+    /// Drops the synced dump from the page cache.
     pub(crate) fn evict_images(&self) -> Result<(), BenchError> {
         self.each_image(|file| Ok(fadvise(file, 0, None, Advice::DontNeed)?))
     }
 
-    /// `criu restore` of what ended with its dump, from its start to its end.
+    /// Time of `criu restore` of a process that ended with its dump, from its start to its end.
     pub(crate) fn restore(&mut self) -> Result<Duration, BenchError> {
         let (elapsed, pid) = self.restore_one()?;
         self.pid = Some(pid);
         Ok(elapsed)
     }
 
-    /// `criu restore` of a second one, which is then ended.
+    /// Time of `criu restore` of a second process, which is then ended.
     pub(crate) fn restore_another(&mut self) -> Result<Duration, BenchError> {
         let (elapsed, pid) = self.restore_one()?;
         kill(pid);
@@ -265,7 +265,7 @@ impl Drop for Criu {
     }
 }
 
-/// Ends a first process, and with it all others of its namespace.
+/// Ends a first process, and thereby all others of its namespace.
 fn kill(pid: u32) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, Signal::KILL);
@@ -284,7 +284,7 @@ fn serve(from: &Path, to: &Path, queue: &Receiver<Job>) {
 }
 
 fn enter(from: &Path, to: &Path) -> Result<(), BenchError> {
-    // SAFETY: only this thread changes its view of the file system; it was made for this and shares no descriptors
+    // SAFETY: only this thread changes its view of the file system; it was created for this and shares no descriptors
     // that depend on it.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::FS) }
         .map_err(|error| BenchError::io("make a mount namespace for", "criu")(error.into()))?;
@@ -319,11 +319,12 @@ fn settle(root: &str) -> std::io::Result<()> {
     rustix::stdio::dup2_stdin(&log)?;
     rustix::stdio::dup2_stdout(&log)?;
     rustix::stdio::dup2_stderr(&log)?;
-    // Nor could anything else that whoever started us had open.
+    // Neither could other descriptors that are inherited from our parent.
     for entry in fs::read_dir("/proc/self/fd")? {
         let Some(number) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         if number > 2 {
-            // SAFETY: only marked, not closed, and the one it is listed by is open throughout.
+            // SAFETY: the descriptors are only marked, not closed, and the one of the listed directory is open
+            // throughout.
             let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
             fcntl_setfd(descriptor, FdFlags::CLOEXEC)?;
         }

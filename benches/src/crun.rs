@@ -1,9 +1,9 @@
 //! The peer: `crun` on a snapshot of the same image, with the same uid mapping, namespaces, masks and a filter.
 //!
-//! crun runs from a thread with a mount namespace of its own; a process started by that thread sees what the thread
-//! sees, at no cost to its start. In there the v2 tree of a hybrid layout is not mounted, which crun 1.8 refuses, and
-//! the snapshot is bound to a place that crun can reach with the uids of its inside, which the pool is not. It gets pipes
-//! as standard streams, since it changes their owner (see `null_device`).
+//! crun runs from a thread in a separate mount namespace; a process that is started by that thread sees the same mounts,
+//! at no extra cost. In it, the v2 tree of a hybrid layout is not mounted, because crun 1.8 refuses it, and the snapshot
+//! is bound to a path that crun can reach with the mapped uids, which the pool is not. Its standard streams are pipes,
+//! because crun changes their owner (see `null_device`).
 
 #![expect(
     unsafe_code,
@@ -27,21 +27,21 @@ use crate::daemon::Prepared;
 use crate::error::BenchError;
 use crate::inventory::remove_subvolume;
 
-/// Most of crun's complaints that is shown.
+/// Maximum length of crun's error output that is shown.
 const MESSAGE_BYTES_MAX: u64 = 4096;
 const HIDDEN_TREE: &str = "/sys/fs/cgroup/unified";
-/// Host uid of root inside, and how many follow: those of a sandbox, whose image is shifted by them.
+/// Host uid of root inside, and the number of uids: those of a sandbox, by which its image is shifted.
 const UID_SHIFT: u32 = 100_000;
 const UID_COUNT: u32 = 65_536;
 
-/// Whether crun sets limits, as Burrow does, or skips control groups altogether, which is its fastest way.
+/// Whether crun sets limits, as Burrow does, or skips cgroups altogether, which is its fastest mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limits {
     Set,
     Skipped,
 }
 
-/// A ready bundle, and the thread that runs crun on it. Dropping it removes both and what still runs.
+/// A prepared bundle, and the thread that runs crun on it. Dropping it removes both and all remaining processes.
 #[derive(Debug)]
 pub(crate) struct Crun {
     requests: Option<Sender<Request>>,
@@ -88,14 +88,14 @@ impl Crun {
         Ok(peer)
     }
 
-    /// `crun run … true`, from its start to its end.
+    /// Time of `crun run … true`, from its start to its end.
     pub(crate) fn run_true(&mut self, limits: Limits) -> Result<Duration, BenchError> {
         self.next += 1;
         let id = format!("burrow-bench-{}-{}", std::process::id(), self.next);
         self.call(limits, &["run", "--bundle", &self.bundle("true"), &id])
     }
 
-    /// Starts one that sleeps, for [`Self::exec_true`], and answers its id.
+    /// Starts a container that sleeps, for [`Self::exec_true`], and returns its id.
     pub(crate) fn start_sleeping(&mut self, limits: Limits) -> Result<String, BenchError> {
         self.next += 1;
         let id = format!("burrow-bench-{}-{}", std::process::id(), self.next);
@@ -104,7 +104,7 @@ impl Crun {
         Ok(id)
     }
 
-    /// `crun exec … true`, from its start to its end.
+    /// Time of `crun exec … true`, from its start to its end.
     pub(crate) fn exec_true(&self, limits: Limits, id: &str) -> Result<Duration, BenchError> {
         self.call(limits, &["exec", id, "true"])
     }
@@ -149,13 +149,13 @@ impl Drop for Crun {
     }
 }
 
-/// `crun --version`, its first line.
+/// The first line of `crun --version`.
 pub(crate) fn version() -> Option<String> {
     let output = Command::new("crun").arg("--version").stdin(Stdio::piped()).output().ok()?;
     String::from_utf8_lossy(&output.stdout).lines().next().map(str::to_owned)
 }
 
-/// What the thread's mount namespace shows where.
+/// The mounts of the thread's namespace.
 #[derive(Debug)]
 struct View {
     from: PathBuf,
@@ -174,7 +174,7 @@ fn serve(view: &View, queue: &Receiver<Request>) {
 }
 
 fn enter(view: &View) -> Result<(), BenchError> {
-    // SAFETY: only this thread changes its view of the file system; it was made for this and shares no descriptors
+    // SAFETY: only this thread changes its view of the file system; it was created for this and shares no descriptors
     // that depend on it.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::FS) }
         .map_err(|error| BenchError::io("make a mount namespace for", "crun")(error.into()))?;
@@ -194,7 +194,7 @@ fn time(arguments: &[String]) -> Result<Duration, BenchError> {
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let begin = Instant::now();
     let mut child = command.spawn().map_err(BenchError::io("start", "crun"))?;
-    // `wait` closes its standard input first. Nothing that runs here writes more than a pipe holds.
+    // `wait` closes its standard input first. No command here writes more than a pipe can store.
     let status = child.wait().map_err(BenchError::io("wait for", "crun"))?;
     let elapsed = begin.elapsed();
     if status.success() {
@@ -207,7 +207,8 @@ fn time(arguments: &[String]) -> Result<Duration, BenchError> {
     Err(BenchError::Command { command: format!("crun {}", arguments.join(" ")), status, message })
 }
 
-/// What a sandbox gets, as far as crun has it: namespaces, uid mapping, capabilities, mounts, covers, limits, filter.
+/// The settings of a sandbox, as far as crun has them: namespaces, uid mapping, capabilities, mounts, masks, limits,
+/// filter.
 fn bundle_config(root: &Path, argv: &[&str]) -> Value {
     let kept = [
         "CAP_CHOWN",
@@ -273,7 +274,7 @@ fn mounts() -> Value {
     ])
 }
 
-/// A short list of what to refuse. Burrow loads an allow-list, which is longer; the short one is crun's advantage.
+/// A short list of denied calls. Burrow loads an allow-list, which is longer; the shorter list is in crun's favour.
 fn filter() -> Value {
     json!({
         "defaultAction": "SCMP_ACT_ALLOW",

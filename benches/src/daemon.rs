@@ -1,4 +1,4 @@
-//! The daemon that is measured: started with a state, a pool folder, a control group and a port of its own.
+//! The daemon under measurement: started with its own state, pool folder, cgroup and port.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
@@ -12,18 +12,18 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Arguments;
 use crate::error::BenchError;
-use crate::inventory::Place;
+use crate::inventory::DaemonPaths;
 use crate::process::run;
 
-/// The longest a start or an orderly end may take.
+/// The longest time for a start or a normal shutdown.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
-/// Sandboxes deleted at once when a figure is done.
+/// Number of sandboxes that are deleted at once after a group of figures.
 const DELETES_AT_ONCE: usize = 8;
 /// Lines of the daemon's log shown when it fails.
 const LOG_LINES_SHOWN: usize = 40;
 
-/// What every figure starts from.
+/// The set-up that all figures share.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
     pub(crate) burrow: PathBuf,
@@ -32,19 +32,19 @@ pub(crate) struct Prepared {
     pub(crate) state: PathBuf,
     /// The sealed image, a read-only subvolume with `rootfs/` in it.
     pub(crate) image: PathBuf,
-    /// The reverse proxy to compare with.
+    /// The nginx to compare with.
     pub(crate) nginx: Option<PathBuf>,
-    /// The SSH server to compare with.
+    /// The OpenSSH server to compare with.
     pub(crate) sshd: Option<PathBuf>,
-    /// What daemons dump and restore with, and what that is compared with.
+    /// The `criu` that daemons use, and that is compared with.
     pub(crate) criu: Option<PathBuf>,
-    /// A Python with the vector store that memory is compared with.
+    /// A Python with the vector store to compare memory with.
     pub(crate) chroma: Option<PathBuf>,
-    /// The proxy that interception is compared with.
+    /// The proxy to compare interception with.
     pub(crate) mitmdump: Option<PathBuf>,
-    /// A Python with the clients that people use.
+    /// A Python with common client libraries.
     pub(crate) clients: Option<PathBuf>,
-    /// Where the set-up put QEMU and a kernel for microVMs.
+    /// Folder with QEMU and a kernel for microVMs.
     pub(crate) lib: Option<PathBuf>,
     /// A file of LoCoMo.
     pub(crate) locomo: Option<PathBuf>,
@@ -85,29 +85,29 @@ impl Prepared {
     }
 }
 
-/// In what a daemon differs from what users get.
+/// How a daemon differs from the default configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Usual,
-    /// Makes no sandboxes ahead.
+    /// Without a warm pool.
     Bare,
-    /// Holds more sandboxes than a host does unless told so.
+    /// Allows more sandboxes than by default.
     Roomy,
-    /// Has the image that runs code, too.
+    /// Also has the image that runs code.
     Code,
-    /// Embeds with MiniLM.
+    /// Uses MiniLM for embeddings.
     MiniLm,
-    /// Runs microVMs, and makes none ahead.
+    /// Runs microVMs, without a warm pool.
     Machines,
-    /// The same, and keeps one ready.
+    /// Runs microVMs, with a warm pool of one.
     MachinesAhead,
 }
 
-/// A running daemon. Dropping it removes all it made.
+/// A running daemon. Dropping it removes everything it created.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     folder: tempfile::TempDir,
-    place: Place,
+    place: DaemonPaths,
     child: Child,
     url: String,
     key: String,
@@ -121,7 +121,7 @@ impl Daemon {
             .map_err(BenchError::io("make a folder in", prepared.state.display()))?;
         let name =
             folder.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let place = Place {
+        let place = DaemonPaths {
             cgroup: name.replace('.', "-"),
             run_dir: folder.path().join("run"),
             pool: prepared.pool.join("daemons").join(&name),
@@ -139,7 +139,7 @@ impl Daemon {
         self.child.id()
     }
 
-    pub(crate) fn place(&self) -> &Place {
+    pub(crate) fn place(&self) -> &DaemonPaths {
         &self.place
     }
 
@@ -152,14 +152,14 @@ impl Daemon {
         self.url.trim_start_matches("http://")
     }
 
-    /// A client with connections of its own.
+    /// A client with its own connections.
     pub(crate) fn client(&self) -> Result<Client, BenchError> {
         let options =
             ClientOptions { url: self.url.clone(), key: Some(ApiKey::new(&self.key)), ca_file: None };
         Client::new(options).map_err(BenchError::api("make a client"))
     }
 
-    /// Deletes all sandboxes through the API, ends the daemon, and makes sure that nothing is left of either.
+    /// Deletes all sandboxes through the API, ends the daemon, and checks that nothing is left of either.
     pub(crate) async fn finish(mut self) -> Result<(), BenchError> {
         let client = self.client()?;
         let sandboxes =
@@ -272,7 +272,7 @@ fn fill_pool(prepared: &Prepared, kind: Kind, pool: &Path) -> Result<(), BenchEr
 }
 
 impl Kind {
-    /// Of the shared pool, where its images and its catalog are.
+    /// Of the shared pool, which has its images and its catalog.
     fn folder(self) -> &'static str {
         match self {
             Self::Code => "code",
@@ -287,19 +287,19 @@ fn write_state(
     prepared: &Prepared,
     kind: Kind,
     folder: &tempfile::TempDir,
-    place: &Place,
+    place: &DaemonPaths,
 ) -> Result<(), BenchError> {
     let at = |name: &str| folder.path().join(name);
     let state = at("state");
     fs::create_dir_all(&state).map_err(BenchError::io("make", state.display()))?;
     let template = prepared.pool.join(kind.folder());
     copy(&template.join("catalog.db"), &state.join("catalog.db"))?;
-    // A catalog that was not closed in order has its last changes beside it.
+    // A catalog that was not closed cleanly has its last changes in the WAL file beside it.
     let log = template.join("catalog.db-wal");
     if log.exists() {
         copy(&log, &state.join("catalog.db-wal"))?;
     }
-    // All else is what users get: default limits, default log level, default number of ready networks.
+    // Everything else has default values: limits, log level, number of pre-created networks.
     let (ready, more) = match kind {
         Kind::Usual | Kind::Code => ("", String::new()),
         Kind::Bare | Kind::Machines => ("ready = 0\n", String::new()),
@@ -340,7 +340,7 @@ fn spawn(prepared: &Prepared, folder: &Path) -> Result<Child, BenchError> {
         .stdin(Stdio::null())
         .stdout(log)
         .stderr(errors)
-        // An interrupt at the terminal is for us alone: we then end the daemon in order.
+        // An interrupt at the terminal must reach only us: we then end the daemon normally.
         .process_group(0)
         .spawn()
         .map_err(BenchError::io("start", prepared.burrow.display()))

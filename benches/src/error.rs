@@ -1,4 +1,4 @@
-//! What can break while measuring.
+//! Errors of the measurement.
 
 use std::error::Error;
 use std::fmt::Write as _;

@@ -1,6 +1,6 @@
 //! Finds and removes what a measured daemon has left on the host, by the kernel's own lists.
 //!
-//! Only what carries this daemon's control group, run directory or pool folder is looked at.
+//! Only resources with this daemon's cgroup, run directory or pool folder are inspected.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,20 +12,20 @@ use burrow_egress::Supervisor;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Killed processes are gone within this time, or the kernel is stuck in them.
+/// Killed processes exit within this time, or the kernel is stuck in them.
 const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(5);
 
-/// Where one daemon's things are.
+/// The paths of one daemon's resources.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct DaemonPaths {
     pub(crate) cgroup: String,
     pub(crate) run_dir: PathBuf,
     pub(crate) pool: PathBuf,
 }
 
-impl Place {
-    /// Host pids in the control groups of its sandboxes.
+impl DaemonPaths {
+    /// Host pids in the cgroups of its sandboxes.
     pub(crate) fn processes(&self) -> BTreeSet<u32> {
         let mut pids = BTreeSet::new();
         for folder in self.sandbox_groups() {
@@ -35,7 +35,7 @@ impl Place {
         pids
     }
 
-    /// What sandboxes have here, in words; empty when they are all gone.
+    /// The remaining resources of sandboxes, as text; empty when there are none.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let pids = self.processes().into_iter().map(|pid| format!("process {pid}"));
         let groups =
@@ -44,7 +44,7 @@ impl Place {
         pids.chain(groups).chain(kept.map(|path| format!("folder {}", path.display()))).collect()
     }
 
-    /// Removes everything, sandboxes or not. Best effort: what resists is left for the next sweep of the pool.
+    /// Removes everything, including sandboxes. Best effort: the rest is left to the next clean-up of the pool.
     pub(crate) fn remove(&self) {
         self.end_egress();
         self.kill_all();
@@ -54,7 +54,7 @@ impl Place {
         for group in self.sandbox_groups().into_iter().chain(self.groups()) {
             let _ = fs::remove_dir(group);
         }
-        for part in ["sandboxes", "snapshots", "staged", "images", "shelves", "shelf-snapshots"] {
+        for part in ["sandboxes", "snapshots", "staged", "images", "volumes", "volume-snapshots"] {
             for volume in folders(&self.pool.join(part)) {
                 remove_subvolume(&volume);
             }
@@ -62,10 +62,11 @@ impl Place {
         let _ = fs::remove_dir_all(&self.pool);
     }
 
-    /// A daemon that was killed leaves the process behind that serves its sandboxes' doors.
+    /// A killed daemon leaves behind the process that serves its sandboxes' listeners.
     fn end_egress(&self) {
         let run_dir = self.run_dir.join("egress");
-        // On a thread of its own: this may run on one of the async runtime, which must not start another.
+        // On a separate thread: this may run on a thread of an async runtime, where no other runtime may be
+        // started.
         let end = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.map(|runtime| runtime.block_on(Supervisor::remove_all(&run_dir)))
@@ -86,7 +87,7 @@ impl Place {
                 }
             }
             for group in self.sandbox_groups() {
-                // A frozen process dies when it thaws.
+                // A frozen process dies when it is thawed.
                 let _ = fs::write(group.join("cgroup.freeze"), "0");
                 let _ = fs::write(group.join("freezer.state"), "THAWED");
             }
@@ -94,7 +95,7 @@ impl Place {
         }
     }
 
-    /// Control groups that carry a sandbox's id, in whatever hierarchy.
+    /// Cgroups named after a sandbox's id, in any hierarchy.
     pub(crate) fn groups_of(&self, sandbox: &str) -> Vec<PathBuf> {
         let named =
             |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains(sandbox));
@@ -105,7 +106,7 @@ impl Place {
         self.groups().iter().flat_map(|group| folders(group)).collect()
     }
 
-    /// This daemon's group in every hierarchy there is.
+    /// This daemon's group in every hierarchy.
     fn groups(&self) -> Vec<PathBuf> {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         mounts
@@ -115,14 +116,14 @@ impl Place {
                 let (at, kind) = (fields.next()?, fields.next()?);
                 matches!(kind, "cgroup" | "cgroup2").then(|| Path::new(at))
             })
-            // Containers' and microVMs'.
+            // Those of containers and of microVMs.
             .flat_map(|at| [at.join(&self.cgroup), at.join(format!("{}-vm", self.cgroup))])
             .filter(|folder| folder.is_dir())
             .collect()
     }
 }
 
-/// By `btrfs`, since a read-only subvolume must be made writable first on older kernels.
+/// With `btrfs`, because a read-only subvolume must be made writable first on older kernels.
 pub(crate) fn remove_subvolume(path: &Path) {
     let _ =
         Command::new("btrfs").args(["-q", "property", "set", "-f"]).arg(path).args(["ro", "false"]).output();

@@ -1,4 +1,4 @@
-//! Facts about the machine and the tree, without which a figure means nothing.
+//! Facts about the machine and the source tree, which are needed to interpret a figure.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub(crate) struct Machine {
     pub(crate) cgroups: &'static str,
     pub(crate) state_filesystem: String,
     pub(crate) crun: Option<String>,
-    /// Over one minute. Above the number of cores, somebody else was busy too.
+    /// Over one minute. Above the number of cores, other programs were busy too.
     pub(crate) load_before: f64,
     pub(crate) load_after: f64,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Machine {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Revision {
     pub(crate) commit: Option<String>,
-    /// With changes that no commit has.
+    /// Whether the tree has uncommitted changes.
     pub(crate) changed: bool,
 }
 
@@ -96,7 +96,7 @@ fn cgroups() -> &'static str {
     }
 }
 
-/// Its kernel magic number, by name where it is one that matters here.
+/// The name of its file system, by its magic number where it is a relevant one.
 fn filesystem(path: &Path) -> String {
     let Ok(stat) = statfs(path) else { return "unknown".to_owned() };
     match stat.f_type {

@@ -1,8 +1,8 @@
-//! `burrow-bench`: measures the promised figures, each against a peer or a floor in the same run.
+//! `burrow-bench`: measures the promised figures, each compared with a peer or a baseline in the same run.
 //!
-//! Every figure gets a daemon of its own (state, pool folder, control group, port), so that none inherits another's
-//! memory or leftovers. Peers are measured alternately with us, since a noisy machine is noisy for both. A missed
-//! target is reported, never asserted: the exit code is 0 unless something broke.
+//! Every figure gets its own daemon (state, pool folder, cgroup, port), so that it is not affected by the RAM use or
+//! remains of another. Peers are measured alternately with Burrow, because noise on a machine affects both. A missed
+//! target is reported, never asserted: the exit code is 0 unless an error occurred.
 
 mod criu;
 mod crun;
@@ -44,40 +44,40 @@ struct Arguments {
     /// A mounted btrfs pool with `template/images/` and `template/catalog.db`, as `scripts/test-pool.sh` makes it.
     #[arg(long, value_name = "PATH", env = "BURROW_TEST_POOL")]
     pool: PathBuf,
-    /// The proxy to compare with; one in PATH when absent.
+    /// The nginx to compare with; the one in PATH by default.
     #[arg(long, value_name = "PATH")]
     nginx: Option<PathBuf>,
-    /// OpenSSH's server, to compare with; one in PATH when absent.
+    /// OpenSSH's server, to compare with; the one in PATH by default.
     #[arg(long, value_name = "PATH")]
     sshd: Option<PathBuf>,
-    /// The `criu` that daemons use, and to compare with; one in PATH when absent.
+    /// The `criu` that daemons use, and to compare with; the one in PATH by default.
     #[arg(long, value_name = "PATH", env = "BURROW_CRIU")]
     criu: Option<PathBuf>,
-    /// A Python with `chromadb`, to compare memory with; not compared when absent.
+    /// A Python with `chromadb`, to compare memory with; without it, that comparison is skipped.
     #[arg(long, value_name = "PATH")]
     chroma: Option<PathBuf>,
-    /// mitmproxy's `mitmdump`, to compare interception with; not compared when absent.
+    /// mitmproxy's `mitmdump`, to compare interception with; without it, that comparison is skipped.
     #[arg(long, value_name = "PATH")]
     mitmdump: Option<PathBuf>,
-    /// A Python with `e2b` and `mcp`, to measure what their users see; left out when absent.
+    /// A Python with `e2b` and `mcp`, to measure their latency; skipped by default.
     #[arg(long, value_name = "PATH")]
     clients: Option<PathBuf>,
-    /// Where the set-up put QEMU (`qemu`) and a kernel for microVMs (`vm`); microVMs are left out when absent.
+    /// A folder with QEMU (`qemu`) and a kernel for microVMs (`vm`); without it, microVMs are skipped.
     #[arg(long, value_name = "PATH", env = "BURROW_TEST_LIB")]
     lib: Option<PathBuf>,
-    /// A file of LoCoMo, whose questions memory is asked; recall is left out when absent.
+    /// A file of LoCoMo with questions for memory; without it, recall is skipped.
     #[arg(long, value_name = "PATH", env = "LOCOMO")]
     locomo: Option<PathBuf>,
     /// A folder with the ONNX files of all-MiniLM-L6-v2, to measure recall with it too.
     #[arg(long, value_name = "PATH", env = "MINILM")]
     minilm: Option<PathBuf>,
-    /// Where daemons keep their state. Not on tmpfs, where a catalog costs nothing to sync.
+    /// The folder for the state of daemons. Not on tmpfs, where syncing a catalog costs nothing.
     #[arg(long, value_name = "PATH", default_value = "/var/tmp")]
     state: PathBuf,
-    /// Where the JSON goes.
+    /// The path of the JSON report.
     #[arg(long, value_name = "PATH", default_value = "target/bench/foundation.json")]
     output: PathBuf,
-    /// Few samples: shows that everything works, says nothing about speed.
+    /// Few samples: checks that everything works, without meaningful figures.
     #[arg(long)]
     quick: bool,
     /// Only these groups of figures.
@@ -94,7 +94,7 @@ fn main() -> ExitCode {
         _ => {}
     }
     let arguments = Arguments::parse();
-    // One thread: a request then wakes nobody but the daemon, and the client takes no more than one core.
+    // One thread: a request then wakes only the daemon, and the client uses at most one core.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -117,7 +117,7 @@ async fn run(arguments: &Arguments) -> Result<(), BenchError> {
     let scale = if arguments.quick { Scale::QUICK } else { Scale::FULL };
     let mut report = Report::begin(&prepared, arguments.quick);
     let groups = if arguments.only.is_empty() { Group::ALL.to_vec() } else { arguments.only.clone() };
-    // What was measured before something broke is shown all the same.
+    // Figures that were measured before an error are shown all the same.
     let measured = measure(&groups, &prepared, &scale, &mut report).await;
     report.finish();
     report.write(&arguments.output)?;
@@ -133,7 +133,7 @@ async fn measure(
 ) -> Result<(), BenchError> {
     for group in groups {
         eprintln!("measuring: {}", group.describe());
-        // Interrupted, we still remove what this group made: its owners are dropped on the way out.
+        // When interrupted, we still remove what this group created: its owners are dropped on return.
         let figures = tokio::select! {
             figures = group.measure(prepared, scale) => figures,
             _ = tokio::signal::ctrl_c() => Err(BenchError::Interrupted),

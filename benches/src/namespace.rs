@@ -1,4 +1,4 @@
-//! Networks of their own, in which the way out of a sandbox is measured against a direct one.
+//! Separate network namespaces, in which the egress of a sandbox is measured and compared with a direct connection.
 //!
 //! ```text
 //! sandbox ──veth──► gateway ──┐
@@ -18,12 +18,12 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space,
 use crate::error::BenchError;
 use crate::report::Figure;
 
-/// Where the upstream is, for sandboxes.
+/// The address of the upstream, for sandboxes.
 pub(crate) const UPSTREAM: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 10);
-/// Where the upstream is, for a namespace that was connected to ours.
+/// The address of the upstream, for a namespace that is connected to ours.
 pub(crate) const DIRECT: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 129);
 
-/// Measures on a thread of its own, which leaves the host's network for one of its own: all it starts is there with it.
+/// Measures on a separate thread that moves to a new network namespace, together with everything it starts.
 pub(crate) async fn measure_apart(
     measure: impl AsyncFnOnce() -> Result<Vec<Figure>, BenchError> + Send + 'static,
 ) -> Result<Vec<Figure>, BenchError> {
@@ -39,18 +39,18 @@ pub(crate) async fn measure_apart(
     outcome.unwrap_or_else(|_| Err(wrong("the measuring thread panicked")))
 }
 
-/// Gives this thread, and what it starts from now on, mounts of its own.
+/// Gives this thread, and processes that it starts from now on, a separate mount namespace.
 pub(crate) fn leave_mounts() -> Result<(), BenchError> {
     #[expect(unsafe_code, reason = "a thread leaves what it shared with the others of its process")]
-    // SAFETY: descriptors stay shared; the root, the working directory and the mounts are all that changes, and nobody's
-    // memory depends on those.
+    // SAFETY: descriptors stay shared; only the root, the working directory and the mounts change, and no memory
+    // depends on those.
     let left = unsafe { unshare_unsafe(UnshareFlags::FS | UnshareFlags::NEWNS) };
     left.map_err(|errno| BenchError::io("leave", "the host's mounts")(errno.into()))?;
-    // Nothing that is mounted from here on shows on the host.
+    // Mounts from here on are not visible on the host.
     run("mount --make-rprivate /")
 }
 
-/// A network namespace, held by a process that sleeps in it.
+/// A network namespace, kept by a process that sleeps in it.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     holder: Child,
@@ -65,7 +65,7 @@ impl Namespace {
             .stdout(Stdio::piped())
             .spawn();
         let mut holder = holder.map_err(BenchError::io("start", "unshare"))?;
-        // It is in its namespace when it says something.
+        // Its first output shows that it is in its namespace.
         let said = holder.stdout.as_mut().map(|stdout| stdout.read_exact(&mut [0]));
         let path = format!("/proc/{}/ns/net", holder.id());
         let file = File::open(&path).map_err(BenchError::io("open", path));
@@ -83,7 +83,7 @@ impl Namespace {
         entered.map_err(|error| BenchError::io("enter", "a namespace")(error.into()))
     }
 
-    /// A cable between this namespace and the one we are in.
+    /// A veth pair between this namespace and our current one.
     pub(crate) fn connect_to_us(&self) -> Result<(), BenchError> {
         run(&format!("ip link add direct0 type veth peer name direct1 netns {}", self.holder.id()))?;
         run("ip addr add 198.51.100.129/30 dev direct0; ip link set direct0 up")?;
@@ -107,7 +107,7 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// A way into a namespace.
+/// A handle to a namespace.
 #[derive(Debug)]
 pub(crate) struct Inside(OwnedFd);
 

@@ -1,8 +1,8 @@
-//! The peer: nginx as a reverse proxy to the same server, from the same place the daemon dials it.
+//! The peer: nginx as a reverse proxy to the same server, in the same namespace from which the daemon connects.
 //!
 //! It runs in the sandbox's gateway namespace, the only one from which the sandbox can be reached, and listens on that
-//! namespace's loopback; the client's sockets are made there too. Its settings are those of a proxy meant to be fast: a
-//! worker per core, connections kept on both sides, nothing logged.
+//! namespace's loopback; the client's sockets are created there too. Its settings are those of a fast proxy: a worker per
+//! core, connections kept alive on both sides, no log.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -73,10 +73,10 @@ impl Nginx {
         Ok(())
     }
 
-    /// A connection to it, made inside of the namespace.
+    /// A connection to it, created inside of the namespace.
     pub(crate) fn connect(&self) -> Result<std::net::TcpStream, BenchError> {
         let namespace = self.namespace.clone();
-        // A thread of its own, since it never comes back from there.
+        // A separate thread, because it stays in that namespace.
         let connecting = std::thread::spawn(move || {
             let file = File::open(&namespace)?;
             move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -94,7 +94,7 @@ impl Nginx {
 impl Drop for Nginx {
     fn drop(&mut self) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // Its master ends the workers; killed at once it would leave them.
+            // Its master ends the workers; SIGKILL would leave them running.
             let _ = kill_process(pid, Signal::TERM);
         }
         let _ = self.child.wait();

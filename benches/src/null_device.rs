@@ -1,7 +1,7 @@
-//! Watches over the host's `/dev/null`.
+//! Guards the host's `/dev/null`.
 //!
-//! crun 1.8 changes the owner of whatever it finds as its standard streams. It is given pipes here; should anything
-//! ever hand it the host's `/dev/null` again, unprivileged programs of the whole host would lose it.
+//! crun 1.8 changes the owner of its standard streams. Here it gets pipes; if a change ever passed it the host's
+//! `/dev/null`, unprivileged programs of the whole host could not use that any more.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
@@ -9,10 +9,10 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use crate::error::BenchError;
 
 const PATH: &str = "/dev/null";
-/// What the kernel makes it with.
+/// The mode that the kernel gives it.
 const MODE: u32 = 0o666;
 
-/// An error if it is not root's any more, or not everybody's to use; it is put right first.
+/// Fails if it is no longer owned by root or accessible to all users; it is repaired first.
 pub(crate) fn check_untouched() -> Result<(), BenchError> {
     let found = fs::metadata(PATH).map_err(BenchError::io("look at", PATH))?;
     if (found.uid(), found.gid(), found.mode() & 0o7777) == (0, 0, MODE) {

@@ -10,12 +10,12 @@ pub(crate) fn rss_kib(pid: u32) -> Result<u64, BenchError> {
     status_kib(pid, "VmRSS:")
 }
 
-/// Most that was resident since the last [`reset_peak`].
+/// Peak resident memory since the last [`reset_peak`].
 pub(crate) fn peak_kib(pid: u32) -> Result<u64, BenchError> {
     status_kib(pid, "VmHWM:")
 }
 
-/// Makes the peak start over from what is resident now.
+/// Resets the peak to the present resident memory.
 pub(crate) fn reset_peak(pid: u32) -> Result<(), BenchError> {
     let path = format!("/proc/{pid}/clear_refs");
     fs::write(&path, "5").map_err(BenchError::io("reset the peak by", path))
@@ -33,14 +33,15 @@ pub(crate) fn is_first_of_its_namespace(pid: u32) -> bool {
 pub(crate) fn cpu_ticks(pid: u32) -> Result<u64, BenchError> {
     let path = format!("/proc/{pid}/stat");
     let stat = fs::read_to_string(&path).map_err(BenchError::io("read", &path))?;
-    // The second field is the program's name in brackets and may hold anything; user time is the 12th after it.
+    // The second field is the program's name in brackets and may contain any character; user time is the 12th field
+    // after it.
     let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let number = |index: usize| fields.get(index).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     Ok(number(11) + number(12))
 }
 
-/// Runs a command that must succeed, and answers its output.
+/// Runs a command that must succeed, and returns its output.
 pub(crate) fn run(command: &mut Command) -> Result<String, BenchError> {
     let shown = format!("{command:?}");
     let output = command.output().map_err(BenchError::io("run", &shown))?;

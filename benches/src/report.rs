@@ -1,4 +1,4 @@
-//! Figures as a table for people and as JSON for whoever follows them over time.
+//! Figures as a table for people and as JSON for programs that track them over time.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::error::BenchError;
 use crate::machine::{self, Machine, Revision};
 use crate::samples::{Samples, Summary};
 
-/// Of the JSON; raised when a field changes its meaning.
+/// Version of the JSON; increased when a field changes its meaning.
 const FORMAT: u32 = 1;
 const HEADER: [&str; 6] = ["name", "value", "unit", "ratio-to-peer", "target", "verdict"];
 
@@ -22,18 +22,18 @@ pub(crate) struct Figure {
     pub(crate) name: &'static str,
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
-    /// `value` by the peer's.
+    /// `value` divided by the peer's.
     pub(crate) ratio: Option<f64>,
     pub(crate) peer: Option<Peer>,
     pub(crate) target: Option<Target>,
-    /// Whether the target was met; absent where there is none.
+    /// Whether the target was met; absent without a target.
     pub(crate) met: Option<bool>,
     pub(crate) samples: Option<Summary>,
-    /// What exactly was measured.
+    /// Exact description of the measurement.
     pub(crate) note: &'static str,
 }
 
-/// What we compare with, measured in the same run.
+/// The value to compare with, measured in the same run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
@@ -41,11 +41,11 @@ pub(crate) struct Peer {
     pub(crate) samples: Option<Summary>,
 }
 
-/// What was promised.
+/// The promised value.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Target {
-    /// Times the peer's value; `wish` is what we would like to reach.
+    /// A multiple of the peer's value; `wish` is the value we would like to reach.
     RatioAtMost {
         limit: f64,
         wish: f64,
@@ -110,7 +110,7 @@ impl Figure {
         Self { samples: Some(summary), ..Self::new(name, summary.p99, unit, note) }
     }
 
-    /// Against the median of a peer's samples.
+    /// Compared with the median of a peer's samples.
     pub(crate) fn against(self, name: &'static str, samples: &Samples) -> Self {
         let summary = samples.summary();
         let ratio = (summary.p50 > 0.0).then(|| self.value / summary.p50);
@@ -123,13 +123,13 @@ impl Figure {
     }
 }
 
-/// Everything of one run.
+/// All figures of one run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
     format: u32,
     date: String,
     revision: Revision,
-    /// Too few samples to say anything.
+    /// Too few samples to be meaningful.
     quick: bool,
     machine: Machine,
     figures: Vec<Figure>,
@@ -212,7 +212,7 @@ fn row(figure: &Figure) -> [String; 6] {
     ]
 }
 
-/// Three digits that mean something, whatever the size.
+/// Formats three significant digits.
 fn number(value: f64) -> String {
     let decimals = match value.abs() {
         size if size < 1.0 => 3,

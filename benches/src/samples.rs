@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// Values of one kind, in the unit of whoever collects them.
+/// Values of one kind; the caller chooses the unit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples(Vec<f64>);
 
-/// What the report keeps of them.
+/// The percentiles for the report.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Summary {
     pub(crate) n: usize,
@@ -33,7 +33,7 @@ impl Samples {
         self.0.extend_from_slice(&other.0);
     }
 
-    /// Of no samples: all zero.
+    /// Without samples: all zero.
     pub(crate) fn summary(&self) -> Summary {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -52,7 +52,7 @@ impl Samples {
     }
 }
 
-/// By nearest rank: a value that was really measured, and at p99 of few samples the worst one.
+/// Nearest rank: a value that was really measured, and at p99 of few samples the worst one.
 fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or(0.0)

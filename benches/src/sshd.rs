@@ -1,7 +1,7 @@
-//! The peer: OpenSSH's own server on loopback, for root by a key of the measurement's own.
+//! The peer: OpenSSH's server on loopback, for root with a key of the measurement.
 //!
-//! It insists on a user of its own in the machine's list, which a machine without the package has not. So it runs in a mount
-//! namespace where the list has one more line; nothing on the machine changes.
+//! It requires a user of its own in `/etc/passwd`, which a machine without the package does not have. It therefore runs
+//! in a mount namespace where that file has one more line; the machine is not changed.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -25,7 +25,7 @@ pub(crate) struct Sshd {
 }
 
 impl Sshd {
-    /// Lets in whoever has the private half of the key in `authorized`.
+    /// Accepts the private key that belongs to the public key in `authorized`.
     pub(crate) fn start(program: &Path, authorized: &Path) -> Result<Self, BenchError> {
         let folder = tempfile::tempdir().map_err(BenchError::io("make a folder for", "sshd"))?;
         let at = |name: &str| folder.path().join(name);
@@ -56,7 +56,7 @@ impl Sshd {
             .arg(at("passwd"))
             .arg(program)
             .arg(at("config"))
-            // Unpacked, it has a library of its own beside it.
+            // An unpacked package has its library beside it.
             .env("LD_LIBRARY_PATH", program.parent().unwrap_or(Path::new("/")))
             .stdin(Stdio::null())
             .stderr(Stdio::null())

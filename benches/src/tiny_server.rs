@@ -1,7 +1,7 @@
-//! The smallest HTTP/1.1 server worth proxying: one thread, kept-alive connections, one fixed answer.
+//! A minimal HTTP/1.1 server to proxy: one thread, kept-alive connections, one fixed answer.
 //!
-//! A role of this program (`burrow-bench serve-http ADDRESS`), so that the very same server can be put into a sandbox. It
-//! answers every request without a body; what it is asked does not matter.
+//! It is a role of this program (`burrow-bench serve-http ADDRESS`), so that the same server can be copied into a
+//! sandbox. It accepts any request without a body.
 
 use std::process::ExitCode;
 
@@ -9,13 +9,13 @@ use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The argument that asks for this role.
+/// The argument that selects this role.
 pub(crate) const ROLE: &str = "serve-http";
 
-/// A head beyond this is nobody's we know.
+/// Maximum length of a request's head.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// A hundred bytes: what is measured is the way, not the load.
+/// A hundred bytes: the path is measured, not the load.
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 100\r\n\r\n\
     0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789";
 
@@ -37,7 +37,7 @@ async fn serve(address: &str) -> std::io::Result<()> {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
         tokio::spawn(async move {
-            // A client that hangs up ends its connection and nothing else.
+            // A client that disconnects ends its connection and nothing else.
             let _ = answer(stream).await;
         });
     }

@@ -1,6 +1,6 @@
-//! The leanest HTTP client there is: one connection, one prepared request, sent again and again.
+//! A minimal HTTP client: one connection, one prepared request, sent repeatedly.
 //!
-//! For request rates only, where a full client on the same two cores would be measured along with the daemon.
+//! For request rates only, where a full client would use a relevant part of the two cores that it shares with the daemon.
 
 use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use crate::daemon::Daemon;
 use crate::error::BenchError;
 
-/// Header of an answer beyond which it is not one of ours.
+/// Maximum length of an answer's header.
 const HEADER_BYTES_MAX: usize = 16 << 10;
 const END_OF_HEADER: &[u8] = b"\r\n\r\n";
 
@@ -21,7 +21,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Connected, and ready to ask for `path`.
+    /// Connects, and prepares a request for `path`.
     pub(crate) async fn connect(daemon: &Daemon, path: &str) -> Result<Self, BenchError> {
         let address = daemon.address();
         let stream = TcpStream::connect(address).await.map_err(BenchError::io("connect to", address))?;
@@ -31,12 +31,12 @@ impl Wire {
         Ok(Self::over(stream, request))
     }
 
-    /// Ready to send this request over this connection.
+    /// Prepares this request over this connection.
     pub(crate) fn over(stream: TcpStream, request: String) -> Self {
         Self { stream, request: request.into_bytes(), buffer: BytesMut::with_capacity(HEADER_BYTES_MAX) }
     }
 
-    /// Asks once; anything but status 200 with a length is an error.
+    /// Sends one request; anything but status 200 with a length is an error.
     pub(crate) async fn ask(&mut self) -> Result<(), BenchError> {
         self.stream.write_all(&self.request).await.map_err(BenchError::io("send to", "the daemon"))?;
         let (header, length) = loop {

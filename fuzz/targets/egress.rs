@@ -10,7 +10,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = Query::parse(bytes);
     let _ = dns::message::format_error(u16::from(bytes.first().copied().unwrap_or_default()));
     let _ = hello::read(bytes);
-    let _ = http_head::looks(bytes);
+    let _ = http_head::detect(bytes);
     // A request that comes in pieces of whatever size.
     let mut framer = Framer::new();
     for end in [bytes.len() / 3, bytes.len() / 2, bytes.len()] {

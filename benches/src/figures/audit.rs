@@ -1,7 +1,7 @@
-//! The audit log: events per second that are on disk when they are answered, and how long a million take to verify.
+//! The audit log: events per second that are durable when they are acknowledged, and the time to verify a million.
 //!
-//! Measured is the crate itself, on the disk where daemons keep their state: the spool as the egress process writes it, the
-//! log as the daemon does, and the verifier as `burrow audit verify --export` runs it.
+//! Measures the crate itself, on the disk where daemons keep their state: the spool as the egress process writes it, the
+//! log as the daemon writes it, and the verifier of `burrow audit verify --export`.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
@@ -21,7 +21,7 @@ use crate::report::{Figure, Target};
 
 /// Requests that are decided at the same time, each of which waits for its event.
 const AT_ONCE: u64 = 256;
-/// Events of one append while filling.
+/// Events per append while the log is filled.
 const BATCH: u64 = 1000;
 
 const DURABLE: Target = Target::AtLeast { limit: 5_000.0 };
@@ -105,7 +105,7 @@ async fn stored(store: &Store, tenant: &TenantId, events: u64) -> Result<f64, Be
     Ok(per_second(events / AT_ONCE * AT_ONCE, began))
 }
 
-/// Fills the log up, writes its export, and answers the seconds that verifying takes, as for a million.
+/// Fills the log, writes its export, and returns the seconds of its verification, scaled to a million events.
 async fn verified(store: &Store, tenant: &TenantId, folder: &Path, events: u64) -> Result<f64, BenchError> {
     let sandbox = SandboxId::generate();
     while store.size(tenant).await.map_err(wrong)? < events {

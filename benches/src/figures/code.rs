@@ -1,4 +1,4 @@
-//! Code in a context that is there already, through the daemon; against `jupyter_client` beside its own kernel, in the same
+//! Code in an existing context, through the daemon; compared with `jupyter_client` beside its own kernel, in the same
 //! sandbox.
 
 use std::time::Instant;
@@ -14,10 +14,10 @@ use crate::samples::Samples;
 
 const WARM_UP: u32 = 10;
 
-/// Rounds in which the two alternate, since machines are noisier over minutes than over seconds.
+/// Rounds in which the two alternate, because machines are noisier over minutes than over seconds.
 const ROUNDS: u32 = 5;
 
-/// Prints the seconds that each of some runs took, a line each: told to the kernel and waited for as libraries do it.
+/// Prints the seconds of each run, one per line: sent to the kernel and awaited as libraries do it.
 const PEER: &str = include_str!("code.py");
 
 pub(super) async fn measure(prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure>, BenchError> {

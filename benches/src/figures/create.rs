@@ -1,8 +1,9 @@
-//! From sending a create to holding the first exec's output, against `crun run … true` on the same root file system.
+//! From sending a create request to the first exec's output, compared with `crun run … true` on the same root file
+//! system.
 //!
-//! Two series. *Consecutive*: creates one after the other without a pause, so that making the networks that a create
-//! takes from the pool is paid for in the series; half of crun's runs come before it and half after. *Interleaved*: one
-//! of ours, one of crun's in each of its two ways, alternately, so that all meet the same noise.
+//! Two series. *Consecutive*: creates one after the other without a pause, so that creating the networks that a create
+//! takes from their pool is included; half of crun's runs are before it and half after. *Interleaved*: one of ours, then
+//! one of each of crun's two modes, alternately, so that the noise is the same for all.
 
 use std::time::Instant;
 
@@ -15,7 +16,7 @@ use crate::error::BenchError;
 use crate::report::{Figure, Target};
 use crate::samples::Samples;
 
-/// Unmeasured runs of each side first: page cache, first connections.
+/// Warm-up runs of each side: page cache, first connections.
 const WARM_UP: u32 = 3;
 const TARGET: Target = Target::RatioAtMost { limit: 1.5, wish: 0.7 };
 const PEER: &str = "crun run … true, without control groups";

@@ -1,13 +1,13 @@
-//! The way out of a sandbox: what the proxy adds to a connection, takes from a transfer, and costs when idle.
+//! Network egress: what the proxy adds to a connection, takes from a transfer, and costs when idle.
 //!
 //! ```text
 //! proxied  sandbox's namespace ──veth──► gateway: tproxy ──► burrow egress ──► upstream
 //! direct   another namespace  ──veth──────────────────────────────────────► upstream
 //! ```
 //!
-//! All in network namespaces of its own, with the real process and real doors, and no daemon: what is measured is the
-//! proxy. The upstream is an address of the same namespace that the policy's operator has opened.
-//! Direct is what this host gives to a program without a proxy: a plain pair, and its own choice of congestion control.
+//! Everything runs in separate network namespaces, with the real process and real listeners, and no daemon: the proxy is
+//! measured. The upstream is an address of the same namespace that the operator has allowed. Direct is what this host
+//! gives to a program without a proxy: a plain veth pair, and its default congestion control.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -31,19 +31,19 @@ use crate::namespace::{DIRECT, Inside, Namespace, UPSTREAM, measure_apart, resid
 use crate::report::{Figure, Target};
 use crate::samples::Samples;
 
-/// Speaks TLS, as far as a proxy that passes it through can tell.
+/// Speaks TLS, as far as a proxy that passes it through can see.
 const TLS_PORT: u16 = 443;
-/// Sends as much as it is asked for.
+/// Sends as many bytes as requested.
 const BULK_PORT: u16 = 8000;
 
 const IDLE_CONNECTIONS: u32 = 1_000;
 const RULES: u32 = 1_000;
-/// Transfers per round of the files' figures. One takes a third of a second, in which three threads and whatever else
-/// the machine does share its cores, so single ones vary by half.
+/// Transfers per round of the files' figures. One takes a third of a second, in which three threads and other programs on
+/// the machine share its cores, so single transfers vary by half.
 const TRANSFERS_PER_ROUND: u32 = 3;
 const MIB: usize = 1024 * 1024;
 
-/// Whom the process runs as. Nobody's.
+/// The uid of the process, which no user has.
 const UID: u32 = 64_322;
 
 pub(super) async fn measure(prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
@@ -94,7 +94,7 @@ async fn measure_inside(burrow: &Path, scale: &Scale) -> Result<Vec<Figure>, Ben
     Ok(figures)
 }
 
-/// From connecting to the first byte of the answer.
+/// Time from connecting to the first byte of the answer.
 fn connections(direct: &Inside, sandbox: &Inside, scale: &Scale) -> Result<Figure, BenchError> {
     let hello = hello();
     let one = |inside: &Inside, address: Ipv4Addr| {
@@ -210,7 +210,7 @@ fn policy(rules: &[String]) -> Result<Policy, BenchError> {
     Policy::new(&policy, &BTreeMap::new(), &open).map_err(egress_error)
 }
 
-/// A hello without a name, as clients send it to an address: a record, a message, and nothing much in it.
+/// A TLS ClientHello without a server name, as clients send it to an address: a record and a minimal message.
 fn hello() -> Vec<u8> {
     let mut body = vec![3, 3];
     body.extend([7; 32]);
@@ -221,7 +221,7 @@ fn hello() -> Vec<u8> {
     bytes
 }
 
-/// Answers the first bytes of a connection with one, and then waits for its end.
+/// Answers the first bytes of a connection with one byte, and then waits for its end.
 fn serve_tls() -> Result<(), BenchError> {
     serve(TLS_PORT, |mut stream| {
         let mut buffer = [0; 1024];
@@ -231,7 +231,7 @@ fn serve_tls() -> Result<(), BenchError> {
     })
 }
 
-/// Sends as many bytes as the first eight say.
+/// Sends as many bytes as the first eight bytes specify.
 fn serve_bulk() -> Result<(), BenchError> {
     serve(BULK_PORT, |mut stream| {
         let mut wanted = [0; 8];
@@ -257,7 +257,7 @@ fn serve(port: u16, answer: impl Fn(TcpStream) + Send + Clone + 'static) -> Resu
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let answer = answer.clone();
-            // Small: there will be a thousand.
+            // A small stack: there will be a thousand threads.
             let _ = thread::Builder::new().stack_size(64 * 1024).spawn(move || answer(stream));
         }
     });

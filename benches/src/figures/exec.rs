@@ -1,4 +1,4 @@
-//! An exec of `true` over HTTP on a kept-alive connection, against `crun exec` into a running container of crun's.
+//! An exec of `true` over HTTP on a kept-alive connection, compared with `crun exec` in a running container of crun.
 
 use std::time::Instant;
 

@@ -1,8 +1,8 @@
-//! Reading and writing a large file through the API, against `cat` through a pipe, and what that does to the daemon.
+//! Reading and writing a large file through the API, compared with `cat` through a pipe, and the effect on the daemon.
 //!
-//! The floors. Reading: `cat FILE | cat > /dev/null`, with the very file of the sandbox, in the page cache. Writing:
+//! The baselines. Reading: `cat FILE | cat > /dev/null`, with the same file of the sandbox, in the page cache. Writing:
 //! `cat FILE | cat > OTHER`, with the file in the page cache, to a new file on the same file system. Neither side waits
-//! for the disk; what was written is flushed between measurements, outside of them.
+//! for the disk; written data is flushed between measurements, outside of the measured time.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::process::{peak_kib, reset_peak, rss_kib};
 use crate::report::{Figure, Target};
 use crate::samples::Samples;
 
-/// What the uploading client hands over at once.
+/// Chunk size of the uploading client.
 const CHUNK_BYTES: usize = 256 << 10;
 const MIB: usize = 1 << 20;
 const INSIDE: &str = "/root/large.bin";
@@ -32,7 +32,7 @@ pub(super) async fn measure(daemon: &Daemon, scale: &Scale) -> Result<Vec<Figure
     let host = Host::new(daemon, &sandbox, scale.file_mib);
     upload(&client, &sandbox, scale.file_mib).await?;
     host.settle()?;
-    // Brings every page in, charged to us: a sandbox's own limit would not hold all of a file as large as it.
+    // Reads every page into the cache, charged to our cgroup: a sandbox's limit is smaller than this file.
     host.read()?;
     download(&client, &sandbox, scale.file_mib).await?;
 
@@ -99,7 +99,7 @@ fn check_size(size: u64, mib: usize) -> Result<(), BenchError> {
     Err(BenchError::WrongAnswer { what: format!("{size} bytes of a file of {mib} MiB") })
 }
 
-/// The same file as the host sees it, for the floors.
+/// The same file by its path on the host, for the baselines.
 struct Host {
     file: PathBuf,
     other: PathBuf,
@@ -123,13 +123,13 @@ impl Host {
         cat(&self.file, Path::new("/dev/null"))
     }
 
-    /// To a file that does not exist, as an upload writes one beside the old and renames it.
+    /// Written to a new file, like an upload, which writes beside the old file and renames.
     fn write(&self) -> Result<Duration, BenchError> {
         let _ = fs::remove_file(&self.other);
         cat(&self.file, &self.other)
     }
 
-    /// Waits until all that was written is on the disk, so that nobody pays for another's writes.
+    /// Waits until all writes are on the disk, so that no measurement pays for another's writes.
     fn settle(&self) -> Result<(), BenchError> {
         let folder = self.other.parent().expect("it is in the pool");
         let file = File::open(folder).map_err(BenchError::io("open", folder.display()))?;

@@ -1,7 +1,7 @@
-//! HTTP through the port gateway, against nginx as a reverse proxy to the same server in the same sandbox.
+//! HTTP through the port gateway, compared with nginx as a reverse proxy to the same server in the same sandbox.
 //!
-//! Both get the same clients: one thread with kept-alive connections, each asking again as soon as it has its answer. They
-//! take turns in short rounds, so that both meet the same noise.
+//! Both get the same clients: one thread with kept-alive connections, each sending the next request as soon as it has its
+//! answer. They alternate in short rounds, so that the noise is the same for both.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::wire::Wire;
 const CONNECTIONS: u32 = 16;
 const ROUNDS: u32 = 5;
 const PORT: u16 = 8080;
-/// As every sandbox sees itself.
+/// The address by which every sandbox sees itself.
 const INSIDE: &str = "10.88.0.2:8080";
 const PROGRAM: &str = "/srv/tiny-server";
 const PEER: &str = "nginx, a worker per core, proxy_pass with keepalive";
@@ -44,7 +44,7 @@ pub(super) async fn measure(
     let ours = Side::Gateway { address: daemon.address().to_owned(), request: request.clone() };
     wait_until_served(&ours).await?;
     let namespace = daemon.place().run_dir.join("network").join(&sandbox);
-    // The same bytes to both; the key means nothing to nginx, which passes it on.
+    // The same bytes to both; nginx ignores the key and passes it on.
     let theirs = Side::Nginx { nginx: Nginx::start(nginx, &namespace, INSIDE)?, request };
     let each = scale.gateway_requests / CONNECTIONS / ROUNDS;
     let (mut own, mut peer) = (Series::default(), Series::default());
@@ -58,7 +58,7 @@ pub(super) async fn measure(
     Ok(figures(&own, &peer))
 }
 
-/// Who is asked.
+/// The target of the requests.
 enum Side {
     Gateway { address: String, request: String },
     Nginx { nginx: Nginx, request: String },
@@ -86,7 +86,7 @@ fn request(daemon: &Daemon, sandbox: &str) -> String {
     format!("GET / HTTP/1.1\r\nhost: {PORT}-{sandbox}.localhost\r\nx-burrow-key: {}\r\n\r\n", daemon.key())
 }
 
-/// A sandbox with the server in it.
+/// A sandbox that runs the server.
 async fn serve_inside(client: &Client) -> Result<String, BenchError> {
     let sandbox = client.create_sandbox(&CreateSandbox::default()).await;
     let sandbox = sandbox.map_err(BenchError::api("create a sandbox"))?.id;
@@ -137,7 +137,7 @@ async fn round(side: &Side, each: u32) -> Result<(f64, Samples), BenchError> {
     let mut clients = Vec::new();
     for _ in 0..CONNECTIONS {
         let mut wire = side.connect().await?;
-        // The connection, and that behind it, are made before the clock runs.
+        // Both connections, to the proxy and behind it, are opened before the measurement.
         wire.ask().await?;
         clients.push(async move {
             let mut samples = Samples::default();

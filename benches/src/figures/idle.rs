@@ -11,11 +11,11 @@ use crate::process::{cpu_ticks, is_first_of_its_namespace, rss_kib};
 use crate::report::{Figure, Target};
 use crate::samples::Samples;
 
-/// Lets the pool of networks refill and allocators calm down before RAM is read.
+/// Lets the pool of networks refill and allocators settle before RAM is read.
 const SETTLE: Duration = Duration::from_secs(2);
-/// How long the idle daemon's processor time is watched.
+/// How long the idle daemon's processor time is measured.
 const WATCH: Duration = Duration::from_secs(5);
-/// `USER_HZ`, which every Linux shows to programs.
+/// `USER_HZ`, which is the same on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 const LIST_LIMIT: u32 = 1000;
 
@@ -47,7 +47,7 @@ pub(super) async fn measure(daemon: &Daemon, scale: &Scale) -> Result<Vec<Figure
     ])
 }
 
-/// As many as a daemon keeps ready unless told otherwise (`pool.ready`).
+/// The default number of pre-created sandboxes (`pool.ready`).
 const READY_MAX: usize = 8;
 
 const AGENT: &str = "VmRSS of PID 1 of each sandbox, as the host sees it";
@@ -61,7 +61,7 @@ fn agents(daemon: &Daemon, expected: u32) -> Result<Samples, BenchError> {
     }
     let found = samples.summary().n;
     let expected = expected as usize;
-    // Those kept ready for the next creates have agents too, which cost the same.
+    // Pre-created sandboxes have agents too, with the same cost.
     if (expected..=expected + READY_MAX).contains(&found) {
         return Ok(samples);
     }

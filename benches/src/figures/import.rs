@@ -1,8 +1,9 @@
-//! Importing an image, against `tar x` of its layer on the same file system; and opening one whose layers are known.
+//! Importing an image, compared with `tar x` of its layer on the same file system; and opening an image whose layers are
+//! known.
 //!
-//! The image is the default one, as its own export. Measured is the work on formats, which is nearly all of it: what
-//! the daemon adds is a subvolume and a row. Neither side waits for the disk; what was written is flushed between
-//! measurements, outside of them.
+//! The image is an export of the default one. Measures the handling of formats, which is nearly all of the work: the
+//! daemon adds a subvolume and a row. Neither side waits for the disk; written data is flushed between measurements,
+//! outside of the measured time.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
@@ -24,7 +25,7 @@ use crate::process::run;
 use crate::report::{Figure, Target};
 use crate::samples::Samples;
 
-/// As sandboxes have them.
+/// The same as for sandboxes.
 const UID_SHIFT: u32 = 100_000;
 const UID_COUNT: u32 = 65_536;
 
@@ -34,7 +35,7 @@ const BYTES_MAX: u64 = 16 << 30;
 const AGAINST_TAR: Target = Target::RatioAtMost { limit: 1.5, wish: 1.0 };
 const AGAINST_FIRST: Target = Target::RatioAtMost { limit: 0.2, wish: 0.2 };
 
-/// One archive, and its layer beside it for `tar`.
+/// An archive, and its layer beside it for `tar`.
 struct Material {
     folder: PathBuf,
     archive: PathBuf,
@@ -44,7 +45,7 @@ struct Material {
 
 pub(super) async fn measure(prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
     let (prepared, rounds) = (prepared.clone(), scale.import_rounds);
-    // Threads of its own are in it, and none of them is the runtime's.
+    // It uses its own threads, none of which is the async runtime's.
     let measuring = tokio::task::spawn_blocking(move || {
         let folder = tempfile::Builder::new()
             .prefix("bench-import-")
@@ -114,11 +115,16 @@ impl Material {
     }
 
     fn open(&self) -> Result<archive::Archive, BenchError> {
-        let options = OpenOptions { scratch: &self.folder, bytes_max: BYTES_MAX, platform: &self.platform };
+        let options = OpenOptions {
+            scratch: &self.folder,
+            bytes_max: BYTES_MAX,
+            platform: &self.platform,
+            space: &burrow_images::Unlimited,
+        };
         archive::open(&self.archive, &options).map_err(image("open the archive"))
     }
 
-    /// Ours, `tar`'s, and ours when the layers are known, by turns.
+    /// Ours, `tar`'s, and ours with known layers, alternately.
     fn rounds(&self, rounds: u32) -> Result<(Samples, Samples, Samples), BenchError> {
         let (mut ours, mut tar, mut known) = (Samples::default(), Samples::default(), Samples::default());
         for _ in 0..rounds {
@@ -153,7 +159,7 @@ impl Material {
         Ok(())
     }
 
-    /// Times one unpacking into a new directory, which is flushed and removed after.
+    /// Measures one unpacking into a new directory, which is then synced and removed.
     fn unpack_time(
         &self,
         unpack: impl FnOnce(&Path) -> Result<(), BenchError>,

@@ -1,4 +1,4 @@
-//! Requests that are decrypted on their way out, and get a secret put in.
+//! Requests that are decrypted on egress and get a secret injected.
 //!
 //! ```text
 //! injected   sandbox's namespace ──TLS──► burrow egress (judge, record, inject, scrub) ──TLS──► upstream
@@ -6,7 +6,7 @@
 //! mitmproxy  another namespace   ──TLS──► mitmdump, which sets the same header ──TLS──────────► upstream
 //! ```
 //!
-//! The real process, real doors and a real audit spool on this machine's disk; no daemon.
+//! The real process, real listeners and a real audit spool on this machine's disk; no daemon.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -42,13 +42,13 @@ const TLS_PORT: u16 = 443;
 const MITM_PORT: u16 = 8443;
 const SECRET: &str = "sk-bench-0123456789abcdefghij";
 
-/// Connections at once, where requests per second are counted.
+/// Concurrent connections where requests per second are counted.
 const CLIENTS: u32 = 8;
 const IDLE_SANDBOXES: u32 = 100;
 const IDLE_PER_SANDBOX: u32 = 10;
 const MIB: usize = 1024 * 1024;
 
-/// Whom the process runs as. Nobody's.
+/// The uid of the process, which no user has.
 const UID: u32 = 64_323;
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -119,7 +119,7 @@ async fn attach(
     Ok((id, Inside::of(net)))
 }
 
-/// The name of the upstream, for whoever looks it up on this thread and in what it starts.
+/// The name of the upstream, which resolves on this thread and in processes that it starts.
 fn own_hosts(folder: &Path) -> Result<(), BenchError> {
     leave_mounts()?;
     let hosts = folder.join("hosts");
@@ -130,7 +130,7 @@ fn own_hosts(folder: &Path) -> Result<(), BenchError> {
 
 // === The figures ===
 
-/// What interception adds to a request on a connection that is open already.
+/// The latency that interception adds to a request on an open connection.
 fn added(direct: &Way, injected: &Way, scale: &Scale) -> Result<Figure, BenchError> {
     let (mut plain, mut through) = (direct.open()?, injected.open()?);
     for _ in 0..50 {
@@ -148,7 +148,7 @@ fn added(direct: &Way, injected: &Way, scale: &Scale) -> Result<Figure, BenchErr
     Ok(figure.against("direct HTTPS", &without).target(Target::Below { limit: 1.0 }))
 }
 
-/// Requests per second against mitmproxy's.
+/// Requests per second, compared with mitmproxy.
 fn rates(
     prepared: &Prepared,
     folder: &Path,
@@ -174,7 +174,7 @@ fn rates(
 fn bulk(direct: &Way, injected: &Way, scale: &Scale) -> Result<Figure, BenchError> {
     let (mut plain, mut through) = (direct.open()?, injected.open()?);
     #[expect(clippy::cast_precision_loss, reason = "a number of megabytes is small")]
-    let rate = |answer: &Answer| (answer.bytes / MIB) as f64 / answer.took.as_secs_f64();
+    let rate = |answer: &TimedAnswer| (answer.bytes / MIB) as f64 / answer.took.as_secs_f64();
     let (mut ours, mut without) = (Samples::default(), Samples::default());
     for _ in 0..3 * scale.file_rounds {
         without.push(rate(&plain.get(BULK)?));
@@ -213,7 +213,7 @@ async fn idle(
 
 // === Clients ===
 
-/// Where a client stands, what it connects to, and whom it trusts.
+/// A client's namespace, the address it connects to, and the certificate it trusts.
 struct Way {
     inside: Inside,
     address: Ipv4Addr,
@@ -226,7 +226,7 @@ struct Connection {
     buffer: Vec<u8>,
 }
 
-struct Answer {
+struct TimedAnswer {
     took: Duration,
     bytes: usize,
 }
@@ -273,10 +273,10 @@ impl Way {
 }
 
 impl Connection {
-    fn get(&mut self, path: &str) -> Result<Answer, BenchError> {
+    fn get(&mut self, path: &str) -> Result<TimedAnswer, BenchError> {
         let begin = Instant::now();
         let bytes = self.exchange(path).map_err(BenchError::io("get", path))?;
-        Ok(Answer { took: begin.elapsed(), bytes })
+        Ok(TimedAnswer { took: begin.elapsed(), bytes })
     }
 
     fn exchange(&mut self, path: &str) -> io::Result<usize> {
@@ -303,7 +303,7 @@ impl Connection {
     }
 }
 
-/// Of a good answer.
+/// The status line of a good answer.
 fn length_in(head: &[u8]) -> io::Result<usize> {
     let head = String::from_utf8_lossy(head).to_ascii_lowercase();
     if !head.starts_with("http/1.1 200") {
@@ -313,7 +313,7 @@ fn length_in(head: &[u8]) -> io::Result<usize> {
     length.ok_or_else(|| io::Error::other("an answer without a length"))
 }
 
-// === What is set up ===
+// === Set-up ===
 
 struct Certificates {
     authority: CertificateDer<'static>,
@@ -324,7 +324,8 @@ struct Certificates {
 }
 
 impl Certificates {
-    /// One authority plays the internet's and the lineage's, so that one client trusts both ways.
+    /// One certificate authority is used both for the internet and for the lineage, so that one client trusts both
+    /// paths.
     fn make(folder: &Path) -> Result<Self, BenchError> {
         let at = |name: &str| folder.join(name);
         let curve = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2";
@@ -394,6 +395,7 @@ fn policy(certificates: &Certificates) -> Result<Policy, BenchError> {
         authority: Some(Authority { certificate: certificates.authority.to_vec(), key }),
         rules: vec![rule],
         grants: vec![grant],
+        transforms: Vec::new(),
     };
     let open = ["198.51.100.0/24".parse().map_err(|_| wrong("a range is none"))?];
     let policy = Policy::new(&NetworkPolicy::closed(), &BTreeMap::new(), &open).map_err(egress_error)?;

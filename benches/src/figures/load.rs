@@ -1,4 +1,4 @@
-//! Eight clients at once: creates per second, and requests per second for one sandbox's description.
+//! Eight concurrent clients: creates per second, and requests per second for the description of one sandbox.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Diffs and merges: of a fork of a large tree and of a small one, against `diff -rq` and `cp`, by turns.
+//! Diffs and merges: of a fork of a large tree and of a small one, compared with `diff -rq` and `cp`, alternately.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,12 +18,12 @@ use crate::samples::Samples;
 const AGAINST_SMALL: Target = Target::RatioAtMost { limit: 3.0, wish: 1.5 };
 const AGAINST_DIFF: Target = Target::RatioAtMost { limit: 0.05, wish: 0.02 };
 const AGAINST_CP: Target = Target::RatioAtMost { limit: 2.0, wish: 1.0 };
-/// Unmeasured rounds first.
+/// Warm-up rounds.
 const WARM_UP: u32 = 1;
 /// Files that a fork changes before it is compared.
 const CHANGED: usize = 10;
 const SMALL: usize = 100;
-/// Files that are merged at once, and how large they are.
+/// Files per merge, and their size.
 const MERGED: usize = 1_000;
 const MERGED_BYTES: usize = 4096;
 
@@ -126,7 +126,7 @@ async fn diff(client: &Client, parent: &str, child: &str) -> Result<Duration, Be
 
 fn walk(one: &PathBuf, other: &PathBuf) -> Result<Duration, BenchError> {
     let begin = Instant::now();
-    // It exits 1 where there are differences, as there are.
+    // It exits 1 when there are differences, which is expected here.
     let mut command = Command::new("sh");
     command
         .args(["-c", "diff -rq --no-dereference \"$0\" \"$1\" > /dev/null; test $? -le 1"])
@@ -163,7 +163,7 @@ async fn merge(client: &Client, parent: &str, child: &str) -> Result<Duration, B
     Ok(elapsed)
 }
 
-/// The same files as a plain copy, as durable.
+/// The same files as a plain copy, synced as well.
 fn copy(from: &PathBuf, to: &PathBuf) -> Result<Duration, BenchError> {
     let mut command = Command::new("sh");
     command.args(["-c", "cp -a \"$0\" \"$1\" && sync -f \"$1\""]).arg(from).arg(to);

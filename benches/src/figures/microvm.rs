@@ -1,7 +1,7 @@
-//! MicroVMs: made of a template, against a boot and against QEMU alone; asleep and back; many of one; idle.
+//! MicroVMs: created from a template, compared with a boot and with QEMU alone; sleep and wake; many forks of one; idle.
 //!
-//! Every line names what runs the machines, since by emulation nothing is as by KVM. The machines are small (256 MiB), and the
-//! daemon is one that makes nothing ahead, but for the figure that says so.
+//! Every line names the accelerator, because emulation cannot be compared with KVM. The machines are small (256 MiB), and
+//! the daemon has no warm pool, except for the figure that measures it.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -21,7 +21,7 @@ use crate::report::{Figure, Target};
 use crate::samples::Samples;
 
 const RAM_MIB: u32 = 256;
-/// Rounds that are measured; a boot takes seconds.
+/// Number of measured rounds; a boot takes seconds.
 const ROUNDS: u32 = 7;
 const CHILDREN: u32 = 20;
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -46,7 +46,7 @@ pub(super) async fn measure(prepared: &Prepared, scale: &Scale) -> Result<Vec<Fi
     Ok(figures)
 }
 
-/// Lines are told apart by what runs the machines.
+/// Names of lines include the accelerator.
 fn named(name: &str, by: &str) -> &'static str {
     Box::leak(format!("microvm_{name}_{by}").into_boxed_str())
 }
@@ -65,7 +65,7 @@ async fn new(client: &Client) -> Result<String, BenchError> {
     Ok(client.create_sandbox(&request).await.map_err(BenchError::api("create a microVM"))?.id)
 }
 
-/// From asking until its first program has run.
+/// Time from the request until its first program has run.
 async fn create_and_use(client: &Client) -> Result<(String, Duration), BenchError> {
     let begin = Instant::now();
     let sandbox = new(client).await?;
@@ -80,7 +80,7 @@ async fn lives(
     rounds: u32,
     by: &str,
 ) -> Result<Vec<Figure>, BenchError> {
-    // The first makes the image's disk and the template.
+    // The first one creates the image's disk and the template.
     let begin = Instant::now();
     let (sandbox, _) = create_and_use(client).await?;
     let first = begin.elapsed();
@@ -139,7 +139,7 @@ async fn lives(
     ])
 }
 
-/// Writes so many bytes to a file in the pool, as a dump does: without waiting for the disk.
+/// Writes this many bytes to a file in the pool, as a dump does: without waiting for the disk.
 fn copy_of(pool: &Path, bytes: u64) -> Result<Duration, BenchError> {
     let path = pool.join(format!("daemons/burrow-bench-copy-{}", std::process::id()));
     let content = vec![7u8; usize::try_from(bytes).unwrap_or(0)];
@@ -150,13 +150,13 @@ fn copy_of(pool: &Path, bytes: u64) -> Result<Duration, BenchError> {
     Ok(elapsed)
 }
 
-/// Many children of one machine, of a small one and of one that holds much more.
+/// Many forks of one machine, of a small one and of one with much more in RAM.
 async fn brood(daemon: &Daemon, client: &Client, by: &str) -> Result<Vec<Figure>, BenchError> {
     let parent = new(client).await?;
     exec(client, &parent, &argv(&["true"])).await?;
     let idle = beyond_guest_mib(emulator_of(daemon, &parent)?)?;
     let (each, time) = fork_many(daemon, client, &parent).await?;
-    // 128 MiB more in its RAM, of which the children touch nothing.
+    // 128 MiB more in its RAM, which the forks do not touch.
     let hold = "python3 -c 'import os,time; x=os.urandom(128<<20); open(\"/tmp/held\",\"w\").write(\"1\"); time.sleep(1e9)'";
     exec(
         client,
@@ -214,14 +214,14 @@ async fn fork_many(daemon: &Daemon, client: &Client, parent: &str) -> Result<(f6
     Ok((total / f64::from(CHILDREN), elapsed))
 }
 
-/// What users of a daemon that makes machines ahead wait for.
+/// The latency that users of a daemon with a warm pool see.
 async fn ahead(prepared: &Prepared, rounds: u32, by: &str) -> Result<Vec<Figure>, BenchError> {
     let daemon = Daemon::start(prepared, Kind::MachinesAhead).await?;
     let client = daemon.client()?;
     let mut made = Samples::default();
     for round in 0..rounds + 2 {
         let (sandbox, time) = create_and_use(&client).await?;
-        // The kind is seen to be wanted from its second use on.
+        // The pool starts to fill from the second use of a specification on.
         if round > 1 {
             made.push_ms(time);
         }
@@ -230,7 +230,7 @@ async fn ahead(prepared: &Prepared, rounds: u32, by: &str) -> Result<Vec<Figure>
         while round > 0 && daemon.place().processes().is_empty() && Instant::now() < deadline {
             tokio::time::sleep(POLL).await;
         }
-        // Begun, it loads; then it stands still.
+        // The machine is paused once it has loaded.
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
     drop(client);
@@ -246,7 +246,7 @@ async fn ahead(prepared: &Prepared, rounds: u32, by: &str) -> Result<Vec<Figure>
     ])
 }
 
-// === what the kernel says ===
+// === Figures from the kernel ===
 
 fn emulator_of(daemon: &Daemon, sandbox: &str) -> Result<u32, BenchError> {
     let groups = daemon.place().groups_of(sandbox);
@@ -257,7 +257,7 @@ fn emulator_of(daemon: &Daemon, sandbox: &str) -> Result<u32, BenchError> {
     listed.ok_or_else(|| BenchError::WrongAnswer { what: format!("{sandbox} has no emulator") })
 }
 
-/// A sum over all of a process's memory.
+/// A sum over all memory mappings of a process.
 fn kib_of(pid: u32, field: &str) -> Result<f64, BenchError> {
     let path = format!("/proc/{pid}/smaps_rollup");
     let text = fs::read_to_string(&path).map_err(BenchError::io("read", &path))?;
@@ -266,7 +266,7 @@ fn kib_of(pid: u32, field: &str) -> Result<f64, BenchError> {
     found.ok_or_else(|| BenchError::WrongAnswer { what: format!("no {field} in {path}") })
 }
 
-/// What is resident outside of the mapping that is the guest's RAM: the one of its size.
+/// Resident memory outside of the mapping of the guest's RAM, which is found by its size.
 fn beyond_guest_mib(pid: u32) -> Result<f64, BenchError> {
     let path = format!("/proc/{pid}/smaps");
     let text = fs::read_to_string(&path).map_err(BenchError::io("read", &path))?;
@@ -289,7 +289,7 @@ fn beyond_guest_mib(pid: u32) -> Result<f64, BenchError> {
 
 // === QEMU alone ===
 
-/// The command of an emulator that runs a machine of a template, made to run on its own.
+/// The command of an emulator that runs a machine of a template, adapted to run without the daemon.
 struct Bare {
     argv: Vec<String>,
     folder: tempfile::TempDir,
@@ -297,7 +297,7 @@ struct Bare {
 }
 
 impl Bare {
-    /// As the emulator of this sandbox was started, but without confinement, and with files of its own.
+    /// Started like the emulator of this sandbox, but unconfined, and with its own files.
     fn like(daemon: &Daemon, sandbox: &str, prepared: &Prepared) -> Result<Self, BenchError> {
         let pid = emulator_of(daemon, sandbox)?;
         let path = format!("/proc/{pid}/cmdline");
@@ -318,11 +318,12 @@ impl Bare {
         while let Some(word) = words.next() {
             match word.as_str() {
                 "" => {}
-                // What was handed over by descriptor has names here, and nothing is confined.
+                // Descriptors that were passed to the emulator are replaced by paths, and nothing is
+                // confined.
                 "-add-fd" | "-sandbox" => drop(words.next()),
                 "-netdev" => {
                     words.next();
-                    // A card of its own that leads nowhere, and goes with it.
+                    // A separate network interface without a peer, which is removed with it.
                     let tap = "tap,id=net,ifname=burrow-bench,script=no,downscript=no,vnet_hdr=on";
                     argv.extend(["-netdev".to_owned(), tap.to_owned()]);
                 }
@@ -344,14 +345,14 @@ impl Bare {
         Ok(Self { argv, devices: template.join("devices"), folder })
     }
 
-    /// From its start until the machine runs.
+    /// Time from its start until the machine runs.
     fn run(&self) -> Result<Duration, BenchError> {
         let socket = self.folder.path().join("qmp");
         let _ = fs::remove_file(&socket);
         let begin = Instant::now();
         let mut command = Command::new(&self.argv[0]);
         command.args(&self.argv[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
-        let child = Ended(command.spawn().map_err(BenchError::io("start", &self.argv[0]))?);
+        let child = KillOnDrop(command.spawn().map_err(BenchError::io("start", &self.argv[0]))?);
         let deadline = begin + PATIENCE;
         let stream = loop {
             match UnixStream::connect(&socket) {
@@ -378,9 +379,9 @@ impl Bare {
     }
 }
 
-struct Ended(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Ended {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -421,7 +422,7 @@ impl Monitor {
     }
 }
 
-/// The directory of the one template that the daemon has made.
+/// The directory of the only template that the daemon has created.
 fn template_of(pool: &Path) -> Result<PathBuf, BenchError> {
     let images = pool.join("images");
     let entries = fs::read_dir(&images).map_err(BenchError::io("read", images.display()))?;

@@ -57,7 +57,7 @@ pub(crate) enum Group {
     Microvm,
 }
 
-/// How much is measured.
+/// The number of measurements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     pub(crate) creates: u32,
@@ -88,7 +88,7 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// What the figures were promised for.
+    /// The targets of the figures.
     pub(crate) const FULL: Self = Self {
         creates: 50,
         execs: 200,
@@ -241,7 +241,7 @@ impl Group {
     }
 }
 
-/// A daemon of its own for one group; what it leaves behind is an error.
+/// A separate daemon for one group; remains of it are an error.
 async fn with_daemon(
     prepared: &Prepared,
     measure: impl AsyncFnOnce(&Daemon) -> Result<Vec<Figure>, BenchError>,
@@ -252,7 +252,7 @@ async fn with_daemon(
     Ok(figures)
 }
 
-/// A sandbox with all defaults.
+/// Creates a sandbox with default settings.
 async fn create(client: &Client) -> Result<String, BenchError> {
     let sandbox = client.create_sandbox(&CreateSandbox::default()).await;
     Ok(sandbox.map_err(BenchError::api("create a sandbox"))?.id)

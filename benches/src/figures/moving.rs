@@ -1,7 +1,8 @@
-//! Exporting a sandbox, against `tar | zstd -1 -T2` of the same tree; and what changed since, against all of it.
+//! Exporting a sandbox, compared with `tar | zstd -1 -T2` of the same tree; and an incremental export, compared with a
+//! full one.
 //!
-//! By turns, with what is read in the page cache for both sides and both writing to the same disk. Measured is what a user
-//! waits for: the request, the stream over HTTP and the file.
+//! Alternately, with the input in the page cache for both sides and both writing to the same disk. Measured is the time
+//! that a user waits: the request, the stream over HTTP and the file.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,11 +18,11 @@ use crate::process::run;
 use crate::report::{Figure, Target};
 use crate::samples::Samples;
 
-/// Half the speed at least, so twice the time at most.
+/// At least half the speed, so at most twice the time.
 const AGAINST_TAR: Target = Target::RatioAtMost { limit: 2.0, wish: 1.0 };
 const AGAINST_WHOLE: Target = Target::RatioAtMost { limit: 0.05, wish: 0.02 };
 
-/// Files of half a megabyte, of which one half does not compress and the other does, as programs and data do.
+/// Files of half a megabyte, of which one half does not compress and the other does, like programs and data.
 const FILL: &str = "import os, sys
 for at in range(int(sys.argv[1]) * 2):
     folder = f'/root/files/{at // 100}'
@@ -34,7 +35,7 @@ const CHANGE: &str = "import os
 with open('/root/changed', 'wb') as file: file.write(os.urandom(10 << 20))
 os.sync()";
 
-/// Room for what is written, and twice as much again.
+/// Space for the files, and twice as much again.
 const DISK_MIB: u32 = 8192;
 
 pub(super) async fn measure(daemon: &Daemon, scale: &Scale) -> Result<Vec<Figure>, BenchError> {

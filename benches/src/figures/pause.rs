@@ -23,7 +23,7 @@ pub(super) async fn measure(daemon: &Daemon, scale: &Scale) -> Result<Vec<Figure
         client.resume_sandbox(&sandbox).await.map_err(BenchError::api("resume a sandbox"))?;
         resumes.push_ms(begin.elapsed());
     }
-    // It must still be alive, or we measured nothing.
+    // It must still be alive, otherwise nothing was measured.
     exec(&client, &sandbox, &argv(&["true"])).await?;
     Ok(vec![
         Figure::median("pause", &pauses, "ms", "p50 of POST pause").target(TARGET),

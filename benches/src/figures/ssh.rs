@@ -1,4 +1,4 @@
-//! Logging in over SSH and moving a file by sftp, with OpenSSH's own client, against OpenSSH's own server.
+//! Logging in over SSH and transferring a file by sftp, with OpenSSH's client, compared with OpenSSH's server.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -18,7 +18,7 @@ use crate::sshd::Sshd;
 
 const MIB: usize = 1 << 20;
 
-/// What the last byte of a shell's first prompt is followed by.
+/// The text that follows a shell's first prompt.
 const PROMPTS: [&[u8]; 2] = [b"# ", b"$ "];
 
 /// A server to log in to.
@@ -26,7 +26,7 @@ struct Server {
     login: String,
     port: u16,
     known_hosts: PathBuf,
-    /// Where files go on it.
+    /// The folder for files on it.
     folder: String,
 }
 
@@ -97,7 +97,7 @@ fn compare(
     let [mut login, mut login_theirs] = [Samples::default(), Samples::default()];
     for round in 0..=scale.creates {
         let (one, other) = (client.prompt(ours)?, client.prompt(theirs)?);
-        // The first of each finds nothing in any cache.
+        // The first of each has cold caches.
         if round > 0 {
             login.push_ms(one);
             login_theirs.push_ms(other);
@@ -155,7 +155,7 @@ impl Client {
         command
     }
 
-    /// From the start of the client to the first prompt. The shell is ended before the next.
+    /// Time from the start of the client to the first prompt. The shell is ended before the next one.
     fn prompt(&self, server: &Server) -> Result<Duration, BenchError> {
         let failed = || BenchError::io("talk to", "ssh");
         let mut command = self.command("ssh", server);

@@ -1,5 +1,5 @@
-//! What people's own clients see: E2B's `commands.run`, MCP's `run`, ten mebibytes of output through each surface, and a
-//! hundred clients of our SDK at once. The clients are the real ones, so a program in their language measures.
+//! The latency that common clients see: E2B's `commands.run`, MCP's `run`, ten mebibytes of output through each surface,
+//! and a hundred concurrent clients of our SDK. The clients are the real ones, so a Python program measures.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,22 +16,22 @@ use crate::samples::Samples;
 
 const PROGRAM: &str = include_str!("surfaces.py");
 
-/// Of our SDK, as a checkout has it.
+/// The folder of our SDK in a checkout.
 const SDK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sdk/python/src");
 
 #[derive(Debug, Deserialize)]
-struct Answer {
-    /// Milliseconds of each, by surface.
+struct Measurements {
+    /// Milliseconds per call, by surface.
     took: BTreeMap<String, Vec<f64>>,
-    /// Mebibytes the daemon took at most while it passed on ten of output, by surface.
+    /// Peak growth of the daemon in mebibytes while it passed on ten mebibytes of output, by surface.
     growth: BTreeMap<String, f64>,
-    many: Many,
+    many: ManyClients,
 }
 
 #[derive(Debug, Deserialize)]
-struct Many {
+struct ManyClients {
     errors: u32,
-    /// Some of them, in words.
+    /// Some of the errors, as text.
     first: Vec<String>,
     seconds: f64,
     /// Names of sandboxes that answered.
@@ -61,14 +61,14 @@ pub(super) async fn measure(
     figures(&answer, scale)
 }
 
-/// Blocks until it has measured.
-fn ask(python: &Path, arguments: &[String]) -> Result<Answer, BenchError> {
+/// Blocks until the measurement is complete.
+fn ask(python: &Path, arguments: &[String]) -> Result<Measurements, BenchError> {
     let printed = run(Command::new(python).env("PYTHONPATH", SDK).args(["-c", PROGRAM]).args(arguments))?;
     serde_json::from_str(printed.lines().last().unwrap_or_default())
         .map_err(|source| BenchError::WrongAnswer { what: format!("the clients' answer: {source}") })
 }
 
-fn figures(answer: &Answer, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
+fn figures(answer: &Measurements, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
     let took = |surface: &str| -> Result<Samples, BenchError> {
         let times = answer.took.get(surface).ok_or_else(|| missing(surface))?;
         let mut samples = Samples::default();
@@ -76,7 +76,7 @@ fn figures(answer: &Answer, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
         Ok(samples)
     };
     let growth = |surface: &str| answer.growth.get(surface).copied().ok_or_else(|| missing(surface));
-    // Less than is passed on: it is not kept on its way.
+    // Less than the passed-on output: it is not buffered as a whole.
     let streamed = Target::Below { limit: 10.0 };
     let http = took("http")?;
     let many = &answer.many;

@@ -1,4 +1,4 @@
-//! An HTTPS server to be reached through a proxy: small answers, and one large one.
+//! An HTTPS server that is reached through a proxy: small answers, and one large one.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -59,7 +59,7 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor) {
         tokio::spawn(async move {
             let _ = stream.set_nodelay(true);
             if let Ok(stream) = tls.accept(stream).await {
-                // A client that goes away ends its connection.
+                // A client that disconnects ends its connection.
                 let serving = hyper::server::conn::http1::Builder::new();
                 let _ = serving.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
             }

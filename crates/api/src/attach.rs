@@ -20,15 +20,15 @@ pub enum AttachClientMessage {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum AttachServerMessage {
-    /// Bytes `from..to` are gone from the ring.
+    /// Bytes `from..to` have been dropped from the ring.
     Gap { from: u64, to: u64 },
-    /// The exec ended and all output has been sent. Last message.
+    /// The exec has ended and all output has been sent. Last message.
     Exit { exec: Box<Exec> },
-    /// The stream broke; attach again from the last offset. Last message.
+    /// The stream was interrupted: attach again from the last offset. Last message.
     Error { error: ErrorDetail },
 }
 
-/// Stream byte and offset in front of output.
+/// The header of an output message: stream byte and offset.
 pub const OUTPUT_HEADER_BYTES: usize = 9;
 
 pub fn encode_output(stream: OutputStream, offset: u64, bytes: &[u8]) -> Vec<u8> {
@@ -42,7 +42,7 @@ pub fn encode_output(stream: OutputStream, offset: u64, bytes: &[u8]) -> Vec<u8>
     message
 }
 
-/// `None` for a message that is not shaped like output.
+/// `None` if the message is not an output message.
 pub fn decode_output(message: &[u8]) -> Option<(OutputStream, u64, &[u8])> {
     let (header, bytes) = message.split_at_checked(OUTPUT_HEADER_BYTES)?;
     let stream = match header[0] {
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_messages_come_back_as_they_were() {
+    fn output_messages_survive_encoding_and_decoding() {
         let message = encode_output(OutputStream::Stderr, 1 << 40, b"oops");
         assert_eq!(decode_output(&message), Some((OutputStream::Stderr, 1 << 40, &b"oops"[..])));
         assert_eq!(decode_output(&[1, 2, 3]), None);

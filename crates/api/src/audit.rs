@@ -1,4 +1,4 @@
-//! The audit log: who did what, and the proof that nothing was changed or removed.
+//! The audit log: who did what, and proof that nothing was changed or removed.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -6,15 +6,15 @@ use utoipa::ToSchema;
 /// One event of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditEvent {
-    /// Its place in the log, from 0, without gaps: the number of its leaf.
+    /// Its position in the log, from 0, without gaps: the number of its leaf.
     pub index: u64,
-    /// By the clock of who tells; the order is that of `index`.
+    /// By the clock of the process that recorded it; the order is that of `index`.
     pub at_ms: u64,
     /// `egress.inject`, `exec.start`, `key.create`, `api.call`, …
     pub action: String,
     /// `allowed`, `denied`, `done` or `failed`.
     pub outcome: String,
-    /// Who did it: a key's id and name, `sandbox`, `daemon`.
+    /// Who did it: the id and name of a key, `sandbox` or `daemon`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -28,10 +28,10 @@ pub struct AuditEvent {
     pub port: Option<u16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// Without its query.
+    /// The path without its query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Of the answer.
+    /// Status of the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// The name of a secret, never its value.
@@ -47,17 +47,17 @@ pub struct AuditEvent {
     pub duration_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The id or name of whatever else it is about: a key, a snapshot, an exec.
+    /// The id or name of the other object it concerns: a key, a snapshot, an exec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
 }
 
-/// The log's size and root, signed: to be kept elsewhere, and compared with later.
+/// The size and root of the log, signed. Store it elsewhere, to compare the log with it later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditCheckpoint {
-    /// Events in the log.
+    /// Number of events in the log.
     pub size: u64,
     /// The root of the tree, in hexadecimal digits.
     pub root: String,
@@ -67,19 +67,19 @@ pub struct AuditCheckpoint {
     pub public_key: String,
 }
 
-/// That an event is in the log (RFC 6962). Hashes are in hexadecimal digits.
+/// Proof that an event is in the log (RFC 6962). Hashes are in hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditInclusion {
     pub index: u64,
-    /// Of the tree it is proven for.
+    /// The size of the tree that the proof is for.
     pub size: u64,
     pub leaf: String,
-    /// From the leaf to the root.
+    /// The audit path, from the leaf to the root.
     pub path: Vec<String>,
     pub root: String,
 }
 
-/// That the log of `to` events begins with that of `from` (RFC 6962). Hashes are in hexadecimal digits.
+/// Proof that the log of `to` events begins with the log of `from` events (RFC 6962). Hashes are in hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditConsistency {
     pub from: u64,

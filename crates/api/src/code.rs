@@ -1,4 +1,4 @@
-//! Code on the wire: contexts that keep their variables, and what running code in one comes to.
+//! Code on the wire: contexts that keep their variables, and the results of running code in them.
 
 use std::collections::BTreeMap;
 
@@ -10,27 +10,27 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateCodeContext {
-    /// `python` when absent; which others there are is the image's to say.
+    /// `python` when absent; the image determines which other languages exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 64)]
     pub language: Option<String>,
-    /// Absolute; the home of the user it runs as when absent.
+    /// Absolute; the home directory of its user when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 4096)]
     pub cwd: Option<String>,
-    /// For its whole life.
+    /// Environment variables, set for the lifetime of the context.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
 }
 
-/// A language's process that keeps its variables between runs, and as long as the processes of its sandbox are kept.
+/// A process of a language that keeps its variables between runs. It lives as long as the processes of its sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CodeContext {
     pub id: String,
     pub language: String,
     pub cwd: String,
     pub state: CodeContextState,
-    /// Runs since it was made or restarted.
+    /// Runs since it was created or restarted.
     pub execution_count: u64,
 }
 
@@ -39,7 +39,7 @@ pub struct CodeContext {
 pub enum CodeContextState {
     Idle,
     Busy,
-    /// Its process ended; the next run starts it anew, with no variables.
+    /// Its process ended; the next run starts it again, without variables.
     Dead,
 }
 
@@ -49,23 +49,23 @@ pub enum CodeContextState {
 pub struct RunCode {
     #[schema(max_length = 1_048_576)]
     pub code: String,
-    /// Interrupt it after this time; never when absent. Time in a queue does not count.
+    /// Interrupt the run after this time; no limit when absent. Time in a queue does not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 86_400_000)]
     pub timeout_ms: Option<u64>,
-    /// Variables of the environment during this run.
+    /// Environment variables for this run.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Interrupt it when it has written more than this; 16 MiB when absent.
+    /// Interrupt the run when it has written more than this; 16 MiB when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 16_777_216)]
     pub output_bytes_max: Option<u64>,
-    /// Answer when it has ended ([`CodeRun`]) instead of line by line ([`CodeEvent`]).
+    /// Return one response when the run has ended ([`CodeRun`]) instead of streaming lines ([`CodeEvent`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub wait: bool,
 }
 
-/// One line of a run's answer.
+/// One line of the response to a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum CodeEvent {
@@ -75,27 +75,27 @@ pub enum CodeEvent {
     Stderr {
         text: String,
     },
-    /// Something shown: a plot, a table, the value of the last line.
+    /// Displayed output: a plot, a table, the value of the last line.
     Result(Box<CodeResult>),
     /// The code failed.
     Error(CodeError),
     /// The last line.
     End {
         status: CodeRunStatus,
-        /// Of the context, with this run; absent where none was counted.
+        /// Of the context, including this run; absent if the run was not counted.
         execution_count: Option<u64>,
         duration_ms: u64,
     },
-    /// The last line, when nobody will say how it ended.
+    /// The last line, when it is unknown how the run ended.
     Broken {
         error: crate::ErrorDetail,
     },
 }
 
-/// One thing shown, in every form there is of it. Pictures and PDFs are base64.
+/// One displayed object, in every format available. Pictures and PDFs are base64.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CodeResult {
-    /// The value of the last line, rather than something shown on the way.
+    /// Whether it is the value of the last line, rather than something displayed by the code.
     pub main: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
@@ -117,24 +117,24 @@ pub struct CodeResult {
     pub json: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub javascript: Option<String>,
-    /// Columns of a data frame, each a list.
+    /// The columns of a data frame, each a list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
-    /// What a plot shows: its kind, its axes, its points.
+    /// The data of a plot: its kind, its axes, its points.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chart: Option<Value>,
-    /// Forms of other kinds, by media type.
+    /// Other formats, by media type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra: Option<Value>,
 }
 
-/// What code failed with.
+/// The error that the code raised.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CodeError {
-    /// `ZeroDivisionError`; of a run that was ended from outside `KeyboardInterrupt`, `TimeoutError` and the like.
+    /// `ZeroDivisionError`; for a run that was ended from outside, `KeyboardInterrupt`, `TimeoutError` and the like.
     pub name: String,
     pub value: String,
-    /// As the language writes it, lines with their line ends.
+    /// In the format of the language; lines include their line ends.
     pub traceback: String,
 }
 
@@ -162,7 +162,7 @@ impl CodeRunStatus {
     }
 }
 
-/// A run that was waited for.
+/// A run whose client waited for its end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CodeRun {
     pub status: CodeRunStatus,
@@ -173,7 +173,7 @@ pub struct CodeRun {
     pub results: Vec<CodeResult>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<CodeError>,
-    /// More was written than is shown here.
+    /// The run wrote more than is included here.
     pub truncated: bool,
 }
 
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_told_apart_by_their_kind() {
+    fn lines_are_distinguished_by_their_kind() {
         let lines = [
             (r#"{"kind":"stdout","text":"a"}"#, CodeEvent::Stdout { text: "a".to_owned() }),
             (

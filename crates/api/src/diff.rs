@@ -1,58 +1,59 @@
-//! Differences on the wire: of any two of sandboxes, snapshots and images.
+//! Differences on the wire, between any two sandboxes, snapshots and images.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{ChangeKind, FileKind};
 
-/// `POST /v1/diff`: what is different in one tree of files from another. `GET /v1/diff` takes the same as query parameters.
+/// `POST /v1/diff`: how one file tree differs from another. `GET /v1/diff` takes the same fields as query parameters.
 ///
-/// Each side is a sandbox, a snapshot or an image, by id, by a unique beginning of it, or by name; a name of several kinds
-/// means the sandbox first, then the snapshot. `sandbox:`, `snapshot:` or `image:` before it says which.
+/// Each side is a sandbox, a snapshot or an image, by id, by a unique prefix of its id, or by name. A name that several
+/// kinds have means the sandbox first, then the snapshot. The prefixes `sandbox:`, `snapshot:` and `image:` select one
+/// kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiffRequest {
-    /// What is there before.
+    /// The old side.
     #[schema(max_length = 300)]
     pub from: String,
-    /// What is there after.
+    /// The new side.
     #[schema(max_length = 300)]
     pub to: String,
-    /// Only paths that one of these patterns matches: `*.py`, `/srv/**`.
+    /// Only paths that match one of these patterns: `*.py`, `/srv/**`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 100)]
     pub globs: Vec<String>,
-    /// Noise too: caches, temporary files, logs, pid files.
+    /// Include noise: caches, temporary files, logs, pid files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
-    /// With the lines of text files that differ.
+    /// Include the lines of text files that differ.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub content: bool,
-    /// Entries at most; 10,000 when absent. More are only counted.
+    /// Maximum number of entries; 10,000 when absent. The rest are only counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 100_000)]
     pub limit: Option<u32>,
 }
 
-/// What is different.
+/// The differences between two file trees.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Diff {
     pub from: DiffSide,
     pub to: DiffSide,
-    /// The snapshot or image where their histories part; absent: they have none in common.
+    /// The snapshot or image where their histories diverge; absent if they have no common history.
     pub base: Option<DiffSide>,
-    /// By path.
+    /// Ordered by path.
     pub entries: Vec<DiffEntry>,
-    /// Paths added, changed and deleted, listed or not.
+    /// Number of paths added, changed and deleted, listed or not.
     pub added: u64,
     pub changed: u64,
     pub deleted: u64,
-    /// Bytes of the files among them, before and after.
+    /// Total size of the files among them, before and after.
     pub old_bytes: u64,
     pub new_bytes: u64,
-    /// What was left out, and how much of it.
+    /// Which noise was left out, and how much of it.
     pub noise: Vec<DiffNoise>,
-    /// There are more than are listed.
+    /// There are more entries than are listed.
     pub cut: bool,
 }
 
@@ -72,17 +73,17 @@ pub enum DiffSideKind {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DiffNoise {
-    /// What it is, for people: `caches`, `logs`.
+    /// The category, for people: `caches`, `logs`.
     pub what: String,
     pub count: u64,
 }
 
-/// One path.
+/// One path that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DiffEntry {
     pub path: String,
     pub change: ChangeKind,
-    /// In what it has changed; empty for what was added or deleted.
+    /// Which aspects have changed; empty for an added or deleted path.
     pub what: Vec<DiffAspect>,
     pub old: Option<DiffNode>,
     pub new: Option<DiffNode>,
@@ -95,20 +96,20 @@ pub struct DiffEntry {
 #[serde(rename_all = "lowercase")]
 pub enum DiffAspect {
     Content,
-    /// A file where a directory was, and so on.
+    /// The file type, for example a file that was a directory.
     Kind,
     Mode,
     Owner,
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     Link,
-    /// Which device it is.
+    /// The device number.
     Device,
     /// Extended attributes.
     Xattr,
 }
 
 impl DiffAspect {
-    /// As it is written on the wire.
+    /// The name used on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Content => "content",
@@ -122,7 +123,7 @@ impl DiffAspect {
     }
 }
 
-/// What is, or was, at a path.
+/// The file at a path, before or after.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DiffNode {
     pub kind: FileKind,
@@ -131,7 +132,7 @@ pub struct DiffNode {
     pub mode: String,
     pub uid: u32,
     pub gid: u32,
-    /// Of a symbolic link.
+    /// Target of a symbolic link.
     pub target: Option<String>,
     /// Names of extended attributes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -142,9 +143,9 @@ pub struct DiffNode {
 pub struct DiffLines {
     pub added: u64,
     pub removed: u64,
-    /// As `diff -u` writes them, without the names above.
+    /// As in the output of `diff -u`, without the file names.
     pub hunks: String,
-    /// They are more than this.
+    /// There are more hunks than are included.
     pub cut: bool,
 }
 
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_aspect_is_written_as_it_is_named() {
+    fn aspects_are_serialized_under_their_names() {
         for aspect in [
             DiffAspect::Content,
             DiffAspect::Kind,

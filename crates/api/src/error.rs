@@ -1,9 +1,9 @@
-//! Errors as clients see them: a stable code, what was tried, and what to do.
+//! Errors as clients see them: a stable code, what failed, and what to do.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Body of every answer that is not a success.
+/// Body of every error response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
     pub error: ErrorDetail,
@@ -12,7 +12,7 @@ pub struct ErrorBody {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorDetail {
     pub code: ErrorCode,
-    /// What was tried and on what.
+    /// What failed, and on what.
     pub message: String,
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -23,65 +23,65 @@ pub struct ErrorDetail {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorCode {
-    /// The body, a query parameter or a header makes no sense.
+    /// The body, a query parameter or a header is invalid.
     InvalidRequest,
     /// No key, or one that is unknown, expired or revoked.
     Unauthorized,
-    /// The key's scope does not reach this far.
+    /// The key's scope does not permit this.
     Forbidden,
-    /// No such thing, or not yours.
+    /// The object does not exist, or belongs to another tenant.
     NotFound,
-    /// No such route.
+    /// The route does not exist.
     NoSuchRoute,
     MethodNotAllowed,
-    /// The name is taken, or a directory is not empty, or the file exists.
+    /// The name is taken, a directory is not empty, or the file exists.
     Conflict,
     /// The sandbox is stopped, failed or being deleted.
     NotRunning,
     /// The exec has ended.
     ExecEnded,
-    /// Same `Idempotency-Key`, other body.
+    /// The same `Idempotency-Key` was used with another body.
     IdempotencyMismatch,
-    /// Same `Idempotency-Key`, still being worked on.
+    /// A request with the same `Idempotency-Key` is still in progress.
     IdempotencyInFlight,
-    /// A body, a path, a frame or a listing beyond its bound.
+    /// A body, a path, a frame or a listing exceeds its limit.
     TooLarge,
     UnsupportedMediaType,
-    /// A byte range outside of the file.
+    /// The byte range is outside of the file.
     RangeNotSatisfiable,
-    /// An unknown user, a path of the wrong kind.
+    /// An unknown user, or a path of the wrong kind.
     Unprocessable,
-    /// There is no such program in the sandbox.
+    /// The program does not exist in the sandbox.
     NoSuchProgram,
     /// The program cannot be executed.
     CannotExecute,
-    /// The sandbox's own bound: execs, terminals, watches.
+    /// A limit of the sandbox is reached: execs, terminals, watches.
     TooMany,
     /// Too many requests at once.
     Busy,
-    /// Disk, quota or pool full.
+    /// The disk, the quota or the pool is full.
     NoSpace,
-    /// The guest agent does not answer.
+    /// The guest agent does not respond.
     GuestUnreachable,
-    /// Nothing listens on that port of the sandbox.
+    /// No process listens on that port of the sandbox.
     PortClosed,
-    /// What listens on that port hung up, or does not speak HTTP.
+    /// The process that listens on that port closed the connection, or does not speak HTTP.
     BadGateway,
-    /// What listens on that port took too long to answer.
+    /// The process that listens on that port took too long to respond.
     GatewayTimeout,
-    /// Its processes cannot be written down as they are; the message names them and why.
+    /// Its processes cannot be dumped; the message names them and the reason.
     NotDumpable,
-    /// The processes of a snapshot or a hibernated sandbox did not come back; what is stored is untouched.
+    /// The processes of a snapshot or a hibernated sandbox could not be restored. The stored data is unchanged.
     RestoreFailed,
-    /// The sandbox was put to sleep under this stream. Whoever asks again wakes it.
+    /// The sandbox was put to sleep while this stream was open. The next request wakes it.
     SandboxAsleep,
-    /// Something else stands on the snapshot.
+    /// The snapshot is in use.
     SnapshotInUse,
-    /// What is stored is not what was written: it is not used.
+    /// The stored data is corrupt: it differs from what was written, and is not used.
     Damaged,
-    /// This host or driver cannot do it.
+    /// This host or driver does not support it.
     Unsupported,
-    /// A fault of ours; the log says more.
+    /// An internal error; the daemon's log has details.
     Internal,
 }
 
@@ -118,7 +118,7 @@ impl ErrorCode {
         }
     }
 
-    /// As it is written on the wire.
+    /// The name used on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InvalidRequest => "invalid_request",

@@ -1,4 +1,4 @@
-//! What happened, in order.
+//! Events: what happened, in order.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 /// One line of `GET /v1/events`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
-    /// Grows by one with each event; pass the last one seen as `since`.
+    /// Increases by one with each event; pass the last one received as `since`.
     pub seq: u64,
     pub at_ms: u64,
     /// `sandbox.created`, `sandbox.stopped`, `exec.started`, …

@@ -12,28 +12,28 @@ pub struct CreateExec {
     /// Program and arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub argv: Vec<String>,
-    /// A line for `/bin/sh -c`.
+    /// A command line for `/bin/sh -c`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Wins over the sandbox's environment.
+    /// Added to the sandbox's environment; these values take precedence.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Absolute; the sandbox's, the image's, else the user's home, when absent.
+    /// Absolute. When absent, the working directory of the sandbox, else of the image, else the user's home.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
     /// `name`, `uid`, `name:group` or `uid:gid`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// What the process finds on its standard input.
+    /// What the standard input of the process is connected to.
     #[serde(default)]
     pub stdin: StdinMode,
-    /// Text written to its standard input at once, which is then closed.
+    /// Text written to its standard input, which is then closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<String>,
-    /// A terminal of this size.
+    /// Run it in a terminal of this size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminal: Option<TerminalSize>,
-    /// End the whole process group after this time.
+    /// Kill the whole process group after this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub timeout_ms: Option<u64>,
@@ -41,32 +41,32 @@ pub struct CreateExec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 4096, maximum = 67_108_864)]
     pub ring_bytes: Option<u32>,
-    /// Answer when it has ended, with its output ([`RunResult`], status 200) instead of at once ([`Exec`], 201).
+    /// Respond when it has ended, with its output ([`RunResult`], status 200), instead of at once ([`Exec`], 201).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub wait: bool,
-    /// The caller is about to attach: let the process wait for it (30 s at most) rather than lose output.
+    /// The client is about to attach: the process waits for it (30 s at most), so that no output is lost.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hold: bool,
-    /// Stop the sandbox when this exec has ended (an ephemeral one is then deleted).
+    /// Stop the sandbox when this exec has ended (an ephemeral sandbox is then deleted).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub then_stop: bool,
-    /// Take a snapshot just before it starts; the answer names it.
+    /// Take a snapshot just before it starts; the response contains its id.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub snapshot: bool,
-    /// Take a snapshot, and restore it in place if the exec ends with anything but exit code 0: what it did leaves no
-    /// trace. Needs `wait` or `hold`.
+    /// Take a snapshot first, and restore it in place unless the exec ends with exit code 0, which undoes everything
+    /// that it did. Requires `wait` or `hold`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rollback_on_failure: bool,
 }
 
-/// The user's own shell when it has one, else bash, else sh. Runs inside, where the users are known.
+/// The user's own shell if it has one, else bash, else sh. It runs inside the sandbox, where the users are known.
 const FIND_SHELL: &str = "shell=$(getent passwd \"$(id -u)\" 2>/dev/null | cut -d: -f7); \
     for each in \"$shell\" /bin/bash /bin/sh; do \
     case \"$each\" in */nologin|*/false|'') continue;; esac; \
     [ -x \"$each\" ] && exec \"$each\" -l; done; exec sh";
 
-/// What a login runs: `argv` of a [`CreateExec`]. The same for all who open a shell, so that one that was left open is known
-/// by it.
+/// The `argv` of a [`CreateExec`] for a login shell. It is the same for all clients that open a shell, so that a shell
+/// that was left open can be recognised by it.
 pub fn login_shell() -> Vec<String> {
     vec!["/bin/sh".to_owned(), "-c".to_owned(), FIND_SHELL.to_owned()]
 }
@@ -92,41 +92,43 @@ pub struct Exec {
     pub sandbox_id: String,
     pub argv: Vec<String>,
     pub state: ExecState,
-    /// Inside the sandbox.
+    /// The process id inside the sandbox.
     pub pid: Option<u32>,
     pub terminal: bool,
     pub started_ms: u64,
     pub ended_ms: Option<u64>,
     pub outcome: Option<ExecOutcome>,
-    /// One past the last byte of output; the first byte still held; bytes nobody read and the ring dropped.
+    /// Offset after the last byte of output; offset of the first byte still held; bytes that were dropped before they
+    /// were read.
     pub output_end: u64,
     pub output_start: u64,
     pub output_dropped: u64,
-    /// What its sandbox was not let through to while it ran, at most 16, each once. By time, not by process: whatever
-    /// else ran in the sandbox counts too. Not told in lists.
+    /// What was denied to its sandbox while it ran, at most 16 entries, each once. The entries are found by time, not
+    /// by process, so they include other processes of the sandbox. Absent in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub egress_denied: Vec<crate::EgressDenied>,
-    /// The snapshot taken just before it started, as long as it is there: with `snapshot`, or until it is known that
-    /// there is nothing to roll back. Not told in lists.
+    /// The snapshot taken just before it started, as long as that exists: with `snapshot`, or until it is known that
+    /// nothing needs to be rolled back. Absent in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
-    /// What became of `rollback_on_failure`. Not told in lists.
+    /// The progress of `rollback_on_failure`. Absent in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback: Option<Rollback>,
-    /// What is remembered of failures like this one, where it failed and that is worth showing. Told once, to those who
+    /// Memories of similar failures, if it failed and there are relevant ones. Reported once, to the clients that
     /// waited for it or were attached to its output.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub related: Vec<crate::memory::RelatedMemory>,
 }
 
-/// How far the undoing of a failed exec is. A waited-for exec, and an attachment's `exit`, answer when it is settled.
+/// The progress of rolling back a failed exec. A response to `wait` and the `exit` message are sent when it is
+/// complete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Rollback {
     pub state: RollbackState,
-    /// What the failed exec left, as a snapshot, where that could not be removed.
+    /// A snapshot of the state that the failed exec left, if that snapshot could not be removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undo: Option<String>,
-    /// Why it could not be undone.
+    /// Why it could not be rolled back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<crate::ErrorDetail>,
 }
@@ -134,9 +136,9 @@ pub struct Rollback {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RollbackState {
-    /// The exec runs, or is being undone.
+    /// The exec is running, or is being rolled back.
     Pending,
-    /// It succeeded: there is nothing to undo.
+    /// It succeeded: there is nothing to roll back.
     Unneeded,
     /// The sandbox is as it was before the exec.
     Done,
@@ -148,7 +150,7 @@ pub enum RollbackState {
 pub enum ExecState {
     Running,
     Ended,
-    /// Its sandbox stopped under it, so nobody saw how it ended.
+    /// Its sandbox stopped while it ran, so its outcome is unknown.
     Lost,
 }
 
@@ -158,21 +160,21 @@ pub struct ExecOutcome {
     /// `SIGKILL` and the like.
     pub signal: Option<String>,
     pub timed_out: bool,
-    /// Most likely the kernel, for want of RAM.
+    /// Most likely by the kernel, out of memory (OOM).
     pub killed_from_outside: bool,
     pub cpu_us: u64,
     pub ram_max_bytes: u64,
     pub wall_us: u64,
 }
 
-/// Answer of a waited-for exec.
+/// Response for an exec that the client waited for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RunResult {
     pub exec: Exec,
     /// Bytes that are not UTF-8 are replaced; the output routes give the exact bytes.
     pub stdout: String,
     pub stderr: String,
-    /// More was written than is shown here.
+    /// The exec wrote more than is included here.
     pub truncated: bool,
 }
 
@@ -182,7 +184,7 @@ pub struct RunResult {
 pub struct SendSignal {
     /// `TERM`, `SIGTERM` or `15`.
     pub signal: String,
-    /// The whole process group, as a terminal does, or its first process only.
+    /// Signal the whole process group, as a terminal does, instead of its first process only.
     #[serde(default = "yes")]
     pub group: bool,
 }
@@ -191,7 +193,7 @@ fn yes() -> bool {
     true
 }
 
-/// One line of `GET …/output` as NDJSON. Exactly one of the parts is there.
+/// One line of `GET …/output` as NDJSON. Exactly one of its fields is present.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum OutputChunk {
@@ -205,13 +207,13 @@ pub enum OutputChunk {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         base64: Option<String>,
     },
-    /// Bytes `from..to` are gone from the ring.
+    /// Bytes `from..to` have been dropped from the ring.
     Gap { from: u64, to: u64 },
-    /// The last line, when the exec ended.
+    /// The last line, when the exec has ended.
     Exit { exec: Box<Exec> },
     /// The last line, without `follow`.
     Drained { offset: u64 },
-    /// The last line, when the stream broke.
+    /// The last line, when the stream was interrupted.
     Error { error: crate::ErrorDetail },
 }
 

@@ -38,7 +38,7 @@ pub struct FileList {
 #[serde(deny_unknown_fields)]
 pub struct MakeDirectory {
     pub path: String,
-    /// Make missing parents; an existing directory is fine.
+    /// Create missing parents; an existing directory is not an error.
     #[serde(default)]
     pub parents: bool,
     /// Octal, e.g. `0755`.
@@ -65,7 +65,7 @@ pub struct ChangeMode {
     pub mode: String,
 }
 
-/// Answer of `PUT …/files/tar`.
+/// Response of `PUT …/files/tar`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TarSummary {
     pub entries: u64,
@@ -84,13 +84,13 @@ pub struct WatchEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WatchEventKind {
-    /// First line: the watch is in place.
+    /// First line: the watch is active.
     Ready,
     Created,
     Written,
     Removed,
     Renamed,
     Attributes,
-    /// The kernel dropped events: look again.
+    /// The kernel dropped events: read the directory again.
     Overflow,
 }

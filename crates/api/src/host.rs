@@ -15,7 +15,7 @@ pub struct Version {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Readiness {
     pub ready: bool,
-    /// What is still missing.
+    /// What is not ready yet.
     pub waiting_for: Vec<String>,
 }
 
@@ -24,13 +24,13 @@ pub struct Readiness {
 pub struct HostInfo {
     pub version: String,
     pub drivers: Vec<Driver>,
-    /// The driver of a sandbox whose creator does not say.
+    /// The driver of a sandbox that is created without one.
     pub default_driver: String,
     pub pool_total_bytes: u64,
     pub pool_free_bytes: u64,
     pub sandboxes: u64,
     pub sandboxes_running: u64,
-    /// Sandboxes that cannot be used yet: the daemon was restarted and is still finishing what it was doing to them.
+    /// Sandboxes that cannot be used yet, because the daemon was restarted and is still completing operations on them.
     #[serde(default)]
     pub sandboxes_recovering: u64,
 }
@@ -42,13 +42,13 @@ pub struct Driver {
     pub pause: Ability,
     pub hibernate: Ability,
     pub limits: Ability,
-    /// Whether a sandbox's disk can be held to a rate; absent from a daemon that does not know rates.
+    /// Whether the disk throughput of a sandbox can be limited; absent from a daemon that does not support such limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_rate: Option<Ability>,
-    /// Whether its sandboxes can have volumes; absent from a daemon that does not know them.
+    /// Whether its sandboxes can have volumes; absent from a daemon that does not support volumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volumes: Option<Ability>,
-    /// By what its machines run, where there is more than one way.
+    /// How its machines are run, if there is more than one way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -59,7 +59,7 @@ pub struct Ability {
     /// Why not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The command that mends it.
+    /// The command that fixes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }

@@ -5,20 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What sandboxes start from.
+/// A root filesystem that sandboxes start from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Image {
     pub id: String,
-    /// Its first name; absent when newer images took all its names over.
+    /// Its first name; absent if newer images have taken all its names.
     pub name: Option<String>,
     pub names: Vec<String>,
-    /// Bytes of its files, those it shares with other images included.
+    /// Total size of its files, including those it shares with other images.
     pub size_bytes: u64,
     pub created_ms: u64,
     pub config: ImageConfig,
     /// `debian`, `pull`, `import`, `build` or `commit`.
     pub origin: String,
-    /// A reference with its digest, a base image, a sandbox.
+    /// A reference with its digest, a base image, or a sandbox.
     pub origin_of: Option<String>,
 }
 
@@ -27,20 +27,20 @@ pub struct Image {
 pub struct ImageDetail {
     #[serde(flatten)]
     pub image: Image,
-    /// Bytes of layers that no other image stands on: what removing it would free at least.
+    /// Size of the layers that no other image uses: removing the image frees at least this much.
     pub unique_bytes: u64,
     /// Lowest first.
     pub layers: Vec<ImageLayer>,
-    /// What was done, oldest first.
+    /// The build steps, oldest first.
     pub history: Vec<ImageStep>,
-    /// Sandboxes made from it, a hundred at most.
+    /// Sandboxes created from it, a hundred at most.
     pub used_by: Vec<String>,
 }
 
-/// A layer that an image stands on. It is stored once, however many images do.
+/// A layer of an image. It is stored once, for all images that use it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ImageLayer {
-    /// Chain id, or the key of a build's step.
+    /// Chain id, or the key of a build step.
     pub key: String,
     pub what: String,
     pub size_bytes: u64,
@@ -52,7 +52,7 @@ pub struct ImageStep {
     pub size_bytes: u64,
 }
 
-/// What an image says about the processes run in it.
+/// What an image specifies about processes that run in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ImageConfig {
     pub env: BTreeMap<String, String>,
@@ -64,24 +64,24 @@ pub struct ImageConfig {
     pub exposed_ports: BTreeSet<String>,
 }
 
-/// Where a new image comes from.
+/// The source of a new image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ImageFrom {
-    /// Debian packages of the host's mirror: the default image.
+    /// Debian packages from the host's mirror: the default image.
     #[default]
     Default,
     /// An OCI registry.
     Pull,
-    /// Packages upon another image.
+    /// Packages installed in another image.
     Packages,
-    /// A build file.
+    /// A recipe (build file).
     Recipe,
     /// The files of a sandbox.
     Sandbox,
 }
 
-/// `POST /v1/images`: makes an image. The answer is NDJSON of [`BuildProgress`].
+/// `POST /v1/images`: creates an image. The response is NDJSON of [`BuildProgress`].
 ///
 /// Fields that do not belong to `from` must be absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -89,7 +89,7 @@ pub enum ImageFrom {
 pub struct BuildImage {
     #[serde(default)]
     pub from: ImageFrom,
-    /// What to call it. When absent: `debian` for the default image, the reference for `pull`, else nothing.
+    /// Its name. When absent: `debian` for the default image, the reference for `pull`, else none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 255)]
     pub name: Option<String>,
@@ -102,10 +102,10 @@ pub struct BuildImage {
     /// `pull`: like `linux/amd64`; the host's own when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform: Option<String>,
-    /// `pull`: who asks the registry. Used for this pull and kept nowhere.
+    /// `pull`: credentials for the registry. Used for this pull and not stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<RegistryCredentials>,
-    /// `pull`: the registry speaks HTTP without TLS. Loopback does so without being asked.
+    /// `pull`: the registry speaks HTTP without TLS. Always allowed for loopback addresses.
     #[serde(default)]
     pub insecure: bool,
     /// `packages`: what to install.
@@ -114,20 +114,20 @@ pub struct BuildImage {
     /// `packages`: the image to install them in, by name or id; the default image when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
-    /// `recipe`: the build file's text. One that copies files is sent with them to `/v1/images/build`.
+    /// `recipe`: the text of the recipe. A recipe that copies files is sent to `/v1/images/build`, with its files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe: Option<String>,
-    /// `packages`, `recipe`: run every step, whatever is kept of earlier builds.
+    /// `packages`, `recipe`: run every step, and do not use the cache of earlier builds.
     #[serde(default)]
     pub no_cache: bool,
-    /// `recipe`: what its `run` steps may reach; the daemon's default for sandboxes when absent. Packages are fetched
-    /// from wherever the image's own sources are, whatever this says.
+    /// `recipe`: what its `run` steps may connect to; the daemon's default for sandboxes when absent. Packages are
+    /// always fetched from the package sources of the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<crate::NetworkRequest>,
-    /// `sandbox`: whose files, by name or id.
+    /// `sandbox`: the sandbox whose files are used, by name or id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
-    /// `sandbox`: what the image says differently from the one the sandbox was made from.
+    /// `sandbox`: changes to the configuration of the image that the sandbox was created from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<ImageConfigChange>,
 }
@@ -150,11 +150,11 @@ impl std::fmt::Debug for RegistryCredentials {
     }
 }
 
-/// Absent stays as it is.
+/// Absent fields stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImageConfigChange {
-    /// Added to what is there.
+    /// Added to the existing variables.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -169,7 +169,7 @@ pub struct ImageConfigChange {
     pub cmd: Option<Vec<String>>,
 }
 
-/// One line of what a long request on images answers.
+/// One line of the response to a long request on images.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum BuildProgress {
@@ -178,21 +178,21 @@ pub enum BuildProgress {
         /// From 0 to 100, where known.
         percent: Option<u8>,
     },
-    /// One layer or step of several.
+    /// The progress of one layer or step.
     Item {
         /// From 0.
         index: u32,
         /// How many there are.
         count: u32,
-        /// A digest's beginning, or the step as the recipe has it.
+        /// The prefix of a digest, or the step as written in the recipe.
         what: String,
         state: ItemState,
-        /// Bytes so far, of a transfer.
+        /// Bytes transferred so far.
         bytes: u64,
-        /// Bytes in all, where known.
+        /// Bytes in total, if known.
         bytes_total: Option<u64>,
     },
-    /// Output of a build's step.
+    /// Output of a build step.
     Output {
         text: String,
     },
@@ -207,19 +207,19 @@ pub enum BuildProgress {
     },
 }
 
-/// How far a layer or step is.
+/// The state of a layer or step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ItemState {
     Downloading,
     Unpacking,
     Running,
-    /// It was there already.
+    /// It existed already.
     Cached,
     Done,
 }
 
-/// `POST /v1/images/{image}/tags`: gives an image one more name.
+/// `POST /v1/images/{image}/tags`: adds a name to an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TagImage {
@@ -232,8 +232,8 @@ pub struct TagImage {
 pub struct Pruned {
     /// Ids of images that had no name and no sandbox.
     pub images: Vec<String>,
-    /// Layers that no image stands on, and steps kept for builds.
+    /// Number of removed layers that no image used, and of removed build steps.
     pub layers: u32,
-    /// Bytes of files in what was removed.
+    /// Size of the files that were removed.
     pub freed_bytes: u64,
 }

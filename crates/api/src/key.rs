@@ -30,7 +30,7 @@ pub enum Scope {
 pub struct Key {
     pub id: String,
     pub name: String,
-    /// First characters of the key, to recognise it by.
+    /// The first characters of the key, to recognise it.
     pub prefix: String,
     pub scope: Scope,
     pub sandbox_id: Option<String>,
@@ -40,7 +40,7 @@ pub struct Key {
     pub last_used_ms: Option<u64>,
 }
 
-/// Shown once: the daemon keeps only a hash.
+/// Returned once: the daemon stores only a hash.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CreatedKey {
     pub key: Key,

@@ -1,7 +1,8 @@
 //! The contract between Burrow and its clients: wire types, error codes, defaults.
 //!
 //! REST under `/v1`, JSON bodies, names in snake case, times in milliseconds since the Unix epoch, sizes in the unit
-//! their name ends with. Requests refuse unknown fields; answers may gain fields. What is absent: behaviour.
+//! that their name ends with. Requests with unknown fields are rejected; responses may gain fields. This crate contains
+//! no behaviour.
 
 mod attach;
 mod audit;

@@ -1,4 +1,4 @@
-//! Who came from whom, and what nobody needs any more, on the wire.
+//! Lineage and garbage collection on the wire.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -18,20 +18,21 @@ pub struct TreeNode {
     pub kind: TreeNodeKind,
     pub id: String,
     pub name: Option<String>,
-    /// Place of its parent in `nodes`, lower than its own. A snapshot's is the one of the same sandbox that it followed,
-    /// else its sandbox; a sandbox's is the snapshot it was made from. None when that is gone, or was never there.
+    /// Index of its parent in `nodes`, lower than its own. The parent of a snapshot is the previous snapshot of the
+    /// same sandbox, else its sandbox; the parent of a sandbox is the snapshot that it was created from. Absent if the
+    /// parent no longer exists, or never did.
     pub parent: Option<usize>,
     pub created_ms: u64,
-    /// A sandbox's.
+    /// State of a sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<SandboxState>,
-    /// A snapshot's.
+    /// Kind of a snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_kind: Option<SnapshotKind>,
     /// Whether a snapshot holds processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<bool>,
-    /// The sandbox that a snapshot was taken of, which may be gone, and its name then.
+    /// The sandbox that a snapshot was taken of, which may be deleted, and its name at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,19 +46,19 @@ pub enum TreeNodeKind {
     Snapshot,
 }
 
-/// `POST /v1/gc`: does what `GET /v1/gc` says.
+/// `POST /v1/gc`: takes the actions that `GET /v1/gc` lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CollectGarbage {
-    /// What nobody used for this long is stale; 30 days when absent.
+    /// How long an object must be unused to be stale; 30 days when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unused_for_seconds: Option<u64>,
 }
 
-/// What is stale, and what becomes of it.
+/// What is stale, and which action applies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GarbageReport {
-    /// Whether the actions were taken, or only named.
+    /// Whether the actions were taken, or only listed.
     pub applied: bool,
     pub unused_for_seconds: u64,
     pub items: Vec<GarbageItem>,
@@ -68,12 +69,12 @@ pub struct GarbageItem {
     pub kind: GarbageKind,
     pub id: String,
     pub name: Option<String>,
-    /// Why it counts as stale, and what it holds.
+    /// Why it is stale, and what it holds.
     pub why: String,
-    /// What it costs, in bytes of disk; RAM included where it holds any.
+    /// The disk space it uses, in bytes, including RAM that it holds.
     pub bytes: u64,
     pub action: GarbageAction,
-    /// Why the action could not be taken.
+    /// Why the action failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
@@ -86,11 +87,11 @@ pub enum GarbageKind {
     Image,
 }
 
-/// What is done about it.
+/// The action for a stale object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum GarbageAction {
-    /// Nothing: it is named for a person to decide.
+    /// No action: it is listed for a person to decide.
     Keep,
     Remove,
 }

@@ -1,4 +1,4 @@
-//! Merges on the wire: the work of one sandbox, brought into another.
+//! Merges on the wire: applying the changes of one sandbox to another.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,27 @@ use utoipa::ToSchema;
 use crate::memory::MergedMemory;
 use crate::{DiffNode, DiffNoise, Snapshot};
 
-/// `POST /v1/sandboxes/{sandbox}/merge`: brings what a fork did into the sandbox, three-way against the snapshot that both
-/// came from.
+/// `POST /v1/sandboxes/{sandbox}/merge`: applies the changes of a fork to the sandbox, as a three-way merge against the
+/// snapshot that both came from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MergeSandbox {
-    /// Name or id of the sandbox whose work is brought.
+    /// Name or id of the sandbox whose changes are merged.
     pub child: String,
-    /// Only say what would happen.
+    /// Only report what would happen.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
-    /// What is done where both changed the same path, by pattern; the first that matches counts.
+    /// Policies for paths that both changed, by pattern; the first that matches applies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 100)]
     pub policies: Vec<MergeRule>,
-    /// What is done where no pattern matches; `fail` when absent.
+    /// The policy where no pattern matches; `fail` when absent.
     #[serde(default)]
     pub policy: MergePolicy,
-    /// Noise too: caches, temporary files, logs, pid files.
+    /// Include noise: caches, temporary files, logs, pid files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
-    /// What becomes of what the child remembers.
+    /// How the child's memory is merged.
     #[serde(default)]
     pub memory: MergeMemoryPolicy,
 }
@@ -44,23 +44,23 @@ pub struct MergeRule {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MergePolicy {
-    /// It is a conflict, and nothing is merged.
+    /// A conflict: nothing is merged.
     #[default]
     Fail,
-    /// The parent's stays.
+    /// The parent's version stays.
     Ours,
-    /// The child's comes.
+    /// The child's version replaces it.
     Theirs,
-    /// The lines of both, of text; what one deleted and the other changed stays.
+    /// For text: the lines of both, including lines that one deleted and the other changed.
     Union,
-    /// Line by line; a conflict where both changed the same lines.
+    /// Line by line; a conflict if both changed the same lines.
     Text,
 }
 
 impl MergePolicy {
     pub const ALL: [Self; 5] = [Self::Fail, Self::Ours, Self::Theirs, Self::Union, Self::Text];
 
-    /// As it is written on the wire.
+    /// The name used on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Fail => "fail",
@@ -75,25 +75,25 @@ impl MergePolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MergeMemoryPolicy {
-    /// It stays where it is.
+    /// It is not merged.
     None,
-    /// It comes; where both changed the same, the parent's stays and the contradiction is listed.
+    /// It is merged; where both changed the same item, the parent's version stays and the contradiction is listed.
     #[default]
     List,
-    /// It comes; the parent's wins.
+    /// It is merged; the parent's version wins.
     Ours,
-    /// It comes; the child's wins.
+    /// It is merged; the child's version wins.
     Theirs,
-    /// It comes; of entries both are kept, of keys the parent's.
+    /// It is merged; both versions of entries are kept, and the parent's version of keys.
     Both,
-    /// Where both changed the same, nothing is merged, files included.
+    /// If both changed the same item, nothing is merged, including files.
     Fail,
 }
 
 impl MergeMemoryPolicy {
     pub const ALL: [Self; 6] = [Self::None, Self::List, Self::Ours, Self::Theirs, Self::Both, Self::Fail];
 
-    /// As it is written on the wire.
+    /// The name used on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -106,37 +106,38 @@ impl MergeMemoryPolicy {
     }
 }
 
-/// What a merge did, would do, or why it did nothing.
+/// The result of a merge: what it changed, would change, or why it changed nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Merged {
-    /// Absent where nothing was done.
+    /// Absent if nothing was done.
     pub id: Option<String>,
     pub parent: String,
     pub child: String,
     /// The snapshot that both came from.
     pub base: String,
     pub dry_run: bool,
-    /// Whether anything was changed. Not where there are conflicts.
+    /// Whether anything was changed. False if there are conflicts.
     pub applied: bool,
-    /// The parent as it was before: restoring it undoes the merge.
+    /// The parent before the merge: restoring it undoes the merge.
     pub undo: Option<Snapshot>,
-    /// Paths by what happens to them: `added`, `changed`, `deleted`, `merged` (lines of both). The first 10,000 of each.
+    /// Paths by kind of change: `added`, `changed`, `deleted`, `merged` (lines of both). The first 10,000 of each.
     pub changes: BTreeMap<String, Vec<String>>,
-    /// Files that one moved and the other changed: changed where they are now.
+    /// Files that one side moved and the other changed: they are changed at their new path.
     pub moved: Vec<MovedFile>,
-    /// How many paths that are in all.
+    /// Total number of paths.
     pub total: u64,
-    /// There are more than are listed.
+    /// There are more paths than are listed.
     pub cut: bool,
-    /// Where there are any, nothing is merged.
+    /// If there are any, nothing is merged.
     pub conflicts: Vec<FileConflict>,
-    /// Files that were replaced or removed while processes of the parent have them open: these go on with the old ones.
+    /// Files that were replaced or removed while processes of the parent had them open: these processes continue to use
+    /// the old files.
     pub open: Vec<MergeOpenFile>,
-    /// What the child changed and was left out, and how much of it.
+    /// Noise that the child changed and that was left out, and how much of it.
     pub noise: Vec<DiffNoise>,
-    /// What came, or would come, of what the child remembers.
+    /// What was merged, or would be merged, of the child's memory.
     pub memory: Option<MergedMemory>,
-    /// How long the parent stood still, in microseconds.
+    /// How long the parent was paused, in microseconds.
     pub pause_us: u64,
 }
 
@@ -146,39 +147,39 @@ pub struct MovedFile {
     pub to: String,
 }
 
-/// One path that both changed, each in its way.
+/// One path that both changed in different ways.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FileConflict {
     pub path: String,
     pub kind: MergeConflictKind,
-    /// What both came from.
+    /// The common ancestor.
     pub base: Option<DiffNode>,
-    /// The parent's.
+    /// The parent's version.
     pub ours: Option<DiffNode>,
-    /// The child's.
+    /// The child's version.
     pub theirs: Option<DiffNode>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MergeConflictKind {
-    /// Content, or where a link leads.
+    /// Content, or the target of a link.
     BothChanged,
     BothAdded,
     /// The parent has deleted what the child has changed.
     DeletedByOurs,
     /// The child has deleted what the parent has changed.
     DeletedByTheirs,
-    /// A file here, a directory there.
+    /// A file on one side, a directory on the other.
     Kind,
     /// Mode, owner or extended attributes.
     Attributes,
-    /// One has something else where the other has put things into a directory.
+    /// One side has no directory where the other added files to it.
     Directory,
 }
 
 impl MergeConflictKind {
-    /// For people.
+    /// A description for people.
     pub fn words(self) -> &'static str {
         match self {
             Self::BothChanged => "both changed it",
@@ -187,7 +188,7 @@ impl MergeConflictKind {
             Self::DeletedByTheirs => "the child deleted what the parent changed",
             Self::Kind => "a file in one, a directory or link in the other",
             Self::Attributes => "both changed its mode, owner or attributes",
-            Self::Directory => "no directory in one, something new in it in the other",
+            Self::Directory => "not a directory in one, new files in the directory in the other",
         }
     }
 }
@@ -195,18 +196,18 @@ impl MergeConflictKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MergeOpenFile {
     pub path: String,
-    /// As the host numbers it.
+    /// The process id on the host.
     pub pid: u32,
     pub program: String,
 }
 
-/// `GET /v1/sandboxes/{sandbox}/merges`: one that was done.
+/// `GET /v1/sandboxes/{sandbox}/merges`: one completed merge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PastMerge {
     pub id: String,
     pub child: String,
     pub base: String,
-    /// Snapshot of the parent as it was before.
+    /// Snapshot of the parent before the merge.
     pub undo: String,
     /// Paths that it changed.
     pub total: u64,
@@ -224,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policies_are_written_as_they_are_named() {
+    fn policies_are_serialized_under_their_names() {
         for policy in MergePolicy::ALL {
             assert_eq!(serde_json::to_value(policy).unwrap(), policy.as_str());
         }
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_that_says_only_whose_refuses_conflicts_and_brings_memory() {
+    fn a_merge_refuses_conflicts_and_lists_memory_by_default() {
         let merge: MergeSandbox = serde_json::from_str(r#"{"child":"x"}"#).unwrap();
         assert_eq!((merge.policy, merge.memory), (MergePolicy::Fail, MergeMemoryPolicy::List));
         assert!(serde_json::from_str::<MergeSandbox>(r#"{"child":["x","y"]}"#).is_err());

@@ -1,17 +1,17 @@
-//! What a sandbox may reach, what it tried to reach, and why something is or is not let through.
+//! Network access on the wire: what a sandbox may connect to, what it tried, and why that is or is not allowed.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::policy::{Approve, BudgetDocument, RuleDocument};
 
-/// How far a sandbox may reach.
+/// How much network access a sandbox has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NetworkMode {
-    /// Nothing at all.
+    /// No access.
     None,
-    /// What its rules and host sets name.
+    /// Only hosts that its rules and host sets name.
     Allowlist,
     /// Any public host; never private, link-local, loopback or metadata addresses.
     Open,
@@ -27,7 +27,7 @@ impl NetworkMode {
     }
 }
 
-/// What a new sandbox may reach. What is absent takes the daemon's default; rules or sets without a mode mean
+/// The network access of a new sandbox. Absent fields take the daemon's default; rules or sets without a mode mean
 /// `allowlist`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -42,36 +42,37 @@ pub struct NetworkRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 64)]
     pub sets: Option<Vec<String>>,
-    /// Rules about requests, as in a policy document: which are decrypted, and what is put into them.
+    /// Request rules, as in a policy document: which requests are decrypted, and which secrets are inserted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 200)]
     pub requests: Option<Vec<RuleDocument>>,
-    /// Blocks of addresses that are not dialled, such as `203.0.113.0/24`, whatever name leads to them. A rule about an
+    /// Address blocks that are denied, such as `203.0.113.0/24`, whatever name resolves to them. A rule about an
     /// address or a block is an exception.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 1000)]
     pub deny: Option<Vec<String>>,
 }
 
-/// What a sandbox may reach from now on. What is absent stays; connections that are no longer allowed are cut.
+/// Changes the network access of a sandbox. Absent fields stay as they are; connections that are no longer allowed are
+/// closed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateNetwork {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<NetworkMode>,
-    /// All rules there are afterwards, instead of those there were.
+    /// All rules; replaces the existing ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 1000)]
     pub allow: Option<Vec<String>>,
-    /// All host sets there are afterwards.
+    /// All host sets; replaces the existing ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 64)]
     pub sets: Option<Vec<String>>,
-    /// Rules to add; one that is there already stays.
+    /// Rules to add; existing ones stay.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 1000)]
     pub add: Vec<String>,
-    /// Rules to remove; one that is not there is an error, since its remover believes it to be in force.
+    /// Rules to remove. A missing rule is an error, because the client believes it to be in effect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 1000)]
     pub remove: Vec<String>,
@@ -81,59 +82,59 @@ pub struct UpdateNetwork {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub remove_sets: Vec<String>,
-    /// All rules about requests there are afterwards.
+    /// All request rules; replaces the existing ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 200)]
     pub requests: Option<Vec<RuleDocument>>,
-    /// Rules about requests to add; one that is there already stays.
+    /// Request rules to add; existing ones stay.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 200)]
     pub add_requests: Vec<RuleDocument>,
-    /// All blocks of addresses that are denied afterwards.
+    /// All denied address blocks; replaces the existing ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 1000)]
     pub deny: Option<Vec<String>>,
-    /// Blocks to deny; one that is denied already stays so.
+    /// Blocks to deny; blocks that are denied already stay denied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 1000)]
     pub add_deny: Vec<String>,
-    /// Blocks to deny no longer; one that is not denied is an error.
+    /// Blocks to deny no longer; a block that is not denied is an error.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 1000)]
     pub remove_deny: Vec<String>,
 }
 
-/// What a sandbox may reach.
+/// The network access of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Network {
     pub mode: NetworkMode,
-    /// Its own rules, as they are written.
+    /// Its own rules, as written.
     pub allow: Vec<String>,
     /// Names of host sets.
     pub sets: Vec<String>,
-    /// Its rules about requests.
+    /// Its request rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<RuleDocument>,
-    /// Blocks of addresses that are not dialled.
+    /// Denied address blocks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
 }
 
 impl Default for Network {
-    /// What a sandbox of a daemon that does not tell has: nothing.
+    /// No access, for a response of a daemon that does not report it.
     fn default() -> Self {
         let mode = NetworkMode::None;
         Self { mode, allow: Vec::new(), sets: Vec::new(), requests: Vec::new(), deny: Vec::new() }
     }
 }
 
-/// Something that was not let through while an exec ran. By time, not by process: a neighbour of the exec in the same
-/// sandbox may have asked.
+/// A connection that was denied while an exec ran. Found by time, not by process: another process of the same sandbox
+/// may have tried it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EgressDenied {
-    /// The name that was asked for, or the address where there was none.
+    /// The requested name, or the address if there was none.
     pub host: String,
-    /// Absent when it was the name that was refused.
+    /// Absent if the name was denied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     pub reason: String,
@@ -142,36 +143,36 @@ pub struct EgressDenied {
 /// One line of a sandbox's egress log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EgressEntry {
-    /// Grows; names a place in the log.
+    /// Increases; the position in the log.
     pub seq: u64,
     pub at_ms: u64,
     pub kind: EgressKind,
     pub verdict: EgressVerdict,
-    /// The name that was asked for, or the address where there was none.
+    /// The requested name, or the address if there was none.
     pub host: String,
     pub port: Option<u16>,
-    /// The rule that let it through.
+    /// The rule that allowed it.
     pub rule: Option<String>,
-    /// Why not, or what went wrong.
+    /// Why it was denied, or what failed.
     pub reason: Option<String>,
-    /// Where it was connected to.
+    /// The address that it was connected to.
     pub address: Option<String>,
-    /// Of a connection that has ended: bytes the sandbox sent and received, and how long it lasted.
+    /// For a closed connection: bytes that the sandbox sent and received, and its duration.
     pub sent_bytes: Option<u64>,
     pub received_bytes: Option<u64>,
     pub duration_ms: Option<u64>,
-    /// How many alike it stands for: repeats are counted instead of listed.
+    /// Number of equal entries that it represents: repeats are counted instead of listed.
     pub times: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EgressKind {
-    /// A name was looked up.
+    /// A DNS lookup.
     Dns,
     Tls,
     Http,
-    /// A connection of some other protocol.
+    /// A connection with another protocol.
     Tcp,
 }
 
@@ -191,9 +192,9 @@ impl EgressKind {
 pub enum EgressVerdict {
     Allowed,
     Denied,
-    /// Allowed, and the host could not be reached.
+    /// Allowed, but the host could not be reached.
     Failed,
-    /// A connection that was allowed has ended.
+    /// An allowed connection has ended.
     Closed,
 }
 
@@ -215,53 +216,53 @@ pub struct EgressQuestion {
     /// `https://host/path`, `http://host`, `tcp://host:port`, `host:port` or `host`, which means HTTPS.
     #[schema(min_length = 1, max_length = 2048)]
     pub target: String,
-    /// Of the request that is asked about, where its host is decrypted; `GET` when absent.
+    /// Method of the request, if its host is decrypted; `GET` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 32)]
     pub method: Option<String>,
 }
 
-/// What would happen, without anything being looked up or dialled.
+/// What would happen. Nothing is resolved or connected to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EgressExplanation {
-    /// As it was understood.
+    /// The host, as parsed.
     pub host: String,
     pub port: u16,
     pub protocol: EgressKind,
     pub allowed: bool,
-    /// The rule that decides, if one does.
+    /// The rule that decides, if any.
     pub rule: Option<String>,
-    /// The host set the rule is of; absent for the sandbox's own rules.
+    /// The host set that contains the rule; absent for the sandbox's own rules.
     pub set: Option<String>,
     pub mode: NetworkMode,
-    /// In words.
+    /// A description for people.
     pub because: String,
-    /// What to do to have it otherwise.
+    /// How to change the decision.
     pub hint: Option<String>,
-    /// What is done to the request; absent where nothing is decrypted and no rule about requests is about the host.
+    /// What is done to the request; absent if nothing is decrypted and no request rule applies to the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<EgressRequestExplained>,
 }
 
-/// What would be done to one request.
+/// What would be done to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EgressRequestExplained {
     pub method: String,
-    /// As it is matched.
+    /// The path in normal form.
     pub path: String,
     /// Whether it would be decrypted.
     pub decrypted: bool,
-    /// The secret that would be put in.
+    /// The secret that would be inserted.
     pub secret: Option<String>,
-    /// Where: `header authorization`, `query key`, …
+    /// The position: `header authorization`, `query key`, …
     pub slot: Option<String>,
-    /// What is left of the rule's budget; absent without one, or while the sandbox does not run.
+    /// The rest of the rule's budget; absent without a budget, or while the sandbox is not running.
     pub left: Option<BudgetLeft>,
-    /// Whether a person is asked before.
+    /// Whether a person has to approve it first.
     pub approval: bool,
 }
 
-/// What is left of a rule's budget now.
+/// The rest of a rule's budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BudgetLeft {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -272,39 +273,39 @@ pub struct BudgetLeft {
     pub bytes_out_today: Option<u64>,
 }
 
-/// A rule about requests, and how it stands.
+/// A request rule, and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EgressRequestRule {
     pub rule: RuleDocument,
-    /// In one line.
+    /// The rule in one line.
     pub text: String,
-    /// Why it lets nothing through now, if so: its secret is gone, cannot be opened, or may not go there any more.
+    /// Why it allows nothing now, if so: its secret was deleted, cannot be decrypted, or is no longer allowed there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetDocument>,
-    /// Absent without a budget, or while the sandbox does not run.
+    /// Absent without a budget, or while the sandbox is not running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<BudgetLeft>,
 }
 
-/// A request that waits for somebody to agree.
+/// A request that waits for approval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EgressApproval {
-    /// In its sandbox, until its network is opened anew.
+    /// Unique within its sandbox, until its network is started again.
     pub id: u64,
-    /// The rule that asks, in one line.
+    /// The rule that requires approval, in one line.
     pub rule: String,
-    /// How far a yes goes.
+    /// What an approval covers.
     pub approve: Approve,
     pub method: String,
     pub host: String,
     pub port: u16,
-    /// Without its query.
+    /// The path without its query.
     pub path: String,
-    /// The secret that would go along.
+    /// The secret that would be inserted.
     pub secret: Option<String>,
-    /// Since when it waits.
+    /// When it began to wait.
     pub since_ms: u64,
 }
 
@@ -315,12 +316,12 @@ pub struct AnswerApproval {
     pub allow: bool,
 }
 
-/// What did happen when the egress process tried.
+/// The result of a trial by the egress process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EgressTrial {
     pub host: String,
     pub port: u16,
-    /// Whether it came all the way.
+    /// Whether the connection succeeded.
     pub reached: bool,
     /// In order; the last one is where it ended.
     pub steps: Vec<EgressStep>,
@@ -336,25 +337,25 @@ pub struct EgressStep {
     pub took_us: u64,
 }
 
-/// `GET …/egress`: what is in force, and what came of it since the sandbox started.
+/// `GET …/egress`: the rules in effect, and counters since the sandbox was started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EgressStatus {
     pub network: Network,
-    /// Every rule in force, those of its host sets included.
+    /// Every rule in effect, including those of its host sets.
     pub rules: Vec<EgressRuleInForce>,
-    /// Its rules about requests, and how they stand.
+    /// Its request rules, and their state.
     #[serde(default)]
     pub requests: Vec<EgressRequestRule>,
-    /// Host sets it names that the configuration does not have any more.
+    /// Host sets that it names and that the configuration no longer has.
     pub missing_sets: Vec<String>,
-    /// Absent while the sandbox does not run.
+    /// Absent while the sandbox is not running.
     pub counters: Option<EgressCounters>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EgressRuleInForce {
     pub rule: String,
-    /// Absent for the sandbox's own.
+    /// The host set that contains it; absent for the sandbox's own rules.
     pub set: Option<String>,
 }
 
@@ -366,6 +367,6 @@ pub struct EgressCounters {
     pub connections_open: u64,
     pub sent_bytes: u64,
     pub received_bytes: u64,
-    /// Log entries that were dropped since they came too fast.
+    /// Log entries that were dropped because they came too fast.
     pub log_dropped: u64,
 }

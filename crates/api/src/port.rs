@@ -1,27 +1,28 @@
-//! Ports on the wire: what listens in a sandbox, who may open it, and links to it.
+//! Ports on the wire: ports that processes listen on, who may connect to them, and links to them.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::defaults;
 
-/// A TCP port that something listens on, or that was published.
+/// A TCP port that a process listens on, or that was published.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Port {
     pub port: u16,
-    /// Whether anybody may open it, without a key.
+    /// Whether it can be opened without a key.
     pub published: bool,
-    /// Where it listens inside; empty while nothing does, or while the sandbox does not run.
+    /// The addresses inside on which a process listens; empty if there is no such process, or while the sandbox is not
+    /// running.
     pub addresses: Vec<String>,
-    /// Whose socket it is, inside.
+    /// The user inside that owns the socket.
     pub user: Option<String>,
-    /// The process behind it, inside; absent where it cannot be told.
+    /// The process id inside; absent if it is unknown.
     pub pid: Option<u32>,
-    /// Its name.
+    /// The name of the process.
     pub process: Option<String>,
-    /// Its command line, cut to a sane length.
+    /// The command line of the process, truncated.
     pub command: Option<String>,
-    /// Where HTTP reaches it: with a key, or, if it is published, without one.
+    /// The URL for HTTP: with a key, or without one if it is published.
     pub url: String,
 }
 
@@ -45,7 +46,7 @@ impl Default for CreatePortUrl {
     }
 }
 
-/// A link to a port. Whoever has it may open the port: it is as good as a key for that one port.
+/// A link to a port. It grants access to that one port, without a key.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PortUrl {
     pub url: String,
@@ -58,12 +59,12 @@ impl std::fmt::Debug for PortUrl {
     }
 }
 
-/// Text messages of `GET …/ports/{port}/connect`, both ways. Bytes travel as binary messages.
+/// Text messages of `GET …/ports/{port}/connect`, in both directions. Bytes are sent as binary messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum PortMessage {
-    /// No more bytes from this side; the other side may go on.
+    /// This side sends no more bytes; the other side may continue.
     End,
-    /// The connection broke, and this is why. From the daemon only, last.
+    /// Why the connection failed. Sent by the daemon only, as the last message.
     Error { error: crate::ErrorDetail },
 }

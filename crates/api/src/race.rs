@@ -1,4 +1,4 @@
-//! Races on the wire: several forks try the same, and one of them wins.
+//! Races on the wire: several forks attempt the same task, and one of them wins.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -9,37 +9,37 @@ use crate::{MergeMemoryPolicy, MergePolicy, MergeRule};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StartRace {
-    /// Name or id of the sandbox whose forks race.
+    /// Name or id of the sandbox that is forked.
     pub parent: String,
     #[schema(minimum = 1, maximum = 32)]
     pub attempts: u32,
-    /// How many run at once; all when absent.
+    /// How many run at the same time; all when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 32)]
     pub parallel: Option<u32>,
-    /// The command of every attempt. It finds its number in `BURROW_ATTEMPT`.
+    /// The command of every attempt. `BURROW_ATTEMPT` contains the number of the attempt.
     #[schema(min_items = 1, max_items = 1000)]
     pub run: Vec<String>,
-    /// A command that is run in every attempt after its end, and whose last line of output is a number: the highest wins. It
-    /// turns an attempt down by exiting with another code than 0. Without one, an attempt that exits 0 is good, and the
-    /// quickest of them wins.
+    /// A command that is run in every attempt after it ended, and whose last line of output is a number: the highest
+    /// wins. It rejects an attempt by a non-zero exit code. Without a judge, the fastest attempt that exits with code 0
+    /// wins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_items = 1, max_items = 1000)]
     pub judge: Option<Vec<String>>,
-    /// How long an attempt may take.
+    /// Time limit of an attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub timeout_seconds: Option<u64>,
     /// The attempts boot from the parent's files, without its processes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub files_only: bool,
-    /// The attempts stay when all is over.
+    /// Keep the sandboxes of the attempts after the race.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep: bool,
     /// Merge the winner into the parent.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub merge_winner: bool,
-    /// How the winner is merged, as in a merge.
+    /// The policies for merging the winner, as in a merge.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 100)]
     pub policies: Vec<MergeRule>,
@@ -53,7 +53,7 @@ pub struct StartRace {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MergeRace {
-    /// Only say what would happen.
+    /// Only report what would happen.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -65,7 +65,7 @@ pub struct MergeRace {
     pub memory: MergeMemoryPolicy,
 }
 
-/// A race as it stands.
+/// The state of a race.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Race {
     pub id: String,
@@ -76,15 +76,15 @@ pub struct Race {
     pub attempts: Vec<RaceAttempt>,
     /// The snapshot that all attempts started from.
     pub base: Option<String>,
-    /// Number of the attempt that won; absent: none yet, or none at all.
+    /// Number of the attempt that won; absent if there is none, or none yet.
     pub winner: Option<u32>,
-    /// What became of merging it, if it was to be merged.
+    /// The result of merging it, if that was requested.
     pub merged: Option<RaceMerged>,
     /// Why it ended early.
     pub failure: Option<String>,
     pub created_ms: u64,
     pub ended_ms: Option<u64>,
-    /// Grows with every change: `after` takes it.
+    /// Increases with every change; pass it as `after` to wait for the next one.
     pub version: u64,
 }
 
@@ -100,7 +100,7 @@ pub enum RaceStage {
 }
 
 impl RaceStage {
-    /// As it is written on the wire.
+    /// The name used on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Forking => "forking",
@@ -115,7 +115,7 @@ impl RaceStage {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RaceAttempt {
-    /// From 1.
+    /// Starts at 1.
     pub number: u32,
     pub sandbox: String,
     pub state: RaceAttemptState,
@@ -123,13 +123,13 @@ pub struct RaceAttempt {
     pub exit_code: Option<i32>,
     pub score: Option<f64>,
     pub took_ms: Option<u64>,
-    /// Why it does not count.
+    /// Why it was rejected.
     pub why: Option<String>,
-    /// Paths it added, changed and deleted.
+    /// Number of paths that it added, changed and deleted.
     pub added: Option<u64>,
     pub changed: Option<u64>,
     pub deleted: Option<u64>,
-    /// Its sandbox is deleted.
+    /// Whether its sandbox is deleted.
     pub gone: bool,
 }
 
@@ -144,7 +144,7 @@ pub enum RaceAttemptState {
 }
 
 impl RaceAttemptState {
-    /// As it is written on the wire.
+    /// The name used on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -161,9 +161,9 @@ pub struct RaceMerged {
     pub applied: bool,
     /// Paths that it changed.
     pub total: u64,
-    /// Paths in conflict, the first hundred; where there are any, nothing was merged.
+    /// Paths in conflict, the first hundred; if there are any, nothing was merged.
     pub conflicts: Vec<String>,
-    /// Snapshot of the parent as it was before.
+    /// Snapshot of the parent before the merge.
     pub undo: Option<String>,
 }
 

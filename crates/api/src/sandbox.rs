@@ -15,62 +15,62 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSandbox {
-    /// Lower-case letters, digits and hyphens; unique. Usable wherever an id is.
+    /// Lower-case letters, digits and hyphens; unique. Can be used instead of the id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// With a name that exists: answer that sandbox, started or woken if it was not running, with status 200.
+    /// If a sandbox with this name exists, return it with status 200, started or woken if it was not running.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub if_not_exists: bool,
     /// Name or id of an image; `debian` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// What isolates it, `container` or `microvm`; the daemon's default when absent.
+    /// How it is isolated, `container` or `microvm`; the daemon's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsRequest>,
-    /// Environment of every exec.
+    /// Environment variables of every exec.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Where execs start; the image's, else the user's home, when absent.
+    /// The working directory of execs; that of the image, else the user's home, when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
-    /// Who execs run as; the image's user, else root, when absent.
+    /// The user of execs; that of the image, else root, when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Delete it, with all it holds, as soon as it stops.
+    /// Delete it with all its data as soon as it stops.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ephemeral: bool,
-    /// Delete it this long after creation, whatever it does.
+    /// Delete it this long after creation, in any state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub ttl_seconds: Option<u64>,
-    /// Supervised processes, started with the sandbox, by name.
+    /// Supervised processes that are started with the sandbox, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub services: BTreeMap<String, CreateService>,
-    /// What it may reach.
+    /// Its network access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkRequest>,
-    /// When to put it to sleep if it does no work.
+    /// When it is put to sleep while idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sleep: Option<SleepRequest>,
-    /// Snapshots it takes by itself.
+    /// Snapshots that are taken automatically.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_policy: Option<SnapshotPolicyRequest>,
-    /// Renewal from a known good state.
+    /// Periodic restores to a known good state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotate: Option<RotateRequest>,
-    /// What it remembers and where.
+    /// What it remembers, and in which space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryRequest>,
-    /// Volumes in it.
+    /// Volumes to mount.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<MountVolume>,
 }
 
-/// Limits to set; what is absent stays, or takes the daemon's default.
+/// Limits to set. Absent fields stay as they are, or take the daemon's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LimitsRequest {
@@ -88,19 +88,19 @@ pub struct LimitsRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 16)]
     pub disk_mib: Option<u32>,
-    /// What it reads from its disk and writes to it in a second, together; without a bound when absent. 0 in an update
-    /// takes the bound away. Not every driver can hold a disk to a rate: `GET /v1/host` tells.
+    /// Disk throughput per second, reads and writes together; unlimited when absent. 0 in an update removes the limit.
+    /// Not every driver supports it: see `GET /v1/host`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 8192)]
     pub disk_mib_per_second: Option<u32>,
-    /// What it sends in a second, and as much again for what it receives; without a bound when absent. 0 in an update
-    /// takes the bound away. Execs and files are not counted: they are not its network.
+    /// Network throughput per second, for each direction; unlimited when absent. 0 in an update removes the limit.
+    /// Execs and files are not counted, because they do not use the sandbox's network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 8192)]
     pub network_mib_per_second: Option<u32>,
 }
 
-/// `PATCH /v1/sandboxes/{sandbox}`. What is absent stays as it is.
+/// `PATCH /v1/sandboxes/{sandbox}`. Absent fields stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateSandbox {
@@ -112,25 +112,25 @@ pub struct UpdateSandbox {
     /// Labels to set; `null` removes one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, Option<String>>,
-    /// Variables to set; `null` removes one. Execs started from now on see them.
+    /// Variables to set; `null` removes one. They apply to execs that start from now on.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, Option<String>>,
-    /// What it may reach from now on, running connections included.
+    /// Its network access from now on, including open connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<UpdateNetwork>,
-    /// When to put it to sleep if it does no work.
+    /// When it is put to sleep while idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sleep: Option<SleepRequest>,
-    /// Snapshots it takes by itself.
+    /// Snapshots that are taken automatically.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_policy: Option<SnapshotPolicyRequest>,
-    /// Renewal from a known good state.
+    /// Periodic restores to a known good state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotate: Option<RotateRequest>,
-    /// What it remembers and where.
+    /// What it remembers, and in which space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryRequest>,
-    /// All its volumes anew; only of one that is stopped.
+    /// All its volumes; replaces the existing ones. Only while it is stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volumes: Option<Vec<MountVolume>>,
 }
@@ -140,11 +140,11 @@ pub struct Sandbox {
     pub id: String,
     pub name: Option<String>,
     pub state: SandboxState,
-    /// Why it does not run, when it once did.
+    /// Why it is not running, if it ran before.
     pub stop_reason: Option<StopReason>,
     /// Why it failed.
     pub failure: Option<String>,
-    /// Why it cannot be used yet: the daemon was restarted and is still finishing what it was doing to this sandbox.
+    /// Why it cannot be used yet: the daemon was restarted and is still completing an operation on this sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovering: Option<String>,
     pub image: String,
@@ -162,31 +162,31 @@ pub struct Sandbox {
     pub stopped_ms: Option<u64>,
     /// Names of its services.
     pub services: Vec<String>,
-    /// What it may reach.
+    /// Its network access.
     #[serde(default)]
     pub network: Network,
-    /// Where it came from, when not from an image.
+    /// Its origin, if it was not created from an image.
     #[serde(default)]
     pub origin: Option<Origin>,
-    /// When it is put to sleep if it does no work.
+    /// When it is put to sleep while idle.
     #[serde(default)]
     pub sleep: SleepPolicy,
-    /// Snapshots it takes by itself.
+    /// Snapshots that are taken automatically.
     #[serde(default)]
     pub snapshot_policy: Option<SnapshotPolicy>,
-    /// How it is renewed.
+    /// Periodic restores to a known good state.
     #[serde(default)]
     pub rotate: Option<RotatePolicy>,
-    /// When it was last seen at work.
+    /// When it last did any work.
     #[serde(default)]
     pub active_ms: Option<u64>,
-    /// Since when it is paused or hibernated.
+    /// When it was paused or hibernated.
     #[serde(default)]
     pub asleep_since_ms: Option<u64>,
-    /// What it remembers and where; absent from a daemon that does not know memory.
+    /// What it remembers, and in which space; absent from a daemon that does not support memory.
     #[serde(default)]
     pub memory: Option<SandboxMemory>,
-    /// Volumes in it.
+    /// Its mounted volumes.
     #[serde(default)]
     pub volumes: Vec<VolumeMount>,
 }
@@ -197,13 +197,13 @@ pub enum SandboxState {
     Creating,
     Starting,
     Running,
-    /// Stands still, RAM kept; the next use resumes it.
+    /// Frozen, its RAM is kept; the next use resumes it.
     Paused,
     Hibernating,
-    /// Its processes are on disk; the next use wakes it.
+    /// Its processes are in a dump on disk; the next use wakes it.
     Hibernated,
     Waking,
-    /// Going back to a snapshot.
+    /// Being restored to a snapshot.
     Restoring,
     Stopping,
     Stopped,
@@ -248,10 +248,10 @@ pub struct Limits {
     pub cpu_millis: u32,
     pub pids: u32,
     pub disk_mib: u32,
-    /// Absent: as fast as the host is.
+    /// Absent: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_mib_per_second: Option<u32>,
-    /// Each way by itself. Absent: as fast as the host is.
+    /// For each direction. Absent: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_mib_per_second: Option<u32>,
 }
@@ -260,7 +260,8 @@ pub struct Limits {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Stats {
     pub id: String,
-    /// Asking wakes nobody: of one that is paused or hibernated, what is known without it, and 0 for the rest.
+    /// The request does not wake the sandbox: while it is paused or hibernated, values that would require waking it are
+    /// 0.
     pub state: SandboxState,
     pub cpu_us: u64,
     pub ram_bytes: u64,
@@ -274,7 +275,7 @@ pub struct Stats {
     pub network_sent_bytes: u64,
     pub execs_running: u32,
     pub agent_ram_bytes: u64,
-    /// Processes the kernel ended for want of RAM since the sandbox started.
+    /// Processes that the kernel killed because the sandbox was out of memory (OOM), since it was started.
     pub oom_kills: u64,
     pub uptime_ms: u64,
 }

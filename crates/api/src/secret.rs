@@ -1,4 +1,4 @@
-//! Secrets on the wire. A value goes in and never comes out.
+//! Secrets on the wire. Values can be set, but never read.
 
 use burrow_model::SecretBytes;
 use serde::{Deserialize, Serialize};
@@ -8,14 +8,14 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetSecret {
-    /// Where it may go at most, whatever a sandbox's rules say.
+    /// Where it may be sent at most, whatever the rules of a sandbox say.
     #[schema(min_items = 1, max_items = 32)]
     pub allow: Vec<SecretScope>,
     pub slot: SecretSlot,
-    /// What programs inside see instead of it.
+    /// The variable that programs inside see instead of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placeholder: Option<SecretPlaceholder>,
-    /// The bytes of the secret, in base64: 8 to 65,536 of them.
+    /// The bytes of the secret, in base64: 8 to 65,536 bytes.
     #[schema(value_type = String, format = Byte, write_only, min_length = 12, max_length = 87_384)]
     pub value: SecretBytes,
 }
@@ -24,7 +24,7 @@ pub struct SetSecret {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RotateSecret {
-    /// The bytes of the secret, in base64: 8 to 65,536 of them.
+    /// The bytes of the secret, in base64: 8 to 65,536 bytes.
     #[schema(value_type = String, format = Byte, write_only, min_length = 12, max_length = 87_384)]
     pub value: SecretBytes,
 }
@@ -33,24 +33,24 @@ pub struct RotateSecret {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SecretScope {
-    /// `api.example.com`, or `*.example.com` for all below it.
+    /// `api.example.com`, or `*.example.com` for all its subdomains.
     #[schema(min_length = 1, max_length = 255)]
     pub host: String,
     /// 443 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub port: Option<u16>,
-    /// None: every method.
+    /// Empty: every method.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 32)]
     pub methods: Vec<String>,
-    /// `/v1/**` and the like. None: every path.
+    /// `/v1/**` and the like. Empty: every path.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 32)]
     pub paths: Vec<String>,
 }
 
-/// Where in a request a secret stands. What a program put there itself is taken away before.
+/// The position of a secret in a request. A value that the program put there is removed first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum SecretSlot {
@@ -60,7 +60,7 @@ pub enum SecretSlot {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         format: Option<String>,
     },
-    /// In requests of gRPC only.
+    /// In gRPC requests only.
     GrpcMetadata {
         name: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,28 +70,28 @@ pub enum SecretSlot {
     Query { name: String },
     /// `Authorization: Basic`; the secret is the password.
     Basic { user: String },
-    /// A certificate chain and its key in PEM, shown to a host that asks for one.
+    /// A certificate chain and its key in PEM, presented to a host that requests a client certificate.
     ClientCert,
 }
 
-/// A variable inside that holds a fake token.
+/// A variable inside the sandbox that contains a fake token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SecretPlaceholder {
     /// `OPENAI_API_KEY` and the like.
     #[schema(min_length = 1, max_length = 128)]
     pub env: String,
-    /// What the fake begins with, such as `sk-`.
+    /// The prefix of the fake token, such as `sk-`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schema(max_length = 64)]
     pub prefix: String,
 }
 
-/// A secret, without its value: no route shows it.
+/// A secret, without its value, which no route returns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Secret {
     pub name: String,
-    /// Raised by every new value.
+    /// Increases with every new value.
     pub version: u64,
     pub allow: Vec<SecretScope>,
     pub slot: SecretSlot,
@@ -99,7 +99,7 @@ pub struct Secret {
     pub created_ms: u64,
     /// When its value was last set.
     pub changed_ms: u64,
-    /// Sandboxes whose rules name it.
+    /// Sandboxes whose rules refer to it.
     pub used_by: Vec<SecretUser>,
 }
 

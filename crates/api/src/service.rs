@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// `PUT /v1/sandboxes/{sandbox}/services/{name}`, and in a sandbox's specification. Give `argv` or `command`.
+/// `PUT /v1/sandboxes/{sandbox}/services/{name}`, and in the specification of a sandbox. Give `argv` or `command`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateService {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub argv: Vec<String>,
-    /// A line for `/bin/sh -c`.
+    /// A command line for `/bin/sh -c`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -39,7 +39,7 @@ pub struct Service {
     pub argv: Vec<String>,
     pub restart: RestartPolicy,
     pub state: ServiceState,
-    /// Its present or last run; its output is read like any exec's.
+    /// Its current or last run; its output is read like that of any exec.
     pub exec_id: Option<String>,
     pub restarts: u32,
 }
@@ -50,6 +50,6 @@ pub enum ServiceState {
     Running,
     BackingOff,
     Ended,
-    /// Its sandbox does not run.
+    /// Its sandbox is not running.
     Stopped,
 }

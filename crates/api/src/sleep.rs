@@ -1,29 +1,29 @@
-//! What a sandbox does by itself, on the wire: sleep, take snapshots, start over from a known good state.
+//! Automatic actions of a sandbox on the wire: sleep, snapshots, rotation to a known good state.
 //!
-//! In requests, 0 seconds means never, since what is absent stays as it is (or takes the daemon's default).
+//! In requests, 0 seconds means never, because absent fields stay as they are (or take the daemon's default).
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::defaults;
 
-/// When to put a sandbox that does no work to sleep. What is absent stays, or takes the daemon's default; 0: never.
-/// Those that are set ascend.
+/// When a sandbox is put to sleep while idle. Absent fields stay as they are, or take the daemon's default; 0: never.
+/// The times that are set must be in ascending order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SleepRequest {
-    /// Stand still, RAM kept.
+    /// Pause: its RAM is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause_after_seconds: Option<u64>,
-    /// RAM to disk.
+    /// Hibernate: its RAM is written to disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hibernate_after_seconds: Option<u64>,
-    /// Files only.
+    /// Stop: only its files are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_after_seconds: Option<u64>,
 }
 
-/// When a sandbox that does no work is put to sleep. Absent: never.
+/// When a sandbox is put to sleep while idle. Absent: never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SleepPolicy {
     pub pause_after_seconds: Option<u64>,
@@ -31,13 +31,13 @@ pub struct SleepPolicy {
     pub stop_after_seconds: Option<u64>,
 }
 
-/// Snapshots to take by themselves; replaces the policy there is.
+/// Snapshots to take automatically; replaces the existing policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotPolicyRequest {
-    /// At least 10; 0: no more.
+    /// At least 10; 0: never.
     pub every_seconds: u64,
-    /// The oldest of the policy's own go beyond this many.
+    /// Number of the policy's snapshots to keep; the oldest ones are deleted.
     #[serde(default = "keep")]
     #[schema(minimum = 1, maximum = 1000, default = 10)]
     pub keep: u32,
@@ -49,7 +49,7 @@ fn keep() -> u32 {
     defaults::SNAPSHOT_KEEP
 }
 
-/// Snapshots a sandbox takes by itself, while it works.
+/// Snapshots that are taken automatically while a sandbox works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SnapshotPolicy {
     pub every_seconds: u64,
@@ -57,18 +57,18 @@ pub struct SnapshotPolicy {
     pub files_only: bool,
 }
 
-/// Renewal from a known good state; replaces the policy there is.
+/// Periodic restores to a known good state; replaces the existing policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RotateRequest {
-    /// At least 10; 0: no more.
+    /// At least 10; 0: never.
     pub every_seconds: u64,
-    /// Name or id of the snapshot to go back to; needed unless `every_seconds` is 0.
+    /// Name or id of the snapshot to restore; required unless `every_seconds` is 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
 }
 
-/// How a sandbox is renewed. What it replaces is kept as a snapshot.
+/// Periodic restores to a known good state. The replaced state is kept as a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RotatePolicy {
     pub every_seconds: u64,
@@ -76,12 +76,12 @@ pub struct RotatePolicy {
     pub snapshot: String,
 }
 
-/// Where a sandbox came from, when not from an image.
+/// The origin of a sandbox that was not created from an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Origin {
-    /// The snapshot it goes on from.
+    /// The snapshot that it was created from.
     pub snapshot: String,
-    /// The sandbox that snapshot was taken of.
+    /// The sandbox that this snapshot was taken of.
     pub sandbox: String,
     pub kind: OriginKind,
 }

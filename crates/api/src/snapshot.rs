@@ -11,7 +11,7 @@ use crate::{ErrorDetail, Sandbox};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSnapshot {
-    /// Lower-case letters, digits and hyphens; unique among snapshots. Usable wherever an id is.
+    /// Lower-case letters, digits and hyphens; unique among snapshots. Can be used instead of the id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// For people.
@@ -20,7 +20,7 @@ pub struct CreateSnapshot {
     pub description: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Leave the processes out: quicker, smaller, and possible whatever runs. A sandbox made from it boots.
+    /// Leave the processes out: faster, smaller, and possible with any processes. A sandbox created from it boots.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub files_only: bool,
     /// Delete it this long after it was taken.
@@ -29,7 +29,7 @@ pub struct CreateSnapshot {
     pub expires_seconds: Option<u64>,
 }
 
-/// An immutable point in a sandbox's life: its files, its configuration and, unless left out, its processes.
+/// An immutable point in the history of a sandbox: its files, its configuration and, unless left out, its processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Snapshot {
     pub id: String,
@@ -37,22 +37,22 @@ pub struct Snapshot {
     pub description: String,
     pub labels: BTreeMap<String, String>,
     pub kind: SnapshotKind,
-    /// The sandbox it was taken of, which may be gone by now.
+    /// The sandbox it was taken of, which may have been deleted.
     pub sandbox_id: String,
-    /// Its name when the snapshot was taken.
+    /// Name of the sandbox when the snapshot was taken.
     pub sandbox_name: Option<String>,
-    /// The snapshot that the sandbox came from, or the one taken of it before.
+    /// The snapshot that the sandbox was created from, or the previous one of the sandbox.
     pub parent: Option<String>,
-    /// The image the sandbox was made from: as it was asked for, and which that was.
+    /// The image that the sandbox was created from: the requested name, and the id of the image.
     pub image: String,
     pub image_id: String,
     /// Whether it holds processes besides files.
     pub processes: bool,
     /// Bytes on disk of the processes' RAM.
     pub ram_bytes: u64,
-    /// Bytes of files that no other snapshot held when it was taken, as far as known.
+    /// Size of the files that no other snapshot shared when it was taken, as far as known.
     pub disk_bytes: u64,
-    /// How long the sandbox stood still for it, in microseconds.
+    /// How long the sandbox was paused for it, in microseconds.
     pub pause_us: u64,
     pub changes: Changes,
     pub created_ms: u64,
@@ -63,24 +63,24 @@ pub struct Snapshot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SnapshotKind {
-    /// Somebody asked.
+    /// A client requested it.
     Manual,
-    /// The sandbox's policy; the oldest of these go when there are more than it keeps.
+    /// By the sandbox's snapshot policy; the oldest ones are deleted when there are more than it keeps.
     Policy,
-    /// What a restore replaced: restoring this one undoes it.
+    /// The state before a restore: restoring this snapshot undoes it.
     BeforeRestore,
-    /// What an exec with `snapshot` or `rollback_on_failure` found.
+    /// The state before an exec with `snapshot` or `rollback_on_failure`.
     Exec,
-    /// What the children of a fork stand on.
+    /// The base of the children of a fork.
     Fork,
-    /// What a rotation replaced.
+    /// The state before a rotation.
     BeforeRotate,
-    /// What a merge changed: restoring this one undoes it.
+    /// The state before a merge: restoring this snapshot undoes it.
     BeforeMerge,
 }
 
 impl SnapshotKind {
-    /// As it is written on the wire.
+    /// The name used on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Manual => "manual",
@@ -94,17 +94,17 @@ impl SnapshotKind {
     }
 }
 
-/// What is different from the snapshot before.
+/// Changes since the previous snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Changes {
     /// The first 1,000, in order; always empty in lists.
     pub paths: Vec<Change>,
-    /// How many there are in all; at least, if there are `more`.
+    /// Total number; a lower bound if `more` is set.
     pub total: u64,
-    /// Not all were looked at: there are too many, or they are on a microVM's disk, which only a diff reads.
+    /// Not all paths were compared: there are too many, or they are on a microVM's disk, which only a diff reads.
     #[serde(default)]
     pub more: bool,
-    /// Against which snapshot; absent: against the image.
+    /// The snapshot compared with; absent: the image.
     pub since: Option<String>,
 }
 
@@ -122,7 +122,7 @@ pub enum ChangeKind {
     Deleted,
 }
 
-/// `POST /v1/sandboxes/{sandbox}/restore`: puts a sandbox back to where a snapshot is.
+/// `POST /v1/sandboxes/{sandbox}/restore`: restores a sandbox to the state of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RestoreSandbox {
@@ -133,15 +133,15 @@ pub struct RestoreSandbox {
     pub files_only: bool,
 }
 
-/// Answer of a restore in place.
+/// Response to a restore in place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Restored {
     pub sandbox: Sandbox,
-    /// What was replaced: restoring it undoes this restore.
+    /// The replaced state: restoring it undoes this restore.
     pub undo: Snapshot,
 }
 
-/// `POST /v1/snapshots/{snapshot}/sandboxes`: a new sandbox that goes on where a snapshot is.
+/// `POST /v1/snapshots/{snapshot}/sandboxes`: a new sandbox that continues from the state of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SandboxFromSnapshot {
@@ -153,23 +153,23 @@ pub struct SandboxFromSnapshot {
     /// Its labels; those of the snapshot's sandbox when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
-    /// Delete it, with all it holds, as soon as it stops.
+    /// Delete it with all its data as soon as it stops.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ephemeral: bool,
-    /// Delete it this long after creation, whatever it does.
+    /// Delete it this long after creation, in any state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub ttl_seconds: Option<u64>,
 }
 
-/// `POST /v1/sandboxes/{sandbox}/fork`: children that go on from where it is now.
+/// `POST /v1/sandboxes/{sandbox}/fork`: children that continue from its current state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ForkSandbox {
     #[serde(default = "one")]
     #[schema(minimum = 1, maximum = 64, default = 1)]
     pub count: u32,
-    /// None, one per child, or one for several, which are then called `NAME-1`, `NAME-2` and so on.
+    /// Empty, one name per child, or one name for several children, which are then called `NAME-1`, `NAME-2` and so on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub names: Vec<String>,
@@ -179,10 +179,10 @@ pub struct ForkSandbox {
     /// The children's labels; the parent's when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
-    /// Delete each child, with all it holds, as soon as it stops.
+    /// Delete each child with all its data as soon as it stops.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ephemeral: bool,
-    /// Delete each child this long after creation, whatever it does.
+    /// Delete each child this long after creation, in any state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub ttl_seconds: Option<u64>,
@@ -205,31 +205,31 @@ impl Default for ForkSandbox {
     }
 }
 
-/// Answer of a fork. At least one child came to life.
+/// Response to a fork. At least one child was created.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Forked {
     pub children: Vec<Sandbox>,
-    /// Why others did not, one for each.
+    /// Why other children could not be created, one error for each.
     pub failed: Vec<ErrorDetail>,
-    /// The snapshot that the children stand on.
+    /// The snapshot that the children were created from.
     pub snapshot: String,
-    /// How long the parent stood still, in microseconds.
+    /// How long the parent was paused, in microseconds.
     pub pause_us: u64,
 }
 
-/// What `POST /v1/snapshots` took in.
+/// Response to `POST /v1/snapshots`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ImportedSnapshot {
     pub snapshot: Snapshot,
-    /// What the file was, in 64 hexadecimal digits: later exports may hold no more than what differs from it.
+    /// Identity of the file, in 64 hexadecimal digits: later exports may contain only the differences from it.
     pub identity: String,
-    /// The snapshot's id where it came from.
+    /// The snapshot's id on the host that exported it.
     pub origin: String,
-    /// Names in the file.
+    /// Number of names in the file.
     pub entries: u64,
-    /// Bytes of all content, holes not counted.
+    /// Size of all content, without holes.
     pub content_bytes: u64,
-    /// Bytes of the file.
+    /// Size of the file.
     pub bytes: u64,
 }
 
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_is_written_as_it_is_named() {
+    fn kinds_are_serialized_under_their_names() {
         for kind in [
             SnapshotKind::Manual,
             SnapshotKind::Policy,
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_fork_asks_for_one_child() {
+    fn the_default_fork_has_one_child() {
         let fork: ForkSandbox = serde_json::from_str("{}").unwrap();
         assert_eq!(fork, ForkSandbox::default());
         assert!(serde_json::from_str::<ForkSandbox>(r#"{"counts":2}"#).is_err());

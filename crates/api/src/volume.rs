@@ -1,4 +1,4 @@
-//! Volumes on the wire: trees of files under a name, which outlive sandboxes.
+//! Volumes on the wire: named file trees that outlive sandboxes.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -7,13 +7,13 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateVolume {
-    /// Lower-case letters, digits and hyphens; unique among volumes, for good. Usable wherever an id is.
+    /// Lower-case letters, digits and hyphens; unique among volumes, and never changed. Can be used instead of the id.
     pub name: String,
-    /// Most that is written to it, in MiB; that of a sandbox's disk when absent.
+    /// Maximum size, in MiB; that of a sandbox's disk when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 16)]
     pub disk_mib: Option<u32>,
-    /// Id of a snapshot of any volume, whose files it begins with; empty when absent.
+    /// Id of a snapshot of any volume, whose files it starts with; empty when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_snapshot: Option<String>,
 }
@@ -22,16 +22,16 @@ pub struct CreateVolume {
 pub struct Volume {
     pub id: String,
     pub name: String,
-    /// Most that is written to it, in MiB.
+    /// Maximum size, in MiB.
     pub disk_mib: u32,
-    /// Charged to it. Absent in lists, and where the pool keeps no account.
+    /// The space it uses. Absent in lists, and if the pool does not measure it.
     #[serde(default)]
     pub used_bytes: Option<u64>,
-    /// Id of the snapshot it was made from.
+    /// Id of the snapshot it was created from.
     #[serde(default)]
     pub from_snapshot: Option<String>,
     pub created_ms: u64,
-    /// Sandboxes that have it, in whatever state they are.
+    /// Sandboxes that have it mounted, in any state.
     #[serde(default)]
     pub used_by: Vec<VolumeUser>,
 }
@@ -45,7 +45,7 @@ pub struct VolumeUser {
     pub mode: VolumeMode,
 }
 
-/// Who may write to a volume: of all sandboxes that have it one at most, and any number reads beside it.
+/// Access to a volume: at most one sandbox writes to it, and any number of sandboxes read it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum VolumeMode {
@@ -63,20 +63,20 @@ impl VolumeMode {
     }
 }
 
-/// A volume for a sandbox.
+/// A volume to mount in a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MountVolume {
     /// The volume's name or id.
     pub name: String,
-    /// Where in the sandbox: absolute, and not a directory of the system's.
+    /// Where it is mounted: absolute, and not a system directory.
     pub path: String,
     /// `rw` when absent.
     #[serde(default)]
     pub mode: VolumeMode,
 }
 
-/// A volume in a sandbox.
+/// A volume mounted in a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VolumeMount {
     pub id: String,
@@ -94,7 +94,7 @@ pub struct CreateVolumeSnapshot {
     pub name: Option<String>,
 }
 
-/// The files of a volume as they were once.
+/// The files of a volume at an earlier time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VolumeSnapshot {
     pub id: String,

@@ -1,4 +1,4 @@
-//! One thing that happened: flat, bounded, printable, without any secret.
+//! An audit event: flat, limited in size, printable, without any secret.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,33 +6,33 @@ use std::str::FromStr;
 use burrow_model::{SandboxId, TenantId};
 use serde::{Deserialize, Serialize};
 
-/// Bytes of one text of an event. Longer ones are cut: a host name has at most 255 bytes, and of a path this much tells
-/// what was asked for.
+/// Longest text of an event, in bytes. Longer texts are cut: a host name has at most 255 bytes, and this much of a
+/// path identifies the request.
 pub const TEXT_BYTES_MAX: usize = 512;
 
-/// Bytes of an event as JSON: every text at its longest, every character of it escaped, and the numbers.
+/// Largest event as JSON, in bytes: every text at its maximum with every character escaped, and the numbers.
 pub const EVENT_BYTES_MAX: usize = 16 * 1024;
 
-/// What stands at the end of a text that was cut.
+/// The last character of a text that was cut.
 const CUT: char = '…';
 
-/// A text as an event carries it: at most [`TEXT_BYTES_MAX`] bytes, and nothing in it that a terminal or a log would obey.
+/// A text of an event: at most [`TEXT_BYTES_MAX`] bytes, without characters that a terminal or a log would interpret.
 ///
-/// The only way to one is [`Text::new`], also for those read from a file, so a hostile host name is harmless wherever the
-/// event is shown.
+/// Texts are created only by [`Text::new`], including those read from a file, so a hostile host name is harmless
+/// wherever the event is displayed.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct Text(String);
 
 impl Text {
     pub fn new(text: &str) -> Self {
-        if text.len() <= TEXT_BYTES_MAX && !text.chars().any(is_treacherous) {
+        if text.len() <= TEXT_BYTES_MAX && !text.chars().any(is_unsafe_to_display) {
             return Self(text.to_owned());
         }
         let mut shown = String::new();
         for character in text.chars() {
             let mut piece = String::new();
-            match is_treacherous(character) {
+            match is_unsafe_to_display(character) {
                 true => piece.extend(character.escape_unicode()),
                 false => piece.push(character),
             }
@@ -45,7 +45,7 @@ impl Text {
         Self(shown)
     }
 
-    /// The path of a URL, without query and fragment: people put tokens there.
+    /// The path of a URL, without query and fragment, which may contain tokens.
     pub fn path(target: &str) -> Self {
         Self::new(target.split(['?', '#']).next().unwrap_or_default())
     }
@@ -55,8 +55,8 @@ impl Text {
     }
 }
 
-/// Control characters, and those that turn the direction of writing or break lines unseen.
-fn is_treacherous(character: char) -> bool {
+/// Control characters, and characters that change the writing direction or break lines invisibly.
+fn is_unsafe_to_display(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
@@ -97,9 +97,9 @@ impl fmt::Debug for Text {
     }
 }
 
-/// A word that is none of those an event knows.
+/// An unknown name of an action or an outcome.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{word}` is no {what} of the audit log")]
+#[error("unknown {what} `{word}` in the audit log")]
 pub struct UnknownWord {
     word: Text,
     what: &'static str,
@@ -143,23 +143,24 @@ macro_rules! words {
 }
 
 words! {
-    /// What was done, or tried. Words are never given another meaning and never removed: old logs hold them.
+    /// What was done, or attempted. Names never change their meaning and are never removed, because old logs contain
+    /// them.
     Action, "action" {
-        /// A flow or a request out of a sandbox was let through.
+        /// A flow or a request from a sandbox was allowed.
         EgressAllow = "egress.allow",
-        /// … was refused.
+        /// A flow or a request from a sandbox was refused.
         EgressDeny = "egress.deny",
-        /// A secret was put into a request.
+        /// A secret was inserted into a request.
         EgressInject = "egress.inject",
-        /// A secret that a host sent back was taken out of its answer.
+        /// A secret in a host's response was removed.
         EgressScrub = "egress.scrub",
-        /// A budget was used up.
+        /// A budget was exhausted.
         EgressBudget = "egress.budget",
-        /// A request waited for somebody's yes: `reason` says what became of it.
+        /// A request waited for approval: `reason` contains the outcome.
         EgressApproval = "egress.approval",
-        /// A placeholder where it does not belong, or another sign of an attack.
+        /// A misplaced placeholder, or another sign of an attack.
         EgressAlarm = "egress.alarm",
-        /// Any other call that changes something: `method` and `path` say which.
+        /// Any other call that changes something, given by `method` and `path`.
         ApiCall = "api.call",
         /// A call that only reads; recorded only if `audit.reads` is set.
         ApiRead = "api.read",
@@ -169,18 +170,18 @@ words! {
         ExecAttach = "exec.attach",
         /// A client wrote to the standard input of a running exec.
         ExecInput = "exec.input",
-        /// A connection into a port of a sandbox, by key or token: over a WebSocket, or HTTP through the gateway.
+        /// A connection to a port of a sandbox, with a key or token: over a WebSocket, or HTTP through the gateway.
         PortConnect = "port.connect",
         /// A signed link to a port or a file was used.
         LinkUse = "link.use",
-        /// A copy of everything the daemon keeps left the host.
+        /// A backup of the daemon's data was read.
         BackupRead = "backup.read",
         ImageExport = "image.export",
-        /// Somebody logged in over SSH: `reason` says as what and from where.
+        /// A client logged in over SSH: `reason` contains the login name and the address.
         SshLogin = "ssh.login",
         KeyCreate = "key.create",
         KeyDelete = "key.delete",
-        /// Tokens of a sandbox that E2B's clients were given count no more.
+        /// The tokens of a sandbox that E2B clients have received were revoked.
         TokenRevoke = "token.revoke",
         SecretSet = "secret.set",
         SecretRotate = "secret.rotate",
@@ -194,42 +195,43 @@ words! {
         SandboxDelete = "sandbox.delete",
         SandboxMerge = "sandbox.merge",
         DaemonStart = "daemon.start",
-        /// Bodies of old events were removed; their hashes stay.
+        /// Bodies of old events were removed; their hashes remain.
         AuditRetention = "audit.retention",
-        /// A part of the spool could not be read: what it held is not in the log.
+        /// A part of the spool could not be read: its events are not in the log.
         AuditGap = "audit.gap",
     }
 }
 
 words! {
-    /// How it came out.
+    /// The outcome of the action.
     Outcome, "outcome" {
-        /// It was let through; what came of it is told by another event, or not at all.
+        /// It was allowed; its result is in another event, or not recorded.
         Allowed = "allowed",
-        /// It was refused: nothing happened.
+        /// It was refused and had no effect.
         Denied = "denied",
         Done = "done",
-        /// It was tried and did not succeed.
+        /// It was attempted and did not succeed.
         Failed = "failed",
     }
 }
 
 impl Action {
-    /// Whether only the egress process tells of it.
+    /// Whether only the egress process records this action.
     pub fn is_of_egress(self) -> bool {
         self.as_str().starts_with("egress.")
     }
 }
 
-/// One line of the log. Its bytes as JSON ([`Event::to_bytes`]) are the leaf of the tree.
+/// One event of the log. Its JSON encoding ([`Event::to_bytes`]) is a leaf of the tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// When, in milliseconds since the epoch, by the clock of who tells. The order of events is that of the tree, not this.
+    /// The time in milliseconds since the epoch, by the clock of the recording process. The order of events is that
+    /// of the tree, not of this time.
     pub at_ms: u64,
     pub tenant: TenantId,
     pub action: Action,
     pub outcome: Outcome,
-    /// Who did it: a key's id and name, `sandbox`, `daemon`.
+    /// Who did it: a key's id and name, `sandbox`, or `daemon`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -243,10 +245,10 @@ pub struct Event {
     pub port: Option<u16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<Text>,
-    /// Without its query; see [`Text::path`].
+    /// Without the query; see [`Text::path`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<Text>,
-    /// Of the answer.
+    /// The status of the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// The NAME of a secret.
@@ -262,7 +264,7 @@ pub struct Event {
     pub duration_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Text>,
-    /// The id or name of whatever else it is about: a key, a snapshot, an exec.
+    /// The id or name of another object that the event is about: a key, a snapshot, an exec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -270,7 +272,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// What every event has; the rest is set as it is known.
+    /// An event with the mandatory fields; the others are set by the caller.
     pub fn new(at_ms: u64, tenant: TenantId, action: Action, outcome: Outcome) -> Self {
         Self {
             at_ms,
@@ -295,13 +297,13 @@ impl Event {
         }
     }
 
-    /// The leaf. Fields in the order above, no white space: the same event is always the same bytes.
+    /// The encoding of the leaf: fields in the order above, without white space, so an event always has the same
+    /// bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self)
-            .expect("an event has no map with keys that are no texts, and nothing in it fails to be written")
+        serde_json::to_vec(self).expect("all keys are strings and no field fails to serialise")
     }
 
-    /// Reads what [`Event::to_bytes`] wrote, and an event with fields that a later version added.
+    /// Parses the output of [`Event::to_bytes`], or an event with fields that a later version added.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(bytes)
     }
@@ -319,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_flat_and_says_only_what_it_knows() {
+    fn an_event_is_flat_and_omits_missing_fields() {
         let event = Event { host: Some("api.example".into()), port: Some(443), ..event() };
         assert_eq!(
             String::from_utf8(event.to_bytes()).unwrap(),
@@ -328,26 +330,23 @@ mod tests {
     }
 
     #[test]
-    fn every_word_reads_back() {
+    fn every_name_is_parsed_back() {
         for action in Action::ALL {
             assert_eq!(action.as_str().parse::<Action>().unwrap(), *action);
             assert_eq!(serde_json::to_string(action).unwrap(), format!("\"{action}\""));
         }
         let refused = "egress.\u{1b}".parse::<Action>().unwrap_err().to_string();
-        assert!(
-            refused.contains("is no action of the audit log") && !refused.contains('\u{1b}'),
-            "{refused}"
-        );
+        assert!(refused.contains("unknown action") && !refused.contains('\u{1b}'), "{refused}");
     }
 
     #[test]
-    fn a_path_loses_its_query() {
+    fn a_path_has_no_query() {
         assert_eq!(Text::path("/v1/x?token=abc#y").as_str(), "/v1/x");
         assert_eq!(Text::path("/v1/x#token").as_str(), "/v1/x");
     }
 
     #[test]
-    fn the_largest_event_fits_its_bound() {
+    fn the_largest_event_is_within_the_limit() {
         let worst = Some(Text::new(&"\"".repeat(2 * TEXT_BYTES_MAX)));
         let event = Event {
             actor: worst.clone(),
@@ -372,10 +371,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_bounded_printable_and_stays_as_it_is(text in "\\PC{0,20}|.{0,900}|[\\x00-\\x1f]{0,200}") {
+        fn any_text_becomes_limited_and_printable_and_is_stable(text in "\\PC{0,20}|.{0,900}|[\\x00-\\x1f]{0,200}") {
             let once = Text::new(&text);
             prop_assert!(once.as_str().len() <= TEXT_BYTES_MAX);
-            prop_assert!(!once.as_str().chars().any(is_treacherous));
+            prop_assert!(!once.as_str().chars().any(is_unsafe_to_display));
             prop_assert_eq!(&Text::new(once.as_str()), &once);
             let event = Event { reason: Some(once), ..event() };
             prop_assert_eq!(Event::from_bytes(&event.to_bytes()).unwrap(), event);

@@ -1,4 +1,4 @@
-//! What happened, by whom, and the proof that nobody changed the tale.
+//! The verifiable audit log: events, the spool, one Merkle tree per tenant, signed checkpoints, verification.
 //!
 //! ```text
 //!  egress process ── spool::Writer ──► segment file ── spool::Reader ──┐
@@ -7,13 +7,14 @@
 //! ```
 //!
 //! Invariants:
-//! - An [`Event`] is a leaf of its tenant's tree by its exact bytes. What is appended is never changed; retention removes
-//!   bodies and leaves their hashes.
-//! - Whoever must not act without a trace records first and acts afterwards: [`spool::Writer::record`] answers once the
-//!   event is on disk, or with an error.
-//! - No event holds a secret, a body or a query: it has no field for them, and every text is bounded and printable.
+//! - The exact bytes of an [`Event`] are a leaf of its tenant's tree. Appended events never change; retention removes
+//!   bodies and keeps their hashes.
+//! - A process that must not act without a record records first and acts afterwards: [`spool::Writer::record`]
+//!   returns when the event is on disk, or with an error.
+//! - No event contains a secret, a body or a query: it has no field for them, and every text is limited and
+//!   printable.
 //!
-//! Absent: HTTP, a clock (times are given), policy about who may read.
+//! This crate contains no HTTP, no clock (the caller passes times) and no access control.
 
 mod event;
 pub mod export;

@@ -1,15 +1,15 @@
-//! Checkpoints: the size and root of a tenant's tree, signed, as text that can be kept anywhere.
+//! Checkpoints: the size and root of a tenant's tree, signed, as text that can be stored anywhere.
 //!
 //! ```text
-//!  burrow-audit/tenaaaaaaaaaaaaaaaaaaaa          origin: whose log
+//!  burrow-audit/tenaaaaaaaaaaaaaaaaaaaa          origin: the tenant's log
 //!  4711                                          size
 //!  CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=  root hash
 //!
 //!  — burrow-audit Az3grl…                        key name, base64(key id (4) ‖ Ed25519 signature over the lines above)
 //! ```
 //!
-//! This is the form of checkpoints and signed notes that transparency logs use (c2sp.org), and so are the forms of the
-//! keys: other tools read them. The same tree always gives the same text.
+//! This is the format of checkpoints and signed notes that transparency logs use (c2sp.org), including the format of
+//! keys, so other tools can read them. The same tree always gives the same text.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -25,24 +25,24 @@ use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 
 use crate::tree::Hash;
 
-/// The name all our keys have; they are told apart by their ids.
+/// The name of all our keys, which are distinguished by their ids.
 const NAME: &str = "burrow-audit";
-/// Before the tenant.
+/// The origin's prefix before the tenant.
 const ORIGIN: &str = "burrow-audit/";
 /// Ed25519, in signed notes.
 const ALGORITHM: u8 = 1;
-/// Bytes of a checkpoint: its lines, and signatures of some witnesses.
+/// Largest checkpoint in bytes: its lines, and the signatures of some witnesses.
 pub const NOTE_BYTES_MAX: usize = 8 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum NoteError {
-    #[error("this is no checkpoint of an audit log")]
+    #[error("not a checkpoint of an audit log")]
     Form,
-    #[error("this is no public key of an audit log (expected `burrow-audit+…+…`)")]
+    #[error("not a public key of an audit log (expected `burrow-audit+…+…`)")]
     KeyForm,
     #[error("the checkpoint is not signed by the key `{key}`")]
     NotSigned { key: String },
-    #[error("the signature of the checkpoint is wrong")]
+    #[error("the signature of the checkpoint is invalid")]
     BadSignature,
     #[error("could not {step} the key of the audit log at `{}`", .path.display())]
     KeyFile { step: &'static str, path: PathBuf, source: io::Error },
@@ -50,7 +50,7 @@ pub enum NoteError {
     KeyDamaged { path: PathBuf },
 }
 
-/// What a checkpoint says, whoever signed it.
+/// The contents of a checkpoint, without its signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     pub tenant: TenantId,
@@ -64,14 +64,14 @@ impl Checkpoint {
         format!("{ORIGIN}{}\n{}\n{}\n", self.tenant, self.size, BASE64.encode(&self.root.0))
     }
 
-    /// Reads a note without looking at its signatures: see [`PublicKey::verify`].
+    /// Parses a note without checking its signatures: see [`PublicKey::verify`].
     pub fn read(note: &str) -> Result<Self, NoteError> {
         let (body, _) = parts(note)?;
         let mut lines = body.lines();
         let mut next = || lines.next().ok_or(NoteError::Form);
         let (origin, size, root) = (next()?, next()?, next()?);
         let tenant = origin.strip_prefix(ORIGIN).and_then(|tenant| tenant.parse().ok());
-        // `+7` and `007` are no sizes.
+        // `+7` and `007` are not valid sizes.
         let size = size.parse().ok().filter(|number: &u64| number.to_string() == size);
         let root = BASE64.decode(root.as_bytes()).ok().and_then(|bytes| Hash::from_slice(&bytes));
         match (tenant, size, root) {
@@ -81,7 +81,7 @@ impl Checkpoint {
     }
 }
 
-/// What is signed, and the signatures.
+/// Splits a note into the signed lines and the signatures.
 fn parts(note: &str) -> Result<(&str, &str), NoteError> {
     if note.len() > NOTE_BYTES_MAX {
         return Err(NoteError::Form);
@@ -109,7 +109,7 @@ impl PublicKey {
         id
     }
 
-    /// Reads a note and checks that this key signed it.
+    /// Parses a note and checks that this key signed it.
     pub fn verify(&self, note: &str) -> Result<Checkpoint, NoteError> {
         let checkpoint = Checkpoint::read(note)?;
         let (body, signatures) = parts(note)?;
@@ -156,7 +156,7 @@ impl FromStr for PublicKey {
     }
 }
 
-/// The key that signs. Made once, and never leaves its file.
+/// The private key that signs checkpoints. Created once; it never leaves its file.
 pub struct SigningKey {
     pair: Ed25519KeyPair,
 }
@@ -173,7 +173,7 @@ impl SigningKey {
         Self { pair: pair.expect("any 32 bytes are a seed of Ed25519") }
     }
 
-    /// The key in a file, which is made with a new one if there is none, readable by its owner only.
+    /// Opens the key in a file; creates a new key, readable by its owner only, if the file does not exist.
     pub fn open(path: &Path) -> Result<Self, NoteError> {
         match fs::read_to_string(path) {
             Ok(text) => Self::parse(&text).ok_or_else(|| NoteError::KeyDamaged { path: path.to_owned() }),
@@ -210,7 +210,7 @@ impl SigningKey {
         PublicKey(bytes)
     }
 
-    /// The note.
+    /// Signs a checkpoint and returns the note.
     pub fn sign(&self, checkpoint: &Checkpoint) -> String {
         let body = checkpoint.body();
         let mut signature = self.public().id().to_vec();
@@ -219,7 +219,7 @@ impl SigningKey {
     }
 }
 
-/// Whole and durable, or not there: half a key would be no key for ever.
+/// Writes the complete file durably, or none: an incomplete key file would be permanent.
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let partial = path.with_extension("partial");
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_reads_back_and_its_key_vouches_for_it() {
+    fn a_checkpoint_is_parsed_back_and_verified_by_its_key() {
         let key = SigningKey::from_seed(&[7; 32]);
         let note = key.sign(&checkpoint());
         assert_eq!(key.public().verify(&note).unwrap(), checkpoint());
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_checkpoint_is_told_so() {
+    fn text_that_is_not_a_checkpoint_is_refused() {
         for text in ["", "\n\n", "a\n\nb", "burrow-audit/x\n1\nAA==\n\n— a b\n"] {
             assert!(Checkpoint::read(text).is_err(), "{text:?}");
         }
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_made_once_and_is_its_owners_alone() {
+    fn the_key_is_created_once_and_readable_by_its_owner_only() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         let made = SigningKey::open(&path).unwrap().public();

@@ -1,19 +1,19 @@
-//! The Merkle tree of RFC 6962: hashes, the growing edge, proofs and their checks.
+//! The Merkle tree of RFC 6962: hashes, the growing edge, creating and checking proofs.
 //!
 //! ```text
 //!  leaf  = SHA-256(0x00 ‖ body)      node = SHA-256(0x01 ‖ left ‖ right)      the empty tree = SHA-256("")
 //!
 //!            root(7)
 //!           /       \
-//!       0..4         4..7        The edge of a tree of 7 is its full subtrees from left to right: 0..4, 4..6, 6..7.
-//!      /    \        /   \       To append needs nothing else, and nothing else is kept to verify an export.
+//!       0..4         4..7        The edge of a tree of 7 leaves is its full subtrees from left to right: 0..4, 4..6, 6..7.
+//!      /    \        /   \       Appending needs only the edge, and so does verifying an export.
 //! ```
 //!
-//! Pure: [`Hashes`] is whatever answers the hash of a full subtree.
+//! Pure: an implementation of [`Hashes`] provides the hashes of full subtrees.
 
 use ring::digest::{Context, SHA256};
 
-/// Levels a tree can have: its size is a `u64`.
+/// The maximum number of levels: the size of a tree is a `u64`.
 const LEVELS_MAX: u32 = 63;
 
 /// A SHA-256 hash.
@@ -56,22 +56,22 @@ fn hash(pieces: &[&[u8]]) -> Hash {
     Hash(bytes)
 }
 
-/// Of a leaf's bytes.
+/// The hash of a leaf's bytes.
 pub fn leaf_hash(body: &[u8]) -> Hash {
     hash(&[&[0], body])
 }
 
-/// Of two subtrees.
+/// The hash of two subtrees.
 pub fn node_hash(left: &Hash, right: &Hash) -> Hash {
     hash(&[&[1], &left.0, &right.0])
 }
 
-/// Of a tree without leaves.
+/// The hash of a tree without leaves.
 pub fn empty_hash() -> Hash {
     hash(&[])
 }
 
-/// The right edge of a tree: enough to append to it and to know its root.
+/// The right edge of a tree: sufficient to append and to compute the root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edge {
     size: u64,
@@ -79,12 +79,12 @@ pub struct Edge {
     full: Vec<Hash>,
 }
 
-/// A subtree that an append has made full.
+/// A subtree that an append has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
     /// It has `1 << level` leaves.
     pub level: u32,
-    /// How many of its level are left of it.
+    /// The number of subtrees of this level to its left.
     pub index: u64,
     pub hash: Hash,
 }
@@ -98,12 +98,12 @@ impl Edge {
         &self.full
     }
 
-    /// From what [`Edge::full`] answered; `None` if there are more or fewer hashes than a tree of this size has.
+    /// Restores an edge from [`Edge::full`]; `None` if the number of hashes does not match the size.
     pub fn from_parts(size: u64, full: Vec<Hash>) -> Option<Self> {
         (full.len() == size.count_ones() as usize && size < 1 << LEVELS_MAX).then_some(Self { size, full })
     }
 
-    /// Appends a leaf, and tells of every subtree of two or more leaves that it completes.
+    /// Appends a leaf, and reports every subtree of two or more leaves that it completes.
     pub fn append(&mut self, leaf: Hash, mut completes: impl FnMut(Full)) {
         let (mut hash, mut level, mut index) = (leaf, 0, self.size);
         while index & 1 == 1
@@ -124,14 +124,14 @@ impl Edge {
     }
 }
 
-/// Answers the hash of the full subtree of `1 << level` leaves that has `index` of its size before it.
+/// Provides the hash of the full subtree of `1 << level` leaves that has `index` subtrees of its size before it.
 pub trait Hashes {
     type Error;
 
     fn full(&self, level: u32, index: u64) -> Result<Hash, Self::Error>;
 }
 
-/// The hash of the leaves `from..to`, where `from` is a multiple of the smallest power of two that holds the range.
+/// The hash of the leaves `from..to`, where `from` is a multiple of the smallest power of two that covers the range.
 fn range<H: Hashes>(hashes: &H, from: u64, to: u64) -> Result<Hash, H::Error> {
     let count = to - from;
     if count.is_power_of_two() {
@@ -152,7 +152,7 @@ pub fn root<H: Hashes>(hashes: &H, size: u64) -> Result<Hash, H::Error> {
     if size == 0 { Ok(empty_hash()) } else { range(hashes, 0, size) }
 }
 
-/// That leaf `index` is in the tree of `size` leaves. The caller has checked `index < size`.
+/// Proves that leaf `index` is in the tree of `size` leaves. The caller has checked `index < size`.
 pub fn inclusion<H: Hashes>(hashes: &H, index: u64, size: u64) -> Result<Vec<Hash>, H::Error> {
     let (mut from, mut to, mut path) = (0, size, Vec::new());
     while to - from > 1 {
@@ -169,7 +169,7 @@ pub fn inclusion<H: Hashes>(hashes: &H, index: u64, size: u64) -> Result<Vec<Has
     Ok(path)
 }
 
-/// That the tree of `size` leaves begins with that of `old`. The caller has checked `old <= size`.
+/// Proves that the tree of `size` leaves begins with that of `old`. The caller has checked `old <= size`.
 pub fn consistency<H: Hashes>(hashes: &H, old: u64, size: u64) -> Result<Vec<Hash>, H::Error> {
     if old == 0 || old == size {
         return Ok(Vec::new());
@@ -226,7 +226,7 @@ pub fn proves_consistency(old: u64, old_root: &Hash, size: u64, root: &Hash, pat
     if old == 0 || old == size {
         return path.is_empty() && (old == 0 || old_root == root);
     }
-    // RFC 9162, 2.1.4.2. Of a power of two the old root is the first node itself.
+    // RFC 9162, 2.1.4.2. If `old` is a power of two, the old root is the first node.
     let mut steps = path.iter();
     let first = match old.is_power_of_two() {
         true => Some(old_root),
@@ -267,7 +267,7 @@ mod tests {
 
     use super::*;
 
-    /// The definition, word for word, over all leaves.
+    /// The definition of RFC 6962, computed over all leaves.
     struct Naive(Vec<Hash>);
 
     impl Naive {
@@ -300,7 +300,7 @@ mod tests {
         }
     }
 
-    /// The leaves and roots that the implementations of RFC 6962 test themselves with.
+    /// The leaves and roots in the test vectors of RFC 6962 implementations.
     #[test]
     fn the_known_trees_of_rfc_6962() {
         let leaves: [&str; 8] = [
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn every_proof_of_every_small_tree_holds_and_holds_for_nothing_else() {
+    fn every_proof_of_every_small_tree_holds_only_for_its_claim() {
         let naive = Naive::of(40);
         for size in 1..=40u64 {
             let now = naive.root(size);
@@ -368,7 +368,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_edge_knows_the_root_and_every_full_subtree(count in 1u64..400) {
+        fn the_edge_gives_the_root_and_every_full_subtree(count in 1u64..400) {
             let naive = Naive::of(count);
             let mut edge = Edge::default();
             for leaf in &naive.0 {
@@ -382,7 +382,7 @@ mod tests {
         }
 
         #[test]
-        fn a_proof_with_one_bit_changed_proves_nothing(size in 2u64..300, seed: u64, bit in 0usize..256) {
+        fn a_proof_with_one_changed_bit_is_refused(size in 2u64..300, seed: u64, bit in 0usize..256) {
             let naive = Naive::of(size);
             let (now, index, old) = (naive.root(size), seed % size, seed % (size - 1) + 1);
             let mut path = inclusion(&naive, index, size).unwrap();
@@ -396,7 +396,7 @@ mod tests {
         }
 
         #[test]
-        fn no_proof_however_wrong_panics(
+        fn invalid_proofs_never_panic(
             index: u64, size: u64, old: u64, path in proptest::collection::vec(any::<[u8; 32]>(), 0..70)
         ) {
             let path: Vec<_> = path.into_iter().map(Hash).collect();

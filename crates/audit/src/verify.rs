@@ -1,13 +1,13 @@
-//! Checks an export, line by line, in bounded memory: offline, by whoever holds a checkpoint or the key.
+//! Verifies an export line by line, in constant RAM, offline, for anyone who has a checkpoint or the public key.
 //!
-//! | what somebody did | how it shows |
+//! | manipulation | how it is detected |
 //! |---|---|
-//! | removed an event, put one in, swapped two | a number is missing, or the root differs |
-//! | changed an event | the root differs |
-//! | cut off the end | no checkpoint, or fewer events than a checkpoint kept elsewhere counts |
-//! | wrote a whole other log and signed it | the root at the size of the kept checkpoint differs |
-//! | removed what an event said, as if by retention | no retention event covers it |
-//! | another log's export | it is another tenant's, or another key's |
+//! | an event removed, added or swapped | an index is missing, or the root differs |
+//! | an event changed | the root differs |
+//! | the end removed | no checkpoint, or fewer events than in a checkpoint that was kept elsewhere |
+//! | a different log created and signed | the root at the size of the kept checkpoint differs |
+//! | the body of an event removed, as if by retention | no retention event covers it |
+//! | the export of another log | its tenant or its key differs |
 
 use burrow_model::TenantId;
 
@@ -16,54 +16,54 @@ use crate::note::{Checkpoint, NoteError, PublicKey};
 use crate::tree::{Edge, Hash, empty_hash, leaf_hash};
 use crate::{Action, Event};
 
-/// What is wrong with the log.
+/// Why a log is not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
-    #[error("line {line} is no line of an export")]
+    #[error("line {line} is not a line of an export")]
     NoLine { line: u64 },
     #[error("event {index}, in line {line}, cannot be read: it was changed")]
     NoEvent { index: u64, line: u64 },
-    #[error("event {expected} is missing: event {found} stands in its place, in line {line}")]
+    #[error("event {expected} is missing: line {line} contains event {found} instead")]
     Order { expected: u64, found: u64, line: u64 },
-    #[error("event {index} is of `{found}`, and the log of `{tenant}`")]
+    #[error("event {index} belongs to `{found}`, but the log to `{tenant}`")]
     Tenant { index: u64, found: TenantId, tenant: TenantId },
-    #[error("what event {index} said was removed, and no retention event says so")]
+    #[error("the body of event {index} was removed, and no retention event covers it")]
     Removed { index: u64 },
     #[error("line {line} follows the checkpoint at the end")]
     AfterTheEnd { line: u64 },
     #[error("the export has no checkpoint at its end: it was cut off after {events} events")]
     CutOff { events: u64 },
-    #[error("the export has {events} events, and its checkpoint counts {size}")]
+    #[error("the export has {events} events, but its checkpoint {size}")]
     Count { events: u64, size: u64 },
-    #[error("the first {size} events are not those that the checkpoint was signed for: {which}")]
+    #[error("the first {size} events do not match the checkpoint {which}")]
     Root { size: u64, which: &'static str },
     #[error(
         "the log has {events} events, fewer than the {size} of the checkpoint kept elsewhere: its end was removed"
     )]
     Shrunk { events: u64, size: u64 },
-    #[error("the kept checkpoint is of `{found}`, and the log of `{tenant}`")]
+    #[error("the kept checkpoint belongs to `{found}`, but the log to `{tenant}`")]
     OtherLog { found: TenantId, tenant: TenantId },
     #[error("the checkpoint at the end of the export cannot be trusted")]
     Signature(#[from] NoteError),
 }
 
-/// A log that holds.
+/// A valid log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
     pub tenant: TenantId,
     pub events: u64,
-    /// Those of them whose bodies retention removed.
+    /// How many of its events have no body because of retention.
     pub removed: u64,
     pub root: Hash,
-    /// How many checkpoints that were kept elsewhere fit.
+    /// How many of the checkpoints that were kept elsewhere matched.
     pub kept: usize,
     /// Whether the signature at the end was checked.
     pub signed: bool,
-    /// The checkpoint at the end: to be kept, elsewhere.
+    /// The checkpoint at the end, which should be kept elsewhere.
     pub note: String,
 }
 
-/// Takes the lines in order.
+/// Verifies lines in order.
 #[derive(Debug)]
 pub struct Verifier {
     edge: Edge,
@@ -75,13 +75,14 @@ pub struct Verifier {
     removed: u64,
     /// The last event without a body.
     removed_last: Option<u64>,
-    /// Retention says that bodies below were removed.
+    /// Bodies below this index were removed according to retention events.
     removed_below: u64,
     note: Option<String>,
 }
 
 impl Verifier {
-    /// With the checkpoints that were kept elsewhere, whose signatures the caller has checked or chosen to trust.
+    /// Creates a verifier with checkpoints that were kept elsewhere, whose signatures the caller has checked or
+    /// trusts.
     pub fn new(mut kept: Vec<Checkpoint>) -> Self {
         kept.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.size));
         Self {
@@ -97,7 +98,7 @@ impl Verifier {
         }
     }
 
-    /// How many events were checked so far.
+    /// The number of events verified so far.
     pub fn events(&self) -> u64 {
         self.edge.size()
     }
@@ -110,12 +111,12 @@ impl Verifier {
         self.compare_kept()?;
         match parse_line(line).map_err(|_| VerifyError::NoLine { line: self.line })? {
             Line::Event { index, body } => {
-                self.in_order(index)?;
-                self.look_at(index, body)?;
+                self.check_order(index)?;
+                self.check_event(index, body)?;
                 self.edge.append(leaf_hash(body), |_| ());
             }
             Line::Hash { index, hash } => {
-                self.in_order(index)?;
+                self.check_order(index)?;
                 self.removed += 1;
                 self.removed_last = Some(index);
                 self.edge.append(hash, |_| ());
@@ -125,7 +126,7 @@ impl Verifier {
         Ok(())
     }
 
-    /// After the last line; with a key, the signature at the end is checked.
+    /// Called after the last line; with a key, checks the signature at the end.
     pub fn finish(mut self, key: Option<&PublicKey>) -> Result<Verified, VerifyError> {
         self.compare_kept()?;
         let events = self.events();
@@ -141,7 +142,7 @@ impl Verifier {
             return Err(VerifyError::Count { events, size: last.size });
         }
         if last.root != self.edge.root() {
-            return Err(VerifyError::Root { size: events, which: "the one at the end of the export" });
+            return Err(VerifyError::Root { size: events, which: "at the end of the export" });
         }
         if let Some(found) = self.tenant.filter(|found| *found != last.tenant) {
             return Err(VerifyError::Tenant { index: 0, found, tenant: last.tenant });
@@ -163,7 +164,7 @@ impl Verifier {
         })
     }
 
-    fn in_order(&self, index: u64) -> Result<(), VerifyError> {
+    fn check_order(&self, index: u64) -> Result<(), VerifyError> {
         let expected = self.events();
         if index == expected {
             return Ok(());
@@ -171,12 +172,12 @@ impl Verifier {
         Err(VerifyError::Order { expected, found: index, line: self.line })
     }
 
-    /// Whether it is an event at all, of this log, and what it says about retention.
-    fn look_at(&mut self, index: u64, body: &[u8]) -> Result<(), VerifyError> {
+    /// Parses an event, checks that it belongs to this log, and applies retention events.
+    fn check_event(&mut self, index: u64, body: &[u8]) -> Result<(), VerifyError> {
         let event = Event::from_bytes(body).map_err(|_| VerifyError::NoEvent { index, line: self.line })?;
         if event.action == Action::AuditRetention {
             let below = event.target.and_then(|target| target.as_str().parse().ok()).unwrap_or(0);
-            // It speaks of those before it.
+            // A retention event covers events before itself.
             self.removed_below = self.removed_below.max(below).min(index.max(self.removed_below));
         }
         match &self.tenant {
@@ -189,12 +190,12 @@ impl Verifier {
         Ok(())
     }
 
-    /// Compares with every kept checkpoint of the present size.
+    /// Compares with every kept checkpoint of the current size.
     fn compare_kept(&mut self) -> Result<(), VerifyError> {
         while let Some(kept) = self.kept.pop_if(|kept| kept.size == self.edge.size()) {
             let root = if kept.size == 0 { empty_hash() } else { self.edge.root() };
             if root != kept.root {
-                return Err(VerifyError::Root { size: kept.size, which: "the one kept elsewhere" });
+                return Err(VerifyError::Root { size: kept.size, which: "that was kept elsewhere" });
             }
             self.fitting.push(kept);
         }

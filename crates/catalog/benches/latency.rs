@@ -1,4 +1,4 @@
-//! How long the catalog takes, on this machine: `cargo bench -p burrow-catalog`.
+//! Latency of the catalog on this machine: `cargo bench -p burrow-catalog`.
 //!
 //! Prints `name value unit` lines and asserts nothing: figures depend on the disk.
 

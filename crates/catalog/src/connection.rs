@@ -1,4 +1,4 @@
-//! Settings every connection has, and columns to Rust values and back.
+//! Settings of every connection, and conversions between columns and Rust values.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use crate::CatalogError;
 
-/// Only a backup tool or a person with a shell can hold the database for longer than a moment.
+/// Only a backup tool or a person with a shell can lock the database for longer than a moment.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// More than the statements we have.
+/// More than the number of different statements in this crate.
 const STATEMENTS_CACHED: usize = 128;
 
 pub(crate) fn prepare(connection: &Connection) -> Result<(), CatalogError> {
@@ -24,7 +24,7 @@ pub(crate) fn prepare(connection: &Connection) -> Result<(), CatalogError> {
     Ok(())
 }
 
-/// SQLite's integers are signed; a time or a count beyond that is none.
+/// SQLite's integers are signed; larger times and counts do not occur.
 pub(crate) fn integer(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -33,7 +33,7 @@ pub(crate) fn json<T: Serialize>(value: &T, what: &'static str) -> Result<String
     serde_json::to_string(value).map_err(|source| CatalogError::Damaged { what, source })
 }
 
-/// A unit enum as the word serde knows it by, so that stored words and wire words are the same.
+/// A unit enum as serde writes it, so that stored words and wire words are the same.
 pub(crate) fn word<T: Serialize>(value: &T, what: &'static str) -> Result<String, CatalogError> {
     match serde_json::to_value(value) {
         Ok(Value::String(word)) => Ok(word),
@@ -42,7 +42,7 @@ pub(crate) fn word<T: Serialize>(value: &T, what: &'static str) -> Result<String
     }
 }
 
-/// Reads columns by name with the conversions our rows need.
+/// Reads columns by name, with the conversions that rows need.
 pub(crate) trait Columns {
     fn count(&self, column: &str) -> Result<u64, CatalogError>;
     fn count_if_any(&self, column: &str) -> Result<Option<u64>, CatalogError>;

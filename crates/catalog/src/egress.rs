@@ -1,7 +1,7 @@
-//! The egress log: what each sandbox asked the network for, numbered, kept for a while, and followed live.
+//! The egress log: each sandbox's requests to the network, numbered, kept for a limited time, and followed live.
 //!
-//! Written behind the traffic in batches, and as events are: it survives the death of this process but is not synced
-//! row by row. A sandbox's rows go with it.
+//! Written in batches, after the traffic, and as durable as events: a row survives the death of this process but is not
+//! synced individually. The rows of a sandbox are removed with it.
 
 use std::str::FromStr;
 
@@ -18,13 +18,13 @@ use crate::{Catalog, CatalogError, Page, PageRequest};
 /// Rows kept per sandbox; older ones are pruned. A few megabytes for the most talkative of sandboxes.
 pub const EGRESS_KEPT: u32 = 10_000;
 
-/// How long rows are kept, of whichever sandbox.
+/// How long rows are kept.
 pub const EGRESS_KEPT_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 
-/// One thing that a sandbox asked the network for.
+/// One request of a sandbox to the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EgressRow {
-    /// Given when it is stored; grows over time, across all sandboxes, with gaps.
+    /// Assigned when the row is stored; grows over time, across all sandboxes, with gaps.
     pub seq: u64,
     pub tenant: TenantId,
     pub sandbox: SandboxId,
@@ -39,7 +39,7 @@ pub struct EgressRow {
     pub sent_bytes: Option<u64>,
     pub received_bytes: Option<u64>,
     pub duration_ms: Option<u64>,
-    /// How many alike it stands for.
+    /// How many identical requests this row represents.
     pub times: u64,
 }
 
@@ -68,13 +68,13 @@ pub enum EgressFilter {
     Denied,
 }
 
-/// Tells followers the newest number.
+/// Sends the newest number to followers.
 pub(crate) struct EgressFeed {
     newest: watch::Sender<u64>,
 }
 
 impl EgressFeed {
-    pub(crate) fn settle(connection: &Connection) -> Result<Self, CatalogError> {
+    pub(crate) fn prepare(connection: &Connection) -> Result<Self, CatalogError> {
         let newest: Option<i64> =
             connection.query_row("SELECT max(seq) FROM egress_log", (), |row| row.get(0))?;
         Ok(Self { newest: watch::Sender::new(u64::try_from(newest.unwrap_or(0)).unwrap_or(0)) })
@@ -82,7 +82,7 @@ impl EgressFeed {
 }
 
 impl Catalog {
-    /// Keeps a batch and wakes the followers. Rows of sandboxes that are gone are left out.
+    /// Stores a batch and wakes the followers. Rows of deleted sandboxes are left out.
     pub async fn append_egress(&self, rows: Vec<EgressRow>) -> Result<(), CatalogError> {
         let feed = self.inner.egress.clone();
         let work = move |connection: &Connection| {
@@ -109,7 +109,7 @@ impl Catalog {
     ) -> Result<Page<EgressRow>, CatalogError> {
         let (tenant, sandbox) = (tenant.clone(), sandbox.clone());
         let rows_max = page.rows_max();
-        let before = page.after::<Place>()?.map_or(i64::MAX, |(seq, Place)| seq);
+        let before = page.after::<EgressCursor>()?.map_or(i64::MAX, |(seq, EgressCursor)| seq);
         self.read(move |connection| {
             let sql = match filter {
                 EgressFilter::All => {
@@ -125,7 +125,7 @@ impl Catalog {
             let rows = statement
                 .query_and_then(params![sandbox.as_str(), before, tenant.as_str(), limit], decode)?
                 .collect::<Result<Vec<_>, _>>()?;
-            Ok(Page::cut(rows, rows_max, |row| (row.seq, PLACE)))
+            Ok(Page::cut(rows, rows_max, |row| (row.seq, CURSOR_WORD)))
         })
         .await
     }
@@ -151,7 +151,7 @@ impl Catalog {
         .await
     }
 
-    /// What a sandbox was denied within a span of time, both ends included, oldest first.
+    /// The denied requests of a sandbox within a span of time, both ends included, oldest first.
     pub async fn egress_denied(
         &self,
         tenant: &TenantId,
@@ -175,18 +175,18 @@ impl Catalog {
         .await
     }
 
-    /// Changes whenever there are newer rows, of whatever sandbox; holds the newest number.
+    /// Changes whenever there are newer rows, of any sandbox; contains the newest number.
     pub fn follow_egress(&self) -> watch::Receiver<u64> {
         self.inner.egress.newest.subscribe()
     }
 
-    /// Drops what one sandbox has beyond [`EGRESS_KEPT`].
+    /// Removes the oldest rows of one sandbox beyond [`EGRESS_KEPT`].
     pub async fn prune_egress_of(&self, sandbox: &SandboxId) -> Result<(), CatalogError> {
         let sandbox = sandbox.clone();
         self.write(Manner::LIGHT_UPKEEP, move |connection| prune(connection, sandbox.as_str())).await
     }
 
-    /// Drops what is too old, and what any sandbox has too much of.
+    /// Removes rows that are too old, and the oldest rows of sandboxes that have too many.
     pub async fn prune_egress(&self, now_ms: u64) -> Result<(), CatalogError> {
         let before = integer(now_ms.saturating_sub(EGRESS_KEPT_MS));
         self.write(Manner::LIGHT_UPKEEP, move |connection| {
@@ -201,20 +201,20 @@ impl Catalog {
     }
 }
 
-/// Rows have numbers and no ids: in a cursor this word stands where an id would, so that a cursor suits its own list.
-const PLACE: &str = "egress";
+/// Rows have numbers and no ids: in a cursor, this word replaces the id, so that a cursor is valid only for its own list.
+const CURSOR_WORD: &str = "egress";
 
-struct Place;
+struct EgressCursor;
 
-impl FromStr for Place {
+impl FromStr for EgressCursor {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        if text == PLACE { Ok(Self) } else { Err(()) }
+        if text == CURSOR_WORD { Ok(Self) } else { Err(()) }
     }
 }
 
-/// Its number; 0 when its sandbox is gone.
+/// Returns the row's number; 0 if its sandbox does not exist any more.
 fn insert(connection: &Connection, row: &EgressRow) -> Result<u64, CatalogError> {
     let inserted = connection
         .prepare_cached(

@@ -1,7 +1,7 @@
-//! Which moment this catalog is of: a number that the pool holds too.
+//! The epoch of the catalog: a number that is also stored in the pool.
 //!
-//! Both are counted up together, the catalog first: between its two commits the pool may be one behind. A catalog or a
-//! pool that was put back to an earlier copy is told by that, before anything is done to either.
+//! Both are incremented together, the catalog first; between the two commits the pool may be one behind. Comparing them
+//! shows whether the catalog or the pool was replaced by an earlier copy, before either is changed.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::{Deserialize, Serialize};
@@ -14,10 +14,10 @@ const SETTING: &str = "epoch";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Epoch {
-    /// Names this catalog among all; chosen once.
+    /// Identifies this catalog among all others; chosen once.
     pub identity: String,
     pub number: u64,
-    /// The pool is known to hold the same number. Until then it may hold the one before.
+    /// The pool is known to contain the same number. Until then it may contain the previous one.
     pub confirmed: bool,
 }
 
@@ -35,7 +35,7 @@ impl Catalog {
         text.map(|text| serde_json::from_str(&text).map_err(corrupt)).transpose()
     }
 
-    /// Also on a full disk, from the reserve.
+    /// Also possible on a full disk, from the reserve.
     pub async fn set_epoch(&self, epoch: Epoch) -> Result<(), CatalogError> {
         let tenant = self.default_tenant();
         self.write(Manner::UPKEEP, move |connection: &Connection| {
@@ -47,7 +47,7 @@ impl Catalog {
         .await
     }
 
-    /// The latest moment that anything here tells of; none for a catalog in which nothing ever happened.
+    /// The latest time in any row; none for a catalog in which nothing has happened yet.
     pub async fn newest_ms(&self) -> Result<Option<u64>, CatalogError> {
         self.read(|connection| {
             let sql = "SELECT max(at) FROM (

@@ -1,14 +1,14 @@
-//! What can go wrong with the catalog, told apart as far as a caller can act on it.
+//! The errors of the catalog, distinguished as far as a caller can act on them.
 
 use std::io;
 use std::path::PathBuf;
 
 use burrow_model::{
-    Name, SHELF_SNAPSHOTS_MAX, SNAPSHOTS_MAX, SandboxId, ShelfId, ShelfSnapshotId, SnapshotId, SpaceId,
+    Name, SNAPSHOTS_MAX, SandboxId, SnapshotId, SpaceId, VOLUME_SNAPSHOTS_MAX, VolumeId, VolumeSnapshotId,
 };
 use rusqlite::ErrorCode;
 
-use crate::{SECRETS_MAX, SHELVES_MAX, SPACES_MAX, SSH_KEYS_MAX, SSH_KEYS_OF_KEY_MAX};
+use crate::{SECRETS_MAX, SPACES_MAX, SSH_KEYS_MAX, SSH_KEYS_OF_KEY_MAX, VOLUMES_MAX};
 
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
@@ -16,9 +16,9 @@ pub enum CatalogError {
     Open { path: PathBuf, source: io::Error },
     #[error("the catalog `{}` is in use by another process", .path.display())]
     InUse { path: PathBuf },
-    #[error("the catalog is of version {found}, and this program knows versions up to {known}")]
+    #[error("the catalog has schema version {found}, and this program supports versions up to {known}")]
     TooNew { found: u32, known: u32 },
-    #[error("could not bring the catalog to version {version}")]
+    #[error("could not migrate the catalog to version {version}")]
     Migrate { version: u32, source: rusqlite::Error },
     #[error("the name is taken by sandbox `{existing}`")]
     NameTaken { existing: SandboxId },
@@ -26,71 +26,71 @@ pub enum CatalogError {
     SnapshotNameTaken { existing: SnapshotId },
     #[error("the name is taken by space `{existing}`")]
     SpaceNameTaken { existing: SpaceId },
-    #[error("there are {SPACES_MAX} named spaces, and there may be no more")]
+    #[error("the limit of {SPACES_MAX} named spaces is reached")]
     TooManySpaces,
-    #[error("there are {SECRETS_MAX} secrets, and there may be no more")]
+    #[error("the limit of {SECRETS_MAX} secrets is reached")]
     TooManySecrets,
-    #[error("there are {SSH_KEYS_MAX} SSH keys, and there may be no more")]
+    #[error("the limit of {SSH_KEYS_MAX} SSH keys is reached")]
     TooManySshKeys,
-    #[error("there are {SSH_KEYS_OF_KEY_MAX} SSH keys of this API key, and there may be no more")]
+    #[error("the limit of {SSH_KEYS_OF_KEY_MAX} SSH keys of one API key is reached")]
     TooManySshKeysOfKey,
-    #[error("this SSH key was added already, with another API key")]
+    #[error("this SSH key is already registered with another API key")]
     SshKeyTaken,
     #[error("the name is taken by volume `{existing}`")]
-    ShelfNameTaken { existing: ShelfId },
+    VolumeNameTaken { existing: VolumeId },
     #[error("the name is taken by volume snapshot `{existing}`")]
-    ShelfSnapshotNameTaken { existing: ShelfSnapshotId },
-    #[error("there are {SHELVES_MAX} volumes, and there may be no more")]
-    TooManyShelves,
-    #[error("volume `{name}` has {SHELF_SNAPSHOTS_MAX} snapshots, and may have no more")]
-    TooManyShelfSnapshots { name: Name },
+    VolumeSnapshotNameTaken { existing: VolumeSnapshotId },
+    #[error("the limit of {VOLUMES_MAX} volumes is reached")]
+    TooManyVolumes,
+    #[error("the limit of {VOLUME_SNAPSHOTS_MAX} snapshots of volume `{name}` is reached")]
+    TooManyVolumeSnapshots { name: Name },
     #[error("volume `{name}` is in use by {}", list(.by))]
-    ShelfInUse { name: Name, by: Vec<SandboxId> },
-    #[error("sandbox `{by}` has volume `{name}` to write to, and only one may")]
-    ShelfWritten { name: Name, by: SandboxId },
-    #[error("volume `{name}` has {count} snapshots, which would go with it")]
-    ShelfHasSnapshots { name: Name, count: usize },
-    #[error("volume `{name}` is being made, restored, copied or removed")]
-    ShelfBusy { name: Name },
-    #[error("sandbox `{sandbox}` has {SNAPSHOTS_MAX} snapshots, and may have no more")]
+    VolumeInUse { name: Name, by: Vec<SandboxId> },
+    #[error("volume `{name}` is already mounted for writing by sandbox `{by}`")]
+    VolumeWritten { name: Name, by: SandboxId },
+    #[error("volume `{name}` has {count} snapshots, which would be removed with it")]
+    VolumeHasSnapshots { name: Name, count: usize },
+    #[error("volume `{name}` is being created, restored, copied or removed")]
+    VolumeBusy { name: Name },
+    #[error("the limit of {SNAPSHOTS_MAX} snapshots of sandbox `{sandbox}` is reached")]
     TooManySnapshots { sandbox: SandboxId },
-    #[error("the idempotency key was used before, for another request")]
+    #[error("the idempotency key was already used for another request")]
     IdempotencyMismatch,
-    #[error("the beginning of an id fits several sandboxes: {}", list(.candidates))]
+    #[error("ambiguous id prefix, matches several sandboxes: {}", list(.candidates))]
     Ambiguous { candidates: Vec<SandboxId> },
-    #[error("the beginning of an id fits several snapshots: {}", list(.candidates))]
+    #[error("ambiguous id prefix, matches several snapshots: {}", list(.candidates))]
     AmbiguousSnapshot { candidates: Vec<SnapshotId> },
-    #[error("the cursor is not one this list gave out")]
+    #[error("the cursor is not valid for this list")]
     BadCursor,
     #[error("{kind} `{id}` does not exist")]
     Unknown { kind: &'static str, id: String },
     #[error("the last usable admin key cannot be revoked")]
     LastAdminKey,
-    #[error("the secret of a key is `e2b_` and 40 hexadecimal digits")]
+    #[error("a key's secret must be `e2b_` and 40 hexadecimal digits")]
     BadSecret,
-    /// The disk holds no more. What frees space can still be written for a while, from the reserve.
+    /// The disk is full. Operations that free space can still be written for a while, from the reserve.
     #[error("could not write to the catalog: no space left on its disk")]
     Full,
-    /// The disk answered with an error that is not for lack of space.
+    /// The disk returned an error other than a lack of space.
     #[error("could not read or write the catalog's files")]
     Disk { source: rusqlite::Error },
     #[error("could not use the catalog's database")]
     Sql { source: rusqlite::Error },
-    #[error("could not understand a stored `{what}`")]
+    #[error("could not parse a stored `{what}`")]
     Damaged { what: &'static str, source: serde_json::Error },
     #[error("the catalog's database is damaged: {}", .findings.join("; "))]
     Corrupt { findings: Vec<String> },
     #[error("could not write the backup `{}`", .path.display())]
     Backup { path: PathBuf, source: io::Error },
-    /// Our own bug, contained: the change it was part of was rolled back.
-    #[error("a piece of work in the catalog panicked")]
+    /// A bug in Burrow, contained: its change was rolled back.
+    #[error("a task of the catalog panicked")]
     Panicked,
     #[error("the catalog is closed")]
     Closed,
 }
 
 impl CatalogError {
-    /// What a person can do about it.
+    /// What the user can do about the error.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::InUse { .. } => Some("stop the other daemon first (`burrow down`)"),
@@ -110,18 +110,20 @@ impl CatalogError {
                 Some("remove SSH keys that are not needed any more")
             }
             Self::SshKeyTaken => Some("remove it there first, or use another SSH key"),
-            Self::ShelfNameTaken { .. } => Some("choose another name, or remove the volume that has it"),
-            Self::ShelfSnapshotNameTaken { .. } => Some("choose another name, or remove that snapshot first"),
-            Self::TooManyShelves => Some("remove volumes that are not needed any more"),
-            Self::TooManyShelfSnapshots { .. } => {
+            Self::VolumeNameTaken { .. } => Some("choose another name, or remove the volume that has it"),
+            Self::VolumeSnapshotNameTaken { .. } => {
+                Some("choose another name, or remove that snapshot first")
+            }
+            Self::TooManyVolumes => Some("remove volumes that are not needed any more"),
+            Self::TooManyVolumeSnapshots { .. } => {
                 Some("remove snapshots of this volume that are not needed any more")
             }
-            Self::ShelfInUse { .. } => Some(
+            Self::VolumeInUse { .. } => Some(
                 "delete or stop those first; `burrow update --no-volumes` takes volumes from a stopped one",
             ),
-            Self::ShelfWritten { .. } => Some("mount it read-only, or take it from that sandbox first"),
-            Self::ShelfHasSnapshots { .. } => Some("`--snapshots` removes them too"),
-            Self::ShelfBusy { .. } => Some("try again in a moment"),
+            Self::VolumeWritten { .. } => Some("mount it read-only, or take it from that sandbox first"),
+            Self::VolumeHasSnapshots { .. } => Some("`--snapshots` removes them too"),
+            Self::VolumeBusy { .. } => Some("try again in a moment"),
             Self::TooManySnapshots { .. } => {
                 Some("delete snapshots of this sandbox that are not needed any more")
             }
@@ -148,7 +150,7 @@ impl CatalogError {
         Self::Unknown { kind: "sandbox", id: id.to_string() }
     }
 
-    /// Whether storage failed, rather than the request: then SQLite may have rolled back more than one request.
+    /// Whether storage failed, not the request: then SQLite may have rolled back more than one request.
     pub(crate) fn is_of_storage(&self) -> bool {
         matches!(self, Self::Full | Self::Disk { .. })
     }

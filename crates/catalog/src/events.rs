@@ -1,10 +1,10 @@
-//! Events: what happened, numbered, kept for a while, and followed live.
+//! Events: numbered, kept for a limited time, and followed live.
 //!
-//! A follower reads [`Catalog::events_since`] the last number it has seen, then waits on the receiver of
-//! [`Catalog::follow_events`] and reads again: it misses nothing that is still kept, however slow it is.
+//! A follower calls [`Catalog::events_since`] with the last number that it has received, then waits on the receiver of
+//! [`Catalog::follow_events`] and calls again. However slow it is, it misses no event that is still kept.
 //!
-//! Events survive the death of this process but are not synced one by one. A power cut may take the last ones back, so
-//! after each boot of the host the numbers jump: a number a follower has seen never comes to mean another event.
+//! Events survive the death of this process but are not synced one by one. A power failure may remove the last ones, so the
+//! numbers jump after each boot of the host: a number that a follower has received is never used for another event.
 
 use burrow_model::TenantId;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -18,20 +18,20 @@ use crate::{Catalog, CatalogError, EventRow, NewEvent};
 /// Events kept; older ones are dropped.
 const EVENTS_KEPT: i64 = 100_000;
 
-/// Old events are looked for once per so many new ones.
+/// Old events are pruned once per this number of new ones.
 const PRUNE_EVERY: i64 = 1000;
 
-/// More events than can be written between two syncs: SQLite syncs at the latest when its log holds 1000 pages, and
-/// a page holds fewer than 100 events.
+/// More events than can be written between two syncs: SQLite syncs at the latest when its log contains 1000 pages, and
+/// a page contains fewer than 100 events.
 const BOOT_GAP: i64 = 1_000_000;
 
-/// Tells followers the newest number.
+/// Sends the newest number to followers.
 pub(crate) struct EventFeed {
     newest: watch::Sender<u64>,
 }
 
 impl EventFeed {
-    pub(crate) fn settle(connection: &Connection, tenant: &TenantId) -> Result<Self, CatalogError> {
+    pub(crate) fn prepare(connection: &Connection, tenant: &TenantId) -> Result<Self, CatalogError> {
         let host_boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         jump_after_a_boot(connection, tenant, host_boot.trim())?;
         let newest: Option<i64> =
@@ -41,8 +41,8 @@ impl EventFeed {
 }
 
 impl Catalog {
-    /// Keeps an event and wakes the followers. Answers its number. Refused on a full disk, where events would eat the
-    /// reserve: what happened stands all the same.
+    /// Stores an event, wakes the followers and returns its number. Refused on a full disk, where events would use up the
+    /// reserve; the operation that the event reports is not affected.
     pub async fn append_event(&self, event: NewEvent) -> Result<u64, CatalogError> {
         let feed = self.inner.events.clone();
         let work = move |connection: &Connection| append(connection, &event);
@@ -69,7 +69,7 @@ impl Catalog {
         .await
     }
 
-    /// Changes whenever there are newer events, of whatever tenant; holds the newest number.
+    /// Changes whenever there are newer events, of any tenant; contains the newest number.
     pub fn follow_events(&self) -> watch::Receiver<u64> {
         self.inner.events.newest.subscribe()
     }
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn only_the_newest_events_are_kept_also_across_a_gap() {
         let connection = Connection::open_in_memory().unwrap();
-        let tenant = crate::settle(&connection).unwrap().default_tenant;
+        let tenant = crate::prepare(&connection).unwrap().default_tenant;
         for _ in 0..5 {
             append(&connection, &event(&tenant)).unwrap();
         }
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn numbers_jump_once_per_boot_of_the_host() {
         let connection = Connection::open_in_memory().unwrap();
-        let tenant = crate::settle(&connection).unwrap().default_tenant;
+        let tenant = crate::prepare(&connection).unwrap().default_tenant;
         append(&connection, &event(&tenant)).unwrap();
         for _ in 0..3 {
             jump_after_a_boot(&connection, &tenant, "another boot").unwrap();

@@ -1,7 +1,7 @@
-//! Execs: the history of what was run in each sandbox.
+//! Execs: the history of commands run in each sandbox.
 //!
-//! These writes survive the death of this process but are not synced one by one: a power cut also ends the processes
-//! they tell of, and an exec must not wait for the disk.
+//! These writes survive the death of this process but are not synced one by one: a power failure also ends the processes
+//! that they describe, and an exec must not wait for the disk.
 
 use burrow_model::{ExecId, SandboxId, TenantId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -14,14 +14,14 @@ use crate::{Catalog, CatalogError, ExecRow, ExecState, Page, PageRequest};
 /// Ended execs kept per sandbox; older ones are pruned.
 pub const EXECS_KEPT: u32 = 1000;
 
-/// Where in a row's `command` stands what was promised of the exec, as long as that is owed.
+/// Key in a row's `command` for the promise made for the exec, until it is fulfilled.
 pub const PROMISE: &str = "rollback";
 
-/// Where in a row's `command` stands that nobody has remembered the exec yet, as long as somebody is to.
+/// Key in a row's `command` that marks an exec as not yet stored in memory, until it is.
 pub const UNREMEMBERED: &str = "unremembered";
 
 impl Catalog {
-    /// Execs of sandboxes that still live which nobody has remembered yet, of all tenants, the newest first.
+    /// Execs of existing sandboxes that are not yet stored in memory, of all tenants, newest first.
     pub async fn unremembered_execs(&self, limit: u32) -> Result<Vec<ExecRow>, CatalogError> {
         self.read(move |connection| {
             let sql = "SELECT * FROM execs WHERE state = 'running' AND json_extract(command, '$.' || ?1) IS NOT NULL
@@ -32,7 +32,7 @@ impl Catalog {
         .await
     }
 
-    /// An exec was remembered, or nobody is to do so any more. Repeatable.
+    /// Removes the mark of an exec that was stored in memory, or is not to be any more. Repeatable.
     pub async fn exec_remembered(&self, id: &ExecId) -> Result<(), CatalogError> {
         let id = id.clone();
         self.write(Manner::LIGHT_UPKEEP, move |connection| {
@@ -49,12 +49,12 @@ impl Catalog {
         self.write(Manner::LIGHT_UPKEEP, move |connection| insert(connection, &row)).await
     }
 
-    /// Records an exec of which something is promised: before it runs, and durably.
+    /// Records an exec with a promise: before it runs, and durably.
     pub async fn insert_promised_exec(&self, row: ExecRow) -> Result<(), CatalogError> {
         self.write(Manner::GROWTH, move |connection| insert(connection, &row)).await
     }
 
-    /// Execs of which something is still owed, of all tenants, oldest first.
+    /// Execs whose promise is not yet fulfilled, of all tenants, oldest first.
     pub async fn promised_execs(&self) -> Result<Vec<ExecRow>, CatalogError> {
         self.read(move |connection| {
             let sql = "SELECT * FROM execs WHERE json_extract(command, '$.' || ?) IS NOT NULL ORDER BY started_ms, id";
@@ -64,7 +64,7 @@ impl Catalog {
         .await
     }
 
-    /// Changes what is promised of an exec, durably; `None`: nothing any more.
+    /// Changes the promise of an exec, durably; `None` removes it.
     pub async fn set_promise(&self, id: &ExecId, promise: Option<Value>) -> Result<(), CatalogError> {
         let id = id.clone();
         self.write(Manner::UPKEEP, move |connection| {
@@ -81,7 +81,7 @@ impl Catalog {
         .await
     }
 
-    /// Forgets an exec that was recorded and then did not start.
+    /// Removes the record of an exec that did not start.
     pub async fn forget_exec(&self, id: &ExecId) -> Result<(), CatalogError> {
         let id = id.clone();
         self.write(Manner::UPKEEP, move |connection| {
@@ -91,7 +91,7 @@ impl Catalog {
         .await
     }
 
-    /// Records how an exec ended. Of one that is not known as running: nothing to do, so the first ending stands.
+    /// Records how an exec ended. Does nothing unless the exec is recorded as running, so the first end is kept.
     pub async fn finish_exec(&self, id: &ExecId, ended_ms: u64, outcome: Value) -> Result<(), CatalogError> {
         let id = id.clone();
         self.write(Manner::LIGHT_UPKEEP, move |connection| {
@@ -124,7 +124,7 @@ impl Catalog {
     ) -> Result<Page<ExecRow>, CatalogError> {
         let (tenant, sandbox) = (tenant.clone(), sandbox.clone());
         let rows_max = page.rows_max();
-        // Before every id comes the empty text, and after every time the last one: the first page starts there.
+        // The empty text sorts before every id, and the largest number after every time: the first page starts there.
         let (at_ms, id) =
             page.after::<ExecId>()?.map_or((i64::MAX, String::new()), |(at, id)| (at, id.into()));
         self.read(move |connection| {
@@ -140,7 +140,7 @@ impl Catalog {
         .await
     }
 
-    /// Execs of a sandbox that are known as running, oldest first: what a daemon that comes back has to find again.
+    /// Execs of a sandbox that are recorded as running, oldest first: those that a restarted daemon has to find again.
     pub async fn running_execs(&self, sandbox: &SandboxId) -> Result<Vec<ExecRow>, CatalogError> {
         let sandbox = sandbox.clone();
         self.read(move |connection| {
@@ -151,7 +151,7 @@ impl Catalog {
         .await
     }
 
-    /// Marks what still ran in a sandbox up to and with one of its starts as lost. Answers how many there were.
+    /// Marks execs of a sandbox as lost that still ran in its generations up to the given one. Returns their number.
     pub async fn mark_execs_lost(
         &self,
         sandbox: &SandboxId,
@@ -171,7 +171,7 @@ impl Catalog {
         .await
     }
 
-    /// Forgets the oldest ended execs of every sandbox that has more than [`EXECS_KEPT`]. Answers how many.
+    /// Removes the oldest ended execs of every sandbox that has more than [`EXECS_KEPT`]. Returns their number.
     pub async fn prune_execs(&self) -> Result<u64, CatalogError> {
         let crowded: Vec<SandboxId> = self
             .read(|connection| {
@@ -181,7 +181,7 @@ impl Catalog {
             })
             .await?;
         let mut pruned = 0;
-        // One short transaction per sandbox, so that nobody waits for all of them.
+        // One short transaction per sandbox, so that other writers need not wait for all of them.
         for sandbox in crowded {
             pruned += self.write(Manner::LIGHT_UPKEEP, move |connection| prune(connection, &sandbox)).await?;
         }

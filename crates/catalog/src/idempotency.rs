@@ -1,12 +1,12 @@
-//! Idempotency keys: a request that comes twice happens once, and is answered the same.
+//! Idempotency keys: a request that arrives twice is executed once, and gets the same answer.
 //!
 //! ```text
-//!  begin ─► Fresh ─► (the caller does it) ─► finish ─► Done for a day
+//!  begin ─► Fresh ─► (the caller executes it) ─► finish ─► Done for a day
 //!             └────► abandon, or the daemon dies ─► forgotten, may be tried again
 //! ```
 //!
-//! Creating a sandbox needs no second step: its row is the reply, remembered in the commit that inserts it. Nor does what
-//! is found again by itself after a crash, as execs are: it is looked up before, and recorded once it is done.
+//! Creating a sandbox needs no second step: its row is the reply, stored in the commit that inserts it. Nor do requests
+//! whose result can be found after a crash, such as execs: they are looked up first, and recorded when they are done.
 
 use burrow_model::{RANDOM_BYTES, SandboxId, TenantId};
 use rusqlite::{Connection, params};
@@ -16,17 +16,17 @@ use crate::connection::{Columns, integer};
 use crate::writer::Manner;
 use crate::{Catalog, CatalogError, SandboxRow};
 
-/// How long a key is remembered: longer than any client retries.
+/// How long a key is kept: longer than any client retries.
 pub const IDEMPOTENCY_KEPT_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// The route under which creates of sandboxes are remembered.
+/// The route under which creates of sandboxes are stored.
 const SANDBOXES: &str = "sandboxes";
 
-/// What a client sent to mark a request as one.
+/// The key and the hash that identify a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Idempotency {
     pub key: String,
-    /// SHA-256 of the request's body: the same key with another body is a mistake.
+    /// SHA-256 of the request's body: the same key with another body is a mistake of the client.
     pub body_hash: [u8; 32],
 }
 
@@ -35,8 +35,8 @@ impl Idempotency {
         Self { key: key.to_owned(), body_hash: Sha256::digest(body).into() }
     }
 
-    /// Bytes that tell it from every other request, for an id: the same one gives the same bytes. `about` is what else it
-    /// depends on.
+    /// Bytes for an id that identify this request: the same request gives the same bytes. `about` are further inputs of
+    /// the digest.
     pub fn digest(&self, about: &[&str]) -> [u8; RANDOM_BYTES] {
         let mut hash = Sha256::new_with_prefix(self.body_hash);
         for text in about.iter().copied().chain([self.key.as_str()]) {
@@ -49,14 +49,14 @@ impl Idempotency {
     }
 }
 
-/// What `idempotency_begin` found.
+/// The result of `idempotency_begin`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Begun {
-    /// Never seen: do it, then finish or abandon.
+    /// A new key: execute the request, then finish or abandon.
     Fresh,
-    /// Done before, with this reply.
+    /// Executed before, with this reply.
     Done { status: u16, body: Vec<u8> },
-    /// Another request with the same key is under way.
+    /// A request with the same key is in progress.
     InFlight,
     /// The key was used for another request.
     Mismatch,
@@ -71,7 +71,7 @@ impl Catalog {
         now_ms: u64,
     ) -> Result<Begun, CatalogError> {
         let (tenant, route, boot) = (tenant.clone(), route.to_owned(), self.inner.boot.clone());
-        // Allowed on a full disk, as execs are; what it guards is refused by itself where it must be.
+        // Allowed on a full disk, as execs are; the request itself is refused if necessary.
         self.write(Manner::LIGHT_UPKEEP, move |connection| {
             let found = look_up(connection, &tenant, &idempotency, &route, &boot, now_ms)?;
             if found == Begun::Fresh {
@@ -85,7 +85,7 @@ impl Catalog {
         .await
     }
 
-    /// What is known of a request, for one that is not begun here.
+    /// Looks up a request that was not started with `begin`.
     pub async fn idempotency_find(
         &self,
         tenant: &TenantId,
@@ -97,7 +97,7 @@ impl Catalog {
         self.read(move |connection| look_up(connection, &tenant, &idempotency, &route, &boot, now_ms)).await
     }
 
-    /// Stores a request that was not begun here, with its reply. It outlives the daemon, not the power.
+    /// Stores a request that was not started with `begin`, with its reply. It survives the daemon, but not a power failure.
     pub async fn idempotency_record(
         &self,
         tenant: &TenantId,
@@ -116,7 +116,7 @@ impl Catalog {
         .await
     }
 
-    /// Stores the reply. It is kept as it is: a body that holds a secret must not be given here.
+    /// Stores the reply, unencrypted: the body must not contain a secret.
     pub async fn idempotency_finish(
         &self,
         tenant: &TenantId,
@@ -128,7 +128,7 @@ impl Catalog {
         self.write(Manner::UPKEEP, move |connection| finish(connection, &tenant, &key, status, &body)).await
     }
 
-    /// Forgets a request that was begun and did not happen.
+    /// Removes a request that was started and not executed.
     pub async fn idempotency_abandon(&self, tenant: &TenantId, key: &str) -> Result<(), CatalogError> {
         let (tenant, key) = (tenant.clone(), key.to_owned());
         self.write(Manner::LIGHT_UPKEEP, move |connection| {
@@ -140,7 +140,7 @@ impl Catalog {
         .await
     }
 
-    /// Forgets what is older than a day. Answers how many.
+    /// Removes entries older than a day. Returns their number.
     pub async fn purge_idempotency(&self, now_ms: u64) -> Result<u64, CatalogError> {
         self.write(Manner::LIGHT_UPKEEP, move |connection| {
             let purged = connection
@@ -152,7 +152,7 @@ impl Catalog {
     }
 }
 
-/// The sandbox that the same create made before.
+/// The sandbox that the same create request produced before.
 pub(crate) fn of_sandbox(
     connection: &Connection,
     tenant: &TenantId,
@@ -224,7 +224,7 @@ fn finish(
     Ok(())
 }
 
-/// An entry that counts: not too old, and not begun by an earlier daemon, which will never finish it.
+/// A valid entry: not too old, and not started by an earlier daemon, which can never finish it.
 fn find(
     connection: &Connection,
     tenant: &TenantId,
@@ -254,7 +254,7 @@ fn insert(
     entry: &NewEntry<'_>,
     now_ms: u64,
 ) -> Result<(), CatalogError> {
-    // It may replace one that does not count any more and was not purged yet.
+    // It may replace an expired entry that was not purged yet.
     connection
         .prepare_cached(
             "INSERT OR REPLACE INTO idempotency (tenant, key, route, body_hash, state, sandbox, boot, created_ms)

@@ -1,4 +1,4 @@
-//! Images: what sandboxes start from. A name points at the image that was given it last.
+//! Images, from which sandboxes are created. A name refers to the image that received it last.
 
 use std::str::FromStr;
 
@@ -9,16 +9,16 @@ use crate::connection::{Columns, integer, json};
 use crate::writer::Manner;
 use crate::{Catalog, CatalogError, ImageRow};
 
-/// Sandboxes named as an image's users: enough to see which kind they are.
+/// The maximum number of sandboxes listed as an image's users: enough to see which kind they are.
 const USERS_MAX: u32 = 100;
 
-/// An image with its names as one text, parted by a character that no name holds.
+/// An image with its names as one text, separated by a character that cannot occur in a name.
 const SELECT: &str = "SELECT images.*,
     (SELECT group_concat(name, ' ') FROM image_names WHERE image = images.id) AS names FROM images";
 
 impl Catalog {
-    /// Stores an image and points its names at it, in one commit. Older images of these names stay, with whatever
-    /// other names they have, until they are removed. Answers those that lost a name.
+    /// Stores an image and gives it its names, in one commit. Older images with these names stay until they are removed, with
+    /// the names that they have left. Returns those that lost a name.
     pub async fn insert_image(&self, tenant: &TenantId, image: Image) -> Result<Vec<ImageId>, CatalogError> {
         let tenant = tenant.clone();
         self.write(Manner::GROWTH, move |connection| {
@@ -37,7 +37,7 @@ impl Catalog {
         Ok(row.filter(|row| row.removed_ms.is_none()))
     }
 
-    /// Also one that was removed and is kept for the sandboxes made from it, and their snapshots.
+    /// Also finds a removed image whose record is kept for the sandboxes created from it and their snapshots.
     pub async fn image_record(
         &self,
         tenant: &TenantId,
@@ -52,7 +52,7 @@ impl Catalog {
         .await
     }
 
-    /// The image a name points at.
+    /// The image that a name refers to.
     pub async fn image_by_name(
         &self,
         tenant: &TenantId,
@@ -69,7 +69,7 @@ impl Catalog {
         .await
     }
 
-    /// A tenant's images, newest first, nameless ones included. There are as many as somebody made.
+    /// A tenant's images, newest first, including those without a name. Not paged.
     pub async fn list_images(&self, tenant: &TenantId) -> Result<Vec<ImageRow>, CatalogError> {
         let tenant = tenant.clone();
         self.read(move |connection| {
@@ -91,7 +91,7 @@ impl Catalog {
         .await
     }
 
-    /// Gives an image one more name. Answers the image that had it before, if that was another.
+    /// Gives an image one more name. Returns the image that had it before, if it was another one.
     pub async fn tag_image(
         &self,
         tenant: &TenantId,
@@ -111,7 +111,7 @@ impl Catalog {
         .await
     }
 
-    /// Takes a name away. Answers the image that had it; it stays, however few names it has left.
+    /// Removes a name. Returns the image that had it; the image stays even without names.
     pub async fn untag_image(
         &self,
         tenant: &TenantId,
@@ -127,8 +127,8 @@ impl Catalog {
         .await
     }
 
-    /// Takes an image out of the lists, with all its names. While sandboxes made from it, or snapshots of such, are left,
-    /// its row stays as a record of what it said about their processes. Answers whether there was one.
+    /// Removes an image from the lists, with all its names. While sandboxes created from it, or snapshots of these, exist,
+    /// its row is kept as a record of its defaults for processes. Returns whether the image existed.
     pub async fn remove_image(
         &self,
         tenant: &TenantId,
@@ -153,12 +153,12 @@ impl Catalog {
         .await
     }
 
-    /// Forgets the records of removed images whose last sandbox and last snapshot are gone.
+    /// Removes the records of removed images without sandboxes and snapshots.
     pub async fn forget_removed_images(&self) -> Result<usize, CatalogError> {
         self.write(Manner::UPKEEP, forget_unused).await
     }
 
-    /// Images that have no name, no sandbox and no snapshot of one: what a clean-up takes.
+    /// Images without a name, a sandbox and a snapshot of one: those that a clean-up removes.
     pub async fn unused_images(&self, tenant: &TenantId) -> Result<Vec<ImageRow>, CatalogError> {
         let tenant = tenant.clone();
         self.read(move |connection| {
@@ -174,7 +174,7 @@ impl Catalog {
         .await
     }
 
-    /// Sandboxes made from an image, newest first: a hundred at most.
+    /// Sandboxes created from an image, newest first: a hundred at most.
     pub async fn image_users(&self, tenant: &TenantId, id: &ImageId) -> Result<Vec<SandboxId>, CatalogError> {
         let (tenant, id) = (tenant.clone(), id.clone());
         self.read(move |connection| {
@@ -207,7 +207,7 @@ pub(crate) fn insert(connection: &Connection, tenant: &TenantId, image: &Image) 
     Ok(())
 }
 
-/// Points a name at an image. Answers the one it pointed at, if that was another.
+/// Makes a name refer to an image. Returns the previous image, if it was another one.
 fn point(
     connection: &Connection,
     tenant: &TenantId,
@@ -236,7 +236,7 @@ fn forget_unused(connection: &Connection) -> Result<usize, CatalogError> {
     Ok(connection.prepare_cached(sql)?.execute(())?)
 }
 
-/// Names as they come out of [`SELECT`].
+/// Names as [`SELECT`] returns them.
 #[derive(Default)]
 struct Names(Vec<ImageName>);
 

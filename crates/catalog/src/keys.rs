@@ -1,7 +1,7 @@
-//! API keys: who may ask. Secrets are stored as their hash, and looked up by it.
+//! API keys. Secrets are stored as their hash, and looked up by it.
 //!
 //! Every request authenticates, so keys are also kept in RAM: loaded at open, changed on the writer's thread after each
-//! commit and before its answer. A revoked key is therefore dead when `revoke_key` returns, whoever is waiting.
+//! commit and before its answer. So a revoked key is invalid when `revoke_key` returns, even if the caller has gone.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,13 +20,13 @@ use crate::{Catalog, CatalogError, KeyRow, NewKey, Page, PageRequest};
 /// 160 random bits.
 const SECRET_BYTES: usize = 20;
 const SECRET_PREFIX: &str = "e2b_";
-/// Characters of a secret that are kept to tell keys apart: 16 of its 160 bits.
+/// Characters of a secret that are stored to distinguish keys: 16 of its 160 bits.
 const SHOWN_CHARACTERS: usize = 8;
 
-/// The use of a key is written down at most this often.
+/// The use of a key is recorded at most this often.
 const LAST_USED_EVERY_MS: u64 = 60_000;
 
-/// A key's secret: `e2b_` and 40 hexadecimal digits. Seen once, by who created the key.
+/// A key's secret: `e2b_` and 40 hexadecimal digits. Shown once, to the creator of the key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeySecret(String);
 
@@ -38,7 +38,7 @@ impl KeySecret {
         Self(format!("{SECRET_PREFIX}{}", HEXLOWER.encode(&bytes)))
     }
 
-    /// The secret itself, to hand to its owner.
+    /// The secret itself, to be given to its owner.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -64,14 +64,14 @@ impl fmt::Debug for KeySecret {
 type Hash = [u8; 32];
 
 impl Catalog {
-    /// Makes a key with a new secret.
+    /// Creates a key with a new secret.
     pub async fn create_key(&self, new: NewKey) -> Result<(KeyRow, KeySecret), CatalogError> {
         let secret = KeySecret::generate();
         let row = self.create_key_with_secret(new, &secret).await?;
         Ok((row, secret))
     }
 
-    /// Makes a key with a secret that its owner has already, so that it can be written down before it opens anything.
+    /// Creates a key with an existing secret, so that its owner can store the secret before it is valid.
     pub async fn create_key_with_secret(
         &self,
         new: NewKey,
@@ -101,9 +101,9 @@ impl Catalog {
         self.inner.writer.write_then(Manner::GROWTH, work, after).await
     }
 
-    /// The key a secret belongs to, if it is usable now. Answers from RAM.
+    /// The key that a secret belongs to, if it is usable now. Answers from RAM.
     ///
-    /// Looking a hash up leaks by its timing at most a hash's first bits, which say nothing about the secret.
+    /// The timing of the lookup reveals at most the first bits of a hash, which reveal nothing about the secret.
     pub fn authenticate(&self, secret: &str, now_ms: u64) -> Option<KeyRow> {
         let hash = hash(secret);
         let found = self.inner.keys.read().get(&hash).filter(|row| row.is_usable(now_ms)).cloned()?;
@@ -148,7 +148,7 @@ impl Catalog {
         .await
     }
 
-    /// Ends a key, at once. Of one that was revoked before: nothing to do. The last key that can manage keys stays.
+    /// Revokes a key, at once. Does nothing if it is revoked already. The last key that can manage keys cannot be revoked.
     pub async fn revoke_key(
         &self,
         tenant: &TenantId,
@@ -161,7 +161,7 @@ impl Catalog {
         self.inner.writer.write_then(Manner::UPKEEP, work, move |row: &KeyRow| cache.revoke(&row.id)).await
     }
 
-    /// How many keys can manage a tenant's keys at `now_ms`: none before the first was made.
+    /// How many keys can manage a tenant's keys at `now_ms`: 0 before the first one is created.
     pub async fn usable_admin_keys(&self, tenant: &TenantId, now_ms: u64) -> Result<u64, CatalogError> {
         let tenant = tenant.clone();
         self.read(move |connection| usable_admins(connection, &tenant, now_ms)).await
@@ -187,16 +187,16 @@ impl KeyCache {
         Ok(Self { by_hash: RwLock::new(keys.collect::<Result<_, _>>()?) })
     }
 
-    /// Ends, in RAM, the keys that were limited to a sandbox.
+    /// Revokes, in RAM, the keys that are limited to a sandbox.
     pub(crate) fn revoke_of_sandbox(&self, sandbox: &SandboxId) {
-        // Most deletes concern no key; they need no exclusive lock.
+        // Most deletes affect no key and need no exclusive lock.
         let concerned = self.read().values().any(|row| row.sandbox.as_ref() == Some(sandbox));
         if concerned {
             self.write().retain(|_, row| row.sandbox.as_ref() != Some(sandbox));
         }
     }
 
-    /// By id: keys are few, and those who ask by id rarely.
+    /// A linear search, because there are few keys and lookups by id are rare.
     pub(crate) fn find(&self, id: &KeyId) -> Option<KeyRow> {
         self.read().values().find(|row| row.id == *id).cloned()
     }
@@ -205,7 +205,7 @@ impl KeyCache {
         self.write().retain(|_, row| row.id != *id);
     }
 
-    /// Remembers a use. False if another request did so meanwhile.
+    /// Records a use. Returns false if another request recorded one within the interval.
     fn note_use(&self, hash: &Hash, now_ms: u64) -> bool {
         let mut keys = self.write();
         let Some(row) = keys.get_mut(hash) else { return false };

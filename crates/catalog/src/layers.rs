@@ -1,7 +1,7 @@
-//! Layers: volumes kept under what they hold, so that no layer is unpacked and no step is run twice.
+//! Layers: disks identified by their content, so that no layer is unpacked twice and no step is run twice.
 //!
-//! A layer's row exists only when its volume is whole. What depends on one does not break without it: an image has a
-//! volume of its own, and a layer that is gone is made again.
+//! A layer's row exists only when its disk is complete. Nothing breaks if a layer is missing: an image has its own disk,
+//! and a missing layer is created again.
 
 use burrow_model::{ImageId, TenantId};
 use rusqlite::{OptionalExtension, Row, params};
@@ -11,22 +11,22 @@ use crate::writer::Manner;
 use crate::{Catalog, CatalogError, LayerRow};
 
 impl Catalog {
-    /// Stores a layer whose volume is sealed. An older one of the same key stays for those who stand on it, under a key
-    /// that nobody asks for.
+    /// Stores a layer whose disk is sealed. An older layer with the same key is kept for the images and layers above it, under
+    /// a key that is never looked up.
     pub async fn insert_layer(&self, row: LayerRow) -> Result<(), CatalogError> {
         self.write(Manner::GROWTH, move |connection| {
             connection
-                .prepare_cached("UPDATE layers SET key = 'old:' || volume WHERE tenant = ? AND key = ?")?
+                .prepare_cached("UPDATE layers SET key = 'old:' || disk WHERE tenant = ? AND key = ?")?
                 .execute([row.tenant.as_str(), row.key.as_str()])?;
             connection
                 .prepare_cached(
-                    "INSERT INTO layers (tenant, key, volume, parent, what, size_bytes, created_ms, used_ms)
+                    "INSERT INTO layers (tenant, key, disk, parent, what, size_bytes, created_ms, used_ms)
                      VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 )?
                 .execute(params![
                     row.tenant.as_str(),
                     row.key,
-                    row.volume.as_str(),
+                    row.disk.as_str(),
                     row.parent.as_ref().map(|parent| parent.as_str()),
                     row.what,
                     integer(row.size_bytes),
@@ -51,18 +51,18 @@ impl Catalog {
         .await
     }
 
-    /// The layer that a volume is.
-    pub async fn layer_of_volume(
+    /// The layer that a disk belongs to.
+    pub async fn layer_of_disk(
         &self,
         tenant: &TenantId,
-        volume: &ImageId,
+        disk: &ImageId,
     ) -> Result<Option<LayerRow>, CatalogError> {
-        let (tenant, volume) = (tenant.clone(), volume.clone());
+        let (tenant, disk) = (tenant.clone(), disk.clone());
         self.read(move |connection| {
             let mut statement =
-                connection.prepare_cached("SELECT * FROM layers WHERE volume = ? AND tenant = ?")?;
+                connection.prepare_cached("SELECT * FROM layers WHERE disk = ? AND tenant = ?")?;
             statement
-                .query_row([volume.as_str(), tenant.as_str()], |row| Ok(decode(row)))
+                .query_row([disk.as_str(), tenant.as_str()], |row| Ok(decode(row)))
                 .optional()?
                 .transpose()
         })
@@ -90,16 +90,16 @@ impl Catalog {
         .await
     }
 
-    /// Layers that no image of the tenant stands on.
+    /// Layers that no image of the tenant uses.
     pub async fn unused_layers(&self, tenant: &TenantId) -> Result<Vec<LayerRow>, CatalogError> {
         let tenant = tenant.clone();
         self.read(move |connection| {
-            let sql = "WITH RECURSIVE used (volume) AS (
+            let sql = "WITH RECURSIVE used (disk) AS (
                 SELECT layer FROM images WHERE tenant = ?1 AND removed_ms IS NULL AND layer IS NOT NULL
                 UNION
-                SELECT layers.parent FROM layers JOIN used ON layers.volume = used.volume
+                SELECT layers.parent FROM layers JOIN used ON layers.disk = used.disk
                 WHERE layers.tenant = ?1 AND layers.parent IS NOT NULL)
-                SELECT * FROM layers WHERE tenant = ?1 AND volume NOT IN (SELECT volume FROM used)
+                SELECT * FROM layers WHERE tenant = ?1 AND disk NOT IN (SELECT disk FROM used)
                 ORDER BY created_ms DESC, key";
             let mut statement = connection.prepare_cached(sql)?;
             statement.query_and_then([tenant.as_str()], decode)?.collect()
@@ -107,7 +107,7 @@ impl Catalog {
         .await
     }
 
-    /// Notes that a layer was of use.
+    /// Records that a layer was used.
     pub async fn touch_layer(&self, tenant: &TenantId, key: &str, now_ms: u64) -> Result<(), CatalogError> {
         let (tenant, key) = (tenant.clone(), key.to_owned());
         self.write(Manner::UPKEEP, move |connection| {
@@ -119,7 +119,7 @@ impl Catalog {
         .await
     }
 
-    /// Forgets a layer. Answers whether there was one.
+    /// Removes the row of a layer. Returns whether it existed.
     pub async fn delete_layer(&self, tenant: &TenantId, key: &str) -> Result<bool, CatalogError> {
         let (tenant, key) = (tenant.clone(), key.to_owned());
         self.write(Manner::UPKEEP, move |connection| {
@@ -136,7 +136,7 @@ fn decode(row: &Row<'_>) -> Result<LayerRow, CatalogError> {
     Ok(LayerRow {
         tenant: row.parsed("tenant")?,
         key: row.text("key")?,
-        volume: row.parsed("volume")?,
+        disk: row.parsed("disk")?,
         parent: row.parsed_if_any("parent")?,
         what: row.text("what")?,
         size_bytes: row.count("size_bytes")?,

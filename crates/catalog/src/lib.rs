@@ -1,4 +1,4 @@
-//! The durable truth: sandboxes, execs, keys, images, the operation journal and events, in SQLite.
+//! The durable state: sandboxes, execs, keys, images, the operation journal and events, in SQLite.
 //!
 //! ```text
 //!            ┌─ write ─► one thread, one connection: batches of jobs, one commit each (writer)
@@ -6,12 +6,12 @@
 //!            └─ read ──► a few threads with read-only connections (reader)
 //! ```
 //!
-//! Acknowledged means durable: a method that changes something answers after the commit is synced (records of
-//! execs and events: after it would survive the death of this process; a power cut ends the processes anyway). A
-//! caller that drops its future has no say any more: what was queued happens.
+//! Acknowledged means durable: a method that changes something returns after the commit is synced. (For records of execs
+//! and for events: when they would survive the death of this process; a power failure ends the processes anyway.)
+//! Dropping the future of a queued change does not cancel the change.
 //!
-//! Every row has a tenant, and what is looked up for a caller is looked up by tenant: a foreign id answers exactly as
-//! an unknown one. What is absent: decisions, and a clock. It stores and answers.
+//! Every row has a tenant, and lookups for a caller include the tenant: the id of another tenant gives the same answer as
+//! an unknown one. This crate contains no decisions and no clock. It stores and answers.
 
 mod connection;
 mod egress;
@@ -36,13 +36,14 @@ mod rows;
 mod sandboxes;
 mod search;
 mod secrets;
-mod shelves;
 mod snapshots;
 mod spaces;
 mod ssh_keys;
-mod stock;
 mod token_generations;
+mod transforms;
 mod upkeep;
+mod volumes;
+mod warm_pool;
 mod writer;
 
 use std::fmt;
@@ -84,25 +85,26 @@ pub use rows::{
     OperationRow, SandboxChange, SandboxFilter, SandboxRow, SnapshotFilter, SnapshotRow,
 };
 pub use secrets::{AuthorityRow, PlaceholderRow, SECRETS_MAX, SealedValue, SecretRow, SecretStored};
-pub use shelves::{SHELVES_MAX, ShelfRow, ShelfSnapshotRow, ShelfUser};
 pub use snapshots::{LINEAGE_MAX, SnapshotTotals};
-pub use spaces::{SPACES_MAX, Sight, SpaceChange, SpaceRow};
+pub use spaces::{SPACES_MAX, SpaceChange, SpaceRow, SpaceUsers};
 pub use ssh_keys::{SSH_KEYS_MAX, SSH_KEYS_OF_KEY_MAX, SshKeyRow};
-pub use stock::StockRow;
+pub use transforms::TransformsRow;
 pub use upkeep::Size;
+pub use volumes::{VOLUMES_MAX, VolumeRow, VolumeSnapshotRow, VolumeUser};
+pub use warm_pool::WarmRow;
 
-/// The write-ahead log keeps at most this while it is empty; in use it reaches about half.
+/// The maximum size of the empty write-ahead log; in use it reaches about half.
 const LOG_BYTES_KEPT: u64 = 8 << 20;
 
-/// The catalog. Cheap to clone; the last clone to go closes it and waits for what is queued.
+/// The catalog. Cheap to clone; dropping the last clone closes it and waits for queued changes.
 #[derive(Clone)]
 pub struct Catalog {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    // Dropped in this order: readers close before the writer, so that the writer can tidy the log up, and the lock
-    // goes last.
+    // Dropped in this order: readers close before the writer, so that the writer can truncate the log; the lock is released
+    // last.
     readers: Option<Readers>,
     writer: Writer,
     keys: Arc<KeyCache>,
@@ -111,17 +113,17 @@ struct Inner {
     events: Arc<EventFeed>,
     egress: Arc<EgressFeed>,
     default_tenant: TenantId,
-    /// Names this run of the daemon, to tell what an earlier one began.
+    /// Identifies this run of the daemon, to recognise entries of earlier runs.
     boot: String,
     path: Option<PathBuf>,
     _lock: Option<File>,
 }
 
 impl Catalog {
-    /// Opens or creates the catalog at `path`, and brings it to the current version.
+    /// Opens or creates the catalog at `path`, and migrates it to the current version.
     ///
-    /// Beside it live `<stem>.lock`, which keeps a second daemon out, and `<stem>.reserve`. Blocks for a few
-    /// milliseconds: call it at start-up.
+    /// Beside it are `<stem>.lock`, which excludes a second daemon, and `<stem>.reserve`. Blocks for a few milliseconds:
+    /// call it at start-up.
     pub fn open(path: &Path) -> Result<Self, CatalogError> {
         let cannot = |source| CatalogError::Open { path: path.to_owned(), source };
         let lock = lock(path)?;
@@ -130,29 +132,29 @@ impl Catalog {
         connection::prepare(&connection)?;
         let mut reserve = Reserve::beside(path);
         let opened = match open_file(path, &connection) {
-            // A daemon must come up on a full disk, or nobody could delete anything.
+            // A daemon must be able to start on a full disk, or nothing could be deleted.
             Err(error) if error.is_of_storage() && reserve.release() => open_file(path, &connection),
             opened => opened,
         };
-        let (settled, readers) = opened.map_err(|error| reserve.judge(error))?;
-        let mut inner = Inner::start(connection, Some(reserve), settled).map_err(cannot)?;
+        let (opened, readers) = opened.map_err(|error| reserve.judge(error))?;
+        let mut inner = Inner::start(connection, Some(reserve), opened).map_err(cannot)?;
         inner.readers = Some(readers);
         inner.path = Some(path.to_owned());
         inner._lock = Some(lock);
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// A catalog in RAM, for tests. Reads and writes take turns.
+    /// A catalog in RAM, for tests. Reads and writes are executed one at a time.
     pub fn in_memory() -> Result<Self, CatalogError> {
         let connection = Connection::open_in_memory()?;
         connection::prepare(&connection)?;
-        let settled = settle(&connection)?;
-        let inner = Inner::start(connection, None, settled)
+        let opened = prepare(&connection)?;
+        let inner = Inner::start(connection, None, opened)
             .map_err(|source| CatalogError::Open { path: ":memory:".into(), source })?;
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The tenant that the first open created.
+    /// The tenant that was created with the catalog.
     pub fn default_tenant(&self) -> TenantId {
         self.inner.default_tenant.clone()
     }
@@ -189,18 +191,18 @@ impl Catalog {
 }
 
 impl Inner {
-    fn start(connection: Connection, reserve: Option<Reserve>, settled: Settled) -> io::Result<Self> {
+    fn start(connection: Connection, reserve: Option<Reserve>, opened: OpenedDatabase) -> io::Result<Self> {
         let mut boot = [0; 16];
         getrandom::fill(&mut boot).expect("the kernel's random generator answers");
         Ok(Self {
             readers: None,
             writer: Writer::start(connection, reserve)?,
-            keys: Arc::new(settled.keys),
-            ports: Arc::new(settled.ports),
-            tokens: Arc::new(settled.tokens),
-            events: Arc::new(settled.events),
-            egress: Arc::new(settled.egress),
-            default_tenant: settled.default_tenant,
+            keys: Arc::new(opened.keys),
+            ports: Arc::new(opened.ports),
+            tokens: Arc::new(opened.tokens),
+            events: Arc::new(opened.events),
+            egress: Arc::new(opened.egress),
+            default_tenant: opened.default_tenant,
             boot: HEXLOWER.encode(&boot),
             path: None,
             _lock: None,
@@ -214,8 +216,8 @@ impl fmt::Debug for Catalog {
     }
 }
 
-/// What is found or made in the database before anybody uses it.
-struct Settled {
+/// Values that are found or created in the database before its first use.
+struct OpenedDatabase {
     default_tenant: TenantId,
     keys: KeyCache,
     ports: PortCache,
@@ -224,26 +226,26 @@ struct Settled {
     egress: EgressFeed,
 }
 
-/// Every step may be repeated: each finds what an earlier attempt made.
-fn settle(connection: &Connection) -> Result<Settled, CatalogError> {
+/// Repeatable: each step finds what an earlier attempt created.
+fn prepare(connection: &Connection) -> Result<OpenedDatabase, CatalogError> {
     migrate::migrate(connection)?;
     let default_tenant = settle_default_tenant(connection)?;
-    let events = EventFeed::settle(connection, &default_tenant)?;
-    let egress = EgressFeed::settle(connection)?;
+    let events = EventFeed::prepare(connection, &default_tenant)?;
+    let egress = EgressFeed::prepare(connection)?;
     let keys = KeyCache::load(connection)?;
     let ports = PortCache::load(connection)?;
     let tokens = TokenGenerations::load(connection)?;
-    Ok(Settled { default_tenant, keys, ports, tokens, events, egress })
+    Ok(OpenedDatabase { default_tenant, keys, ports, tokens, events, egress })
 }
 
-fn open_file(path: &Path, connection: &Connection) -> Result<(Settled, Readers), CatalogError> {
+fn open_file(path: &Path, connection: &Connection) -> Result<(OpenedDatabase, Readers), CatalogError> {
     connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;")?;
-    // A log that grew behind a long read is cut back to this once it is empty.
+    // A log that grew during a long read is truncated to this size once it is empty.
     connection.pragma_update(None, "journal_size_limit", integer(LOG_BYTES_KEPT))?;
-    Ok((settle(connection)?, Readers::start(path)?))
+    Ok((prepare(connection)?, Readers::start(path)?))
 }
 
-/// Keeps a second daemon out. A POSIX lock, since a child that was forked while we held one does not inherit it.
+/// Excludes a second daemon. A POSIX lock, because a child that is forked during its lifetime does not inherit it.
 fn lock(path: &Path) -> Result<File, CatalogError> {
     let cannot = |source| CatalogError::Open { path: path.to_owned(), source };
     let file = private(&path.with_extension("lock")).map_err(cannot)?;
@@ -254,8 +256,8 @@ fn lock(path: &Path) -> Result<File, CatalogError> {
     }
 }
 
-/// Makes the database file if there is none, so that nobody but its owner reads it, nor the files that SQLite makes beside
-/// it with the same mode. An existing file is not opened: closing it again would drop locks SQLite may hold on it.
+/// Creates the database file if it is missing, readable only by its owner, as are then the files that SQLite creates beside
+/// it with the same mode. An existing file is not opened: closing it again would release locks of SQLite on it.
 fn make_private(path: &Path) -> io::Result<()> {
     let private = Permissions::from_mode(0o600);
     match OpenOptions::new().write(true).create_new(true).mode(private.mode()).open(path) {

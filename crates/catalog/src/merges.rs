@@ -1,8 +1,8 @@
-//! Merges: one row each, from the intent to change a sandbox's files until what was remembered has come too.
+//! Merges: one row each, from the intent to change a sandbox's files until memories have been merged too.
 //!
 //! ```text
 //!   begin_merge ─► 'applying' ─► settle_merge ─► 'remembering' ─► finish_merge ─► 'done'
-//!                     └─► drop_merge: it was taken back
+//!                     └─► drop_merge: it was undone
 //! ```
 
 use burrow_model::{MergeId, OperationId, SandboxId, TenantId};
@@ -13,29 +13,29 @@ use crate::connection::{Columns, integer, json};
 use crate::writer::Manner;
 use crate::{Catalog, CatalogError, OperationRow, operations};
 
-/// Merges into one sandbox that stay told; older ones go.
+/// Merges into one sandbox that are kept for display; older ones are removed.
 const KEPT_MAX: u32 = 100;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct MergeRow {
     pub id: MergeId,
     pub tenant: TenantId,
-    /// Into which.
+    /// The sandbox that is merged into.
     pub sandbox: SandboxId,
-    /// From which.
+    /// The sandbox that is merged from.
     pub child: SandboxId,
     pub state: MergeState,
     pub created_ms: u64,
-    /// What else is to be known of it; the engine's to read.
+    /// Further data; interpreted by the engine.
     pub merge: Value,
 }
 
-/// How far a merge has come. Stored, so names only get added.
+/// The state of a merge. Stored, so names are only added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MergeState {
     /// Files are being changed. Undone by recovery.
     Applying,
-    /// The files are final; what was remembered may not have come yet. Completed by recovery.
+    /// The files are final; memories may not have been merged yet. Completed by recovery.
     Remembering,
     Done,
 }
@@ -53,14 +53,14 @@ impl MergeState {
         match text {
             "applying" => Self::Applying,
             "remembering" => Self::Remembering,
-            // A word of a newer version: nothing that this one could go on with.
+            // A word of a newer version, which this version cannot continue.
             _ => Self::Done,
         }
     }
 }
 
 impl Catalog {
-    /// Stores the intent to change a sandbox's files with the operation that will, in one commit.
+    /// Stores the intent to change a sandbox's files and the operation for it, in one commit.
     pub async fn begin_merge(&self, row: MergeRow, operation: OperationRow) -> Result<(), CatalogError> {
         self.write(Manner::GROWTH, move |connection| {
             insert(connection, &row)?;
@@ -69,7 +69,7 @@ impl Catalog {
         .await
     }
 
-    /// The files are final: says so, and ends the operation.
+    /// Records that the files are final, and ends the operation.
     pub async fn settle_merge(
         &self,
         id: &MergeId,
@@ -84,7 +84,7 @@ impl Catalog {
         .await
     }
 
-    /// All of it is done.
+    /// Records that the merge is complete.
     pub async fn finish_merge(&self, id: &MergeId, merge: Option<Value>) -> Result<(), CatalogError> {
         let id = id.clone();
         self.write(Manner::UPKEEP, move |connection| {
@@ -98,7 +98,7 @@ impl Catalog {
         .await
     }
 
-    /// It was taken back: as if it had never been asked for.
+    /// Removes a merge that was undone.
     pub async fn drop_merge(&self, id: &MergeId, operation: OperationId) -> Result<(), CatalogError> {
         let id = id.clone();
         self.write(Manner::UPKEEP, move |connection| {
@@ -124,7 +124,7 @@ impl Catalog {
         .await
     }
 
-    /// Merges whose files are final and that are not done, oldest first: what recovery has to complete.
+    /// Merges whose files are final and that are not complete, oldest first: recovery has to complete them.
     pub async fn merges_remembering(&self) -> Result<Vec<MergeRow>, CatalogError> {
         self.read(|connection| {
             let sql = "SELECT * FROM merges WHERE state = 'remembering' ORDER BY created_ms, id";

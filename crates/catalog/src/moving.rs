@@ -1,4 +1,4 @@
-//! Which files a snapshot is known by elsewhere.
+//! The identities of exported files that contain a snapshot.
 
 use burrow_model::{Image, Snapshot, SnapshotId, TenantId};
 use rusqlite::params;
@@ -7,11 +7,11 @@ use crate::connection::{Columns, integer};
 use crate::writer::Manner;
 use crate::{Catalog, CatalogError, images, snapshots};
 
-/// Identities of one snapshot that are answered, the newest first: as many as a file names of its base.
+/// How many identities of one snapshot are returned, newest first: as many as a file lists for its base.
 const IDENTITIES_MAX: u32 = 64;
 
 impl Catalog {
-    /// Notes that a snapshot of this tenant, ready or in the making, is what a file of this identity holds. Once is enough.
+    /// Records that a file with this identity contains a snapshot of this tenant, ready or in progress. Repeatable.
     pub async fn note_identity(
         &self,
         tenant: &TenantId,
@@ -33,7 +33,7 @@ impl Catalog {
         .await
     }
 
-    /// Identities of the files a snapshot is known by, the newest first.
+    /// The identities of the files that contain a snapshot, newest first.
     pub async fn identities_of(&self, snapshot: &SnapshotId) -> Result<Vec<String>, CatalogError> {
         let snapshot = snapshot.clone();
         self.read(move |connection| {
@@ -44,7 +44,7 @@ impl Catalog {
         .await
     }
 
-    /// A ready snapshot of this tenant that is known by one of these identities, the newest of them.
+    /// The newest ready snapshot of this tenant with one of these identities.
     pub async fn snapshot_by_identities(
         &self,
         tenant: &TenantId,
@@ -66,8 +66,8 @@ impl Catalog {
         .await
     }
 
-    /// Stores what an image says about processes, for a snapshot that came without it: a record as of an image that was
-    /// removed, which goes with the last snapshot and sandbox of it.
+    /// Stores an image's defaults for processes, for a snapshot that was imported without its image: a record like that of a
+    /// removed image, which is removed with the last snapshot and sandbox of it.
     pub async fn insert_image_record(
         &self,
         tenant: &TenantId,

@@ -1,4 +1,4 @@
-//! The journal: operations under way. A row is durable before the first step acts, and gone with the last one's commit.
+//! The journal of operations in progress. A row is durable before the first step, and removed in the commit of the last one.
 
 use burrow_model::OperationId;
 use rusqlite::{Connection, Row, params};
@@ -9,7 +9,7 @@ use crate::writer::Manner;
 use crate::{Catalog, CatalogError, OperationRow, SandboxChange, sandboxes};
 
 impl Catalog {
-    /// Journals an operation and, in the same commit, what its sandbox becomes by it.
+    /// Records an operation and, in the same commit, the change of its sandbox.
     pub async fn begin_operation(
         &self,
         row: OperationRow,
@@ -24,7 +24,7 @@ impl Catalog {
         .await
     }
 
-    /// Replaces what the journal knows of an operation's steps.
+    /// Replaces the journal's record of an operation's steps.
     pub async fn update_operation(&self, id: &OperationId, steps: Value) -> Result<(), CatalogError> {
         let id = id.clone();
         self.write(Manner::UPKEEP, move |connection| {
@@ -39,13 +39,13 @@ impl Catalog {
         .await
     }
 
-    /// Ends an operation whose outcome changes no sandbox. Of one that has ended: nothing to do.
+    /// Ends an operation whose outcome changes no sandbox. Does nothing if it has ended.
     pub async fn finish_operation(&self, id: &OperationId) -> Result<(), CatalogError> {
         let id = id.clone();
         self.write(Manner::UPKEEP, move |connection| remove(connection, &id)).await
     }
 
-    /// Every operation under way, oldest first: what recovery has to complete or undo.
+    /// Every operation in progress, oldest first: recovery has to complete or undo it.
     pub async fn open_operations(&self) -> Result<Vec<OperationRow>, CatalogError> {
         self.read(|connection| {
             let mut statement =

@@ -1,7 +1,7 @@
 //! Pages of long lists, newest first, and the cursors between them.
 //!
-//! A cursor names the last row of its page by (time, id). Rows inserted meanwhile are newer and sort before it, so
-//! nothing is shown twice and nothing that existed is left out. To callers it is opaque.
+//! A cursor names the last row of its page by (time, id). Rows inserted later are newer and sort before it, so no row is
+//! shown twice and no row that existed is left out. To callers it is opaque.
 
 use std::str::FromStr;
 
@@ -9,18 +9,18 @@ use data_encoding::BASE64URL_NOPAD;
 
 use crate::CatalogError;
 
-/// Most rows of one page: a thousand sandboxes are about a megabyte of JSON.
+/// The maximum number of rows of one page: a thousand sandboxes are about a megabyte of JSON.
 pub const PAGE_LIMIT_MAX: u32 = 1000;
 
-/// Longest cursor we made is 20 digits, a dot and an id.
+/// The longest valid cursor has 20 digits, a dot and an id.
 const CURSOR_LENGTH_MAX: usize = 128;
 
-/// Which part of a list is wanted.
+/// The requested part of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageRequest {
     /// `None` for the first page, then each page's `next_cursor`.
     pub cursor: Option<String>,
-    /// Rows at most; held to 1 to [`PAGE_LIMIT_MAX`].
+    /// The maximum number of rows; clamped to 1 to [`PAGE_LIMIT_MAX`].
     pub limit: u32,
 }
 
@@ -54,7 +54,7 @@ pub struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// Makes a page of rows that were asked for with one more than it holds, which tells whether another follows.
+    /// Makes a page from rows that were queried with one more than the page contains, which shows whether another follows.
     pub(crate) fn cut(mut rows: Vec<T>, rows_max: usize, place: impl Fn(&T) -> (u64, &str)) -> Self {
         let more = rows.len() > rows_max;
         rows.truncate(rows_max);

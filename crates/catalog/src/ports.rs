@@ -1,8 +1,8 @@
-//! Ports that anybody may open, and the secret that signs links to those that not anybody may.
+//! Public ports, and the secret that signs links to the others.
 //!
-//! Every request to a port asks whether it is public, so that is kept in RAM: loaded at open, changed on the writer's
-//! thread after each commit and before its answer. A port that was unpublished is therefore closed when
-//! [`Catalog::unpublish_port`] returns.
+//! Every request to a port checks whether it is public, so that is kept in RAM: loaded at open, changed on the writer's
+//! thread after each commit and before its answer. So an unpublished port is closed when [`Catalog::unpublish_port`]
+//! returns.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -18,18 +18,18 @@ use crate::{Catalog, CatalogError, KeyRow};
 /// Public ports of one sandbox: a person publishes a handful.
 pub const PUBLISHED_MAX: usize = 64;
 
-/// Bytes of the secret that signs links: as many as the hash it is used with.
+/// Size of the secret that signs links: that of the hash it is used with.
 const SECRET_BYTES: usize = 32;
 
-/// Where the secret is kept among the catalog's settings.
+/// The key of the secret in the catalog's settings.
 const SECRET_SETTING: &str = "port_link_secret";
 
-/// What [`Catalog::publish_port`] came to.
+/// The result of [`Catalog::publish_port`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Published {
     Now,
     Already,
-    /// The sandbox has [`PUBLISHED_MAX`] of them.
+    /// The sandbox has [`PUBLISHED_MAX`] public ports.
     TooMany,
 }
 
@@ -53,7 +53,7 @@ impl Catalog {
         self.inner.writer.write_then(Manner::GROWTH, work, after).await
     }
 
-    /// Makes it private again. Of one that was not public: nothing to do.
+    /// Makes a port private again. Does nothing if it was not public.
     pub async fn unpublish_port(
         &self,
         tenant: &TenantId,
@@ -80,7 +80,7 @@ impl Catalog {
         found.map(|public| public.ports.clone()).unwrap_or_default()
     }
 
-    /// Whose sandbox it is, if that port of it is public. Answers from RAM, for requests that carry no credentials.
+    /// The tenant of a sandbox, if this port of it is public. Answers from RAM, for requests without credentials.
     pub fn publisher(&self, sandbox: &SandboxId, port: u16) -> Option<TenantId> {
         let cache = self.inner.ports.read();
         cache.get(sandbox).filter(|public| public.ports.contains(&port)).map(|public| public.tenant.clone())
@@ -91,7 +91,7 @@ impl Catalog {
         self.inner.keys.find(id).filter(|row| row.is_usable(now_ms))
     }
 
-    /// The secret that links to ports are signed with: made by the first call, the same ever after.
+    /// The secret that signs links to ports: created by the first call, then always the same.
     pub async fn port_link_secret(&self) -> Result<[u8; 32], CatalogError> {
         let tenant = self.default_tenant();
         let text = self.write(Manner::GROWTH, move |connection| link_secret(connection, &tenant)).await?;
@@ -129,9 +129,9 @@ impl PortCache {
         Ok(cache)
     }
 
-    /// Forgets a sandbox that is gone.
+    /// Removes a deleted sandbox.
     pub(crate) fn forget(&self, sandbox: &SandboxId) {
-        // Most sandboxes publish nothing; their end needs no exclusive lock.
+        // Most sandboxes have no public ports; deleting them needs no exclusive lock.
         if self.read().contains_key(sandbox) {
             self.write().remove(sandbox);
         }

@@ -1,4 +1,4 @@
-//! Races: one row each, from the intent to fork until the winner is known and the rest is gone.
+//! Races: one row each, from the intent to fork until the winner is known and the other forks are removed.
 
 use burrow_model::{RaceId, SandboxId, TenantId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -8,19 +8,19 @@ use crate::connection::{Columns, integer, json};
 use crate::writer::Manner;
 use crate::{Catalog, CatalogError};
 
-/// Races of one tenant that stay told once they are done; older ones go.
+/// Finished races of one tenant that are kept for display; older ones are removed.
 pub const RACES_KEPT: u32 = 200;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct RaceRow {
     pub id: RaceId,
     pub tenant: TenantId,
-    /// Whose forks race.
+    /// The sandbox whose forks race.
     pub sandbox: SandboxId,
-    /// Nothing is left to be done.
+    /// The race is finished and cleaned up.
     pub done: bool,
     pub created_ms: u64,
-    /// All that is known of it; the engine's to read.
+    /// Further data; interpreted by the engine.
     pub race: Value,
 }
 
@@ -45,7 +45,7 @@ impl Catalog {
         .await
     }
 
-    /// Follows a race. Of one that is gone: nothing to do.
+    /// Updates a race. Does nothing if it does not exist.
     pub async fn update_race(&self, id: &RaceId, done: bool, race: Value) -> Result<(), CatalogError> {
         let id = id.clone();
         self.write(Manner::UPKEEP, move |connection| {
@@ -87,7 +87,7 @@ impl Catalog {
         .await
     }
 
-    /// Races of every tenant that are not done, oldest first: what a start goes on with.
+    /// Unfinished races of every tenant, oldest first: the next start continues them.
     pub async fn open_races(&self) -> Result<Vec<RaceRow>, CatalogError> {
         self.read(|connection| {
             all(connection, "SELECT * FROM races WHERE state <> 'done' ORDER BY created_ms, id", params![])

@@ -11,10 +11,10 @@ use crate::CatalogError;
 use crate::connection;
 use crate::writer::{contained, join};
 
-/// Lists take a core each; more threads than this would only take turns on the machines we run on.
+/// Each list occupies a core; more threads would only compete on the machines that Burrow runs on.
 const READERS: usize = 3;
 
-/// Reads that may wait; beyond it callers wait for a place.
+/// Reads in the queue; beyond that, callers wait to enter it.
 const QUEUE_MAX: usize = 1024;
 
 type Work = Box<dyn FnOnce(&Connection) + Send>;
@@ -70,7 +70,7 @@ impl Drop for Readers {
 
 fn read(connection: &Connection, requests: &Mutex<mpsc::Receiver<Work>>) {
     loop {
-        // One thread waits for work while it holds the lock, the others wait for the lock: a queue of threads.
+        // One thread waits for work with the lock, the others wait for the lock: a queue of threads.
         let work = requests.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
         let Some(work) = work else { return };
         work(connection);

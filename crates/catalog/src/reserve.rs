@@ -1,10 +1,10 @@
-//! A reserve on the disk: space that is given up when the disk is full, so that deletes can still be written.
+//! A file that reserves disk space: it is released when the disk is full, so that deletes can still be written.
 //!
 //! ```text
 //!  held ──disk full, upkeep to write──► spent ──room again──► held
 //! ```
 //!
-//! While it is spent, only upkeep is written (see `writer`): else the next create would eat what was freed.
+//! While the reserve is spent, only upkeep is written (see `writer`): otherwise the next create would use up the freed space.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -16,13 +16,13 @@ use rustix::io::Errno;
 
 use crate::CatalogError;
 
-/// Twice the size SQLite lets its write-ahead log grow to before it moves it into the database.
+/// Twice the size at which SQLite moves its write-ahead log into the database.
 pub(crate) const RESERVE_BYTES: u64 = 8 << 20;
 
-/// Room that must be there beside the reserve before it is taken back, so that it is not spent again at once.
+/// Space that must be free in addition to the reserve before it is taken back, so that it is not spent again at once.
 const MARGIN_BYTES: u64 = 8 << 20;
 
-/// What a test for room writes: as much as a small commit.
+/// What a test for free space writes: as much as a small commit.
 const PROBE_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
@@ -32,12 +32,12 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
-    /// Makes the reserve beside the database, or finds it there. A disk too full for it is no reason not to start.
+    /// Creates the reserve beside the database, or finds it there. A disk too full for it does not prevent a start.
     pub(crate) fn beside(database: &Path) -> Self {
         let mut reserve = Self { path: database.with_extension("reserve"), held: false };
         reserve.held = fs::metadata(&reserve.path).is_ok_and(|found| found.len() == RESERVE_BYTES);
         if !reserve.held && !reserve.take_back() {
-            tracing::warn!(path = %reserve.path.display(), "no room for the catalog's reserve: only deletes will be written");
+            tracing::warn!(path = %reserve.path.display(), "no space for the catalog's reserve: only deletes will be written");
         }
         reserve
     }
@@ -46,7 +46,7 @@ impl Reserve {
         self.held
     }
 
-    /// Gives the space up. False if there was nothing to give.
+    /// Releases the space. Returns false if there was none to release.
     pub(crate) fn release(&mut self) -> bool {
         if !self.held {
             return false;
@@ -60,12 +60,12 @@ impl Reserve {
         true
     }
 
-    /// Makes the reserve again if there is room. True if it is held now.
+    /// Creates the reserve again if there is room. Returns true if it exists now.
     pub(crate) fn take_back(&mut self) -> bool {
         if self.held {
             return true;
         }
-        // `statvfs` first: it costs microseconds, and this is asked before each batch while the disk is full.
+        // `statvfs` first: it takes microseconds, and this check runs before each batch while the disk is full.
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         let room = statvfs(directory).map(|found| found.f_bavail.saturating_mul(found.f_frsize));
         if room.is_ok_and(|room| room < RESERVE_BYTES + MARGIN_BYTES) {
@@ -74,19 +74,19 @@ impl Reserve {
         match self.allocate() {
             Ok(()) => {
                 self.held = true;
-                tracing::info!("the catalog's reserve is held");
+                tracing::info!("the catalog's reserve was created");
             }
             Err(error) => {
-                tracing::debug!(%error, "the catalog's reserve could not be made");
-                // A part of it would be found as none at the next start; the space serves better free.
+                tracing::debug!(%error, "could not create the catalog's reserve");
+                // The next start would treat a part of it as missing; the space is more useful free.
                 let _ = fs::remove_file(&self.path);
             }
         }
         self.held
     }
 
-    /// Tells a disk that is full from one that is broken: SQLite reports a quota, and a lack of room for its index
-    /// of the log, as a failed operation like any other.
+    /// Distinguishes a full disk from a broken one: SQLite reports an exceeded quota, and a lack of room for the index of
+    /// its log, as an ordinary failed operation.
     pub(crate) fn judge(&self, error: CatalogError) -> CatalogError {
         let may_be_full = matches!(error, CatalogError::Disk { .. });
         if may_be_full && !self.has_room() { CatalogError::Full } else { error }
@@ -109,7 +109,7 @@ impl Reserve {
         let mut file = create(&self.path)?;
         match fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES) {
             Ok(()) => {}
-            // A file system that cannot promise space has it written instead.
+            // If the file system cannot allocate space, the space is written instead.
             Err(Errno::OPNOTSUPP) => {
                 let block = vec![0; 1 << 20];
                 for _ in 0..RESERVE_BYTES >> 20 {

@@ -1,4 +1,4 @@
-//! The rows as callers see them. Times are milliseconds since the Unix epoch.
+//! The rows, as callers receive them. Times are milliseconds since the Unix epoch.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use burrow_model::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A sandbox, from the intent to create it until nothing of it is left.
+/// A sandbox, from the intent to create it until everything of it is removed.
 #[derive(Clone, PartialEq)]
 pub struct SandboxRow {
     pub id: SandboxId,
@@ -19,9 +19,9 @@ pub struct SandboxRow {
     pub state: State,
     pub stop_reason: Option<StopReason>,
     pub image: ImageId,
-    /// What the guest agent expects of whoever talks to it. `Debug` prints `***`.
+    /// The token that the guest agent expects from its clients. `Debug` prints `***`.
     pub token: String,
-    /// The runtime's machine, opaque here.
+    /// The runtime's machine; opaque to the catalog.
     pub machine: Option<Value>,
     pub created_ms: u64,
     pub updated_ms: u64,
@@ -30,24 +30,24 @@ pub struct SandboxRow {
     pub failure: Option<String>,
     /// Counts starts.
     pub generation: u64,
-    /// Its processes, written down: exactly while it is hibernated, or on its way into or out of that.
+    /// The dump of its processes: present exactly while it is hibernated, or being hibernated or woken.
     pub dump: Option<DumpId>,
-    /// What it was made from, if not from an image.
+    /// Its origin, if it was not created from an image.
     pub origin: Option<Origin>,
-    /// When something was last known to be done in it.
+    /// The last known activity in it.
     pub active_ms: Option<u64>,
     /// Since when it is paused or hibernated.
     pub slept_ms: Option<u64>,
-    /// When it was last put back by its rotation policy.
+    /// When its rotation policy last restored it.
     pub rotated_ms: Option<u64>,
-    /// When its snapshot policy last took one.
+    /// When its snapshot policy last took a snapshot.
     pub snapshotted_ms: Option<u64>,
-    /// The branch it remembers on. `None`: the one it was born with; see [`SandboxRow::memory`].
+    /// The branch of its memory. `None`: the one it was created with; see [`SandboxRow::memory`].
     pub branch: Option<MemoryRef>,
 }
 
 impl SandboxRow {
-    /// Its own memory: what rolls back and branches with it.
+    /// Its own memory, which is rolled back and branches with it.
     pub fn memory(&self) -> MemoryRef {
         self.branch.clone().unwrap_or_else(|| MemoryRef::own(&self.id))
     }
@@ -82,7 +82,7 @@ impl fmt::Debug for SandboxRow {
     }
 }
 
-/// What changes of a sandbox; `None` leaves a column as it is. For a column that can be empty, `Some(None)` empties it.
+/// A change of a sandbox; `None` leaves a column unchanged. `Some(None)` empties a column that can be empty.
 #[derive(Clone, PartialEq)]
 pub struct SandboxChange {
     pub updated_ms: u64,
@@ -107,7 +107,7 @@ pub struct SandboxChange {
 }
 
 impl SandboxChange {
-    /// Nothing but the time of the change: `SandboxChange { state: Some(…), ..SandboxChange::at(now_ms) }`.
+    /// Changes only the time: `SandboxChange { state: Some(…), ..SandboxChange::at(now_ms) }`.
     pub fn at(updated_ms: u64) -> Self {
         Self {
             updated_ms,
@@ -159,7 +159,7 @@ impl fmt::Debug for SandboxChange {
     }
 }
 
-/// One run of one process, as history keeps it.
+/// One run of one process, as stored in the history.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExecRow {
     pub id: ExecId,
@@ -181,7 +181,7 @@ pub struct ExecRow {
 pub enum ExecState {
     Running,
     Ended,
-    /// Its sandbox stopped before anybody saw how it ended.
+    /// Its sandbox stopped before its end was observed.
     Lost,
 }
 
@@ -192,25 +192,25 @@ pub struct KeyRow {
     pub tenant: TenantId,
     pub name: String,
     pub scope: Scope,
-    /// The only sandbox it may touch, if it is limited to one.
+    /// The only sandbox that it may access, if it is limited to one.
     pub sandbox: Option<SandboxId>,
     pub created_ms: u64,
     pub expires_ms: Option<u64>,
     pub revoked_ms: Option<u64>,
     /// Written at most once a minute.
     pub last_used_ms: Option<u64>,
-    /// The secret's first 8 characters, so that people can tell keys apart.
+    /// The secret's first 8 characters, so that users can distinguish keys.
     pub prefix: String,
 }
 
 impl KeyRow {
-    /// Whether it opens anything at `now_ms`.
+    /// Whether it is valid at `now_ms`.
     pub fn is_usable(&self, now_ms: u64) -> bool {
         self.revoked_ms.is_none() && self.expires_ms.is_none_or(|expires_ms| now_ms < expires_ms)
     }
 }
 
-/// A key to be made.
+/// A key to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewKey {
     pub tenant: TenantId,
@@ -225,20 +225,20 @@ pub struct NewKey {
 pub struct ImageRow {
     pub tenant: TenantId,
     pub image: Image,
-    /// When it was removed, if its row is left only for the sandboxes made from it.
+    /// When it was removed, if its row is kept only for the sandboxes created from it.
     pub removed_ms: Option<u64>,
 }
 
-/// A volume kept under what it holds.
+/// A layer of images: a disk, identified by a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerRow {
     pub tenant: TenantId,
     /// A chain id, or the key of a build's step.
     pub key: String,
-    pub volume: ImageId,
-    /// Volume of the layer it was made upon.
+    pub disk: ImageId,
+    /// The disk of the layer below.
     pub parent: Option<ImageId>,
-    /// What made it, for people.
+    /// The step that created it, for users to read.
     pub what: String,
     /// Bytes of files it added.
     pub size_bytes: u64,
@@ -246,7 +246,7 @@ pub struct LayerRow {
     pub used_ms: u64,
 }
 
-/// An operation under way: what the journal holds.
+/// An operation in progress: a row of the journal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OperationRow {
     pub id: OperationId,
@@ -255,11 +255,11 @@ pub struct OperationRow {
     pub kind: String,
     pub steps: Value,
     pub started_ms: u64,
-    /// What else is needed to undo or complete it: ids of what it makes, which the sandbox's row does not name yet.
+    /// Further data for undoing or completing it: ids of resources that it creates and the sandbox's row does not name yet.
     pub detail: Value,
 }
 
-/// Something that happened.
+/// A stored event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EventRow {
     /// Grows over time, across all tenants, with gaps.
@@ -272,7 +272,7 @@ pub struct EventRow {
     pub detail: Value,
 }
 
-/// An event to be kept; it gets its number when it is stored.
+/// An event to be stored, which assigns its number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewEvent {
     pub tenant: TenantId,
@@ -283,7 +283,7 @@ pub struct NewEvent {
     pub detail: Value,
 }
 
-/// Which sandboxes a list shows: those that fulfil all that is given.
+/// A filter for a list of sandboxes: all given conditions must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxFilter {
     /// All of these labels.
@@ -293,19 +293,19 @@ pub struct SandboxFilter {
     pub name_prefix: Option<String>,
 }
 
-/// A snapshot as it is stored: from the intent to take it until nothing of it is left.
+/// A snapshot as it is stored: from the intent to take it until everything of it is removed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SnapshotRow {
     pub tenant: TenantId,
     pub snapshot: Snapshot,
-    /// Whether it is complete. Until then only recovery sees it.
+    /// Whether it is complete. Until then, only recovery finds it.
     pub ready: bool,
 }
 
-/// Which snapshots a list shows: those that fulfil all that is given.
+/// A filter for a list of snapshots: all given conditions must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotFilter {
-    /// Of this sandbox only, which may be gone.
+    /// Of this sandbox only, which may no longer exist.
     pub sandbox: Option<SandboxId>,
     /// All of these labels.
     pub labels: Vec<Label>,
@@ -313,20 +313,20 @@ pub struct SnapshotFilter {
     pub kinds: Vec<SnapshotKind>,
 }
 
-/// What came from what: a tenant's sandboxes and snapshots, oldest first.
+/// A tenant's sandboxes and snapshots with their origins, oldest first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lineage {
     pub sandboxes: Vec<SandboxRow>,
     /// Without the paths of their changes.
     pub snapshots: Vec<Snapshot>,
-    /// Whether there are more than were read; then the oldest of either are left out.
+    /// Whether there are more than were read; then the oldest sandboxes or snapshots are left out.
     pub cut: bool,
 }
 
-/// What `insert_sandbox_with_operation` did.
+/// The result of `insert_sandbox_with_operation`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inserted {
     New,
-    /// The same request came before, under the same idempotency key, and made this sandbox, which may since have gone.
+    /// The same request, with the same idempotency key, created this sandbox before; it may have been deleted since.
     Existing(SandboxId),
 }

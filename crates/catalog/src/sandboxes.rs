@@ -1,6 +1,6 @@
-//! Sandboxes: one row each, from the intent to create one until nothing of it is left.
+//! Sandboxes: one row each, from the intent to create one until everything of it is removed.
 //!
-//! A change and the journal row it begins or ends are one commit, so recovery never sees one without the other.
+//! A change and the journal row that it begins or ends are in one commit, so recovery never sees one without the other.
 
 use burrow_model::{OperationId, SandboxId, SandboxSpec, TenantId};
 use rusqlite::types::Value as Sql;
@@ -10,14 +10,14 @@ use crate::connection::{Columns, integer, json, word};
 use crate::writer::Manner;
 use crate::{
     Catalog, CatalogError, Idempotency, Inserted, OperationRow, SandboxChange, SandboxRow, idempotency,
-    operations, shelves, stock,
+    operations, volumes, warm_pool,
 };
 
-/// Most sandboxes one call of `expired` names: the caller comes again.
+/// The most sandboxes that one call of `expired` returns: the caller repeats the call.
 const EXPIRED_MAX: u32 = 1000;
 
 impl Catalog {
-    /// Stores a sandbox with the operation that will make it, and remembers the idempotency key, all in one commit.
+    /// Stores a sandbox with the operation that will create it, and the idempotency key, in one commit.
     pub async fn insert_sandbox_with_operation(
         &self,
         row: SandboxRow,
@@ -35,8 +35,8 @@ impl Catalog {
         .await
     }
 
-    /// Stores a sandbox that was made from stock and runs already. Till this commit its row in stock names what it
-    /// has; with it, its own does.
+    /// Stores a sandbox that was taken from the warm pool and runs already. Until this commit, its row in `warm_pool` names its
+    /// resources; afterwards, its own row does.
     pub async fn insert_running_sandbox(
         &self,
         row: SandboxRow,
@@ -77,7 +77,18 @@ impl Catalog {
         .await
     }
 
-    /// Changes a sandbox and, in the same commit, ends the operation that did it.
+    /// The sandboxes with a lease of an E2B client, newest first, at most `max`.
+    pub async fn newest_leased(&self, max: usize) -> Result<Vec<SandboxId>, CatalogError> {
+        self.read(move |connection| {
+            let sql = "SELECT id FROM sandboxes WHERE json_extract(spec, '$.lease') IS NOT NULL
+                       ORDER BY created_ms DESC, id DESC LIMIT ?";
+            let mut statement = connection.prepare_cached(sql)?;
+            statement.query_and_then([integer(max as u64)], |row| row.parsed("id"))?.collect()
+        })
+        .await
+    }
+
+    /// Changes a sandbox and, in the same commit, ends the operation that changed it.
     pub async fn update_sandbox(
         &self,
         id: &SandboxId,
@@ -92,11 +103,11 @@ impl Catalog {
         .await
     }
 
-    /// Removes a sandbox and its execs, revokes keys that were limited to it, and ends the operation. Of an unknown
-    /// sandbox: only ends the operation, so that recovery may repeat it.
+    /// Removes a sandbox and its execs, revokes keys that are limited to it, and ends the operation. For an unknown sandbox, only
+    /// ends the operation, so that recovery may repeat it.
     ///
-    /// The idempotency key of a create that never brought its sandbox up is forgotten along: it was undone, and may
-    /// be tried again.
+    /// If the sandbox was never started successfully, the idempotency key of its create is removed too: the create was
+    /// undone, and may be tried again.
     pub async fn delete_sandbox(
         &self,
         id: &SandboxId,
@@ -131,7 +142,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Sandboxes whose time is up, longest overdue first, at most a thousand at once.
+    /// Sandboxes whose lifetime has ended, longest overdue first, at most a thousand at once.
     pub async fn expired(&self, now_ms: u64) -> Result<Vec<SandboxId>, CatalogError> {
         self.read(move |connection| {
             let sql = "SELECT id FROM sandboxes WHERE expires_ms <= ? ORDER BY expires_ms LIMIT ?";
@@ -142,7 +153,8 @@ impl Catalog {
     }
 }
 
-/// A new sandbox, unless its creator's key has made one before. Whatever was in stock under its id is its own now.
+/// Inserts a sandbox, unless the same idempotency key has created one before. Resources pre-created under its id belong to
+/// it from now on.
 fn insert_new(
     connection: &Connection,
     row: &SandboxRow,
@@ -157,7 +169,7 @@ fn insert_new(
         idempotency::remember_sandbox(connection, given, row, boot)?;
     }
     insert(connection, row)?;
-    stock::take(connection, &row.id)?;
+    warm_pool::take(connection, &row.id)?;
     Ok(Inserted::New)
 }
 
@@ -243,7 +255,7 @@ fn insert(connection: &Connection, row: &SandboxRow) -> Result<(), CatalogError>
             row.branch.as_ref().map(|branch| json(branch, "memory")).transpose()?,
         ])?;
     insert_labels(connection, &row.tenant, &row.id, &row.spec)?;
-    shelves::insert_mounts(connection, &row.tenant, &row.id, &row.spec)
+    volumes::insert_mounts(connection, &row.tenant, &row.id, &row.spec)
 }
 
 fn refuse_taken(
@@ -302,12 +314,12 @@ pub(crate) fn apply(
     if let Some(spec) = &change.spec {
         connection.prepare_cached("DELETE FROM sandbox_labels WHERE sandbox = ?")?.execute([id.as_str()])?;
         insert_labels(connection, &tenant, id, spec)?;
-        shelves::follow_spec(connection, &tenant, id, spec)?;
+        volumes::follow_spec(connection, &tenant, id, spec)?;
     }
     Ok(())
 }
 
-/// The columns that change, with their new values.
+/// The changed columns with their new values.
 fn assignments(change: &SandboxChange) -> Result<Vec<(&'static str, Sql)>, CatalogError> {
     let text = |value: Option<String>| value.map_or(Sql::Null, Sql::Text);
     let time = |value: Option<u64>| value.map_or(Sql::Null, |value| Sql::Integer(integer(value)));

@@ -1,4 +1,4 @@
-//! Finding sandboxes: by what people type, and in pages by what they filter for.
+//! Finding sandboxes: by a text that users type, and in pages by a filter.
 
 use std::str::FromStr;
 
@@ -9,16 +9,16 @@ use rusqlite::{Connection, params_from_iter};
 use crate::connection::{Columns, integer, word};
 use crate::{Catalog, CatalogError, Page, PageRequest, SandboxFilter, SandboxRow, sandboxes};
 
-/// Candidates an ambiguous prefix is answered with: enough to see how the ids differ.
+/// How many candidates an error about an ambiguous prefix lists: enough to see how the ids differ.
 pub(crate) const CANDIDATES_MAX: usize = 5;
 
-/// Fewest characters of an id without its three letters: fewer are more likely a mistyped name.
+/// The shortest prefix of an id without its three letters: a shorter one is more likely a mistyped name.
 const BARE_PREFIX_MIN: usize = 4;
 
 impl Catalog {
-    /// Finds a sandbox by id, by name, or by the beginning of its id, with or without `sbx`.
+    /// Finds a sandbox by id, by name, or by a prefix of its id, with or without `sbx`.
     ///
-    /// A name comes first: it was chosen, while whether a prefix is unique changes with every create.
+    /// A name has priority, because it was chosen, while every create can make a prefix ambiguous.
     pub async fn resolve_sandbox(
         &self,
         tenant: &TenantId,
@@ -68,9 +68,9 @@ impl Catalog {
     }
 }
 
-/// The beginnings of ids of one kind that a text may stand for.
+/// The prefixes of ids of one kind that a text may stand for.
 pub(crate) fn prefixes(text: &str, kind: &str) -> Vec<String> {
-    // What is no beginning of an id is not looked for; it would only cost a scan.
+    // A text that cannot be a prefix of an id is not searched for; it would only cause a scan.
     if text.len() > 23 || !text.bytes().all(|b| b.is_ascii_lowercase() || (b'2'..=b'7').contains(&b)) {
         return Vec::new();
     }
@@ -97,7 +97,7 @@ fn starting_with(
     statement.query_and_then((prefix, tenant.as_str(), limit), |row| row.parsed("id"))?.collect()
 }
 
-/// A page of one tenant's rows, put together condition by condition.
+/// A query for one tenant's rows, built condition by condition.
 pub(crate) struct Query {
     pub(crate) sql: String,
     pub(crate) values: Vec<Sql>,
@@ -106,7 +106,7 @@ pub(crate) struct Query {
 impl Query {
     fn new(tenant: &TenantId, filter: &SandboxFilter, page: &PageRequest) -> Result<Self, CatalogError> {
         let mut query = Self::of_page::<SandboxId>("SELECT * FROM sandboxes", tenant, page)?;
-        // Sandboxes of builds are the daemon's own.
+        // Sandboxes of builds belong to the daemon.
         if !filter.labels.iter().any(|label| label.key == BUILD_LABEL) {
             let built = "NOT EXISTS (SELECT 1 FROM sandbox_labels l WHERE l.sandbox = id AND l.key = ?)";
             query.and(built, [Sql::Text(BUILD_LABEL.to_owned())]);
@@ -142,7 +142,7 @@ impl Query {
         Ok(query)
     }
 
-    /// One more than the page holds: it tells whether another page follows.
+    /// Reads one more than the page contains, which shows whether another page follows.
     pub(crate) fn newest_first(mut self, page: &PageRequest) -> Self {
         self.sql.push_str(" ORDER BY created_ms DESC, id DESC LIMIT ?");
         self.values.push(Sql::Integer(integer(page.rows_max() as u64 + 1)));

@@ -1,7 +1,7 @@
-//! Secrets as they are kept: declared in clear, their values sealed by somebody else.
+//! Stored secrets: their declarations in plain text, their values encrypted by the caller.
 //!
-//! Beside them what belongs to a lineage: the authority its sandboxes trust, and the placeholders they hold. Both go when
-//! no sandbox and no snapshot of the lineage is left.
+//! Also the data of a lineage: the authority that its sandboxes trust, and the placeholders that they contain. Both are
+//! removed when no sandbox and no snapshot of the lineage is left.
 
 use burrow_model::{Name, SandboxId, SecretSpec, SpaceId, TenantId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -10,10 +10,10 @@ use crate::connection::{Columns, integer, json};
 use crate::writer::Manner;
 use crate::{Catalog, CatalogError};
 
-/// Most secrets of one tenant: a list shows all of them.
+/// The maximum number of secrets of one tenant: a list shows all of them.
 pub const SECRETS_MAX: usize = 1_000;
 
-/// An authority without a sandbox may be one whose sandbox is being made just now.
+/// An authority without a sandbox may belong to a sandbox that is being created.
 const UNUSED_AGE_MS: u64 = 3_600_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,16 +21,16 @@ pub struct SecretRow {
     pub tenant: TenantId,
     pub spec: SecretSpec,
     pub version: u64,
-    /// Of its placeholders: those of an earlier one stand for nothing any more.
+    /// The epoch of its placeholders: those of an earlier epoch are invalid.
     pub epoch: u64,
-    /// The value, for whoever has the key.
+    /// The value, encrypted.
     pub sealed: String,
     pub sealed_by: String,
     pub created_ms: u64,
     pub changed_ms: u64,
 }
 
-/// A value that was sealed for a version that must be the next.
+/// A value that was encrypted for a certain version, which must be the next one.
 #[derive(Clone, Debug)]
 pub struct SealedValue {
     pub version: u64,
@@ -38,11 +38,11 @@ pub struct SealedValue {
     pub sealed_by: String,
 }
 
-/// What became of a change.
+/// The result of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretStored {
     Stored(Box<SecretRow>),
-    /// Somebody else came first: the secret has this version now, and a value must be sealed for the one after it.
+    /// Another change came first: the secret has this version now, and a value must be encrypted for the next one.
     Overtaken {
         version: u64,
     },
@@ -60,7 +60,7 @@ pub struct AuthorityRow {
     pub created_ms: u64,
 }
 
-/// What stands for a secret in the sandboxes of a lineage.
+/// The placeholder of a secret in the sandboxes of a lineage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlaceholderRow {
     pub tenant: TenantId,
@@ -72,7 +72,7 @@ pub struct PlaceholderRow {
 }
 
 impl Catalog {
-    /// Declares a secret, or declares it anew with a new value.
+    /// Declares a secret, or replaces its declaration and value.
     pub async fn put_secret(
         &self,
         tenant: &TenantId,
@@ -136,7 +136,7 @@ impl Catalog {
         .await
     }
 
-    /// The same value under another key. Does nothing if the value has changed meanwhile.
+    /// Stores the same value, encrypted with another key. Does nothing if the value has changed in the meantime.
     pub async fn reseal_secret(
         &self,
         tenant: &TenantId,
@@ -164,7 +164,7 @@ impl Catalog {
         self.read(move |connection| find(connection, &tenant, &name)).await
     }
 
-    /// All of a tenant's, by name.
+    /// All secrets of a tenant, sorted by name.
     pub async fn secrets(&self, tenant: &TenantId) -> Result<Vec<SecretRow>, CatalogError> {
         let tenant = tenant.clone();
         self.read(move |connection| {
@@ -174,7 +174,7 @@ impl Catalog {
         .await
     }
 
-    /// Of all tenants, what another key than this one sealed.
+    /// The secrets of all tenants that were encrypted with another key than this one.
     pub async fn sealed_otherwise(
         &self,
         key: &str,
@@ -194,7 +194,7 @@ impl Catalog {
         .await
     }
 
-    /// Whether there was one.
+    /// Returns whether the secret existed.
     pub async fn delete_secret(&self, tenant: &TenantId, name: &Name) -> Result<bool, CatalogError> {
         let (tenant, name) = (tenant.clone(), name.clone());
         self.write(Manner::UPKEEP, move |connection| {
@@ -204,7 +204,7 @@ impl Catalog {
         .await
     }
 
-    /// Each sandbox of a tenant whose rules name a secret, with the secret; oldest first.
+    /// Each sandbox of a tenant whose rules name a secret, with that secret; oldest first.
     pub async fn users_of_secrets(
         &self,
         tenant: &TenantId,
@@ -236,7 +236,7 @@ impl Catalog {
         self.read(move |connection| find_authority(connection, &tenant, &lineage)).await
     }
 
-    /// Keeps a lineage's authority, unless it has one: the one it has from now on.
+    /// Stores a lineage's authority, unless it has one, and returns the one it has now.
     pub async fn keep_authority(&self, row: AuthorityRow) -> Result<AuthorityRow, CatalogError> {
         self.write(Manner::GROWTH, move |connection| {
             connection
@@ -258,7 +258,7 @@ impl Catalog {
         .await
     }
 
-    /// The same key of an authority, sealed by another.
+    /// Stores the same key of an authority, encrypted with another key.
     pub async fn reseal_authority(
         &self,
         lineage: &SpaceId,
@@ -274,11 +274,11 @@ impl Catalog {
         .await
     }
 
-    /// Keeps a placeholder, unless the lineage has one for this secret and epoch: the one it has from now on. `None` if
-    /// the secret went meanwhile.
+    /// Stores a placeholder, unless the lineage has one for this secret and epoch, and returns the one it has now. `None` if
+    /// the secret was deleted in the meantime.
     pub async fn keep_placeholder(&self, row: PlaceholderRow) -> Result<Option<String>, CatalogError> {
         self.write(Manner::GROWTH, move |connection| {
-            // The secret may be gone, and a row without one is refused.
+            // The secret may have been deleted; a row without one is refused.
             let sql = "INSERT OR IGNORE INTO placeholders (tenant, secret, lineage, epoch, value, created_ms)
                        SELECT ?1, ?2, ?3, ?4, ?5, ?6
                        WHERE EXISTS (SELECT 1 FROM secrets WHERE tenant = ?1 AND name = ?2)";
@@ -306,7 +306,7 @@ impl Catalog {
         self.read(move |connection| placeholder(connection, &tenant, &secret, &lineage, epoch)).await
     }
 
-    /// Removes what lineages had that no sandbox and no snapshot is of any more.
+    /// Removes the data of lineages without sandboxes and snapshots.
     pub async fn forget_lineages(&self, now_ms: u64) -> Result<usize, CatalogError> {
         self.write(Manner::UPKEEP, move |connection| {
             let before_ms = integer(now_ms.saturating_sub(UNUSED_AGE_MS));

@@ -1,11 +1,11 @@
-//! Snapshots: one row each, from the intent to take one until nothing of it is left.
+//! Snapshots: one row each, from the intent to take one until everything of it is removed.
 //!
 //! ```text
 //!  begin_snapshot ─► 'making' (only recovery sees it) ─► finish_snapshot ─► 'ready' ─► delete_snapshot
 //! ```
 //!
-//! A snapshot outlives its sandbox, and what came of it outlives the snapshot. Of a deleted one the children move up to
-//! its parent, so a tree stays in one piece; for that alone the column `parent` counts, not what the JSON says.
+//! A snapshot outlives its sandbox, and sandboxes created from it outlive the snapshot. If a snapshot is deleted, its
+//! children move to its parent, so a tree stays connected; for this reason the column `parent` counts, not the JSON.
 
 mod backup;
 mod lineage;
@@ -22,18 +22,18 @@ use crate::{Catalog, CatalogError, OperationRow, SnapshotRow, operations};
 
 pub use lineage::{LINEAGE_MAX, SnapshotTotals};
 
-/// Most snapshots one call of `expired_snapshots` names: the caller comes again.
+/// The most snapshots that one call of `expired_snapshots` returns: the caller repeats the call.
 const EXPIRED_MAX: u32 = 1000;
 
-/// A snapshot as lists show it: the paths of its changes are many, and stay where they are.
+/// A snapshot as lists show it: without the paths of its changes, of which there are many.
 const SELECT: &str = "SELECT id, tenant, state, parent, snapshot, NULL AS changes FROM snapshots";
 
-/// All of a snapshot.
+/// A complete snapshot.
 const SELECT_WHOLE: &str = "SELECT id, tenant, state, parent, snapshot, changes FROM snapshots";
 
 impl Catalog {
-    /// Stores the intent to take a snapshot with the operation that will, in one commit. What it is not known to hold
-    /// yet, such as its changes, `finish_snapshot` adds. A parent that is gone by now is left out.
+    /// Stores the intent to take a snapshot and the operation for it, in one commit. `finish_snapshot` adds data that is not
+    /// known yet, such as its changes. A parent that does not exist any more is left out.
     pub async fn begin_snapshot(
         &self,
         row: SnapshotRow,
@@ -47,8 +47,8 @@ impl Catalog {
         .await
     }
 
-    /// Makes a snapshot ready and ends the operation that took it. Id, sandbox, name, labels, parent and time stay as
-    /// they were begun; all else is as given.
+    /// Makes a snapshot ready and ends the operation that took it. Id, sandbox, name, labels, parent and time keep their
+    /// first values; everything else is replaced.
     pub async fn finish_snapshot(
         &self,
         snapshot: Snapshot,
@@ -77,8 +77,8 @@ impl Catalog {
         .await
     }
 
-    /// Removes a snapshot, ready or not, and ends the operation that did it. Its children move up to its parent. Of an
-    /// unknown one: only ends the operation, so that recovery may repeat it.
+    /// Removes a snapshot, ready or not, and ends the operation that removed it. Its children move to its parent. For an
+    /// unknown snapshot, only ends the operation, so that recovery may repeat it.
     pub async fn delete_snapshot(
         &self,
         id: &SnapshotId,
@@ -92,7 +92,7 @@ impl Catalog {
         .await
     }
 
-    /// All of a ready snapshot, with the paths of its changes.
+    /// A complete ready snapshot, with the paths of its changes.
     pub async fn snapshot(
         &self,
         tenant: &TenantId,
@@ -102,7 +102,7 @@ impl Catalog {
         self.read(move |connection| find(connection, &tenant, &id)).await
     }
 
-    /// Every snapshot of every tenant, oldest first, also those not ready: for recovery. Without their paths.
+    /// Every snapshot of every tenant, oldest first, including those not ready: for recovery. Without the paths of changes.
     pub async fn all_snapshots(&self) -> Result<Vec<SnapshotRow>, CatalogError> {
         self.read(|connection| {
             let mut statement = connection.prepare_cached(&format!("{SELECT} ORDER BY created_ms, id"))?;
@@ -123,8 +123,8 @@ impl Catalog {
         self.read(move |connection| Ok(of_sandbox(connection, &sandbox, 1)?.pop())).await
     }
 
-    /// Ready snapshots whose time is up and that no rotation needs, longest overdue first, without their paths, at most a
-    /// thousand at once.
+    /// Ready snapshots that have expired and that no rotation needs, longest overdue first, without the paths of changes, at
+    /// most a thousand at once.
     pub async fn expired_snapshots(&self, now_ms: u64) -> Result<Vec<SnapshotRow>, CatalogError> {
         self.read(move |connection| {
             let sql = format!(
@@ -231,7 +231,7 @@ fn without_paths(snapshot: &Snapshot) -> Snapshot {
     Snapshot { changes: Changes { paths: Vec::new(), total, more, since }, ..snapshot.clone() }
 }
 
-/// Whoever compared may have listed more than a snapshot holds; `total` counts them all.
+/// The paths to store: the caller may pass more than a snapshot lists; `total` counts them all.
 fn listed(changes: &Changes) -> &[Change] {
     &changes.paths[..changes.paths.len().min(CHANGES_MAX)]
 }

@@ -1,7 +1,7 @@
-//! Spaces under a name of their own, and which memory is still somebody's.
+//! Named spaces, and which parts of all spaces are still in use.
 //!
-//! What is remembered is not here, only who may see how much of it: a sandbox's branch in its row, the point a snapshot
-//! took in the snapshot. What no row names may be removed; rows come before anything is written to the space they name.
+//! This module does not store memories, only who may see how much of them: a sandbox's row contains its branch, a snapshot
+//! contains its point. Data that no row refers to may be removed; rows are written before any data of a space.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::search::{Query, prefixes};
 use crate::writer::Manner;
 use crate::{Catalog, CatalogError, Page, PageRequest};
 
-/// Most named spaces of one tenant: a list, a backup and a sweep go through all of them.
+/// The maximum number of named spaces of one tenant: a list, a backup and a sweep process all of them.
 pub const SPACES_MAX: usize = 10_000;
 
 /// A space that outlives sandboxes.
@@ -27,7 +27,7 @@ pub struct SpaceRow {
     pub created_ms: u64,
 }
 
-/// What changes of a space; `None` leaves it as it is.
+/// A change of a space; `None` leaves a value unchanged.
 #[derive(Clone, Debug)]
 pub struct SpaceChange {
     pub name: Option<Name>,
@@ -35,20 +35,20 @@ pub struct SpaceChange {
     pub labels: Option<BTreeMap<String, String>>,
 }
 
-/// Who can see into a space: all that must be kept of it.
+/// Who can see into a space: everything of it that must be kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sight {
+pub struct SpaceUsers {
     /// Branches of sandboxes.
     pub branches: Vec<MemoryRef>,
-    /// Moments of snapshots.
+    /// Points of snapshots.
     pub points: Vec<MemoryPoint>,
-    /// Whether it is a space under a name, whose one branch is always kept.
+    /// Whether it is a named space, whose only branch is always kept.
     pub named: bool,
 }
 
-impl Sight {
-    /// Nobody sees it: it can go.
-    pub fn is_blind(&self) -> bool {
+impl SpaceUsers {
+    /// Whether the space is unused and can be removed.
+    pub fn is_unused(&self) -> bool {
         self.branches.is_empty() && self.points.is_empty() && !self.named
     }
 }
@@ -105,7 +105,7 @@ impl Catalog {
         .await
     }
 
-    /// Of an unknown one: nothing to do.
+    /// Does nothing if the space does not exist.
     pub async fn delete_space(&self, tenant: &TenantId, id: &SpaceId) -> Result<(), CatalogError> {
         let (tenant, id) = (tenant.clone(), id.clone());
         self.write(Manner::UPKEEP, move |connection| {
@@ -116,7 +116,7 @@ impl Catalog {
         .await
     }
 
-    /// Finds a named space by id, by name, or by the beginning of its id, with or without `spc`.
+    /// Finds a named space by id, by name, or by a prefix of its id, with or without `spc`.
     pub async fn resolve_space(
         &self,
         tenant: &TenantId,
@@ -134,7 +134,7 @@ impl Catalog {
             for prefix in prefixes(&text, SpaceId::PREFIX) {
                 candidates.extend(starting_with(connection, &tenant, &prefix)?);
             }
-            // Several: as good as none, since a longer beginning is always at hand in a list.
+            // Several matches count as none, because a list shows longer prefixes.
             Ok(if candidates.len() == 1 { candidates.pop() } else { None })
         })
         .await
@@ -157,7 +157,7 @@ impl Catalog {
         .await
     }
 
-    /// Sandboxes that were given a space by name, as their own or beside it, oldest first.
+    /// Sandboxes with a named space, as their own or attached, oldest first.
     pub async fn users_of_space(&self, id: &SpaceId) -> Result<Vec<SandboxId>, CatalogError> {
         let id = id.clone();
         self.read(move |connection| {
@@ -171,24 +171,28 @@ impl Catalog {
         .await
     }
 
-    /// Who sees into a space, of all tenants, read in one moment.
-    pub async fn sight_of(&self, id: &SpaceId) -> Result<Sight, CatalogError> {
+    /// Who sees into a space, of all tenants, read in one transaction.
+    pub async fn space_users(&self, id: &SpaceId) -> Result<SpaceUsers, CatalogError> {
         let id = id.clone();
         self.read(move |connection| {
             let transaction = connection.unchecked_transaction()?;
             let named = transaction
                 .prepare_cached("SELECT EXISTS (SELECT 1 FROM spaces WHERE id = ?)")?
                 .query_row([id.as_str()], |row| row.get(0))?;
-            Ok(Sight { branches: branches(&transaction, &id)?, points: points(&transaction, &id)?, named })
+            Ok(SpaceUsers {
+                branches: branches(&transaction, &id)?,
+                points: points(&transaction, &id)?,
+                named,
+            })
         })
         .await
     }
 
-    /// Every space that somebody sees into, of all tenants.
+    /// Every space in use, of all tenants.
     pub async fn spaces_in_use(&self) -> Result<BTreeSet<SpaceId>, CatalogError> {
         self.read(|connection| {
             let transaction = connection.unchecked_transaction()?;
-            // A sandbox without a branch of its own making is on the one named after it.
+            // A sandbox without a branch in its row uses the one named after it.
             let sql = "SELECT id AS space FROM spaces
                        UNION SELECT coalesce(json_extract(memory, '$.space'), 'spc' || substr(id, 4)) FROM sandboxes
                        UNION SELECT json_extract(snapshot, '$.memory.space') FROM snapshots
@@ -199,7 +203,7 @@ impl Catalog {
         .await
     }
 
-    /// Whose a snapshot's memory is, for looking back to it.
+    /// The memory that a snapshot refers to, for reading its state.
     pub async fn memory_of_snapshot(
         &self,
         tenant: &TenantId,

@@ -1,4 +1,4 @@
-//! Public keys by which people log in over SSH. Each stands for an API key, and opens what that one opens.
+//! Public keys for logging in over SSH. Each is bound to an API key and has its rights.
 
 use burrow_model::{KeyId, SshKeyId, TenantId};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -7,20 +7,20 @@ use crate::connection::{Columns, integer};
 use crate::writer::Manner;
 use crate::{Catalog, CatalogError, KeyRow, Page, PageRequest};
 
-/// Of one tenant.
+/// The maximum of one tenant.
 pub const SSH_KEYS_MAX: u64 = 1000;
 
-/// Of one API key.
+/// The maximum of one API key.
 pub const SSH_KEYS_OF_KEY_MAX: u64 = 64;
 
-/// The use of a key is written down at most this often.
+/// The use of a key is recorded at most this often.
 const LAST_USED_EVERY_MS: u64 = 60_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SshKeyRow {
     pub id: SshKeyId,
     pub tenant: TenantId,
-    /// Which key it stands for.
+    /// The API key that it is bound to.
     pub api_key: KeyId,
     pub name: String,
     /// `ssh-ed25519 AAAA…`.
@@ -33,14 +33,14 @@ pub struct SshKeyRow {
 }
 
 impl Catalog {
-    /// Adds a key. One that is there already is answered as it is, if it stands for the same API key. A key that stands
-    /// for an API key that was revoked or has expired (at `created_ms`) is replaced.
+    /// Adds a key. An existing key is returned unchanged, if it is bound to the same API key. A key that is bound to an API key
+    /// that was revoked or has expired (at `created_ms`) is replaced.
     pub async fn insert_ssh_key(&self, row: SshKeyRow) -> Result<SshKeyRow, CatalogError> {
         self.write(Manner::GROWTH, move |connection| insert(connection, &row)).await
     }
 
-    /// Adds a key in the place of one with the same fingerprint, whichever API key that one stands for. For callers that
-    /// know that the private key is in the claimant's hands.
+    /// Adds a key and replaces one with the same fingerprint, whichever API key that one is bound to. For callers that have
+    /// verified that the claimant has the private key.
     pub async fn take_over_ssh_key(&self, row: SshKeyRow) -> Result<SshKeyRow, CatalogError> {
         self.write(Manner::GROWTH, move |connection| {
             connection
@@ -51,7 +51,7 @@ impl Catalog {
         .await
     }
 
-    /// A page of a tenant's keys, newest first; with `of`, of those that stand for one API key.
+    /// A page of a tenant's keys, newest first; with `of`, only those that are bound to that API key.
     pub async fn list_ssh_keys(
         &self,
         tenant: &TenantId,
@@ -86,7 +86,7 @@ impl Catalog {
         .await
     }
 
-    /// The key of this fingerprint, with the API key it stands for, if that one is usable now.
+    /// The key with this fingerprint and its API key, if that one is usable now.
     pub async fn ssh_login(
         &self,
         fingerprint: &str,
@@ -100,7 +100,7 @@ impl Catalog {
         }))
     }
 
-    /// Notes that somebody logged in by it.
+    /// Records a login with this key.
     pub fn note_ssh_login(&self, fingerprint: &str, now_ms: u64) {
         let fingerprint = fingerprint.to_owned();
         self.inner.writer.write_lazily(move |connection| {
@@ -116,7 +116,7 @@ impl Catalog {
 fn insert(connection: &Connection, row: &SshKeyRow) -> Result<SshKeyRow, CatalogError> {
     remove_dead(connection, row)?;
     if let Some(known) = by_fingerprint(connection, &row.fingerprint)? {
-        // Whoever else has it is nobody's business; that it cannot be had is told either way.
+        // The owner of the existing key is not revealed, only that this one cannot be added.
         let same = known.tenant == row.tenant && known.api_key == row.api_key;
         return if same { Ok(known) } else { Err(CatalogError::SshKeyTaken) };
     }
@@ -148,8 +148,8 @@ fn insert(connection: &Connection, row: &SshKeyRow) -> Result<SshKeyRow, Catalog
     Ok(row.clone())
 }
 
-/// Removes keys that open nothing any more and would be in the way of `row`: those of revoked and expired API keys, of the
-/// same tenant or with the same fingerprint.
+/// Removes invalid keys that conflict with `row`: those of revoked and expired API keys, of the same tenant or with
+/// the same fingerprint.
 fn remove_dead(connection: &Connection, row: &SshKeyRow) -> Result<(), CatalogError> {
     let sql = "DELETE FROM ssh_keys WHERE (tenant = ?1 OR fingerprint = ?2) AND api_key IN
                (SELECT id FROM keys WHERE revoked_ms IS NOT NULL OR expires_ms <= ?3)";

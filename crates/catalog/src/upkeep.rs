@@ -1,4 +1,4 @@
-//! Looking after the database: backup, check, tidying up.
+//! Maintenance of the database: backup, integrity check, checkpoints.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,21 +9,21 @@ use rusqlite::backup::{Backup, StepResult};
 
 use crate::{Catalog, CatalogError, private};
 
-/// Findings of a check that are reported: a damaged database has more than anybody reads.
+/// How many findings of a check are reported: a damaged database has more than a person would read.
 const FINDINGS_MAX: usize = 20;
 
-/// What the catalog takes on disk.
+/// The size of the catalog on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
     pub database_bytes: u64,
-    /// Committed, and not yet moved into the database.
+    /// Committed data that is not yet moved into the database.
     pub log_bytes: u64,
     pub reserve_bytes: u64,
 }
 
 impl Catalog {
-    /// Writes a copy that opens as a catalog, while everything goes on. An older backup at `path` is replaced once the
-    /// new one is complete and synced. Only its owner can read it, as it holds guest tokens.
+    /// Writes a copy that opens as a catalog, during normal operation. An older backup at `path` is replaced once the new one
+    /// is complete and synced. Only its owner can read it, because it contains guest tokens.
     pub async fn backup_to(&self, path: &Path) -> Result<(), CatalogError> {
         let path = path.to_owned();
         self.read(move |connection| {
@@ -32,7 +32,7 @@ impl Catalog {
             let partial = PathBuf::from(name);
             let result = copy(connection, &partial, &path);
             if result.is_err() {
-                // What is left of it would only be taken for a backup.
+                // A partial file could be mistaken for a backup.
                 let _ = fs::remove_file(&partial);
             }
             result
@@ -40,7 +40,7 @@ impl Catalog {
         .await
     }
 
-    /// Reads everything and checks that it fits together.
+    /// Reads everything and checks its consistency.
     pub async fn integrity_check(&self) -> Result<(), CatalogError> {
         self.read(|connection| {
             let mut findings = Vec::new();
@@ -59,7 +59,7 @@ impl Catalog {
         .await
     }
 
-    /// Moves the write-ahead log into the database and empties it. False if a long read kept it from emptying.
+    /// Moves the write-ahead log into the database and empties it. Returns false if a long read prevented that.
     pub async fn checkpoint(&self) -> Result<bool, CatalogError> {
         let checkpoint = |connection: &mut Connection| {
             let busy: i64 = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |row| row.get(0))?;
@@ -68,7 +68,7 @@ impl Catalog {
         self.inner.writer.alone(checkpoint).await
     }
 
-    /// What it takes on disk; nothing for a catalog in RAM.
+    /// The size on disk; zero for a catalog in RAM.
     pub fn size(&self) -> Size {
         let Some(path) = &self.inner.path else { return Size::default() };
         let mut log = path.clone().into_os_string();
@@ -84,18 +84,18 @@ impl Catalog {
 
 fn copy(connection: &Connection, partial: &Path, path: &Path) -> Result<(), CatalogError> {
     let cannot = |source: io::Error| CatalogError::Backup { path: path.to_owned(), source };
-    // What an interrupted backup left must not be mixed in.
+    // Data of an interrupted backup must not be mixed in.
     match fs::remove_file(partial) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(cannot(error)),
         Err(_) | Ok(()) => {}
     }
     let file = private(partial).map_err(cannot)?;
     let mut target = Connection::open(partial)?;
-    // All in one step: it reads one moment's state, and writers do not wait for readers.
+    // All in one step: it reads the state at one moment, and writers do not wait for readers.
     if Backup::new(connection, &mut target)?.step(-1)? != StepResult::Done {
         return Err(cannot(io::Error::from(io::ErrorKind::ResourceBusy)));
     }
-    // One file, not a database and its log.
+    // One file, instead of a database and its log.
     target.pragma_update(None, "journal_mode", "DELETE")?;
     target.close().map_err(|(_, source)| CatalogError::from(source))?;
     file.sync_all().map_err(cannot)?;

@@ -1,4 +1,4 @@
-//! The one writer: a thread that owns the one connection that may change anything.
+//! The only writer: a thread with the only connection that may change anything.
 //!
 //! ```text
 //!  callers ──bounded queue──► drain up to BATCH_MAX ──► BEGIN
@@ -6,13 +6,13 @@
 //!                                                       COMMIT  (one fsync for all) ──► answer each
 //! ```
 //!
-//! Jobs that wait while one commit syncs share the next, so eight callers pay for about two syncs, not eight. A job
-//! that fails takes back only its own changes. Where storage itself fails SQLite may have dropped the whole
-//! transaction; the jobs are then run again one by one, which is why work is `Fn`: it may run twice, and only
-//! the run that was committed counts.
+//! Jobs that wait while a commit syncs share the next commit, so eight callers wait for about two syncs, not eight. A
+//! failed job rolls back only its own changes. If storage itself fails, SQLite may have rolled back the whole
+//! transaction; the jobs are then run again one by one. For this reason, work is `Fn`: it may run twice, and only the
+//! run that was committed counts.
 //!
-//! Invariants: nobody is answered before the commit; what must follow a commit (`after`) runs here, so a caller
-//! that went away cannot leave it undone; a panic in a job is answered as an error and the thread goes on.
+//! Invariants: no caller gets an answer before the commit. Actions that must follow a commit (`after`) run here, so they
+//! happen even if the caller has gone. A panic in a job is returned as an error, and the thread continues.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{self, JoinHandle};
@@ -23,27 +23,27 @@ use tokio::sync::{mpsc, oneshot};
 use crate::CatalogError;
 use crate::reserve::Reserve;
 
-/// Requests that may wait for the writer. Beyond it callers wait for a place: back-pressure, not loss.
+/// Requests in the queue. Beyond that, callers wait to enter it: back-pressure, not loss.
 const QUEUE_MAX: usize = 1024;
 
 /// Jobs of one commit: enough to hide the sync, few enough that the first one does not wait for long.
 const BATCH_MAX: usize = 64;
 
-/// What a job means when the disk is full.
+/// How a job is treated when the disk is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// It adds something new, and is refused.
     Growth,
-    /// It removes something, or records what has happened already: it may use the reserve.
+    /// It removes something, or records something that has already happened: it may use the reserve.
     Upkeep,
 }
 
-/// What an answered job survives.
+/// What a completed job survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Durability {
-    /// The death of this process. For records of processes and events, which a power cut ends anyway.
+    /// The death of this process. For records of processes and events; a power failure ends the processes anyway.
     Process,
-    /// A power cut: synced before it is answered.
+    /// A power failure: synced before the answer.
     Power,
 }
 
@@ -60,7 +60,7 @@ impl Manner {
     pub(crate) const LIGHT_UPKEEP: Self = Self { need: Need::Upkeep, durability: Durability::Process };
 }
 
-/// The handle to the thread. Dropping it lets the thread finish what is queued, and waits for that.
+/// The handle to the thread. Dropping it lets the thread finish the queued jobs, and waits for that.
 pub(crate) struct Writer {
     queue: Option<mpsc::Sender<Message>>,
     thread: Option<JoinHandle<()>>,
@@ -81,8 +81,8 @@ impl Writer {
         Ok(Self { queue: Some(queue), thread: Some(thread) })
     }
 
-    /// Runs `work` in a transaction and answers once it is committed. A future dropped before it was queued changes
-    /// nothing; one dropped later changes what it would have changed.
+    /// Runs `work` in a transaction and returns after the commit. Dropping the future before the job is queued cancels the
+    /// job; dropping it later does not.
     pub(crate) async fn write<T, F>(&self, manner: Manner, work: F) -> Result<T, CatalogError>
     where
         T: Send + 'static,
@@ -91,7 +91,7 @@ impl Writer {
         self.write_then(manner, work, |_| ()).await
     }
 
-    /// As [`Writer::write`]; `after` runs on the writer's thread after the commit and before the answer.
+    /// Like [`Writer::write`]; `after` runs on the writer's thread after the commit and before the answer.
     pub(crate) async fn write_then<T, F, A>(
         &self,
         manner: Manner,
@@ -109,7 +109,7 @@ impl Writer {
         answer.await.unwrap_or(Err(CatalogError::Closed))
     }
 
-    /// Runs `work` some time soon, unless the queue is full: for what may be lost.
+    /// Runs `work` soon, unless the queue is full: for data that may be lost.
     pub(crate) fn write_lazily<F>(&self, work: F)
     where
         F: Fn(&Connection) -> Result<(), CatalogError> + Send + 'static,
@@ -118,7 +118,7 @@ impl Writer {
         let manner = Manner::LIGHT_GROWTH;
         let job = Task { manner, work, after: |_: &()| (), result: None, reply };
         if let Some(queue) = &self.queue {
-            // A full queue means the writer is busy with what matters more.
+            // If the queue is full, the writer has more important work.
             let _ = queue.try_send(Message::Job(Box::new(job)));
         }
     }
@@ -151,15 +151,15 @@ impl Drop for Writer {
     }
 }
 
-/// Waits for a thread whose queue was closed. A thread never waits for itself, whoever drops the handle.
+/// Waits for a thread whose queue was closed. If the thread itself drops the handle, it does not wait for itself.
 pub(crate) fn join(thread: Option<JoinHandle<()>>) {
     if let Some(thread) = thread.filter(|handle| handle.thread().id() != thread::current().id()) {
-        // Its panic, if any, was logged by the hook; there is nothing left to save here.
+        // Its panic, if any, was logged by the hook.
         let _ = thread.join();
     }
 }
 
-/// Runs work of ours so that its panic becomes an error and the thread survives.
+/// Runs work so that a panic in it becomes an error and the thread survives.
 pub(crate) fn contained<T>(work: impl FnOnce() -> Result<T, CatalogError>) -> Result<T, CatalogError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|cause| {
         let text = cause.downcast_ref::<&str>().map(|text| (*text).to_owned());
@@ -226,7 +226,7 @@ where
         let Self { after, result, reply, .. } = *self;
         let result = result.unwrap_or(Err(CatalogError::Closed));
         if let Ok(value) = &result {
-            // A panic here must not take the thread along: the commit stands.
+            // A panic here must not end the thread: the commit is valid.
             let _ = contained(|| {
                 after(value);
                 Ok(())
@@ -243,7 +243,7 @@ struct WriterThread {
     connection: Connection,
     /// `None` for a catalog in RAM.
     reserve: Option<Reserve>,
-    /// What the connection is set to.
+    /// The present setting of the connection.
     durability: Durability,
 }
 
@@ -279,14 +279,14 @@ impl WriterThread {
         if self.commit(&mut batch).is_ok() {
             batch.into_iter().for_each(Job::answer);
         } else {
-            // One by one, so that each gets its own answer and only what needs the reserve uses it.
+            // One by one, so that each gets its own answer and only those that need the reserve use it.
             for job in batch {
                 self.commit_one(job);
             }
         }
     }
 
-    /// While the reserve is spent its space is for upkeep only.
+    /// While the reserve is spent, its space is for upkeep only.
     fn refuse_growth_on_a_full_disk(&mut self, batch: Vec<Box<dyn Job>>) -> Vec<Box<dyn Job>> {
         let Some(reserve) = &mut self.reserve else { return batch };
         if reserve.is_held() || reserve.take_back() {
@@ -324,7 +324,7 @@ impl WriterThread {
         }
     }
 
-    /// One transaction. An error means that nothing of it happened.
+    /// Runs one transaction. On an error, none of it has happened.
     fn commit(&mut self, batch: &mut [Box<dyn Job>]) -> Result<(), CatalogError> {
         let durability = batch.iter().map(|job| job.manner().durability).max();
         self.set_durability(durability.unwrap_or(Durability::Power))?;
@@ -394,7 +394,7 @@ mod tests {
             self.writer.write(Manner::GROWTH, move |connection| insert(connection, x)).await
         }
 
-        /// Holds the writer until the sender is dropped, so that what comes meanwhile shares a batch.
+        /// Pauses the writer until the sender is dropped, so that jobs sent in the meantime share a batch.
         fn hold(&self) -> blocking::Sender<()> {
             let (release, held) = blocking::channel::<()>();
             let queue = self.writer.queue.clone().unwrap();
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_together_is_committed_together() {
+    async fn jobs_that_wait_together_are_committed_together() {
         let bench = Bench::new();
         let release = bench.hold();
         let outside = bench.path.clone();
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_answered_and_the_thread_goes_on() {
+    async fn a_panic_is_returned_as_an_error_and_the_thread_continues() {
         let bench = Bench::new();
         let panicking = bench.writer.write(Manner::GROWTH, |connection| -> Result<(), CatalogError> {
             insert(connection, 1)?;
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_queued_is_written_though_the_handle_goes() {
+    async fn queued_jobs_are_written_after_the_handle_is_dropped() {
         let bench = Bench::new();
         let release = bench.hold();
         for x in 0..10 {

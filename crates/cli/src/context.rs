@@ -1,4 +1,4 @@
-//! What every command needs: where the daemon is, and which key opens it.
+//! The context of every command: the address of the daemon and the API key.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,7 +10,7 @@ use clap::Args;
 
 use crate::failure::{OrFail, Stop};
 
-/// Written by the set-up; readable for root and for the user who called sudo.
+/// Written by the setup; readable for root and for the user who called sudo.
 const ADMIN_KEY: &str = "/etc/burrow/admin.key";
 
 /// Options of every command.
@@ -20,21 +20,21 @@ pub(crate) struct GlobalArgs {
     /// Address of the daemon
     #[arg(long, global = true, env = "BURROW_URL", default_value = burrow_api::defaults::URL, value_name = "URL")]
     pub(crate) url: String,
-    /// API key; else that of ~/.config/burrow/key, else the host's own
-    // Not called `key`: global arguments share one space of names with the commands' own.
+    /// API key; by default from ~/.config/burrow/key, else the key of this host
+    // Not called `key`: global arguments share a namespace with the arguments of commands.
     #[arg(long = "key", global = true, env = "BURROW_API_KEY", hide_env_values = true, value_name = "KEY")]
     pub(crate) api_key: Option<String>,
-    /// PEM file of a CA to trust besides the system's
-    // Not a path to clap, which refuses an empty one, also from a variable that is set to nothing.
+    /// PEM file of an additional CA to trust
+    // Not a path for clap, which rejects an empty path, even from an empty variable.
     #[arg(long, global = true, env = "BURROW_CA_FILE", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub(crate) ca_file: Option<OsString>,
 }
 
-/// Where the key came from, or why there is none.
+/// The key, or why there is none.
 #[derive(Debug)]
 enum KeySource {
     Found(ApiKey),
-    /// What to tell somebody whom the daemon then refuses.
+    /// Shown if the daemon refuses the request.
     Missing {
         hint: String,
     },
@@ -48,17 +48,17 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(mut args: GlobalArgs) -> Self {
-        // A variable that is set to nothing is as good as unset.
+        // An empty variable counts as unset.
         if args.url.trim().is_empty() {
             args.url = burrow_api::defaults::URL.to_owned();
         }
         args.ca_file = args.ca_file.filter(|file| !file.is_empty());
-        // The host's own key goes to the host's own daemon only: another address could be anybody's.
+        // The key of this host is only sent to the daemon of this host: another address could be an attacker's.
         let admin_key = is_loopback(&args.url).then_some(Path::new(ADMIN_KEY));
         Self::with_keys(args, admin_key)
     }
 
-    /// For the daemon of this host, whose configuration says where its key is.
+    /// For the daemon of this host, whose configuration names its key file.
     pub(crate) fn with_admin_key(args: GlobalArgs, file: &Path) -> Self {
         Self::with_keys(args, Some(file))
     }
@@ -81,7 +81,7 @@ impl Context {
         Client::new(options).or_fail(|| "could not set up the connection".to_owned())
     }
 
-    /// A better hint than the daemon's for somebody without a key.
+    /// A better hint than the daemon's for a user without a key.
     pub(crate) fn missing_key_hint(&self) -> Option<&str> {
         match &self.key {
             KeySource::Found(_) => None,
@@ -89,7 +89,7 @@ impl Context {
         }
     }
 
-    /// Whether the daemon meant is on this host.
+    /// Whether the daemon is on this host.
     pub(crate) fn is_local(&self) -> bool {
         is_loopback(&self.args.url)
     }
@@ -139,7 +139,7 @@ fn find_key(files: &[PathBuf]) -> KeySource {
 fn missing_hint(unreadable: Option<&Path>) -> String {
     match unreadable {
         Some(file) => format!(
-            "no key was found, and `{}` is not readable for you: use sudo, or set BURROW_API_KEY",
+            "no key was found, and `{}` is not readable by you: use sudo, or set BURROW_API_KEY",
             file.display()
         ),
         None => "no key was found: set BURROW_API_KEY, pass --key, or write one to ~/.config/burrow/key"
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hosts_own_key_never_goes_to_another_host() {
+    fn the_key_of_this_host_is_never_sent_to_another_host() {
         for (url, local) in [
             ("http://127.0.0.1:7700", true),
             ("http://localhost/", true),

@@ -1,38 +1,38 @@
-//! The command line as a whole: which commands there are, and what happens around each of them.
+//! The command line: the commands, how they are run, and how failures are reported.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::commands;
 use crate::context::{Context, GlobalArgs};
 use crate::failure::{CODE_BROKEN_PIPE, CODE_OWN_FAILURE, Failure, Stop};
 use crate::print::paint;
-use crate::{roles, terminal};
+use crate::{groups, roles, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
   burrow up                                   start the daemon on this host
   burrow run --rm -- uname -a                 a sandbox for one command
-  burrow create --name web                    a sandbox that stays
+  burrow create --name web                    a persistent sandbox
   burrow exec -it web -- bash                 a terminal in it
-  burrow cp ./site web:/srv/                  files into it
-  burrow code lab -e 'x = 1'                  code that keeps its variables
-  burrow stop web && burrow start web         its files are still there
-  burrow hibernate web && burrow wake web     so are its processes
-  burrow snapshot create web                  a point to come back to
-  burrow fork web --count 3                   three more that go on from here
-  burrow diff web web-1                       what one of them did
-  burrow merge web-1 --into web               its work, brought home
-  burrow memory add web 'it listens on 8080'  what its agent should remember
-  burrow memory search web 'which port'       and find again
-  burrow mcp --sandbox web                    all of it as tools of a model's, for MCP clients
+  burrow cp ./site web:/srv/                  copy files into it
+  burrow code lab -e 'x = 1'                  run code that keeps its variables
+  burrow stop web && burrow start web         its files are kept
+  burrow hibernate web && burrow wake web     its processes are kept too
+  burrow snapshot create web                  a snapshot of it
+  burrow fork web --count 3                   three copies that continue from here
+  burrow diff web web-1                       the changes of one of them
+  burrow merge web-1 --into web               merge its changes
+  burrow memory add web 'it listens on 8080'  store a fact in memory
+  burrow memory search web 'which port'       and find it again
+  burrow mcp --sandbox web                    serve it as tools to MCP clients
 
-Sandboxes are meant by name, by id, or by the first characters of their id.";
+A sandbox is given by name, by id, or by the first characters of its id.";
 
 const WRONG_KEY_HINT: &str = "the key comes from --key, BURROW_API_KEY, ~/.config/burrow/key or /etc/burrow/admin.key, in this \
-    order; `burrow key create` on the daemon's host makes another";
+    order; `burrow key create` on the daemon's host creates a new one";
 
 /// Persistent sandboxes for AI agents.
 #[derive(Debug, Parser)]
@@ -48,75 +48,76 @@ struct Cli {
 enum Command {
     Run(commands::run::RunArgs),
     Create(commands::create::CreateArgs),
+    Ls(commands::ls::LsArgs),
+    Inspect(commands::inspect::InspectArgs),
+    Stats(commands::stats::StatsArgs),
+    Events(commands::events::EventsArgs),
+    Start(commands::power::StartArgs),
+    Stop(commands::power::StopArgs),
+    Pause(commands::power::PauseArgs),
+    Resume(commands::power::ResumeArgs),
+    Hibernate(commands::power::HibernateArgs),
+    Wake(commands::power::WakeArgs),
+    Update(commands::update::UpdateArgs),
+    Rename(commands::rename::RenameArgs),
+    Rm(commands::rm::RmArgs),
     Exec(commands::exec::ExecArgs),
     Code(commands::code::CodeArgs),
     Context(commands::context::ContextArgs),
     Shell(commands::shell::ShellArgs),
     Ssh(commands::ssh::SshArgs),
-    Ls(commands::ls::LsArgs),
+    SshConfig(commands::ssh::config::SshConfigArgs),
     Ps(commands::ps::PsArgs),
-    Inspect(commands::inspect::InspectArgs),
     Logs(commands::logs::LogsArgs),
     Attach(commands::attach::AttachArgs),
     Kill(commands::kill::KillArgs),
     Wait(commands::wait::WaitArgs),
-    Stats(commands::stats::StatsArgs),
-    Events(commands::events::EventsArgs),
-    Stop(commands::power::StopArgs),
-    Start(commands::power::StartArgs),
-    Pause(commands::power::PauseArgs),
-    Resume(commands::power::ResumeArgs),
-    Hibernate(commands::power::HibernateArgs),
-    Wake(commands::power::WakeArgs),
+    Service(commands::service::ServiceArgs),
+    Env(commands::env::EnvArgs),
+    Cp(commands::cp::CpArgs),
+    Files(commands::files::FilesArgs),
+    Mcp(commands::mcp::McpArgs),
     Snapshot(commands::snapshot::SnapshotArgs),
     Fork(commands::fork::ForkArgs),
     Diff(commands::diff::DiffArgs),
     Merge(commands::merge::MergeArgs),
     Race(commands::race::RaceArgs),
+    Tree(commands::tree::TreeArgs),
     Export(commands::export::ExportArgs),
     Import(commands::import::ImportArgs),
-    Tree(commands::tree::TreeArgs),
-    Gc(commands::gc::GcArgs),
     Memory(commands::memory::MemoryArgs),
     Kv(commands::kv::KvArgs),
     Skill(commands::skill::SkillArgs),
     Artifact(commands::artifact::ArtifactArgs),
     Space(commands::space::SpaceArgs),
-    Volume(commands::volume::VolumeArgs),
-    Update(commands::update::UpdateArgs),
-    Env(commands::env::EnvArgs),
     Egress(commands::egress::EgressArgs),
-    Rm(commands::rm::RmArgs),
-    Rename(commands::rename::RenameArgs),
-    Cp(commands::cp::CpArgs),
-    Files(commands::files::FilesArgs),
-    Service(commands::service::ServiceArgs),
+    Secret(commands::secret::SecretArgs),
     Port(commands::port::PortArgs),
     PortForward(commands::port_forward::PortForwardArgs),
     Open(commands::open::OpenArgs),
-    Mcp(commands::mcp::McpArgs),
+    Image(commands::image::ImageArgs),
+    Volume(commands::volume::VolumeArgs),
+    Up(commands::up::UpArgs),
+    Down(commands::down::DownArgs),
+    Serve(commands::serve::ServeArgs),
+    Doctor(commands::doctor::DoctorArgs),
+    Config(commands::config::ConfigArgs),
+    Backup(commands::backup::BackupArgs),
+    Gc(commands::gc::GcArgs),
     Audit(commands::audit::AuditArgs),
     Key(commands::key::KeyArgs),
     SshKey(commands::ssh::key::SshKeyArgs),
-    SshConfig(commands::ssh::config::SshConfigArgs),
-    Secret(commands::secret::SecretArgs),
-    Image(commands::image::ImageArgs),
-    Config(commands::config::ConfigArgs),
-    Backup(commands::backup::BackupArgs),
-    Doctor(commands::doctor::DoctorArgs),
-    Serve(commands::serve::ServeArgs),
-    Up(commands::up::UpArgs),
-    Down(commands::down::DownArgs),
     Version(commands::version::VersionArgs),
     Completion(commands::completion::CompletionArgs),
+    Help(commands::help::HelpArgs),
 }
 
-/// The program from its first instruction to its exit code.
+/// Runs the program, and returns its exit code.
 pub fn main() -> ExitCode {
     roles::take_over(std::env::args_os().nth(1).as_deref());
-    let cli = Cli::parse();
+    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
     let ctx = Context::new(cli.global);
-    // The daemon makes its own runtime.
+    // The daemon creates its own runtime.
     let result = if let Command::Serve(args) = cli.command {
         commands::serve::run(args)
     } else {
@@ -129,16 +130,16 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// The command line's definition, for completions and generated references.
+/// The definition of the command line, for completions and the generated reference.
 pub fn command() -> clap::Command {
-    Cli::command()
+    groups::with_grouped_help(Cli::command())
 }
 
 fn on_runtime(ctx: &Context, command: Command) -> Result<(), Stop> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new("could not start").because(&error))?;
     let result = runtime.block_on(run(ctx, command));
-    // A thread may still be blocked in a write that nobody takes; the process ends without it.
+    // A thread may still be blocked in a write without a reader; the process ends without waiting for it.
     runtime.shutdown_background();
     result
 }
@@ -148,71 +149,72 @@ async fn run(ctx: &Context, command: Command) -> Result<(), Stop> {
     match command {
         Command::Run(args) => commands::run::run(ctx, args).await.map_err(own_failure),
         Command::Create(args) => commands::create::run(ctx, args).await,
+        Command::Ls(args) => commands::ls::run(ctx, args).await,
+        Command::Inspect(args) => commands::inspect::run(ctx, args).await,
+        Command::Stats(args) => commands::stats::run(ctx, args).await,
+        Command::Events(args) => commands::events::run(ctx, args).await,
+        Command::Start(args) => commands::power::start(ctx, args).await,
+        Command::Stop(args) => commands::power::stop(ctx, args).await,
+        Command::Pause(args) => commands::power::pause(ctx, args).await,
+        Command::Resume(args) => commands::power::resume(ctx, args).await,
+        Command::Hibernate(args) => commands::power::hibernate(ctx, args).await,
+        Command::Wake(args) => commands::power::wake(ctx, args).await,
+        Command::Update(args) => commands::update::run(ctx, args).await,
+        Command::Rename(args) => commands::rename::run(ctx, args).await,
+        Command::Rm(args) => commands::rm::run(ctx, args).await,
         Command::Exec(args) => commands::exec::run(ctx, args).await.map_err(own_failure),
         Command::Code(args) => commands::code::run(ctx, args).await.map_err(own_failure),
         Command::Context(args) => commands::context::run(ctx, args).await,
         Command::Shell(args) => commands::shell::run(ctx, args).await.map_err(own_failure),
         Command::Ssh(args) => commands::ssh::run(ctx, args).await.map_err(own_failure),
-        Command::Ls(args) => commands::ls::run(ctx, args).await,
+        Command::SshConfig(args) => commands::ssh::config::run(ctx, args).await,
         Command::Ps(args) => commands::ps::run(ctx, args).await,
-        Command::Inspect(args) => commands::inspect::run(ctx, args).await,
         Command::Logs(args) => commands::logs::run(ctx, args).await,
         Command::Attach(args) => commands::attach::run(ctx, args).await.map_err(own_failure),
         Command::Kill(args) => commands::kill::run(ctx, args).await,
         Command::Wait(args) => commands::wait::run(ctx, args).await.map_err(own_failure),
-        Command::Stats(args) => commands::stats::run(ctx, args).await,
-        Command::Events(args) => commands::events::run(ctx, args).await,
-        Command::Stop(args) => commands::power::stop(ctx, args).await,
-        Command::Start(args) => commands::power::start(ctx, args).await,
-        Command::Pause(args) => commands::power::pause(ctx, args).await,
-        Command::Resume(args) => commands::power::resume(ctx, args).await,
-        Command::Hibernate(args) => commands::power::hibernate(ctx, args).await,
-        Command::Wake(args) => commands::power::wake(ctx, args).await,
+        Command::Service(args) => commands::service::run(ctx, args).await,
+        Command::Env(args) => commands::env::run(ctx, args).await,
+        Command::Cp(args) => commands::cp::run(ctx, args).await,
+        Command::Files(args) => commands::files::run(ctx, args).await,
+        Command::Mcp(args) => commands::mcp::run(ctx, args).await,
         Command::Snapshot(args) => commands::snapshot::run(ctx, args).await,
         Command::Fork(args) => commands::fork::run(ctx, args).await,
         Command::Diff(args) => commands::diff::run(ctx, args).await,
         Command::Merge(args) => commands::merge::run(ctx, args).await,
         Command::Race(args) => commands::race::run(ctx, args).await,
+        Command::Tree(args) => commands::tree::run(ctx, args).await,
         Command::Export(args) => commands::export::run(ctx, args).await,
         Command::Import(args) => commands::import::run(ctx, args).await,
-        Command::Tree(args) => commands::tree::run(ctx, args).await,
-        Command::Gc(args) => commands::gc::run(ctx, args).await,
         Command::Memory(args) => commands::memory::run(ctx, args).await,
         Command::Kv(args) => commands::kv::run(ctx, args).await,
         Command::Skill(args) => commands::skill::run(ctx, args).await,
         Command::Artifact(args) => commands::artifact::run(ctx, args).await,
         Command::Space(args) => commands::space::run(ctx, args).await,
-        Command::Volume(args) => commands::volume::run(ctx, args).await,
-        Command::Update(args) => commands::update::run(ctx, args).await,
-        Command::Env(args) => commands::env::run(ctx, args).await,
         Command::Egress(args) => commands::egress::run(ctx, args).await,
-        Command::Rm(args) => commands::rm::run(ctx, args).await,
-        Command::Rename(args) => commands::rename::run(ctx, args).await,
-        Command::Cp(args) => commands::cp::run(ctx, args).await,
-        Command::Files(args) => commands::files::run(ctx, args).await,
-        Command::Service(args) => commands::service::run(ctx, args).await,
+        Command::Secret(args) => commands::secret::run(ctx, args).await,
         Command::Port(args) => commands::port::run(ctx, args).await,
         Command::PortForward(args) => commands::port_forward::run(ctx, args).await,
         Command::Open(args) => commands::open::run(ctx, args).await,
-        Command::Mcp(args) => commands::mcp::run(ctx, args).await,
+        Command::Image(args) => commands::image::run(ctx, args).await,
+        Command::Volume(args) => commands::volume::run(ctx, args).await,
+        Command::Up(args) => commands::up::run(ctx, args).await,
+        Command::Down(args) => commands::down::run(ctx, args).await,
+        Command::Serve(args) => commands::serve::run(args),
+        Command::Doctor(args) => commands::doctor::run(ctx, args).await,
+        Command::Config(args) => commands::config::run(ctx, args).await,
+        Command::Backup(args) => commands::backup::run(ctx, args).await,
+        Command::Gc(args) => commands::gc::run(ctx, args).await,
         Command::Audit(args) => commands::audit::run(ctx, args).await,
         Command::Key(args) => commands::key::run(ctx, args).await,
         Command::SshKey(args) => commands::ssh::key::run(ctx, args).await,
-        Command::SshConfig(args) => commands::ssh::config::run(ctx, args).await,
-        Command::Secret(args) => commands::secret::run(ctx, args).await,
-        Command::Image(args) => commands::image::run(ctx, args).await,
-        Command::Config(args) => commands::config::run(ctx, args).await,
-        Command::Backup(args) => commands::backup::run(ctx, args).await,
-        Command::Doctor(args) => commands::doctor::run(ctx, args).await,
-        Command::Serve(args) => commands::serve::run(args),
-        Command::Up(args) => commands::up::run(ctx, args).await,
-        Command::Down(args) => commands::down::run(ctx, args).await,
         Command::Version(args) => commands::version::run(ctx, args).await,
         Command::Completion(args) => commands::completion::run(args),
+        Command::Help(args) => commands::help::run(args),
     }
 }
 
-/// Tells the person, and answers the exit code.
+/// Prints the failure, and returns the exit code.
 fn report(ctx: &Context, stop: Stop) -> u8 {
     let failure = match stop {
         Stop::Exit(code) => return code,
@@ -241,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_definition_of_the_command_line_is_valid() {
         command().debug_assert();
     }
 
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn command_lines_that_people_write_are_understood() {
+    fn common_command_lines_are_accepted() {
         for line in [
             "run",
             "run --rm -- uname -a",
@@ -316,13 +318,15 @@ mod tests {
             "down --stop-sandboxes",
             "version --json --url http://[::1]:7700",
             "completion zsh",
+            "help",
+            "help snapshot create",
         ] {
             check(line, true);
         }
     }
 
     #[test]
-    fn command_lines_about_secrets_and_the_audit_log_are_understood() {
+    fn command_lines_about_secrets_and_the_audit_log_are_accepted() {
         for line in [
             "secret set key --from-env KEY --allow https://api.example.com/v1/** --basic user",
             "secret rotate key --from-file new-key",
@@ -347,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn command_lines_about_sleep_and_snapshots_are_understood() {
+    fn command_lines_about_sleep_and_snapshots_are_accepted() {
         for line in [
             "hibernate web other",
             "wake web",
@@ -387,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn command_lines_about_memory_are_understood() {
+    fn command_lines_about_memory_are_accepted() {
         for line in [
             "memory add web text --kind fact --meta a=1 --importance 0.9 --at 2h --once k --space team",
             "memory add web - --supersedes mem1 --link mem2 --artifact a.pdf --valid-to 2026-12-31",
@@ -422,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn command_lines_about_keys_skills_artifacts_and_spaces_are_understood() {
+    fn command_lines_about_keys_skills_artifacts_and_spaces_are_accepted() {
         for line in [
             "kv get web plan/step --as-of before --json",
             "kv set web plan/step -3 --ttl 5m --if-absent",
@@ -469,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn command_lines_about_volumes_are_understood_or_refused() {
+    fn command_lines_about_volumes_are_accepted_or_rejected() {
         for line in [
             "volume create data --size 20G --json",
             "volume create copy --from vsnabc",
@@ -502,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn command_lines_about_memory_that_make_no_sense_are_refused() {
+    fn invalid_command_lines_about_memory_are_rejected() {
         for line in [
             "memory",
             "memory add",
@@ -534,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn command_lines_that_make_no_sense_are_refused() {
+    fn invalid_command_lines_are_rejected() {
         for line in [
             "",
             "nonsense",

@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well: a message, a hint, an exit code.
+//! How a command fails: with a message, a hint and an exit code.
 
 use std::error::Error;
 use std::fmt;
@@ -11,11 +11,11 @@ use crate::print::escape::escape;
 
 /// Exit codes, as scripts see them.
 pub(crate) const CODE_GENERAL: u8 = 1;
-/// Burrow's own failure while running somebody's process, told from the process's own codes (as docker does).
+/// Burrow's own failure while running a process, distinct from the codes of the process (like docker).
 pub(crate) const CODE_OWN_FAILURE: u8 = 125;
-/// The time given with `--timeout` was up (as timeout(1) does).
+/// The time limit of `--timeout` was exceeded (like timeout(1)).
 pub(crate) const CODE_TIMED_OUT: u8 = 124;
-/// There is no such program, or it cannot be executed (as shells do).
+/// The program does not exist, or cannot be executed (like shells).
 pub(crate) const CODE_NO_SUCH_PROGRAM: u8 = 127;
 pub(crate) const CODE_CANNOT_EXECUTE: u8 = 126;
 /// 128 + SIGPIPE: what a shell shows for a program that wrote to a closed pipe.
@@ -25,18 +25,18 @@ pub(crate) const CODE_BROKEN_PIPE: u8 = 141;
 #[derive(Debug)]
 pub(crate) enum Stop {
     Failed(Failure),
-    /// All has been said; leave with this code.
+    /// Everything has been printed; exit with this code.
     Exit(u8),
-    /// Nobody reads our output any more: leave quietly.
+    /// The reader of standard output has closed it: exit without a message.
     BrokenPipe,
 }
 
-/// Something for a person to read.
+/// A failure to show to the user.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// What was tried and on what.
+    /// The failed action and its object.
     pub(crate) what: String,
-    /// Why it did not work, from the outside in.
+    /// The chain of causes, outermost first.
     pub(crate) causes: Vec<String>,
     pub(crate) hint: Option<String>,
     pub(crate) code: u8,
@@ -81,7 +81,7 @@ impl From<Failure> for Stop {
 }
 
 impl Stop {
-    /// The same with another exit code, unless one was chosen already.
+    /// Sets the exit code, unless one was chosen already.
     pub(crate) fn with_code(self, code: u8) -> Self {
         match self {
             Self::Failed(failure) if failure.code == CODE_GENERAL => {
@@ -101,7 +101,7 @@ impl Stop {
     }
 }
 
-/// Says what was tried when a step fails.
+/// Adds the failed action to an error.
 pub(crate) trait OrFail<T> {
     fn or_fail(self, what: impl FnOnce() -> String) -> Result<T, Stop>;
 }
@@ -147,14 +147,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_reads_from_the_attempt_to_the_cause_without_control_bytes() {
+    fn a_failure_lists_the_action_and_its_causes_with_control_characters_escaped() {
         let error = io::Error::other("it said \u{1b}[31mno");
         let failure = Failure::new("could not open `x`").because(&error);
         assert_eq!(failure.to_string(), "could not open `x`: it said \\x1b[31mno");
     }
 
     #[test]
-    fn a_closed_pipe_is_no_failure() {
+    fn a_closed_pipe_is_not_reported_as_a_failure() {
         let error = io::Error::from(io::ErrorKind::BrokenPipe);
         assert!(matches!(Stop::output(error), Stop::BrokenPipe));
     }

@@ -1,13 +1,14 @@
-//! `burrow`: arguments to calls, answers to tables or JSON, errors to hints and exit codes.
+//! The command line of `burrow`: arguments become calls, responses become tables or JSON, errors become hints and exit codes.
 //!
-//! Standard output carries data only, standard error is for people. What is absent: logic that a script could not
-//! have through the API. One hidden role of this program runs before any thread exists (see `roles`).
+//! Standard output contains only data; messages go to standard error. Absent: logic that a script could not have through the
+//! API. Hidden roles of this program start before any thread exists (see `roles`).
 
 mod commands;
 mod context;
 mod dispatch;
 mod doctor;
 mod failure;
+mod groups;
 mod interact;
 mod local;
 mod parse;

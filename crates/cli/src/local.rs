@@ -1,4 +1,4 @@
-//! The daemon of this host, as its configuration file describes it: for the commands that start, stop and examine it.
+//! The daemon of this host, as described by its configuration file, for the commands that start, stop and check it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;
@@ -18,13 +18,13 @@ pub(crate) struct LocalDaemon {
     pub(crate) criu: Option<PathBuf>,
     pub(crate) egress_uid: u32,
     pub(crate) vault_key_file: PathBuf,
-    /// A program keeps the key of secrets.
+    /// An external program manages the key of secrets.
     pub(crate) vault_command: bool,
     admin_key_file: PathBuf,
 }
 
 impl LocalDaemon {
-    /// From the file given, else the usual one; without a file all has its defaults.
+    /// Reads the given file, else the default one; without a file, the defaults apply.
     pub(crate) fn read(config: Option<&Path>) -> Result<Self, Stop> {
         let config = Config::load(config).map_err(|error| {
             let mut failure = Failure::new("could not read the daemon's configuration").because(&error);
@@ -48,7 +48,7 @@ impl LocalDaemon {
         }
     }
 
-    /// The same daemon as the one that `ctx` means, unless that names another one by address.
+    /// A context for this daemon, unless `ctx` names another daemon by address.
     pub(crate) fn context(&self, ctx: &Context) -> Context {
         if ctx.args.url != burrow_api::defaults::URL {
             return Context::new(ctx.args.clone());
@@ -61,19 +61,19 @@ impl LocalDaemon {
         self.run_dir.join("daemon.pid")
     }
 
-    /// Lets whoever called `sudo` use the daemon they set up. One that systemd started cannot know who that was.
+    /// Gives the key to the user who called `sudo`. A daemon started by systemd does not know that user.
     pub(crate) fn give_key_to_caller(&self) {
         let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
         let (Some(uid), Some(gid)) = (number("SUDO_UID"), number("SUDO_GID")) else { return };
         let Ok(found) = std::fs::symlink_metadata(&self.admin_key_file) else { return };
-        // Somebody else's already: theirs it stays.
+        // It belongs to another user already, and is not changed.
         if found.is_file() && found.uid() == 0 {
             let _ = std::os::unix::fs::lchown(&self.admin_key_file, Some(uid), Some(gid));
         }
     }
 }
 
-/// How to reach, from here, what listens there.
+/// The address at which a local client reaches this listener.
 fn url(listen: SocketAddr, tls: bool) -> String {
     let host = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_daemon_that_listens_everywhere_is_reached_on_loopback() {
+    fn a_daemon_on_all_addresses_is_reached_on_loopback() {
         for (listen, tls, expected) in [
             ("127.0.0.1:7700", false, "http://127.0.0.1:7700"),
             ("0.0.0.0:7701", false, "http://127.0.0.1:7701"),

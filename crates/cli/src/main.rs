@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use burrow_daemon::Clearing;
 
-/// Here, since a program has one. `burrow serve` has it clear what is freed.
+/// The global allocator must be defined in the program. `burrow serve` makes it clear freed memory.
 #[global_allocator]
 static MEMORY: Clearing = Clearing;
 

@@ -1,4 +1,4 @@
-//! Reads what people write on the command line: durations, sizes, cores, pairs, modes, signals.
+//! Parses arguments: durations, sizes, cores, pairs, modes, signals.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|_| format!("`{text}` is not a duration such as 30s, 5m or 1h30m"))
 }
 
-/// The same, of at least a second.
+/// A duration of at least a second.
 pub(crate) fn duration_from_second(text: &str) -> Result<Duration, String> {
     let duration = duration(text)?;
     if duration < Duration::from_secs(1) {
@@ -31,7 +31,7 @@ pub(crate) fn seconds_or_never(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The same, of at least a millisecond.
+/// A duration of at least a millisecond.
 pub(crate) fn duration_positive(text: &str) -> Result<Duration, String> {
     let duration = duration(text)?;
     if duration < Duration::from_millis(1) {
@@ -58,7 +58,7 @@ pub(crate) fn rate(text: &str) -> Result<u32, String> {
     let max = burrow_model::Rates::MIB_PER_SECOND_MAX;
     match text.trim().parse() {
         Ok(rate) if rate <= max => Ok(rate),
-        Ok(_) => Err(format!("`{text}` is more than {max} MiB per second: leave it out for no bound")),
+        Ok(_) => Err(format!("`{text}` is more than {max} MiB per second: omit it for no limit")),
         Err(_) => Err(format!("`{text}` is not a whole number of MiB per second such as 50, or `none`")),
     }
 }
@@ -76,13 +76,13 @@ pub(crate) fn cpu_millis(text: &str) -> Result<u32, String> {
     Ok(millis.round() as u32)
 }
 
-/// `KEY=VALUE`; a bare `KEY` takes its value from our own environment.
+/// `KEY=VALUE`; a bare `KEY` takes its value from the environment.
 pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
     let (key, value) = match text.split_once('=') {
         Some((key, value)) => (key.to_owned(), value.to_owned()),
         None => match std::env::var(text) {
             Ok(value) => (text.to_owned(), value),
-            Err(_) => return Err(format!("`{text}` is not KEY=VALUE, and not set in your own environment")),
+            Err(_) => return Err(format!("`{text}` is not KEY=VALUE, and is not set in your environment")),
         },
     };
     burrow_model::check_env_name(&key, &value).map_err(|error| error.to_string())?;
@@ -96,13 +96,13 @@ pub(crate) fn label(text: &str) -> Result<(String, String), String> {
     Ok((label.key, label.value))
 }
 
-/// An egress rule, in its one spelling.
+/// An egress rule, in normal form.
 pub(crate) fn rule(text: &str) -> Result<String, String> {
     let rule = text.parse::<burrow_model::EgressRule>().map_err(|error| error.to_string())?;
     Ok(rule.to_string())
 }
 
-/// Octal permission bits, as the API takes them.
+/// Octal permission bits, in the format of the API.
 pub(crate) fn mode(text: &str) -> Result<String, String> {
     let bad = || format!("`{text}` is not an octal mode such as 644 or 0755");
     let bits = u32::from_str_radix(text, 8).map_err(|_| bad())?;
@@ -153,7 +153,7 @@ pub(crate) fn signal_number(text: &str) -> Option<u8> {
     SIGNALS.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
 }
 
-/// A signal as the API takes it.
+/// A signal in the format of the API.
 pub(crate) fn signal(text: &str) -> Result<String, String> {
     match signal_number(text) {
         Some(_) => Ok(text.to_ascii_uppercase()),
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_as_people_write_them() {
+    fn durations_are_parsed() {
         assert_eq!(duration("30").unwrap(), Duration::from_secs(30));
         assert_eq!(duration("1h30m").unwrap(), Duration::from_secs(5400));
         assert_eq!(duration("250ms").unwrap(), Duration::from_millis(250));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_become_mebibytes_and_bare_numbers_are_questioned() {
+    fn bare_numbers_are_rejected_as_sizes() {
         assert_eq!(mebibytes("2G").unwrap(), 2048);
         assert_eq!(mebibytes("512M").unwrap(), 512);
         assert!(mebibytes("512").unwrap_err().contains("write the unit"));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_and_labels_are_checked_before_they_travel() {
+    fn variables_and_labels_are_checked_before_they_are_sent() {
         assert_eq!(variable("A=b=c").unwrap(), ("A".to_owned(), "b=c".to_owned()));
         assert!(variable("1A=b").is_err());
         assert!(variable("BURROW_TEST_UNSET_VARIABLE").is_err());

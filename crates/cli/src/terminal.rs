@@ -1,4 +1,4 @@
-//! The local terminal: its size, raw mode, and the promise to put it back.
+//! The local terminal: its size, raw mode, and restoring its state.
 //!
 //! The state before raw mode is kept in one place for the whole program, so that every way out restores it: the
 //! guard's `Drop`, the panic hook, and `main` before it exits.
@@ -10,12 +10,12 @@ use burrow_api::TerminalSize;
 use burrow_model::{SECRET_BYTES_MAX, SecretBytes};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
-/// What a process is told when nobody can say how large its terminal is.
+/// The terminal size of a process if the actual size is unknown.
 const SIZE_UNKNOWN: TerminalSize = TerminalSize { columns: 80, rows: 24 };
 
 static BEFORE_RAW: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// Size of the terminal we run in, whichever of our streams is one.
+/// Size of the terminal, from whichever standard stream is one.
 pub(crate) fn size() -> TerminalSize {
     let sizes = [tcgetwinsize(io::stdout()), tcgetwinsize(io::stdin()), tcgetwinsize(io::stderr())];
     sizes
@@ -26,14 +26,14 @@ pub(crate) fn size() -> TerminalSize {
         .unwrap_or(SIZE_UNKNOWN)
 }
 
-/// While it lives, keys reach us one by one and unchanged.
+/// While it exists, keys are read one by one and unchanged.
 #[derive(Debug)]
 pub(crate) struct RawMode {
     _private: (),
 }
 
 impl RawMode {
-    /// `None` when standard input is no terminal: then there is nothing to change.
+    /// `None` when standard input is not a terminal.
     pub(crate) fn enter() -> io::Result<Option<Self>> {
         if !io::stdin().is_terminal() {
             return Ok(None);
@@ -48,7 +48,7 @@ impl RawMode {
         Ok(Some(guard))
     }
 
-    /// Once more, after the program was stopped and continued: the shell has put its own mode in place.
+    /// Enters raw mode again after the program was stopped and continued: the shell has set its own mode.
     pub(crate) fn enter_again(&self) {
         if let Ok(mut raw) = tcgetattr(io::stdin()) {
             raw.make_raw();
@@ -63,30 +63,30 @@ impl Drop for RawMode {
     }
 }
 
-/// Asks for something that must not be seen. Nothing typed is shown from before the question is.
+/// Reads input without showing it. The echo is disabled before the question is printed.
 pub(crate) fn read_hidden(question: &str) -> io::Result<SecretBytes> {
     let _hidden = RawMode::enter()?;
     let mut stderr = io::stderr();
     stderr.write_all(question.as_bytes())?;
     stderr.flush()?;
     let typed = read_typed(io::stdin().lock());
-    // In this mode nothing else begins a new line.
+    // In raw mode, Enter does not start a new line.
     stderr.write_all(b"\r\n")?;
     typed
 }
 
-/// One line, byte by byte, as a terminal in raw mode gives it.
+/// Reads one line, byte by byte, from a terminal in raw mode.
 fn read_typed(mut reader: impl io::Read) -> io::Result<SecretBytes> {
     const INTERRUPT: u8 = 3;
     const END: u8 = 4;
     const KILL: u8 = 21;
-    // Made as large as it may become: one that grows leaves copies behind.
+    // Allocated at its maximum size, since a buffer that grows leaves copies in memory.
     let mut line = zeroize::Zeroizing::new(Vec::with_capacity(SECRET_BYTES_MAX + 1));
     let mut byte = [0];
     while reader.read(&mut byte)? == 1 {
         match byte[0] {
             b'\r' | b'\n' => return Ok(SecretBytes::new(line.to_vec())),
-            INTERRUPT => return Err(io::Error::new(io::ErrorKind::Interrupted, "it was cancelled")),
+            INTERRUPT => return Err(io::Error::new(io::ErrorKind::Interrupted, "cancelled")),
             END => break,
             KILL => line.clear(),
             0x08 | 0x7f => {
@@ -102,7 +102,7 @@ fn read_typed(mut reader: impl io::Read) -> io::Result<SecretBytes> {
     }
 }
 
-/// Puts the terminal back as it was. Twice does no harm.
+/// Restores the state of the terminal. May be called repeatedly.
 pub(crate) fn restore() {
     if let Some(before) = BEFORE_RAW.lock().unwrap_or_else(PoisonError::into_inner).take() {
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &before);
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_typed_unseen_can_be_corrected_and_cancelled() {
+    fn hidden_input_can_be_corrected_and_cancelled() {
         let typed = |keys: &[u8]| read_typed(keys).map(|typed| typed.expose().to_vec());
         assert_eq!(typed(b"secret\r").unwrap(), b"secret");
         assert_eq!(typed(b"secrex\x7ft\nmore").unwrap(), b"secret");

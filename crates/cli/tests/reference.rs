@@ -1,4 +1,4 @@
-//! Keeps `docs/cli.md` what the program says of itself. `UPDATE=1` writes it anew.
+//! Compares `docs/cli.md` with the help of the commands. `UPDATE=1` writes the file.
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
@@ -9,7 +9,7 @@ use std::path::Path;
 const WIDTH: usize = 100;
 
 fn page(command: &clap::Command, path: &str, text: &mut String) {
-    let mut shown = command.clone().term_width(WIDTH).bin_name(path);
+    let mut shown = command.clone().term_width(WIDTH).bin_name(path).disable_help_subcommand(true);
     writeln!(text, "\n## `{path}`\n\n```text\n{}\n```", shown.render_long_help().to_string().trim_end())
         .unwrap();
     for child in command.get_subcommands().filter(|child| !child.is_hide_set()) {
@@ -18,17 +18,17 @@ fn page(command: &clap::Command, path: &str, text: &mut String) {
 }
 
 #[test]
-fn the_reference_of_the_command_line_is_what_the_program_says() {
+fn the_reference_matches_the_help_of_the_commands() {
     let mut text = String::from(
         "# Command line\n\nThis page is generated from the code (`UPDATE=1 cargo test -p burrow-cli --test reference`).\n",
     );
     page(&burrow_cli::command(), "burrow", &mut text);
-    // Help pads its lines; files do not.
+    // Help pads its lines with spaces; the file has none.
     let text: String = text.lines().map(|line| format!("{}\n", line.trim_end())).collect();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&file, &text).unwrap();
     }
     let committed = std::fs::read_to_string(&file).unwrap_or_default();
-    assert!(committed == text, "`docs/cli.md` has drifted: run this test with UPDATE=1");
+    assert!(committed == text, "`docs/cli.md` is out of date: run this test with UPDATE=1");
 }

@@ -23,14 +23,14 @@ const ARROWS: &[(&str, &[&str])] = &[
         // `client` is how what the daemon serves for models asks the daemon's own API.
         &[
             "api", "audit", "catalog", "client", "egress", "engine", "guest", "images", "mcp", "memory",
-            "model", "network", "portable", "runtime", "ssh", "trees", "vault", "volumes",
+            "model", "network", "portable", "runtime", "ssh", "trees", "vault", "disks",
         ],
     ),
     (
         "engine",
         &[
             "catalog", "egress", "guest", "images", "memory", "model", "network", "portable", "runtime",
-            "trees", "vault", "volumes",
+            "trees", "vault", "disks",
         ],
     ),
     ("portable", &[]),
@@ -40,7 +40,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("memory", &["model"]),
     ("runtime", &["model", "network", "trees"]),
     ("vault", &["model"]),
-    ("volumes", &["model"]),
+    ("disks", &["model"]),
     ("network", &["model"]),
     ("guest", &["trees"]),
     ("images", &[]),
@@ -69,6 +69,135 @@ fn every_rust_file() -> Vec<(PathBuf, String)> {
     rust_files(&root().join("crates"), &mut files);
     assert!(files.len() > 50, "the walk found only {} files", files.len());
     files.into_iter().map(|path| (path.clone(), fs::read_to_string(&path).unwrap())).collect()
+}
+
+/// Idioms that readers have to read twice. The usual terms of the field replace them: `is frozen`, `continues`, `recovers`, `volume`.
+const IDIOMS: &[&str] = &[
+    "shelf",
+    "shelves",
+    "for want of",
+    "whoever",
+    "somebody",
+    "made ahead",
+    "in stock",
+    "stands still",
+    "stand still",
+    "stood still",
+    "standing still",
+    "goes on",
+    "went on",
+    "gone on",
+    "goes back",
+    "anew",
+    "mend",
+    "mends",
+    "mended",
+    "mending",
+    "written down",
+    "writes down",
+    "write down",
+    "is told",
+    "are told",
+    "was told",
+    "looked at",
+    "looks at",
+    "lets go",
+    "let go of",
+    "takes hold",
+    "take hold",
+    "took hold",
+    "what is there",
+    "one that is",
+    "brought in order",
+    "bring in order",
+    "brings in order",
+    "thrown away",
+    "by heart",
+];
+
+/// Percent of comment lines that may contain an idiom: some are quoted, and some are the right words.
+const IDIOM_PERCENT_MAX: f64 = 1.0;
+
+fn idioms_in(text: &str) -> Vec<&'static str> {
+    let text = text.to_lowercase();
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let found = |idiom: &&&str| {
+        text.match_indices(**idiom)
+            .any(|(at, _)| !text[..at].ends_with(is_word) && !text[at + idiom.len()..].starts_with(is_word))
+    };
+    IDIOMS.iter().filter(found).copied().collect()
+}
+
+fn is_comment(line: &str) -> bool {
+    line.trim_start().starts_with("//")
+}
+
+/// What users read: strings of the programs, without their tests, and the documents.
+fn user_visible_text() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for (path, text) in every_rust_file() {
+        let name = path.strip_prefix(root()).unwrap().display().to_string();
+        if !name.contains("/src/") || name.contains("/tests") || name.contains("conformance") {
+            continue;
+        }
+        let code = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
+        for (number, line) in (1..).zip(code).filter(|(_, line)| !is_comment(line)) {
+            let strings: Vec<_> = line.split('"').skip(1).step_by(2).collect();
+            found.push((format!("{name}:{number}"), strings.join("\n")));
+        }
+    }
+    let documents = ["docs", "docs/decisions", "sdk/python", "sdk/typescript", "examples", "."];
+    for folder in documents {
+        for entry in fs::read_dir(root().join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "md" || extension == "json") {
+                let text = fs::read_to_string(&path).unwrap();
+                let name = path.strip_prefix(root()).unwrap().display().to_string();
+                found.extend(
+                    (1..)
+                        .zip(text.lines())
+                        .map(|(number, line)| (format!("{name}:{number}"), line.to_owned())),
+                );
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn users_read_plain_english() {
+    let text = user_visible_text();
+    assert!(text.len() > 10_000, "the walk found only {} lines", text.len());
+    let found: Vec<_> = text
+        .iter()
+        .map(|(at, line)| (at, idioms_in(line)))
+        .filter(|(_, idioms)| !idioms.is_empty())
+        .map(|(at, idioms)| format!("{at}: {idioms:?}"))
+        .collect();
+    assert!(found.is_empty(), "use plain technical English:\n{}", found.join("\n"));
+}
+
+#[test]
+fn comments_are_in_plain_english() {
+    let files = every_rust_file();
+    let comments: Vec<_> = files
+        .iter()
+        .flat_map(|(path, text)| text.lines().filter(|line| is_comment(line)).map(move |line| (path, line)))
+        .collect();
+    let found: Vec<_> = comments
+        .iter()
+        .filter(|(_, line)| !idioms_in(line).is_empty())
+        .map(|(path, line)| format!("{}: {}", path.display(), line.trim()))
+        .collect();
+    let percent = 100.0 * found.len() as f64 / comments.len() as f64;
+    assert!(percent < IDIOM_PERCENT_MAX, "{percent:.2} % of comment lines:\n{}", found.join("\n"));
+}
+
+#[test]
+fn the_idiom_check_finds_whole_words_only() {
+    assert_eq!(idioms_in("a snapshot that is gone is told as that"), ["is told"]);
+    assert_eq!(idioms_in("Whoever asks first"), ["whoever"]);
+    assert!(idioms_in("a recommendation, a bookshelf, mended_at").is_empty());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! An attachment to an exec: its output as it comes, its input, and a new connection when one is lost.
+//! Attaches to an exec: streams its output and its input, and reconnects when the connection is lost.
 //!
 //! ```text
 //!  AttachSender ──bounded queue──► Attachment ◄──WebSocket──► daemon
@@ -7,12 +7,12 @@
 //!                         Output · Gap · Reattached · Exit
 //! ```
 //!
-//! Invariants: every byte of output is handed out at most once and in order; bytes are missed only where a `Gap`
-//! says so. Input is different: what was under way when a connection broke may or may not have arrived. A ping follows
-//! the input, and the daemon reads it only when it has handed on all that came before, so its pong is a receipt;
-//! `Reattached` says whether any was missing. A sandbox that was put to sleep ends its attachments for good, since a new
-//! connection would wake it. [`Attachment::next`] may be dropped and called again at any time.
-//! Reading and writing go on side by side in it, since a process that echoes its input would otherwise deadlock with us.
+//! Invariants: every byte of output is delivered at most once and in order; missing bytes are always reported by a `Gap`.
+//! Input is different: if the connection is lost, input in transit may or may not have arrived. A ping follows the
+//! input, and the daemon reads it only after it has forwarded everything before it, so the pong acknowledges the input;
+//! `Reattached` says whether any input was not acknowledged. If the sandbox is put to sleep, the attachment ends for good,
+//! because a new connection would wake it. [`Attachment::next`] may be dropped and called again at any time. It reads and
+//! writes concurrently, because a process that echoes its input would otherwise deadlock with the client.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -29,27 +29,27 @@ use tokio::time::{Interval, MissedTickBehavior};
 use tokio_tungstenite::tungstenite::Error as SocketError;
 use tokio_tungstenite::tungstenite::Message;
 
+use crate::acks::InputAcks;
 use crate::client::innermost;
 use crate::execs::exec_path;
-use crate::receipts::Receipts;
 use crate::websocket::Socket;
 use crate::{Client, ClientError};
 
-/// Attempts to attach again before giving up: with the pauses below about a minute, longer than a daemon's restart.
+/// Attempts to reattach; with the pauses below about a minute, longer than a restart of the daemon.
 const REATTACHES_MAX: u32 = 60;
 const REATTACH_PAUSE_FIRST: Duration = Duration::from_millis(50);
 const REATTACH_PAUSE_MAX: Duration = Duration::from_secs(1);
-/// A connection that answers no ping for three of these is taken as dead: a cable was pulled, a NAT forgot us.
+/// A connection that does not answer pings for three of these counts as dead: a cable was pulled, or a NAT lost its state.
 const HEARTBEAT: Duration = Duration::from_secs(20);
 const SILENT_HEARTBEATS_MAX: u32 = 3;
-/// Messages queued for the daemon, and the largest one: the daemon refuses more than 1 MiB.
+/// The input queue, and the largest message: the daemon refuses more than 1 MiB.
 const INPUT_QUEUE: usize = 16;
 const INPUT_BYTES_MAX: usize = 256 << 10;
 
 /// How to attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttachOptions {
-    /// First byte of output wanted; 0 replays all that is still held.
+    /// Offset of the first byte of output; 0 replays all output that is still stored.
     pub offset: u64,
     pub mode: AttachMode,
 }
@@ -57,13 +57,13 @@ pub struct AttachOptions {
 /// What happens to a process whose output is read too slowly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachMode {
-    /// It waits, as at the end of a pipe.
+    /// It blocks, as when it writes to a full pipe.
     Lossless,
-    /// It goes on, and the reader is told of a gap.
+    /// It continues, and the reader receives a gap.
     Lossy,
 }
 
-/// What comes from an exec.
+/// An event of an exec.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttachEvent {
     Output {
@@ -71,23 +71,22 @@ pub enum AttachEvent {
         offset: u64,
         bytes: Bytes,
     },
-    /// Bytes `from..to` are gone from the ring.
+    /// Bytes `from..to` were overwritten in the ring buffer.
     Gap {
         from: u64,
         to: u64,
     },
-    /// The connection was lost and made again. `input_in_doubt`: standard input was on its way, and may not have
-    /// arrived.
+    /// The connection was lost and restored. `input_in_doubt`: standard input was in transit and may not have arrived.
     Reattached {
         input_in_doubt: bool,
     },
-    /// The exec ended; nothing follows.
+    /// The exec ended; this is the last event.
     Exit(Box<Exec>),
 }
 
-/// The exec is gone, so its input goes nowhere.
+/// The exec has ended or the attachment was dropped, so the input cannot be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the exec takes no more input")]
+#[error("the exec accepts no more input")]
 pub struct InputClosed;
 
 #[derive(Clone, Debug)]
@@ -98,67 +97,67 @@ enum Input {
     Signal(String),
 }
 
-/// The writing side; clones feed the same exec.
+/// The writing side. Clones write to the same exec.
 #[derive(Clone, Debug)]
 pub struct AttachSender {
     queue: mpsc::Sender<Input>,
 }
 
 impl AttachSender {
-    /// Waits while the exec does not read.
+    /// Waits while the exec does not read its input.
     pub async fn stdin(&self, bytes: impl Into<Bytes>) -> Result<(), InputClosed> {
         let mut rest = bytes.into();
         while !rest.is_empty() {
-            let piece = rest.split_to(rest.len().min(INPUT_BYTES_MAX));
-            self.put(Input::Stdin(piece)).await?;
+            let part = rest.split_to(rest.len().min(INPUT_BYTES_MAX));
+            self.enqueue(Input::Stdin(part)).await?;
         }
         Ok(())
     }
 
     pub async fn close_stdin(&self) -> Result<(), InputClosed> {
-        self.put(Input::CloseStdin).await
+        self.enqueue(Input::CloseStdin).await
     }
 
     pub async fn resize(&self, columns: u16, rows: u16) -> Result<(), InputClosed> {
-        self.put(Input::Resize { columns, rows }).await
+        self.enqueue(Input::Resize { columns, rows }).await
     }
 
     /// `INT`, `SIGTERM` or `9`, to the exec's process group.
     pub async fn signal(&self, signal: &str) -> Result<(), InputClosed> {
-        self.put(Input::Signal(signal.to_owned())).await
+        self.enqueue(Input::Signal(signal.to_owned())).await
     }
 
-    async fn put(&self, input: Input) -> Result<(), InputClosed> {
+    async fn enqueue(&self, input: Input) -> Result<(), InputClosed> {
         self.queue.send(input).await.map_err(|_| InputClosed)
     }
 }
 
-/// The reading side. It also carries the input, so it must be driven by calling [`Attachment::next`].
+/// The reading side. It also transmits the input, so the caller has to call [`Attachment::next`] continuously.
 #[derive(Debug)]
 pub struct Attachment {
     client: Client,
     sandbox: String,
     exec: String,
     mode: AttachMode,
-    /// `None` while a lost connection is being made again.
+    /// `None` while the connection is being restored.
     socket: Option<Socket>,
-    /// One past the last byte handed out.
+    /// Offset after the last delivered byte.
     offset: u64,
     queue: mpsc::Receiver<Input>,
     queue_open: bool,
-    /// Taken from the queue, not yet by the socket; at most one message of input, a ping, and what a new connection
-    /// is told.
+    /// Messages taken from the queue and not yet written to the socket: at most one message of input, a ping, and the state
+    /// for a new connection.
     pending: VecDeque<Message>,
     unflushed: bool,
-    /// The connection takes no more input. What the daemon sent before is still read from it, the exit above all.
+    /// Writing failed. What the daemon sent before is still read, above all the exit.
     write_failed: bool,
     heartbeat: Interval,
     silent_heartbeats: u32,
     failures: u32,
-    /// What a new connection must be told again.
+    /// State that is sent again on a new connection.
     size: Option<(u16, u16)>,
     stdin_closed: bool,
-    receipts: Receipts,
+    acks: InputAcks,
     finished: bool,
 }
 
@@ -172,7 +171,7 @@ impl Client {
         let socket = self.attach_socket(sandbox, exec, options.offset, options.mode).await?;
         let (sender, queue) = mpsc::channel(INPUT_QUEUE);
         let mut heartbeat = tokio::time::interval_at(tokio::time::Instant::now() + HEARTBEAT, HEARTBEAT);
-        // Time during which nobody called `next` says nothing about the connection.
+        // Time in which the caller did not call `next` says nothing about the connection.
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let attachment = Attachment {
             client: self.clone(),
@@ -191,7 +190,7 @@ impl Client {
             failures: 0,
             size: None,
             stdin_closed: false,
-            receipts: Receipts::default(),
+            acks: InputAcks::default(),
             finished: false,
         };
         Ok((AttachSender { queue: sender }, attachment))
@@ -215,7 +214,7 @@ impl Client {
 }
 
 impl Attachment {
-    /// What comes next; `None` after `Exit`.
+    /// The next event; `None` after `Exit`.
     pub async fn next(&mut self) -> Result<Option<AttachEvent>, ClientError> {
         loop {
             if self.finished {
@@ -226,11 +225,11 @@ impl Attachment {
             }
             match std::future::poll_fn(|ctx| self.poll_message(ctx))
                 .await
-                .and_then(|message| self.take(message))
+                .and_then(|message| self.event(message))
             {
                 Ok(Some(event)) => return Ok(Some(event)),
                 Ok(None) => {}
-                Err(error) if error.is_transient() => self.lose(),
+                Err(error) if error.is_transient() => self.disconnect(),
                 Err(error) => {
                     self.finished = true;
                     return Err(error);
@@ -239,12 +238,12 @@ impl Attachment {
         }
     }
 
-    /// One past the last byte handed out: where another attachment would go on.
+    /// Offset after the last delivered byte, where another attachment would continue.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    fn lose(&mut self) {
+    fn disconnect(&mut self) {
         self.socket = None;
         self.silent_heartbeats = 0;
         self.unflushed = false;
@@ -262,7 +261,7 @@ impl Attachment {
                         // Counted as a failure until output proves that this connection works.
                         self.failures += 1;
                         self.heartbeat.reset();
-                        return Ok(AttachEvent::Reattached { input_in_doubt: self.tell_again() });
+                        return Ok(AttachEvent::Reattached { input_in_doubt: self.restore_state() });
                     }
                     Err(error) => error,
                 };
@@ -279,15 +278,15 @@ impl Attachment {
         }
     }
 
-    /// Queues what the new connection must know in front of everything else. Answers whether input may be lost.
-    fn tell_again(&mut self) -> bool {
-        let input_in_doubt = self.receipts.start_over();
+    /// Queues the state for the new connection in front of everything else. Returns whether input may be lost.
+    fn restore_state(&mut self) -> bool {
+        let input_in_doubt = self.acks.reset();
         self.pending.retain(|message| !matches!(message, Message::Ping(_)));
         if let Some((columns, rows)) = self.size {
             self.pending.push_front(text(&AttachClientMessage::Resize { columns, rows }));
         }
-        // Once this was taken from the queue no input can wait behind it, so it may go first. One that has its receipt
-        // is not told again: it would overtake input that the guest still holds from the lost connection.
+        // No input can follow the end of input in the queue, so it may be sent first. An acknowledged end is not sent again:
+        // it would overtake input from the lost connection that the guest still holds.
         if self.stdin_closed && input_in_doubt {
             self.pending.push_front(text(&AttachClientMessage::CloseStdin));
         }
@@ -296,11 +295,11 @@ impl Attachment {
 
     fn poll_message(&mut self, ctx: &mut Context<'_>) -> Poll<Result<Message, ClientError>> {
         while self.heartbeat.poll_tick(ctx).is_ready() {
-            // A process that does not read its input keeps the daemon from reading our pings, and is no fault.
-            let expects_pong = self.write_failed || self.receipts.all_arrived();
+            // A process that does not read its input keeps the daemon from reading pings, which is not an error.
+            let expects_pong = self.write_failed || self.acks.all_arrived();
             self.silent_heartbeats = if expects_pong { self.silent_heartbeats + 1 } else { 0 };
             if self.silent_heartbeats > SILENT_HEARTBEATS_MAX {
-                return Poll::Ready(Err(self.broken("the daemon answers no ping".into())));
+                return Poll::Ready(Err(self.broken("the daemon does not answer pings".into())));
             }
             if self.pending.is_empty() {
                 self.pending.push_back(Message::Ping(Bytes::new()));
@@ -318,7 +317,7 @@ impl Attachment {
         }
     }
 
-    /// Moves input from the queue to the socket as far as both are ready.
+    /// Moves input from the queue to the socket while both are ready.
     fn poll_input(&mut self, ctx: &mut Context<'_>) -> Result<(), SocketError> {
         loop {
             if self.pending.is_empty() && self.queue_open {
@@ -332,7 +331,7 @@ impl Attachment {
                 }
             }
             if self.pending.is_empty() {
-                self.pending.extend(self.receipts.ask());
+                self.pending.extend(self.acks.next_ping());
             }
             let mut socket = Pin::new(self.socket.as_mut().expect("the caller checked for a socket"));
             if self.pending.is_empty() {
@@ -357,12 +356,12 @@ impl Attachment {
     fn message(&mut self, input: Input) -> Message {
         match input {
             Input::Stdin(bytes) => {
-                self.receipts.count(bytes.len());
+                self.acks.sent(bytes.len());
                 Message::Binary(bytes)
             }
             Input::CloseStdin => {
                 self.stdin_closed = true;
-                self.receipts.count(1);
+                self.acks.sent(1);
                 text(&AttachClientMessage::CloseStdin)
             }
             Input::Resize { columns, rows } => {
@@ -374,35 +373,35 @@ impl Attachment {
     }
 
     /// Turns a message into an event; `None` for those that only keep the connection alive.
-    fn take(&mut self, message: Message) -> Result<Option<AttachEvent>, ClientError> {
+    fn event(&mut self, message: Message) -> Result<Option<AttachEvent>, ClientError> {
         match message {
-            Message::Binary(bytes) => self.take_output(&bytes),
+            Message::Binary(bytes) => self.output_event(&bytes),
             Message::Text(text) => {
                 let message = serde_json::from_str(&text).map_err(|source| ClientError::Decode {
                     method: http::Method::GET,
                     path: exec_path(&self.sandbox, &self.exec).fixed("attach").shown(),
                     source,
                 })?;
-                self.take_notice(message)
+                self.notice_event(message)
             }
             Message::Close(Some(frame)) if frame.reason.as_str() == ErrorCode::SandboxAsleep.as_str() => {
                 Err(ClientError::refused(self.asleep()))
             }
             Message::Close(_) => Err(self.broken("the daemon closed the connection".into())),
             Message::Pong(bytes) => {
-                self.receipts.take(&bytes);
+                self.acks.pong(&bytes);
                 Ok(None)
             }
             Message::Ping(_) | Message::Frame(_) => Ok(None),
         }
     }
 
-    fn take_output(&mut self, message: &Bytes) -> Result<Option<AttachEvent>, ClientError> {
+    fn output_event(&mut self, message: &Bytes) -> Result<Option<AttachEvent>, ClientError> {
         let Some((stream, offset, bytes)) = decode_output(message) else {
-            return Err(self.broken("the daemon sent a message that is no output".into()));
+            return Err(self.broken("the daemon sent an invalid output message".into()));
         };
         self.failures = 0;
-        // After a new attachment the first piece may begin before the byte we asked for.
+        // After reattaching, the first message may begin before the requested byte.
         let known =
             usize::try_from(self.offset.saturating_sub(offset)).unwrap_or(usize::MAX).min(bytes.len());
         let fresh = message.slice_ref(&bytes[known..]);
@@ -414,7 +413,7 @@ impl Attachment {
         Ok(Some(AttachEvent::Output { stream, offset, bytes: fresh }))
     }
 
-    fn take_notice(&mut self, message: AttachServerMessage) -> Result<Option<AttachEvent>, ClientError> {
+    fn notice_event(&mut self, message: AttachServerMessage) -> Result<Option<AttachEvent>, ClientError> {
         match message {
             AttachServerMessage::Gap { from, to } => {
                 self.offset = self.offset.max(to);
@@ -428,7 +427,7 @@ impl Attachment {
         }
     }
 
-    /// Attaching again would wake it at once, against the will of whoever put it to sleep: so it is an error.
+    /// Reattaching would wake the sandbox at once, against the intention of the client that put it to sleep: an error.
     fn asleep(&self) -> ErrorDetail {
         ErrorDetail {
             code: ErrorCode::SandboxAsleep,
@@ -443,5 +442,5 @@ impl Attachment {
 }
 
 fn text(message: &AttachClientMessage) -> Message {
-    Message::text(serde_json::to_string(message).expect("our own message is JSON"))
+    Message::text(serde_json::to_string(message).expect("the message can be encoded"))
 }

@@ -1,4 +1,4 @@
-//! The audit log: who did what, and the proof of it.
+//! The audit log: events, checkpoints and proofs.
 
 use std::time::Duration;
 
@@ -9,25 +9,25 @@ use crate::client::Call;
 use crate::url::Path;
 use crate::{ByteStream, Client, ClientError, NdjsonStream, PageQuery};
 
-/// Attempts to take a followed log up again before giving up; with the pauses below, about half a minute.
+/// Attempts to resume a stream; with the pauses below, about half a minute.
 const RESUMES_MAX: u32 = 30;
 const RESUME_PAUSE: Duration = Duration::from_secs(1);
 
-/// Which events; all that is given must fit.
+/// Selects events; all given criteria must match.
 #[derive(Clone, Debug, Default)]
 pub struct AuditQuery {
     pub sandbox: Option<String>,
-    /// A whole action, or its first word.
+    /// An action, or the first word of one.
     pub action: Option<String>,
     pub outcome: Option<String>,
-    /// A key's id or name, `sandbox`, `daemon`.
+    /// The id or name of a key, `sandbox`, or `daemon`.
     pub actor: Option<String>,
     pub secret: Option<String>,
     pub since_ms: Option<u64>,
     pub until_ms: Option<u64>,
 }
 
-/// Events in order as they happen, none twice.
+/// Events as they happen, in order and without duplicates.
 #[derive(Debug)]
 pub struct AuditStream {
     client: Client,
@@ -51,7 +51,7 @@ impl Client {
         self.page(path, page).await
     }
 
-    /// From event `from` on, or those to come. Only sandbox, action and outcome of the query count.
+    /// Follows the log from event `from`, or from the next event. Of the query, only sandbox, action and outcome apply.
     pub async fn follow_audit(
         &self,
         query: AuditQuery,
@@ -66,7 +66,7 @@ impl Client {
         self.get(Path::new("/v1/audit/checkpoint")).await
     }
 
-    /// That event `index` is in the log of `size` events, or of all.
+    /// Proof that event `index` is in the log of `size` events, or in the whole log.
     pub async fn audit_inclusion(
         &self,
         index: u64,
@@ -76,7 +76,7 @@ impl Client {
         self.get(path.query_if("size", size)).await
     }
 
-    /// That the log of `to` events, or of all, begins with that of `from`.
+    /// Proof that the log of `to` events, or the whole log, begins with the log of `from` events.
     pub async fn audit_consistency(
         &self,
         from: u64,
@@ -86,7 +86,7 @@ impl Client {
         self.get(path.query_if("to", to)).await
     }
 
-    /// The whole log as JSON Lines, its checkpoint last.
+    /// The whole log as JSON Lines, followed by its checkpoint.
     pub async fn export_audit(&self) -> Result<ByteStream, ClientError> {
         let path = Path::new("/v1/audit/export");
         let shown = path.shown();
@@ -96,7 +96,7 @@ impl Client {
 }
 
 impl AuditStream {
-    /// The next event. It has no end of its own.
+    /// The next event. The stream does not end by itself.
     pub async fn next(&mut self) -> Result<AuditEvent, ClientError> {
         loop {
             let error = match self.step().await {

@@ -1,4 +1,4 @@
-//! Bodies: what we send, and streams of bytes that we receive, in constant memory both ways.
+//! Request bodies and streamed responses, both in constant memory.
 
 use std::error::Error;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::client::innermost;
 
 pub(crate) type RequestBody = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 
-/// Read from a local source at once: large enough that syscalls do not count, small enough that memory does not.
+/// Size of reads from a local source: large enough that system calls cost little, small enough that memory does not.
 const CHUNK_BYTES: usize = 256 << 10;
 
 pub(crate) fn empty() -> RequestBody {
@@ -29,7 +29,7 @@ pub(crate) fn full(bytes: Bytes) -> RequestBody {
     Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Bytes to send, of known or unknown length.
+/// A body to send, of known or unknown length.
 pub struct UploadBody {
     pub(crate) body: RequestBody,
     pub(crate) length: Option<u64>,
@@ -47,7 +47,7 @@ impl UploadBody {
         Self { length: Some(bytes.len() as u64), body: full(bytes) }
     }
 
-    /// With a `length`, exactly so many bytes must come.
+    /// If a `length` is given, the stream must have exactly this length.
     pub fn from_stream(
         stream: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
         length: Option<u64>,
@@ -56,7 +56,7 @@ impl UploadBody {
         Self { length, body: BodyExt::boxed_unsync(StreamBody::new(frames)) }
     }
 
-    /// Calls `see` with each piece as it is sent, for progress.
+    /// Calls `see` with each chunk as it is sent, for progress.
     pub fn inspect(self, mut see: impl FnMut(&Bytes) + Send + 'static) -> Self {
         let body = self.body.map_frame(move |frame| {
             if let Some(data) = frame.data_ref() {
@@ -74,15 +74,18 @@ impl UploadBody {
             let count = reader.read_buf(&mut chunk).await?;
             Ok((count > 0).then(|| (chunk.freeze(), reader)))
         });
-        // A file that grows while it is sent would overrun the length that was announced.
+        // A file that grows during the upload would exceed the announced length.
         match length {
-            Some(length) => Self::from_stream(cut(chunks, length), Some(length)),
+            Some(length) => Self::from_stream(truncate_at(chunks, length), Some(length)),
             None => Self::from_stream(chunks, None),
         }
     }
 }
 
-fn cut(chunks: impl Stream<Item = io::Result<Bytes>>, length: u64) -> impl Stream<Item = io::Result<Bytes>> {
+fn truncate_at(
+    chunks: impl Stream<Item = io::Result<Bytes>>,
+    length: u64,
+) -> impl Stream<Item = io::Result<Bytes>> {
     let mut left = length;
     chunks
         .map_ok(move |mut chunk| {
@@ -93,7 +96,7 @@ fn cut(chunks: impl Stream<Item = io::Result<Bytes>>, length: u64) -> impl Strea
         .try_take_while(|chunk| std::future::ready(Ok(!chunk.is_empty())))
 }
 
-/// Bytes that arrive, in the pieces they come in. Dropped early, it closes its connection.
+/// The bytes of a response, in chunks as they arrive. Dropping it early closes the connection.
 pub struct ByteStream {
     body: Incoming,
     path: String,
@@ -114,12 +117,12 @@ impl ByteStream {
         &self.path
     }
 
-    /// The next piece; `None` at the end.
+    /// The next chunk; `None` at the end.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, ClientError> {
         self.next().await.transpose()
     }
 
-    /// Writes all of it, calling `progress` with the size of each piece. Answers the number of bytes.
+    /// Writes the whole stream, calling `progress` with the size of each chunk. Returns the number of bytes.
     pub async fn copy_to(
         mut self,
         into: &mut (impl AsyncWrite + Unpin),
@@ -149,7 +152,7 @@ impl Stream for ByteStream {
                     return Poll::Ready(Some(Err(ClientError::Stream { path: self.path.clone(), source })));
                 }
             };
-            // Trailers carry nothing of ours.
+            // The daemon sends no trailers.
             if let Ok(data) = frame.into_data() {
                 return Poll::Ready(Some(Ok(data)));
             }

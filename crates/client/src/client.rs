@@ -1,4 +1,4 @@
-//! The client itself: one base address, one key, one pool of connections; sends a request, reads its answer.
+//! The client: one base address, one key, one connection pool. Sends requests and reads responses.
 
 use std::error::Error;
 use std::fmt;
@@ -28,31 +28,31 @@ use crate::body::{RequestBody, empty, full};
 use crate::connect::{Wire, dial};
 use crate::url::{BaseUrl, Path, Scheme};
 
-/// Largest JSON answer: a directory listing of 100,000 entries with long paths stays below it.
+/// Largest JSON response: a directory listing of 100,000 entries with long paths is smaller.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Largest error body: beyond it, whatever answered is not a daemon of ours.
+/// Largest error body: a larger one does not come from a Burrow daemon.
 const ERROR_BYTES_MAX: usize = 64 << 10;
-/// A request that may be repeated safely is, so often, with doubling pauses from the first one: 3.1 s in all, enough
-/// for a daemon that restarts.
+/// Number of repetitions of a request that is safe to repeat. The pauses double from the first one: 3.1 s in total, enough
+/// for a restart of the daemon.
 const RETRIES_MAX: u32 = 5;
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// Longer than any pause within one command, shorter than the daemon keeps an idle connection.
+/// Longer than the pauses within one command, shorter than the daemon keeps an idle connection.
 const POOL_IDLE: Duration = Duration::from_secs(30);
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// How to reach a daemon.
+/// How to transport a daemon.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// `http://host:port` or `https://host:port`, with a path in front of ours if a proxy adds one.
+    /// `http://host:port` or `https://host:port`, with a path prefix if a proxy adds one.
     pub url: String,
     pub key: Option<ApiKey>,
-    /// PEM file of a CA to trust besides the system's.
+    /// PEM file of a CA to trust in addition to the system's.
     pub ca_file: Option<PathBuf>,
 }
 
-/// A key, which no log shows.
+/// An API key; `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey(String);
 
@@ -68,7 +68,7 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-/// A daemon's client. Clones share one pool of connections.
+/// A client of one daemon. Clones share one connection pool.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -86,7 +86,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// One request, ready to be sent.
+/// One request.
 pub(crate) struct Call {
     pub(crate) method: Method,
     pub(crate) path: Path,
@@ -100,7 +100,7 @@ impl Call {
     }
 }
 
-/// Whether a request whose connection broke may be sent again.
+/// Whether a request may be sent again after its connection broke.
 #[derive(Clone, Copy)]
 enum Repeat {
     Safe,
@@ -110,24 +110,28 @@ enum Repeat {
 impl Client {
     pub fn new(options: ClientOptions) -> Result<Self, ClientError> {
         let base = BaseUrl::parse(&options.url)?;
-        let reach = match base.scheme() {
-            Scheme::Https => Reach::Tls(crate::tls::connector(options.ca_file.as_deref())?),
-            Scheme::Http => Reach::Plain,
+        let transport = match base.scheme() {
+            Scheme::Https => Transport::Tls(crate::tls::connector(options.ca_file.as_deref())?),
+            Scheme::Http => Transport::Plain,
         };
-        Self::reaching(base, &options, reach)
+        Self::with_transport(base, &options, transport)
     }
 
-    /// A client of a server in the same process: each connection is a pipe, whose other end `open` hands to that server.
-    /// The address is what requests name as their host; nothing is dialled.
+    /// A client of a server in the same process: each connection is an in-memory pipe; `open` passes its other end to the server.
+    /// The address is used only as the host of requests; nothing is dialled.
     pub fn within(
         options: ClientOptions,
         open: impl Fn() -> DuplexStream + Send + Sync + 'static,
     ) -> Result<Self, ClientError> {
         let base = BaseUrl::parse(&options.url)?;
-        Self::reaching(base, &options, Reach::Within(Arc::new(open)))
+        Self::with_transport(base, &options, Transport::Within(Arc::new(open)))
     }
 
-    fn reaching(base: BaseUrl, options: &ClientOptions, reach: Reach) -> Result<Self, ClientError> {
+    fn with_transport(
+        base: BaseUrl,
+        options: &ClientOptions,
+        transport: Transport,
+    ) -> Result<Self, ClientError> {
         let mut headers = HeaderMap::new();
         if let Some(key) = &options.key {
             let mut value = HeaderValue::from_str(&key.0).map_err(|_| ClientError::BadKey)?;
@@ -137,22 +141,22 @@ impl Client {
         let http = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(POOL_IDLE)
-            .build(Connector { base: base.clone(), reach });
+            .build(Connector { base: base.clone(), transport });
         Ok(Self { inner: Arc::new(Inner { base, headers, http }) })
     }
 
-    /// The address, as it was given.
+    /// The address, as given.
     pub fn url(&self) -> String {
         self.inner.base.display()
     }
 
-    // === impl for the files of each noun ===
+    // === Requests, for the other modules ===
 
     pub(crate) fn uri(&self, path: &Path) -> Uri {
         self.inner.base.join(path)
     }
 
-    /// Sends, and turns every answer that is not a success into an error.
+    /// Sends a request; a response that is not a success becomes an error.
     pub(crate) async fn send(&self, call: Call) -> Result<Response<Incoming>, ClientError> {
         let (method, path) = (call.method.clone(), call.path.shown());
         let response = self.send_any(call).await?;
@@ -177,7 +181,7 @@ impl Client {
         self.repeat(Repeat::Safe, || Call::new(Method::GET, path.clone())).await
     }
 
-    /// The same, for an answer that says the same with status 503 as with 200.
+    /// The same, for a response whose body is valid with status 503 too.
     pub(crate) async fn get_even_unavailable<T: DeserializeOwned>(
         &self,
         path: Path,
@@ -191,7 +195,7 @@ impl Client {
         serde_json::from_slice(&bytes).map_err(|source| ClientError::Decode { method, path: shown, source })
     }
 
-    /// A request without a body whose answer is JSON.
+    /// A POST request without a body, with a JSON response.
     pub(crate) async fn post_empty<T: DeserializeOwned>(&self, path: Path) -> Result<T, ClientError> {
         self.repeat(Repeat::Never, || Call::new(Method::POST, path.clone())).await
     }
@@ -206,7 +210,7 @@ impl Client {
         self.repeat(Repeat::Never, call).await
     }
 
-    /// A create: carries an `Idempotency-Key`, so that it may be repeated when the connection breaks.
+    /// A create request. Its `Idempotency-Key` makes it safe to repeat when the connection breaks.
     pub(crate) async fn create<B: Serialize, T: DeserializeOwned>(
         &self,
         path: Path,
@@ -222,26 +226,26 @@ impl Client {
         self.repeat_with_status(Repeat::Safe, keyed).await
     }
 
-    /// Sends a body that cannot be sent twice, for a JSON answer.
+    /// Sends a body that cannot be sent twice; the response is JSON.
     pub(crate) async fn send_upload<T: DeserializeOwned>(&self, call: Call) -> Result<T, ClientError> {
         Ok(self.once(call).await?.1)
     }
 
-    /// A request whose success has nothing to say.
-    pub(crate) async fn send_for_nothing(&self, call: Call) -> Result<(), ClientError> {
+    /// A request whose successful response has no content.
+    pub(crate) async fn send_no_content(&self, call: Call) -> Result<(), ClientError> {
         let response = self.send(call).await?;
-        // Reading the (empty) body gives the connection back to the pool.
+        // Reading the (empty) body returns the connection to the pool.
         let _ = Limited::new(response.into_body(), ERROR_BYTES_MAX).collect().await;
         Ok(())
     }
 
-    pub(crate) async fn send_json_for_nothing<B: Serialize>(
+    pub(crate) async fn send_json_no_content<B: Serialize>(
         &self,
         path: Path,
         body: &B,
     ) -> Result<(), ClientError> {
         let call = json_call(Method::POST, path, body)?;
-        self.send_for_nothing(call()).await
+        self.send_no_content(call()).await
     }
 
     async fn repeat<T: DeserializeOwned>(
@@ -264,8 +268,8 @@ impl Client {
                 Err(error) => error,
             };
             broke |= matches!(error, ClientError::Broken { .. });
-            // A daemon that is not there at all is reported at once; one that vanished during our request is
-            // probably being restarted.
+            // A daemon that cannot be reached at all is reported at once; if it vanished during the request, it is probably
+            // being restarted.
             let again = broke && matches!(error, ClientError::Broken { .. } | ClientError::Connect { .. });
             if !again || attempt >= RETRIES_MAX || matches!(repeat, Repeat::Never) {
                 return Err(error);
@@ -286,7 +290,7 @@ impl Client {
         Ok((status, value))
     }
 
-    /// The whole answer as text, for what is not JSON.
+    /// The whole response as text.
     pub(crate) async fn get_text(&self, path: Path) -> Result<String, ClientError> {
         let shown = path.shown();
         let response = self.send(Call::new(Method::GET, path)).await?;
@@ -320,7 +324,7 @@ pub(crate) fn json_call<B: Serialize>(
     })
 }
 
-/// Random enough never to meet another's: the same bits as an operation's id.
+/// A random key that is unique: as many bits as the id of an operation.
 fn idempotency_key() -> HeaderValue {
     HeaderValue::from_str(burrow_model::OperationId::generate().as_str())
         .expect("an id is letters and digits")
@@ -361,7 +365,7 @@ async fn refusal(method: Method, path: String, response: Response<Incoming>) -> 
     }
 }
 
-/// The cause at the bottom, without the layers of libraries on top of it: that one means something to people.
+/// The root cause of an error, without the layers of libraries, because that is what users understand.
 pub(crate) fn innermost(error: &(dyn Error + 'static)) -> Box<dyn Error + Send + Sync> {
     let mut cause = error;
     while let Some(next) = cause.source() {
@@ -373,16 +377,16 @@ pub(crate) fn innermost(error: &(dyn Error + 'static)) -> Box<dyn Error + Send +
     }
 }
 
-/// What the pool calls to open a connection. There is one target only.
+/// Opens connections for the pool. There is one target only.
 #[derive(Clone)]
 struct Connector {
     base: BaseUrl,
-    reach: Reach,
+    transport: Transport,
 }
 
 /// How the target is reached.
 #[derive(Clone)]
-enum Reach {
+enum Transport {
     Plain,
     Tls(TlsConnector),
     Within(Arc<dyn Fn() -> DuplexStream + Send + Sync>),
@@ -400,10 +404,10 @@ impl tower::Service<Uri> for Connector {
     fn call(&mut self, _: Uri) -> Self::Future {
         let connector = self.clone();
         Box::pin(async move {
-            let wire = match &connector.reach {
-                Reach::Plain => dial(&connector.base, None).await?,
-                Reach::Tls(tls) => dial(&connector.base, Some(tls)).await?,
-                Reach::Within(open) => Wire::Within(open()),
+            let wire = match &connector.transport {
+                Transport::Plain => dial(&connector.base, None).await?,
+                Transport::Tls(tls) => dial(&connector.base, Some(tls)).await?,
+                Transport::Within(open) => Wire::Within(open()),
             };
             Ok(TokioIo::new(wire))
         })

@@ -1,4 +1,4 @@
-//! Code in contexts that keep their variables.
+//! Runs code in contexts that keep their variables.
 
 use burrow_api::{CodeContext, CodeEvent, CodeRun, CreateCodeContext, RunCode};
 use http::Method;
@@ -30,16 +30,16 @@ impl Client {
     }
 
     pub async fn delete_code_context(&self, sandbox: &str, context: &str) -> Result<(), ClientError> {
-        self.send_for_nothing(Call::new(Method::DELETE, context_path(sandbox, context))).await
+        self.send_no_content(Call::new(Method::DELETE, context_path(sandbox, context))).await
     }
 
-    /// Ends what runs in it, and what waits for it; variables stay.
+    /// Interrupts the current run and discards the queued ones; variables are kept.
     pub async fn interrupt_code(&self, sandbox: &str, context: &str) -> Result<(), ClientError> {
         let path = context_path(sandbox, context).fixed("interrupt");
-        self.send_for_nothing(Call::new(Method::POST, path)).await
+        self.send_no_content(Call::new(Method::POST, path)).await
     }
 
-    /// As new, with no variables.
+    /// Restarts the context, without its variables.
     pub async fn restart_code_context(
         &self,
         sandbox: &str,
@@ -49,7 +49,7 @@ impl Client {
         self.send_upload(Call::new(Method::POST, path)).await
     }
 
-    /// Runs code; answers what comes of it as it comes. Hanging up interrupts it.
+    /// Runs code and streams the results. Closing the stream interrupts the run.
     pub async fn run_code(
         &self,
         sandbox: &str,
@@ -63,7 +63,7 @@ impl Client {
         Ok(NdjsonStream::new(ByteStream::new(response.into_body(), shown)))
     }
 
-    /// Runs code to its end. `request.wait` is ignored; see [`Client::run_code`].
+    /// Runs code and waits for its end. `request.wait` is ignored; see [`Client::run_code`].
     pub async fn run_code_to_end(
         &self,
         sandbox: &str,
@@ -72,7 +72,7 @@ impl Client {
     ) -> Result<CodeRun, ClientError> {
         let request = RunCode { wait: true, ..request.clone() };
         let path = context_path(sandbox, context).fixed("run");
-        // Never twice: it may have run.
+        // Never repeated: the code may have run.
         self.send_upload(json_call(Method::POST, path, &request)?()).await
     }
 }

@@ -1,4 +1,4 @@
-//! Dials the daemon: TCP, with TLS on top for https, or a pipe within its own process. Shared by HTTP requests and WebSockets.
+//! Connects to the daemon: TCP, TLS for https, or a pipe within the process. Used by HTTP requests and WebSockets.
 
 use std::io;
 use std::pin::Pin;
@@ -14,16 +14,16 @@ use tokio_rustls::client::TlsStream;
 
 use crate::url::BaseUrl;
 
-/// A host that does not answer a SYN for this long is taken as unreachable; TCP alone would try for two minutes.
+/// A host that does not answer a SYN for this long counts as unreachable; TCP alone would try for two minutes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) async fn dial(base: &BaseUrl, tls: Option<&TlsConnector>) -> io::Result<Wire> {
     let connecting = async {
         let tcp = TcpStream::connect((base.host(), base.port())).await?;
-        // Requests and keystrokes are small, and somebody waits for each.
+        // Requests and keystrokes are small, and a user waits for each.
         tcp.set_nodelay(true)?;
         #[cfg(target_os = "linux")]
-        hurry_within_host(&tcp);
+        use_reno_on_loopback(&tcp);
         let Some(tls) = tls else { return Ok(Wire::Plain(tcp)) };
         let name = ServerName::try_from(base.host().to_owned())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
@@ -35,10 +35,10 @@ pub(crate) async fn dial(base: &BaseUrl, tls: Option<&TlsConnector>) -> io::Resu
     }
 }
 
-/// Nothing is ever congested within a machine: a default that paces what is sent, as bbr does, would only hold an upload
-/// back. Every kernel has reno; one that refuses it is merely slower.
+/// There is no congestion within a host: an algorithm that paces packets, such as BBR, would only slow uploads down.
+/// Every kernel has reno; if setting it fails, the connection is merely slower.
 #[cfg(target_os = "linux")]
-fn hurry_within_host(tcp: &TcpStream) {
+fn use_reno_on_loopback(tcp: &TcpStream) {
     if tcp.peer_addr().is_ok_and(|peer| peer.ip().to_canonical().is_loopback()) {
         let _ = rustix::net::sockopt::set_tcp_congestion(tcp, "reno");
     }

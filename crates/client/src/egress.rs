@@ -1,4 +1,4 @@
-//! What a sandbox may reach, what it asked for, and why something is or is not let through.
+//! Egress of a sandbox: policy, approvals, log, and explanations of decisions.
 
 use std::time::Duration;
 
@@ -14,20 +14,20 @@ use crate::sandboxes::sandbox_path;
 use crate::url::Path;
 use crate::{ByteStream, Client, ClientError, NdjsonStream, PageQuery};
 
-/// Attempts to take a followed log up again before giving up; with the pauses below, about half a minute.
+/// Attempts to resume a stream; with the pauses below, about half a minute.
 const RESUMES_MAX: u32 = 30;
 const RESUME_PAUSE: Duration = Duration::from_secs(1);
 
-/// Which entries of a log to follow.
+/// Selects log entries.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EgressLogQuery {
-    /// Only what was not let through.
+    /// Only denied connections and requests.
     pub denied: bool,
     /// Only entries after this sequence number.
     pub since: Option<u64>,
 }
 
-/// Entries in order, none twice.
+/// Entries in order and without duplicates.
 #[derive(Debug)]
 pub struct EgressLogStream {
     client: Client,
@@ -37,58 +37,58 @@ pub struct EgressLogStream {
     failures: u32,
 }
 
-fn under(sandbox: &str, rest: &'static str) -> Path {
+fn egress_path(sandbox: &str, rest: &'static str) -> Path {
     sandbox_path(sandbox).fixed("egress").fixed(rest)
 }
 
 impl Client {
-    /// What is in force, and what came of it.
+    /// The policy in effect, and its counters.
     pub async fn egress(&self, sandbox: &str) -> Result<EgressStatus, ClientError> {
         self.get(sandbox_path(sandbox).fixed("egress")).await
     }
 
-    /// What would happen; nothing is looked up or dialled.
+    /// What the policy would decide; nothing is resolved or dialled.
     pub async fn explain_egress(
         &self,
         sandbox: &str,
         question: &EgressQuestion,
     ) -> Result<EgressExplanation, ClientError> {
-        self.send_json(Method::POST, under(sandbox, "explain"), question).await
+        self.send_json(Method::POST, egress_path(sandbox, "explain"), question).await
     }
 
-    /// What does happen when the egress process tries.
+    /// The result of an attempt by the egress process.
     pub async fn test_egress(
         &self,
         sandbox: &str,
         question: &EgressQuestion,
     ) -> Result<EgressTrial, ClientError> {
-        self.send_json(Method::POST, under(sandbox, "test"), question).await
+        self.send_json(Method::POST, egress_path(sandbox, "test"), question).await
     }
 
-    /// Replaces a sandbox's whole policy at once. Secrets are no part of it: they are set before.
+    /// Replaces a sandbox's whole policy atomically. Secrets are not part of it and have to exist already.
     pub async fn replace_egress_policy(
         &self,
         sandbox: &str,
         policy: &PolicyDocument,
     ) -> Result<Sandbox, ClientError> {
-        self.send_json(Method::PUT, under(sandbox, "policy"), policy).await
+        self.send_json(Method::PUT, egress_path(sandbox, "policy"), policy).await
     }
 
-    /// Requests of a sandbox that wait for somebody to agree, oldest first.
+    /// Requests of a sandbox that wait for an approval, oldest first.
     pub async fn egress_approvals(&self, sandbox: &str) -> Result<Vec<EgressApproval>, ClientError> {
-        let page: Page<EgressApproval> = self.get(under(sandbox, "approvals")).await?;
+        let page: Page<EgressApproval> = self.get(egress_path(sandbox, "approvals")).await?;
         Ok(page.items)
     }
 
-    /// Lets a request that waits go on, or refuses it.
+    /// Approves or denies a waiting request.
     pub async fn answer_egress_approval(
         &self,
         sandbox: &str,
         approval: u64,
         allow: bool,
     ) -> Result<(), ClientError> {
-        let path = under(sandbox, "approvals").part(&approval.to_string());
-        self.send_json_for_nothing(path, &AnswerApproval { allow }).await
+        let path = egress_path(sandbox, "approvals").part(&approval.to_string());
+        self.send_json_no_content(path, &AnswerApproval { allow }).await
     }
 
     /// One page of the log, newest first.
@@ -98,10 +98,10 @@ impl Client {
         denied: bool,
         page: &PageQuery,
     ) -> Result<Page<EgressEntry>, ClientError> {
-        self.page(under(sandbox, "log").flag("denied", denied), page).await
+        self.page(egress_path(sandbox, "log").flag("denied", denied), page).await
     }
 
-    /// The log as it is written, oldest first, taken up again when the connection breaks.
+    /// Follows the log, oldest entry first, and resumes when the connection breaks.
     pub async fn follow_egress_log(
         &self,
         sandbox: &str,
@@ -116,7 +116,7 @@ impl Client {
         sandbox: &str,
         query: EgressLogQuery,
     ) -> Result<NdjsonStream<EgressEntry>, ClientError> {
-        let path = under(sandbox, "log")
+        let path = egress_path(sandbox, "log")
             .flag("denied", query.denied)
             .flag("follow", true)
             .query_if("since", query.since);
@@ -127,7 +127,7 @@ impl Client {
 }
 
 impl EgressLogStream {
-    /// The next entry. Without end, until its sandbox goes.
+    /// The next entry. The stream ends only when its sandbox is deleted.
     pub async fn next(&mut self) -> Result<Option<EgressEntry>, ClientError> {
         loop {
             let error = match self.step().await {
@@ -136,7 +136,7 @@ impl EgressLogStream {
                     self.query.since = Some(entry.seq);
                     return Ok(Some(entry));
                 }
-                Ok(None) => ClientError::Truncated { path: under(&self.sandbox, "log").shown() },
+                Ok(None) => ClientError::Truncated { path: egress_path(&self.sandbox, "log").shown() },
                 Err(error) => error,
             };
             self.lines = None;

@@ -1,4 +1,4 @@
-//! What can go wrong between a program and the daemon, with what to do about it.
+//! Errors between a program and the daemon, with hints.
 
 use std::error::Error;
 use std::io;
@@ -11,13 +11,13 @@ use http::{Method, StatusCode};
 pub enum ClientError {
     #[error("`{url}` is not an http or https address: {reason}")]
     BadUrl { url: String, reason: &'static str },
-    #[error("the API key holds characters that no header can carry")]
+    #[error("the API key contains characters that are not allowed in a header")]
     BadKey,
-    #[error("could not read the certificates of `{}`", .path.display())]
+    #[error("could not read the certificates in `{}`", .path.display())]
     CaFile { path: PathBuf, source: rustls_pki_types::pem::Error },
-    #[error("`{}` holds no certificate", .path.display())]
+    #[error("`{}` contains no certificate", .path.display())]
     CaEmpty { path: PathBuf },
-    #[error("could not use a certificate of `{}`", .path.display())]
+    #[error("invalid certificate in `{}`", .path.display())]
     CaCertificate { path: PathBuf, source: rustls::Error },
     #[error("could not set up TLS")]
     Tls { source: rustls::Error },
@@ -27,19 +27,21 @@ pub enum ClientError {
     Broken { method: Method, path: String, source: Box<dyn Error + Send + Sync> },
     #[error("{}", .detail.message)]
     Server { status: StatusCode, detail: ErrorDetail },
-    #[error("{method} `{path}` was answered with {status}, and not by a Burrow daemon: `{text}`")]
+    #[error("the response to {method} `{path}` is not from a Burrow daemon: {status}, `{text}`")]
     NotBurrow { method: Method, path: String, status: StatusCode, text: String },
-    #[error("could not understand the answer to {method} `{path}`")]
+    #[error("could not parse the response to {method} `{path}`")]
     Decode { method: Method, path: String, source: serde_json::Error },
-    #[error("the answer to {method} `{path}` is larger than {max} bytes")]
+    #[error("the response to {method} `{path}` is larger than {max} bytes")]
     AnswerTooLarge { method: Method, path: String, max: usize },
     #[error("could not encode the request to `{path}`")]
     Encode { path: String, source: serde_json::Error },
-    #[error("the {what} given for `{path}` holds characters that no header can carry")]
+    #[error("the {what} for `{path}` contains characters that are not allowed in a header")]
     BadHeader { path: String, what: &'static str },
-    #[error("could not write to the local side")]
+    #[error("could not access the local stream")]
     Local { source: io::Error },
-    #[error("lost exec `{exec}` of sandbox `{sandbox}` and could not attach again in {attempts} attempts")]
+    #[error(
+        "lost the connection to exec `{exec}` of sandbox `{sandbox}` and could not reattach in {attempts} attempts"
+    )]
     AttachLost { sandbox: String, exec: String, attempts: u32, source: Box<ClientError> },
     #[error("the stream of `{path}` broke")]
     Stream { path: String, source: Box<dyn Error + Send + Sync> },
@@ -48,13 +50,13 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// What the daemon said within a stream, as if it had been the answer.
+    /// An error that the daemon sent within a stream, as if it were the response.
     pub(crate) fn refused(detail: ErrorDetail) -> Self {
         let status = StatusCode::from_u16(detail.code.status()).expect("our codes have statuses in range");
         Self::Server { status, detail }
     }
 
-    /// What to do about it, for people.
+    /// What the user can do about the error.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Server { detail, .. } => return detail.hint.clone().or_else(|| code_hint(detail.code)),
@@ -62,22 +64,22 @@ impl ClientError {
             Self::AttachLost { exec, source, .. } => {
                 return source
                     .hint()
-                    .or_else(|| Some(format!("when the daemon is back: `burrow attach {exec}`")));
+                    .or_else(|| Some(format!("when the daemon runs again: `burrow attach {exec}`")));
             }
             Self::BadUrl { .. } => "give the address as `http://host:7700` or `https://host:7700`",
-            Self::BadKey => "a key looks like `e2b_` and 40 hexadecimal digits",
+            Self::BadKey => "a key has the form `e2b_` followed by 40 hexadecimal digits",
             Self::CaFile { .. } | Self::CaEmpty { .. } | Self::CaCertificate { .. } => {
-                "give a PEM file with the certificate of the CA"
+                "use a PEM file with the certificate of the CA"
             }
-            Self::NotBurrow { .. } => "check the address: something else seems to listen there",
+            Self::NotBurrow { .. } => "check the address: another program seems to listen there",
             Self::Decode { .. } => {
-                "client and daemon may be of different versions: compare with `burrow version`"
+                "the client and the daemon may have different versions: compare them with `burrow version`"
             }
             Self::Broken { source, .. } if source.to_string().contains("HTTP version") => {
-                "does the daemon speak TLS? then its address begins with `https://`"
+                "if the daemon uses TLS, its address begins with `https://`"
             }
             Self::Broken { .. } | Self::Stream { .. } | Self::Truncated { .. } => {
-                "if the daemon was restarted, try again; its log says more"
+                "if the daemon was restarted, try again; see the daemon's log"
             }
             Self::Tls { .. }
             | Self::AnswerTooLarge { .. }
@@ -88,7 +90,7 @@ impl ClientError {
         Some(text.to_owned())
     }
 
-    /// The daemon's own code, when it was the daemon that refused.
+    /// The error code of the daemon, if the error is a response of the daemon.
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Server { detail, .. } => Some(detail.code),
@@ -116,24 +118,24 @@ impl ClientError {
         self.code() == Some(ErrorCode::NotFound)
     }
 
-    /// The sandbox was put to sleep under a stream; what ran in it is kept, and the next use wakes it.
+    /// The sandbox was put to sleep during a stream; its processes are kept, and the next use wakes it.
     pub fn is_asleep(&self) -> bool {
         self.code() == Some(ErrorCode::SandboxAsleep)
     }
 
-    /// Nobody answered at the address at all.
+    /// No program listens at the address.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Connect { .. })
     }
 
-    /// A fault of the path between us and the daemon, which may mend itself: a dropped connection, a restart.
+    /// A temporary fault between the client and the daemon, such as a dropped connection or a restart.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::Connect { .. } | Self::Broken { .. } | Self::Stream { .. } | Self::Truncated { .. } => true,
             Self::Server { detail, .. } => {
                 matches!(detail.code, ErrorCode::Busy | ErrorCode::GuestUnreachable | ErrorCode::Internal)
             }
-            // A proxy in front of a daemon that restarts.
+            // A proxy in front of a daemon that is restarting.
             Self::NotBurrow { status, .. } => matches!(status.as_u16(), 502..=504),
             Self::BadUrl { .. }
             | Self::BadKey
@@ -153,11 +155,12 @@ impl ClientError {
 
 fn connect_hint(url: &str, cause: &str) -> String {
     if cause.contains("certificate") {
-        return "trust the CA that signed it with --ca-file FILE (BURROW_CA_FILE), or use the name it was made for".to_owned();
+        return "trust its CA with --ca-file FILE (BURROW_CA_FILE), or use the host name of the certificate"
+            .to_owned();
     }
-    // What a TLS client makes of a plain answer.
+    // The error of a TLS client that receives plain HTTP.
     if cause.contains("corrupt message") {
-        return "does the daemon speak plain HTTP? then its address begins with `http://`".to_owned();
+        return "if the daemon uses plain HTTP, its address begins with `http://`".to_owned();
     }
     let local = ["127.0.0.1", "localhost", "[::1]"].iter().any(|host| url.contains(host));
     if local {
@@ -167,18 +170,18 @@ fn connect_hint(url: &str, cause: &str) -> String {
     }
 }
 
-/// For the few codes whose remedy is on the client's side.
+/// Hints for codes whose remedy is on the client's side.
 fn code_hint(code: ErrorCode) -> Option<String> {
     let text = match code {
         ErrorCode::Unauthorized => "set BURROW_API_KEY, or pass --key",
         ErrorCode::Forbidden => "use a key with a wider scope: `burrow key create NAME --scope admin`",
         ErrorCode::NoSuchRoute => {
-            "client and daemon may be of different versions: compare with `burrow version`"
+            "the client and the daemon may have different versions: compare them with `burrow version`"
         }
-        ErrorCode::SandboxAsleep => "whoever uses the sandbox again wakes it: `burrow attach SANDBOX`",
+        ErrorCode::SandboxAsleep => "the next use wakes the sandbox: `burrow attach SANDBOX`",
         ErrorCode::RestoreFailed => "boot it from its files instead: `burrow start --files-only SANDBOX`",
         ErrorCode::NotDumpable => {
-            "end those processes first; snapshots and forks can leave all processes out with --files-only"
+            "end those processes first; for snapshots and forks, --files-only leaves out all processes"
         }
         ErrorCode::InvalidRequest
         | ErrorCode::NotFound

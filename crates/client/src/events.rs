@@ -1,4 +1,4 @@
-//! What happened on the host, as a stream that survives a dropped connection.
+//! Events of the host, as a stream that resumes after a dropped connection.
 
 use burrow_api::Event;
 use http::Method;
@@ -8,7 +8,7 @@ use crate::client::Call;
 use crate::url::Path;
 use crate::{ByteStream, Client, ClientError, NdjsonStream};
 
-/// Attempts to take a followed stream up again before giving up; with the pauses below, about half a minute.
+/// Attempts to resume a stream; with the pauses below, about half a minute.
 const RESUMES_MAX: u32 = 30;
 const RESUME_PAUSE: Duration = Duration::from_secs(1);
 
@@ -16,13 +16,13 @@ const RESUME_PAUSE: Duration = Duration::from_secs(1);
 pub struct EventQuery {
     /// Only events after this sequence number.
     pub since: Option<u64>,
-    /// Go on as events happen.
+    /// Continue with new events.
     pub follow: bool,
     /// Name or id.
     pub sandbox: Option<String>,
 }
 
-/// Events in order, none twice.
+/// Events in order and without duplicates.
 #[derive(Debug)]
 pub struct EventStream {
     client: Client,
@@ -49,7 +49,7 @@ impl Client {
 }
 
 impl EventStream {
-    /// The next event; `None` at the end of what happened so far, unless the stream follows.
+    /// The next event; `None` after the last past event, unless the stream follows.
     pub async fn next(&mut self) -> Result<Option<Event>, ClientError> {
         loop {
             let error = match self.step().await {
@@ -59,7 +59,7 @@ impl EventStream {
                     return Ok(Some(event));
                 }
                 Ok(None) if !self.query.follow => return Ok(None),
-                // A followed stream has no end of its own: the daemon is going down.
+                // A followed stream does not end by itself: the daemon is shutting down.
                 Ok(None) => ClientError::Truncated { path: "/v1/events".to_owned() },
                 Err(error) => error,
             };

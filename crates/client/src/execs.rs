@@ -1,4 +1,4 @@
-//! Execs: start, look, wait, signal, feed, read.
+//! Execs: start, inspect, wait, signal, write input, read output.
 
 use std::time::Duration;
 
@@ -11,25 +11,25 @@ use crate::sandboxes::sandbox_path;
 use crate::url::Path;
 use crate::{ByteStream, Client, ClientError, NdjsonStream, PageQuery, UploadBody};
 
-/// One question of a long wait: short enough for proxies in between.
+/// A long wait consists of requests of this duration: short enough for proxies.
 const WAIT_STEP: Duration = Duration::from_secs(30);
-/// A wait outlives so many failed questions in a row, a second apart: a daemon that restarts.
+/// A wait survives this many failed requests in a row, a second apart: enough for a restart of the daemon.
 const WAIT_FAILURES_MAX: u32 = 30;
 const WAIT_PAUSE: Duration = Duration::from_secs(1);
 
-/// What a bounded wait came to.
+/// The result of a wait with a time limit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WaitOutcome {
     Ended(Exec),
     StillRunning(Exec),
 }
 
-/// Which output to read.
+/// Selects output.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OutputQuery {
-    /// First byte wanted.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// Go on until the exec ends.
+    /// Continue until the exec ends.
     pub follow: bool,
 }
 
@@ -38,13 +38,13 @@ pub(crate) fn exec_path(sandbox: &str, exec: &str) -> Path {
 }
 
 impl Client {
-    /// Starts a process and answers at once. `request.wait` is ignored; see [`Client::run`].
+    /// Starts a process and returns at once. `request.wait` is ignored; see [`Client::run`].
     pub async fn create_exec(&self, sandbox: &str, request: &CreateExec) -> Result<Exec, ClientError> {
         let request = CreateExec { wait: false, ..request.clone() };
         Ok(self.create(sandbox_path(sandbox).fixed("execs"), &request).await?.1)
     }
 
-    /// Runs a process to its end and answers with its output.
+    /// Runs a process to its end and returns its output.
     pub async fn run(&self, sandbox: &str, request: &CreateExec) -> Result<RunResult, ClientError> {
         let request = CreateExec { wait: true, ..request.clone() };
         Ok(self.create(sandbox_path(sandbox).fixed("execs"), &request).await?.1)
@@ -63,12 +63,12 @@ impl Client {
         self.get(exec_path(sandbox, exec)).await
     }
 
-    /// An exec of whichever sandbox.
+    /// An exec of any sandbox.
     pub async fn find_exec(&self, exec: &str) -> Result<Exec, ClientError> {
         self.get(Path::new("/v1/execs").part(exec)).await
     }
 
-    /// Waits for the end of an exec, for ever when no `timeout` is given, across restarts of the daemon.
+    /// Waits for the end of an exec, without limit if no `timeout` is given, across restarts of the daemon.
     pub async fn wait_exec(
         &self,
         sandbox: &str,
@@ -108,7 +108,7 @@ impl Client {
         exec: &str,
         signal: &SendSignal,
     ) -> Result<(), ClientError> {
-        self.send_json_for_nothing(exec_path(sandbox, exec).fixed("signal"), signal).await
+        self.send_json_no_content(exec_path(sandbox, exec).fixed("signal"), signal).await
     }
 
     pub async fn resize_exec(
@@ -117,10 +117,10 @@ impl Client {
         exec: &str,
         size: TerminalSize,
     ) -> Result<(), ClientError> {
-        self.send_json_for_nothing(exec_path(sandbox, exec).fixed("resize"), &size).await
+        self.send_json_no_content(exec_path(sandbox, exec).fixed("resize"), &size).await
     }
 
-    /// Appends to its standard input; `close` ends it afterwards.
+    /// Writes to its standard input; `close` closes it afterwards.
     pub async fn write_stdin(
         &self,
         sandbox: &str,
@@ -130,10 +130,10 @@ impl Client {
     ) -> Result<(), ClientError> {
         let path = exec_path(sandbox, exec).fixed("stdin").flag("close", close);
         let call = crate::files::upload_call(Method::POST, path, body);
-        self.send_for_nothing(call).await
+        self.send_no_content(call).await
     }
 
-    /// Its output with streams and offsets.
+    /// The output in chunks with stream and offset.
     pub async fn output(
         &self,
         sandbox: &str,
@@ -143,7 +143,7 @@ impl Client {
         Ok(NdjsonStream::new(self.output_bytes(sandbox, exec, query, "ndjson").await?))
     }
 
-    /// Its output as one stream of bytes.
+    /// The output as a stream of bytes.
     pub async fn output_raw(
         &self,
         sandbox: &str,

@@ -1,4 +1,4 @@
-//! Files of a sandbox: up- and download, listings, changes, tar archives, watches. Paths are absolute inside it.
+//! Files of a sandbox: upload, download, lists, changes, tar archives, watches. Paths are absolute paths in the sandbox.
 
 use burrow_api::{ChangeMode, FileEntry, FileList, MakeDirectory, MoveFile, TarSummary, WatchEvent};
 use bytes::Bytes;
@@ -13,15 +13,15 @@ use crate::{ByteStream, Client, ClientError, NdjsonStream, UploadBody};
 /// How to write a file.
 #[derive(Clone, Debug, Default)]
 pub struct UploadOptions {
-    /// Octal permission bits; an existing file's own, else `0644`, when absent.
+    /// Octal permission bits; by default those of the existing file, or `0644`.
     pub mode: Option<String>,
-    /// Owner; an existing file's own, else root, when absent.
+    /// Owner; by default that of the existing file, or root.
     pub user: Option<String>,
-    /// Make missing parent directories.
+    /// Create missing parent directories.
     pub parents: bool,
     /// Write at this offset of the existing file instead of replacing it atomically.
     pub offset: Option<u64>,
-    /// On disk before the answer.
+    /// Sync to disk before the response.
     pub sync: bool,
 }
 
@@ -29,7 +29,7 @@ pub struct UploadOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DownloadRange {
     pub start: u64,
-    /// To the end when absent.
+    /// To the end if absent.
     pub end: Option<u64>,
 }
 
@@ -38,7 +38,7 @@ pub struct WatchOptions {
     pub recursive: bool,
 }
 
-/// A file on its way to us.
+/// A file that is being downloaded.
 #[derive(Debug)]
 pub struct Download {
     pub bytes: ByteStream,
@@ -87,15 +87,15 @@ impl Client {
 
     pub async fn remove_file(&self, sandbox: &str, path: &str, recursive: bool) -> Result<(), ClientError> {
         let route = files_path(sandbox).query("path", path).flag("recursive", recursive);
-        self.send_for_nothing(Call::new(Method::DELETE, route)).await
+        self.send_no_content(Call::new(Method::DELETE, route)).await
     }
 
-    /// Of a symbolic link: of the link itself, or with `follow` of what it points to.
+    /// For a symbolic link: the link itself, or with `follow` its target.
     pub async fn stat(&self, sandbox: &str, path: &str, follow: bool) -> Result<FileEntry, ClientError> {
         self.get(files_path(sandbox).fixed("stat").query("path", path).flag("follow", follow)).await
     }
 
-    /// `depth` 1 is the directory's own entries.
+    /// A `depth` of 1 lists only the directory itself.
     pub async fn list_files(&self, sandbox: &str, path: &str, depth: u32) -> Result<FileList, ClientError> {
         let route = files_path(sandbox).fixed("list").query("path", path).query("depth", &depth.to_string());
         self.get(route).await
@@ -117,7 +117,7 @@ impl Client {
         self.send_json(Method::POST, files_path(sandbox).fixed("chmod"), request).await
     }
 
-    /// A file or directory as a tar archive. What comes is a stranger's: unpack it with care.
+    /// A file or directory as a tar archive. The content is untrusted: unpack it with care.
     pub async fn download_tar(&self, sandbox: &str, path: &str) -> Result<ByteStream, ClientError> {
         let route = files_path(sandbox).fixed("tar").query("path", path);
         let shown = route.shown();
@@ -125,7 +125,7 @@ impl Client {
         Ok(ByteStream::new(response.into_body(), shown))
     }
 
-    /// Unpacks a tar archive below `path`, a directory there or to be made.
+    /// Unpacks a tar archive into the directory `path`, which is created if it does not exist.
     pub async fn upload_tar(
         &self,
         sandbox: &str,
@@ -139,7 +139,7 @@ impl Client {
         self.send_upload(call).await
     }
 
-    /// Changes as they happen. The first one says that the watch is in place.
+    /// Changes as they happen. The first event confirms that the watch is active.
     pub async fn watch(
         &self,
         sandbox: &str,
@@ -169,7 +169,7 @@ pub(crate) fn upload_call(method: Method, path: Path, upload: UploadBody) -> Cal
 }
 
 pub(crate) fn range_header(range: DownloadRange) -> HeaderValue {
-    // On the wire the end is the last byte, not one past it.
+    // In the header, the end is inclusive.
     let text = match range.end {
         Some(end) => format!("bytes={}-{}", range.start, end.saturating_sub(1)),
         None => format!("bytes={}-", range.start),
@@ -185,7 +185,7 @@ fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
     text(headers, name)?.parse().ok()
 }
 
-/// Whole small files, for programs.
+/// Whole files, for small content.
 impl Client {
     pub async fn read_file(&self, sandbox: &str, path: &str) -> Result<Vec<u8>, ClientError> {
         let mut download = self.download(sandbox, path, None).await?;

@@ -1,4 +1,4 @@
-//! The daemon and its host: health, version, abilities, configuration, backup.
+//! The daemon and its host: health, version, capabilities, configuration, metrics, backup.
 
 use burrow_api::{HostInfo, Readiness, Version};
 use http::Method;
@@ -8,12 +8,12 @@ use crate::url::Path;
 use crate::{ByteStream, Client, ClientError};
 
 impl Client {
-    /// Whether a daemon answers at all.
+    /// Whether the daemon responds.
     pub async fn health(&self) -> Result<(), ClientError> {
-        self.send_for_nothing(Call::new(Method::GET, Path::new("/healthz"))).await
+        self.send_no_content(Call::new(Method::GET, Path::new("/healthz"))).await
     }
 
-    /// Whether it can serve, and what it still waits for. One that is not ready answers 503 with the same body.
+    /// Whether the daemon can serve, and what it waits for. If it is not ready, it responds with 503 and the same body.
     pub async fn readiness(&self) -> Result<Readiness, ClientError> {
         self.get_even_unavailable(Path::new("/readyz")).await
     }

@@ -1,4 +1,4 @@
-//! Images: list, inspect, make, name, move and remove them.
+//! Images: list, inspect, build, tag, import, export, remove.
 
 use burrow_api::{BuildImage, BuildProgress, Image, ImageDetail, Pruned, TagImage};
 use bytes::Bytes;
@@ -21,28 +21,28 @@ impl Client {
         self.get(image_path(image)).await
     }
 
-    /// By id: with all its names. By a name: the name, and the image if that was its last.
+    /// By id, removes the image with all its names. By name, removes the name, and the image if it was the last name.
     pub async fn remove_image(&self, image: &str) -> Result<(), ClientError> {
-        self.send_for_nothing(Call::new(Method::DELETE, image_path(image))).await
+        self.send_no_content(Call::new(Method::DELETE, image_path(image))).await
     }
 
-    /// Gives an image one more name.
+    /// Adds a name to an image.
     pub async fn tag_image(&self, image: &str, name: &str) -> Result<Image, ClientError> {
         let request = TagImage { name: name.to_owned() };
         self.send_json(Method::POST, image_path(image).fixed("tags"), &request).await
     }
 
-    /// Takes a name away; the image stays.
+    /// Removes a name; the image is kept.
     pub async fn untag_image(&self, image: &str, name: &str) -> Result<(), ClientError> {
-        self.send_for_nothing(Call::new(Method::DELETE, image_path(image).fixed("tags").part(name))).await
+        self.send_no_content(Call::new(Method::DELETE, image_path(image).fixed("tags").part(name))).await
     }
 
-    /// Removes images without a name and a sandbox, and layers no image stands on.
+    /// Removes images that have no name and no sandbox, and layers that no image uses.
     pub async fn prune_images(&self) -> Result<Pruned, ClientError> {
         self.post_empty(Path::new("/v1/images/prune")).await
     }
 
-    /// Makes an image; the stream ends with `Done` or `Error`.
+    /// Builds an image; the stream ends with `Done` or `Error`.
     pub async fn build_image(
         &self,
         request: &BuildImage,
@@ -56,7 +56,7 @@ impl Client {
         self.progress(call).await
     }
 
-    /// Builds an image with files: a tar of `request`, a [`BuildImage`] as JSON, and of `context/`.
+    /// Builds an image with files: a tar archive of `request`, a [`BuildImage`] as JSON, and of `context/`.
     pub async fn build_image_with(
         &self,
         context: UploadBody,
@@ -64,7 +64,7 @@ impl Client {
         self.progress(archive(Path::new("/v1/images/build"), context)).await
     }
 
-    /// Imports an archive: of `docker save`, an OCI archive, or a tar of a root file system.
+    /// Imports an archive: from `docker save`, an OCI archive, or a tar archive of a root file system.
     pub async fn import_image(
         &self,
         name: Option<&str>,

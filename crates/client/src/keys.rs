@@ -9,7 +9,7 @@ use crate::url::Path;
 use crate::{Client, ClientError};
 
 impl Client {
-    /// The secret in the answer is shown this once.
+    /// The secret is returned only in this response.
     pub async fn create_key(&self, request: &CreateKey) -> Result<CreatedKey, ClientError> {
         Ok(self.create(Path::new("/v1/keys"), request).await?.1)
     }
@@ -22,13 +22,13 @@ impl Client {
         self.get(Path::new("/v1/keys").part(key)).await
     }
 
-    /// Makes tokens worthless that E2B's clients were given for a sandbox.
+    /// Revokes the tokens that E2B clients received for a sandbox.
     pub async fn revoke_tokens(&self, sandbox: &str) -> Result<(), ClientError> {
         let path = sandbox_path(sandbox).fixed("revoke-tokens");
-        self.send_for_nothing(Call::new(Method::POST, path)).await
+        self.send_no_content(Call::new(Method::POST, path)).await
     }
 
     pub async fn revoke_key(&self, key: &str) -> Result<(), ClientError> {
-        self.send_for_nothing(Call::new(Method::DELETE, Path::new("/v1/keys").part(key))).await
+        self.send_no_content(Call::new(Method::DELETE, Path::new("/v1/keys").part(key))).await
     }
 }

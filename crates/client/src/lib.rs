@@ -1,4 +1,4 @@
-//! Rust SDK for Burrow: everything the HTTP API offers, typed.
+//! Rust SDK for Burrow: a typed client for the whole HTTP API.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), burrow_client::ClientError> {
@@ -16,11 +16,12 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Connections are pooled and kept alive. Streams (files, tar archives, output, events, backups) pass through in
-//! constant memory. An [`Attachment`] to an exec survives a dropped connection and a restarted daemon: it attaches
-//! again from the last offset it saw. It does not when the sandbox was put to sleep: that would wake it at once. What is
-//! absent: server code, and anything that decides for the user.
+//! Connections are pooled and kept alive. Streams (files, tar archives, output, events, backups) use constant memory. An
+//! [`Attachment`] to an exec survives a dropped connection and a restart of the daemon: it reattaches at the last offset
+//! it has seen. It does not reattach when the sandbox was put to sleep, because that would wake it at once. Absent: server
+//! code, and decisions on behalf of the user.
 
+mod acks;
 mod attach;
 mod audit;
 mod body;
@@ -40,7 +41,6 @@ mod merges;
 mod ndjson;
 mod pages;
 mod ports;
-mod receipts;
 mod sandboxes;
 mod secrets;
 mod services;

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{ByteStream, ClientError};
 
-/// Longest line: an output chunk in base64 or an event with its detail stays far below it.
+/// Longest line: an output chunk in base64 or an event with its details is far smaller.
 const LINE_BYTES_MAX: usize = 8 << 20;
 
 /// Values as they arrive.
@@ -16,7 +16,7 @@ const LINE_BYTES_MAX: usize = 8 << 20;
 pub struct NdjsonStream<T> {
     bytes: ByteStream,
     buffer: BytesMut,
-    /// How far the buffer is known to hold no line end, so that a long line is searched once.
+    /// The buffer contains no newline up to here, so that a long line is searched only once.
     searched: usize,
     values: PhantomData<fn() -> T>,
 }
@@ -26,7 +26,7 @@ impl<T: DeserializeOwned> NdjsonStream<T> {
         Self { bytes, buffer: BytesMut::new(), searched: 0, values: PhantomData }
     }
 
-    /// The next value; `None` when the daemon ended the stream.
+    /// The next value; `None` when the daemon has ended the stream.
     pub async fn next(&mut self) -> Result<Option<T>, ClientError> {
         loop {
             if let Some(line) = self.line() {

@@ -1,4 +1,4 @@
-//! Lists: one page, or all of them.
+//! Lists: one page, or all pages.
 
 use burrow_api::Page;
 use serde::de::DeserializeOwned;
@@ -6,16 +6,16 @@ use serde::de::DeserializeOwned;
 use crate::url::Path;
 use crate::{Client, ClientError};
 
-/// Which part of a list.
+/// Selects a page of a list.
 #[derive(Clone, Debug, Default)]
 pub struct PageQuery {
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     pub cursor: Option<String>,
     pub limit: Option<u32>,
 }
 
-/// Pages followed at most: ten million entries of the largest page, so that a daemon that hands out cursors for ever
-/// cannot keep us.
+/// Maximum number of pages to follow, ten million entries in pages of the largest size: a daemon that never stops returning
+/// cursors cannot block the client.
 const PAGES_MAX: u32 = 10_000;
 
 impl Client {

@@ -1,4 +1,4 @@
-//! Ports: what listens in a sandbox, who may open it, and raw TCP to it.
+//! Ports of a sandbox: list, publish, signed links, and raw TCP connections.
 
 use std::io;
 
@@ -16,10 +16,10 @@ use crate::url::Path;
 use crate::websocket::Socket;
 use crate::{Client, ClientError};
 
-/// Of what the local side says, per message.
+/// Size of reads from the local stream.
 const READ_BYTES: usize = 64 << 10;
 
-/// A connection to a port of a sandbox, ready to carry bytes.
+/// A connection to a port of a sandbox.
 #[derive(Debug)]
 pub struct PortConnection {
     socket: Socket,
@@ -31,22 +31,22 @@ fn port_path(sandbox: &str, port: u16) -> Path {
 }
 
 impl Client {
-    /// What listens and what is published, by port.
+    /// Listening and published ports.
     pub async fn ports(&self, sandbox: &str) -> Result<Vec<Port>, ClientError> {
         self.all_pages(sandbox_path(sandbox).fixed("ports")).await
     }
 
-    /// Lets anybody open a port.
+    /// Makes a port public.
     pub async fn publish_port(&self, sandbox: &str, port: u16) -> Result<(), ClientError> {
-        self.send_for_nothing(Call::new(Method::PUT, port_path(sandbox, port))).await
+        self.send_no_content(Call::new(Method::PUT, port_path(sandbox, port))).await
     }
 
-    /// Makes it private again.
+    /// Makes a port private again.
     pub async fn unpublish_port(&self, sandbox: &str, port: u16) -> Result<(), ClientError> {
-        self.send_for_nothing(Call::new(Method::DELETE, port_path(sandbox, port))).await
+        self.send_no_content(Call::new(Method::DELETE, port_path(sandbox, port))).await
     }
 
-    /// A link that opens a port without a key.
+    /// Creates a link that gives access to a port without a key.
     pub async fn port_url(
         &self,
         sandbox: &str,
@@ -56,7 +56,7 @@ impl Client {
         self.send_json(Method::POST, port_path(sandbox, port).fixed("url"), request).await
     }
 
-    /// Connects to a port. Wakes the sandbox, and starts it if it is stopped.
+    /// Connects to a port. Wakes or starts the sandbox.
     pub async fn connect_port(&self, sandbox: &str, port: u16) -> Result<PortConnection, ClientError> {
         let path = port_path(sandbox, port).fixed("connect");
         let shown = path.shown();
@@ -65,26 +65,26 @@ impl Client {
 }
 
 impl PortConnection {
-    /// Carries bytes between the port and a local stream until both have ended; the end of one direction leaves the
-    /// other open.
+    /// Copies bytes between the port and a local stream until both directions have ended. One direction can end before the
+    /// other.
     pub async fn carry<S: AsyncRead + AsyncWrite>(self, local: S) -> Result<(), ClientError> {
         let (mut sink, mut messages) = self.socket.split();
         let (mut reader, mut writer) = tokio::io::split(local);
         let result = {
-            let up = upward(&self.path, &mut reader, &mut sink);
-            let down = downward(&self.path, &mut messages, &mut writer);
+            let up = to_port(&self.path, &mut reader, &mut sink);
+            let down = from_port(&self.path, &mut messages, &mut writer);
             tokio::try_join!(up, down).map(|_| ())
         };
         if result.is_ok() {
-            // The daemon closes after both ends; a connection that is gone already is as good.
+            // The daemon closes the connection after both ends; it may be closed already.
             let _ = sink.close().await;
         }
         result
     }
 }
 
-/// What the local side says, and its end.
-async fn upward<R: AsyncRead + Unpin>(
+/// Copies from the local stream to the port, including its end.
+async fn to_port<R: AsyncRead + Unpin>(
     path: &str,
     reader: &mut R,
     sink: &mut SplitSink<Socket, Message>,
@@ -95,7 +95,7 @@ async fn upward<R: AsyncRead + Unpin>(
         buffer.reserve(READ_BYTES);
         let count = reader.read_buf(&mut buffer).await.map_err(|source| ClientError::Local { source })?;
         if count == 0 {
-            let end = serde_json::to_string(&PortMessage::End).expect("our own message is JSON");
+            let end = serde_json::to_string(&PortMessage::End).expect("the message can be encoded");
             return sink.send(Message::text(end)).await.map_err(|error| broken(&error));
         }
         let message = Message::Binary(buffer.split().freeze());
@@ -103,8 +103,8 @@ async fn upward<R: AsyncRead + Unpin>(
     }
 }
 
-/// What the port says, and its end.
-async fn downward<W: AsyncWrite + Unpin>(
+/// Copies from the port to the local stream, including its end.
+async fn from_port<W: AsyncWrite + Unpin>(
     path: &str,
     messages: &mut SplitStream<Socket>,
     writer: &mut W,
@@ -119,7 +119,7 @@ async fn downward<W: AsyncWrite + Unpin>(
             Message::Binary(bytes) => write(writer, &bytes).await?,
             Message::Text(text) => match serde_json::from_str(&text) {
                 Ok(PortMessage::End) => {
-                    // A local side that is gone needs no word of the end.
+                    // If the local stream is closed already, it needs no shutdown.
                     let _ = writer.shutdown().await;
                     return Ok(());
                 }

@@ -1,4 +1,4 @@
-//! Sandboxes: create, list, change, delete; start, stop, pause, resume, hibernate, wake; statistics.
+//! Sandboxes: create, list, update, delete; start, stop, pause, resume, hibernate, wake; statistics.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::client::Call;
 use crate::url::Path;
 use crate::{Client, ClientError, PageQuery};
 
-/// Which sandboxes to list.
+/// Selects sandboxes.
 #[derive(Clone, Debug, Default)]
 pub struct SandboxQuery {
     /// `key=value`; all must match.
@@ -17,11 +17,11 @@ pub struct SandboxQuery {
     pub state: Option<SandboxState>,
 }
 
-/// What a create came to.
+/// Whether a create request created a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Created {
     New,
-    /// `if_not_exists` found it.
+    /// It existed, and `if_not_exists` was set.
     Existed,
 }
 
@@ -34,7 +34,7 @@ impl Client {
         Ok(self.create_sandbox_or_find(request).await?.1)
     }
 
-    /// The same, telling a new sandbox from one that `if_not_exists` found.
+    /// The same; also returns whether the sandbox is new or was found by `if_not_exists`.
     pub async fn create_sandbox_or_find(
         &self,
         request: &CreateSandbox,
@@ -44,7 +44,7 @@ impl Client {
         Ok((created, sandbox))
     }
 
-    /// One page of the sandboxes that match.
+    /// One page of the matching sandboxes.
     pub async fn list_sandboxes(
         &self,
         query: &SandboxQuery,
@@ -53,7 +53,7 @@ impl Client {
         self.page(query_path(query), page).await
     }
 
-    /// All sandboxes that match.
+    /// All matching sandboxes.
     pub async fn all_sandboxes(&self, query: &SandboxQuery) -> Result<Vec<Sandbox>, ClientError> {
         self.all_pages(query_path(query)).await
     }
@@ -71,25 +71,25 @@ impl Client {
     }
 
     pub async fn delete_sandbox(&self, sandbox: &str) -> Result<(), ClientError> {
-        self.send_for_nothing(Call::new(Method::DELETE, sandbox_path(sandbox))).await
+        self.send_no_content(Call::new(Method::DELETE, sandbox_path(sandbox))).await
     }
 
-    /// The same, with all snapshots taken of it.
+    /// Deletes a sandbox with all its snapshots.
     pub async fn delete_sandbox_with_snapshots(&self, sandbox: &str) -> Result<(), ClientError> {
         let path = sandbox_path(sandbox).flag("snapshots", true);
-        self.send_for_nothing(Call::new(Method::DELETE, path)).await
+        self.send_no_content(Call::new(Method::DELETE, path)).await
     }
 
     pub async fn start_sandbox(&self, sandbox: &str) -> Result<Sandbox, ClientError> {
         self.post_empty(sandbox_path(sandbox).fixed("start")).await
     }
 
-    /// Boots it from its files, and gives up the processes of a hibernated one.
+    /// Boots a sandbox from its files, and discards the processes of a hibernated one.
     pub async fn start_sandbox_from_files(&self, sandbox: &str) -> Result<Sandbox, ClientError> {
         self.post_empty(sandbox_path(sandbox).fixed("start").flag("files_only", true)).await
     }
 
-    /// Processes get `grace` (the daemon's default when absent) to end by themselves.
+    /// Processes have `grace` (by default the daemon's setting) to end by themselves.
     pub async fn stop_sandbox(&self, sandbox: &str, grace: Option<Duration>) -> Result<Sandbox, ClientError> {
         let grace_ms = grace.map(|grace| grace.as_millis());
         self.post_empty(sandbox_path(sandbox).fixed("stop").query_if("grace_ms", grace_ms)).await
@@ -103,9 +103,14 @@ impl Client {
         self.post_empty(sandbox_path(sandbox).fixed("resume")).await
     }
 
-    /// Its processes to disk, its RAM given back; any use wakes it.
+    /// Writes its processes to disk and frees its RAM; any use wakes it.
     pub async fn hibernate_sandbox(&self, sandbox: &str) -> Result<Sandbox, ClientError> {
         self.post_empty(sandbox_path(sandbox).fixed("hibernate")).await
+    }
+
+    /// The same, also where no trial can show whether the processes can be restored.
+    pub async fn hibernate_sandbox_untried(&self, sandbox: &str) -> Result<Sandbox, ClientError> {
+        self.post_empty(sandbox_path(sandbox).fixed("hibernate").flag("untried", true)).await
     }
 
     /// Makes it run, whether it is paused, hibernated or stopped.

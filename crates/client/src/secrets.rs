@@ -1,4 +1,4 @@
-//! Secrets: set and rotated, never read.
+//! Secrets: declare, rotate, list, delete. Values cannot be read.
 
 use burrow_api::{RotateSecret, Secret, SetSecret};
 use http::Method;
@@ -8,12 +8,12 @@ use crate::url::Path;
 use crate::{Client, ClientError};
 
 impl Client {
-    /// Declares it, or declares it anew. The same again changes nothing.
+    /// Declares a secret or changes its declaration. Repeating the same declaration changes nothing.
     pub async fn set_secret(&self, name: &str, secret: &SetSecret) -> Result<Secret, ClientError> {
         self.send_json(Method::PUT, Path::new("/v1/secrets").part(name), secret).await
     }
 
-    /// Gives it a new value.
+    /// Sets a new value.
     pub async fn rotate_secret(&self, name: &str, value: &RotateSecret) -> Result<Secret, ClientError> {
         self.send_json(Method::POST, Path::new("/v1/secrets").part(name).fixed("rotate"), value).await
     }
@@ -26,9 +26,9 @@ impl Client {
         self.get(Path::new("/v1/secrets").part(name)).await
     }
 
-    /// `force`: although rules of sandboxes name it.
+    /// With `force`, deletes the secret even if rules of sandboxes refer to it.
     pub async fn delete_secret(&self, name: &str, force: bool) -> Result<(), ClientError> {
         let path = Path::new("/v1/secrets").part(name).flag("force", force);
-        self.send_for_nothing(Call::new(Method::DELETE, path)).await
+        self.send_no_content(Call::new(Method::DELETE, path)).await
     }
 }

@@ -12,7 +12,7 @@ impl Client {
         self.all_pages(sandbox_path(sandbox).fixed("services")).await
     }
 
-    /// Adds it, or replaces the one of that name.
+    /// Adds a service, or replaces the one with that name.
     pub async fn put_service(
         &self,
         sandbox: &str,
@@ -25,11 +25,11 @@ impl Client {
 
     pub async fn delete_service(&self, sandbox: &str, name: &str) -> Result<(), ClientError> {
         let path = sandbox_path(sandbox).fixed("services").part(name);
-        self.send_for_nothing(Call::new(Method::DELETE, path)).await
+        self.send_no_content(Call::new(Method::DELETE, path)).await
     }
 
     pub async fn restart_service(&self, sandbox: &str, name: &str) -> Result<(), ClientError> {
         let path = sandbox_path(sandbox).fixed("services").part(name).fixed("restart");
-        self.send_for_nothing(Call::new(Method::POST, path)).await
+        self.send_no_content(Call::new(Method::POST, path)).await
     }
 }

@@ -1,4 +1,4 @@
-//! Snapshots: take, list, remove; go back to one, make sandboxes from one, fork; lineage and what is stale.
+//! Snapshots: create, list, delete, restore, export, import; sandboxes from snapshots, forks; lineage and garbage.
 
 use std::time::Duration;
 
@@ -14,43 +14,43 @@ use crate::sandboxes::sandbox_path;
 use crate::url::Path;
 use crate::{ByteStream, Client, ClientError, PageQuery, UploadBody};
 
-/// Which snapshots to list.
+/// Selects snapshots.
 #[derive(Clone, Debug, Default)]
 pub struct SnapshotQuery {
-    /// Name or id of the sandbox they were taken of.
+    /// Name or id of the sandbox of which they were taken.
     pub sandbox: Option<String>,
     /// `key=value`; all must match.
     pub labels: Vec<String>,
-    /// Any of these; all kinds when empty.
+    /// Any of these kinds; all if empty.
     pub kinds: Vec<SnapshotKind>,
 }
 
-/// How a snapshot is exported.
+/// Options of an export.
 #[derive(Clone, Debug, Default)]
 pub struct ExportOptions {
-    /// Name or id of a snapshot that the receiver has: only what differs from it is sent.
+    /// Name or id of a snapshot that the receiver has: only the differences are sent.
     pub since: Option<String>,
-    /// Without processes.
+    /// Leave out processes.
     pub files_only: bool,
 }
 
-/// A snapshot on its way out.
+/// A snapshot that is being exported.
 #[derive(Debug)]
 pub struct Export {
-    /// The file. A stream that ends with an error is no file.
+    /// The content of the file. It is incomplete if the stream ends with an error.
     pub bytes: ByteStream,
-    /// The key that signs it: who takes its processes has to trust it.
+    /// The key that signs it. To import its processes, the receiver must trust this key.
     pub signer: Option<String>,
 }
 
-/// How a snapshot is imported.
+/// Options of an import.
 #[derive(Clone, Debug, Default)]
 pub struct ImportOptions {
-    /// What it is called; as where it came from when absent, if that name is free.
+    /// The name; by default the name at its origin, if that is free.
     pub name: Option<String>,
-    /// Without processes.
+    /// Leave out processes.
     pub files_only: bool,
-    /// Take processes that this key signed. Needs an admin's key.
+    /// Accept processes that are signed with this key. Requires an admin key.
     pub trust: Option<String>,
 }
 
@@ -59,7 +59,7 @@ fn snapshot_path(snapshot: &str) -> Path {
 }
 
 impl Client {
-    /// Of a sandbox that runs, sleeps or is stopped.
+    /// Takes a snapshot of a sandbox that runs, sleeps or is stopped.
     pub async fn create_snapshot(
         &self,
         sandbox: &str,
@@ -68,7 +68,7 @@ impl Client {
         Ok(self.create(sandbox_path(sandbox).fixed("snapshots"), request).await?.1)
     }
 
-    /// One page of the snapshots that match, newest first, without the paths that changed.
+    /// One page of the matching snapshots, newest first, without changed paths.
     pub async fn list_snapshots(
         &self,
         query: &SnapshotQuery,
@@ -77,7 +77,7 @@ impl Client {
         self.page(query_path(query), page).await
     }
 
-    /// All snapshots that match.
+    /// All matching snapshots.
     pub async fn all_snapshots(&self, query: &SnapshotQuery) -> Result<Vec<Snapshot>, ClientError> {
         self.all_pages(query_path(query)).await
     }
@@ -87,7 +87,7 @@ impl Client {
         self.get(snapshot_path(snapshot)).await
     }
 
-    /// All that a snapshot is, as one file.
+    /// A complete snapshot, as one file.
     pub async fn export_snapshot(
         &self,
         snapshot: &str,
@@ -102,7 +102,7 @@ impl Client {
         Ok(Export { bytes: ByteStream::new(response.into_body(), shown), signer })
     }
 
-    /// Takes in a file that [`Self::export_snapshot`] made, here or elsewhere.
+    /// Imports a file from [`Self::export_snapshot`] of this or another daemon.
     pub async fn import_snapshot(
         &self,
         options: &ImportOptions,
@@ -115,10 +115,10 @@ impl Client {
     }
 
     pub async fn delete_snapshot(&self, snapshot: &str) -> Result<(), ClientError> {
-        self.send_for_nothing(Call::new(Method::DELETE, snapshot_path(snapshot))).await
+        self.send_no_content(Call::new(Method::DELETE, snapshot_path(snapshot))).await
     }
 
-    /// Puts a sandbox back to where a snapshot is. What that replaces is kept as a snapshot.
+    /// Restores a sandbox to a snapshot. The replaced state is kept as a snapshot.
     pub async fn restore_sandbox(
         &self,
         sandbox: &str,
@@ -127,7 +127,7 @@ impl Client {
         self.send_json(Method::POST, sandbox_path(sandbox).fixed("restore"), request).await
     }
 
-    /// A new sandbox that goes on where a snapshot is.
+    /// Creates a sandbox from a snapshot.
     pub async fn create_sandbox_from(
         &self,
         snapshot: &str,
@@ -136,7 +136,7 @@ impl Client {
         Ok(self.create(snapshot_path(snapshot).fixed("sandboxes"), request).await?.1)
     }
 
-    /// Children that go on from where a sandbox is now.
+    /// Creates children from the current state of a sandbox.
     pub async fn fork_sandbox(&self, sandbox: &str, request: &ForkSandbox) -> Result<Forked, ClientError> {
         self.send_json(Method::POST, sandbox_path(sandbox).fixed("fork"), request).await
     }
@@ -146,13 +146,13 @@ impl Client {
         self.get(Path::new("/v1/tree")).await
     }
 
-    /// What is stale and what would become of it; nothing is touched. The daemon's default time when none is given.
+    /// Unused snapshots and what would be done with them; changes nothing. If no time is given, the daemon's default applies.
     pub async fn garbage(&self, unused_for: Option<Duration>) -> Result<GarbageReport, ClientError> {
         let seconds = unused_for.map(|time| time.as_secs());
         self.get(Path::new("/v1/gc").query_if("unused_for_seconds", seconds)).await
     }
 
-    /// Does what [`Client::garbage`] says.
+    /// Applies the report of [`Client::garbage`].
     pub async fn collect_garbage(&self, unused_for: Option<Duration>) -> Result<GarbageReport, ClientError> {
         let request = CollectGarbage { unused_for_seconds: unused_for.map(|time| time.as_secs()) };
         self.send_json(Method::POST, Path::new("/v1/gc"), &request).await

@@ -1,4 +1,4 @@
-//! The SSH gateway: where it is, and the public keys that open it.
+//! The SSH gateway: its address, and the public keys that can log in.
 
 use burrow_api::{AddSshKey, Ssh, SshKey};
 use http::Method;
@@ -10,12 +10,12 @@ use crate::{Client, ClientError};
 const KEYS: &str = "/v1/ssh/keys";
 
 impl Client {
-    /// Where it listens, and what it is known by.
+    /// The address and the host key.
     pub async fn ssh(&self) -> Result<Ssh, ClientError> {
         self.get(Path::new("/v1/ssh")).await
     }
 
-    /// One that is there already is answered as it is.
+    /// Adds a public key; an existing one is returned unchanged.
     pub async fn add_ssh_key(&self, request: &AddSshKey) -> Result<SshKey, ClientError> {
         Ok(self.create(Path::new(KEYS), request).await?.1)
     }
@@ -25,6 +25,6 @@ impl Client {
     }
 
     pub async fn remove_ssh_key(&self, key: &str) -> Result<(), ClientError> {
-        self.send_for_nothing(Call::new(Method::DELETE, Path::new(KEYS).part(key))).await
+        self.send_no_content(Call::new(Method::DELETE, Path::new(KEYS).part(key))).await
     }
 }

@@ -1,4 +1,4 @@
-//! TLS: the system's certificates, and one more file for private CAs.
+//! TLS with the system's certificates and an optional private CA.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use tokio_rustls::TlsConnector;
 
 use crate::ClientError;
 
-/// Made once per client, and only for https: reading the system's certificates takes milliseconds.
+/// Created once per client, and only for https: reading the system's certificates takes milliseconds.
 pub(crate) fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, ClientError> {
     let mut roots = RootCertStore::empty();
-    // A broken certificate in the system's store is not ours to complain about; without any, the handshake says so.
+    // Invalid certificates in the system's store are ignored; without any valid one, the handshake fails.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(path) = ca_file {
         add_file(&mut roots, path)?;

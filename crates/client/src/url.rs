@@ -1,4 +1,4 @@
-//! The daemon's address, and paths and queries below it.
+//! The daemon's address, and request paths and queries.
 
 use std::fmt::Write as _;
 
@@ -6,15 +6,15 @@ use http::Uri;
 
 use crate::ClientError;
 
-/// Where the daemon is: scheme, authority, and a path in front of ours when it sits behind a proxy.
+/// The daemon's address: scheme, authority, and a path prefix if it is behind a proxy.
 #[derive(Clone, Debug)]
 pub(crate) struct BaseUrl {
     scheme: Scheme,
-    /// As it goes into the `Host` header and into addresses.
+    /// As in the `Host` header.
     authority: String,
     host: String,
     port: u16,
-    /// Without a slash at its end.
+    /// Without a trailing slash.
     prefix: String,
 }
 
@@ -27,23 +27,23 @@ pub(crate) enum Scheme {
 impl BaseUrl {
     pub(crate) fn parse(text: &str) -> Result<Self, ClientError> {
         let bad = |reason| ClientError::BadUrl { url: shown(text), reason };
-        let uri: Uri = text.trim().parse().map_err(|_| bad("it cannot be parsed"))?;
+        let uri: Uri = text.trim().parse().map_err(|_| bad("not a valid URL"))?;
         let scheme = match uri.scheme_str() {
             Some("http") => Scheme::Http,
             Some("https") => Scheme::Https,
-            Some(_) => return Err(bad("its scheme is another")),
-            None => return Err(bad("it has no scheme")),
+            Some(_) => return Err(bad("unsupported scheme")),
+            None => return Err(bad("missing scheme")),
         };
-        let authority = uri.authority().ok_or_else(|| bad("it names no host"))?;
+        let authority = uri.authority().ok_or_else(|| bad("missing host"))?;
         if authority.as_str().contains('@') {
-            return Err(bad("it carries a password"));
+            return Err(bad("contains credentials"));
         }
         if uri.query().is_some() {
-            return Err(bad("it has a query"));
+            return Err(bad("contains a query"));
         }
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         if host.is_empty() {
-            return Err(bad("it names no host"));
+            return Err(bad("missing host"));
         }
         let port = authority.port_u16().unwrap_or(match scheme {
             Scheme::Http => 80,
@@ -74,14 +74,14 @@ impl BaseUrl {
         format!("{scheme}://{}{}", self.authority, self.prefix)
     }
 
-    /// The whole address of a path of ours.
+    /// The complete URL of a path.
     pub(crate) fn join(&self, path: &Path) -> Uri {
         let text = format!("{}{}", self.display(), path.as_str());
         text.parse().expect("a parsed base and a percent-encoded path make an address")
     }
 }
 
-/// A path with its query, percent-encoded as it is put together, so that a hostile name cannot change the route.
+/// A path with a query. User input is percent-encoded, so that a hostile name cannot change the route.
 #[derive(Clone, Debug)]
 pub(crate) struct Path {
     text: String,
@@ -89,15 +89,15 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// `root` is written by us and needs no encoding.
+    /// `root` is a constant and needs no encoding.
     pub(crate) fn new(root: &str) -> Self {
         Self { text: root.to_owned(), has_query: false }
     }
 
-    /// Appends one part that users chose.
+    /// Appends one segment of user input.
     pub(crate) fn part(mut self, part: &str) -> Self {
         self.text.push('/');
-        // A part of dots would be taken as a step up by whatever normalises paths on the way.
+        // A segment of dots would be resolved as a parent directory by proxies that normalise paths.
         if part.chars().all(|c| c == '.') {
             self.text.push_str(&"%2E".repeat(part.len()));
         } else {
@@ -106,7 +106,7 @@ impl Path {
         self
     }
 
-    /// Appends parts written by us.
+    /// Appends constant segments.
     pub(crate) fn fixed(mut self, parts: &str) -> Self {
         self.text.push('/');
         self.text.push_str(parts);
@@ -129,7 +129,7 @@ impl Path {
         }
     }
 
-    /// A flag is written only when it is set.
+    /// A flag is written only if it is set.
     pub(crate) fn flag(self, name: &str, set: bool) -> Self {
         if set { self.query(name, "true") } else { self }
     }
@@ -138,7 +138,7 @@ impl Path {
         &self.text
     }
 
-    /// For messages: without the query.
+    /// For messages: the path without the query.
     pub(crate) fn shown(&self) -> String {
         self.text.split('?').next().unwrap_or_default().to_owned()
     }
@@ -153,7 +153,7 @@ fn encode(into: &mut String, text: &str) {
     }
 }
 
-/// For messages: bounded, printable, and without a password somebody may have put in.
+/// For messages: limited, printable, and without credentials.
 fn shown(text: &str) -> String {
     let text = match text.rsplit_once('@') {
         Some((_, rest)) => format!("***@{rest}"),
@@ -167,27 +167,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_base_keeps_its_prefix_and_drops_its_last_slash() {
+    fn the_base_url_keeps_its_prefix_without_a_trailing_slash() {
         let base = BaseUrl::parse("https://burrow.example:8443/team/").unwrap();
         assert_eq!((base.host(), base.port(), base.scheme()), ("burrow.example", 8443, Scheme::Https));
         assert_eq!(base.join(&Path::new("/v1/host")).to_string(), "https://burrow.example:8443/team/v1/host");
     }
 
     #[test]
-    fn an_ipv6_host_loses_its_brackets_for_dialling_only() {
+    fn brackets_of_an_ipv6_host_are_removed_only_for_dialling() {
         let base = BaseUrl::parse("http://[::1]:7700").unwrap();
         assert_eq!(base.host(), "::1");
         assert_eq!(base.display(), "http://[::1]:7700");
     }
 
     #[test]
-    fn addresses_that_are_no_daemon_are_refused_with_the_reason() {
+    fn invalid_addresses_are_refused_with_the_reason() {
         for (text, reason) in [
-            ("127.0.0.1:7700", "it has no scheme"),
-            ("ftp://host", "its scheme is another"),
-            ("http://me:secret@host", "it carries a password"),
-            ("http://host/?x=1", "it has a query"),
-            ("", "it cannot be parsed"),
+            ("127.0.0.1:7700", "missing scheme"),
+            ("ftp://host", "unsupported scheme"),
+            ("http://me:secret@host", "contains credentials"),
+            ("http://host/?x=1", "contains a query"),
+            ("", "not a valid URL"),
         ] {
             let error = BaseUrl::parse(text).unwrap_err().to_string();
             assert!(error.ends_with(reason), "{text}: {error}");

@@ -24,14 +24,14 @@ impl Client {
         self.all_pages(Path::new("/v1/volumes")).await
     }
 
-    /// By id or name, with the sandboxes that have it.
+    /// By id or name, with the sandboxes to which it is attached.
     pub async fn volume(&self, volume: &str) -> Result<Volume, ClientError> {
         self.get(volume_path(volume)).await
     }
 
-    /// Refused while a sandbox has it, and while it has snapshots unless they are to go too.
+    /// Refused while it is attached to a sandbox. Refused if it has snapshots, unless `snapshots` deletes them too.
     pub async fn delete_volume(&self, volume: &str, snapshots: bool) -> Result<(), ClientError> {
-        self.send_for_nothing(Call::new(Method::DELETE, volume_path(volume).flag("snapshots", snapshots)))
+        self.send_no_content(Call::new(Method::DELETE, volume_path(volume).flag("snapshots", snapshots)))
             .await
     }
 
@@ -50,15 +50,15 @@ impl Client {
 
     pub async fn delete_volume_snapshot(&self, volume: &str, snapshot: &str) -> Result<(), ClientError> {
         let route = volume_path(volume).fixed("snapshots").part(snapshot);
-        self.send_for_nothing(Call::new(Method::DELETE, route)).await
+        self.send_no_content(Call::new(Method::DELETE, route)).await
     }
 
-    /// Puts it back to one of its snapshots. Refused while a sandbox that has it is not stopped.
+    /// Restores one of its snapshots. Refused unless all sandboxes to which it is attached are stopped.
     pub async fn restore_volume(&self, volume: &str, request: &RestoreVolume) -> Result<Volume, ClientError> {
         self.send_json(Method::POST, volume_path(volume).fixed("restore"), request).await
     }
 
-    /// A file of a volume, in constant memory.
+    /// A file of a volume, streamed in constant memory.
     pub async fn read_volume_file(&self, volume: &str, path: &str) -> Result<ByteStream, ClientError> {
         let route = volume_path(volume).fixed("files").query("path", path);
         let shown = route.shown();
@@ -66,7 +66,7 @@ impl Client {
         Ok(ByteStream::new(response.into_body(), shown))
     }
 
-    /// Makes missing directories above it with `parents`.
+    /// Writes a file; `parents` creates missing parent directories.
     pub async fn write_volume_file(
         &self,
         volume: &str,
@@ -78,13 +78,13 @@ impl Client {
         self.send_upload(upload_call(Method::PUT, route, body)).await
     }
 
-    /// A directory goes with all in it.
+    /// Removes a file, or a directory with its content.
     pub async fn remove_volume_file(&self, volume: &str, path: &str) -> Result<(), ClientError> {
         let route = volume_path(volume).fixed("files").query("path", path);
-        self.send_for_nothing(Call::new(Method::DELETE, route)).await
+        self.send_no_content(Call::new(Method::DELETE, route)).await
     }
 
-    /// `depth` 1 is the directory's own entries.
+    /// A `depth` of 1 lists only the directory itself.
     pub async fn list_volume_files(
         &self,
         volume: &str,

@@ -1,4 +1,4 @@
-//! Opens a WebSocket through the same connections, key and error bodies as every other request.
+//! Opens WebSockets with the same connections, key and error bodies as other requests.
 
 use http::Method;
 use http::header::{
@@ -15,9 +15,9 @@ use crate::client::{Call, innermost};
 use crate::url::Path;
 use crate::{Client, ClientError};
 
-/// Largest message taken: the daemon sends output in pieces far smaller.
+/// Largest accepted message: the daemon sends output in much smaller messages.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// Input not yet taken by the socket, at most; beyond it, the sender waits.
+/// Maximum input that the socket has not sent yet; beyond it, the sender waits.
 const WRITE_BUFFER_BYTES_MAX: usize = 4 << 20;
 
 pub(crate) type Socket = WebSocketStream<TokioIo<Upgraded>>;
@@ -36,7 +36,7 @@ impl Client {
         let response = self.send(call).await?;
         let accepted = response.headers().get(SEC_WEBSOCKET_ACCEPT).map(HeaderValue::as_bytes);
         if accepted != Some(derive_accept_key(key.as_bytes()).as_bytes()) {
-            return Err(broken("the daemon did not agree to a WebSocket".into()));
+            return Err(broken("the daemon did not accept the WebSocket".into()));
         }
         let upgraded = hyper::upgrade::on(response).await.map_err(|error| broken(innermost(&error)))?;
         let config = WebSocketConfig::default()

@@ -1,4 +1,4 @@
-//! The client against a daemon that is played: answers, refusals, and connections that break at the worst moment.
+//! The client against a fake daemon: responses, refusals, and connections that break at the worst moment.
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
@@ -34,15 +34,15 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
-/// `None` hangs up without an answer.
-type Answer = Option<Response<Body>>;
+/// `None` closes the connection without a response.
+type FakeResponse = Option<Response<Body>>;
 type Handler =
-    Arc<dyn Fn(usize, Request<Incoming>) -> Pin<Box<dyn Future<Output = Answer> + Send>> + Send + Sync>;
+    Arc<dyn Fn(usize, Request<Incoming>) -> Pin<Box<dyn Future<Output = FakeResponse> + Send>> + Send + Sync>;
 
-/// Plays a daemon. The handler is told how many requests came before.
+/// Starts a fake daemon. The handler receives the number of requests before.
 async fn daemon<F>(handler: impl Fn(usize, Request<Incoming>) -> F + Send + Sync + 'static) -> Client
 where
-    F: Future<Output = Answer> + Send + 'static,
+    F: Future<Output = FakeResponse> + Send + 'static,
 {
     let handler: Handler = Arc::new(move |count, request| Box::pin(handler(count, request)));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -59,8 +59,8 @@ where
                     *count += 1;
                     *count - 1
                 };
-                let answer = handler(before, request);
-                async move { answer.await.ok_or("hung up") }
+                let response = handler(before, request);
+                async move { response.await.ok_or("closed") }
             });
             let connection =
                 hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
@@ -75,18 +75,18 @@ fn client(url: &str) -> Client {
         .unwrap()
 }
 
-fn answer(status: u16, body: impl Into<Bytes>) -> Answer {
+fn response(status: u16, body: impl Into<Bytes>) -> FakeResponse {
     let body = Full::new(body.into()).boxed_unsync();
     Some(Response::builder().status(status).body(body).unwrap())
 }
 
-fn json(status: u16, value: &Value) -> Answer {
-    answer(status, value.to_string())
+fn json(status: u16, value: &Value) -> FakeResponse {
+    response(status, value.to_string())
 }
 
-/// Pieces as they are, so that lines can be cut anywhere; without an end, the connection breaks after them.
-fn pieces(pieces: Vec<&'static str>) -> Answer {
-    let frames = pieces.into_iter().map(|piece| Ok(Frame::data(Bytes::from(piece))));
+/// Sends chunks as given, so that lines can be split anywhere. Without a last chunk, the connection breaks.
+fn chunks(chunks: Vec<&'static str>) -> FakeResponse {
+    let frames = chunks.into_iter().map(|chunk| Ok(Frame::data(Bytes::from(chunk))));
     Some(Response::new(BodyExt::boxed_unsync(StreamBody::new(futures_util::stream::iter(frames)))))
 }
 
@@ -117,18 +117,18 @@ fn snapshot(id: &str) -> Value {
     })
 }
 
-/// What a request asks for: method, path with query, body.
-async fn asked(request: Request<Incoming>) -> (String, String) {
+/// Method and path with query, and the body.
+async fn request_of(request: Request<Incoming>) -> (String, String) {
     let line = format!("{} {}", request.method(), request.uri().path_and_query().unwrap());
     let body = request.into_body().collect().await.unwrap().to_bytes();
     (line, String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// Agrees to a WebSocket and hands it to `talk`.
+/// Accepts a WebSocket and passes it to `talk`.
 fn websocket<F>(
     mut request: Request<Incoming>,
     talk: impl FnOnce(WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>) -> F + Send + 'static,
-) -> Answer
+) -> FakeResponse
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -170,19 +170,19 @@ async fn a_refusal_carries_the_daemons_code_message_and_hint() {
 }
 
 #[tokio::test]
-async fn something_that_is_no_daemon_is_recognised() {
-    let proxy = daemon(|_, _| async { answer(502, "<html>Bad \u{1b}Gateway") }).await;
+async fn a_response_that_is_not_from_a_daemon_is_recognised() {
+    let proxy = daemon(|_, _| async { response(502, "<html>Bad \u{1b}Gateway") }).await;
     let error = proxy.sandbox("x").await.unwrap_err();
     assert!(
         matches!(&error, ClientError::NotBurrow { text, .. } if text == "<html>Bad \\u{1b}Gateway"),
         "{error:?}"
     );
-    let page = daemon(|_, _| async { answer(200, "<html>") }).await;
+    let page = daemon(|_, _| async { response(200, "<html>") }).await;
     assert!(matches!(page.sandbox("x").await.unwrap_err(), ClientError::Decode { .. }));
 }
 
 #[tokio::test]
-async fn a_daemon_that_is_not_there_is_reported_at_once_with_what_to_do() {
+async fn an_unreachable_daemon_is_reported_at_once_with_a_hint() {
     let closed = {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         listener.local_addr().unwrap()
@@ -193,7 +193,7 @@ async fn a_daemon_that_is_not_there_is_reported_at_once_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_create_whose_connection_breaks_is_repeated_under_the_same_key() {
+async fn a_create_whose_connection_breaks_is_repeated_with_the_same_key() {
     let keys = Arc::new(Mutex::new(Vec::new()));
     let seen = keys.clone();
     let client = daemon(move |count, request| {
@@ -210,7 +210,7 @@ async fn a_create_whose_connection_breaks_is_repeated_under_the_same_key() {
 }
 
 #[tokio::test]
-async fn what_is_not_safe_to_repeat_is_not_repeated() {
+async fn unsafe_requests_are_not_repeated() {
     let count = Arc::new(Mutex::new(0));
     let seen = count.clone();
     let client = daemon(move |_, _| {
@@ -241,24 +241,24 @@ async fn pages_are_followed_to_the_last() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_is_not_ready_says_for_what_it_waits() {
+async fn readiness_lists_what_the_daemon_waits_for() {
     let client =
         daemon(|_, _| async { json(503, &json!({ "ready": false, "waiting_for": ["the pool"] })) }).await;
     assert_eq!(client.readiness().await.unwrap().waiting_for, ["the pool"]);
 }
 
 #[tokio::test]
-async fn events_come_in_order_and_once_though_lines_are_cut_and_connections_drop() {
+async fn events_arrive_once_and_in_order_despite_split_lines_and_dropped_connections() {
     let client = daemon(|count, request| async move {
         let query = request.uri().query().unwrap_or_default().to_owned();
         match count {
-            0 => pieces(vec![
+            0 => chunks(vec![
                 "{\"seq\":1,\"at_ms\":0,\"kind\":\"a\",\"sandbox_id\":null,\"exec_id\":null,\"det",
                 "ail\":{}}\n\n{\"seq\":2,\"at_ms\":0,\"kind\":\"b\",\"sandbox_id\":null,\"exec_id\":null,\"detail\":{}}\n",
             ]),
             _ => {
                 assert_eq!(query, "since=2&follow=true");
-                pieces(vec!["{\"seq\":3,\"at_ms\":0,\"kind\":\"c\",\"sandbox_id\":null,\"exec_id\":null,\"detail\":{}}\n"])
+                chunks(vec!["{\"seq\":3,\"at_ms\":0,\"kind\":\"c\",\"sandbox_id\":null,\"exec_id\":null,\"detail\":{}}\n"])
             }
         }
     })
@@ -272,13 +272,13 @@ async fn events_come_in_order_and_once_though_lines_are_cut_and_connections_drop
 
 #[tokio::test]
 async fn a_stream_that_ends_within_a_line_is_an_error() {
-    let client = daemon(|_, _| async { pieces(vec!["{\"seq\":1"]) }).await;
+    let client = daemon(|_, _| async { chunks(vec!["{\"seq\":1"]) }).await;
     let mut events = client.events(EventQuery::default()).await.unwrap();
     assert!(matches!(events.next().await.unwrap_err(), ClientError::Truncated { .. }));
 }
 
 #[tokio::test]
-async fn files_pass_in_pieces_with_their_length() {
+async fn files_are_streamed_with_their_length() {
     const LENGTH: usize = 3 << 20;
     let client = daemon(|_, request| async move {
         if request.method() == http::Method::GET {
@@ -295,7 +295,7 @@ async fn files_pass_in_pieces_with_their_length() {
         }))
     })
     .await;
-    // The source has grown since it was measured: what was announced is sent.
+    // The source has grown since its length was read: only the announced length is sent.
     let source = std::io::Cursor::new(vec![7; LENGTH + 100]);
     let body = UploadBody::from_reader(source, Some(LENGTH as u64));
     let options = UploadOptions { mode: Some("0600".to_owned()), parents: true, ..UploadOptions::default() };
@@ -316,15 +316,15 @@ async fn an_attachment_survives_a_lost_connection_without_missing_or_repeating_a
         match count {
             0 => websocket(request, |mut socket| async move {
                 socket.send(output(0, "hello ")).await.unwrap();
-                // Dropped without a word, as by a daemon that is killed.
+                // Dropped without a close frame, as by a daemon that is killed.
             }),
-            // The daemon is on its way back.
-            1 => answer(502, ""),
+            // The daemon is restarting.
+            1 => response(502, ""),
             2 => None,
             _ => {
                 assert_eq!(query, "offset=6&mode=lossless");
                 websocket(request, |mut socket| async move {
-                    // Begins before the byte that was asked for.
+                    // Begins before the requested byte.
                     socket.send(output(3, "lo world")).await.unwrap();
                     socket.send(exit()).await.unwrap();
                     while let Some(Ok(_)) = socket.next().await {}
@@ -352,11 +352,11 @@ async fn an_attachment_survives_a_lost_connection_without_missing_or_repeating_a
 }
 
 #[tokio::test]
-async fn a_new_connection_is_told_the_size_and_the_end_of_input_again() {
+async fn a_new_connection_receives_the_terminal_size_and_the_end_of_input_again() {
     let client = daemon(|count, request| async move {
         websocket(request, move |mut socket| async move {
             if count == 0 {
-                // Takes the size and goes away: nobody knows what became of the input.
+                // Reads the size and disconnects, so the fate of the input is unknown.
                 socket.next().await.unwrap().unwrap();
                 return;
             }
@@ -383,11 +383,11 @@ async fn a_new_connection_is_told_the_size_and_the_end_of_input_again() {
 }
 
 #[tokio::test]
-async fn input_that_the_daemon_has_handed_on_is_not_in_doubt() {
+async fn acknowledged_input_is_not_in_doubt() {
     let client = daemon(|count, request| async move {
         websocket(request, move |mut socket| async move {
             if count == 0 {
-                // Five bytes and the end.
+                // Five bytes and the end of input.
                 let last = Bytes::copy_from_slice(&6u64.to_be_bytes());
                 while socket.next().await.unwrap().unwrap() != Message::Ping(last.clone()) {}
                 socket.flush().await.unwrap();
@@ -396,7 +396,7 @@ async fn input_that_the_daemon_has_handed_on_is_not_in_doubt() {
             }
             socket.send(exit()).await.unwrap();
             while let Some(Ok(message)) = socket.next().await {
-                assert!(!message.is_text(), "the end of input is not told again: {message}");
+                assert!(!message.is_text(), "the end of input is not sent again: {message}");
             }
         })
     })
@@ -410,7 +410,7 @@ async fn input_that_the_daemon_has_handed_on_is_not_in_doubt() {
 }
 
 #[tokio::test]
-async fn an_exec_that_echoes_its_input_does_not_deadlock_with_us() {
+async fn an_exec_that_echoes_its_input_does_not_deadlock_with_the_client() {
     const PIECES: usize = 200;
     const PIECE: usize = 256 << 10;
     let client = daemon(|_, request| async move {
@@ -448,7 +448,7 @@ async fn an_exec_that_echoes_its_input_does_not_deadlock_with_us() {
 }
 
 #[tokio::test]
-async fn output_sent_before_the_daemon_closed_is_read_though_input_fails() {
+async fn output_sent_before_the_daemon_closes_is_read_even_if_input_fails() {
     let end = Arc::new(tokio::sync::Notify::new());
     let (closed, mut is_closed) = tokio::sync::mpsc::channel(1);
     let ending = end.clone();
@@ -460,7 +460,7 @@ async fn output_sent_before_the_daemon_closed_is_read_though_input_fails() {
                 ending.notified().await;
                 socket.send(output(0, "its last words")).await.unwrap();
                 socket.send(exit()).await.unwrap();
-                // With input unread, which resets the connection.
+                // Closing with unread input resets the connection.
                 drop(socket);
                 closed.send(()).await.unwrap();
             })
@@ -469,7 +469,7 @@ async fn output_sent_before_the_daemon_closed_is_read_though_input_fails() {
     .await;
     let (sender, mut attachment) = client.attach("sbx", "exe", FROM_START).await.unwrap();
     let feeding = tokio::spawn(async move { while sender.stdin(vec![b'x'; 256 << 10]).await.is_ok() {} });
-    // Until the connection takes no more input.
+    // Wait until the connection accepts no more input.
     let nothing = tokio::time::timeout(std::time::Duration::from_millis(200), attachment.next()).await;
     assert!(nothing.is_err(), "{nothing:?}");
     end.notify_one();
@@ -484,7 +484,7 @@ async fn output_sent_before_the_daemon_closed_is_read_though_input_fails() {
 }
 
 #[tokio::test]
-async fn a_refused_attachment_says_why() {
+async fn a_refused_attachment_returns_the_daemons_error() {
     let client = daemon(|_, _| async {
         json(409, &json!({ "error": { "code": "not_running", "message": "sandbox `x` is stopped" } }))
     })
@@ -494,7 +494,7 @@ async fn a_refused_attachment_says_why() {
 }
 
 #[tokio::test]
-async fn a_started_exec_never_asks_to_wait_and_a_run_always_does() {
+async fn create_exec_never_waits_and_run_always_does() {
     let client = daemon(|_, request| async move {
         let body = request.into_body().collect().await.unwrap().to_bytes();
         let request: CreateExec = serde_json::from_slice(&body).unwrap();
@@ -512,17 +512,17 @@ async fn a_started_exec_never_asks_to_wait_and_a_run_always_does() {
 }
 
 #[tokio::test]
-async fn a_sandbox_of_an_older_daemon_has_no_policies_and_that_of_a_newer_one_has() {
+async fn fields_missing_from_an_older_daemon_have_defaults_and_unknown_fields_are_ignored() {
     let client = daemon(|count, _| async move {
-        let mut answer = sandbox("sbx1");
+        let mut response = sandbox("sbx1");
         if count > 0 {
-            answer["state"] = json!("hibernated");
-            answer["origin"] = json!({ "snapshot": "snp1", "sandbox": "sbx0", "kind": "fork" });
-            answer["sleep"] = json!({ "pause_after_seconds": 60, "hibernate_after_seconds": null, "stop_after_seconds": null });
-            answer["asleep_since_ms"] = json!(7);
-            answer["something_of_tomorrow"] = json!(true);
+            response["state"] = json!("hibernated");
+            response["origin"] = json!({ "snapshot": "snp1", "sandbox": "sbx0", "kind": "fork" });
+            response["sleep"] = json!({ "pause_after_seconds": 60, "hibernate_after_seconds": null, "stop_after_seconds": null });
+            response["asleep_since_ms"] = json!(7);
+            response["something_of_tomorrow"] = json!(true);
         }
-        json(200, &answer)
+        json(200, &response)
     })
     .await;
     let older = client.sandbox("x").await.unwrap();
@@ -534,13 +534,13 @@ async fn a_sandbox_of_an_older_daemon_has_no_policies_and_that_of_a_newer_one_ha
 }
 
 #[tokio::test]
-async fn sleep_and_wake_go_to_their_routes() {
+async fn sleep_and_wake_use_their_routes() {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let seen = lines.clone();
     let client = daemon(move |_, request| {
         let seen = seen.clone();
         async move {
-            let (line, body) = asked(request).await;
+            let (line, body) = request_of(request).await;
             assert_eq!(body, "");
             seen.lock().unwrap().push(line);
             json(200, &sandbox("sbx1"))
@@ -563,7 +563,7 @@ async fn sleep_and_wake_go_to_their_routes() {
 }
 
 #[tokio::test]
-async fn snapshots_are_taken_once_and_listed_by_what_is_asked() {
+async fn snapshots_are_created_once_and_listed_by_query() {
     let keys = Arc::new(Mutex::new(Vec::new()));
     let seen = keys.clone();
     let client = daemon(move |count, request| {
@@ -572,9 +572,9 @@ async fn snapshots_are_taken_once_and_listed_by_what_is_asked() {
             if let Some(key) = request.headers().get("idempotency-key") {
                 seen.lock().unwrap().push(key.to_str().unwrap().to_owned());
             }
-            let (line, body) = asked(request).await;
+            let (line, body) = request_of(request).await;
             match count {
-                // The connection breaks: the same is asked again, under the same key.
+                // The connection breaks: the same request is sent again, with the same key.
                 0 => None,
                 1 => {
                     assert_eq!(line, "POST /v1/sandboxes/web/snapshots");
@@ -615,9 +615,9 @@ async fn snapshots_are_taken_once_and_listed_by_what_is_asked() {
 }
 
 #[tokio::test]
-async fn restores_and_forks_say_what_came_of_them() {
+async fn restores_and_forks_return_their_results() {
     let client = daemon(|_, request| async move {
-        let (line, body) = asked(request).await;
+        let (line, body) = request_of(request).await;
         match line.as_str() {
             "POST /v1/sandboxes/web/restore" => {
                 assert_eq!(body, r#"{"snapshot":"before"}"#);
@@ -647,9 +647,9 @@ async fn restores_and_forks_say_what_came_of_them() {
 }
 
 #[tokio::test]
-async fn lineage_and_garbage_are_read_and_garbage_is_touched_on_demand_only() {
+async fn lineage_and_garbage_are_read_and_garbage_is_collected_only_on_request() {
     let client = daemon(|_, request| async move {
-        let (line, body) = asked(request).await;
+        let (line, body) = request_of(request).await;
         let report = |applied| json!({ "applied": applied, "unused_for_seconds": 60, "items": [] });
         match line.as_str() {
             "GET /v1/tree" => json(200, &json!({ "nodes": [
@@ -673,7 +673,7 @@ async fn lineage_and_garbage_are_read_and_garbage_is_touched_on_demand_only() {
 }
 
 #[tokio::test]
-async fn an_attachment_whose_sandbox_was_put_to_sleep_ends_and_wakes_nobody() {
+async fn an_attachment_ends_when_its_sandbox_is_put_to_sleep() {
     use tokio_tungstenite::tungstenite::protocol::CloseFrame;
     use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
     let connections = Arc::new(Mutex::new(0));
@@ -683,7 +683,7 @@ async fn an_attachment_whose_sandbox_was_put_to_sleep_ends_and_wakes_nobody() {
         async move {
             websocket(request, move |mut socket| async move {
                 socket.send(output(0, "so far")).await.unwrap();
-                // Told in a message, or in the close frame alone.
+                // Reported in a message, or in the close frame alone.
                 let last = match count {
                     0 => {
                         let error =

@@ -1,9 +1,9 @@
-//! The first key: made when there is none that could make others, or when its file is gone, and written where its
-//! owner finds it. Whoever can start the daemon owns all it keeps, so a lost file locks nobody out.
+//! Creates the first admin key: when no key exists that could create others, or when the key file was deleted. Anyone
+//! who can start the daemon owns all its data, so losing the file locks nobody out.
 //!
-//! The file is complete and synced, under another name, before the key opens anything, and gets its own name afterwards. So
-//! no crash leaves a key that nobody knows, nor a file whose key opens nothing: the next start finds the file under the
-//! other name and finishes, if its key opens, or begins anew.
+//! The file is written and synced under a temporary name before the key becomes valid, and is renamed afterwards. So a
+//! crash leaves neither a valid key that is not in a file, nor a file with an invalid key: the next start finds the
+//! temporary file and renames it if its key is valid, or starts again.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -43,25 +43,25 @@ pub(crate) async fn ensure(catalog: &Catalog, path: &Path, now_ms: u64) -> Resul
     Ok(())
 }
 
-/// Who called `sudo`, if anybody did.
+/// The user who called `sudo`, if any.
 fn sudo_user(uid: Option<String>, gid: Option<String>) -> Option<(u32, u32)> {
     let uid: u32 = uid?.parse().ok()?;
     Some((uid, gid.and_then(|gid| gid.parse().ok()).unwrap_or(uid)))
 }
 
-/// Where the key is until it opens.
+/// The temporary name of the file, until its key is valid.
 fn partial(path: &Path) -> PathBuf {
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");
     partial.into()
 }
 
-/// Readable for its owner only, and not under its own name yet.
+/// Writes the file under its temporary name, readable for its owner only.
 fn write(path: &Path, secret: &str, owner: Option<(u32, u32)>) -> io::Result<()> {
     let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::create_dir_all(directory)?;
     let partial = partial(path);
-    // A left-over of a crash may belong to anybody by now.
+    // A file left over from a crash may have another owner.
     match fs::remove_file(&partial) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
@@ -88,13 +88,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_first_start_writes_a_key_that_opens_and_later_ones_keep_it() {
+    async fn the_first_start_writes_a_valid_key_and_later_starts_keep_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("etc/admin.key");
         let catalog = Catalog::in_memory().unwrap();
         ensure(&catalog, &path, 1).await.unwrap();
         let secret = fs::read_to_string(&path).unwrap();
-        let key = catalog.authenticate(secret.trim(), 2).expect("the written key opens");
+        let key = catalog.authenticate(secret.trim(), 2).expect("the written key is valid");
         assert_eq!(key.scope, Scope::Admin);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         ensure(&catalog, &path, 3).await.unwrap();
@@ -102,18 +102,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_crash_at_any_point_leaves_no_file_whose_key_opens_nothing() {
+    async fn a_crash_at_any_point_leaves_no_file_with_an_invalid_key() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("admin.key");
         let catalog = Catalog::in_memory().unwrap();
         let opens = |secret: &str| catalog.authenticate(secret.trim(), 2).is_some();
-        // Another admin key exists: the number of keys alone says nothing about the file's.
+        // Another admin key exists: the number of keys does not show whether the key of the file is valid.
         ensure(&catalog, &directory.path().join("other.key"), 1).await.unwrap();
-        // Before the key was made: its secret was never good for anything.
+        // A crash before the key was created: the secret in the file was never valid.
         write(&path, KeySecret::generate().expose(), None).unwrap();
         ensure(&catalog, &path, 1).await.unwrap();
         assert!(opens(&fs::read_to_string(&path).unwrap()));
-        // After it was made, before the file had its name.
+        // A crash after the key was created, before the file was renamed.
         let secret = fs::read_to_string(&path).unwrap();
         fs::rename(&path, partial(&path)).unwrap();
         ensure(&catalog, &path, 1).await.unwrap();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_who_called_sudo_owns_the_key() {
+    fn the_user_who_called_sudo_owns_the_key() {
         assert_eq!(sudo_user(Some("1000".into()), None), Some((1000, 1000)));
         assert_eq!(sudo_user(Some("1000".into()), Some("100".into())), Some((1000, 100)));
         assert_eq!(sudo_user(Some("x".into()), None), None);
@@ -130,11 +130,11 @@ mod tests {
     }
 
     #[test]
-    fn a_key_file_is_given_to_its_owner() {
+    fn the_key_file_gets_its_owner() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("admin.key");
         let me = rustix::process::getuid().as_raw();
-        // Only root can give files away; anybody can give one to themselves.
+        // Only root can change the owner of a file to another user; any user can "change" it to itself.
         let owner = if me == 0 { 12_345 } else { me };
         write(&path, "e2b_x", Some((owner, owner))).unwrap();
         publish(&path).unwrap();

@@ -1,10 +1,11 @@
-//! Clears memory as it is given back, so that nothing the daemon held for a moment stays in it.
+//! Overwrites heap memory when it is freed, so that no secret that passed through the daemon stays in it.
 //!
-//! A secret that is set passes through memory that nobody here can clear: what a connection was read into, what TLS decrypted,
-//! what a vector left behind when it grew. All of it is heap and all of it is freed, so it is cleared there, where
-//! everything comes by. What is allocated by libraries in C is not: SQLite sees secrets only sealed.
+//! A secret in a request passes through buffers that our code cannot clear: those of connections, of TLS, and old
+//! blocks of vectors that grew. All of them are heap blocks and all are freed, so the allocator clears them. Memory
+//! allocated by C libraries is not cleared: SQLite receives secrets only encrypted.
 //!
-//! Off until [`Clearing::begin`]: the egress process holds secrets as long as it lives, and moves bulk; commands end at once.
+//! Off until [`Clearing::begin`]: the egress process holds secrets for its lifetime and copies bulk data; commands end
+//! at once.
 
 #![expect(unsafe_code, reason = "an allocator has no safe interface")]
 
@@ -17,12 +18,12 @@ pub struct Clearing;
 
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
-/// Larger blocks hold no secret, nor what one came in: bodies (by default) and buffers of connections are bounded far below. They hold
-/// vectors of memory and the like, which would be written twice for nothing.
+/// Larger blocks contain no secrets: bodies (by default) and buffers of connections have far lower limits. They contain
+/// vectors of memory and the like; clearing them would only cost time.
 const CLEARED_MAX: usize = 4 << 20;
 
 impl Clearing {
-    /// From now on, for as long as the process lives.
+    /// Turns clearing on, for the lifetime of the process.
     pub(crate) fn begin() {
         BEGUN.store(true, Ordering::Relaxed);
     }
@@ -32,11 +33,11 @@ impl Clearing {
     }
 }
 
-// SAFETY: every call is handed on to the system's allocator with what it was given. Beyond that, memory is written only
-// in `dealloc` and `realloc`, before it is handed back: it is the caller's no more, and nobody else's yet.
+// SAFETY: every call is forwarded to the system's allocator with its arguments. Beyond that, memory is written only in
+// `dealloc` and `realloc`, before it is freed: the caller does not use it any more, and no other code uses it yet.
 unsafe impl GlobalAlloc for Clearing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are the ones asked for.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc(layout) }
     }
 
@@ -47,8 +48,8 @@ unsafe impl GlobalAlloc for Clearing {
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         if Self::clears(layout.size()) {
-            // Not a plain write: the compiler leaves out what nobody reads before it is freed.
-            // SAFETY: the block is of that size, and still ours.
+            // Not a plain write: the compiler removes writes that are never read.
+            // SAFETY: the block has that size, and is not freed yet.
             unsafe { libc::explicit_bzero(memory.cast(), layout.size()) };
         }
         // SAFETY: as above.
@@ -60,13 +61,13 @@ unsafe impl GlobalAlloc for Clearing {
             // SAFETY: as above.
             return unsafe { System.realloc(memory, layout, size) };
         }
-        // The system's would leave a copy where the block was.
+        // The system's `realloc` would leave a copy in the old block.
         // SAFETY: the caller promises that the size, rounded up to the alignment, fits.
         let new = unsafe { self.alloc(Layout::from_size_align_unchecked(size, layout.align())) };
         if !new.is_null() {
-            // SAFETY: both blocks are as long as the shorter of them, and they are two.
+            // SAFETY: both blocks are at least as long as the smaller size, and do not overlap.
             unsafe { std::ptr::copy_nonoverlapping(memory, new, layout.size().min(size)) };
-            // SAFETY: the caller's, who has the new one now.
+            // SAFETY: the caller's block, which is replaced by the new one.
             unsafe { self.dealloc(memory, layout) };
         }
         new
@@ -78,14 +79,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_that_grows_or_shrinks_keeps_what_it_held() {
+    fn a_block_that_grows_or_shrinks_keeps_its_contents() {
         for begun in [false, true] {
             if begun {
                 Clearing::begin();
             }
             let clearing = Clearing;
             let layout = |size| Layout::from_size_align(size, 8).unwrap();
-            // SAFETY: every block is used within its size, and freed once with the layout it has.
+            // SAFETY: every block is used within its size, and freed once with the layout it was allocated with.
             unsafe {
                 let block = clearing.alloc(layout(64));
                 block.write_bytes(7, 64);

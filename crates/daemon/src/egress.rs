@@ -1,4 +1,4 @@
-//! The egress process as the daemon knows it: how it is started, and what the configuration lets sandboxes reach.
+//! Starts the egress process, and translates the configuration into its settings.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,10 +19,10 @@ use crate::config::{Config, EgressConfig};
 /// The hidden role of the program; `egress` itself is a command for people.
 pub(crate) const ROLE: &str = "egress-process";
 
-/// The set that is there without being configured: the hosts that packages of the default image come from.
+/// The host set that exists without configuration: the hosts of the default image's packages.
 const APT: &str = "apt";
 
-/// Finds the process of an earlier daemon, or starts one.
+/// Connects to the process of an earlier daemon, or starts one.
 pub(crate) async fn open(
     config: &Config,
     program: &Path,
@@ -47,25 +47,26 @@ pub(crate) async fn open(
     .await
 }
 
-/// The certificates of a PEM file, in DER. One without any is a mistake that somebody would look for elsewhere.
+/// The certificates of a PEM file, in DER. A file without certificates is an error, because its effect would be hard to
+/// find.
 fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, EgressError> {
     let failed = |source| EgressError::Process { step: "read `egress.roots` for", source };
     let found: Result<Vec<_>, _> = std::fs::read(path).map_err(failed).map(|text| {
         CertificateDer::pem_slice_iter(&text).map(|found| found.map(|der| der.to_vec())).collect()
     })?;
     match found {
-        Ok(found) if found.is_empty() => Err(failed(io::Error::other("it holds no certificate"))),
+        Ok(found) if found.is_empty() => Err(failed(io::Error::other("it contains no certificate"))),
         Ok(found) => Ok(found),
         Err(error) => Err(failed(io::Error::other(error.to_string()))),
     }
 }
 
-/// Ends the process that serves from `run_dir`. No daemon may be using it.
+/// Ends the process that serves `run_dir`. No daemon may be using it.
 pub(crate) async fn end(run_dir: &Path) -> Result<(), EgressError> {
     Supervisor::remove_all(&run_dir.join("egress")).await
 }
 
-/// What the configuration says, with the set of the package sources.
+/// The settings from the configuration, including the set of the package sources.
 pub(crate) fn settings(config: &EgressConfig, package_urls: &[String]) -> EgressSettings {
     let mut sets: BTreeMap<Name, Vec<EgressRule>> = config.sets.clone();
     let mut rules: Vec<EgressRule> = Vec::new();
@@ -84,6 +85,7 @@ pub(crate) fn settings(config: &EgressConfig, package_urls: &[String]) -> Egress
             sets: Vec::new(),
             requests: Vec::new(),
             deny: Vec::new(),
+            transforms: None,
         },
         sets,
         allow_ranges: config.allow_ranges.clone(),
@@ -94,11 +96,11 @@ fn apt() -> Name {
     APT.parse().expect("it is a name")
 }
 
-/// The rule that lets a URL through: its scheme, host and port. `None` for what is no host of the web.
+/// The rule that allows a URL: its scheme, host and port. `None` for anything other than a web host.
 fn rule_of(url: &str) -> Option<EgressRule> {
     let (scheme, rest) = url.split_once("://").filter(|(scheme, _)| matches!(*scheme, "http" | "https"))?;
     let authority = rest.split(['/', '?', '#']).next()?;
-    // Credentials in front of the host are not part of it.
+    // Credentials before the host are not part of it.
     let host = authority.rsplit('@').next()?;
     format!("{scheme}://{host}").parse().ok()
 }
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn package_sources_become_a_set_of_their_own_unless_one_is_configured() {
+    fn package_sources_become_a_set_unless_one_is_configured() {
         let urls = [
             "http://packages.example/debian",
             "http://packages.example/debian-security",
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_policy_is_the_configurations() {
+    fn the_default_policy_is_that_of_the_configuration() {
         let found = settings(&config("[egress]\ndefault = \"none\"\n"), &[]);
         assert_eq!(found.default.mode, burrow_model::NetworkMode::None);
     }

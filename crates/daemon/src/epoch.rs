@@ -1,14 +1,14 @@
-//! Tells when the catalog and the pool are not of one time.
+//! Detects when the catalog and the pool are from different times.
 //!
 //! ```text
 //!   start, every few minutes, end:   catalog n+1 (to be confirmed) ─► <pool>/epoch n+1, durable ─► catalog n+1 (confirmed)
 //! ```
 //!
-//! Whoever puts an older copy of one of the two in its place is stopped at the next start: by an older catalog, all that
-//! was made since would be swept away as nobody's; on an older pool, sandboxes would quietly be what they once were. A pair
-//! of copies of one moment is fine, and so is a pool or a catalog that has nothing to lose.
+//! If one of the two was replaced by an older copy, the next start fails: with an older catalog, everything created
+//! since would be removed as unknown; with an older pool, sandboxes would silently return to an earlier state. Copies
+//! of both from the same moment are accepted, and so is an empty pool or catalog.
 //!
-//! What is not detected: an older copy of the catalog of the last few minutes before a crash.
+//! Not detected: a copy of the catalog from the last few minutes before a crash.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -17,19 +17,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use burrow_catalog::{Catalog, CatalogError, Epoch};
+use burrow_disks::{DiskError, Disks};
 use burrow_model::SandboxId;
-use burrow_volumes::{VolumeError, Volumes};
 
-/// Beside the volumes.
+/// In the pool, beside its directories.
 const FILE: &str = "epoch";
 
-/// A line of a few words.
+/// The file contains one short line.
 const FILE_BYTES_MAX: u64 = 4096;
 
-/// Things that an error lists by name.
+/// Maximum number of ids that an error lists.
 const NAMED_MAX: usize = 5;
 
-/// So old may a copy of the catalog be at most that is taken for the catalog.
+/// Maximum age of a copy of the catalog that is not detected.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(300);
 
 #[derive(Debug, thiserror::Error)]
@@ -39,14 +39,14 @@ pub enum EpochError {
          is an older copy", .path.display(), older(*.catalog, *.pool)
     )]
     Differs { path: PathBuf, catalog: u64, pool: u64 },
-    #[error("the pool `{}` is not this catalog's: {what}", .path.display())]
+    #[error("the pool `{}` does not belong to this catalog: {what}", .path.display())]
     Foreign { path: PathBuf, what: String },
     #[error("could not {step} `{}`", .path.display())]
     File { step: &'static str, path: PathBuf, source: io::Error },
     #[error("could not read or write the epoch of the catalog")]
     Catalog(#[from] CatalogError),
-    #[error("could not list what is in the pool")]
-    Volumes(#[from] VolumeError),
+    #[error("could not list the contents of the pool")]
+    Disk(#[from] DiskError),
 }
 
 fn older(catalog: u64, pool: u64) -> &'static str {
@@ -57,23 +57,23 @@ impl EpochError {
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Differs { .. } | Self::Foreign { .. } => Some(
-                "put the copy that belongs to the other back in its place; or start once with `burrow serve \
-                 --accept-rollback`, which removes from the pool what the catalog does not know",
+                "restore the copy that matches the other one; or start once with `burrow serve \
+                 --accept-rollback`, which removes everything from the pool that the catalog does not contain",
             ),
             Self::Catalog(error) => error.hint(),
-            Self::File { .. } | Self::Volumes(_) => None,
+            Self::File { .. } | Self::Disk(_) => None,
         }
     }
 }
 
-/// What the pool says.
+/// The epoch in the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mark {
     identity: String,
     number: u64,
 }
 
-/// The two of them, found to be of one time.
+/// A catalog and a pool that match.
 #[derive(Clone, Debug)]
 pub(crate) struct Epochs {
     catalog: Catalog,
@@ -81,10 +81,10 @@ pub(crate) struct Epochs {
 }
 
 impl Epochs {
-    /// Compares catalog and pool, and counts up. With `accept` a difference is told in the log and forgotten.
+    /// Compares catalog and pool, and increments the epoch. With `accept` a difference is logged and ignored.
     pub(crate) async fn open(
         catalog: &Catalog,
-        volumes: &dyn Volumes,
+        disks: &dyn Disks,
         root: &Path,
         accept: bool,
     ) -> Result<Self, EpochError> {
@@ -92,14 +92,14 @@ impl Epochs {
         let (known, mark) = (catalog.epoch().await?, epochs.read()?);
         let compared = match (&known, &mark) {
             (Some(known), Some(mark)) if known.identity == mark.identity => epochs.compare(known, mark),
-            // Neither was ever counted: a new host, an upgrade, a backup brought back. There is nothing to compare.
+            // No epoch exists: a new host, an upgrade, a restored backup. There is nothing to compare.
             (None, None) => Ok(()),
-            // The very first start was cut short, or one of the two is new: nothing to lose is nothing lost.
-            (Some(_), _) | (None, Some(_)) => epochs.compare_contents(volumes, root).await,
+            // The first start was interrupted, or one of the two is new: an empty side is accepted.
+            (Some(_), _) | (None, Some(_)) => epochs.compare_contents(disks, root).await,
         };
         match compared {
             Err(error @ (EpochError::Differs { .. } | EpochError::Foreign { .. })) if accept => {
-                tracing::warn!(%error, "accepted, as asked for");
+                tracing::warn!(%error, "accepted, because of `--accept-rollback`");
             }
             compared => compared?,
         }
@@ -110,7 +110,7 @@ impl Epochs {
         Ok(epochs)
     }
 
-    /// Counts on: a copy of either that was made before does not fit from here on.
+    /// Increments the epoch: copies of either side made before do not match any more.
     pub(crate) async fn advance(&self) -> Result<(), EpochError> {
         match self.catalog.epoch().await? {
             Some(Epoch { identity, number, .. }) => self.write(identity, number + 1).await,
@@ -133,28 +133,28 @@ impl Epochs {
         Err(EpochError::Differs { path: self.path.clone(), catalog: known.number, pool: mark.number })
     }
 
-    /// Of a pair that never was one: whether each has all that the other speaks of.
-    async fn compare_contents(&self, volumes: &dyn Volumes, root: &Path) -> Result<(), EpochError> {
+    /// Compares a catalog and a pool without a common epoch: each must contain everything that the other refers to.
+    async fn compare_contents(&self, disks: &dyn Disks, root: &Path) -> Result<(), EpochError> {
         let known = self.catalog.all_sandboxes().await?.into_iter().map(|row| row.id.to_string());
         let snapshots = self.catalog.all_snapshots().await?;
-        // What was under way may be on one side only, and its operation says so.
+        // Resources of unfinished operations may exist on one side only; the operations list them.
         let open: BTreeSet<String> =
             self.catalog.open_operations().await?.into_iter().map(|row| row.sandbox.to_string()).collect();
         let known: BTreeSet<String> =
             known.chain(snapshots.into_iter().map(|row| row.snapshot.id.to_string())).collect();
-        let inventory = volumes.inventory().await?;
+        let inventory = disks.inventory().await?;
         let sandboxes = inventory.sandboxes.iter().map(ToString::to_string);
         let found: BTreeSet<String> =
             sandboxes.chain(inventory.snapshots.iter().map(ToString::to_string)).collect();
-        let stock: BTreeSet<String> =
-            self.catalog.all_stock().await?.into_iter().map(|row| row.id.to_string()).collect();
+        let warm_pool: BTreeSet<String> =
+            self.catalog.all_warm().await?.into_iter().map(|row| row.id.to_string()).collect();
         let missing: Vec<&String> = known.difference(&found).filter(|id| !open.contains(*id)).collect();
         let unknown: Vec<&String> =
-            found.difference(&known).filter(|id| !open.contains(*id) && !stock.contains(*id)).collect();
+            found.difference(&known).filter(|id| !open.contains(*id) && !warm_pool.contains(*id)).collect();
         let what = match (missing.is_empty(), unknown.is_empty()) {
             (true, true) => return Ok(()),
-            (false, _) => format!("it does not hold {}", named(&missing)),
-            (true, false) => format!("it holds {}, of which the catalog knows nothing", named(&unknown)),
+            (false, _) => format!("it does not contain {}", named(&missing)),
+            (true, false) => format!("it contains {}, which the catalog does not contain", named(&unknown)),
         };
         Err(EpochError::Foreign { path: root.to_owned(), what })
     }
@@ -162,7 +162,7 @@ impl Epochs {
     fn read(&self) -> Result<Option<Mark>, EpochError> {
         let length = match fs::metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            found => found.map_err(self.failed("look at"))?.len(),
+            found => found.map_err(self.failed("inspect"))?.len(),
         };
         if length > FILE_BYTES_MAX {
             return Err(self.failed("read")(io::ErrorKind::FileTooLarge.into()));
@@ -176,7 +176,7 @@ impl Epochs {
         mark.map(Some).ok_or_else(|| self.failed("read")(io::ErrorKind::InvalidData.into()))
     }
 
-    /// Durable when it returns: under its name there is the old one or the new.
+    /// Durable when it returns: the file contains either the old or the new epoch.
     fn write_mark(&self, mark: &Mark) -> Result<(), EpochError> {
         let fresh = self.path.with_extension("new");
         let write = || {
@@ -203,18 +203,18 @@ fn named(ids: &[&String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use burrow_volumes::sim::Sim;
+    use burrow_disks::sim::Sim;
 
     use super::*;
 
     struct Host {
         folder: tempfile::TempDir,
-        volumes: Sim,
+        disks: Sim,
     }
 
     impl Host {
         fn new() -> Self {
-            Self { folder: tempfile::tempdir().unwrap(), volumes: Sim::default() }
+            Self { folder: tempfile::tempdir().unwrap(), disks: Sim::default() }
         }
 
         fn catalog(&self, name: &str) -> Catalog {
@@ -222,7 +222,7 @@ mod tests {
         }
 
         async fn start(&self, catalog: &Catalog) -> Result<Epochs, EpochError> {
-            Epochs::open(catalog, &self.volumes, self.folder.path(), false).await
+            Epochs::open(catalog, &self.disks, self.folder.path(), false).await
         }
 
         fn mark(&self) -> PathBuf {
@@ -230,7 +230,7 @@ mod tests {
         }
     }
 
-    /// The catalog as it is on disk now, under another name.
+    /// A copy of the catalog in its current state on disk.
     async fn copy(host: &Host, catalog: Catalog, to: &str) {
         let path = host.folder.path();
         drop(catalog);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_older_catalog_or_pool_is_refused_by_its_epoch_and_the_older_one_named() {
+    async fn an_older_catalog_or_pool_is_rejected_and_the_error_names_the_older_one() {
         let host = Host::new();
         let catalog = host.catalog("catalog.db");
         host.start(&catalog).await.unwrap();
@@ -260,13 +260,13 @@ mod tests {
         let error = host.start(&catalog).await.unwrap_err();
         assert!(matches!(&error, EpochError::Differs { catalog: 3, pool: 1, .. }), "{error}");
         assert!(error.to_string().contains("the pool is an older copy"), "{error}");
-        // The one that belongs to it is taken, and both go on.
+        // With the matching pool restored, both are accepted.
         fs::write(host.mark(), newer).unwrap();
         host.start(&catalog).await.unwrap();
     }
 
     #[tokio::test]
-    async fn a_start_that_is_cut_short_between_the_two_goes_on() {
+    async fn a_start_that_was_interrupted_between_the_two_writes_succeeds() {
         let host = Host::new();
         let catalog = host.catalog("catalog.db");
         host.start(&catalog).await.unwrap();
@@ -274,29 +274,29 @@ mod tests {
         let before = Epoch { identity, number: number + 1, confirmed: false };
         catalog.set_epoch(before.clone()).await.unwrap();
         host.start(&catalog).await.unwrap();
-        // With the pool's word for it, one behind is an older copy.
+        // If the pool has confirmed the epoch, a catalog that is one behind is an older copy.
         catalog.set_epoch(Epoch { number: before.number + 2, confirmed: true, ..before }).await.unwrap();
         host.start(&catalog).await.unwrap_err();
     }
 
     #[tokio::test]
-    async fn a_pair_that_never_was_one_is_taken_if_neither_loses_anything() {
+    async fn a_pair_without_a_common_epoch_is_accepted_if_nothing_would_be_lost() {
         let host = Host::new();
         host.start(&host.catalog("catalog.db")).await.unwrap();
-        // Another catalog, new and empty, and a pool in which there is nothing.
+        // A new, empty catalog, and an empty pool.
         let other = host.catalog("other.db");
         host.start(&other).await.unwrap();
         drop(other);
-        // And one with a volume of somebody else's, which a start would sweep away.
+        // A pool with a disk of another catalog, which a start would remove.
         let image = burrow_model::ImageId::generate();
-        host.volumes.stage_image(&image).await.unwrap();
-        host.volumes.seal_image(&image).await.unwrap();
+        host.disks.stage_image(&image).await.unwrap();
+        host.disks.seal_image(&image).await.unwrap();
         let id = SandboxId::generate();
-        host.volumes.create(&id, &image, 1 << 20).await.unwrap();
+        host.disks.create(&id, &image, 1 << 20).await.unwrap();
         let third = host.catalog("third.db");
         let error = host.start(&third).await.unwrap_err();
         assert!(error.to_string().contains(id.as_str()), "{error}");
-        Epochs::open(&third, &host.volumes, host.folder.path(), true).await.unwrap();
+        Epochs::open(&third, &host.disks, host.folder.path(), true).await.unwrap();
         host.start(&third).await.unwrap();
     }
 }

@@ -1,13 +1,13 @@
-//! Puts the guest agent on the pool's own file system, where giving every sandbox a copy shares its blocks.
+//! Copies the guest agent to the pool's file system, where the copies for sandboxes share its blocks.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Copies the agent into the pool unless it is there already. Answers where it is.
+/// Copies the agent into the pool unless it is there already. Returns its path.
 ///
-/// Sandboxes that run keep the agent they were started with: the file is replaced, never written.
+/// Running sandboxes keep the agent that they were started with: the file is replaced, never overwritten.
 pub(crate) fn install(source: &Path, pool: &Path) -> io::Result<PathBuf> {
     let target = pool.join("burrow-guest");
     let wanted = fs::read(source)?;
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_agent_is_replaced_when_it_is_another_and_left_alone_when_it_is_not() {
+    fn the_agent_is_replaced_only_if_it_differs() {
         let directory = tempfile::tempdir().unwrap();
         let source = directory.path().join("source");
         let pool = directory.path().join("pool");

@@ -1,6 +1,6 @@
 //! `burrow serve`: configuration, authentication, the REST surface, metrics, logs, and the wiring of the seams.
 //!
-//! What is absent: SQL, system calls beyond files and sockets, and decisions about sandboxes, which are the engine's.
+//! Not included: SQL, system calls beyond files and sockets, and decisions about sandboxes, which the engine makes.
 
 mod admin_key;
 mod audit;
@@ -17,7 +17,7 @@ mod image;
 mod memory;
 mod metrics;
 mod openapi;
-mod own;
+mod own_listeners;
 mod rest;
 mod restore;
 mod runtimes;
@@ -38,7 +38,7 @@ pub use restore::{RestoreError, Restored, restore};
 pub use server::TlsError;
 pub use wiring::{ServeError, ServeOptions, run};
 
-/// Processes the daemon starts of its own program.
+/// The roles of processes that the daemon starts from its own program.
 pub mod roles {
     /// Starts machines; see the container driver. Call it before any thread starts.
     pub use burrow_runtime::container::launcher_main as launcher;
@@ -46,25 +46,27 @@ pub mod roles {
     /// The first argument of the egress process.
     pub const EGRESS: &str = crate::egress::ROLE;
 
-    /// Lets sandboxes out, as far as their policies go. Call it before any thread starts; it does not come back.
+    /// Connects sandboxes to the outside according to their policies. Call it before any thread starts; it does not
+    /// return.
     pub fn egress() -> ! {
         burrow_egress::process::main(burrow_egress::process::confine)
     }
 
-    /// Ends the egress process of the daemon that used this run directory, which must not run any more. For
+    /// Ends the egress process of the daemon that used this run directory; that daemon must have ended. For
     /// uninstalling.
     pub async fn end_egress(run_dir: &std::path::Path) -> Result<(), String> {
         crate::egress::end(run_dir).await.map_err(|error| error.to_string())
     }
 }
 
-/// What `burrow doctor` asks.
+/// Probes of the host for `burrow doctor`.
 pub mod probes {
-    pub use burrow_network::linux::{Unable as NetworkUnable, probe as network};
-    pub use burrow_runtime::container::bounds::{BOUNDS, Standing};
-    pub use burrow_volumes::btrfs::{
-        Backing as PoolBacking, Finding as VolumesFinding, Problem as VolumesProblem, probe as volumes,
+    pub use burrow_disks::btrfs::{
+        Backing as PoolBacking, Finding as DisksFinding, Problem as DisksProblem, probe as volumes,
     };
+    pub use burrow_network::linux::{Unable as NetworkUnable, probe as network};
+    pub use burrow_runtime::container::apparmor;
+    pub use burrow_runtime::container::bounds::{BOUNDS, Standing};
 
     pub use crate::wiring::POOL_FILE;
 }

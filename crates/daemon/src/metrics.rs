@@ -1,4 +1,4 @@
-//! What the daemon counts, for Prometheus.
+//! The daemon's Prometheus metrics.
 
 mod audit;
 mod memory;
@@ -19,13 +19,13 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 pub(crate) use audit::AuditMetrics;
-pub(crate) use memory::{MemoryMetrics, Question};
+pub(crate) use memory::{MemoryMetrics, MemoryQuery};
 
-/// From a tenth of a millisecond to ten minutes: an exec that starts, and an exec that is waited for.
+/// From a tenth of a millisecond to ten minutes: from starting an exec to waiting for its end.
 const BUCKETS: [f64; 16] =
     [0.0001, 0.0003, 0.001, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 120.0, 600.0];
 
-/// All states, so that one that nothing is in any more goes back to 0.
+/// All states, so that a state without sandboxes is reported as 0.
 const STATES: [&str; 12] = [
     "creating",
     "starting",
@@ -41,7 +41,7 @@ const STATES: [&str; 12] = [
     "failed",
 ];
 
-/// Changes of a sandbox that write or read its processes, as far as somebody asked for them.
+/// Operations that write or read the processes of a sandbox, if a client requested them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
     Hibernate,
@@ -64,40 +64,40 @@ impl Move {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Operation {
+struct OperationLabels {
     operation: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Holding {
+struct SnapshotLabels {
     of: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Answered {
-    method: Verb,
-    /// The template, never the path: a path is chosen by whoever asks.
+struct RequestLabels {
+    method: MethodLabel,
+    /// The route template, never the path, which the client chooses.
     route: String,
     status: u16,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Route {
-    method: Verb,
+struct RouteLabels {
+    method: MethodLabel,
     route: String,
 }
 
-/// Methods we serve, and one for all others, which anybody can make up.
+/// Supported methods, and one label for all others, which clients can invent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Verb(&'static str);
+struct MethodLabel(&'static str);
 
-impl EncodeLabelValue for Verb {
+impl EncodeLabelValue for MethodLabel {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
         EncodeLabelValue::encode(&self.0, encoder)
     }
 }
 
-impl From<&Method> for Verb {
+impl From<&Method> for MethodLabel {
     fn from(method: &Method) -> Self {
         Self(match method.as_str() {
             "GET" => "GET",
@@ -111,52 +111,52 @@ impl From<&Method> for Verb {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct InState {
+struct StateLabels {
     state: &'static str,
 }
 
-/// What is asked for when somebody looks, rather than counted.
+/// Values that are measured when the metrics are requested.
 #[derive(Clone, Debug)]
 pub(crate) struct Gauges {
     pub(crate) sandboxes: Vec<(&'static str, u64)>,
     pub(crate) pool_total_bytes: u64,
     pub(crate) pool_free_bytes: u64,
     pub(crate) catalog_bytes: u64,
-    pub(crate) stock_ready: u64,
+    pub(crate) warm_ready: u64,
     pub(crate) egress: EgressTotals,
     pub(crate) snapshots: SnapshotTotals,
 }
 
-/// What came of connections out of sandboxes, and of names they looked up.
+/// Outcomes of connections from sandboxes, and of their DNS lookups.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Judged {
+struct VerdictLabels {
     verdict: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Way {
+struct DirectionLabels {
     direction: &'static str,
 }
 
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
-    requests: Family<Answered, Counter>,
-    request_seconds: Family<Route, Histogram, fn() -> Histogram>,
+    requests: Family<RequestLabels, Counter>,
+    request_seconds: Family<RouteLabels, Histogram, fn() -> Histogram>,
     execs: Counter,
     exec_seconds: Histogram,
     creates: Counter,
     create_seconds: Histogram,
-    sandboxes: Family<InState, Gauge>,
+    sandboxes: Family<StateLabels, Gauge>,
     snapshots: Gauge,
-    snapshot_bytes: Family<Holding, Gauge>,
-    operation_seconds: Family<Operation, Histogram, fn() -> Histogram>,
+    snapshot_bytes: Family<SnapshotLabels, Gauge>,
+    operation_seconds: Family<OperationLabels, Histogram, fn() -> Histogram>,
     pool_total: Gauge,
     pool_free: Gauge,
     catalog: Gauge,
-    stock: Gauge,
-    egress: Family<Judged, Counter>,
-    egress_bytes: Family<Way, Counter>,
+    warm_pool: Gauge,
+    egress: Family<VerdictLabels, Counter>,
+    egress_bytes: Family<DirectionLabels, Counter>,
     resident: Gauge,
     open_files: Gauge,
     pub(crate) memory: MemoryMetrics,
@@ -180,7 +180,7 @@ impl Metrics {
             pool_total: Gauge::default(),
             pool_free: Gauge::default(),
             catalog: Gauge::default(),
-            stock: Gauge::default(),
+            warm_pool: Gauge::default(),
             egress: Family::default(),
             egress_bytes: Family::default(),
             resident: Gauge::default(),
@@ -193,29 +193,38 @@ impl Metrics {
 
     fn registered(mut self) -> Self {
         let registry = &mut self.registry;
-        registry.register("build", "What runs here", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
-        registry.register("requests", "Requests answered", self.requests.clone());
-        let about = "Time until the head of the answer";
+        registry.register(
+            "build",
+            "Version of the daemon",
+            Info::new([("version", env!("CARGO_PKG_VERSION"))]),
+        );
+        registry.register("requests", "Requests", self.requests.clone());
+        let about = "Time until the head of the response";
         registry.register_with_unit("request", about, Unit::Seconds, self.request_seconds.clone());
         registry.register("execs_started", "Execs started by a request", self.execs.clone());
-        let about = "Time until the process of an exec ran";
+        let about = "Time until the process of an exec was running";
         registry.register_with_unit("exec_start", about, Unit::Seconds, self.exec_seconds.clone());
         registry.register("sandboxes_created", "Sandboxes created", self.creates.clone());
-        let about = "Time until a new sandbox ran";
+        let about = "Time until a new sandbox was running";
         registry.register_with_unit("create", about, Unit::Seconds, self.create_seconds.clone());
         registry.register("sandboxes", "Sandboxes by state", self.sandboxes.clone());
         registry.register("snapshots", "Snapshots of sandboxes", self.snapshots.clone());
-        let about = "What snapshots held when they were taken";
+        let about = "Size of snapshots when they were taken";
         registry.register_with_unit("snapshot", about, Unit::Bytes, self.snapshot_bytes.clone());
-        let about = "Time of changes that write or read processes, when somebody asked for them";
+        let about = "Time of requested operations that write or read processes";
         registry.register_with_unit("operation", about, Unit::Seconds, self.operation_seconds.clone());
         registry.register_with_unit("pool_size", "Size of the pool", Unit::Bytes, self.pool_total.clone());
-        registry.register_with_unit("pool_free", "Room in the pool", Unit::Bytes, self.pool_free.clone());
+        registry.register_with_unit(
+            "pool_free",
+            "Free space in the pool",
+            Unit::Bytes,
+            self.pool_free.clone(),
+        );
         registry.register_with_unit("catalog", "Size of the catalog", Unit::Bytes, self.catalog.clone());
-        registry.register("stock_ready", "Sandboxes-to-be ready to be taken", self.stock.clone());
-        let about = "Connections out of sandboxes, and denied names, by what came of them";
+        registry.register("warm_pool_ready", "Sandboxes in the warm pool", self.warm_pool.clone());
+        let about = "Connections from sandboxes, and denied names, by outcome";
         registry.register("egress_connections", about, self.egress.clone());
-        let about = "Bytes of ended connections out of sandboxes, as the sandbox sees it";
+        let about = "Bytes of closed connections from sandboxes, from the sandbox's point of view";
         registry.register_with_unit("egress", about, Unit::Bytes, self.egress_bytes.clone());
         registry.register_with_unit(
             "process_resident",
@@ -230,10 +239,10 @@ impl Metrics {
     }
 
     pub(crate) fn answered(&self, method: &Method, route: &str, status: u16, took: Duration) {
-        let method = Verb::from(method);
-        self.requests.get_or_create(&Answered { method, route: route.to_owned(), status }).inc();
+        let method = MethodLabel::from(method);
+        self.requests.get_or_create(&RequestLabels { method, route: route.to_owned(), status }).inc();
         self.request_seconds
-            .get_or_create(&Route { method, route: route.to_owned() })
+            .get_or_create(&RouteLabels { method, route: route.to_owned() })
             .observe(took.as_secs_f64());
     }
 
@@ -249,30 +258,30 @@ impl Metrics {
 
     pub(crate) fn moved(&self, operation: Move, took: Duration) {
         let operation = operation.as_str();
-        self.operation_seconds.get_or_create(&Operation { operation }).observe(took.as_secs_f64());
+        self.operation_seconds.get_or_create(&OperationLabels { operation }).observe(took.as_secs_f64());
     }
 
-    /// The whole page.
+    /// The page in the text format of Prometheus.
     pub(crate) fn render(&self, gauges: &Gauges) -> String {
         for state in STATES {
             let count =
                 gauges.sandboxes.iter().find(|(known, _)| *known == state).map_or(0, |(_, count)| *count);
-            self.sandboxes.get_or_create(&InState { state }).set(gauge(count));
+            self.sandboxes.get_or_create(&StateLabels { state }).set(gauge(count));
         }
         self.snapshots.set(gauge(gauges.snapshots.count));
         for (of, bytes) in [("ram", gauges.snapshots.ram_bytes), ("disk", gauges.snapshots.disk_bytes)] {
-            self.snapshot_bytes.get_or_create(&Holding { of }).set(gauge(bytes));
+            self.snapshot_bytes.get_or_create(&SnapshotLabels { of }).set(gauge(bytes));
         }
         self.pool_total.set(gauge(gauges.pool_total_bytes));
         self.pool_free.set(gauge(gauges.pool_free_bytes));
         self.catalog.set(gauge(gauges.catalog_bytes));
-        self.stock.set(gauge(gauges.stock_ready));
+        self.warm_pool.set(gauge(gauges.warm_ready));
         let EgressTotals { allowed, denied, failed, sent_bytes, received_bytes } = gauges.egress;
         for (verdict, count) in [("allowed", allowed), ("denied", denied), ("failed", failed)] {
-            total(&self.egress.get_or_create(&Judged { verdict }), count);
+            total(&self.egress.get_or_create(&VerdictLabels { verdict }), count);
         }
         for (direction, count) in [("sent", sent_bytes), ("received", received_bytes)] {
-            total(&self.egress_bytes.get_or_create(&Way { direction }), count);
+            total(&self.egress_bytes.get_or_create(&DirectionLabels { direction }), count);
         }
         self.resident.set(gauge(resident_bytes()));
         self.open_files.set(gauge(open_files()));
@@ -286,7 +295,7 @@ fn histogram() -> Histogram {
     Histogram::new(BUCKETS)
 }
 
-/// Of what is counted elsewhere.
+/// For values that are counted elsewhere.
 fn total(counter: &Counter, count: u64) {
     counter.inner().store(count, std::sync::atomic::Ordering::Relaxed);
 }
@@ -310,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_tells_what_was_counted() {
+    fn the_page_contains_the_counted_values() {
         let metrics = Metrics::new();
         metrics.answered(&Method::GET, "/v1/sandboxes/{sandbox}", 200, Duration::from_millis(2));
         metrics.answered(&Method::from_bytes(b"BREW").unwrap(), "unknown", 404, Duration::from_millis(2));
@@ -320,7 +329,7 @@ mod tests {
             pool_total_bytes: 10,
             pool_free_bytes: 4,
             catalog_bytes: 1,
-            stock_ready: 2,
+            warm_ready: 2,
             egress: EgressTotals { allowed: 5, denied: 2, failed: 1, sent_bytes: 10, received_bytes: 20 },
             snapshots: SnapshotTotals { count: 3, ram_bytes: 7, disk_bytes: 9 },
         };
@@ -337,7 +346,7 @@ mod tests {
             "burrow_snapshot_bytes{of=\"ram\"} 7",
             "burrow_operation_seconds_count{operation=\"hibernate\"} 1",
             "burrow_pool_free_bytes 4",
-            "burrow_stock_ready 2",
+            "burrow_warm_pool_ready 2",
             "burrow_egress_connections_total{verdict=\"denied\"} 2",
             "burrow_egress_bytes_total{direction=\"received\"} 20",
         ] {

@@ -15,7 +15,7 @@ use crate::rest::{
     info(
         title = "Burrow",
         description = "Persistent sandboxes for AI agents. Times are milliseconds since the Unix epoch; sizes are in \
-                       the unit their name ends with. Requests refuse unknown fields and parameters; answers may \
+                       the unit that their name ends with. Requests with unknown fields or parameters are rejected; responses may \
                        gain fields.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
@@ -55,7 +55,7 @@ use crate::rest::{
         memory::entries::remove, memory::entries::history, memory::entries::forget, memory::entries::erase,
         memory::entries::sessions,
         memory::search::search, memory::search::context, memory::search::recall, memory::search::turns,
-        memory::lines::export, memory::lines::import,
+        memory::transfer::export, memory::transfer::import,
         memory::kv::list, memory::kv::get, memory::kv::set, memory::kv::remove, memory::kv::history,
         memory::kv::batch, memory::kv::increment, memory::kv_watch::watch,
         memory::skills::put, memory::skills::list, memory::skills::get, memory::skills::versions,
@@ -67,21 +67,21 @@ use crate::rest::{
     components(schemas(api::ErrorBody, api::AttachClientMessage, api::AttachServerMessage, api::PortMessage)),
     security(("key" = []), ("bearer" = [])),
     tags(
-        (name = "sandboxes", description = "Computers that keep their state"),
-        (name = "snapshots", description = "Points in a sandbox's life: to go back to, or to go on from"),
-        (name = "merges", description = "What forks did, and bringing it home"),
+        (name = "sandboxes", description = "Sandboxes: isolated computers that keep their state"),
+        (name = "snapshots", description = "Immutable points in the history of a sandbox, to restore or to continue from"),
+        (name = "merges", description = "Merges of the changes of forks"),
         (name = "execs", description = "Processes in a sandbox"),
-        (name = "code", description = "Code in contexts that keep their variables"),
+        (name = "code", description = "Running code in contexts that keep their variables"),
         (name = "files", description = "Files in a sandbox"),
         (name = "volumes", description = "Files that outlive sandboxes and are mounted into them"),
-        (name = "ports", description = "What listens in a sandbox, and who may open it"),
-        (name = "egress", description = "What a sandbox may reach, and what it tried"),
+        (name = "ports", description = "Listening ports of a sandbox, and access to them"),
+        (name = "egress", description = "Network access of a sandbox, and its log"),
         (name = "services", description = "Supervised processes of a sandbox"),
-        (name = "keys", description = "Who may ask"),
-        (name = "ssh", description = "Logging in to sandboxes over SSH"),
-        (name = "audit", description = "Who did what, and the proof that nothing was changed"),
-        (name = "secrets", description = "What sandboxes may use and never see"),
-        (name = "images", description = "What sandboxes start from"),
+        (name = "keys", description = "API keys"),
+        (name = "ssh", description = "SSH access to sandboxes"),
+        (name = "audit", description = "The audit log, with proofs that nothing was changed"),
+        (name = "secrets", description = "Values that sandboxes can use but never see"),
+        (name = "images", description = "Root filesystems that sandboxes start from"),
         (name = "memory", description = "What agents remember: spaces, entries, working memory, skills, artifacts"),
         (name = "daemon", description = "The daemon and its host"),
     ),
@@ -105,7 +105,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     Document::openapi()
 }
 
-/// As it is served and committed.
+/// The document as it is served and committed.
 pub(crate) fn document() -> String {
     let mut text = openapi().to_pretty_json().expect("the document is JSON");
     text.push('\n');
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operation_says_how_it_is_refused() {
+    fn every_operation_documents_its_error_responses() {
         let document: serde_json::Value = serde_json::from_str(&document()).unwrap();
         assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
         let mut operations = 0;

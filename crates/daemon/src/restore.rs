@@ -1,21 +1,22 @@
-//! `burrow backup restore`: brings a backup back on a host where no daemon runs.
+//! `burrow backup restore`: restores a backup on a host where no daemon is running.
 //!
 //! ```text
-//!   config.toml                      written only where there is none
-//!   catalog.db                       comes before the volumes: it says whose each is
+//!   config.toml                      written only if there is none
+//!   catalog.db                       comes before the disks: it determines their owners
 //!   volumes/<image>/00000000 …       each stream in numbered pieces, images first
 //!   volumes/<snapshot>/00000000 …    parents before children
 //!   volumes/<sandbox>/00000000 …
-//!   volumes/<volume>/00000000 …      those that outlive sandboxes, then their snapshots
+//!   volumes/<volume>/00000000 …      volumes, then their snapshots
 //!   memory/<space>.db                one file per space
-//!   artifacts/<2>/<hash>             what artifacts hold
-//!   audit/audit.db, audit/key        the audit log and what signs it
+//!   artifacts/<2>/<hash>             the bytes of artifacts
+//!   audit/audit.db, audit/key        the audit log and its signing key
 //! ```
 //!
-//! There are no processes in it, since a dump fits only the kernel and processor that made it: whatever slept is stopped, and
-//! snapshots are of files only. A snapshot whose volume is not in it is forgotten.
+//! A backup contains no processes, because a dump fits only the kernel and processor that made it: sleeping sandboxes
+//! are stopped, and snapshots contain files only. A snapshot whose disk is missing is removed. Tokens of E2B's clients
+//! from before the backup become invalid: an older catalog does not know which of them were revoked since.
 //!
-//! The catalog is put in its place last: until then the daemon would find nothing, and a restore that is cut off can
+//! The catalog is moved to its final place last: until then a daemon would find nothing, and an interrupted restore can
 //! be repeated.
 
 use std::collections::{BTreeSet, HashMap};
@@ -26,32 +27,42 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burrow_catalog::{Catalog, CatalogError, SandboxRow};
+use burrow_disks::{DiskId, Disks};
 use burrow_engine::journal::Operation;
-use burrow_model::{ImageId, MIB, SandboxId, Shelf, ShelfId, ShelfSnapshotId, Snapshot, SnapshotId, SpaceId};
-use burrow_volumes::{VolumeId, Volumes};
+use burrow_engine::{Clock as _, SystemClock};
+use burrow_model::{
+    ImageId, MIB, SandboxId, Snapshot, SnapshotId, SpaceId, Volume, VolumeId, VolumeSnapshotId,
+};
 use tokio::sync::mpsc;
 
-use crate::wiring::{Instance, open_volumes};
+use crate::wiring::{Instance, open_disk_pool};
 use crate::{Config, ServeError};
 
-/// Pieces that may wait for the pool.
+/// Maximum number of pieces that wait for the pool.
 const PIECES_MAX: usize = 4;
 
-/// One piece at most; ours are a megabyte.
+/// Maximum size of one piece; ours have one megabyte.
 const PIECE_BYTES_MAX: u64 = 64 << 20;
 
-/// What a backup cannot finish, nor undo: it holds neither the machines they worked on nor the dumps they made.
-const GIVEN_UP: [Operation; 5] =
-    [Operation::Hibernate, Operation::Wake, Operation::Snapshot, Operation::Restore, Operation::Import];
+/// Operations that a restored daemon can neither complete nor undo: the backup contains neither their machines nor
+/// their dumps.
+const GIVEN_UP: [Operation; 6] = [
+    Operation::Hibernate,
+    Operation::Wake,
+    Operation::Snapshot,
+    Operation::Restore,
+    Operation::Import,
+    Operation::Trial,
+];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     pub images: usize,
     pub sandboxes: usize,
     pub snapshots: usize,
-    /// That outlive sandboxes.
+    /// Volumes that outlive sandboxes.
     pub volumes: usize,
-    /// Of memory.
+    /// Memory spaces.
     pub spaces: usize,
 }
 
@@ -59,7 +70,7 @@ pub struct Restored {
 pub enum RestoreError {
     #[error(transparent)]
     Serve(#[from] ServeError),
-    #[error("`{}` holds a catalog already", .state_dir.display())]
+    #[error("`{}` already contains a catalog", .state_dir.display())]
     NotEmpty { state_dir: PathBuf },
     #[error("could not read the archive")]
     Archive { source: io::Error },
@@ -70,7 +81,7 @@ pub enum RestoreError {
     #[error("could not read the archive's catalog")]
     Catalog { source: burrow_catalog::CatalogError },
     #[error("could not restore volume `{name}`")]
-    Volume { name: String, source: burrow_volumes::VolumeError },
+    Volume { name: String, source: burrow_disks::DiskError },
 }
 
 impl RestoreError {
@@ -79,9 +90,9 @@ impl RestoreError {
         match self {
             Self::Serve(error) => error.hint(),
             Self::NotEmpty { .. } => {
-                Some("restore into an empty `state_dir`, or move that one away".to_owned())
+                Some("restore into an empty `state_dir`, or move the existing one away".to_owned())
             }
-            Self::Foreign { .. } => Some("give a file that `burrow backup` wrote".to_owned()),
+            Self::Foreign { .. } => Some("use a file written by `burrow backup`".to_owned()),
             Self::Archive { .. } | Self::Write { .. } | Self::Catalog { .. } | Self::Volume { .. } => None,
         }
     }
@@ -98,9 +109,9 @@ pub fn restore(config: Option<&Path>, archive: impl Read) -> Result<Restored, Re
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(|source| ServeError::Threads { source })?;
     let staging = config.state_dir.join("restoring.db");
-    let volumes: Arc<dyn Volumes> = open_volumes(&config)?;
+    let disks: Arc<dyn Disks> = open_disk_pool(&config)?;
     let restored =
-        Restoration { config: &config, staging: &staging, volumes, runtime: &runtime }.run(archive)?;
+        Restoration { config: &config, staging: &staging, disks, runtime: &runtime }.run(archive)?;
     let written = fs::rename(&staging, &place).and_then(|()| fs::File::open(&config.state_dir)?.sync_all());
     written.map_err(|source| RestoreError::Write { path: place, source })?;
     drop(instance);
@@ -110,34 +121,34 @@ pub fn restore(config: Option<&Path>, archive: impl Read) -> Result<Restored, Re
 struct Restoration<'a> {
     config: &'a Config,
     staging: &'a Path,
-    volumes: Arc<dyn Volumes>,
+    disks: Arc<dyn Disks>,
     runtime: &'a tokio::runtime::Runtime,
 }
 
-/// The archive's catalog, and whose volumes it knows.
-struct Known {
+/// The archive's catalog, and the owners of the disks in it.
+struct BackupCatalog {
     catalog: Catalog,
     sandboxes: HashMap<SandboxId, SandboxRow>,
     snapshots: HashMap<SnapshotId, Snapshot>,
-    shelves: HashMap<ShelfId, Shelf>,
+    volumes: HashMap<VolumeId, Volume>,
 }
 
-/// A volume whose pieces are being read.
+/// A disk whose pieces are being read.
 struct Incoming {
     name: String,
     pieces: mpsc::Sender<io::Result<Vec<u8>>>,
-    work: tokio::task::JoinHandle<Result<(), burrow_volumes::VolumeError>>,
+    work: tokio::task::JoinHandle<Result<(), burrow_disks::DiskError>>,
 }
 
 impl Restoration<'_> {
     fn run(&self, archive: impl Read) -> Result<Restored, RestoreError> {
         let mut archive = tar::Archive::new(archive);
-        let mut known: Option<Known> = None;
+        let mut known: Option<BackupCatalog> = None;
         let mut incoming: Option<Incoming> = None;
         let mut current = String::new();
         let mut restored = Restored::default();
         let mut snapshots = BTreeSet::new();
-        let (mut shelves, mut shelf_snapshots) = (BTreeSet::new(), BTreeSet::new());
+        let (mut volumes, mut volume_snapshots) = (BTreeSet::new(), BTreeSet::new());
         for entry in archive.entries().map_err(|source| RestoreError::Archive { source })? {
             let mut entry = entry.map_err(|source| RestoreError::Archive { source })?;
             let path = entry
@@ -152,13 +163,12 @@ impl Restoration<'_> {
                 ["volumes", name, _number] => {
                     if current != *name {
                         self.finish(incoming.take())?;
-                        let known =
-                            known.as_ref().ok_or_else(|| foreign("a volume comes before the catalog"))?;
+                        let known = known.as_ref().ok_or_else(|| foreign("a disk precedes the catalog"))?;
                         incoming = self.begin(known, name, &mut restored)?;
                         if incoming.is_some() {
                             snapshots.extend(name.parse::<SnapshotId>());
-                            shelves.extend(name.parse::<ShelfId>());
-                            shelf_snapshots.extend(name.parse::<ShelfSnapshotId>());
+                            volumes.extend(name.parse::<VolumeId>());
+                            volume_snapshots.extend(name.parse::<VolumeSnapshotId>());
                         }
                         (*name).clone_into(&mut current);
                     }
@@ -179,16 +189,20 @@ impl Restoration<'_> {
                 ["audit", name @ ("audit.db" | "key")] => {
                     self.copy_private(&mut entry, &crate::audit::folder(self.config), name)?;
                 }
-                _ => return Err(foreign(&format!("it holds `{}`", path.escape_debug()))),
+                _ => return Err(foreign(&format!("unexpected entry `{}`", path.escape_debug()))),
             }
         }
         self.finish(incoming)?;
-        let catalog = known.ok_or_else(|| foreign("it holds no catalog"))?.catalog;
+        let catalog = known.ok_or_else(|| foreign("it contains no catalog"))?.catalog;
         let given_up = GIVEN_UP.map(Operation::as_str).to_vec();
         let settled = self.runtime.block_on(catalog.settle_backup(snapshots, given_up));
         settled.map_err(|source| RestoreError::Catalog { source })?;
-        let settled = self.runtime.block_on(catalog.settle_shelves_of_backup(shelves, shelf_snapshots));
+        let settled = self.runtime.block_on(catalog.settle_volumes_of_backup(volumes, volume_snapshots));
         settled.map_err(|source| RestoreError::Catalog { source })?;
+        // Tokens that were revoked after the backup was made must stay revoked.
+        let now_ms = SystemClock.now_ms();
+        let revoked = self.runtime.block_on(catalog.revoke_all_tokens(now_ms));
+        revoked.map_err(|source| RestoreError::Catalog { source })?;
         Ok(restored)
     }
 
@@ -200,18 +214,18 @@ impl Restoration<'_> {
         self.copy(entry, path)
     }
 
-    fn catalog(&self, entry: &mut impl Read) -> Result<Known, RestoreError> {
+    fn catalog(&self, entry: &mut impl Read) -> Result<BackupCatalog, RestoreError> {
         self.copy(entry, self.staging)?;
-        let read = || -> Result<Known, CatalogError> {
+        let read = || -> Result<BackupCatalog, CatalogError> {
             let catalog = Catalog::open(self.staging)?;
             let sandboxes = self.runtime.block_on(catalog.all_sandboxes())?;
             let snapshots = self.runtime.block_on(catalog.all_snapshots())?;
-            let shelves = self.runtime.block_on(catalog.all_shelves())?;
-            Ok(Known {
+            let volumes = self.runtime.block_on(catalog.all_volumes())?;
+            Ok(BackupCatalog {
                 catalog,
                 sandboxes: sandboxes.into_iter().map(|row| (row.id.clone(), row)).collect(),
                 snapshots: snapshots.into_iter().map(|row| (row.snapshot.id.clone(), row.snapshot)).collect(),
-                shelves: shelves.into_iter().map(|row| (row.shelf.id.clone(), row.shelf)).collect(),
+                volumes: volumes.into_iter().map(|row| (row.volume.id.clone(), row.volume)).collect(),
             })
         };
         read().map_err(|source| RestoreError::Catalog { source })
@@ -229,7 +243,7 @@ impl Restoration<'_> {
         written.map_err(|source| RestoreError::Write { path: path.to_owned(), source })
     }
 
-    /// For root alone, from the first byte on.
+    /// Readable by root only, from the first byte on.
     fn copy_private(&self, entry: &mut impl Read, folder: &Path, name: &str) -> Result<(), RestoreError> {
         let path = folder.join(name);
         let written = (|| {
@@ -242,39 +256,39 @@ impl Restoration<'_> {
         written.map_err(|source| RestoreError::Write { path, source })
     }
 
-    /// Starts to receive a volume the catalog knows; `None` for one it does not, which is passed over.
+    /// Starts to receive a disk that the catalog contains; `None` for one that it does not contain, which is skipped.
     fn begin(
         &self,
-        known: &Known,
+        known: &BackupCatalog,
         name: &str,
         restored: &mut Restored,
     ) -> Result<Option<Incoming>, RestoreError> {
-        let (volume, disk_bytes) = if let Ok(id) = name.parse::<ImageId>() {
+        let (disk, disk_bytes) = if let Ok(id) = name.parse::<ImageId>() {
             restored.images += 1;
-            (VolumeId::Image(id), 0)
+            (DiskId::Image(id), 0)
         } else if let Ok(id) = name.parse::<SandboxId>() {
-            // Created while the backup was made: its row is not in it, and a volume without a row is nobody's.
+            // Created while the backup was made: its row is not in the catalog, so it has no owner.
             let Some(row) = known.sandboxes.get(&id) else { return Ok(None) };
             restored.sandboxes += 1;
             let disk_bytes = u64::from(row.spec.limits.disk_mib) * MIB;
-            (VolumeId::Sandbox { id, image: row.image.clone() }, disk_bytes)
+            (DiskId::Sandbox { id, image: row.image.clone() }, disk_bytes)
         } else if let Ok(id) = name.parse::<SnapshotId>() {
             let Some(snapshot) = known.snapshots.get(&id) else { return Ok(None) };
             restored.snapshots += 1;
             let (image, parent) = (snapshot.image.clone(), snapshot.parent.clone());
-            (VolumeId::Snapshot { id, image, parent }, 0)
-        } else if let Ok(id) = name.parse::<ShelfId>() {
-            let Some(shelf) = known.shelves.get(&id) else { return Ok(None) };
+            (DiskId::Snapshot { id, image, parent }, 0)
+        } else if let Ok(id) = name.parse::<VolumeId>() {
+            let Some(volume) = known.volumes.get(&id) else { return Ok(None) };
             restored.volumes += 1;
-            (VolumeId::Shelf(id), u64::from(shelf.disk_mib) * MIB)
-        } else if let Ok(id) = name.parse::<ShelfSnapshotId>() {
-            (VolumeId::ShelfSnapshot(id), 0)
+            (DiskId::Volume(id), u64::from(volume.disk_mib) * MIB)
+        } else if let Ok(id) = name.parse::<VolumeSnapshotId>() {
+            (DiskId::VolumeSnapshot(id), 0)
         } else {
-            return Err(foreign(&format!("`{}` is no id", name.escape_debug())));
+            return Err(foreign(&format!("`{}` is not an id", name.escape_debug())));
         };
         let (pieces, chunks) = mpsc::channel(PIECES_MAX);
-        let volumes = self.volumes.clone();
-        let work = self.runtime.spawn(async move { volumes.receive(&volume, disk_bytes, chunks).await });
+        let disks = self.disks.clone();
+        let work = self.runtime.spawn(async move { disks.receive(&disk, disk_bytes, chunks).await });
         Ok(Some(Incoming { name: name.to_owned(), pieces, work }))
     }
 
@@ -291,12 +305,12 @@ fn feed(incoming: &Incoming, entry: &mut impl Read) -> Result<(), RestoreError> 
     let mut piece = Vec::new();
     let read = entry.take(PIECE_BYTES_MAX).read_to_end(&mut piece);
     read.map_err(|source| RestoreError::Archive { source })?;
-    // A receiver that is gone has failed; its error comes with the end.
+    // A receiver that has ended has failed; its error is returned by `finish`.
     let _ = incoming.pieces.blocking_send(Ok(piece));
     Ok(())
 }
 
-/// `<space>.db`, and nothing that leads elsewhere.
+/// A file name like `<space>.db` without path components.
 fn is_space_file(name: &str) -> bool {
     name.strip_suffix(".db").is_some_and(|id| id.parse::<SpaceId>().is_ok())
 }

@@ -1,4 +1,4 @@
-//! The drivers that run sandboxes here, and where they find what they need.
+//! Opens the runtime drivers of this host, and finds the programs that they need.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use burrow_runtime::microvm::{self, MicrovmRuntime};
 use crate::config::Config;
 use crate::wiring::{ServeError, make_directory};
 
-/// Containers first: they run everywhere. Blocks, and where KVM hangs, for seconds once.
+/// Containers first: they run everywhere. Blocks; if KVM hangs, for seconds, once.
 pub(crate) fn open(
     config: &Config,
     program: &Path,
@@ -19,7 +19,7 @@ pub(crate) fn open(
 ) -> Result<Vec<Arc<dyn Runtime>>, ServeError> {
     let settings = &config.runtime;
     let launcher = vec![program.as_os_str().to_owned(), OsString::from("launcher")];
-    // The set-up puts CRIU, QEMU and a kernel beside the program, apart from the distribution's own.
+    // The installer puts CRIU, QEMU and a kernel beside the program, separate from those of the distribution.
     let beside = |name: &str| program.parent().unwrap_or(Path::new("/")).join(name);
     let criu = Some(beside("criu/sbin/criu")).filter(|criu| criu.is_file());
     let options = container::Options {
@@ -28,6 +28,7 @@ pub(crate) fn open(
         cgroup_parent: settings.cgroup.clone(),
         run_dir: config.run_dir.join("container"),
         criu: settings.criu.clone().or(criu).or_else(|| find_program("criu")),
+        apparmor: settings.apparmor,
     };
     make_directory(&options.run_dir)?;
     let failed = |source| ServeError::Runtime { source };

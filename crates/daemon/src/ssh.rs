@@ -1,8 +1,8 @@
-//! The SSH gateway's side in the daemon: who may log in, where it listens, its host key.
+//! The daemon's side of the SSH gateway: who may log in, the listener, the host key.
 //!
-//! A public key stands for the API key that added it. Whoever logs in by it gets a client of our own routes that is recognised
-//! as that API key, with every request anew. A key that is removed, revoked or has expired ends the connections it opened, and so
-//! does a public key that another API key has taken over ([`claims`]).
+//! A public key represents the API key that added it. A client that logs in with it gets a client of our own routes
+//! that is authenticated as that API key again for every request. When a key is removed, revoked or expires, the
+//! connections it opened are closed; the same applies if another API key takes the public key over ([`claims`]).
 
 mod claims;
 
@@ -16,7 +16,7 @@ use axum::Router;
 use burrow_audit::{Action, Event, Outcome, Text};
 use burrow_catalog::{CatalogError, KeyRow, SshKeyRow};
 use burrow_client::ClientOptions;
-use burrow_ssh::{CLAIM, Door, Entry, Gateway, GatewayOptions, KeyFile};
+use burrow_ssh::{Authenticator, CLAIM, Entry, Gateway, GatewayOptions, KeyFile};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -33,43 +33,43 @@ pub(crate) use claims::LIFE_MS;
 /// The host key's file, in the state directory.
 const HOST_KEY: &str = "ssh_host_ed25519_key";
 
-/// How often a connection's key is looked up again without an occasion: keys also expire.
+/// Interval at which a connection's key is checked again without an event: keys also expire.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// What the API tells of the gateway, and to it.
+/// The state of the gateway that the API shares.
 #[derive(Debug, Default)]
 pub(crate) struct Link {
-    told: OnceLock<burrow_api::Ssh>,
+    status: OnceLock<burrow_api::Ssh>,
     pub(crate) claims: Claims,
     taken_away: watch::Sender<()>,
 }
 
 impl Link {
-    /// A key was taken away: connections look whether it was theirs.
+    /// Called when a key was removed: connections check whether it was theirs.
     pub(crate) fn key_taken_away(&self) {
         self.taken_away.send_replace(());
     }
 
-    pub(crate) fn told(&self) -> burrow_api::Ssh {
+    pub(crate) fn status(&self) -> burrow_api::Ssh {
         let off = burrow_api::Ssh { address: None, host_key: None, host_fingerprint: None };
-        self.told.get().cloned().unwrap_or(off)
+        self.status.get().cloned().unwrap_or(off)
     }
 }
 
-/// Begins to serve SSH until `stop`. `None` where it is turned off, or its usual place is taken.
+/// Serves SSH until `stop`. `None` if it is turned off, or its default address is in use.
 pub(crate) fn spawn(app: &Arc<App>, stop: CancellationToken) -> Result<Option<JoinHandle<()>>, ServeError> {
     let config = &app.config.ssh;
     let Some(listener) = open(config)? else { return Ok(None) };
     let path = app.config.state_dir.join(HOST_KEY);
     let host_key = KeyFile::open(&path).map_err(|source| ServeError::SshHostKey { source })?;
-    let address = listener.local_addr().map_err(|source| unheard(config, source))?;
+    let address = listener.local_addr().map_err(|source| listen_failed(config, source))?;
     tracing::info!(%address, host_key = host_key.fingerprint(), "serving SSH");
-    let told = burrow_api::Ssh {
+    let status = burrow_api::Ssh {
         address: Some(address.to_string()),
         host_key: Some(host_key.public()),
         host_fingerprint: Some(host_key.fingerprint()),
     };
-    app.ssh.told.set(told).expect("the gateway is begun once");
+    app.ssh.status.set(status).expect("the gateway is begun once");
     let options = GatewayOptions {
         connections: config.connections,
         half_open: config.half_open,
@@ -78,8 +78,8 @@ pub(crate) fn spawn(app: &Arc<App>, stop: CancellationToken) -> Result<Option<Jo
         tries: config.tries,
         idle: config.idle,
     };
-    let door = Arc::new(OurDoor { app: app.clone(), api: rest::api(app) });
-    Ok(Some(tokio::spawn(Gateway::new(door, host_key, options, stop).run(listener))))
+    let authenticator = Arc::new(DaemonAuthenticator { app: app.clone(), api: rest::api(app) });
+    Ok(Some(tokio::spawn(Gateway::new(authenticator, host_key, options, stop).run(listener))))
 }
 
 fn open(config: &SshConfig) -> Result<Option<TcpListener>, ServeError> {
@@ -89,34 +89,34 @@ fn open(config: &SshConfig) -> Result<Option<TcpListener>, ServeError> {
         Err(ServeError::Listen { source, .. })
             if source.kind() == io::ErrorKind::AddrInUse && !config.chosen =>
         {
-            tracing::info!(%address, "something else listens there: SSH is not served; `ssh.listen` chooses another");
+            tracing::info!(%address, "the address is in use, so SSH is not served; choose another with `ssh.listen`");
             Ok(None)
         }
         Err(error) => Err(error),
     }
 }
 
-fn unheard(config: &SshConfig, source: io::Error) -> ServeError {
+fn listen_failed(config: &SshConfig, source: io::Error) -> ServeError {
     let address = config.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
     ServeError::Listen { address, source }
 }
 
 #[derive(Debug)]
-struct OurDoor {
+struct DaemonAuthenticator {
     app: Arc<App>,
     api: Router,
 }
 
-impl OurDoor {
+impl DaemonAuthenticator {
     async fn look_up(&self, fingerprint: &str) -> Result<Option<(SshKeyRow, KeyRow)>, CatalogError> {
         let found = self.app.engine.catalog().ssh_login(fingerprint, self.app.engine.now_ms()).await;
         if let Err(error) = &found {
-            tracing::error!(error = error as &dyn std::error::Error, "could not look an SSH key up");
+            tracing::error!(error = error as &dyn std::error::Error, "could not look up an SSH key");
         }
         found
     }
 
-    /// Gives a public key to the API key that claimed it, now that its owner has logged in with it.
+    /// Gives a public key to the API key that claimed it, after a login proved possession.
     async fn take_over(&self, code: &str, fingerprint: &str) -> Option<()> {
         let now_ms = self.app.engine.now_ms();
         let row = self.app.ssh.claims.prove(code, fingerprint, now_ms)?;
@@ -138,7 +138,7 @@ impl OurDoor {
         }
     }
 
-    /// Written down before anything can be done.
+    /// Recorded before any command can run.
     async fn record(&self, key: &KeyRow, by: &str, name: &str, peer: SocketAddr) {
         let event = Event {
             actor: Some(Text::new(&format!("{} {} by {by}", key.id, key.name))),
@@ -150,7 +150,7 @@ impl OurDoor {
 }
 
 #[async_trait]
-impl Door for OurDoor {
+impl Authenticator for DaemonAuthenticator {
     async fn knows(&self, fingerprint: &str) -> bool {
         matches!(self.look_up(fingerprint).await, Ok(Some(_)))
     }
@@ -159,7 +159,7 @@ impl Door for OurDoor {
         let mut name = name;
         if let Some(code) = name.strip_prefix(CLAIM) {
             self.take_over(code, fingerprint).await?;
-            // The code is good for nothing any more, and of no interest.
+            // The code is used up, and need not be recorded.
             name = CLAIM;
         }
         let (row, key) = self.look_up(fingerprint).await.ok()??;
@@ -167,16 +167,16 @@ impl Door for OurDoor {
         self.app.engine.catalog().note_ssh_login(fingerprint, self.app.engine.now_ms());
         self.record(&key, &by, name, peer).await;
         tracing::info!(key = %key.id, by, %peer, "SSH login");
-        let recognised = Recognised { key: key.id, by: by.into() };
+        let recognised = Recognised::Key { key: key.id, by: by.into() };
         let options = ClientOptions { url: "http://localhost".to_owned(), key: None, ca_file: None };
         let client = within::client(self.app.clone(), self.api.clone(), options, Some(recognised));
         Some(Entry { client: client.expect("the address is an address"), key: row.id.to_string() })
     }
 
     async fn shut(&self, fingerprint: &str, key: &str) {
-        // Before the first look: what is taken away from here on is noticed.
+        // Subscribed before the first check, so that no removal is missed.
         let mut taken_away = self.app.ssh.taken_away.subscribe();
-        // Where nobody can be looked up, nobody is sent away.
+        // If the lookup fails, the connection stays open.
         loop {
             match self.look_up(fingerprint).await {
                 Ok(None) => return,

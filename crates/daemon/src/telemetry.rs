@@ -1,6 +1,6 @@
 //! The log: structured lines on standard error, for people or for machines.
 //!
-//! What never is in it: keys, tokens, environments, query values, bodies.
+//! The log never contains keys, tokens, environments, query values or bodies.
 
 use std::io::IsTerminal;
 
@@ -11,11 +11,11 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
 use crate::config::{LogConfig, LogFormat};
 
-/// Libraries that talk about every packet at `debug` and below.
+/// Libraries that log every packet at `debug` and below.
 const QUIET: &str = "h2=info,hyper=info,hyper_util=info,rustls=info,tungstenite=info,netlink_proto=info,\
                      netlink_packet_core=info,mio=info,tokio=info";
 
-/// Changes how much is logged while the daemon runs.
+/// Changes the log level at runtime.
 #[derive(Clone, Debug)]
 pub(crate) struct LogLevel(Handle<EnvFilter, Registry>);
 
@@ -40,7 +40,7 @@ pub(crate) fn start(config: &LogConfig) -> LogLevel {
             fmt::layer().with_ansi(colours).with_target(false).with_writer(std::io::stderr).boxed()
         }
     };
-    // An error means that somebody installed one before: then theirs stays.
+    // An error means that a subscriber is installed already: then it stays.
     if tracing_subscriber::registry().with(level).with(lines).try_init().is_ok() {
         log_panics();
     }
@@ -51,7 +51,7 @@ fn filter(level: &str) -> EnvFilter {
     EnvFilter::new(format!("{level},{QUIET}"))
 }
 
-/// A panic is a bug of ours: a person must look.
+/// A panic is a bug in Burrow, so a person must look at it.
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let payload = panic.payload();

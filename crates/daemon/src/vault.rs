@@ -1,4 +1,4 @@
-//! Opens the vault as the configuration says.
+//! Opens the vault according to the configuration.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use burrow_vault::{CommandSealer, KeyFile, Sealer, Vault, VaultError};
 
 use crate::config::SecretsConfig;
 
-/// Makes the key file where nothing else seals and there is none. Blocks for a moment.
+/// Creates the key file if it encrypts and does not exist. Blocks for a moment.
 pub(crate) fn open(config: &SecretsConfig) -> Result<Vault, VaultError> {
     let Some(command) = &config.command else {
-        return Ok(Vault::new(Arc::new(KeyFile::open_or_make(&config.key_file)?), Vec::new()));
+        return Ok(Vault::new(Arc::new(KeyFile::open_or_create(&config.key_file)?), Vec::new()));
     };
     let sealer = CommandSealer::new(command.program.clone(), command.key.clone());
     let mut others: Vec<Arc<dyn Sealer>> = Vec::new();
@@ -25,7 +25,7 @@ mod tests {
     use crate::config::SealerCommand;
 
     #[test]
-    fn the_file_is_made_only_where_it_seals() {
+    fn the_key_file_is_created_only_if_it_encrypts() {
         let directory = tempfile::tempdir().unwrap();
         let key_file = directory.path().join("vault.key");
         let command = SealerCommand { program: "/bin/false".into(), key: "main".to_owned() };
@@ -34,6 +34,9 @@ mod tests {
         assert!(!key_file.exists());
         let by_file = SecretsConfig { command: None, ..by_command.clone() };
         let file = open(&by_file).unwrap().key_id();
-        assert!(open(&by_command).unwrap().knows(&file), "what the file sealed still opens");
+        assert!(
+            open(&by_command).unwrap().knows(&file),
+            "secrets encrypted by the file can still be decrypted"
+        );
     }
 }

@@ -1,8 +1,8 @@
-//! Puts the daemon together from its configuration, and takes it apart again.
+//! Assembles the daemon from its configuration, and shuts it down.
 //!
 //! ```text
-//!   lock ─► catalog ─► volumes · network · runtime ─► engine (recovers) ─► first key ─► listen ─► serve
-//!   SIGTERM: stop accepting ─► streams end, requests finish (bounded) ─► engine ─► gone; sandboxes go on
+//!   lock ─► catalog ─► disks · network · runtime ─► engine (recovers) ─► first key ─► listen ─► serve
+//!   SIGTERM: stop accepting ─► streams end, requests finish (bounded) ─► engine ─► exit; sandboxes continue to run
 //! ```
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use burrow_catalog::{Catalog, CatalogError};
+use burrow_disks::btrfs::{BtrfsDisks, PoolSource};
 use burrow_engine::{
     Clock as _, EgressSettings, Engine, EngineError, ImagePolicy, MovingPolicy, NoOwnApi, Policy, Seams,
     SteadyClock, SystemClock, Times,
@@ -22,7 +23,6 @@ use burrow_model::State;
 use burrow_network::linux::LinuxNetwork;
 use burrow_portable::ExportKey;
 use burrow_runtime::container::probe_own_ids;
-use burrow_volumes::btrfs::{BtrfsVolumes, PoolSource};
 use rustix::fs::{FlockOperation, flock};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -35,43 +35,43 @@ use crate::config::{Config, ConfigError, Pool};
 use crate::epoch::{self, EpochError, Epochs};
 use crate::image::DebianBuilder;
 use crate::memory::{self, Keeper, MemorySetupError};
-use crate::own::{OwnDoors, ServedDoors};
+use crate::own_listeners::{OwnListeners, ServedListeners};
 use crate::rest::{self, App};
 use crate::server::{Patience, Server, Tls, TlsError};
 use crate::telemetry::{self, LogLevel};
 use crate::{admin_key, egress, guest_binary, runtimes, vault};
 
-/// What is under way when the daemon ends, and how long it may take. `burrow down` waits for a minute.
+/// Time limits of the shutdown. `burrow down` waits for a minute.
 const DRAIN: DrainTime = DrainTime { requests: Duration::from_secs(10), operations: Duration::from_secs(45) };
 
-/// One sandbox that is slow to recover must not keep all others waiting.
+/// A sandbox that recovers slowly must not delay all others.
 const START_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Blocking calls that watch machines never return by themselves.
 const LAST_WAIT: Duration = Duration::from_millis(100);
 
-/// Fewer workers than this would let one busy request hold up all others.
+/// With fewer workers, one busy request could block all others.
 const WORKERS_MIN: usize = 2;
 
-/// Images made at once. Unpacking keeps a disk and two cores busy; more at once would be no faster together.
+/// Concurrent image builds. Unpacking saturates a disk and two cores; more builds would not be faster.
 const IMAGES_AT_ONCE: usize = 2;
 
-/// Names in one imported file: far above real sandboxes, and what takes minutes to make.
+/// Maximum number of names in one imported file: far above real sandboxes, and creating them takes minutes.
 const MOVED_ENTRIES_MAX: u64 = 5_000_000;
 
-/// Connections the kernel holds for us while we are busy.
+/// The backlog of the kernel for connections that were not accepted yet.
 const BACKLOG: u32 = 1024;
 
-/// How `burrow serve` was called.
+/// The options of `burrow serve`.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
-    /// Another file than the usual one.
+    /// A file other than the default one.
     pub config: Option<PathBuf>,
-    /// Go on with a catalog and a pool of different times.
+    /// Continue with a catalog and a pool from different times.
     pub accept_rollback: bool,
 }
 
-/// The host's own times.
+/// The host's clocks.
 #[derive(Clone, Copy, Debug)]
 struct HostTimes;
 
@@ -100,7 +100,7 @@ pub enum ServeError {
     #[error("could not use the catalog and the pool together")]
     Epoch(#[from] EpochError),
     #[error("could not open the pool")]
-    Volumes { source: burrow_volumes::VolumeError },
+    Disks { source: burrow_disks::DiskError },
     #[error("could not open the network")]
     Network { source: burrow_network::NetworkError },
     #[error("could not start the egress process")]
@@ -120,13 +120,13 @@ pub enum ServeError {
     ExportKey { source: burrow_portable::PortableError },
     #[error("could not install the guest agent `{}` in the pool", .path.display())]
     Guest { path: PathBuf, source: io::Error },
-    #[error("could not bring the sandboxes in order")]
+    #[error("could not recover the sandboxes")]
     Engine { source: EngineError },
     #[error("could not write the first admin key to `{}`", .path.display())]
     AdminKey { path: PathBuf, source: io::Error },
     #[error("could not listen on `{address}`")]
     Listen { address: SocketAddr, source: io::Error },
-    #[error("could not open the key that SSH clients know this host by")]
+    #[error("could not open the SSH host key")]
     SshHostKey { source: burrow_ssh::KeyFileError },
     #[error("could not prepare TLS")]
     Tls(#[from] TlsError),
@@ -145,23 +145,23 @@ impl ServeError {
             Self::Directory { .. } | Self::AdminKey { .. } => "run it as root (`sudo burrow serve`)",
             Self::Catalog { source } => source.hint()?,
             Self::Epoch(error) => error.hint()?,
-            Self::Volumes { .. } | Self::Network { .. } | Self::Runtime { .. } => {
-                "`burrow doctor` says what this host lacks"
+            Self::Disks { .. } | Self::Network { .. } | Self::Runtime { .. } => {
+                "run `burrow doctor` to see what this host lacks"
             }
             Self::Egress { source } => source.hint()?,
             Self::Audit { source } => source.hint()?,
             Self::Memory { source } => source.hint()?,
             Self::Vault { source } => source.hint()?,
             Self::ExportKey { .. } => {
-                "remove it, and a new one is made: other hosts then have to trust that one"
+                "remove it to create a new one: other hosts then have to trust the new key"
             }
             Self::Guest { .. } => {
                 "put `burrow-guest` beside `burrow`, or set `runtime.guest` in the configuration"
             }
             Self::Engine { source } => source.hint()?,
-            Self::Listen { .. } => "another program may listen there; set `listen` in the configuration",
+            Self::Listen { .. } => "another program may use this address; set `listen` in the configuration",
             Self::SshHostKey { .. } => {
-                "`ssh_host_ed25519_key` in the state directory must be root's alone; removed, it is made anew, and clients warn"
+                "`ssh_host_ed25519_key` in the state directory must be readable by root only; if it is removed, a new one is created, and clients warn"
             }
             Self::Tls(_) => "check `tls.cert` and `tls.key` in the configuration",
             Self::Threads { .. } => return None,
@@ -170,7 +170,7 @@ impl ServeError {
     }
 }
 
-/// Runs the daemon until it is told to end.
+/// Runs the daemon until it is stopped.
 pub fn run(options: ServeOptions) -> Result<(), ServeError> {
     crate::Clearing::begin();
     let config = Config::load(options.config.as_deref())?;
@@ -185,7 +185,7 @@ pub fn run(options: ServeOptions) -> Result<(), ServeError> {
         .build()
         .map_err(|source| ServeError::Threads { source })?;
     let result = threads.block_on(serve(config, options.config, level, options.accept_rollback));
-    // What still runs after the bounded shutdown is blocking work that nobody waits for.
+    // After the shutdown only blocking work remains that no task waits for.
     threads.shutdown_timeout(LAST_WAIT);
     result
 }
@@ -230,26 +230,26 @@ impl Drop for Instance {
     }
 }
 
-/// Closed to other users: what is in there belongs to sandboxes.
+/// Not accessible to other users: it contains data of sandboxes.
 pub(crate) fn make_directory(path: &Path) -> Result<(), ServeError> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|source| ServeError::Directory {
-        step: "make the directory",
+        step: "create the directory",
         path: path.to_owned(),
         source,
     })
 }
 
-/// Takes up what an earlier daemon was in the midst of.
+/// Continues the work that an earlier daemon left unfinished.
 async fn resume(app: &Arc<App>) {
     rest::resume_promises(app).await;
     resume_races(app).await;
     rest::resume_remembering(app).await;
 }
 
-/// Goes on with the races that an earlier daemon did not finish.
+/// Continues the races that an earlier daemon did not finish.
 async fn resume_races(app: &App) {
     if let Err(error) = app.engine.resume_races().await {
-        tracing::error!(error = &error as &dyn std::error::Error, "could not go on with races");
+        tracing::error!(error = &error as &dyn std::error::Error, "could not resume races");
     }
 }
 
@@ -262,9 +262,9 @@ async fn serve(
     let tls = config.tls.as_ref().map(Tls::open).transpose()?;
     let keeper = Keeper::open(&config)?;
     let audit = open_audit(&config).await?;
-    let doors = OwnDoors::new();
+    let listeners = OwnListeners::new();
     let (seams, egress, epochs) = open_seams(&config, accept_rollback).await?;
-    let seams = Seams { own: Arc::new(ServedDoors(doors.clone())), ..seams };
+    let seams = Seams { own: Arc::new(ServedListeners(listeners.clone())), ..seams };
     let config = config.with_driver(&seams.runtimes);
     let catalog = seams.catalog.clone();
     let policy = Policy {
@@ -273,14 +273,14 @@ async fn serve(
         pool_reserve_bytes: config.pool_reserve_bytes,
         start_patience: START_PATIENCE,
         limits_max: config.bounds.limits,
-        stock: config.stock(),
+        warm_pool: config.warm_pool(),
         egress,
         idle: config.idle(),
         moving: moving_policy(&config)?,
     };
     let engine = Engine::start(seams, policy).await.map_err(|source| ServeError::Engine { source })?;
     admin_key::ensure(&catalog, &config.admin_key_file, SystemClock.now_ms()).await?;
-    // Before anybody can know that we are here, and ask us to end.
+    // Before any process can learn that the daemon runs, and send it a signal.
     let mut signals = Signals::catch()?;
     let listener = listen(config.listen)?;
     let address =
@@ -294,7 +294,7 @@ async fn serve(
     memory::spawn(&app);
     audit::spawn(&app);
     audit::feed::spawn(&app);
-    open_doors(&doors, &app);
+    open_listeners(&listeners, &app);
     resume(&app).await;
     let running = Running {
         stop: CancellationToken::new(),
@@ -319,36 +319,37 @@ async fn serve(
     let ending = Instant::now() + DRAIN.operations;
     running.drain(accepting, DRAIN).await;
     end_ssh(shells).await;
-    doors.end().await;
-    // Not only what was asked for: sandboxes may just be falling asleep by themselves.
+    listeners.end().await;
+    // Not only requests: sandboxes may be going to sleep automatically.
     let ending = ending.max(Instant::now() + DRAIN.requests);
     if tokio::time::timeout_at(ending, engine.shutdown()).await.is_err() {
-        // The journal holds what was under way; the next start finishes or undoes it.
-        tracing::warn!("operations took too long to finish and were left to the next start");
+        // The journal contains unfinished operations; the next start completes or undoes them.
+        tracing::warn!("operations took too long to finish; the next start completes or undoes them");
     }
     end_epochs(counting, &epochs).await;
     end_egress_if_unused(&catalog, &run_dir).await;
-    tracing::info!("ended; sandboxes go on");
+    tracing::info!("stopped; sandboxes continue to run");
     Ok(())
 }
 
-/// From now on sandboxes find their own memory behind them.
-fn open_doors(doors: &OwnDoors, app: &Arc<App>) {
+/// From now on sandboxes can reach their own memory.
+fn open_listeners(listeners: &OwnListeners, app: &Arc<App>) {
     let app = app.clone();
-    doors
-        .begin(move |tenant, sandbox| rest::memory_door_router(app.clone(), tenant.clone(), sandbox.clone()));
+    listeners.begin(move |tenant, sandbox| {
+        rest::own_listener_router(app.clone(), tenant.clone(), sandbox.clone())
+    });
 }
 
-/// Its connections are cut off by then; this is for their last words.
+/// Its connections are closed by then; this waits for their last messages.
 async fn end_ssh(shells: Option<tokio::task::JoinHandle<()>>) {
     if let Some(shells) = shells
         && tokio::time::timeout(DRAIN.requests, shells).await.is_err()
     {
-        tracing::warn!("SSH connections took too long to end and were cut off");
+        tracing::warn!("SSH connections took too long to close and were interrupted");
     }
 }
 
-/// Before anything is done that it has to tell of.
+/// Before anything happens that has to be recorded.
 async fn open_audit(config: &Config) -> Result<Audit, ServeError> {
     let config = config.clone();
     let opened = tokio::task::spawn_blocking(move || Audit::open(&config)).await;
@@ -356,27 +357,27 @@ async fn open_audit(config: &Config) -> Result<Audit, ServeError> {
     opened.map_err(|source| ServeError::Audit { source })
 }
 
-/// Until it is aborted. What fails is tried again with the next.
+/// Runs until it is aborted. A failure is retried with the next increment.
 async fn count_epochs(epochs: Epochs) {
     loop {
         tokio::time::sleep(epoch::INTERVAL).await;
         if let Err(error) = epochs.advance().await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "could not count the epoch up");
+            tracing::warn!(error = &error as &dyn std::error::Error, "could not increment the epoch");
         }
     }
 }
 
-/// What was copied while we ran fits no more.
+/// Copies that were made while the daemon ran do not match any more.
 async fn end_epochs(counting: tokio::task::JoinHandle<()>, epochs: &Epochs) {
     counting.abort();
-    // If it is just at it, the two of us would count against each other.
+    // Waits for a running increment, so that the two do not conflict.
     let _ = counting.await;
     if let Err(error) = epochs.advance().await {
-        tracing::warn!(error = &error as &dyn std::error::Error, "could not count the epoch up");
+        tracing::warn!(error = &error as &dyn std::error::Error, "could not increment the epoch");
     }
 }
 
-/// The egress process stays for sandboxes that run, and goes when there are none.
+/// The egress process stays as long as sandboxes are running.
 async fn end_egress_if_unused(catalog: &Catalog, run_dir: &Path) {
     let up = |row: &burrow_catalog::SandboxRow| matches!(row.state, State::Running | State::Paused);
     let in_use = match catalog.all_sandboxes().await {
@@ -384,21 +385,21 @@ async fn end_egress_if_unused(catalog: &Catalog, run_dir: &Path) {
         Err(_) => true,
     };
     if !in_use && let Err(error) = egress::end(run_dir).await {
-        tracing::warn!(%error, "could not end the egress process; it ends by itself in a while");
+        tracing::warn!(%error, "could not stop the egress process; it will end by itself");
     }
 }
 
-/// How long the end of the daemon waits.
+/// Time limits of the shutdown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DrainTime {
     /// For requests.
     pub(crate) requests: Duration,
-    /// In all, if changes of sandboxes are under way: RAM on its way to disk takes its time, and what is cut off has to be
-    /// undone by the next start.
+    /// In total, if operations on sandboxes are running: writing RAM to disk takes time, and interrupted operations
+    /// have to be undone by the next start.
     pub(crate) operations: Duration,
 }
 
-/// What must come to rest before the engine does.
+/// Everything that must stop before the engine does.
 pub(crate) struct Running {
     pub(crate) stop: CancellationToken,
     pub(crate) kill: CancellationToken,
@@ -423,21 +424,21 @@ impl Running {
         let mut finished = std::pin::pin!(finished);
         let mut done = tokio::time::timeout(time.requests, finished.as_mut()).await.is_ok();
         if !done && !self.app.operations.is_empty() {
-            // Those who asked for them are told how they came out, once they have.
+            // Clients receive the results of their operations.
             let _ = tokio::time::timeout_at(ending, self.app.operations.wait()).await;
             done = tokio::time::timeout(LAST_WAIT, finished).await.is_ok();
         }
         if !done {
             tracing::warn!(
                 connections = self.connections.len(),
-                "requests took too long to finish and were cut off"
+                "requests took too long to finish and were interrupted"
             );
             self.kill.cancel();
         }
     }
 }
 
-/// Opens everything the engine needs. Blocking work runs where it may block.
+/// Opens the dependencies of the engine. Blocking work runs on a blocking thread.
 async fn open_seams(
     config: &Config,
     accept_rollback: bool,
@@ -456,9 +457,9 @@ fn open_seams_blocking(
     }
     let path = config.state_dir.join("catalog.db");
     let catalog = Catalog::open(&path).map_err(|source| ServeError::Catalog { source })?;
-    let volumes = open_volumes(config)?;
+    let disks = open_disk_pool(config)?;
     let opened = tokio::runtime::Handle::current().block_on(async {
-        let epochs = Epochs::open(&catalog, &*volumes, volumes.root(), accept_rollback).await;
+        let epochs = Epochs::open(&catalog, &*disks, disks.root(), accept_rollback).await;
         Ok::<_, ServeError>((
             epochs?,
             catalog.newest_ms().await.map_err(|source| ServeError::Catalog { source })?,
@@ -471,22 +472,22 @@ fn open_seams_blocking(
     let options = burrow_network::linux::Options {
         run_dir: config.run_dir.join("network"),
         pool_size: config.network_slots,
-        own_ids: probe_own_ids(volumes.root()).is_ok(),
+        own_ids: probe_own_ids(disks.root()).is_ok(),
     };
     let network = LinuxNetwork::open(options).map_err(|source| ServeError::Network { source })?;
     let program = std::env::current_exe().map_err(|source| ServeError::Threads { source })?;
     let opened = egress::open(config, &program, network.clone());
-    let doors = tokio::runtime::Handle::current().block_on(opened);
-    let doors = doors.map_err(|source| ServeError::Egress { source })?;
+    let listeners = tokio::runtime::Handle::current().block_on(opened);
+    let listeners = listeners.map_err(|source| ServeError::Egress { source })?;
     let path = guest_source(config, &program);
     let guest =
-        guest_binary::install(&path, volumes.root()).map_err(|source| ServeError::Guest { path, source })?;
+        guest_binary::install(&path, disks.root()).map_err(|source| ServeError::Guest { path, source })?;
     let runtimes = runtimes::open(config, &program, &guest)?;
     let seams = Seams {
         catalog,
-        volumes,
+        disks,
         network,
-        egress: doors,
+        egress: listeners,
         runtimes,
         images: Arc::new(builder(config)),
         clock,
@@ -494,11 +495,11 @@ fn open_seams_blocking(
         vault: vault::open(&config.secrets).map_err(|source| ServeError::Vault { source })?,
         own: Arc::new(NoOwnApi),
     };
-    let package_urls = burrow_volumes::debian::source_urls(mirror(config).as_ref());
+    let package_urls = burrow_disks::debian::source_urls(mirror(config).as_ref());
     Ok((seams, egress::settings(&config.egress, &package_urls), epochs))
 }
 
-/// Whom this host takes processes from, and the key by which others know it.
+/// The keys of trusted hosts, and the key that identifies this host.
 fn moving_policy(config: &Config) -> Result<MovingPolicy, ServeError> {
     let key = ExportKey::open(&config.state_dir.join("moving.key"))
         .map_err(|source| ServeError::ExportKey { source })?;
@@ -511,7 +512,7 @@ fn moving_policy(config: &Config) -> Result<MovingPolicy, ServeError> {
     })
 }
 
-/// How images are made. What an earlier daemon left on its way in or out is of no use.
+/// The settings of image builds. Partial imports and exports of an earlier daemon are removed.
 fn image_policy(config: &Config) -> Result<ImagePolicy, ServeError> {
     let scratch = config.state_dir.join("scratch");
     match fs::remove_dir_all(&scratch) {
@@ -520,13 +521,15 @@ fn image_policy(config: &Config) -> Result<ImagePolicy, ServeError> {
         }
         Ok(()) | Err(_) => make_directory(&scratch)?,
     }
-    Ok(ImagePolicy { scratch, archive_bytes_max: config.bounds.image_upload_bytes, at_once: IMAGES_AT_ONCE })
+    let floor = Some(crate::memory::floor(config, scratch.clone()));
+    let archive_bytes_max = config.bounds.image_upload_bytes;
+    Ok(ImagePolicy { scratch, floor, archive_bytes_max, at_once: IMAGES_AT_ONCE })
 }
 
 /// The file of a loop-backed pool, below the state directory.
 pub const POOL_FILE: &str = "pool.img";
 
-/// The pool's file, where it is one.
+/// The pool's file, if it is loop-backed.
 pub(crate) fn pool_file(config: &Config) -> Option<PathBuf> {
     match config.pool {
         Pool::Directory(_) => None,
@@ -535,24 +538,24 @@ pub(crate) fn pool_file(config: &Config) -> Option<PathBuf> {
 }
 
 /// Opens the pool. Blocks.
-pub(crate) fn open_volumes(config: &Config) -> Result<Arc<BtrfsVolumes>, ServeError> {
+pub(crate) fn open_disk_pool(config: &Config) -> Result<Arc<BtrfsDisks>, ServeError> {
     let pool = match &config.pool {
         Pool::Directory(path) => PoolSource::Directory(path.clone()),
         Pool::File { size_bytes } => {
             PoolSource::LoopFile { file: config.state_dir.join(POOL_FILE), size_bytes: *size_bytes }
         }
     };
-    let options = burrow_volumes::btrfs::Options { pool, mount: config.run_dir.join("pool") };
-    BtrfsVolumes::open(options).map_err(|source| ServeError::Volumes { source })
+    let options = burrow_disks::btrfs::Options { pool, mount: config.run_dir.join("pool") };
+    BtrfsDisks::open(options).map_err(|source| ServeError::Disks { source })
 }
 
 fn builder(config: &Config) -> DebianBuilder {
     DebianBuilder { cache: config.state_dir.join("packages"), mirror: mirror(config) }
 }
 
-/// The configured one, if there is one.
-fn mirror(config: &Config) -> Option<burrow_volumes::debian::Mirror> {
-    config.mirror.as_ref().map(|mirror| burrow_volumes::debian::Mirror {
+/// The configured mirror, if there is one.
+fn mirror(config: &Config) -> Option<burrow_disks::debian::Mirror> {
+    config.mirror.as_ref().map(|mirror| burrow_disks::debian::Mirror {
         url: mirror.url.clone(),
         suite: mirror.suite.clone(),
         components: vec!["main".to_owned()],
@@ -572,7 +575,7 @@ pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
         } else {
             tokio::net::TcpSocket::new_v6()?
         };
-        // A daemon that restarts must not wait for the last one's connections to be forgotten.
+        // A restarted daemon must be able to listen while old connections are in TIME_WAIT.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         socket.listen(BACKLOG)
@@ -580,7 +583,7 @@ pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
     open().map_err(|source| ServeError::Listen { address, source })
 }
 
-/// Tells where the daemon listens, for those who gave it port 0.
+/// Writes the daemon's address to a file, for clients that configured port 0.
 fn announce(config: &Config, address: SocketAddr) -> Result<(), ServeError> {
     let path = config.run_dir.join("address");
     let partial = config.run_dir.join("address.partial");
@@ -588,7 +591,7 @@ fn announce(config: &Config, address: SocketAddr) -> Result<(), ServeError> {
     written.map_err(|source| ServeError::Directory { step: "write", path, source })
 }
 
-/// SIGTERM and SIGINT end the daemon; SIGHUP makes it read its log level and its certificate again.
+/// SIGTERM and SIGINT stop the daemon; SIGHUP makes it reload its log level and its certificate.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -596,7 +599,7 @@ struct Signals {
 }
 
 impl Signals {
-    /// From here on they do nothing by themselves.
+    /// From here on the signals have no default action.
     fn catch() -> Result<Self, ServeError> {
         let catch = |kind| signal(kind).map_err(|source| ServeError::Threads { source });
         Ok(Self {
@@ -616,35 +619,37 @@ impl Signals {
                         level.set(&config.log.level);
                         reload(tls, &config);
                     }
-                    Err(error) => tracing::warn!(%error, "could not read the configuration again"),
+                    Err(error) => tracing::warn!(%error, "could not reload the configuration"),
                 },
             }
         }
     }
 }
 
-/// What cannot be read now leaves the old certificate in use, and is told: it will have expired one day.
+/// If the files cannot be read, the old certificate stays in use, and the failure is logged, because the certificate
+/// will expire.
 fn reload(tls: Option<&Tls>, config: &Config) {
     if let (Some(tls), Some(files)) = (tls, &config.tls) {
         match tls.reload(files) {
-            Ok(()) => tracing::info!(path = %files.cert.display(), "read the certificate again"),
+            Ok(()) => tracing::info!(path = %files.cert.display(), "reloaded the certificate"),
             Err(error) => tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "could not read the certificate again; the old one stays in use"
+                "could not reload the certificate; the old one stays in use"
             ),
         }
     }
 }
 
-/// Out of reach of any one sandbox; see the module for why that is right.
+/// Raises limits that all sandboxes share; see the module for the reasons.
 fn raise_bounds() {
     for raised in burrow_runtime::container::bounds::raise() {
         let (name, before, now) = (raised.bound.name, raised.before, raised.bound.value());
         match raised.result {
-            Ok(()) => tracing::info!(name, before, now, "raised a bound that all sandboxes share"),
-            // A host that does not let us, a container say, is no worse off than before; `burrow doctor` tells.
+            Ok(()) => tracing::info!(name, before, now, "raised a kernel limit that all sandboxes share"),
+            // If the host does not permit it, for example in a container, nothing gets worse; `burrow doctor` reports
+            // it.
             Err(error) => {
-                tracing::info!(name, before, %error, "could not raise a bound that all sandboxes share")
+                tracing::info!(name, before, %error, "could not raise a kernel limit that all sandboxes share")
             }
         }
     }

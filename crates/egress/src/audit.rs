@@ -1,6 +1,7 @@
-//! Writes down what was decided, in the segment that the daemon gave (E-A1).
+//! Records the decisions of the egress process in the audit spool segment that the daemon passed to it (E-A1).
 //!
-//! What must not happen without a trace waits for [`Audit::record`]; the rest is noted in the background, many at a time.
+//! Callers that must not continue without a record await [`Audit::record`]. Other events are recorded in the
+//! background, in batches.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,19 +14,21 @@ use burrow_audit::spool::{SpoolError, Writer};
 use futures_util::future::join_all;
 use tokio::sync::mpsc;
 
-/// Events that wait to be noted. What comes when it is full is counted as lost: it is no injection.
+/// Events that wait in the background queue. When it is full, new events are dropped and counted; injections never
+/// take this path.
 const QUEUE_MAX: usize = 4_096;
 
-/// Events of one sync.
+/// Largest number of events per sync.
 const BATCH_MAX: usize = 256;
 
-/// How long an event that nobody waits for is kept for others to come along. Otherwise every request that gets a secret
-/// would have two syncs: one that it waits for, and one, at its end, that the next request has to wait for.
+/// How long a background event waits for others to share its sync. Without the delay, each request with a secret
+/// would cause two syncs: the one it awaits, and one for its final event, which the next request would have to wait
+/// for.
 const NOTE_DELAY: Duration = Duration::from_millis(10);
 
-/// Why nothing could be written down.
+/// Why an event could not be recorded.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NoAudit {
+pub(crate) enum AuditError {
     #[error("there is no audit log yet")]
     Unset,
     #[error("{0}")]
@@ -36,7 +39,7 @@ pub(crate) enum NoAudit {
 pub(crate) struct Audit {
     writer: Arc<Mutex<Option<Writer>>>,
     queue: mpsc::Sender<Event>,
-    lost: AtomicU64,
+    lost: Arc<AtomicU64>,
 }
 
 impl Audit {
@@ -44,11 +47,12 @@ impl Audit {
     pub(crate) fn new() -> Self {
         let (queue, events) = mpsc::channel(QUEUE_MAX);
         let writer = Arc::default();
-        tokio::spawn(note_all(Arc::clone(&writer), events));
-        Self { writer, queue, lost: AtomicU64::new(0) }
+        let lost = Arc::default();
+        tokio::spawn(note_all(Arc::clone(&writer), events, Arc::clone(&lost)));
+        Self { writer, queue, lost }
     }
 
-    /// Writes to another segment from now on.
+    /// Directs later events to another segment.
     pub(crate) async fn set(&self, file: OwnedFd) -> io::Result<()> {
         let current = writer(&self.writer);
         match current {
@@ -61,25 +65,25 @@ impl Audit {
         }
     }
 
-    /// Answers once the event is on disk.
-    pub(crate) async fn record(&self, event: &Event) -> Result<(), NoAudit> {
-        let writer = writer(&self.writer).ok_or(NoAudit::Unset)?;
-        writer.record(event).await.map_err(NoAudit::Spool)
+    /// Returns when the event is on disk.
+    pub(crate) async fn record(&self, event: &Event) -> Result<(), AuditError> {
+        let writer = writer(&self.writer).ok_or(AuditError::Unset)?;
+        writer.record(event).await.map_err(AuditError::Spool)
     }
 
-    /// Has it written down soon.
+    /// Queues an event for recording in the background.
     pub(crate) fn note(&self, event: Event) {
         if self.queue.try_send(event).is_err() {
             self.lose();
         }
     }
 
-    /// One is not written down.
-    pub(crate) fn lose(&self) {
+    /// Counts an event as lost.
+    fn lose(&self) {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Events that found no room.
+    /// The number of lost events.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -89,8 +93,8 @@ fn writer(writer: &Mutex<Option<Writer>>) -> Option<Writer> {
     writer.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Ends with the [`Audit`].
-async fn note_all(slot: Arc<Mutex<Option<Writer>>>, mut events: mpsc::Receiver<Event>) {
+/// Runs until the [`Audit`] is dropped.
+async fn note_all(slot: Arc<Mutex<Option<Writer>>>, mut events: mpsc::Receiver<Event>, lost: Arc<AtomicU64>) {
     let mut batch = Vec::new();
     while events.recv_many(&mut batch, BATCH_MAX).await > 0 {
         if batch.len() < BATCH_MAX {
@@ -102,8 +106,11 @@ async fn note_all(slot: Arc<Mutex<Option<Writer>>>, mut events: mpsc::Receiver<E
             }
         }
         if let Some(writer) = writer(&slot) {
-            // Those that fail are not tried again: the spool says why to whoever must not act without it.
-            join_all(batch.iter().map(|event| writer.record(event))).await;
+            // A failed event is not retried: the spool reports the error to callers that must not continue without a
+            // record.
+            let recorded = join_all(batch.iter().map(|event| writer.record(event))).await;
+            let failed = recorded.iter().filter(|outcome| outcome.is_err()).count();
+            lost.fetch_add(failed as u64, Ordering::Relaxed);
         }
         batch.clear();
     }

@@ -1,6 +1,7 @@
-//! What every driver must do, `sim` included: that keeps the fake honest.
+//! The conformance suite that every driver must pass, including `sim`, so that the simulation behaves like the real
+//! driver.
 //!
-//! A driver's tests give a [`Fixture`] and run [`all`]. The functions assert, and their names are the promises of
+//! A driver's tests implement [`Fixture`] and call [`all`]. The names of the functions state the guarantees of
 //! [`Egress`].
 
 use std::collections::BTreeMap;
@@ -10,29 +11,29 @@ use burrow_model::{NetworkMode, NetworkPolicy, SandboxId};
 
 use crate::{Egress, EgressError, Policy};
 
-/// A driver, and what the suite needs around it.
+/// A driver and its environment in the tests.
 #[async_trait]
 pub trait Fixture: Send + Sync {
     fn egress(&self) -> &dyn Egress;
 
-    /// A sandbox with a network, not attached.
+    /// Creates a sandbox with a network that is not attached.
     async fn sandbox(&self) -> SandboxId;
 
-    /// The driver as the next daemon opens it, on the same host.
+    /// Opens the driver again on the same host, as the next daemon would.
     async fn reopen(&self) -> Box<dyn Fixture>;
 }
 
 /// Runs the whole suite.
 pub async fn all(fixture: &dyn Fixture) {
-    attaching_twice_or_detaching_what_never_was_is_fine(fixture).await;
-    what_is_not_attached_has_no_policy_counters_or_trial(fixture).await;
-    a_trial_is_judged_by_the_policy_of_now(fixture).await;
-    nothing_waits_that_was_not_asked_for(fixture).await;
+    attach_and_detach_are_idempotent(fixture).await;
+    a_sandbox_that_is_not_attached_has_no_policy_counters_or_trial(fixture).await;
+    a_trial_uses_the_current_policy(fixture).await;
+    a_new_sandbox_has_no_approvals_and_no_budgets(fixture).await;
     the_log_has_one_reader(fixture).await;
-    the_next_daemon_finds_what_was_attached(fixture).await;
+    the_next_daemon_finds_attached_sandboxes(fixture).await;
 }
 
-async fn attaching_twice_or_detaching_what_never_was_is_fine(fixture: &dyn Fixture) {
+async fn attach_and_detach_are_idempotent(fixture: &dyn Fixture) {
     let egress = fixture.egress();
     egress.detach(&SandboxId::generate()).await.expect("nothing to do");
     let id = fixture.sandbox().await;
@@ -44,7 +45,7 @@ async fn attaching_twice_or_detaching_what_never_was_is_fine(fixture: &dyn Fixtu
     assert!(!egress.attached().await.expect("list").contains(&id));
 }
 
-async fn what_is_not_attached_has_no_policy_counters_or_trial(fixture: &dyn Fixture) {
+async fn a_sandbox_that_is_not_attached_has_no_policy_counters_or_trial(fixture: &dyn Fixture) {
     let egress = fixture.egress();
     let id = SandboxId::generate();
     let target = "https://example.com".parse().expect("a target");
@@ -61,10 +62,10 @@ async fn what_is_not_attached_has_no_policy_counters_or_trial(fixture: &dyn Fixt
     }
 }
 
-async fn a_trial_is_judged_by_the_policy_of_now(fixture: &dyn Fixture) {
+async fn a_trial_uses_the_current_policy(fixture: &dyn Fixture) {
     let egress = fixture.egress();
     let id = fixture.sandbox().await;
-    // A documentation address: allowed by the rule, and refused before anything is dialled.
+    // A documentation address: the rule allows it, but it is refused before a connection is attempted.
     let target = "https://192.0.2.7".parse().expect("a target");
     egress.attach(&id, &Policy::closed()).await.expect("attach");
     let trial = egress.trial(&id, &target).await.expect("try");
@@ -78,7 +79,7 @@ async fn a_trial_is_judged_by_the_policy_of_now(fixture: &dyn Fixture) {
     egress.detach(&id).await.expect("detach");
 }
 
-async fn nothing_waits_that_was_not_asked_for(fixture: &dyn Fixture) {
+async fn a_new_sandbox_has_no_approvals_and_no_budgets(fixture: &dyn Fixture) {
     let egress = fixture.egress();
     let id = fixture.sandbox().await;
     egress.attach(&id, &Policy::closed()).await.expect("attach");
@@ -94,7 +95,7 @@ async fn the_log_has_one_reader(fixture: &dyn Fixture) {
     assert!(fixture.egress().log().is_none());
 }
 
-async fn the_next_daemon_finds_what_was_attached(fixture: &dyn Fixture) {
+async fn the_next_daemon_finds_attached_sandboxes(fixture: &dyn Fixture) {
     let id = fixture.sandbox().await;
     fixture.egress().attach(&id, &Policy::closed()).await.expect("attach");
     fixture.egress().shutdown().await;
@@ -106,7 +107,7 @@ async fn the_next_daemon_finds_what_was_attached(fixture: &dyn Fixture) {
     assert!(egress.trial(&id, &target).await.expect("try").steps[0].ok);
     egress.detach(&id).await.expect("detach");
     assert!(!egress.attached().await.expect("list").contains(&id));
-    // What nobody attached is attached by adopting it: its process died with it.
+    // Adopting a sandbox that is not attached attaches it: its egress process ended with it.
     let other = next.sandbox().await;
     egress.adopt(&other, &Policy::closed()).await.expect("adopt what is not there");
     assert!(egress.attached().await.expect("list").contains(&other));

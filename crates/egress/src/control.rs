@@ -1,15 +1,16 @@
-//! What daemon and egress process say to each other.
+//! The protocol between the daemon and the egress process.
 //!
 //! ```text
 //! daemon                                  process
-//!   ◄──────────── Greeting ──────────────        (version: another one is replaced)
-//!   ── Request n, perhaps with doors ────►
+//!   ◄──────────── Greeting ──────────────        (version: a process of another version is replaced)
+//!   ── Request n, with listeners ────────►
 //!   ◄──────────── Answer n ──────────────
-//!   ◄──────────── Log ───────────────────        (whenever there is something)
+//!   ◄──────────── Log ───────────────────        (whenever there are entries)
 //! ```
 //!
-//! Frames over a unix stream: four bytes of length, one that counts the descriptors that come along, then JSON. The form
-//! of frames, of [`Greeting`] and of [`Ask::Quit`] never changes, so that any daemon can replace any process.
+//! Frames over a Unix stream socket: four bytes of length, one byte with the number of attached file descriptors,
+//! then JSON. The format of frames, of [`Greeting`] and of [`RequestKind::Quit`] never changes, so that any daemon can
+//! replace any process.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -29,22 +30,22 @@ use zeroize::Zeroizing;
 
 use crate::{BudgetLeft, Counters, Limits, LogEntry, Policy, Target, Trial, Waiting};
 
-/// Raised with every change that the other side would not understand.
-pub const PROTOCOL: u32 = 2;
+/// Incremented by every incompatible change of the protocol.
+pub const PROTOCOL: u32 = 3;
 
-/// A policy of as many rules as there may be, each as long as it may be, and something around it.
+/// Large enough for a policy with the maximum number of rules, each of maximum length, and its envelope.
 const FRAME_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// A sandbox's doors.
+/// The number of listeners of a sandbox.
 const DESCRIPTORS_MAX: usize = 3;
 
 const HEADER: usize = 5;
 
-/// The first words of the process.
+/// The first message of the process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Greeting {
     pub protocol: u32,
-    /// Of the program. A process of another one is replaced, so that an upgrade reaches it.
+    /// The version of the program. The daemon replaces a process of another version, so that upgrades take effect.
     pub version: String,
 }
 
@@ -56,39 +57,39 @@ impl Greeting {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Request {
-    /// Comes back with the answer.
+    /// Repeated in the answer.
     pub number: u64,
-    pub ask: Ask,
+    pub ask: RequestKind,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ask {
-    /// The limits of sandboxes attached from now on, and certificates in DER by which hosts are verified beside this
-    /// machine's own.
+pub enum RequestKind {
+    /// Sets the limits of sandboxes attached from now on, and additional trusted certificates (DER) for verifying
+    /// hosts, beside this machine's own.
     Configure {
         limits: Limits,
         #[serde(default)]
         roots: Vec<Vec<u8>>,
     },
-    /// A segment of the audit spool comes along, to be written to from now on.
+    /// Attaches a segment of the audit spool, to which events are written from now on.
     Spool,
-    /// The requests that wait for somebody's yes.
+    /// Lists the requests that wait for approval.
     Approvals {
         id: SandboxId,
     },
-    /// Says yes or no to one of them.
+    /// Approves or rejects one of them.
     Decide {
         id: SandboxId,
         number: u64,
         yes: bool,
     },
-    /// What is left of its rules' budgets.
+    /// Lists what remains of the budgets of the sandbox's rules.
     Budgets {
         id: SandboxId,
     },
-    /// The doors come along: TCP, DNS over UDP, DNS over TCP. Of one that is attached, doors and policy are replaced and
-    /// flows go on.
+    /// Attaches the listeners: TCP, DNS over UDP, DNS over TCP. If the sandbox is already attached, its listeners and
+    /// policy are replaced and its flows continue.
     Attach {
         id: SandboxId,
         policy: Policy,
@@ -108,14 +109,14 @@ pub enum Ask {
     Counters {
         id: SandboxId,
     },
-    /// End, now.
+    /// Exit immediately.
     Quit,
 }
 
-/// What the process says after its greeting.
+/// A message of the process after its greeting.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Said {
+pub enum ProcessMessage {
     Answer { number: u64, answer: Answer },
     Log { entries: Vec<LogEntry> },
 }
@@ -140,28 +141,28 @@ pub enum Answer {
     Approvals {
         waiting: Vec<Waiting>,
     },
-    /// Nothing waits by that number (any more).
+    /// No request with this number waits for approval.
     NotWaiting,
     Budgets {
         budgets: Vec<BudgetLeft>,
     },
 }
 
-/// One side's end of the control socket. Reading and writing may happen at the same time; neither may be cancelled
-/// midway and then be used again.
+/// One end of the control socket. Reading and writing can run concurrently. After either was cancelled midway, the
+/// channel must not be used again.
 #[derive(Debug)]
 pub struct Channel {
     stream: UnixStream,
 }
 
-/// What has been read and not yet understood.
+/// Bytes that were received but not decoded yet.
 #[derive(Debug, Default)]
 pub struct Incoming {
     bytes: Vec<u8>,
     descriptors: VecDeque<OwnedFd>,
 }
 
-/// Counts what would be written.
+/// Counts bytes instead of writing them.
 struct Length(usize);
 
 impl io::Write for Length {
@@ -184,9 +185,9 @@ impl Channel {
         &self.stream
     }
 
-    /// Sends one message and the descriptors that belong to it.
+    /// Sends one message and its file descriptors.
     pub async fn send<T: Serialize>(&self, message: &T, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        // It may hold secrets: written into one piece of memory, which is cleared.
+        // The message may contain secrets, so it is serialised into a single buffer that is zeroed afterwards.
         let mut length = Length(HEADER);
         serde_json::to_writer(&mut length, message)?;
         let mut bytes = Zeroizing::new(Vec::with_capacity(length.0));
@@ -200,7 +201,7 @@ impl Channel {
         bytes[4] = u8::try_from(descriptors.len()).unwrap_or(u8::MAX);
         let mut sent = 0;
         while sent < bytes.len() {
-            // They travel with the first byte.
+            // The descriptors are sent with the first byte.
             let along = if sent == 0 { descriptors } else { &[] };
             sent += self
                 .stream
@@ -210,7 +211,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Receives one message; `None` when the other side has hung up.
+    /// Receives one message; `None` when the peer has closed the connection.
     pub async fn receive<T: DeserializeOwned>(
         &self,
         incoming: &mut Incoming,
@@ -234,7 +235,7 @@ impl Channel {
 }
 
 impl Incoming {
-    /// The next whole frame.
+    /// Returns the next complete frame.
     fn next(&mut self) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
         let Some(header) = self.bytes.get(..HEADER) else { return Ok(None) };
         let length = u32::from_be_bytes([header[0], header[1], header[2], header[3]]) as usize;
@@ -275,7 +276,7 @@ fn receive_part(stream: BorrowedFd<'_>, incoming: &mut Incoming) -> io::Result<u
             incoming.descriptors.extend(rights);
         }
     }
-    // More than belong to one frame wait here only if the other side does not count them.
+    // More descriptors than this can only mean that the peer miscounts them.
     if incoming.descriptors.len() > 2 * DESCRIPTORS_MAX {
         return Err(io::ErrorKind::InvalidData.into());
     }
@@ -293,26 +294,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn messages_arrive_whole_with_their_own_descriptors() {
+    async fn messages_arrive_complete_with_their_own_descriptors() {
         let (ours, theirs) = pair();
         let file = std::fs::File::open("/dev/null").unwrap();
         let sending = tokio::spawn(async move {
             let id = SandboxId::generate();
-            let attach = Ask::Attach { id: id.clone(), policy: Policy::closed() };
+            let attach = RequestKind::Attach { id: id.clone(), policy: Policy::closed() };
             ours.send(&Request { number: 1, ask: attach }, &[file.as_fd(); 3]).await.unwrap();
-            ours.send(&Request { number: 2, ask: Ask::List }, &[]).await.unwrap();
-            // Far larger than any socket's buffer.
-            let entries = Said::Log { entries: vec![] };
+            ours.send(&Request { number: 2, ask: RequestKind::List }, &[]).await.unwrap();
+            // Far larger than a socket buffer.
+            let entries = ProcessMessage::Log { entries: vec![] };
             ours.send(&entries, &[]).await.unwrap();
             ours.send(&"x".repeat(2_000_000), &[]).await.unwrap();
         });
         let mut incoming = Incoming::default();
-        let (first, doors) = theirs.receive::<Request>(&mut incoming).await.unwrap().unwrap();
-        assert!(matches!(first, Request { number: 1, ask: Ask::Attach { .. } }));
-        assert_eq!(doors.len(), 3);
+        let (first, listeners) = theirs.receive::<Request>(&mut incoming).await.unwrap().unwrap();
+        assert!(matches!(first, Request { number: 1, ask: RequestKind::Attach { .. } }));
+        assert_eq!(listeners.len(), 3);
         let (second, none) = theirs.receive::<Request>(&mut incoming).await.unwrap().unwrap();
-        assert!(matches!(second, Request { number: 2, ask: Ask::List }) && none.is_empty());
-        theirs.receive::<Said>(&mut incoming).await.unwrap().unwrap();
+        assert!(matches!(second, Request { number: 2, ask: RequestKind::List }) && none.is_empty());
+        theirs.receive::<ProcessMessage>(&mut incoming).await.unwrap().unwrap();
         let (large, _) = theirs.receive::<String>(&mut incoming).await.unwrap().unwrap();
         assert_eq!(large.len(), 2_000_000);
         sending.await.unwrap();
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_too_large_or_not_a_message_is_an_error() {
+    async fn oversized_and_malformed_messages_are_errors() {
         let (ours, theirs) = pair();
         let error = ours.send(&"x".repeat(FRAME_BYTES_MAX + 1), &[]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
@@ -330,8 +331,8 @@ mod tests {
     }
 
     #[test]
-    fn the_words_that_never_change_have_not_changed() {
-        let quit = serde_json::to_string(&Request { number: 0, ask: Ask::Quit }).unwrap();
+    fn the_stable_messages_have_not_changed() {
+        let quit = serde_json::to_string(&Request { number: 0, ask: RequestKind::Quit }).unwrap();
         assert_eq!(quit, r#"{"number":0,"ask":"quit"}"#);
         let greeting = serde_json::to_string(&Greeting { protocol: 7, version: "1.2.3".to_owned() }).unwrap();
         assert_eq!(greeting, r#"{"protocol":7,"version":"1.2.3"}"#);

@@ -1,47 +1,51 @@
-//! What is done to a sandbox's requests: the rules about them, the secrets they may carry, and the authority that lets
-//! us stand between a program and its host.
+//! The rules about a sandbox's requests, the secrets that may be inserted into them, and the certificate authority
+//! with which connections are intercepted.
 //!
-//! Part of a [`crate::Policy`], so that what may be reached and what is put into it change at one moment. It travels from
-//! the daemon to the egress process over the control socket and rests nowhere else.
+//! Part of a [`crate::Policy`], so that the allowed hosts and the inserted secrets change atomically. Directives are
+//! sent from the daemon to the egress process over the control socket and stored nowhere else.
 
-use burrow_model::network::{RequestRule, RequestScope};
+use burrow_model::network::{HeaderTransform, RequestRule, RequestScope};
 use burrow_model::{Name, SecretBytes, Slot, TenantId};
 use serde::{Deserialize, Serialize};
 
-/// See the module.
+/// Request rules, secrets and authority of one sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Directives {
-    /// Whose the sandbox is: the log its requests are written into.
+    /// The tenant of the sandbox, in whose audit log its requests are recorded.
     pub tenant: TenantId,
-    /// Raised with every change of rules or secrets: flows of an older one are reset.
+    /// Incremented by every change of rules or secrets: flows of an older generation are reset.
     pub generation: u64,
-    /// Without one nothing is decrypted, and what needs it is refused.
+    /// Without an authority nothing is decrypted, and requests that require decryption are refused.
     pub authority: Option<Authority>,
-    /// In the order in which they are asked.
+    /// In the order in which they are evaluated.
     pub rules: Vec<RequestRule>,
-    /// What the rules name, and what a placeholder stands for.
+    /// The secrets that the rules name, and the values that placeholders stand for.
     pub grants: Vec<Grant>,
+    /// Headers that are set on requests. Connections to their hosts are decrypted; a transform itself allows no
+    /// connection.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub transforms: Vec<HeaderTransform>,
 }
 
-/// A certificate authority that the sandbox's lineage trusts, and nobody else.
+/// A certificate authority that is trusted only by the sandboxes of one lineage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Authority {
-    /// DER.
+    /// The certificate, in DER.
     pub certificate: Vec<u8>,
-    /// PKCS#8.
+    /// The private key, in PKCS#8.
     pub key: SecretBytes,
 }
 
-/// A secret, for the sandbox whose policy this is.
+/// A secret that may be inserted into requests of the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     pub name: Name,
-    /// Raised by rotation. Connections are not shared between two of them.
+    /// Incremented by rotation. Requests with different versions never share a connection.
     pub version: u64,
     pub slot: Slot,
     pub value: SecretBytes,
-    /// The owner's ceiling, which holds whatever the rules say.
+    /// The scopes that the owner of the secret allows, regardless of the rules.
     pub allow: Vec<RequestScope>,
-    /// What stands for it inside the sandbox.
+    /// The placeholder that the sandbox sees instead of the value.
     pub placeholder: Option<SecretBytes>,
 }

@@ -20,7 +20,7 @@ impl<E> Faulty<E> {
         Self { inner, fault: Fault::new(fail_at, fails) }
     }
 
-    /// How many calls were counted so far.
+    /// The number of calls so far.
     pub fn calls(&self) -> u64 {
         self.fault.calls()
     }
@@ -30,7 +30,7 @@ impl<E> Faulty<E> {
         self.fault.has_happened()
     }
 
-    /// Ends a lasting failure.
+    /// Ends a permanent failure.
     pub fn repair(&self) {
         self.fault.repair();
     }
@@ -111,14 +111,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_failing_before_it_acts_leaves_nothing() {
+    async fn a_call_that_fails_before_its_effect_leaves_nothing() {
         let (answer, egress, _) = attach_with(Fails::BeforeActing).await;
         assert!(matches!(answer, Err(EgressError::Injected)));
         assert_eq!(egress.inner.live(), []);
     }
 
     #[tokio::test]
-    async fn a_call_failing_after_it_acted_leaves_what_the_engine_must_find_again() {
+    async fn a_call_that_fails_after_its_effect_leaves_the_sandbox_attached() {
         let (answer, egress, id) = attach_with(Fails::AfterActing).await;
         assert!(matches!(answer, Err(EgressError::Injected)));
         assert_eq!(egress.inner.live(), std::slice::from_ref(&id));

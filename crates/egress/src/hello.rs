@@ -1,24 +1,24 @@
-//! Reads the host's name out of the first bytes of a TLS connection.
+//! Reads the host name (SNI) from the first bytes of a TLS connection.
 //!
 //! ```text
 //! record(22) ┬ record(22) ┬ …   ──► handshake message 1 (client hello) ──► extensions ──► server name
 //!            └ a hello may be cut into many records, and each into many segments
 //! ```
 //!
-//! Pure, on bytes from a hostile program. What is ambiguous (an extension twice, two names, a length that does not add
-//! up) is refused: the server behind might read it otherwise than we do. With encrypted hellos (ECH) it is the outer
-//! name that is judged, since that is the host the connection is for.
+//! Pure; the input is hostile. Ambiguous input (a repeated extension, two names, inconsistent lengths) is refused,
+//! because the server could interpret it differently. With encrypted hellos (ECH) the outer name is checked, because
+//! it names the host that receives the connection.
 
 use burrow_model::HostName;
 
-/// Longest hello that is read, headers of its records included. Post-quantum key shares make hellos of 2 KiB; nobody
+/// Longest hello that is read, including record headers. Hellos with post-quantum key shares have 2 KiB; no client
 /// needs 64.
 pub const HELLO_BYTES_MAX: usize = 64 * 1024;
 
-/// Records a hello may be cut into: bounds the work that one-byte records cause.
+/// Largest number of records in a hello; limits the work that one-byte records cause.
 const RECORDS_MAX: usize = 256;
 
-/// RFC 8446: a record's fragment.
+/// RFC 8446: the longest record fragment.
 const FRAGMENT_MAX: usize = 1 << 14;
 
 const RECORD_HEADER: usize = 5;
@@ -27,28 +27,28 @@ const CONTENT_HANDSHAKE: u8 = 22;
 const MESSAGE_CLIENT_HELLO: u8 = 1;
 const EXTENSION_SERVER_NAME: u16 = 0;
 const EXTENSION_ECH: u16 = 0xfe0d;
-/// The draft that ECH came from.
+/// The draft that preceded ECH.
 const EXTENSION_ESNI: u16 = 0xffce;
 const NAME_TYPE_HOST: u8 = 0;
 
-/// What the first bytes are.
+/// The protocol of the first bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Hello(Hello),
     /// Not TLS at all.
     NotTls,
-    /// Not decided before there are this many bytes in all.
+    /// Undecided until this many bytes have arrived in total.
     NeedMore {
         at_least: usize,
     },
-    /// TLS, and not to be trusted.
+    /// TLS, but malformed or ambiguous.
     Bad(HelloError),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     pub name: ServerName,
-    /// Whether a second, encrypted hello is inside.
+    /// Whether the hello contains a second, encrypted hello (ECH).
     pub encrypted_inside: bool,
 }
 
@@ -56,43 +56,45 @@ pub struct Hello {
 pub enum ServerName {
     Absent,
     Host(HostName),
-    /// There is a name, and it is an address, holds a NUL, or is no host name for another reason.
+    /// A name that is an address, contains a NUL, or is not a valid host name for another reason.
     Unusable,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HelloError {
-    #[error("a TLS hello of more than 64 KiB")]
+    #[error("the TLS hello is longer than 64 KiB")]
     TooLong,
-    #[error("a TLS hello in too many pieces")]
+    #[error("the TLS hello is split into too many records")]
     TooManyRecords,
-    #[error("a TLS record that is not well formed")]
+    #[error("malformed TLS record")]
     Record,
-    #[error("a TLS handshake that does not begin with a hello")]
+    #[error("the TLS handshake does not begin with a client hello")]
     NotAHello,
-    #[error("a TLS hello that is not well formed")]
+    #[error("malformed TLS hello")]
     Malformed,
-    #[error("a TLS hello with an extension twice")]
+    #[error("the TLS hello repeats an extension")]
     Repeated,
 }
 
-/// Reads `bytes`, all that has arrived so far.
+/// Reads `bytes`, everything that has arrived so far.
 pub fn read(bytes: &[u8]) -> Outcome {
     match message(bytes) {
-        Ok(Found::Message(message)) => match hello(&message) {
+        Ok(FirstMessage::Message(message)) => match hello(&message) {
             Some(Ok(hello)) => Outcome::Hello(hello),
             Some(Err(error)) => Outcome::Bad(error),
             None => Outcome::Bad(HelloError::Malformed),
         },
-        Ok(Found::NotTls) => Outcome::NotTls,
-        Ok(Found::NeedMore { at_least }) if at_least > HELLO_BYTES_MAX => Outcome::Bad(HelloError::TooLong),
-        Ok(Found::NeedMore { at_least }) => Outcome::NeedMore { at_least },
+        Ok(FirstMessage::NotTls) => Outcome::NotTls,
+        Ok(FirstMessage::NeedMore { at_least }) if at_least > HELLO_BYTES_MAX => {
+            Outcome::Bad(HelloError::TooLong)
+        }
+        Ok(FirstMessage::NeedMore { at_least }) => Outcome::NeedMore { at_least },
         Err(error) => Outcome::Bad(error),
     }
 }
 
-enum Found {
-    /// The hello's body.
+enum FirstMessage {
+    /// The body of the hello.
     Message(Vec<u8>),
     NotTls,
     NeedMore {
@@ -100,20 +102,20 @@ enum Found {
     },
 }
 
-/// Puts the first handshake message together from its records.
-fn message(bytes: &[u8]) -> Result<Found, HelloError> {
-    // Told as early as possible: a protocol that is not TLS may be a short word that waits for an answer.
+/// Assembles the first handshake message from its records.
+fn message(bytes: &[u8]) -> Result<FirstMessage, HelloError> {
+    // Decided as early as possible: a client of another protocol may send a short message and wait for an answer.
     if bytes.first().is_some_and(|first| *first != CONTENT_HANDSHAKE)
         || bytes.get(1).is_some_and(|major| *major != 3)
     {
-        return Ok(Found::NotTls);
+        return Ok(FirstMessage::NotTls);
     }
     let mut whole = Vec::new();
     let mut rest = bytes;
     for _ in 0..RECORDS_MAX {
         let consumed = bytes.len() - rest.len();
         let Some((header, after)) = rest.split_at_checked(RECORD_HEADER) else {
-            return Ok(Found::NeedMore { at_least: consumed + RECORD_HEADER });
+            return Ok(FirstMessage::NeedMore { at_least: consumed + RECORD_HEADER });
         };
         if header[0] != CONTENT_HANDSHAKE || header[1] != 3 {
             return Err(HelloError::Record);
@@ -123,7 +125,7 @@ fn message(bytes: &[u8]) -> Result<Found, HelloError> {
             return Err(HelloError::Record);
         }
         let Some((fragment, after)) = after.split_at_checked(length) else {
-            return Ok(Found::NeedMore { at_least: consumed + RECORD_HEADER + length });
+            return Ok(FirstMessage::NeedMore { at_least: consumed + RECORD_HEADER + length });
         };
         whole.extend_from_slice(fragment);
         rest = after;
@@ -139,15 +141,15 @@ fn message(bytes: &[u8]) -> Result<Found, HelloError> {
         }
         match whole.len().cmp(&(HANDSHAKE_HEADER + body)) {
             std::cmp::Ordering::Less => {}
-            std::cmp::Ordering::Equal => return Ok(Found::Message(whole.split_off(HANDSHAKE_HEADER))),
-            // Nothing may follow a hello before the server has answered it.
+            std::cmp::Ordering::Equal => return Ok(FirstMessage::Message(whole.split_off(HANDSHAKE_HEADER))),
+            // No data may follow a hello before the server has answered it.
             std::cmp::Ordering::Greater => return Err(HelloError::Malformed),
         }
     }
     Err(HelloError::TooManyRecords)
 }
 
-/// Reads a hello's body; `None` when a length does not add up.
+/// Parses the body of a hello; `None` if a length is inconsistent.
 fn hello(body: &[u8]) -> Option<Result<Hello, HelloError>> {
     let mut body = Reader(body);
     body.take(2 + 32)?; // Version and random.
@@ -158,7 +160,7 @@ fn hello(body: &[u8]) -> Option<Result<Hello, HelloError>> {
         return None;
     }
     let mut hello = Hello { name: ServerName::Absent, encrypted_inside: false };
-    // Before TLS 1.2 the extensions could be left out altogether.
+    // Before TLS 1.2, extensions were optional.
     if body.0.is_empty() {
         return Some(Ok(hello));
     }
@@ -188,7 +190,7 @@ fn server_name(mut data: Reader<'_>) -> Option<ServerName> {
     let mut list = data.prefixed_u16()?;
     let kind = list.u8()?;
     let name = list.prefixed_u16()?;
-    // One name of the one kind there is: with two, server and proxy might each take another.
+    // Exactly one name of the only defined type: given two, server and proxy could choose different ones.
     if !data.0.is_empty() || !list.0.is_empty() || kind != NAME_TYPE_HOST {
         return None;
     }
@@ -196,7 +198,7 @@ fn server_name(mut data: Reader<'_>) -> Option<ServerName> {
     Some(host.map_or(ServerName::Unusable, ServerName::Host))
 }
 
-/// What is left to read. Every read fails where there is not enough.
+/// The remaining bytes. A read fails if too few are left.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {

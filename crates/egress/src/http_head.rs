@@ -1,14 +1,14 @@
-//! Reads the heads of plaintext HTTP/1 requests, and finds where each request ends.
+//! Parses the heads of plaintext HTTP/1 requests, and finds the end of each request.
 //!
 //! ```text
-//! Head ──► judged ──┬──► Body(length) ──┐
+//! Head ──► check. ──┬──► Body(length) ──┐
 //!   ▲               ├──► Chunks ────────┤
-//!   └───────────────┴───────────────────┘     every request of a connection is judged, not only its first
+//!   └───────────────┴───────────────────┘     every request of a connection is checked, not only the first
 //! ```
 //!
-//! Pure, on bytes from a hostile program. Anything that two readers could understand differently is refused (E-T6): the
-//! server behind would otherwise see a request that nobody judged. So: lines end in CR LF, nothing is folded, there is
-//! one `Host`, and one way to tell where the body ends.
+//! Pure; the input is hostile. Ambiguous requests are refused (E-T6), because the server could see a request that was
+//! never checked. Therefore lines must end in CR LF, headers must not be folded, and there must be exactly one `Host`
+//! and exactly one way to determine the length of the body.
 
 mod chunks;
 mod head;
@@ -17,42 +17,42 @@ pub use head::{Head, HeadError};
 
 use chunks::Chunks;
 
-/// Longest head that is read: what common servers take.
+/// Longest head that is read; common servers have the same limit.
 pub const HEAD_BYTES_MAX: usize = 32 * 1024;
 
-/// Longest method. The longest registered one has 17 letters.
+/// Longest method. The longest registered one has 17 characters.
 const METHOD_MAX: usize = 24;
 
 /// Whether the first bytes of a connection are an HTTP request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Looks {
-    LikeHttp,
-    /// Not decided before there is more.
+pub enum HttpDetection {
+    Http,
+    /// Undecided until more bytes arrive.
     NeedMore,
-    Otherwise,
+    NotHttp,
 }
 
-/// Tells HTTP from other protocols by the first line, which is a method, a target and a version.
-pub fn looks(bytes: &[u8]) -> Looks {
+/// Detects HTTP by the first line: a method, a target and a version.
+pub fn detect(bytes: &[u8]) -> HttpDetection {
     let method = bytes.iter().position(|b| !head::is_token(*b)).unwrap_or(bytes.len());
     if method > METHOD_MAX {
-        return Looks::Otherwise;
+        return HttpDetection::NotHttp;
     }
     match bytes.get(method) {
-        None => return Looks::NeedMore,
+        None => return HttpDetection::NeedMore,
         Some(b' ') if method > 0 => {}
-        Some(_) => return Looks::Otherwise,
+        Some(_) => return HttpDetection::NotHttp,
     }
     let line = match bytes.iter().position(|b| *b == b'\n') {
         Some(end) => &bytes[..end],
-        None if bytes.len() > HEAD_BYTES_MAX => return Looks::Otherwise,
-        None => return Looks::NeedMore,
+        None if bytes.len() > HEAD_BYTES_MAX => return HttpDetection::NotHttp,
+        None => return HttpDetection::NeedMore,
     };
     let version = line.rsplit(|b| *b == b' ').next().unwrap_or_default();
-    if version.starts_with(b"HTTP/") { Looks::LikeHttp } else { Looks::Otherwise }
+    if version.starts_with(b"HTTP/") { HttpDetection::Http } else { HttpDetection::NotHttp }
 }
 
-/// Follows the requests of one connection.
+/// Finds the boundaries of the requests of one connection.
 #[derive(Debug)]
 pub struct Framer {
     state: State,
@@ -68,11 +68,11 @@ enum State {
 /// What to do with the bytes at the front of the buffer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
-    /// A head of this many bytes, to be judged before it is passed on.
+    /// A head of this many bytes, to be checked before it is forwarded.
     Head(Box<Head>, usize),
-    /// This many bytes belong to the body of a judged request.
+    /// This many bytes belong to the body of a checked request.
     Pass(usize),
-    /// Not decided before there is more.
+    /// Undecided until more bytes arrive.
     NeedMore,
 }
 
@@ -82,7 +82,7 @@ impl Framer {
         Self { state: State::Head }
     }
 
-    /// Looks at `bytes`, which follow what was passed on before.
+    /// Classifies `bytes`, which follow the bytes that were forwarded before.
     pub fn next(&mut self, bytes: &[u8]) -> Result<Next, HeadError> {
         match &mut self.state {
             State::Head => match head::read(bytes)? {
@@ -115,7 +115,7 @@ impl Framer {
         }
     }
 
-    /// Whether the bytes so far end where a request ends.
+    /// Whether the last byte so far is the end of a request.
     pub fn is_between_requests(&self) -> bool {
         matches!(self.state, State::Head)
     }

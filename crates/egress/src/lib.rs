@@ -1,19 +1,20 @@
-//! Seam: what leaves a sandbox.
+//! Seam: the traffic that leaves a sandbox.
 //!
 //! ```text
-//!  sandbox ──► its gateway namespace ──► doors (sockets) ──► burrow egress ──► resolved, checked, dialled
+//!  sandbox ──► its gateway namespace ──► listeners (sockets) ──► egress process ──► resolved, checked, connected
 //!                                                                ▲  own uid, no capabilities, seccomp
-//!                               burrow serve ──control socket────┘  policies and doors in, log entries out
+//!                               burrow serve ──control socket────┘  policies and listeners in, log entries out
 //! ```
 //!
-//! A sandbox reaches nothing but its doors, so with nobody behind them it has no network at all (it fails closed).
-//! The process behind them judges every connection by the policy of the sandbox whose door it came through, never by
-//! anything the connection says about itself, resolves names itself, and dials only addresses it has checked.
+//! A sandbox can reach only its listeners, so without a process that serves them it has no network (it fails closed).
+//! The egress process checks every connection against the policy of the sandbox whose listener accepted it, and never
+//! relies on what the connection claims about itself. It resolves names itself and connects only to addresses that it
+//! has checked.
 //!
-//! The process outlives the daemon: restarting `burrow serve` interrupts no flow.
+//! The process outlives the daemon: a restart of `burrow serve` interrupts no flow.
 //!
-//! What is absent: root, the insides of sandboxes. Which parts are pure: [`policy`], [`hello`], [`http_head`] and
-//! [`dns`]'s messages.
+//! This crate needs no root privileges and has no access to the inside of sandboxes. [`policy`], [`hello`],
+//! [`http_head`] and the messages of [`dns`] are pure.
 
 mod audit;
 mod clock;
@@ -21,6 +22,7 @@ pub mod conformance;
 pub mod control;
 pub mod directives;
 pub mod dns;
+mod event_rate;
 pub mod faulty;
 pub mod hello;
 pub mod http_head;
@@ -53,59 +55,63 @@ pub use log::{Counters, LogEntry, LogKind, Step, Trial, Verdict};
 pub use policy::{Decision, Denial, Destination, Host, Policy, PolicyError, ProtocolSeen, Target};
 pub use supervisor::Supervisor;
 
-/// A driver that lets sandboxes out, as far as their policies go.
+/// A driver for the traffic that leaves sandboxes, limited by their policies.
 ///
-/// Methods are idempotent, since the engine repeats a step it cannot prove it finished. A future dropped midway leaves
-/// at most what `detach` removes.
+/// Methods are idempotent, because the engine repeats a step if it cannot prove that the step completed. A cancelled
+/// future leaves at most what `detach` removes.
 #[async_trait]
 pub trait Egress: fmt::Debug + Send + Sync {
-    /// Opens the doors of `id` and serves them by `policy`. Called once per start, after the sandbox's network is
-    /// there. A repeat replaces doors and policy.
+    /// Opens the listeners of `id` and serves them according to `policy`. Called once per start, after the sandbox's
+    /// network exists. Another call replaces listeners and policy.
     async fn attach(&self, id: &SandboxId, policy: &Policy) -> Result<(), EgressError>;
 
-    /// Takes over a sandbox that was attached before this daemon started: keeps its doors and its flows if they are
-    /// still served, else does what `attach` does. The policy is brought up to date either way.
+    /// Adopts a sandbox that was attached before this daemon started: keeps its listeners and its flows if they are
+    /// still served, otherwise does the same as `attach`. In both cases the policy is replaced.
     async fn adopt(&self, id: &SandboxId, policy: &Policy) -> Result<(), EgressError>;
 
-    /// Changes the policy of an attached sandbox. When it answers, new connections are judged by it, and within a
-    /// second the flows it no longer allows are reset. [`EgressError::NotAttached`] for others.
+    /// Changes the policy of an attached sandbox. When this returns, new connections are checked against it; flows
+    /// that it no longer allows are reset within a second. Fails with [`EgressError::NotAttached`] for other
+    /// sandboxes.
     async fn set_policy(&self, id: &SandboxId, policy: &Policy) -> Result<(), EgressError>;
 
-    /// Closes the doors of `id` and ends its flows. Of an unknown sandbox: nothing to do.
+    /// Closes the listeners of `id` and ends its flows. Succeeds if the sandbox is not attached.
     async fn detach(&self, id: &SandboxId) -> Result<(), EgressError>;
 
-    /// The sandboxes that are served now, those of an earlier daemon included; for recovery.
+    /// The sandboxes that are served now, including those attached by an earlier daemon; for recovery.
     async fn attached(&self) -> Result<Vec<SandboxId>, EgressError>;
 
-    /// Tries what a program in `id` would try, step by step: the decision, the addresses, the dial. Sends nothing.
+    /// Tests step by step what a program in `id` could reach: the decision, the addresses, the connection. Sends no
+    /// data.
     async fn trial(&self, id: &SandboxId, target: &Target) -> Result<Trial, EgressError>;
 
-    /// What `id` has used since it was attached.
+    /// The usage of `id` since it was attached.
     async fn counters(&self, id: &SandboxId) -> Result<Counters, EgressError>;
 
-    /// The requests of `id` that wait for somebody's yes, the oldest first.
+    /// The requests of `id` that wait for approval, the oldest first.
     async fn approvals(&self, id: &SandboxId) -> Result<Vec<Waiting>, EgressError>;
 
-    /// Says yes or no to a request that waits. [`EgressError::NotWaiting`] when it does not (any more): it was decided,
-    /// its time was over, or its program has gone.
+    /// Approves or rejects a waiting request. Fails with [`EgressError::NotWaiting`] if it no longer waits: it was
+    /// decided, timed out, or its program has gone.
     async fn decide(&self, id: &SandboxId, number: u64, yes: bool) -> Result<(), EgressError>;
 
-    /// What `id` has used of the budgets of its rules, one entry for each rule that has one, in their order.
+    /// The budget usage of `id`, one entry for each rule with a budget, in the order of the rules.
     async fn budgets(&self, id: &SandboxId) -> Result<Vec<BudgetLeft>, EgressError>;
 
-    /// Has decisions written to another segment of the audit spool. When it answers, nothing is written to the one before.
-    /// Until there is one, no secret is put into any request. A process that died gets the last one again.
+    /// Directs audit events to another segment of the spool. When this returns, nothing is written to the previous
+    /// segment. Without a segment, no secret is inserted into any request. A restarted process receives the latest
+    /// segment again.
     async fn set_spool(&self, segment: OwnedFd) -> Result<(), EgressError>;
 
-    /// What happened, as it happens. There is one reader: the first call gets it, later ones get `None`. Entries that
-    /// nobody takes away are dropped and counted.
+    /// The log entries of all sandboxes, as a stream. There is one reader: the first call returns it, later ones
+    /// return `None`. Entries that are not read in time are dropped and counted.
     fn log(&self) -> Option<mpsc::Receiver<LogEntry>>;
 
-    /// Raised whenever another process serves, or the way to it was lost and found. It has been told what to serve, as far
-    /// as that is known here: not the secrets and authorities, which nobody keeps. Whoever can open them tells them again.
+    /// Incremented whenever another process serves the sandboxes, or the connection to it was restored. By then the
+    /// process has received the policies that the driver keeps, which exclude secrets and authorities: the engine,
+    /// which can decrypt them, must set the policies again.
     fn epoch(&self) -> watch::Receiver<u64>;
 
-    /// Ends this daemon's part. What serves sandboxes goes on serving them.
+    /// Ends this daemon's part. The egress process continues to serve sandboxes.
     async fn shutdown(&self);
 }
 
@@ -115,8 +121,8 @@ pub enum EgressError {
     NotAttached { id: SandboxId },
     #[error("no request {number} of sandbox `{id}` waits for approval")]
     NotWaiting { id: SandboxId, number: u64 },
-    #[error("could not open the doors of `{id}`")]
-    Doors { id: SandboxId, source: NetworkError },
+    #[error("could not open the listeners of `{id}`")]
+    Listeners { id: SandboxId, source: NetworkError },
     #[error("the egress process is not running")]
     Down,
     #[error("the egress process did not answer in time")]
@@ -125,24 +131,22 @@ pub enum EgressError {
     Refused { request: &'static str, reason: String },
     #[error("could not {step} the egress process")]
     Process { step: &'static str, source: io::Error },
-    #[error("the egress driver was told to fail")]
+    #[error("injected failure of the egress driver")]
     Injected,
 }
 
 impl EgressError {
-    /// What the operator can do about it.
+    /// A hint for the operator.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::NotAttached { .. } => Some("start the sandbox first"),
             Self::NotWaiting { .. } => Some("it was decided already, or it waited too long"),
-            Self::Doors { source, .. } => source.hint(),
+            Self::Listeners { source, .. } => source.hint(),
             Self::Down | Self::Silent => Some(
-                "it is started again by itself; until then sandboxes reach nothing. The daemon's log says why",
+                "the daemon restarts it automatically; until then sandboxes have no network. The daemon's log has the cause",
             ),
             Self::Refused { .. } | Self::Injected => None,
-            Self::Process { .. } => {
-                Some("the daemon's log and `egress.stderr` in its run directory say more")
-            }
+            Self::Process { .. } => Some("see the daemon's log, and `egress.stderr` in its run directory"),
         }
     }
 }

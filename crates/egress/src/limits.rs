@@ -1,36 +1,36 @@
-//! How much one sandbox may use, so that a flood in one does not hurt the others.
+//! Limits per sandbox, so that a flood from one sandbox does not affect the others.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Per sandbox. The daemon's configuration may change what is here; what is not here is a constant where it is used.
+/// The limits of one sandbox that the daemon's configuration can change. Other limits are constants where they are
+/// used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Connections open at once.
+    /// Concurrent connections.
     pub connections_max: u32,
-    /// New connections per second, on average; a tenth of a minute's worth may come at once.
+    /// New connections per second, on average; a burst may contain a tenth of a minute's worth.
     pub connections_per_second: u32,
-    /// Bytes per second, both ways together; `None` leaves it to the host's own link.
+    /// Bytes per second, both directions together; `None` means unlimited.
     pub bytes_per_second: Option<u64>,
     /// DNS questions per second.
     pub dns_per_second: u32,
-    /// Names never asked for before, per minute, where a wildcard or `open` would allow any: what is left of a DNS
-    /// tunnel, since nothing is ever forwarded.
+    /// Names asked for the first time, per minute, where a wildcard or the mode `open` allows any name. It limits
+    /// what remains of DNS tunnels, as questions are never forwarded.
     pub dns_new_names_per_minute: u32,
-    /// How long a request waits for somebody's yes.
+    /// How long a request waits for approval.
     #[serde(default = "approval_seconds")]
     pub approval_seconds: u32,
 }
 
-/// Long enough to be seen and looked at; most programs wait longer for an answer.
+/// Long enough for a person to notice and review a request; most programs wait longer for a response.
 fn approval_seconds() -> u32 {
     60
 }
 
 impl Limits {
-    /// What a sandbox gets unless the configuration says otherwise. Package managers open some dozen connections at
-    /// once; a crawler some hundred.
+    /// The defaults. Package managers open some dozen concurrent connections; a crawler some hundred.
     pub const STANDARD: Self = Self {
         connections_max: 1_000,
         connections_per_second: 200,
@@ -41,13 +41,13 @@ impl Limits {
     };
 }
 
-/// How many seconds' worth a bucket holds: what may come at once after a quiet time.
+/// How many seconds' worth of tokens a bucket holds: the size of a burst after an idle time.
 const BURST_SECONDS: i64 = 6;
 
-/// A token bucket. Time is given.
+/// A token bucket. The caller passes the time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
-    /// In thousandths, so that slow rates do not round to nothing. Below 0 is a debt.
+    /// In thousandths, so that slow rates do not round to zero. A negative level is a debt.
     level_milli: i64,
     full_milli: i64,
     per_second: i64,
@@ -57,13 +57,13 @@ pub(crate) struct Bucket {
 impl Bucket {
     /// A full bucket of `per_second`.
     pub(crate) fn new(per_second: u64, now_ms: u64) -> Self {
-        // A rate beyond this would not fit the thousandths, and no machine reaches it.
+        // Higher rates would overflow the thousandths, and no machine reaches them.
         let per_second = i64::try_from(per_second.clamp(1, 1 << 40)).unwrap_or(1 << 40);
         let full_milli = per_second * BURST_SECONDS * 1_000;
         Self { level_milli: full_milli, full_milli, per_second, at_ms: now_ms }
     }
 
-    /// Takes one if it is there.
+    /// Takes one token if there is one.
     pub(crate) fn take(&mut self, now_ms: u64) -> bool {
         self.refill(now_ms);
         let enough = self.level_milli >= 1_000;
@@ -73,7 +73,7 @@ impl Bucket {
         enough
     }
 
-    /// Takes `amount`, going into debt if need be, and says how long it takes until the debt is paid.
+    /// Takes `amount` tokens, going into debt if necessary, and returns how long it takes until the debt is paid.
     pub(crate) fn owe(&mut self, amount: u64, now_ms: u64) -> Duration {
         self.refill(now_ms);
         let cost = i64::try_from(amount).unwrap_or(i64::MAX).saturating_mul(1_000);
@@ -95,13 +95,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_gives_a_burst_and_then_its_rate() {
+    fn a_bucket_allows_a_burst_and_then_its_rate() {
         let mut bucket = Bucket::new(10, 0);
         assert_eq!((0..100).filter(|_| bucket.take(0)).count(), 60);
         assert_eq!((0..100).filter(|_| bucket.take(1_000)).count(), 10);
         assert_eq!((0..100).filter(|_| bucket.take(1_050)).count(), 0);
         assert!(bucket.take(1_100));
-        // A clock that goes back gives nothing.
+        // A clock that goes back adds no tokens.
         assert!(!bucket.take(500));
     }
 

@@ -1,4 +1,4 @@
-//! One sandbox as the egress process knows it: its policy, its names, its limits and its open connections.
+//! The state of one sandbox in the egress process: its policy, names, limits and open connections.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -12,6 +12,7 @@ use tokio::task::AbortHandle;
 use crate::audit::Audit;
 use crate::clock::{epoch_ms, monotonic_ms};
 use crate::dns::resolver::Resolver;
+use crate::event_rate::EventRate;
 use crate::intercept::{Intercept, Intercepted, keep_in_ram};
 use crate::limits::Bucket;
 use crate::log::Journal;
@@ -19,32 +20,28 @@ use crate::policy::{Decision, Denial, Destination, Policy, ProtocolSeen};
 use crate::proxy::{Flow, Meter};
 use crate::{BudgetLeft, Counters, Limits, LogEntry, LogKind, Verdict};
 
-/// Bytes of hellos and heads that wait to be judged, over all connections of a sandbox (E-N10).
+/// Bytes of hellos and heads that wait for a decision, over all connections of a sandbox (E-N10).
 const PENDING_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Names one sandbox may have looked up at a time; lookups block threads that all sandboxes share.
+/// Concurrent name lookups of one sandbox; lookups block threads that all sandboxes share.
 const LOOKUPS_MAX: usize = 8;
 
-/// A flow without a byte for this long is ended. Keep-alive finds dead peers much sooner.
+/// A flow without traffic for this long is ended. Keep-alive detects dead peers much sooner.
 const IDLE_MAX_MS: u64 = 2 * 60 * 60 * 1_000;
 
-/// A flow that lasts is told of while it lasts.
-const TOLD_AFTER_MS: u64 = 10_000;
+/// A flow that lasts longer than this is logged while it is open.
+const LOGGED_AFTER_MS: u64 = 10_000;
 
-/// Refusals that are written into the audit log, per second and sandbox: one that does nothing but be refused must not
-/// fill the log that others need. The rest is counted, and in the egress log.
-const REFUSALS_PER_SECOND: u64 = 50;
-
-/// See the module.
+/// The policy, the limits and the connections of one sandbox.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     pub(crate) id: SandboxId,
     limits: Limits,
     policy: Mutex<Policy>,
     resolver: Mutex<Resolver>,
-    gates: Mutex<Gates>,
+    rate_limits: Mutex<RateLimits>,
     connections: Mutex<HashMap<u64, Connection>>,
-    /// Set, under the lock of the connections, when it is detached: none comes after.
+    /// Set, while the connections are locked, when the sandbox is detached: no connection is admitted after that.
     closed: AtomicBool,
     next_connection: AtomicU64,
     pending_bytes: AtomicUsize,
@@ -56,11 +53,11 @@ pub(crate) struct Sandbox {
 }
 
 #[derive(Debug)]
-struct Gates {
+struct RateLimits {
     connections: Bucket,
     questions: Bucket,
     bytes: Option<Bucket>,
-    refusals: Bucket,
+    events: EventRate,
 }
 
 #[derive(Debug, Default)]
@@ -76,22 +73,22 @@ pub(crate) struct Tally {
 
 #[derive(Debug)]
 struct Connection {
-    /// Set right after its task was started.
+    /// Set right after the task was started.
     task: Option<AbortHandle>,
-    /// Once it was let through.
-    flow: Option<Open>,
-    /// Why it was ended from outside.
+    /// Set when the connection is allowed.
+    flow: Option<AllowedConnection>,
+    /// Why the connection was ended from outside.
     ended: Option<Denial>,
 }
 
-/// A connection that was let through.
+/// An allowed connection.
 #[derive(Clone, Debug)]
-enum Open {
+enum AllowedConnection {
     Flow(Arc<Flow>),
     Intercepted(Arc<Intercepted>),
 }
 
-impl Open {
+impl AllowedConnection {
     fn meter(&self) -> &Meter {
         match self {
             Self::Flow(flow) => &flow.meter,
@@ -122,11 +119,11 @@ impl Sandbox {
             limits,
             policy: Mutex::new(policy),
             resolver: Mutex::new(Resolver::new(limits.dns_new_names_per_minute)),
-            gates: Mutex::new(Gates {
+            rate_limits: Mutex::new(RateLimits {
                 connections: Bucket::new(limits.connections_per_second.into(), now),
                 questions: Bucket::new(limits.dns_per_second.into(), now),
                 bytes: limits.bytes_per_second.map(|rate| Bucket::new(rate, now)),
-                refusals: Bucket::new(REFUSALS_PER_SECOND, now),
+                events: EventRate::default(),
             }),
             connections: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -140,7 +137,7 @@ impl Sandbox {
         })
     }
 
-    /// What is left of its rules' budgets.
+    /// What remains of the budgets of the sandbox's rules.
     pub(crate) fn budgets_left(&self) -> Vec<BudgetLeft> {
         let policy = self.policy();
         let rules = policy.directives().map_or(&[][..], |directives| &directives.rules);
@@ -159,27 +156,28 @@ impl Sandbox {
         lock(&self.resolver)
     }
 
-    /// Puts a policy in force: for what comes, and for what is open.
+    /// Applies a policy to new and to open connections.
     pub(crate) fn set_policy(&self, policy: Policy) {
         policy.directives().into_iter().for_each(keep_in_ram);
         let before = std::mem::replace(&mut *lock(&self.policy), policy.clone());
         if before != policy {
             self.intercept.policy_changed(&policy);
         }
-        // A connection that was judged by the old policy and is not a flow yet is judged again when it becomes one.
+        // A connection that was checked against the old policy and is not a flow yet is checked again when it becomes
+        // one.
         self.end_where(|open| {
             let meter = open.meter();
             let allowed = matches!(policy.decide(&meter.destination, meter.protocol), Decision::Allow { .. });
             let stays = match open {
-                // What is spliced now may have to be decrypted.
-                Open::Flow(_) => {
+                // A flow that is spliced now may have to be intercepted.
+                AllowedConnection::Flow(_) => {
                     let port = meter.destination.port;
                     let admitted = meter.address.is_none_or(|address| policy.admits(address, port).is_ok());
                     let decrypt =
                         meter.protocol == ProtocolSeen::Tls && policy.intercepts(&meter.destination);
                     admitted && !decrypt
                 }
-                Open::Intercepted(_) => {
+                AllowedConnection::Intercepted(_) => {
                     policy.intercepts(&meter.destination) && before.treats_alike(&policy, &meter.destination)
                 }
             };
@@ -187,7 +185,7 @@ impl Sandbox {
         });
     }
 
-    /// Ends every connection, and lets in no other.
+    /// Ends every connection, and admits no more.
     pub(crate) fn close(&self) {
         let mut connections = lock(&self.connections);
         self.closed.store(true, Ordering::Relaxed);
@@ -197,9 +195,10 @@ impl Sandbox {
         }
     }
 
-    /// Ends flows that were silent for too long, and tells of those that last.
+    /// Ends flows that were silent for too long, and logs those that last.
     pub(crate) fn sweep(&self, now_ms: u64) {
         self.intercept.sweep(now_ms);
+        self.note_combined(now_ms, false);
         self.end_where(|open| {
             (now_ms.saturating_sub(open.meter().last_ms()) > IDLE_MAX_MS).then_some(Denial::SilentClient)
         });
@@ -209,7 +208,7 @@ impl Sandbox {
             flows
                 .filter(|open| {
                     let meter = open.meter();
-                    now_ms.saturating_sub(meter.began_ms) > TOLD_AFTER_MS && meter.tell_once()
+                    now_ms.saturating_sub(meter.began_ms) > LOGGED_AFTER_MS && meter.log_once()
                 })
                 .collect()
         };
@@ -218,7 +217,7 @@ impl Sandbox {
         }
     }
 
-    fn end_where(&self, why: impl Fn(&Open) -> Option<Denial>) {
+    fn end_where(&self, why: impl Fn(&AllowedConnection) -> Option<Denial>) {
         let mut connections = lock(&self.connections);
         for connection in connections.values_mut() {
             let reason = connection.flow.as_ref().and_then(&why);
@@ -229,12 +228,12 @@ impl Sandbox {
         }
     }
 
-    /// Lets a new connection in, if there is room, and runs it. The future gets a ticket that it keeps to its end.
+    /// Admits a new connection within the limits, and runs it. The future receives a ticket that it keeps to its end.
     pub(crate) fn admit<F>(self: &Arc<Self>, serve: impl FnOnce(Ticket) -> F) -> Result<(), Denial>
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        if !lock(&self.gates).connections.take(monotonic_ms()) {
+        if !lock(&self.rate_limits).connections.take(monotonic_ms()) {
             return Err(Denial::ConnectionRate);
         }
         let id = self.next_connection.fetch_add(1, Ordering::Relaxed);
@@ -246,7 +245,7 @@ impl Sandbox {
             return Err(Denial::ConnectionsMax);
         }
         connections.insert(id, Connection { task: None, flow: None, ended: None });
-        // The lock is held until the task's handle is kept, so that it cannot end before.
+        // The connections stay locked until the task's handle is stored, so that the task cannot end before.
         let task = tokio::spawn(serve(Ticket { sandbox: Arc::clone(self), id }));
         if let Some(connection) = connections.get_mut(&id) {
             connection.task = Some(task.abort_handle());
@@ -254,27 +253,27 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Whether another question may be asked now.
+    /// Counts a DNS question; `false` if the rate limit is reached.
     pub(crate) fn may_ask(&self) -> bool {
         self.tally.questions.fetch_add(1, Ordering::Relaxed);
-        lock(&self.gates).questions.take(monotonic_ms())
+        lock(&self.rate_limits).questions.take(monotonic_ms())
     }
 
-    /// How long to wait after `bytes` went through.
+    /// How long to wait after forwarding `bytes`.
     pub(crate) fn pay(&self, bytes: usize) -> std::time::Duration {
         if self.limits.bytes_per_second.is_none() {
             return std::time::Duration::ZERO;
         }
-        let mut gates = lock(&self.gates);
-        let wait = gates.bytes.as_mut().map(|bucket| bucket.owe(bytes as u64, monotonic_ms()));
+        let mut rate_limits = lock(&self.rate_limits);
+        let wait = rate_limits.bytes.as_mut().map(|bucket| bucket.owe(bytes as u64, monotonic_ms()));
         wait.unwrap_or_default()
     }
 
-    /// Room for `bytes` more that wait to be judged; given back by dropping it.
-    pub(crate) fn hold(self: &Arc<Self>, bytes: usize) -> Option<Held> {
+    /// Reserves `bytes` of the limit for pending bytes until the result is dropped.
+    pub(crate) fn reserve_pending(self: &Arc<Self>, bytes: usize) -> Option<PendingBytes> {
         let before = self.pending_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let held = Held { sandbox: Arc::clone(self), bytes };
-        (before + bytes <= PENDING_BYTES_MAX).then_some(held)
+        let pending = PendingBytes { sandbox: Arc::clone(self), bytes };
+        (before + bytes <= PENDING_BYTES_MAX).then_some(pending)
     }
 
     pub(crate) fn count_in(&self, bytes: u64) {
@@ -300,7 +299,7 @@ impl Sandbox {
         }
     }
 
-    /// A connection was refused.
+    /// Records that a connection was refused.
     pub(crate) fn denied(&self, destination: &Destination, protocol: ProtocolSeen, reason: &Denial) {
         self.request_denied(destination, protocol, reason);
         if let Some(mut event) = self.event(destination, Action::EgressDeny, Outcome::Denied) {
@@ -309,17 +308,19 @@ impl Sandbox {
         }
     }
 
-    /// Has something written into the audit log soon.
+    /// Records an event in the audit log, in the background. A flood of events is combined into few.
     pub(crate) fn note(&self, event: Event) {
-        let refused = event.outcome == Outcome::Denied && event.action != Action::EgressAlarm;
-        if refused && !lock(&self.gates).refusals.take(monotonic_ms()) {
-            self.audit.lose();
-        } else {
-            self.audit.note(event);
-        }
+        let event = lock(&self.rate_limits).events.admit(event, monotonic_ms());
+        event.into_iter().for_each(|event| self.audit.note(event));
     }
 
-    /// An event about a connection, where the sandbox has an audit log.
+    /// Records the combined events whose time is over, or all of them.
+    fn note_combined(&self, now_ms: u64, all: bool) {
+        let events = lock(&self.rate_limits).events.due(now_ms, all);
+        events.into_iter().for_each(|event| self.audit.note(event));
+    }
+
+    /// An event about a connection, if the sandbox has an audit log.
     fn event(&self, destination: &Destination, action: Action, outcome: Outcome) -> Option<Event> {
         let policy = self.policy();
         let tenant = policy.directives()?.tenant.clone();
@@ -331,14 +332,14 @@ impl Sandbox {
         Some(event)
     }
 
-    /// A request of a decrypted connection was refused, which is told of elsewhere in the audit log.
+    /// Counts and logs a refused request of an intercepted connection. Its audit event is recorded elsewhere.
     pub(crate) fn request_denied(&self, destination: &Destination, protocol: ProtocolSeen, reason: &Denial) {
         self.tally.denied.fetch_add(1, Ordering::Relaxed);
         let entry = self.entry(destination, protocol);
         self.record(LogEntry { verdict: Verdict::Deny, reason: Some(reason.to_string()), ..entry });
     }
 
-    /// It was allowed, and then the host could not be reached.
+    /// Records that an allowed connection failed because the host could not be reached.
     pub(crate) fn failed(
         &self,
         destination: &Destination,
@@ -400,6 +401,12 @@ impl Sandbox {
     }
 }
 
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        self.note_combined(monotonic_ms(), true);
+    }
+}
+
 impl Connection {
     fn end(&mut self) {
         if let Some(flow) = &self.flow {
@@ -411,7 +418,8 @@ impl Connection {
     }
 }
 
-/// A connection's place among those that are open. Dropping it ends the place, and tells of the flow if it was one.
+/// An entry in the list of open connections. Dropping it removes the entry, and logs the flow if the connection was
+/// allowed.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     pub(crate) sandbox: Arc<Sandbox>,
@@ -419,16 +427,17 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// Makes the connection a flow, unless the policy has changed its mind meanwhile.
+    /// Makes the connection a flow, unless the policy does not allow it any more.
     pub(crate) fn begin(&self, flow: &Arc<Flow>) -> Result<(), Denial> {
         let mut connections = lock(&self.sandbox.connections);
-        // Under the lock: a policy set after this finds the flow, one set before is the one asked here.
+        // The connections are locked: a policy that is set later finds the flow, and one set before is the one
+        // checked here.
         let policy = self.sandbox.policy();
         if let Decision::Deny { reason } = policy.decide(&flow.destination, flow.protocol) {
             return Err(reason);
         }
         if let Some(connection) = connections.get_mut(&self.id) {
-            connection.flow = Some(Open::Flow(Arc::clone(flow)));
+            connection.flow = Some(AllowedConnection::Flow(Arc::clone(flow)));
         }
         drop(connections);
         let event = self.sandbox.event(&flow.destination, Action::EgressAllow, Outcome::Allowed);
@@ -440,7 +449,7 @@ impl Ticket {
         Ok(())
     }
 
-    /// The same for a connection that is decrypted, which was judged by `judged`.
+    /// Like [`Self::begin`], for an intercepted connection that was checked against `judged`.
     pub(crate) fn begin_intercepted(
         &self,
         intercepted: &Arc<Intercepted>,
@@ -453,7 +462,7 @@ impl Ticket {
             return Err(Denial::Revoked);
         }
         if let Some(connection) = connections.get_mut(&self.id) {
-            connection.flow = Some(Open::Intercepted(Arc::clone(intercepted)));
+            connection.flow = Some(AllowedConnection::Intercepted(Arc::clone(intercepted)));
         }
         self.sandbox.tally.allowed.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -472,14 +481,14 @@ impl Drop for Ticket {
     }
 }
 
-/// Bytes that wait to be judged.
+/// A reservation of bytes that wait for a decision.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct PendingBytes {
     sandbox: Arc<Sandbox>,
     bytes: usize,
 }
 
-impl Drop for Held {
+impl Drop for PendingBytes {
     fn drop(&mut self) {
         self.sandbox.pending_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }

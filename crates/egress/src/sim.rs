@@ -1,7 +1,7 @@
-//! Egress without a kernel, for simulation: remembers what it was told, and judges trials by it.
+//! Egress without a kernel, for simulation: stores the policies, and answers trials according to them.
 //!
-//! Clones share one state, as two daemons one after the other share a host: a test "restarts the daemon" by carrying
-//! on with a clone.
+//! Clones share one state, as consecutive daemons share a host: a test "restarts the daemon" by continuing with a
+//! clone.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -16,7 +16,7 @@ use crate::{
     BudgetLeft, Counters, Decision, Egress, EgressError, LogEntry, Policy, Step, Target, Trial, Waiting,
 };
 
-/// Entries a test may say happened before anybody reads them.
+/// Log entries that a test may add before they are read.
 const LOG_QUEUE_MAX: usize = 1_024;
 
 /// The simulated egress process.
@@ -59,42 +59,42 @@ impl SimEgress {
         self.state().attached.keys().cloned().collect()
     }
 
-    /// The policy `id` is judged by.
+    /// The current policy of `id`.
     pub fn policy(&self, id: &SandboxId) -> Option<Policy> {
         self.state().attached.get(id).cloned()
     }
 
-    /// Says that something happened, as the real process would; `false` when nobody reads.
+    /// Adds a log entry, as the real process would; `false` if the log is not read.
     pub fn happened(&self, entry: LogEntry) -> bool {
         self.state().log.try_send(entry).is_ok()
     }
 
-    /// Says what `id` has used.
+    /// Sets the usage of `id`.
     pub fn set_counters(&self, id: &SandboxId, counters: Counters) {
         self.state().counters.insert(id.clone(), counters);
     }
 
-    /// Says that a request of `id` waits for approval.
+    /// Adds a request of `id` that waits for approval.
     pub fn waits(&self, id: &SandboxId, waiting: Waiting) {
         self.state().waiting.entry(id.clone()).or_default().push(waiting);
     }
 
-    /// What was decided about requests, in order.
+    /// The decisions about requests, in order.
     pub fn decided(&self) -> Vec<(SandboxId, u64, bool)> {
         self.state().decided.clone()
     }
 
-    /// Whether there is a segment to write to.
+    /// Whether there is a segment of the audit spool.
     pub fn has_spool(&self) -> bool {
         self.state().spool.is_some()
     }
 
-    /// Forgets every sandbox, as a process that died does; the next daemon's `adopt` attaches them again.
+    /// Forgets every sandbox, like a process that died; the next daemon's `adopt` attaches them again.
     pub fn die(&self) {
         self.state().attached.clear();
     }
 
-    /// Dies and is replaced by a process that serves the same sandboxes, and was told no secret.
+    /// Replaces the process by one that serves the same sandboxes, without their secrets.
     pub fn be_replaced(&self) {
         let mut state = self.state();
         for policy in state.attached.values_mut() {

@@ -1,9 +1,8 @@
-//! Who is at work with a sandbox right now, and when the last of them left.
+//! Tracks who uses a sandbox now, and when it was last used.
 //!
-//! Every use of a guest holds a [`Lease`]: a request for as long as it takes, a stream for as long as it is open. A
-//! sandbox with a lease is not idle, whatever its processes do. When its machine goes although streams are open (somebody
-//! put it to sleep, or took it back to a snapshot), its [`Cut`] ends them, since a machine that is written to disk says
-//! no farewell.
+//! Every use of a guest holds a [`Lease`]: a request for its duration, a stream while it is open. A sandbox with a lease is not
+//! idle, whatever its processes do. When its machine is removed although streams are open (a user hibernated or restored the
+//! sandbox), its [`Cut`] ends them, since a machine that is dumped closes no connections.
 
 use std::io;
 use std::pin::Pin;
@@ -12,36 +11,38 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use burrow_catalog::SandboxRow;
-use burrow_model::{RotatePolicy, SandboxId, SleepPolicy, SnapshotPolicy, State};
+use burrow_model::{AtTimeout, RotatePolicy, SandboxId, SleepPolicy, SnapshotPolicy, State};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::{Clock, EngineError};
 
-/// What is known of the uses of one sandbox.
+/// The use of one sandbox.
 #[derive(Debug)]
 pub(crate) struct Activity {
     clock: Arc<dyn Clock>,
     leases: AtomicUsize,
     last_ms: AtomicU64,
-    plan: Mutex<Plan>,
+    plan: Mutex<AutomaticPolicies>,
 }
 
-/// What is to happen to a sandbox by itself, for those who see to it: a copy of what its row says.
+/// The automatic policies of a sandbox: a copy of the fields of its row.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct AutomaticPolicies {
     pub(crate) state: State,
     pub(crate) driver: String,
     pub(crate) sleep: SleepPolicy,
     pub(crate) snapshots: Option<SnapshotPolicy>,
     pub(crate) rotate: Option<RotatePolicy>,
-    /// When the last snapshot of its policy was taken, or it came to be.
+    /// When the last snapshot of its policy was taken, or else its creation.
     pub(crate) snapshotted_ms: u64,
     pub(crate) rotated_ms: u64,
+    /// Since when it is paused because its lease has ended and it could not be hibernated.
+    pub(crate) awaits_hibernate_ms: Option<u64>,
 }
 
-impl Plan {
+impl AutomaticPolicies {
     pub(crate) fn of(row: &SandboxRow) -> Self {
         Self {
             state: row.state,
@@ -51,33 +52,39 @@ impl Plan {
             rotate: row.spec.rotate.clone(),
             snapshotted_ms: row.snapshotted_ms.unwrap_or(row.created_ms),
             rotated_ms: row.rotated_ms.unwrap_or(row.created_ms),
+            awaits_hibernate_ms: row.slept_ms.filter(|_| {
+                row.state == State::Paused
+                    && row.spec.lifetime.expires_ms().is_none()
+                    && row.spec.lease.as_ref().is_some_and(|lease| lease.then == AtTimeout::Hibernate)
+            }),
         }
     }
 
-    /// Nothing is ever to happen.
+    /// Whether no automatic policy is set.
     pub(crate) fn is_empty(&self) -> bool {
-        self.sleep.is_never() && self.snapshots.is_none() && self.rotate.is_none()
+        let periodic = self.snapshots.is_some() || self.rotate.is_some();
+        self.sleep.is_never() && !periodic && self.awaits_hibernate_ms.is_none()
     }
 }
 
 impl Activity {
     pub(crate) fn new(clock: Arc<dyn Clock>, row: &SandboxRow) -> Arc<Self> {
-        // A stamp of a daemon whose clock was ahead would keep it awake until then.
+        // A time stored by a daemon whose clock was ahead would keep the sandbox awake until then.
         let last_ms = row.active_ms.unwrap_or(row.updated_ms).min(clock.now_ms());
         Arc::new(Self {
             clock,
             leases: AtomicUsize::new(0),
             last_ms: AtomicU64::new(last_ms),
-            plan: Mutex::new(Plan::of(row)),
+            plan: Mutex::new(AutomaticPolicies::of(row)),
         })
     }
 
     /// The row has changed.
     pub(crate) fn follow(&self, row: &SandboxRow) {
-        *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = Plan::of(row);
+        *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = AutomaticPolicies::of(row);
     }
 
-    pub(crate) fn plan(&self) -> Plan {
+    pub(crate) fn plan(&self) -> AutomaticPolicies {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -87,12 +94,12 @@ impl Activity {
         Arc::new(Lease { activity: Some(self.clone()) })
     }
 
-    /// Somebody is at work this moment.
+    /// Whether the sandbox is in use at this moment.
     pub(crate) fn in_use(&self) -> bool {
         self.leases.load(Ordering::Acquire) > 0
     }
 
-    /// Work was seen.
+    /// Records activity.
     pub(crate) fn touch(&self) {
         self.last_ms.fetch_max(self.clock.now_ms(), Ordering::AcqRel);
     }
@@ -102,15 +109,15 @@ impl Activity {
     }
 }
 
-/// One use of a sandbox, for as long as it is held.
+/// One use of a sandbox, while it is held.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    /// `None`: somebody looks on, which is no use.
+    /// `None`: an observer, which does not count as a use.
     activity: Option<Arc<Activity>>,
 }
 
 impl Lease {
-    /// Of one who only looks on: the sandbox may fall asleep meanwhile.
+    /// The lease of an observer, which does not keep the sandbox awake.
     pub(crate) fn none() -> Arc<Self> {
         Arc::new(Self { activity: None })
     }
@@ -125,7 +132,7 @@ impl Drop for Lease {
     }
 }
 
-/// Why streams of a sandbox were ended.
+/// Why the streams of a sandbox were ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CutReason {
     Hibernated,
@@ -149,7 +156,7 @@ impl Cut {
         self.reason.get().is_some()
     }
 
-    /// What to tell those whose stream it ended.
+    /// The error for clients whose stream was ended.
     pub(crate) fn error(&self, id: &SandboxId) -> Option<EngineError> {
         self.reason.get().map(|reason| match reason {
             CutReason::Hibernated => EngineError::Asleep { id: id.clone() },
@@ -158,10 +165,10 @@ impl Cut {
     }
 }
 
-/// Wakes one side of a stream when its machine goes.
+/// Wakes one side of a stream when its machine is removed.
 ///
-/// Asking a token takes its lock and changes its list of waiters: too much for every read and write. Here a side waits in
-/// that list once, for as long as the same task uses it, and otherwise only looks at a flag.
+/// Polling a token takes its lock and changes its list of waiters: too slow for every read and write. Here a side is entered in
+/// that list once, as long as the same task uses it, and otherwise only reads a flag.
 #[derive(Debug, Default)]
 struct Watch {
     waiting: Option<(Waker, Pin<Box<WaitForCancellationFutureOwned>>)>,
@@ -170,7 +177,7 @@ struct Watch {
 impl Watch {
     /// Whether the machine is gone; if not, the task is woken when it goes.
     fn is_gone(&mut self, cut: &Cut, ctx: &mut Context<'_>) -> bool {
-        // Set before the token is cancelled: who is not told by the one is woken by the other.
+        // The flag is set before the token is cancelled: a task that still reads the flag as unset is woken by the token.
         if cut.is_gone() {
             return true;
         }
@@ -190,12 +197,12 @@ impl Watch {
     }
 }
 
-/// A connection into a sandbox. Its sandbox is in use while it is open.
+/// A connection into a sandbox. The sandbox is in use while it is open.
 #[derive(Debug)]
 pub struct GuestStream {
     stream: TcpStream,
     cut: Cut,
-    // Two, since the sides may be two tasks'.
+    // Two, since each side may be used by another task.
     reading: Watch,
     writing: Watch,
     _lease: Arc<Lease>,
@@ -207,7 +214,7 @@ impl GuestStream {
         Self { stream, cut: cut.clone(), reading, writing, _lease: lease }
     }
 
-    /// Writes, unless the machine is gone or goes before there is room.
+    /// Writes, unless the machine is gone or goes before there is room in the buffer.
     fn write(
         &mut self,
         ctx: &mut Context<'_>,
@@ -234,7 +241,7 @@ impl AsyncRead for GuestStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        // What the machine said before it went is read to its end.
+        // Data that the machine sent before it went is read to its end.
         match Pin::new(&mut this.stream).poll_read(ctx, buffer) {
             Poll::Pending if this.reading.is_gone(&this.cut, ctx) => Poll::Ready(Err(gone())),
             read @ (Poll::Ready(_) | Poll::Pending) => read,
@@ -286,7 +293,7 @@ mod tests {
             clock: Arc::new(ManualClock::at(1)),
             leases: AtomicUsize::new(0),
             last_ms: AtomicU64::new(0),
-            plan: Mutex::new(Plan {
+            plan: Mutex::new(AutomaticPolicies {
                 state: State::Running,
                 driver: String::new(),
                 sleep: SleepPolicy::never(),
@@ -294,18 +301,19 @@ mod tests {
                 rotate: None,
                 snapshotted_ms: 0,
                 rotated_ms: 0,
+                awaits_hibernate_ms: None,
             }),
         });
         (GuestStream::new(ours.unwrap(), cut, activity.lease()), theirs.unwrap().0)
     }
 
     #[tokio::test]
-    async fn a_cut_ends_who_reads_and_who_writes_also_in_two_tasks() {
+    async fn a_cut_ends_reads_and_writes_even_in_two_tasks() {
         let cut = Cut::default();
         let (stream, _peer) = pair(&cut).await;
         let (mut reading, mut writing) = tokio::io::split(stream);
         let reader = tokio::spawn(async move { reading.read_u8().await.unwrap_err().kind() });
-        // Nobody reads at the other end: soon there is no room.
+        // The other end does not read: soon the buffer is full.
         let writer = tokio::spawn(async move {
             loop {
                 if let Err(error) = writing.write_all(&[0; 1 << 16]).await {
@@ -322,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_came_before_the_cut_is_read_to_its_end() {
+    async fn data_sent_before_a_cut_can_still_be_read() {
         let cut = Cut::default();
         let (mut stream, mut peer) = pair(&cut).await;
         peer.write_all(b"last words").await.unwrap();
@@ -337,19 +345,19 @@ mod tests {
 
     /// Counts how often it was woken.
     #[derive(Default)]
-    struct Woken(AtomicUsize);
+    struct WakeCounter(AtomicUsize);
 
-    impl Wake for Woken {
+    impl Wake for WakeCounter {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::AcqRel);
         }
     }
 
     #[tokio::test]
-    async fn the_task_that_used_a_stream_last_is_the_one_woken() {
+    async fn a_cut_wakes_the_task_that_used_the_stream_last() {
         let cut = Cut::default();
         let mut watch = Watch::default();
-        let woken: [Arc<Woken>; 2] = Default::default();
+        let woken: [Arc<WakeCounter>; 2] = Default::default();
         for task in [0, 0, 1, 1] {
             let waker = Waker::from(woken[task].clone());
             assert!(!watch.is_gone(&cut, &mut Context::from_waker(&waker)));

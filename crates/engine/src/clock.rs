@@ -1,13 +1,13 @@
-//! Time, given and never taken, so that tests own it.
+//! Time as an input, so that tests control it.
 //!
-//! What is deleted when its time is up must not be deleted because somebody set the host's clock. So the daemon's own
-//! time, [`SteadyClock`], begins with the date and then goes on with the host's uptime, whatever becomes of the date:
+//! A wrong date of the host must not cause deletions of sandboxes or snapshots with a limited lifetime. So the daemon's own time,
+//! [`SteadyClock`], starts with the date and then follows the host's uptime, whatever happens to the date:
 //!
 //! ```text
 //!   the date drifts (NTP)                 followed
-//!   the date jumps, either way            not followed until the daemon is started again
-//!   at the start: a little back           goes on from the last moment the catalog knows of
-//!   at the start: months ahead            taken, but nothing is deleted by date for an hour ([`Clock::in_doubt`])
+//!   the date jumps, forward or back       ignored until the daemon is started again
+//!   at the start: a little back           continues from the last time in the catalog
+//!   at the start: months ahead            accepted, but nothing is deleted by date for an hour ([`Clock::in_doubt`])
 //! ```
 
 use std::fmt;
@@ -19,71 +19,74 @@ pub trait Clock: fmt::Debug + Send + Sync {
     /// Milliseconds since the Unix epoch.
     fn now_ms(&self) -> u64;
 
-    /// Whether it may be far ahead of the truth: nothing is deleted for being old meanwhile.
+    /// Whether the time may be far ahead of the true time: nothing is deleted for its age while this holds.
     fn in_doubt(&self) -> bool {
         false
     }
 }
 
-/// Where a [`SteadyClock`] looks.
+/// The source of a [`SteadyClock`]'s time.
 pub trait Times: fmt::Debug + Send + Sync {
-    /// Milliseconds since the Unix epoch, as the host has it.
+    /// The host's date, in milliseconds since the Unix epoch.
     fn date_ms(&self) -> u64;
-    /// Milliseconds since the host was started, its sleep included.
+    /// Milliseconds since the host was started, including time suspended.
     fn uptime_ms(&self) -> u64;
 }
 
-/// What the date may be off by between two looks without having jumped: clocks are put right in small steps.
+/// How far the date may be off between two readings without counting as a jump: clocks are corrected in small steps.
 const DRIFT_MS_MAX: u64 = 2_000;
 
-/// A date that is behind the last known moment by no more than this was put right; one further behind is believed.
+/// A date that is behind the last known time by at most this much was corrected; one further behind is accepted.
 const BEHIND_MS_MAX: u64 = 24 * 3_600_000;
 
-/// A host may be off for long. Beyond this, a wrong date is as likely.
+/// A host may be off for a long time. Beyond this, a wrong date is equally likely.
 const AHEAD_MS_MAX: u64 = 30 * 24 * 3_600_000;
 
-/// Long enough for the network to tell the host the time, or a person to see the warning.
+/// Long enough for the host to get the time from the network, or for a person to see the warning.
 const DOUBT_MS: u64 = 3_600_000;
 
 /// The host's time, without its jumps.
 #[derive(Debug)]
 pub struct SteadyClock<T> {
     times: T,
-    frame: Mutex<Frame>,
-    /// Until when, by uptime.
+    frame: Mutex<ClockReading>,
+    /// Until when the time is in doubt, by uptime.
     doubt_until_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Frame {
-    /// Our time at an uptime.
+struct ClockReading {
+    /// The time at `uptime_ms`.
     now_ms: u64,
     uptime_ms: u64,
-    /// A jump that was told of.
-    told: bool,
+    /// Whether the present jump was logged.
+    logged: bool,
 }
 
 impl<T: Times> SteadyClock<T> {
-    /// `known_ms` is the last moment that an earlier run knew of.
+    /// `known_ms` is the last time that an earlier run stored.
     pub fn new(times: T, known_ms: Option<u64>) -> Self {
         let (date_ms, uptime_ms) = (times.date_ms(), times.uptime_ms());
         let known_ms = known_ms.unwrap_or(date_ms);
         let behind = date_ms < known_ms && known_ms - date_ms <= BEHIND_MS_MAX;
         let ahead = date_ms.saturating_sub(known_ms) > AHEAD_MS_MAX;
         if date_ms < known_ms {
-            tracing::warn!(by_ms = known_ms - date_ms, "the host's date is before what the catalog tells of");
+            tracing::warn!(
+                by_ms = known_ms - date_ms,
+                "the host's date is earlier than the newest record in the catalog"
+            );
         }
         if ahead {
             tracing::warn!(
                 by_ms = date_ms - known_ms,
-                "the host's date is long after anything the catalog tells of: nothing is deleted by date for an hour"
+                "the host's date is long after the newest record in the catalog: nothing is deleted by date for an hour"
             );
         }
         Self {
-            frame: Mutex::new(Frame {
+            frame: Mutex::new(ClockReading {
                 now_ms: if behind { known_ms } else { date_ms },
                 uptime_ms,
-                told: false,
+                logged: false,
             }),
             doubt_until_ms: if ahead { uptime_ms + DOUBT_MS } else { 0 },
             times,
@@ -94,18 +97,19 @@ impl<T: Times> SteadyClock<T> {
 impl<T: Times> Clock for SteadyClock<T> {
     fn now_ms(&self) -> u64 {
         let (date_ms, uptime_ms) = (self.times.date_ms(), self.times.uptime_ms());
-        // Replaced as a whole: a panic elsewhere leaves it true.
+        // Replaced as a whole: it stays valid if another thread panics.
         let mut frame = self.frame.lock().unwrap_or_else(PoisonError::into_inner);
         let expected_ms = frame.now_ms.saturating_add(uptime_ms.saturating_sub(frame.uptime_ms));
         let drifted = date_ms.abs_diff(expected_ms) <= DRIFT_MS_MAX;
-        if !drifted && !frame.told {
+        if !drifted && !frame.logged {
             tracing::warn!(
                 date_ms,
                 expected_ms,
-                "the host's date has jumped: times go on as they were until the daemon is started again"
+                "the host's date has jumped: the daemon ignores the jump until it is started again"
             );
         }
-        *frame = Frame { now_ms: if drifted { date_ms } else { expected_ms }, uptime_ms, told: !drifted };
+        *frame =
+            ClockReading { now_ms: if drifted { date_ms } else { expected_ms }, uptime_ms, logged: !drifted };
         frame.now_ms
     }
 
@@ -125,7 +129,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that tests move.
+/// A clock that tests advance.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);
 
@@ -153,7 +157,7 @@ mod tests {
 
     const HOUR_MS: u64 = 3_600_000;
     const YEAR_MS: u64 = 365 * 24 * HOUR_MS;
-    /// Some day.
+    /// An arbitrary day.
     const DAY_MS: u64 = 1_700_000_000_000;
 
     #[derive(Debug, Default)]
@@ -190,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_that_jumps_is_not_followed_and_one_that_drifts_is() {
+    fn the_clock_follows_drift_of_the_date_but_not_jumps() {
         for jumped in [DAY_MS + 10 * YEAR_MS, DAY_MS + HOUR_MS, DAY_MS - HOUR_MS, 0] {
             let host = host();
             let clock = SteadyClock::new(host.clone(), Some(DAY_MS - 1));
@@ -201,14 +205,14 @@ mod tests {
             host.pass(5_000);
             assert_eq!(clock.now_ms(), DAY_MS + 6_000, "to {jumped}");
             assert!(!clock.in_doubt());
-            // Put right again, and a little off.
+            // Corrected again, and slightly off.
             host.set_date(DAY_MS + 6_500);
             assert_eq!(clock.now_ms(), DAY_MS + 6_500);
         }
     }
 
     #[test]
-    fn the_sleep_of_the_host_is_time() {
+    fn time_passes_while_the_host_is_suspended() {
         let host = host();
         let clock = SteadyClock::new(host.clone(), None);
         host.pass(8 * HOUR_MS);
@@ -216,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_start_a_date_a_little_behind_is_caught_up_and_one_far_ahead_is_doubted_for_a_while() {
+    fn a_start_with_a_date_behind_continues_from_the_last_time_and_one_far_ahead_is_in_doubt() {
         let host = host();
         let clock = SteadyClock::new(host.clone(), Some(DAY_MS + HOUR_MS));
         host.pass(10);

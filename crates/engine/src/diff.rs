@@ -1,61 +1,62 @@
-//! What differs between any two of sandboxes, snapshots and images.
+//! Differences between any two of sandboxes, snapshots and images.
 //!
 //! ```text
-//!   both held still ─► where their lines part ─► what each changed since, by the pool ─► these names, looked at in both
+//!   both held ─► their common ancestor ─► paths that each changed since, from the pool ─► these paths, compared in both
 //! ```
 //!
-//! What is on disks of its own is read in a machine first: see [`crate::disks`]. Takes as long as there are changes. Two trees without a common past are compared as a whole.
+//! Trees on disks of their own are first read in a machine: see [`crate::disks`]. The time grows with the number of changes. Two
+//! trees without a common ancestor are compared completely.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use burrow_disks::{ChangedPath, Comparison, DiskError, Times, Tree};
 use burrow_model::TenantId;
 use burrow_runtime::Runtime;
 use burrow_trees::diff::{self, Difference};
 use burrow_trees::glob::Glob;
 use burrow_trees::text::{self, Unified};
 use burrow_trees::{Root, TreeError, noise};
-use burrow_volumes::{ChangedPath, Comparison, Times, Tree, VolumeError};
 
-use crate::disks::{self, Parts};
-use crate::frozen::{Held, TreeOf, common};
+use crate::disks::{self, DiskParts};
+use crate::held_trees::{HeldTree, TreeOf, common};
 use crate::shared::Shared;
 use crate::{Engine, EngineError};
 
-/// Names of a whole tree that are walked, where two have nothing in common.
+/// Paths that are walked in a whole tree, if two have no common ancestor.
 const WALKED_MAX: usize = 2_000_000;
 
-/// Bytes of hunks of one file, and of all together: a screenful of screens, and what a client can hold.
+/// Bytes of hunks of one file, and of all together: as much as a person reads, and as much as a client can hold.
 const HUNKS_BYTES_MAX: usize = 256 << 10;
 const HUNKS_BYTES_TOTAL_MAX: usize = 8 << 20;
 
 #[derive(Clone, Debug)]
 pub struct DiffOptions {
-    /// Only paths that one of these matches; all when empty.
+    /// Only paths that match one of these; all if empty.
     pub globs: Vec<Glob>,
-    /// Noise too, and what the host keeps in a sandbox.
+    /// Include noise, and files that the host keeps in a sandbox.
     pub all: bool,
-    /// With the lines of text files that differ.
+    /// Include the lines of text files that differ.
     pub content: bool,
-    /// Most entries of the answer; more are only counted.
+    /// Maximum number of entries in the answer; more are only counted.
     pub entries_max: usize,
 }
 
 #[derive(Clone, Debug)]
-pub struct Diffed {
-    /// Where the two part; `None`: they have nothing in common.
+pub struct DiffResult {
+    /// The common ancestor; `None` if there is none.
     pub base: Option<Tree>,
-    /// By path.
+    /// Sorted by path.
     pub entries: Vec<DiffEntry>,
     pub counts: DiffCounts,
-    /// What was left out as noise, by what it is.
+    /// Paths omitted as noise, by kind.
     pub noise: BTreeMap<&'static str, u64>,
-    /// More differs than is in `entries`.
+    /// More differs than `entries` holds.
     pub cut: bool,
 }
 
-/// Of all that differs, in the entries or not, without noise that is left out.
+/// Counts of all differences, including those not in the entries, without noise that is omitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiffCounts {
     pub added: u64,
@@ -69,19 +70,19 @@ pub struct DiffCounts {
 #[derive(Clone, Debug)]
 pub struct DiffEntry {
     pub difference: Difference,
-    /// Of a text file whose content differs, where asked for.
+    /// For a text file whose content differs, if requested.
     pub lines: Option<Unified>,
 }
 
 impl Engine {
-    /// What is different in `new` from `old`.
+    /// The differences of `new` from `old`.
     pub async fn diff(
         &self,
         tenant: &TenantId,
         old: &TreeOf,
         new: &TreeOf,
         options: DiffOptions,
-    ) -> Result<Diffed, EngineError> {
+    ) -> Result<DiffResult, EngineError> {
         let shared = &self.shared;
         let base = common(shared, tenant, old, new).await?;
         let driver = match disks::driver_of(shared, old)? {
@@ -90,88 +91,88 @@ impl Engine {
         };
         if let Some(driver) = driver {
             let compared = diff_disks(shared, tenant, &driver, [old, new], options).await?;
-            return Ok(Diffed { base, ..compared });
+            return Ok(DiffResult { base, ..compared });
         }
-        let (held_old, held_new) = (Held::hold(shared, old).await?, Held::hold(shared, new).await?);
+        let (held_old, held_new) = (HeldTree::hold(shared, old).await?, HeldTree::hold(shared, new).await?);
         let compared = async {
             let names = names(shared, base.as_ref(), &held_old, &held_new).await?;
-            look(held_old.path.clone(), held_new.path.clone(), names, options).await
+            compare_trees(held_old.path.clone(), held_new.path.clone(), names, options).await
         };
         let compared = compared.await;
-        held_old.let_go().await;
-        held_new.let_go().await;
-        Ok(Diffed { base, ..compared? })
+        held_old.release().await;
+        held_new.release().await;
+        Ok(DiffResult { base, ..compared? })
     }
 }
 
-/// Two of which one at least is on a disk.
+/// Two trees of which at least one is on a disk.
 async fn diff_disks(
     shared: &Arc<Shared>,
     tenant: &TenantId,
     driver: &Arc<dyn Runtime>,
     [old, new]: [&TreeOf; 2],
     options: DiffOptions,
-) -> Result<Diffed, EngineError> {
+) -> Result<DiffResult, EngineError> {
     let old = disks::hold(shared, tenant, driver, old).await?;
     let new = disks::hold(shared, tenant, driver, new).await?;
     let wanted = |path: &[u8]| is_wanted(path, &options);
     let parts = disks::parts(shared, driver, &[&old.held.path, &new.held.path], wanted).await;
-    old.held.let_go().await;
-    new.held.let_go().await;
-    let Parts { trees, identities: _, changed, scratch } = parts?;
+    old.held.release().await;
+    new.held.release().await;
+    let DiskParts { trees, identities: _, changed, scratch } = parts?;
     let names = changed.into_iter().flatten().map(|one| one.path).collect();
-    let compared = look(trees[0].clone(), trees[1].clone(), Some(names), options).await;
-    scratch.let_go().await;
+    let compared = compare_trees(trees[0].clone(), trees[1].clone(), Some(names), options).await;
+    scratch.release().await;
     compared
 }
 
-/// Names at which two trees may differ; `None`: nobody knows, so all.
+/// Paths at which two trees may differ; `None` if unknown, which means all.
 async fn names(
     shared: &Arc<Shared>,
     base: Option<&Tree>,
-    old: &Held,
-    new: &Held,
+    old: &HeldTree,
+    new: &HeldTree,
 ) -> Result<Option<BTreeSet<Vec<u8>>>, EngineError> {
     let Some(base) = base else {
-        // The pool compares what it can; what it cannot is walked.
-        return match shared.seams.volumes.compare(&old.tree, &new.tree, Times::Ignored).await {
+        // The pool compares them if it can; otherwise they are walked.
+        return match shared.seams.disks.compare(&old.tree, &new.tree, Times::Ignored).await {
             Ok(Comparison { paths, more: false }) => {
                 Ok(Some(paths.into_iter().map(|path| path.path).collect()))
             }
-            Ok(Comparison { more: true, .. }) | Err(VolumeError::Step { .. }) => Ok(None),
+            Ok(Comparison { more: true, .. }) | Err(DiskError::Step { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         };
     };
-    let base = Held::pinned(shared, base.clone()).await?;
+    let base = HeldTree::pinned(shared, base.clone()).await?;
     let mut found = BTreeSet::new();
     for side in [old, new] {
         if side.tree != base.tree {
             found.extend(changed_since(shared, &base, side).await?.into_iter().map(|changed| changed.path));
         }
     }
-    base.let_go().await;
+    base.release().await;
     Ok(Some(found))
 }
 
-/// What a tree has changed since another that it came from.
+/// The paths that a tree has changed since an ancestor.
 pub(crate) async fn changed_since(
     shared: &Shared,
-    base: &Held,
-    side: &Held,
+    base: &HeldTree,
+    side: &HeldTree,
 ) -> Result<Vec<ChangedPath>, EngineError> {
-    let compared = shared.seams.volumes.compare(&base.tree, &side.tree, Times::Ignored).await?;
+    let compared = shared.seams.disks.compare(&base.tree, &side.tree, Times::Ignored).await?;
     if compared.more {
         return Err(EngineError::TooDifferent { changed: compared.paths.len() });
     }
     Ok(compared.paths)
 }
 
-async fn look(
+async fn compare_trees(
     old: PathBuf,
     new: PathBuf,
     names: Option<BTreeSet<Vec<u8>>>,
     options: DiffOptions,
-) -> Result<Diffed, EngineError> {
+) -> Result<DiffResult, EngineError> {
     blocking(move || {
         let (old, new) = (Root::open(&old)?, Root::open(&new)?);
         let names = match names {
@@ -182,7 +183,7 @@ async fn look(
         let wanted = names.into_iter().filter(|path| is_wanted(path, &options));
         let wanted: BTreeSet<_> = wanted.collect();
         let (quiet, loud) = wanted.into_iter().partition(|path| !options.all && noise::of(path).is_some());
-        // Counted as what differs, not as what may.
+        // Counts actual differences, not paths that may differ.
         for difference in diff::compare(&old, &new, &quiet)? {
             *noisy.entry(noise::of(&difference.path).unwrap_or_default()).or_default() += 1;
         }
@@ -198,18 +199,18 @@ async fn look(
             };
             entries.push(DiffEntry { difference, lines });
         }
-        Ok(Diffed { base: None, entries, counts, noise: noisy, cut })
+        Ok(DiffResult { base: None, entries, counts, noise: noisy, cut })
     })
     .await
 }
 
-/// Work on trees, off the async threads.
+/// Runs work on trees outside the async threads.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, TreeError> + Send + 'static,
 ) -> Result<T, EngineError> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => Ok(result?),
-        // The work only ends without a result by a panic, which goes on in the caller.
+        // The task only ends without a result by a panic, which continues in the caller.
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }

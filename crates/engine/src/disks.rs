@@ -1,42 +1,42 @@
-//! Trees that are on disks: read in a machine that is thrown away, as far as they are needed.
+//! Trees on disks: read in a temporary machine, as far as they are needed.
 //!
 //! ```text
-//!   disks held still ─► a machine with copies of them ─► which names differ ─► these of each, as parts of trees in the pool
-//!                                                        ─► looked at and planned with as any other trees
-//!   what was planned ─► the parent's own agent, all others held; of a stopped one, a machine with its disk
+//!   disks held ─► a machine with copies of them ─► which paths differ ─► these paths of each, as partial trees in the pool
+//!                                                  ─► compared and planned with like any other trees
+//!   a plan ─► applied by the parent's own agent, all other processes frozen; for a stopped parent, by a machine with its disk
 //! ```
 //!
-//! The host mounts none of them. Parts of trees are in a staged volume, so that a start after a crash removes them; their
-//! owners are shifted as everywhere in the pool. Files of a part are told apart by the numbers they have on their disk.
+//! The host mounts none of the disks. Partial trees are in a staged disk, so that a start after a crash removes them; their owners
+//! are shifted as everywhere in the pool. Files of a partial tree are identified by their inode numbers on their disk.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use burrow_disks::{ChangedPath, Tree, UID_COUNT, UID_SHIFT, shift_attribute, unshift_attribute};
 use burrow_model::{ChangeKind, ImageId, TenantId};
-use burrow_runtime::disks::{DiskOf, Disks, Give, Names, OpenDisks, Take};
+use burrow_runtime::disks::{DiskAccess, DiskOf, Give, Names, OpenDisks, Take};
 use burrow_runtime::{Form, Runtime};
 use burrow_trees::apply::Sources;
 use burrow_trees::carry::{self, Bounds};
 use burrow_trees::plan::{Action, OtherNames, Trees};
 use burrow_trees::survey::{Became, Survey};
 use burrow_trees::{Identity, Node, Root, TreeError};
-use burrow_volumes::{ChangedPath, Tree, UID_COUNT, UID_SHIFT, shift_attribute, unshift_attribute};
 
 use crate::diff::blocking;
-use crate::frozen::{Held, TreeOf};
-use crate::images::layers::{Hold, discard};
+use crate::held_trees::{HeldTree, TreeOf};
+use crate::images::layers::{LayerReadLock, discard};
 use crate::shared::Shared;
-use crate::{EngineError, forms};
+use crate::{EngineError, starting_points};
 
-/// What is copied out of one disk at once. A whole system fits; what does not would take hours emulated.
+/// Limits of one copy from a disk. A whole system fits; anything larger would take hours under emulation.
 const BOUNDS: Bounds = Bounds { records_max: 2_000_000, bytes_max: 32 << 30, length_max: 1 << 40 };
 
-/// Attributes that come out of a disk. Others mean something to the host, or nothing.
+/// Attributes that are copied from a disk. Others are specific to the host, or meaningless.
 const ATTRIBUTES: [&[u8]; 4] = [b"user.", b"trusted.", b"security.capability", b"system.posix_acl_"];
 
-/// The driver on whose disk this is; `None`: it is a tree of the host's files.
+/// The driver whose disk this is on; `None`: it is a tree of files on the host.
 pub(crate) fn driver_of(shared: &Shared, of: &TreeOf) -> Result<Option<Arc<dyn Runtime>>, EngineError> {
     let driver = match of {
         TreeOf::Sandbox(row) => &row.spec.driver,
@@ -46,13 +46,13 @@ pub(crate) fn driver_of(shared: &Shared, of: &TreeOf) -> Result<Option<Arc<dyn R
     with_disks(shared, driver)
 }
 
-/// A driver, if it is one with disks.
+/// A driver, if it stores files on disks.
 pub(crate) fn with_disks(shared: &Shared, driver: &str) -> Result<Option<Arc<dyn Runtime>>, EngineError> {
     let runtime = shared.runtime(driver)?;
     Ok((runtime.form() == Form::Disk).then_some(runtime))
 }
 
-/// Something as a disk of this driver, held still.
+/// Holds a sandbox, snapshot or image as a disk of this driver.
 pub(crate) async fn hold(
     shared: &Arc<Shared>,
     tenant: &TenantId,
@@ -60,84 +60,84 @@ pub(crate) async fn hold(
     of: &TreeOf,
 ) -> Result<HeldDisk, EngineError> {
     if let TreeOf::Image(image) = of {
-        let (volume, kept) = forms::disk_of(shared, tenant, &image.id, runtime).await?;
-        let held = Held::pinned(shared, Tree::Image(volume)).await?;
+        let (volume, kept) = starting_points::disk_of(shared, tenant, &image.id, runtime).await?;
+        let held = HeldTree::pinned(shared, Tree::Image(volume)).await?;
         return Ok(HeldDisk { held, _kept: Some(kept) });
     }
     match driver_of(shared, of)? {
         Some(driver) if driver.name() == runtime.name() => {
-            Ok(HeldDisk { held: Held::hold(shared, of).await?, _kept: None })
+            Ok(HeldDisk { held: HeldTree::hold(shared, of).await?, _kept: None })
         }
         Some(_) | None => Err(EngineError::OtherForm { what: of.id().to_owned(), driver: runtime.name() }),
     }
 }
 
-/// A disk that stays as it is until it is let go.
+/// A disk that stays unchanged until it is released.
 #[derive(Debug)]
 pub(crate) struct HeldDisk {
-    pub(crate) held: Held,
-    /// Of an image: keeps its disk from being removed.
-    _kept: Option<Hold>,
+    pub(crate) held: HeldTree,
+    /// For an image: keeps its disk from being removed.
+    _kept: Option<LayerReadLock>,
 }
 
-/// Room in the pool that goes with this.
+/// Temporary space in the pool, removed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Scratch {
+pub(crate) struct PoolScratch {
     root: PathBuf,
-    /// What may come into it: the pool's reserve is left alone.
+    /// What may be copied into it: the pool's reserve is not used.
     bounds: Bounds,
-    volume: Option<ImageId>,
+    disk: Option<ImageId>,
     shared: Arc<Shared>,
 }
 
-impl Scratch {
+impl PoolScratch {
     async fn make(shared: &Arc<Shared>) -> Result<Self, EngineError> {
-        let volume = ImageId::generate();
-        let room = shared.seams.volumes.space().await?.free_bytes;
+        let disk = ImageId::generate();
+        let room = shared.seams.disks.space().await?.free_bytes;
         let room = room.saturating_sub(shared.policy.pool_reserve_bytes);
         let bounds = Bounds { bytes_max: BOUNDS.bytes_max.min(room), ..BOUNDS };
-        let root = shared.seams.volumes.stage_image(&volume).await?;
-        Ok(Self { root, bounds, volume: Some(volume), shared: shared.clone() })
+        let root = shared.seams.disks.stage_image(&disk).await?;
+        Ok(Self { root, bounds, disk: Some(disk), shared: shared.clone() })
     }
 
-    pub(crate) async fn let_go(mut self) {
-        if let Some(volume) = self.volume.take() {
-            discard(&self.shared, &volume).await;
+    pub(crate) async fn release(mut self) {
+        if let Some(disk) = self.disk.take() {
+            discard(&self.shared, &disk).await;
         }
     }
 }
 
-impl Drop for Scratch {
+impl Drop for PoolScratch {
     fn drop(&mut self) {
-        if let (Some(volume), Ok(runtime)) = (self.volume.take(), tokio::runtime::Handle::try_current()) {
+        if let (Some(disk), Ok(runtime)) = (self.disk.take(), tokio::runtime::Handle::try_current()) {
             let shared = self.shared.clone();
-            runtime.spawn(async move { discard(&shared, &volume).await });
+            runtime.spawn(async move { discard(&shared, &disk).await });
         }
     }
 }
 
 pub(crate) type Identities = HashMap<Vec<u8>, Identity>;
 
-/// The names at which two or three disks differ, with what each has there.
+/// The paths at which two or three disks differ, with the contents of each.
 #[derive(Debug)]
-pub(crate) struct Parts {
+pub(crate) struct DiskParts {
     /// One tree for each disk, in order.
     pub(crate) trees: Vec<PathBuf>,
-    /// How each disk tells its files apart, by path.
+    /// The identities of files on each disk, by path.
     pub(crate) identities: Vec<Identities>,
-    /// What each but the first has that the first has not.
+    /// What each disk but the first has changed compared with the first.
     pub(crate) changed: Vec<Vec<ChangedPath>>,
-    pub(crate) scratch: Scratch,
+    pub(crate) scratch: PoolScratch,
 }
 
-/// Reads, of the disks in these directories, what `wanted` of what differs from the first.
+/// Reads, from the disks in these directories, the paths that differ from the first and that `wanted` accepts.
 pub(crate) async fn parts(
     shared: &Arc<Shared>,
     runtime: &Arc<dyn Runtime>,
     roots: &[&Path],
     wanted: impl Fn(&[u8]) -> bool,
-) -> Result<Parts, EngineError> {
-    let scratch = Scratch::make(shared).await?;
+) -> Result<DiskParts, EngineError> {
+    let scratch = PoolScratch::make(shared).await?;
     let disks = roots.iter().map(|root| DiskOf { root: root.to_path_buf(), writable: false }).collect();
     let mut disks = runtime.open_disks(OpenDisks { disks, scratch: scratch.root.clone() }).await?;
     let read = async {
@@ -169,23 +169,23 @@ pub(crate) async fn parts(
     match read {
         Ok((trees, identities, changed)) => {
             closed?;
-            Ok(Parts { trees, identities, changed, scratch })
+            Ok(DiskParts { trees, identities, changed, scratch })
         }
         Err(error) => {
-            scratch.let_go().await;
+            scratch.release().await;
             Err(error)
         }
     }
 }
 
-/// Copies a whole disk into an empty tree, for sandboxes of every driver: whose owners no container has is refused.
+/// Copies a whole disk into an empty tree, for sandboxes of every driver: refused if an owner does not exist in containers.
 pub(crate) async fn unpack(
     shared: &Arc<Shared>,
     runtime: &Arc<dyn Runtime>,
-    disk: &Held,
+    disk: &HeldTree,
     into: &Path,
 ) -> Result<(), EngineError> {
-    let scratch = Scratch::make(shared).await?;
+    let scratch = PoolScratch::make(shared).await?;
     let disks = vec![DiskOf { root: disk.path.clone(), writable: false }];
     let unpacked = async {
         let mut disks = runtime.open_disks(OpenDisks { disks, scratch: scratch.root.clone() }).await?;
@@ -193,11 +193,11 @@ pub(crate) async fn unpack(
         Ok::<_, EngineError>(disks.close().await?)
     };
     let unpacked = unpacked.await;
-    scratch.let_go().await;
+    scratch.release().await;
     unpacked
 }
 
-/// Does what was planned to the files of a sandbox that stands still: one that lives has it done by its agent.
+/// Applies a plan to the files of a paused sandbox: the agent of a live one does it.
 pub(crate) async fn change(
     shared: &Arc<Shared>,
     runtime: &Arc<dyn Runtime>,
@@ -208,20 +208,20 @@ pub(crate) async fn change(
 ) -> Result<(), EngineError> {
     let give: Give = Box::new(move |out| {
         let sources = Sources { ours: &trees.ours, theirs: &trees.theirs };
-        carry::send_actions(&actions, sources, &inward, out).map_err(explained)
+        carry::send_actions(&actions, sources, &from_pool, out).map_err(with_cause)
     });
     if lives {
         runtime.change_files(id, give).await?;
     } else {
-        let scratch = Scratch::make(shared).await?;
-        let root = shared.seams.volumes.locate(id).await?;
+        let scratch = PoolScratch::make(shared).await?;
+        let root = shared.seams.disks.locate(id).await?;
         let disks = vec![DiskOf { root, writable: true }];
         let mut disks = runtime.open_disks(OpenDisks { disks, scratch: scratch.root.clone() }).await?;
         disks.apply(0, give).await?;
         disks.close().await?;
-        scratch.let_go().await;
+        scratch.release().await;
     }
-    Ok(shared.seams.volumes.sync(id).await?)
+    Ok(shared.seams.disks.sync(id).await?)
 }
 
 fn changed_path((path, became): (Vec<u8>, Became)) -> ChangedPath {
@@ -233,13 +233,13 @@ fn changed_path((path, became): (Vec<u8>, Became)) -> ChangedPath {
     ChangedPath { path, kind, written: false }
 }
 
-/// Copies names of a disk into a tree; answers how the disk tells apart what it sent.
+/// Copies paths of a disk into a tree; returns the identities of the copied files.
 async fn copy_out(
-    disks: &mut dyn Disks,
+    disks: &mut dyn DiskAccess,
     number: usize,
     names: Names,
     into: &Path,
-    scratch: &Scratch,
+    scratch: &PoolScratch,
     ids_max: u32,
 ) -> Result<Identities, EngineError> {
     let staging = folder(&scratch.root, &format!("staging-{number}"))?;
@@ -247,14 +247,14 @@ async fn copy_out(
     let (send, received) = std::sync::mpsc::channel();
     let take: Take = Box::new(move |input| {
         let (live, staging) = (Root::open(&into), Root::open(&staging));
-        let (live, staging) = (live.map_err(explained)?, staging.map_err(explained)?);
+        let (live, staging) = (live.map_err(with_cause)?, staging.map_err(with_cause)?);
         let mut known = Identities::new();
         let mut adjust = |path: &[u8], node: &mut Node| {
             known.extend(node.identity.map(|identity| (path.to_vec(), identity)));
-            outward(node, ids_max)
+            to_pool(node, ids_max)
         };
-        carry::receive(&live, &staging, input, bounds, &mut adjust).map_err(explained)?;
-        // Whoever does not wait any more does not miss it.
+        carry::receive(&live, &staging, input, bounds, &mut adjust).map_err(with_cause)?;
+        // If the receiver is gone, the result is not needed.
         let _ = send.send(known);
         Ok(())
     });
@@ -272,11 +272,11 @@ fn folder(scratch: &Path, name: &str) -> Result<PathBuf, EngineError> {
     Ok(path)
 }
 
-/// A node of a disk as the pool keeps it. Ids from `ids_max` on are refused.
-fn outward(node: &mut Node, ids_max: u32) -> io::Result<()> {
+/// Converts a node of a disk to its form in the pool. Ids from `ids_max` on are refused.
+fn to_pool(node: &mut Node, ids_max: u32) -> io::Result<()> {
     for id in [&mut node.uid, &mut node.gid] {
         let shifted = if *id < ids_max { id.checked_add(UID_SHIFT) } else { None };
-        *id = shifted.ok_or_else(|| io::Error::other(format!("nobody can be owner {id} here")))?;
+        *id = shifted.ok_or_else(|| io::Error::other(format!("owner id {id} is out of range")))?;
     }
     let attributes = std::mem::take(&mut node.attributes);
     let known =
@@ -287,8 +287,8 @@ fn outward(node: &mut Node, ids_max: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// The way back.
-fn inward(node: &mut Node) {
+/// The reverse of [`to_pool`].
+fn from_pool(node: &mut Node) {
     node.uid = node.uid.saturating_sub(UID_SHIFT);
     node.gid = node.gid.saturating_sub(UID_SHIFT);
     let attributes = std::mem::take(&mut node.attributes);
@@ -298,19 +298,19 @@ fn inward(node: &mut Node) {
         .collect();
 }
 
-/// An error of a tree where only one of IO fits, with what caused it.
-fn explained(error: TreeError) -> io::Error {
+/// Converts a tree error to an IO error, with its cause.
+fn with_cause(error: TreeError) -> io::Error {
     let cause = std::error::Error::source(&error).map(ToString::to_string);
     io::Error::other(cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}")))
 }
 
-/// All names that a file has in a part of a tree, which are all that it has: see [`burrow_trees::survey`].
-pub(crate) struct InPart {
+/// All names of a file in a partial tree, which are all names that it has: see [`burrow_trees::survey`].
+pub(crate) struct PartialTreeNames {
     names: HashMap<(u64, u64), Vec<Vec<u8>>>,
     root: Root,
 }
 
-impl InPart {
+impl PartialTreeNames {
     pub(crate) async fn read(tree: PathBuf) -> Result<Self, EngineError> {
         blocking(move || {
             let root = Root::open(&tree)?;
@@ -330,8 +330,8 @@ impl InPart {
     }
 }
 
-impl InPart {
-    /// A file that was sent under one name has been told apart by that one only.
+impl PartialTreeNames {
+    /// A file that was sent under one name has an identity under that name only; this adds its other names.
     pub(crate) fn complete(&self, identities: &mut Identities) {
         for names in self.names.values() {
             let known = names.iter().find_map(|name| identities.get(name).copied());
@@ -344,7 +344,7 @@ impl InPart {
     }
 }
 
-impl OtherNames for InPart {
+impl OtherNames for PartialTreeNames {
     fn names_of(&self, path: &[u8]) -> Result<Vec<Vec<u8>>, TreeError> {
         let identity = self.root.identity(path)?;
         Ok(identity.and_then(|identity| self.names.get(&identity)).cloned().unwrap_or_default())
@@ -366,34 +366,34 @@ mod tests {
     }
 
     #[test]
-    fn a_node_comes_out_and_goes_back_as_it_was_without_what_concerns_hosts() {
+    fn a_node_survives_a_round_trip_through_the_pool_without_host_attributes() {
         let capability: Vec<u8> =
             [0x0200_0001_u32, 1 << 13, 0, 0, 0].into_iter().flat_map(u32::to_le_bytes).collect();
         let kept = [("user.note", &b"x"[..]), ("security.capability", &capability)];
         let plain = node(1000, &kept);
         let mut there =
             node(1000, &[&kept[..], &[("security.ima", b"x"), ("system.nfs4_acl", b"x")]].concat());
-        outward(&mut there, UID_COUNT).unwrap();
+        to_pool(&mut there, UID_COUNT).unwrap();
         assert_eq!((there.uid, there.gid), (UID_SHIFT + 1000, UID_SHIFT + 7));
         assert_ne!(there.attributes, plain.attributes);
-        inward(&mut there);
+        from_pool(&mut there);
         assert_eq!(there, plain);
-        outward(&mut node(UID_COUNT, &[]), u32::MAX).unwrap();
-        assert!(outward(&mut node(UID_COUNT, &[]), UID_COUNT).is_err());
-        assert!(outward(&mut node(u32::MAX, &[]), u32::MAX).is_err());
-        // What is no capability is left behind, not refused: whoever wrote it made it so.
+        to_pool(&mut node(UID_COUNT, &[]), u32::MAX).unwrap();
+        assert!(to_pool(&mut node(UID_COUNT, &[]), UID_COUNT).is_err());
+        assert!(to_pool(&mut node(u32::MAX, &[]), u32::MAX).is_err());
+        // An invalid capability is dropped, not refused: a program inside the sandbox wrote it.
         let mut odd = node(0, &[("security.capability", b"rubbish")]);
-        outward(&mut odd, UID_COUNT).unwrap();
+        to_pool(&mut odd, UID_COUNT).unwrap();
         assert!(odd.attributes.is_empty());
     }
 
     #[tokio::test]
-    async fn all_names_of_a_file_are_found_in_its_part() {
+    async fn all_names_of_a_file_are_found_in_its_partial_tree() {
         let tree = tempfile::tempdir().unwrap();
         std::fs::write(tree.path().join("one"), "").unwrap();
         std::fs::write(tree.path().join("alone"), "").unwrap();
         std::fs::hard_link(tree.path().join("one"), tree.path().join("two")).unwrap();
-        let part = InPart::read(tree.path().to_owned()).await.unwrap();
+        let part = PartialTreeNames::read(tree.path().to_owned()).await.unwrap();
         let mut names = part.names_of(b"/two").unwrap();
         names.sort();
         assert_eq!(names, [b"/one".to_vec(), b"/two".to_vec()]);

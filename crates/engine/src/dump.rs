@@ -1,4 +1,4 @@
-//! A dump as the engine knows it: whose processes it holds, and what their agent was told.
+//! Dumps: what the engine stores with the processes, and the state of their agent.
 
 use std::path::PathBuf;
 
@@ -11,37 +11,37 @@ use serde::{Deserialize, Serialize};
 use crate::shared::Shared;
 use crate::{EngineError, Guest, secrets};
 
-/// Kept with the dump's files. Holds the agent's token, as the files themselves do.
+/// Stored with the dump's files. Holds the agent's token, as the files themselves do.
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct About {
-    /// Whose processes they are.
+pub(crate) struct DumpDescription {
+    /// The sandbox that the processes belong to.
     pub(crate) sandbox: SandboxId,
-    /// What their agent expects of its host.
+    /// The token that the agent expects from its host.
     token: String,
-    /// What the agent was last told.
+    /// The settings that the agent received last.
     limits: Limits,
     services: std::collections::BTreeMap<Name, ServiceSpec>,
-    /// Whether it was told to trust its lineage's authority.
+    /// Whether it trusts the authority of its lineage.
     #[serde(default)]
     trusts: bool,
-    /// The driver's own.
+    /// The driver's own description.
     pub(crate) runtime: String,
 }
 
-impl std::fmt::Debug for About {
+impl std::fmt::Debug for DumpDescription {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("About").field("sandbox", &self.sandbox).finish_non_exhaustive()
     }
 }
 
-/// Processes on disk, ready to be brought back.
+/// Dumped processes, ready to be restored.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct OpenedDump {
     pub(crate) images: PathBuf,
-    pub(crate) about: About,
+    pub(crate) about: DumpDescription,
 }
 
-impl About {
+impl DumpDescription {
     pub(crate) fn of(row: &SandboxRow, runtime: String) -> Self {
         Self {
             sandbox: row.id.clone(),
@@ -53,7 +53,7 @@ impl About {
         }
     }
 
-    /// As it came with a file: of a sandbox that never was here, and that trusts nobody of this host yet.
+    /// Reads the description in an imported file: its sandbox never existed here, and trusts no authority of this host yet.
     pub(crate) fn from_elsewhere(text: &str, sandbox: &SandboxId) -> Option<Self> {
         let about: Self = serde_json::from_str(text).ok()?;
         let token = about.token.len() == 64 && about.token.bytes().all(|b| b.is_ascii_hexdigit());
@@ -64,19 +64,19 @@ impl About {
         serde_json::to_string(self).expect("a description is JSON")
     }
 
-    /// Whether these processes become another sandbox's, which must be told before any of them runs.
+    /// Whether these processes are restored as another sandbox, whose identity they must receive before any of them runs.
     pub(crate) fn is_foreign(&self, row: &SandboxRow) -> bool {
         self.sandbox != row.id || self.token != row.token
     }
 
-    /// Whether the agent was told of other limits or services than the sandbox has now.
+    /// Whether the agent has other limits or services than the sandbox has now.
     pub(crate) fn is_stale(&self, row: &SandboxRow) -> bool {
         self.limits.ram_mib != row.spec.limits.ram_mib
             || self.services != row.spec.services
             || self.trusts != secrets::intercepts(row)
     }
 
-    /// Tells the agent who it is now: the one it was for does not open it any more.
+    /// Gives the agent its present identity. The connection is opened with the old token, since the agent does not know the new one yet.
     pub(crate) fn introduction(&self, row: &SandboxRow, hostname: String, guest: Guest) -> Introduce {
         let old = SandboxRow { token: self.token.clone(), ..row.clone() };
         let guest = Guest { row: std::sync::Arc::new(old), ..guest };
@@ -87,19 +87,19 @@ impl About {
     }
 }
 
-/// A sealed dump, each of its files checked.
-pub(crate) async fn open(shared: &Shared, id: &DumpId) -> Result<Kept, EngineError> {
-    let dump = shared.seams.volumes.open_dump(id).await?;
+/// A sealed dump whose files were all verified.
+pub(crate) async fn open(shared: &Shared, id: &DumpId) -> Result<OpenedDump, EngineError> {
+    let dump = shared.seams.disks.open_dump(id).await?;
     let about =
         serde_json::from_str(&dump.about).map_err(|_| EngineError::DumpUnknown { dump: id.clone() })?;
-    Ok(Kept { images: dump.path, about })
+    Ok(OpenedDump { images: dump.path, about })
 }
 
-/// Removes a dump that neither a snapshot nor a sandbox names any more. What fails is removed at the next start.
-pub(crate) async fn let_go(shared: &Shared, id: &DumpId) {
+/// Removes a dump that no snapshot and no sandbox names any more. If this fails, the next start removes it.
+pub(crate) async fn remove_if_unused(shared: &Shared, id: &DumpId) {
     let removed = async {
         if !shared.seams.catalog.dump_in_use(id).await? {
-            shared.seams.volumes.remove_dump(id).await?;
+            shared.seams.disks.remove_dump(id).await?;
         }
         Ok::<_, EngineError>(())
     };
@@ -108,9 +108,9 @@ pub(crate) async fn let_go(shared: &Shared, id: &DumpId) {
     }
 }
 
-/// Whether a dump of so many bytes fits into the pool, its reserve left alone.
+/// Checks that a dump of this size fits into the pool without using its reserve.
 pub(crate) async fn check_room(shared: &Shared, needed_bytes: u64) -> Result<(), EngineError> {
-    let free_bytes = shared.seams.volumes.space().await?.free_bytes;
+    let free_bytes = shared.seams.disks.space().await?.free_bytes;
     let reserve_bytes = shared.policy.pool_reserve_bytes;
     if free_bytes < needed_bytes.saturating_add(reserve_bytes) {
         return Err(EngineError::NoRoom { needed_bytes, free_bytes, reserve_bytes });

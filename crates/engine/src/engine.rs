@@ -1,54 +1,54 @@
-//! The engine's front: what the daemon's surfaces call.
+//! The interface of the engine: what the daemon calls.
 //!
-//! Reads go straight to the catalog. Whatever changes a sandbox goes to its actor, one request after the other.
+//! Reads query the catalog directly. Every change of a sandbox is sent to its actor, which carries out one request at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use burrow_catalog::{Catalog, EventRow, Page, PageRequest, SandboxFilter, SandboxRow};
+use burrow_disks::Space;
 use burrow_guest::protocol::{MachineStats, Request as GuestRequest};
 use burrow_model::{
     Image, ImageId, Limits, MemorySpec, RotatePolicy, SandboxId, SandboxSpec, SleepPolicy, SnapshotPolicy,
     State, TenantId, check_mounts,
 };
 use burrow_runtime::{Capabilities, Incidents};
-use burrow_volumes::Space;
 
 use crate::actor::{Command, Creation, Reply, Source};
 use crate::egress::EgressLog;
 use crate::pins::Pin;
 use crate::shared::Shared;
-use crate::stock::{Kind, Ready, Stock};
+use crate::warm_pool::{Kind, WarmPool, WarmSandbox};
 use crate::{
-    CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, egress, frozen, idle, rates, recovery,
-    secrets, shelves, upkeep,
+    CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, egress, held_trees, idle, rates,
+    recovery, secrets, upkeep, volumes,
 };
 
-/// A create that loses the race for its name to one that then fails tries again, this often at most.
+/// The attempts of a create whose name was held by a sandbox that was then undone.
 const CREATE_ATTEMPTS_MAX: usize = 5;
 
-/// Cheap to clone; all clones are one engine.
+/// Cheap to clone; all clones are the same engine.
 #[derive(Clone, Debug)]
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// Answer of [`Engine::create`].
+/// Result of [`Engine::create`].
 #[derive(Clone, Debug)]
 pub struct Created {
     pub row: SandboxRow,
-    /// False: it existed already (same idempotency key, or same name with `if_not_exists`).
+    /// False: the sandbox existed already (same idempotency key, or same name with `if_not_exists`).
     pub fresh: bool,
 }
 
 impl Engine {
-    /// Finishes or undoes what an earlier daemon left open, adopts what still runs, and begins to serve.
+    /// Completes or undoes the operations that an earlier daemon left open, adopts running machines, and starts to serve.
     pub async fn start(seams: Seams, policy: Policy) -> Result<Self, EngineError> {
         let shared = Shared::new(seams, policy);
         EgressLog::start(&shared).await;
         secrets::reseal(&shared).await?;
         recovery::recover(&shared).await?;
-        Stock::start(&shared).await;
+        WarmPool::start(&shared).await;
         upkeep::spawn(&shared);
         egress::spawn(&shared);
         let engine = Self { shared };
@@ -57,7 +57,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Ends background work. Sandboxes go on.
+    /// Ends background work. Sandboxes continue to run.
     pub async fn shutdown(&self) {
         self.shared.shutdown().await;
     }
@@ -70,36 +70,36 @@ impl Engine {
         self.shared.seams.runtimes.iter().map(|runtime| (runtime.name(), runtime.capabilities())).collect()
     }
 
-    /// Sandboxes-to-be that are ready to be taken, for metrics.
-    pub fn stock_ready(&self) -> usize {
-        self.shared.stock.ready()
+    /// The number of pre-created sandboxes that are ready, for metrics.
+    pub fn warm_ready(&self) -> usize {
+        self.shared.warm_pool.ready()
     }
 
-    /// Keeps nothing made ahead of this image any more. To be called before the image itself is removed.
-    pub async fn forget_stock_of(&self, image: &ImageId) {
-        Stock::forget_image(&self.shared, image).await;
+    /// Removes all pre-created sandboxes of this image, and creates no more of them. Call this before the image itself is removed.
+    pub async fn forget_warm_of(&self, image: &ImageId) {
+        WarmPool::forget_image(&self.shared, image).await;
     }
 
     pub async fn space(&self) -> Result<Space, EngineError> {
-        Ok(self.shared.seams.volumes.space().await?)
+        Ok(self.shared.seams.disks.space().await?)
     }
 
-    /// The files of a sandbox as a stream, for backups: with all that its processes have written so far.
-    pub async fn send_sandbox(&self, row: &SandboxRow) -> Result<burrow_volumes::Chunks, EngineError> {
-        frozen::settle(&self.shared, row).await;
+    /// The files of a sandbox as a stream, for backups, including everything that its processes have written so far.
+    pub async fn send_sandbox(&self, row: &SandboxRow) -> Result<burrow_disks::Chunks, EngineError> {
+        held_trees::settle(&self.shared, row).await;
         let (id, image) = (row.id.clone(), row.image.clone());
-        self.send_volume(&burrow_volumes::VolumeId::Sandbox { id, image }).await
+        self.send_disk(&burrow_disks::DiskId::Sandbox { id, image }).await
     }
 
-    /// A volume as a stream, for backups; of a sandbox see [`Engine::send_sandbox`].
-    pub async fn send_volume(
+    /// A disk as a stream, for backups; for a sandbox's disk use [`Engine::send_sandbox`].
+    pub async fn send_disk(
         &self,
-        volume: &burrow_volumes::VolumeId,
-    ) -> Result<burrow_volumes::Chunks, EngineError> {
-        Ok(self.shared.seams.volumes.send(volume).await?)
+        volume: &burrow_disks::DiskId,
+    ) -> Result<burrow_disks::Chunks, EngineError> {
+        Ok(self.shared.seams.disks.send(volume).await?)
     }
 
-    /// A tenant's events after number `seq`, oldest first: all that have happened when this is asked.
+    /// A tenant's events after number `seq`, oldest first. Includes every event up to the time of this call.
     pub async fn events_since(
         &self,
         tenant: &TenantId,
@@ -116,7 +116,7 @@ impl Engine {
 
     // === Sandboxes ===
 
-    /// Creates a sandbox and answers when it runs and its guest listens.
+    /// Creates a sandbox. Returns when it runs and its guest listens.
     pub async fn create(&self, tenant: &TenantId, options: CreateOptions) -> Result<Created, EngineError> {
         self.admit_create(&options).await?;
         self.check_memory(tenant, &options.memory).await?;
@@ -125,7 +125,7 @@ impl Engine {
         self.create_from(tenant, &options, &image).await
     }
 
-    /// The same from an image that was found already, whatever names it has in the catalog.
+    /// The same from a known image, whatever names it has in the catalog.
     pub async fn create_from_image(
         &self,
         tenant: &TenantId,
@@ -146,7 +146,7 @@ impl Engine {
     ) -> Result<Created, EngineError> {
         for _ in 0..CREATE_ATTEMPTS_MAX {
             match self.try_create(tenant, options, image).await {
-                // The sandbox that held the name or the key was itself undone while we waited for it.
+                // The sandbox that had the name or the key was itself undone while this task waited for it.
                 Err(EngineError::Gone { .. }) => {}
                 result => return result,
             }
@@ -165,12 +165,12 @@ impl Engine {
         let row = self.new_row(id, tenant, options, image);
         let idempotency = options.idempotency.clone();
         let source = ready.map_or(Source::Image, |ready| Source::Ready(Box::new(ready)));
-        // The actor itself makes the row durable, as its first deed: whoever finds the row finds an actor at work on it.
+        // The actor itself stores the row, as its first step. So every row that can be found has an actor.
         let actor = self.shared.registry.add(&self.shared, row);
         match actor.ask(|reply| Command::Create { idempotency, source, reply }).await? {
             Creation::Fresh(row) => Ok(Created { row: *row, fresh: true }),
             Creation::Repeated(existing) => {
-                // Its creator may still be at work: the actor answers after that.
+                // Its creation may not be complete: the actor replies after it.
                 let row = self.ask(tenant, &existing, |reply| Command::Settled { reply }).await?;
                 Ok(Created { row, fresh: false })
             }
@@ -178,15 +178,15 @@ impl Engine {
         }
     }
 
-    /// One made ahead, if there is one that fits. It is used up even if the create is then refused, so what can be
-    /// known to be refused takes none; nor do services, which must not run before the sandbox is durable.
+    /// Takes a pre-created sandbox, if a matching one is ready. It is used up even if the create is then refused. So requests that are
+    /// known to be refused take none; nor do sandboxes with services, which must not run before the sandbox is durable.
     async fn take_ready(
         &self,
         tenant: &TenantId,
         options: &CreateOptions,
         image: &Image,
-    ) -> Result<Option<Ready>, EngineError> {
-        // A machine that was begun has its mounts already.
+    ) -> Result<Option<WarmSandbox>, EngineError> {
+        // The machine of a pre-created sandbox has its mounts already.
         if !options.services.is_empty() || !options.volumes.is_empty() {
             return Ok(None);
         }
@@ -201,7 +201,7 @@ impl Engine {
             driver: options.driver.clone(),
             limits: options.limits,
         };
-        Ok(self.shared.stock.take(&kind))
+        Ok(self.shared.warm_pool.take(&kind))
     }
 
     async fn use_existing(
@@ -215,7 +215,7 @@ impl Engine {
             return Err(EngineError::NameTaken { name, existing: existing.clone() });
         }
         if let Some(network) = &options.network {
-            // Whoever asks for a closed sandbox must not be handed an open one because its name fits.
+            // A request for a closed sandbox must not return an open one that happens to have the same name.
             let row = self.get(tenant, existing).await?;
             if row.spec.network != *network {
                 return Err(EngineError::NetworkDiffers { id: row.id });
@@ -248,12 +248,12 @@ impl Engine {
         Ok(self.shared.seams.catalog.list_sandboxes(tenant, filter, page).await?)
     }
 
-    /// Brings it to `running` from stopped, failed or paused. Of a running one: nothing to do.
+    /// Brings a stopped, failed or paused sandbox to `running`. Does nothing if it runs.
     pub async fn start_sandbox(&self, tenant: &TenantId, id: &SandboxId) -> Result<SandboxRow, EngineError> {
         self.ask(tenant, id, |reply| Command::Start { fresh: false, reply }).await
     }
 
-    /// Ends its processes, letting them end by themselves for `grace`. An ephemeral one is then gone.
+    /// Ends its processes, after waiting up to `grace` for them to end by themselves. An ephemeral sandbox is then removed.
     pub async fn stop_sandbox(
         &self,
         tenant: &TenantId,
@@ -271,10 +271,10 @@ impl Engine {
         self.ask(tenant, id, |reply| Command::Resume { reply }).await
     }
 
-    /// Removes it with all it holds.
+    /// Removes it with all its resources.
     pub async fn delete(&self, tenant: &TenantId, id: &SandboxId) -> Result<(), EngineError> {
         match self.ask(tenant, id, |reply| Command::Delete { reply }).await {
-            // Two deletes at once: the second finds it gone, which is what it wanted.
+            // Two deletes at once: the second finds that the sandbox is gone, which is the requested result.
             Ok(_) | Err(EngineError::Gone { .. }) => Ok(()),
             Err(error) => Err(error),
         }
@@ -295,9 +295,14 @@ impl Engine {
         self.ask(tenant, id, |reply| Command::Update { update: Box::new(update), reply }).await
     }
 
-    /// The guest of a running sandbox; wakes one that sleeps.
+    /// The guest of a running sandbox; wakes a sleeping one.
     pub async fn guest(&self, tenant: &TenantId, id: &SandboxId) -> Result<Guest, EngineError> {
-        self.ask(tenant, id, |reply| Command::Use { reply }).await
+        self.ask(tenant, id, |reply| Command::Use { wake: true, reply }).await
+    }
+
+    /// The guest of a running sandbox. A sleeping one is not woken, also if it fell asleep just now: that is an error.
+    pub async fn guest_if_awake(&self, tenant: &TenantId, id: &SandboxId) -> Result<Guest, EngineError> {
+        self.ask(tenant, id, |reply| Command::Use { wake: false, reply }).await
     }
 
     pub async fn stats(
@@ -313,16 +318,16 @@ impl Engine {
         let stats = guest.call(&GuestRequest::Stats).await?;
         let runtime = self.shared.runtime(&guest.sandbox().spec.driver)?;
         let incidents = runtime.incidents(id).await?;
-        let disk = self.shared.seams.volumes.used(id).await?;
+        let disk = self.shared.seams.disks.used(id).await?;
         Ok((guest.sandbox().clone(), stats, incidents, disk))
     }
 
-    /// What its disk takes of the pool. Wakes nothing.
+    /// The space that its disk uses in the pool. Does not wake the sandbox.
     pub async fn disk_used(&self, guest: &Guest) -> Result<u64, EngineError> {
-        Ok(self.shared.seams.volumes.used(&guest.sandbox().id).await?)
+        Ok(self.shared.seams.disks.used(&guest.sandbox().id).await?)
     }
 
-    /// What is known of a sandbox that sleeps, without its agent.
+    /// Statistics of a sleeping sandbox, without its agent.
     async fn stats_asleep(
         &self,
         row: SandboxRow,
@@ -349,21 +354,26 @@ impl Engine {
             stats.ram_bytes = runtime.dump_bytes(&row.id).await?;
             incidents = runtime.incidents(&row.id).await?;
         }
-        let disk = self.shared.seams.volumes.used(&row.id).await?;
+        let disk = self.shared.seams.disks.used(&row.id).await?;
         Ok((row, stats, incidents, disk))
     }
 
-    /// How many sandboxes cannot be used yet.
+    /// How many sandboxes are still being recovered.
     pub fn recovering_count(&self) -> usize {
         self.shared.recovering.len()
     }
 
-    /// Waits until a sandbox can be used again, or could not be recovered.
+    /// Waits until a sandbox is recovered, or could not be recovered.
     pub async fn recovered(&self, id: &SandboxId) {
         self.shared.recovering.wait_for(id).await;
     }
 
-    /// Why a sandbox cannot be used yet: an earlier daemon left work on it that is still being finished.
+    /// Waits until the start has no work left in the background.
+    pub async fn started(&self) {
+        self.shared.recovering.wait_for_start().await;
+    }
+
+    /// Why a sandbox cannot be used yet: an operation that an earlier daemon left open is still being completed or undone.
     pub fn recovering(&self, id: &SandboxId) -> Option<String> {
         self.shared.recovering.reason(id)
     }
@@ -379,19 +389,19 @@ impl Engine {
     ) -> Result<T, EngineError> {
         let unknown = || EngineError::NotFound { what: id.to_string() };
         let Some(actor) = self.shared.registry.get(id) else {
-            // Its row says whose it is; it has no actor yet.
+            // Its row has the tenant; it has no actor yet.
             let Some(reason) = self.recovering(id) else { return Err(unknown()) };
             self.shared.seams.catalog.sandbox(tenant, id).await?.ok_or_else(unknown)?;
             return Err(EngineError::Recovering { id: id.clone(), reason });
         };
-        // Invariant 10: a foreign id answers exactly as an unknown one.
+        // Invariant 8: the answer to an id of another tenant is the same as to an unknown id.
         if actor.tenant() != tenant {
             return Err(unknown());
         }
         actor.ask(command).await
     }
 
-    /// Nobody removes what a rotation goes back to before the policy that needs it is stored.
+    /// Keeps the snapshot of a rotation policy from being removed until the policy is stored.
     async fn needed(
         &self,
         tenant: &TenantId,
@@ -415,13 +425,13 @@ impl Engine {
         }
         rates::check(&options.rates, &*runtime)?;
         check_mounts(&options.volumes)?;
-        shelves::check_driver(&*runtime, &options.volumes)?;
+        volumes::check_driver(&*runtime, &options.volumes)?;
         let max = self.shared.policy.sandboxes_max;
         if self.shared.sandboxes() >= max {
             return Err(EngineError::SandboxesMax { max });
         }
         let reserve_bytes = self.shared.policy.pool_reserve_bytes;
-        let free_bytes = self.shared.seams.volumes.space().await?.free_bytes;
+        let free_bytes = self.shared.seams.disks.space().await?.free_bytes;
         if free_bytes < reserve_bytes {
             return Err(EngineError::PoolReserve { free_bytes, reserve_bytes });
         }
@@ -481,7 +491,7 @@ impl Engine {
     }
 }
 
-/// What is to happen to a sandbox by itself must make sense.
+/// Checks the automatic policies of a sandbox.
 pub(crate) fn check_policies(
     sleep: &SleepPolicy,
     snapshots: Option<&SnapshotPolicy>,
@@ -509,7 +519,7 @@ pub(crate) fn check_limits(limits: &Limits, max: &Limits) -> Result<(), EngineEr
     Ok(())
 }
 
-/// 256 random bits: what proves to a guest that its host is speaking.
+/// 256 random bits with which the host authenticates to the guest.
 pub(crate) fn new_token() -> String {
     let mut bytes = [0u8; 32];
     getrandom::fill(&mut bytes).expect("the kernel's random generator answers");

@@ -1,7 +1,7 @@
-//! Writes history behind the callers' backs: events, and rows of execs.
+//! Stores history asynchronously: events, and rows of execs.
 //!
-//! History is not state: nobody waits for it, and under a flood the oldest promise is that sandboxes go on, so a full
-//! queue drops the record and says so in the log.
+//! History is not state. No request waits for it, and a flood of records must not delay sandboxes. So if the queue is full, the
+//! record is dropped and the loss is logged.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -18,21 +18,21 @@ const QUEUE_MAX: usize = 8192;
 /// Records of one commit.
 const BATCH_MAX: usize = 64;
 
-/// How long a record waits for others: an exec leaves several, and a commit costs more than all of them.
+/// How long a record waits for more: an exec creates several, and one commit costs more than all of them.
 const GATHER: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    queue: Mutex<Option<mpsc::Sender<Record>>>,
+    queue: Mutex<Option<mpsc::Sender<HistoryRecord>>>,
     task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
-enum Record {
+enum HistoryRecord {
     Event(NewEvent),
     Exec(ExecRow),
     Remembered(ExecId),
-    /// Answered when all before it is written.
+    /// Answered when all earlier records are stored.
     Flush(oneshot::Sender<()>),
 }
 
@@ -44,25 +44,25 @@ impl Recorder {
     }
 
     pub(crate) fn event(&self, event: NewEvent) {
-        self.push(Record::Event(event));
+        self.push(HistoryRecord::Event(event));
     }
 
     pub(crate) fn exec(&self, row: ExecRow) {
-        self.push(Record::Exec(row));
+        self.push(HistoryRecord::Exec(row));
     }
 
     pub(crate) fn remembered(&self, exec: ExecId) {
-        self.push(Record::Remembered(exec));
+        self.push(HistoryRecord::Remembered(exec));
     }
 
-    /// Returns when what was recorded so far can be read.
+    /// Returns when everything recorded so far can be read.
     pub(crate) async fn flush(&self) {
         let (done, written) = oneshot::channel();
-        self.push(Record::Flush(done));
+        self.push(HistoryRecord::Flush(done));
         let _ = written.await;
     }
 
-    /// Writes what is queued and ends.
+    /// Stores what is queued, and ends.
     pub(crate) async fn drain(&self) {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).take();
         let task = self.task.lock().await.take();
@@ -73,24 +73,22 @@ impl Recorder {
         }
     }
 
-    fn push(&self, record: Record) {
+    fn push(&self, record: HistoryRecord) {
         if let Some(queue) = self.queue.lock().unwrap_or_else(PoisonError::into_inner).as_ref()
             && queue.try_send(record).is_err()
         {
-            tracing::warn!(
-                "dropped a record of what happened: the catalog is slower than {QUEUE_MAX} records"
-            );
+            tracing::warn!("dropped a history record: the queue of {QUEUE_MAX} records is full");
         }
     }
 }
 
-async fn write_all(catalog: Catalog, mut records: mpsc::Receiver<Record>) {
+async fn write_all(catalog: Catalog, mut records: mpsc::Receiver<HistoryRecord>) {
     while let Some(first) = records.recv().await {
         let (batch, flushed) = gather(first, &mut records).await;
-        // The catalog commits together what it is asked for together, in this order.
+        // The catalog commits concurrent requests together, in this order.
         let written = join_all(batch.into_iter().map(|record| write(&catalog, record))).await;
         for error in written.into_iter().filter_map(Result::err) {
-            tracing::warn!(%error, "could not record what happened");
+            tracing::warn!(%error, "could not store a history record");
         }
         for done in flushed {
             let _ = done.send(());
@@ -98,19 +96,21 @@ async fn write_all(catalog: Catalog, mut records: mpsc::Receiver<Record>) {
     }
 }
 
-/// What comes within a moment of the first; at once where somebody waits for it.
+/// Collects the records that arrive shortly after the first; returns at once if a task waits for a flush.
 async fn gather(
-    first: Record,
-    records: &mut mpsc::Receiver<Record>,
-) -> (Vec<Record>, Vec<oneshot::Sender<()>>) {
+    first: HistoryRecord,
+    records: &mut mpsc::Receiver<HistoryRecord>,
+) -> (Vec<HistoryRecord>, Vec<oneshot::Sender<()>>) {
     let (mut batch, mut flushed) = (Vec::new(), Vec::new());
     let mut next = Some(first);
     let pause = tokio::time::sleep(GATHER);
     tokio::pin!(pause);
     while let Some(record) = next.take() {
         match record {
-            Record::Flush(done) => flushed.push(done),
-            Record::Event(_) | Record::Exec(_) | Record::Remembered(_) => batch.push(record),
+            HistoryRecord::Flush(done) => flushed.push(done),
+            HistoryRecord::Event(_) | HistoryRecord::Exec(_) | HistoryRecord::Remembered(_) => {
+                batch.push(record)
+            }
         }
         if !flushed.is_empty() || batch.len() >= BATCH_MAX {
             break;
@@ -124,15 +124,15 @@ async fn gather(
     (batch, flushed)
 }
 
-async fn write(catalog: &Catalog, record: Record) -> Result<(), CatalogError> {
+async fn write(catalog: &Catalog, record: HistoryRecord) -> Result<(), CatalogError> {
     let written = match record {
-        Record::Event(event) => catalog.append_event(event).await.map(|_| ()),
-        Record::Exec(row) => catalog.insert_exec(row).await,
-        Record::Remembered(exec) => catalog.exec_remembered(&exec).await,
-        Record::Flush(_) => Ok(()),
+        HistoryRecord::Event(event) => catalog.append_event(event).await.map(|_| ()),
+        HistoryRecord::Exec(row) => catalog.insert_exec(row).await,
+        HistoryRecord::Remembered(exec) => catalog.exec_remembered(&exec).await,
+        HistoryRecord::Flush(_) => Ok(()),
     };
     match written {
-        // An exec's sandbox may be gone before its row is written.
+        // An exec's sandbox may be deleted before its row is stored.
         Err(CatalogError::Unknown { .. }) => Ok(()),
         written => written,
     }

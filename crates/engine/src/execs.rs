@@ -1,8 +1,7 @@
-//! Execs: the guest runs them; the catalog remembers that they were.
+//! Execs: the guest runs them; the catalog records them.
 //!
-//! While a sandbox runs its guest is the truth about its execs. What the catalog holds is for lists, and for the time
-//! after: when a sandbox stops, the guest's last word on each exec is written down, and execs nobody can tell about
-//! any more are marked lost.
+//! While a sandbox runs, its guest has the true state of its execs. The rows in the catalog serve lists, and the time after: when a
+//! sandbox stops, the last state that the guest reports for each exec is stored, and execs whose state is unknown are marked lost.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,16 +11,16 @@ use burrow_guest::client::Connection;
 use burrow_guest::protocol::{ExecInfo, ExecStart, ExecState, ReadMode, Request, StdinMode, TerminalSize};
 use burrow_model::{ExecId, Remember, SandboxId, TenantId};
 
-use crate::promises::{self, Promise};
+use crate::rollback_promises::{self, Promise};
 use crate::{Engine, EngineError, Guest, GuestStream, secrets};
 
-/// Longest single wait for an exec's end; callers ask again.
+/// Longest single wait for the end of an exec; callers repeat the request.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
 #[derive(Clone, Debug)]
 pub struct ExecOptions {
-    /// A new one unless given. One that the guest knows already is not started again: it is answered, with its output from
-    /// the beginning.
+    /// A new id if `None`. An exec with an id that the guest knows already is not started again: the answer is the existing exec,
+    /// with its output from the beginning.
     pub id: Option<ExecId>,
     pub argv: Vec<String>,
     pub env: BTreeMap<String, String>,
@@ -31,7 +30,7 @@ pub struct ExecOptions {
     pub terminal: Option<TerminalSize>,
     pub timeout_ms: Option<u64>,
     pub ring_bytes: u32,
-    /// Go on with the output on the returned connection.
+    /// Continue with the output on the returned connection.
     pub attach: Option<ReadMode>,
     pub hold: bool,
     pub then_stop: bool,
@@ -43,15 +42,15 @@ pub struct StartedExec {
     pub id: ExecId,
     pub info: ExecInfo,
     pub guest: Guest,
-    /// After its first answer: output frames follow when `attach` was asked for.
+    /// Positioned after the first answer: output frames follow if `attach` was set.
     pub connection: Connection<GuestStream>,
 }
 
-/// What is known of an exec.
+/// The record of an exec.
 #[derive(Clone, Debug)]
 pub struct ExecRecord {
     pub row: ExecRow,
-    /// From the guest, while it remembers.
+    /// From the guest, while it remembers the exec.
     pub info: Option<ExecInfo>,
 }
 
@@ -65,7 +64,7 @@ impl Engine {
         self.start_exec(tenant, sandbox, options, None).await
     }
 
-    /// An exec of which something is promised, durably before it runs.
+    /// Starts an exec whose rollback is promised, durably, before it runs.
     pub async fn exec_promising(
         &self,
         tenant: &TenantId,
@@ -91,7 +90,7 @@ impl Engine {
         env.extend(config.env);
         env.extend(spec.env.clone());
         env.extend(options.env.clone());
-        // Without one the guest takes the home of the user.
+        // Without one the guest uses the home directory of the user.
         let cwd = options.workdir.clone().or_else(|| spec.workdir.clone()).or(config.workdir);
         let start = ExecStart {
             exec: id.to_string(),
@@ -109,7 +108,7 @@ impl Engine {
         };
         if let Some(promise) = promise {
             let mut row = new_row(&guest, &id, &options, cwd.as_deref(), self.shared.now_ms());
-            row.command[burrow_catalog::PROMISE] = promises::to_value(promise);
+            row.command[burrow_catalog::PROMISE] = rollback_promises::to_value(promise);
             self.shared.seams.catalog.insert_promised_exec(row).await?;
         }
         let started = async {
@@ -124,8 +123,8 @@ impl Engine {
             }
             started => started?,
         };
-        // An exec's row is for lists, and nothing is lost with it that the guest does not know: it is written behind the
-        // caller's back, unless it had to be there before.
+        // The row is only for lists, and contains nothing that the guest does not know. So it is stored asynchronously, unless it
+        // had to be stored before the exec.
         let row = new_row(&guest, &id, &options, cwd.as_deref(), info.started_ms);
         match promise {
             None => self.shared.record_exec(row),
@@ -144,7 +143,7 @@ impl Engine {
         let missing = || EngineError::ExecNotFound { what: exec.to_string(), sandbox: row.id.clone() };
         let stored =
             self.shared.seams.catalog.exec(tenant, exec).await?.filter(|row| row.sandbox == *sandbox);
-        // Asking for information wakes nobody: a sandbox that sleeps answers from the catalog.
+        // A request for information wakes no sandbox: for a sleeping one the catalog answers.
         let info = if row.state == burrow_model::State::Running {
             let guest = self.guest(tenant, sandbox).await?;
             guest.call::<ExecInfo>(&Request::ExecGet { exec: exec.to_string() }).await.ok()
@@ -153,7 +152,7 @@ impl Engine {
         };
         match (stored, info) {
             (Some(row), info) => Ok(ExecRecord { row, info }),
-            // Services' runs are made by the guest, and a row may be a moment behind its exec.
+            // The guest starts services' runs by itself, and a row may be stored shortly after its exec started.
             (None, Some(info)) => {
                 let row = row_of(&row, exec, &info);
                 Ok(ExecRecord { row, info: Some(info) })
@@ -162,24 +161,24 @@ impl Engine {
         }
     }
 
-    /// Execs that earlier daemons were to remember and did not get to, the newest first.
+    /// Execs that earlier daemons should have remembered but did not, newest first.
     pub async fn unremembered_execs(&self, limit: u32) -> Result<Vec<ExecRow>, EngineError> {
         self.shared.flush_records().await;
         Ok(self.shared.seams.catalog.unremembered_execs(limit).await?)
     }
 
-    /// There is nothing left to remember of an exec. Written down behind its row, like that.
+    /// Marks that an exec needs no more remembering. Stored asynchronously, after its row.
     pub fn exec_remembered(&self, exec: ExecId) {
         self.shared.record_remembered(exec);
     }
 
-    /// An exec of whichever sandbox.
+    /// An exec of any sandbox of the tenant.
     pub async fn find_exec(&self, tenant: &TenantId, exec: &ExecId) -> Result<ExecRecord, EngineError> {
-        // Rows are written behind their callers' backs: an exec that was just started may not be there yet.
+        // Rows are stored asynchronously: that of an exec that was just started may be missing.
         self.shared.flush_records().await;
         match self.shared.seams.catalog.exec(tenant, exec).await? {
             Some(row) => match self.exec_info(tenant, &row.sandbox, exec).await {
-                // Its sandbox went while we looked, and took it along.
+                // Its sandbox was deleted in the meantime, and the exec with it.
                 Err(EngineError::NotFound { .. }) => Err(EngineError::NoExec { what: exec.to_string() }),
                 found => found,
             },
@@ -207,7 +206,7 @@ impl Engine {
         Ok(burrow_catalog::Page { rows, next_cursor: stored.next_cursor })
     }
 
-    /// Waits for the end, `bound` at most.
+    /// Waits for the end, but at most `bound`.
     pub async fn wait_exec(
         &self,
         tenant: &TenantId,
@@ -228,10 +227,10 @@ impl Engine {
     }
 }
 
-/// Writes down the guest's last word on its execs, before it goes.
+/// Stores the last state that the guest reports for its execs, before it ends.
 pub(crate) async fn settle(shared: &crate::shared::Shared, guest: &Guest) {
     let row = &guest.row;
-    // Only what is there can be told to have ended.
+    // Only stored rows can be marked as ended.
     shared.flush_records().await;
     let infos: Vec<ExecInfo> = match guest.call_within(Duration::from_secs(5), &Request::ExecList).await {
         Ok(infos) => infos,
@@ -257,10 +256,10 @@ fn new_row(guest: &Guest, id: &ExecId, options: &ExecOptions, cwd: Option<&str>,
         "workdir": options.workdir, "user": options.user, "terminal": options.terminal.is_some(),
         "timeout_ms": options.timeout_ms, "cwd": cwd,
     });
-    // Secrets that an exec is given are known to the daemon that starts it alone: another one could not tell them in its
-    // output, and leaves it.
+    // Only the daemon that starts an exec knows the secrets in its environment: another daemon could not recognise them in its output,
+    // and so does not remember it.
     let knows_secrets = !burrow_memory::remember::secret_values(&options.env).is_empty();
-    // And who ends with an exec ends once somebody has read its output, which must not be us.
+    // A sandbox that ends after its exec ends as soon as the output was read, so the daemon must not read it.
     if guest.row.spec.memory.remember != Remember::Off && !knows_secrets && !options.then_stop {
         command[burrow_catalog::UNREMEMBERED] = true.into();
     }

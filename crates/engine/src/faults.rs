@@ -1,15 +1,15 @@
-//! Places where a test may make an operation fail or the daemon die.
+//! Points at which a test can make an operation fail or the daemon die.
 //!
-//! Compiled to nothing without the feature `faults`. With it, `BURROW_FAULT=<point>=<action>` arms one point:
-//! `kill` ends the process by SIGKILL, `fail` makes the step fail, `wait:PATH` holds the step until that file exists. The walk in the end-to-end tests takes every point
-//! of [`POINTS`] in turn, so a step that is added here is tested without further ado.
+//! Compiled to nothing without the feature `faults`. With it, `BURROW_FAULT=<point>=<action>` arms one point: `kill` ends the
+//! process by SIGKILL, `fail` makes the step fail, `wait:PATH` blocks the step until that file exists. The end-to-end tests run
+//! once for every point of [`POINTS`], so a step that is added here is tested automatically.
 
 use crate::EngineError;
 
-/// Every point, in the order an operation reaches them.
+/// Every point, in the order in which an operation reaches them.
 pub const POINTS: &[&str] = &[
     "create.begun",
-    "create.volume",
+    "create.disk",
     "create.network",
     "create.egress",
     "create.machine",
@@ -26,22 +26,26 @@ pub const POINTS: &[&str] = &[
     "delete.begun",
     "delete.machine",
     "delete.network",
-    "delete.volume",
+    "delete.disk",
     "delete.settled",
 ];
 
-/// Points on the way into stock and out of it, which only a daemon that keeps stock reaches.
-pub const STOCK_POINTS: &[&str] =
-    &["stock.row", "stock.volume", "stock.network", "stock.machine", "create.taken", "create.claimed"];
+/// Points of pre-creating a sandbox and of using it, which only a daemon with a warm pool reaches.
+pub const WARM_POOL_POINTS: &[&str] =
+    &["warm.row", "warm.disk", "warm.network", "warm.machine", "create.taken", "create.claimed"];
 
-/// Points on an image's way; a test arms them one by one around an import or a build.
+/// Points of making an image; a test arms them one by one during an import or a build.
 pub const IMAGE_POINTS: &[&str] =
     &["layer.staged", "layer.filled", "step.begun", "step.staged", "image.staged", "image.sealed"];
 
-/// Points on the way to sleep and back, into a snapshot, back to one, and of a child.
+/// Points of sleep, wake, snapshots, restores and forks.
 pub const SLEEP_POINTS: &[&str] = &[
     "hibernate.begun",
     "hibernate.dumped",
+    "hibernate.trial-disk",
+    "hibernate.trial-network",
+    "hibernate.trial-machine",
+    "hibernate.tried",
     "hibernate.sealed",
     "hibernate.settled",
     "hibernate.machine",
@@ -59,19 +63,19 @@ pub const SLEEP_POINTS: &[&str] = &[
     "restore.begun",
     "restore.machine",
     "restore.network",
-    "restore.volume",
+    "restore.disk",
     "restore.settled",
     "fork.base",
     "fork.begun",
-    "fork.volume",
+    "fork.disk",
     "fork.settled",
 ];
 
-/// Points on the way of a fork's work into its parent.
+/// Points of a merge of a fork into its parent.
 pub const MERGE_POINTS: &[&str] =
     &["merge.begun", "merge.half", "merge.applied", "merge.settled", "merge.remembered"];
 
-/// Points on a snapshot's way out of this host, and into it.
+/// Points of the export and import of a snapshot.
 pub const MOVING_POINTS: &[&str] = &[
     "export.begun",
     "export.noted",
@@ -83,29 +87,38 @@ pub const MOVING_POINTS: &[&str] = &[
     "import.settled",
 ];
 
-/// Points on the way to what microVMs of an image start from.
+/// Points of making the disk and the template from which microVMs of an image start.
 pub const DISK_POINTS: &[&str] = &["disk.made", "template.made"];
 
-/// Points on the way of a volume that outlives sandboxes.
-pub const SHELF_POINTS: &[&str] = &[
-    "shelf.begun",
-    "shelf.made",
-    "shelf.snapshot.begun",
-    "shelf.snapshot.taken",
-    "shelf.restore.begun",
-    "shelf.restore.replaced",
-    "shelf.remove.begun",
-    "shelf.remove.removed",
+/// Points of the operations on volumes.
+pub const VOLUME_POINTS: &[&str] = &[
+    "volume.begun",
+    "volume.made",
+    "volume.snapshot.begun",
+    "volume.snapshot.taken",
+    "volume.restore.begun",
+    "volume.restore.replaced",
+    "volume.remove.begun",
+    "volume.remove.removed",
 ];
 
 #[cfg(any(feature = "faults", debug_assertions))]
 fn is_known(point: &str) -> bool {
-    [POINTS, STOCK_POINTS, IMAGE_POINTS, SLEEP_POINTS, MERGE_POINTS, MOVING_POINTS, DISK_POINTS, SHELF_POINTS]
-        .iter()
-        .any(|points| points.contains(&point))
+    [
+        POINTS,
+        WARM_POOL_POINTS,
+        IMAGE_POINTS,
+        SLEEP_POINTS,
+        MERGE_POINTS,
+        MOVING_POINTS,
+        DISK_POINTS,
+        VOLUME_POINTS,
+    ]
+    .iter()
+    .any(|points| points.contains(&point))
 }
 
-/// Called right after what the point names has happened.
+/// Called right after the event that the point names.
 #[cfg(feature = "faults")]
 pub(crate) fn hit(point: &'static str) -> Result<(), EngineError> {
     use std::sync::OnceLock;
@@ -125,11 +138,11 @@ pub(crate) fn hit(point: &'static str) -> Result<(), EngineError> {
     }
 }
 
-/// Longer than a test needs, so that one that failed leaves no thread behind for long.
+/// Longer than a test needs, but short enough that a failed test leaves no thread for long.
 #[cfg(feature = "faults")]
 const WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// Blocks the thread: only for points that are not on an async one.
+/// Blocks the thread: only for points that are not on an async thread.
 #[cfg(feature = "faults")]
 fn wait(point: &str, file: &std::path::Path) -> Result<(), EngineError> {
     let since = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! What nobody uses any more: told with what it holds and, on request, removed.
+//! Garbage collection: finds stale sandboxes, snapshots and images, reports their sizes and, on request, removes them.
 
 use std::collections::HashSet;
 
@@ -10,28 +10,28 @@ use crate::{Engine, EngineError};
 
 #[derive(Clone, Copy, Debug)]
 pub struct GcOptions {
-    /// Acts; else only tells.
+    /// Removes stale items; otherwise they are only reported.
     pub apply: bool,
-    /// What was not used for so long is stale.
+    /// Items that were unused for this long are stale.
     pub unused_for_ms: u64,
 }
 
 #[derive(Clone, Debug)]
 pub struct GcReport {
     pub items: Vec<GcItem>,
-    /// Of what was removed, or would be.
+    /// The size of everything that was or would be removed.
     pub freed_bytes: u64,
 }
 
-/// One thing that is stale.
+/// One stale item.
 #[derive(Clone, Debug)]
 pub struct GcItem {
     pub thing: GcThing,
     pub id: String,
     pub name: Option<String>,
-    /// Why it is taken for stale.
+    /// Why it is stale.
     pub why: String,
-    /// What it holds that nothing else does, as far as known.
+    /// Bytes that only this item uses, as far as known.
     pub bytes: u64,
     pub action: GcAction,
 }
@@ -45,7 +45,7 @@ pub enum GcThing {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GcAction {
-    /// Somebody has to decide.
+    /// A person has to decide.
     Kept,
     WouldRemove,
     Removed,
@@ -59,7 +59,7 @@ impl Engine {
         for snapshot in &lineage.snapshots {
             if let Some((why, removable)) = self.stale_snapshot(snapshot, &lineage.sandboxes, options).await?
             {
-                let bytes = self.shared.seams.volumes.snapshot_bytes(&snapshot.id).await.unwrap_or(0);
+                let bytes = self.shared.seams.disks.snapshot_bytes(&snapshot.id).await.unwrap_or(0);
                 let item = GcItem {
                     thing: GcThing::Snapshot,
                     id: snapshot.id.to_string(),
@@ -79,7 +79,7 @@ impl Engine {
                     id: row.id.to_string(),
                     name: row.name.as_ref().map(ToString::to_string),
                     why,
-                    bytes: self.shared.seams.volumes.used(&row.id).await.unwrap_or(0),
+                    bytes: self.shared.seams.disks.used(&row.id).await.unwrap_or(0),
                     action: planned(self.shared.policy.idle.gc_sandboxes),
                 };
                 report.settle(item, options.apply, self.delete(tenant, &row.id)).await;
@@ -89,7 +89,7 @@ impl Engine {
         Ok(report)
     }
 
-    /// Why a snapshot is stale, and whether it may go without asking: what somebody took by hand may not.
+    /// Why a snapshot is stale, and whether it may be removed without asking: a manual snapshot may not.
     async fn stale_snapshot(
         &self,
         snapshot: &Snapshot,
@@ -107,10 +107,10 @@ impl Engine {
         Ok(match snapshot.kind {
             SnapshotKind::Fork => {
                 let children = self.shared.seams.catalog.children_of_snapshot(&snapshot.id).await?;
-                children.is_empty().then(|| ("no child of its fork is left".to_owned(), true))
+                children.is_empty().then(|| ("no child of its fork exists any more".to_owned(), true))
             }
             SnapshotKind::Manual if orphan && old => {
-                Some((format!("its sandbox is gone; {} old", days(age_ms)), false))
+                Some((format!("its sandbox was deleted; {} old", days(age_ms)), false))
             }
             SnapshotKind::Manual => None,
             SnapshotKind::Policy
@@ -118,7 +118,7 @@ impl Engine {
             | SnapshotKind::Exec
             | SnapshotKind::BeforeRotate
             | SnapshotKind::BeforeMerge => {
-                let why = if orphan { "its sandbox is gone" } else { "taken automatically" };
+                let why = if orphan { "its sandbox was deleted" } else { "taken automatically" };
                 (orphan || old).then(|| (format!("{why}; {} old", days(age_ms)), true))
             }
         })
@@ -130,10 +130,10 @@ impl Engine {
         }
         let last_ms = row.active_ms.unwrap_or(0).max(row.updated_ms).max(row.stopped_ms.unwrap_or(0));
         let unused_ms = self.now_ms().saturating_sub(last_ms);
-        (unused_ms >= options.unused_for_ms).then(|| format!("not used for {}", days(unused_ms)))
+        (unused_ms >= options.unused_for_ms).then(|| format!("unused for {}", days(unused_ms)))
     }
 
-    /// Images without a name that nothing was made from. Named ones are somebody's.
+    /// Images without a name from which nothing was created. Images with a name are kept, because a user named them.
     async fn stale_images(
         &self,
         tenant: &TenantId,
@@ -148,7 +148,7 @@ impl Engine {
                 thing: GcThing::Image,
                 id: row.image.id.to_string(),
                 name: None,
-                why: "it has no name, and nothing was made from it".to_owned(),
+                why: "it has no name, and nothing was created from it".to_owned(),
                 bytes: row.image.size_bytes,
                 action: planned(true),
             };
@@ -186,7 +186,7 @@ fn planned(removable: bool) -> GcAction {
 }
 
 impl GcReport {
-    /// Takes an item in, and removes what it is if that is wanted.
+    /// Adds an item to the report, and removes it if requested.
     async fn settle(
         &mut self,
         mut item: GcItem,
@@ -209,7 +209,7 @@ impl GcReport {
     }
 }
 
-/// A time as people say it.
+/// A duration in words.
 fn days(ms: u64) -> String {
     const HOUR_MS: u64 = 60 * 60 * 1000;
     match ms / HOUR_MS {

@@ -1,4 +1,4 @@
-//! A running sandbox's guest, as the rest of the daemon reaches it.
+//! The guest of a running sandbox, as the rest of the daemon accesses it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use tokio::time::timeout;
 use crate::EngineError;
 use crate::activity::{Cut, GuestStream, Lease};
 
-/// The agent answers at once or not at all; a busy host may take seconds.
+/// The agent answers at once or never; on a busy host, an answer may take seconds.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Handed out while the sandbox runs. It may stop meanwhile: calls then fail with `GuestUnreachable`.
+/// Created while the sandbox runs. If it stops, calls fail with `GuestUnreachable`.
 #[derive(Clone, Debug)]
 pub struct Guest {
     pub(crate) row: Arc<SandboxRow>,
     pub(crate) dial: Arc<dyn Dial>,
-    /// Ends its streams when the machine goes.
+    /// Ends its streams when the machine is removed.
     pub(crate) cut: Cut,
-    /// While any clone of this lives, the sandbox is in use.
+    /// While any clone of this exists, the sandbox is in use.
     pub(crate) lease: Arc<Lease>,
 }
 
@@ -32,9 +32,8 @@ impl Guest {
         &self.row
     }
 
-    /// The same guest for one who waits for something to happen in it: what goes through it is no use of the sandbox, which
-    /// may fall asleep and cut it off.
-    pub fn looked_at(&self) -> Self {
+    /// The same guest for an observer: connections through it do not count as use, so the sandbox may fall asleep and end them.
+    pub fn without_lease(&self) -> Self {
         Self { lease: Lease::none(), ..self.clone() }
     }
 
@@ -43,8 +42,8 @@ impl Guest {
         Ok(GuestStream::new(self.dial.dial(port).await?, &self.cut, self.lease.clone()))
     }
 
-    /// Sends a request and leaves the answer to the caller: for streams. What passes is the daemon's own affair, and no
-    /// rate of the sandbox's network counts it.
+    /// Sends a request; the caller reads the answer. For streams. The traffic belongs to the daemon, and does not count towards the
+    /// sandbox's network rate.
     pub async fn open(&self, request: &Request) -> Result<Connection<GuestStream>, EngineError> {
         let dialled = async {
             let stream = self.dial.dial_uncounted(PORT).await?;
@@ -53,7 +52,7 @@ impl Guest {
         self.open_over(dialled, request).await
     }
 
-    /// The same where the stream becomes one of the sandbox's own, to somebody outside.
+    /// The same for a stream that carries the sandbox's own traffic to an outside client.
     pub(crate) async fn open_counted(
         &self,
         request: &Request,
@@ -78,7 +77,7 @@ impl Guest {
         self.call_within(REPLY_TIMEOUT, request).await
     }
 
-    /// As [`Guest::call`], for requests that are meant to take long.
+    /// As [`Guest::call`], for requests that may take long.
     pub async fn call_within<T: DeserializeOwned>(
         &self,
         bound: Duration,
@@ -96,7 +95,7 @@ impl Guest {
         self.bounded(REPLY_TIMEOUT, connection.reply()).await
     }
 
-    /// An error of this guest's connection as one of ours.
+    /// Converts an error of a connection to this guest.
     pub fn error(&self, error: GuestError) -> EngineError {
         if let Some(cut) = self.cut.error(&self.row.id) {
             return cut;

@@ -1,35 +1,40 @@
-//! Operations: changes of several steps that a crash or a failure cannot leave half-done.
+//! Operations: changes of several steps that neither a crash nor a failure leaves half done.
 //!
-//! An operation's row names the *resources* it may touch. The row is durable before the first of them is, and every
-//! resource is named by its sandbox's id and removed idempotently, so that undoing needs no other record. Recovery
-//! after a crash and unwinding after a failure are therefore one and the same: remove the resources in reverse order,
-//! then settle the sandbox's row.
+//! An operation's row names the *resources* it may touch. The row is durable before the first of them is touched, and every
+//! resource is named by its sandbox's id and removed idempotently, so undoing needs no other record. Recovery after a crash and
+//! unwinding after a failure are therefore the same: remove the resources in reverse order, then settle the sandbox's row.
 //!
 //! | operation | may touch                | after a crash or failure               |
 //! |-----------|--------------------------|----------------------------------------|
-//! | create    | volume, network, machine | undone: as if it had never been asked  |
+//! | create    | disk, network, machine   | undone: as if never requested          |
 //! | start     | network, machine         | undone: stopped, as before             |
 //! | stop      | machine, network         | completed: stopped                     |
-//! | delete    | machine, network, volume | completed: gone                        |
-//! | hibernate | a dump                   | undone: runs, or is paused, as before  |
+//! | delete    | machine, network, disk   | completed: removed                     |
+//! | hibernate | a dump, a trial of it    | undone: runs, or is paused, as before  |
 //! | wake      | network, machine         | undone: hibernated, its dump kept      |
-//! | snapshot  | a dump, a disk snapshot  | undone: as if it had never been asked  |
-//! | restore   | machine, network, volume | completed: with the snapshot's state   |
-//! | import    | a snapshot, a dump, a memory space, all of its own | undone: as if it had never been asked |
-//! | merge     | files in the volume      | undone: the files of the snapshot before |
+//! | snapshot  | a dump, a trial of it, a disk snapshot | undone: as if never requested |
+//! | trial     | a trial of a snapshot's dump | undone: as if never requested     |
+//! | restore   | machine, network, disk   | completed: with the snapshot's state   |
+//! | import    | its own snapshot, dump and memory space | undone: as if never requested |
+//! | merge     | files on the disk        | undone: the files of the snapshot before |
 //!
-//! A hibernate and a snapshot name what they make beside the sandbox in the row's [`Detail`]. A restore replaces what it
-//! could only undo from the snapshot it took first, so it goes on instead. A sandbox's doors to the egress process are part of its network: they are closed before it is released.
+//! What a hibernate and a snapshot create beside the sandbox is named in the row's [`Detail`]. A restore could only be undone by
+//! restoring the snapshot that it took first, so it is completed instead. A sandbox's egress listeners are part of its network: they
+//! are closed before it is released.
 
 use burrow_catalog::OperationRow;
-use burrow_model::{DumpId, MergeId, OperationId, SandboxId, SnapshotId, TenantId};
+use burrow_model::{
+    DumpId, MergeId, MountMode, OperationId, SandboxId, SandboxSpec, SnapshotId, TenantId, VolumeId,
+    VolumeSnapshotId,
+};
 use serde::{Deserialize, Serialize};
 
-/// One kind of thing on the host that belongs to a sandbox.
+/// One kind of resource on the host that belongs to a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Resource {
-    Volume,
+    #[serde(alias = "volume")]
+    Disk,
     Network,
     Machine,
 }
@@ -46,38 +51,72 @@ pub enum Operation {
     Restore,
     Import,
     Merge,
+    Trial,
 }
 
-/// Where a sandbox is when an operation has been unwound or completed.
+/// The state of a sandbox after an operation was unwound or completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settlement {
     Stopped,
     Gone,
-    /// As the operation found it: its machine runs, or is paused, if it did before.
+    /// As before the operation: its machine runs, or is paused, if it did before.
     AsBefore,
     Hibernated,
-    /// With the files of the snapshot, and asleep with its processes, or stopped.
+    /// With the files of the snapshot; hibernated with its processes, or stopped.
     Restored,
-    /// As the operation found it, its files too.
+    /// As before the operation, including its files.
     Unmerged,
 }
 
-/// What an operation makes or uses beside the sandbox's own resources. Durable with the row, so that it can be undone.
+/// What an operation creates or uses beside the sandbox's own resources. Durable with the row, so that it can be undone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Detail {
-    /// Made by a snapshot or an import; gone back to by a restore.
+    /// Created by a snapshot or an import; used by a restore.
     pub snapshot: Option<SnapshotId>,
-    /// Made by a hibernate, a snapshot or an import; the processes a restore brings back.
+    /// Created by a hibernate, a snapshot or an import; holds the processes that a restore brings back.
     pub dump: Option<DumpId>,
-    /// The merge whose files are changed; `snapshot` holds them as they were.
+    /// The merge whose files are changed; `snapshot` holds the files before it.
     pub merge: Option<MergeId>,
     /// Whether the sandbox was paused before.
     pub paused: bool,
+    /// The resources of a trial of whether a dump can be restored.
+    pub trial: Option<Trial>,
+}
+
+/// A sandbox that never runs, and what its files are copied from. They exist only during the operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trial {
+    pub sandbox: SandboxId,
+    pub snapshot: SnapshotId,
+    /// Copies that take the place of the volumes that the sandbox may write to.
+    #[serde(default)]
+    pub volumes: Vec<VolumeCopy>,
+}
+
+/// A copy of a volume, made from a snapshot of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeCopy {
+    pub of: VolumeId,
+    pub snapshot: VolumeSnapshotId,
+    pub copy: VolumeId,
+}
+
+impl Trial {
+    /// New ids for a trial of a sandbox with these settings.
+    pub fn new(spec: &SandboxSpec) -> Self {
+        let writable = spec.volumes.iter().filter(|mount| mount.mode == MountMode::Rw);
+        let volumes = writable.map(|mount| VolumeCopy {
+            of: mount.volume.clone(),
+            snapshot: VolumeSnapshotId::generate(),
+            copy: VolumeId::generate(),
+        });
+        Self { sandbox: SandboxId::generate(), snapshot: SnapshotId::generate(), volumes: volumes.collect() }
+    }
 }
 
 impl Operation {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Create,
         Self::Start,
         Self::Stop,
@@ -88,6 +127,7 @@ impl Operation {
         Self::Restore,
         Self::Import,
         Self::Merge,
+        Self::Trial,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -102,6 +142,7 @@ impl Operation {
             Self::Restore => "restore",
             Self::Import => "import",
             Self::Merge => "merge",
+            Self::Trial => "trial",
         }
     }
 
@@ -109,13 +150,13 @@ impl Operation {
         Self::ALL.into_iter().find(|operation| operation.as_str() == text)
     }
 
-    /// What it may touch of the sandbox's own, in the order it makes it; removal goes from the end. What a hibernate or a
-    /// snapshot makes is named by its [`Detail`].
+    /// The sandbox's own resources that it may touch, in the order of creation; they are removed in reverse. What a hibernate or a
+    /// snapshot creates is named by its [`Detail`].
     pub fn resources(self) -> &'static [Resource] {
         match self {
-            Self::Create | Self::Delete => &[Resource::Volume, Resource::Network, Resource::Machine],
+            Self::Create | Self::Delete => &[Resource::Disk, Resource::Network, Resource::Machine],
             Self::Start | Self::Stop | Self::Wake | Self::Restore => &[Resource::Network, Resource::Machine],
-            Self::Hibernate | Self::Snapshot | Self::Import | Self::Merge => &[],
+            Self::Hibernate | Self::Snapshot | Self::Import | Self::Merge | Self::Trial => &[],
         }
     }
 
@@ -123,14 +164,14 @@ impl Operation {
         match self {
             Self::Create | Self::Delete => Settlement::Gone,
             Self::Start | Self::Stop => Settlement::Stopped,
-            Self::Hibernate | Self::Snapshot | Self::Import => Settlement::AsBefore,
+            Self::Hibernate | Self::Snapshot | Self::Import | Self::Trial => Settlement::AsBefore,
             Self::Wake => Settlement::Hibernated,
             Self::Restore => Settlement::Restored,
             Self::Merge => Settlement::Unmerged,
         }
     }
 
-    /// The row that must be durable before the first resource.
+    /// The row that must be durable before the first resource is touched.
     pub fn row(self, tenant: &TenantId, sandbox: &SandboxId, detail: &Detail, now_ms: u64) -> OperationRow {
         OperationRow {
             id: OperationId::generate(),
@@ -145,7 +186,7 @@ impl Operation {
 }
 
 impl Detail {
-    /// As an operation's row holds it. One of a newer version may say more; what it says beside is not ours to undo.
+    /// The detail of an operation's row. A row of a newer version may have more fields; this version cannot undo those.
     pub fn of(row: &OperationRow) -> Self {
         serde_json::from_value(row.detail.clone()).unwrap_or_default()
     }
@@ -156,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_operation_is_known_by_the_name_it_is_stored_under() {
+    fn every_operation_is_parsed_from_its_stored_name() {
         for operation in Operation::ALL {
             assert_eq!(Operation::parse(operation.as_str()), Some(operation));
         }
@@ -164,9 +205,9 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_without_a_row_gives_back_its_volume_too() {
+    fn operations_that_end_without_a_row_release_the_disk_too() {
         for operation in Operation::ALL {
-            let volume = operation.resources().contains(&Resource::Volume);
+            let volume = operation.resources().contains(&Resource::Disk);
             assert_eq!(volume, operation.settlement() == Settlement::Gone, "{operation:?}");
         }
     }

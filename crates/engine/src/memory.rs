@@ -1,16 +1,16 @@
-//! Whose memory is whose: spaces and branches of sandboxes, and what becomes of them.
+//! The memory of sandboxes: their spaces and branches, and when these are removed.
 //!
-//! A sandbox's own memory is part of what it is. A snapshot takes the number it had come to, a fork and a restore go on from
-//! there on a branch of their own, and it goes with the last sandbox and snapshot that can see it. A space under a name
-//! is given to sandboxes: it outlives them and never goes back.
+//! A sandbox's own memory is part of its state. A snapshot records the present number in the log, a fork and a restore continue
+//! from there on a new branch, and a space is removed with the last sandbox and snapshot that can see it. A named space is attached
+//! to sandboxes: it outlives them and is never restored.
 //!
-//! None of this writes to the memory itself. Which branches there are, the catalog says; so a crash at any step leaves
-//! nothing to undo, only what nobody sees, and that is removed by the next sweep.
+//! None of this writes to the memory itself. The catalog records which branches exist. So a crash at any step leaves nothing to
+//! undo, only data that no sandbox or snapshot can see, which the next sweep removes.
 
 use std::collections::BTreeMap;
 
 use burrow_catalog::{CatalogError, Page, PageRequest, SandboxRow, SpaceChange, SpaceRow};
-use burrow_memory::{AsOf, Kept, Memory, View};
+use burrow_memory::{AsOf, KeptReference, Memory, View};
 use burrow_model::{
     ATTACHED_MAX, MemoryRef, MemorySpec, Name, NamedPoint, Snapshot, SnapshotMemory, SpaceAccess, SpaceId,
     TenantId,
@@ -19,22 +19,22 @@ use burrow_model::{
 use crate::shared::Shared;
 use crate::{Engine, EngineError};
 
-/// The memory that a name stands for: of a sandbox, with all it was given, or of one space.
+/// The memory that a name refers to: of a sandbox, with all its attached spaces, or of one space.
 #[derive(Clone, Debug)]
 pub struct MemoryScope {
-    /// What it was asked for by, as people know it.
+    /// The name by which it was requested.
     pub label: String,
     pub sandbox: Option<SandboxRow>,
-    /// Where is written unless another is named.
+    /// Written to unless another space is named.
     pub primary: ScopedView,
-    /// Searched as well.
+    /// Searched too.
     pub attached: Vec<ScopedView>,
 }
 
-/// One space as somebody may use it.
+/// One space, with the access that was granted to it.
 #[derive(Clone, Debug)]
 pub struct ScopedView {
-    /// The space's name, or the sandbox's whose own it is.
+    /// The space's name, or the sandbox that owns it.
     pub label: String,
     pub space: SpaceId,
     pub access: SpaceAccess,
@@ -42,7 +42,7 @@ pub struct ScopedView {
 }
 
 impl MemoryScope {
-    /// All that is searched, the primary first.
+    /// All spaces that are searched, the primary one first.
     pub fn views(&self) -> impl Iterator<Item = &ScopedView> {
         std::iter::once(&self.primary).chain(&self.attached)
     }
@@ -54,13 +54,13 @@ impl MemoryScope {
 }
 
 impl Engine {
-    /// All that agents on this host remember.
+    /// All memory on this host.
     pub fn memory(&self) -> &Memory {
         &self.shared.seams.memory
     }
 
-    /// The memory of a sandbox or a space, by id or name. `sandbox:` or `space:` before it says which; else a sandbox of
-    /// that name comes first.
+    /// The memory of a sandbox or a space, by id or name. The prefix `sandbox:` or `space:` selects one; without it, a sandbox of that
+    /// name is preferred.
     pub async fn memory_of(&self, tenant: &TenantId, text: &str) -> Result<MemoryScope, EngineError> {
         let unknown = || EngineError::MemoryNotFound { what: crate::engine::shown(text) };
         if let Some(name) = text.strip_prefix("space:") {
@@ -80,7 +80,7 @@ impl Engine {
         Ok(self.memory_of_space(row))
     }
 
-    /// All that a sandbox may remember with.
+    /// All memory that a sandbox can access.
     pub async fn memory_of_sandbox(&self, row: SandboxRow) -> Result<MemoryScope, EngineError> {
         let label = row.name.as_ref().map_or_else(|| row.id.to_string(), ToString::to_string);
         let primary = match &row.spec.memory.space {
@@ -105,7 +105,7 @@ impl Engine {
         MemoryScope { label, sandbox: None, primary, attached: Vec::new() }
     }
 
-    /// A named space, unless it was removed although sandboxes have it.
+    /// A named space, unless it was removed although it is attached to sandboxes.
     async fn named(
         &self,
         tenant: &TenantId,
@@ -121,8 +121,7 @@ impl Engine {
         ScopedView { label: row.name.to_string(), space: row.id, access, view }
     }
 
-    /// The same memory as a snapshot of it saw it. Spaces the snapshot knows no number of are seen as they were when it
-    /// was taken.
+    /// The same memory as at a snapshot of it. Spaces of which the snapshot has no number are seen as at its creation.
     pub async fn memory_at_snapshot(
         &self,
         tenant: &TenantId,
@@ -131,21 +130,21 @@ impl Engine {
     ) -> Result<MemoryScope, EngineError> {
         let snapshot = self.find_snapshot(tenant, snapshot).await?;
         let MemoryScope { label, sandbox, primary, attached } = scope;
-        let primary = look_back(primary, &snapshot).await?;
+        let primary = view_at_snapshot(primary, &snapshot).await?;
         let mut back = Vec::with_capacity(attached.len());
         for scoped in attached {
-            back.push(look_back(scoped, &snapshot).await?);
+            back.push(view_at_snapshot(scoped, &snapshot).await?);
         }
         Ok(MemoryScope { label, sandbox, primary, attached: back })
     }
 
-    /// The same memory as it was then.
+    /// The same memory as at an earlier time.
     pub async fn memory_at(&self, scope: MemoryScope, as_of: &AsOf) -> Result<MemoryScope, EngineError> {
         let MemoryScope { label, sandbox, primary, attached } = scope;
         let primary = ScopedView { view: primary.view.at(as_of).await?, ..primary };
         let mut back = Vec::with_capacity(attached.len());
         for scoped in attached {
-            // A number is one of the primary space; the others are seen as they were when it was given.
+            // A number refers to the primary space; the others are seen as at the time of that number.
             let as_of = match as_of {
                 AsOf::Now | AsOf::TimeMs(_) => as_of.clone(),
                 AsOf::Seq(_) | AsOf::Point(_) => AsOf::TimeMs(primary.view.time_ms().await?),
@@ -176,7 +175,7 @@ impl Engine {
         Ok(row)
     }
 
-    /// The space of that name, which is made if there is none: for sandboxes that are given one.
+    /// The space of that name, created if it does not exist: for spaces attached to sandboxes.
     pub async fn space_named(&self, tenant: &TenantId, text: &str) -> Result<SpaceRow, EngineError> {
         if let Some(row) = self.shared.seams.catalog.resolve_space(tenant, text).await? {
             return Ok(row);
@@ -187,7 +186,7 @@ impl Engine {
         }
         let name: Name = text.parse().map_err(|_| unknown())?;
         match self.create_space(tenant, name, String::new(), BTreeMap::new()).await {
-            // Two sandboxes that are given it at once: one made it.
+            // Two sandboxes requested it at once: one of them created it.
             Err(EngineError::Catalog(CatalogError::SpaceNameTaken { .. })) => {
                 self.find_space(tenant, text).await
             }
@@ -195,7 +194,7 @@ impl Engine {
         }
     }
 
-    /// By id, unique beginning of an id, or name.
+    /// By id, unique prefix of an id, or name.
     pub async fn find_space(&self, tenant: &TenantId, text: &str) -> Result<SpaceRow, EngineError> {
         let found = self.shared.seams.catalog.resolve_space(tenant, text).await?;
         found.ok_or_else(|| EngineError::SpaceNotFound { what: crate::engine::shown(text) })
@@ -214,7 +213,7 @@ impl Engine {
         Ok(self.shared.seams.catalog.update_space(tenant, id, change).await?)
     }
 
-    /// Removes a named space with all it holds. `force`: although sandboxes have it, which then go back to their own.
+    /// Removes a named space with its contents. `force`: even if sandboxes use it, which then use their own again.
     pub async fn delete_space(
         &self,
         tenant: &TenantId,
@@ -227,7 +226,7 @@ impl Engine {
             return Err(EngineError::SpaceInUse { name: row.name.to_string(), by });
         }
         catalog.delete_space(tenant, &row.id).await?;
-        let_go(&self.shared, &row.id).await;
+        remove_if_unused(&self.shared, &row.id).await;
         self.shared.event(
             tenant,
             "space.deleted",
@@ -237,7 +236,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What a sandbox is to be given must be this tenant's.
+    /// Checks that the spaces requested for a sandbox belong to this tenant.
     pub(crate) async fn check_memory(
         &self,
         tenant: &TenantId,
@@ -254,7 +253,7 @@ impl Engine {
     }
 }
 
-async fn look_back(scoped: ScopedView, snapshot: &Snapshot) -> Result<ScopedView, EngineError> {
+async fn view_at_snapshot(scoped: ScopedView, snapshot: &Snapshot) -> Result<ScopedView, EngineError> {
     let known = snapshot.memory.as_ref();
     let own = known.filter(|memory| memory.space == scoped.space).map(|memory| memory.point.clone());
     let named = known.and_then(|memory| memory.named.as_ref()).filter(|named| named.space == scoped.space);
@@ -266,7 +265,7 @@ async fn look_back(scoped: ScopedView, snapshot: &Snapshot) -> Result<ScopedView
     Ok(ScopedView { view: scoped.view.at(&as_of).await?, ..scoped })
 }
 
-/// How far a sandbox's memory has come, for a snapshot. To be called while nothing in it runs.
+/// The present point of a sandbox's memory, for a snapshot. Call this while no process in the sandbox runs.
 pub(crate) async fn point_of(shared: &Shared, row: &SandboxRow) -> Result<SnapshotMemory, EngineError> {
     let memory = &shared.seams.memory;
     let own = row.memory();
@@ -281,7 +280,7 @@ pub(crate) async fn point_of(shared: &Shared, row: &SandboxRow) -> Result<Snapsh
     Ok(SnapshotMemory { space: own.space, point, named })
 }
 
-/// The branch that goes on from a snapshot. One from before there was memory had remembered nothing.
+/// The branch that continues from a snapshot. A snapshot from before memory existed has none.
 pub(crate) fn branch_from(snapshot: &Snapshot) -> MemoryRef {
     match &snapshot.memory {
         Some(memory) => MemoryRef::branched(&memory.space, memory.point.clone()),
@@ -289,44 +288,45 @@ pub(crate) fn branch_from(snapshot: &Snapshot) -> MemoryRef {
     }
 }
 
-/// Something that saw into a space is gone: the space goes with the last.
-pub(crate) async fn let_go(shared: &Shared, space: &SpaceId) {
+/// A sandbox or snapshot that could see a space is gone: the space is removed with the last of them.
+pub(crate) async fn remove_if_unused(shared: &Shared, space: &SpaceId) {
     let gone = async {
-        let sight = shared.seams.catalog.sight_of(space).await?;
-        // What others still see into loses rows with the next sweep.
-        if sight.is_blind() {
+        let sight = shared.seams.catalog.space_users(space).await?;
+        // What others can still see is cleaned up by the next sweep.
+        if sight.is_unused() {
             shared.seams.memory.remove(space).await?;
         }
         Ok::<_, EngineError>(())
     };
     if let Err(error) = gone.await {
-        tracing::warn!(%space, error = &error as &dyn std::error::Error, "could not remove what nobody remembers any more");
+        tracing::warn!(%space, error = &error as &dyn std::error::Error, "could not remove an unused memory space");
     }
 }
 
-/// Removes what no sandbox and no snapshot can see any more: whole spaces, and branches of those that lost one.
+/// Removes memory that no sandbox and no snapshot can see any more: whole spaces, and branches of spaces that lost one.
 pub(crate) async fn sweep(shared: &Shared) -> Result<(), EngineError> {
-    // Listed before what is in use is asked for: a space that comes up in between is not taken for a stranger.
+    // Listed before the used spaces are read: a space that is created in between is then not taken for an unused one.
     let found = shared.seams.memory.spaces().await?;
     let used = shared.seams.catalog.spaces_in_use().await?;
     for space in found.iter().filter(|space| !used.contains(space)) {
-        tracing::info!(%space, "removing memory that nobody can see");
+        tracing::info!(%space, "removing an unused memory space");
         shared.seams.memory.remove(space).await?;
     }
-    // All of them each time: what is dead may have been too young last time, and a forgotten artifact leaves no other trace.
-    // Where there is nothing to do that shows at a glance.
+    // All spaces each time: data may have been too recent to remove last time, and a forgotten artifact leaves no other trace. A space
+    // with nothing to remove is detected quickly.
     for space in found.iter().filter(|space| used.contains(space)) {
-        let sight = shared.seams.catalog.sight_of(space).await?;
-        if sight.is_blind() {
+        let sight = shared.seams.catalog.space_users(space).await?;
+        if sight.is_unused() {
             continue;
         }
-        let main = sight.named.then(|| Kept::Branch(MemoryRef::main(space)));
-        let branches = sight.branches.into_iter().map(Kept::Branch).chain(main);
-        let kept: Vec<Kept> = branches.chain(sight.points.into_iter().map(Kept::Point)).collect();
-        // One that is damaged, or of a newer release, holds up neither the others nor a start.
+        let main = sight.named.then(|| KeptReference::Branch(MemoryRef::main(space)));
+        let branches = sight.branches.into_iter().map(KeptReference::Branch).chain(main);
+        let kept: Vec<KeptReference> =
+            branches.chain(sight.points.into_iter().map(KeptReference::Point)).collect();
+        // A space that is damaged, or of a newer release, delays neither the others nor a start.
         if let Err(error) = shared.seams.memory.collect(space, &kept, false).await {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(%space, error, "could not remove what nobody sees of a space");
+            tracing::warn!(%space, error, "could not remove unused data of a memory space");
         }
     }
     Ok(())

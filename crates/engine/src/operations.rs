@@ -1,4 +1,4 @@
-//! The steps operations are made of: bringing a machine up, and removing what there is.
+//! The steps of operations: bringing a machine up, and removing resources.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use burrow_network::{GATEWAY_V4, SANDBOX_V4};
 use burrow_runtime::{BootOptions, FinishOptions, Form, RestoreOptions, Runtime, RuntimeError, Template};
 
 use crate::activity::{Activity, Cut};
-use crate::actor::Live;
-use crate::dump::Kept;
+use crate::actor::LiveMachine;
+use crate::dump::{self, OpenedDump};
 use crate::journal::{Operation, Resource};
 use crate::shared::Shared;
-use crate::stock::Ready;
-use crate::{EngineError, Guest, egress, faults, rates, secrets, services, shelves};
+use crate::warm_pool::WarmSandbox;
+use crate::{EngineError, Guest, egress, faults, memory, rates, secrets, services, snapshots, volumes};
 
-/// How a machine begins.
+/// How a machine starts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Beginning {
-    /// Its files were another's: it finds out at its boot.
+pub(crate) struct StartOptions {
+    /// Its files belonged to another sandbox: it needs a new identity at boot.
     pub(crate) renew: bool,
     pub(crate) template: Option<Template>,
 }
 
-/// A network for a machine of this driver.
+/// Connects a network for a machine of this driver.
 pub(crate) async fn connect(
     shared: &Shared,
     runtime: &dyn Runtime,
@@ -33,22 +33,22 @@ pub(crate) async fn connect(
 ) -> Result<burrow_network::Link, EngineError> {
     Ok(match runtime.form() {
         Form::Tree => shared.seams.network.connect(id).await?,
-        // Its card is plugged in by whoever starts the machine.
+        // Its network interface is connected by the process that starts the machine.
         Form::Disk => shared.seams.network.connect_later(id).await?,
     })
 }
 
-/// Network, then its doors and the machine. The caller unwinds when this fails.
+/// Network, then its listeners and the machine. The caller unwinds if this fails.
 pub(crate) async fn bring_up(
     shared: &Shared,
     row: &SandboxRow,
     root: PathBuf,
     operation: Operation,
-    start: Beginning,
-) -> Result<Live, EngineError> {
+    start: StartOptions,
+) -> Result<LiveMachine, EngineError> {
     let runtime = shared.runtime(&row.spec.driver)?;
     let link = connect(shared, &*runtime, &row.id).await?;
-    rates::hold_network(shared, row).await?;
+    rates::limit_network(shared, row).await?;
     faults::hit(if operation == Operation::Create { "create.network" } else { "start.network" })?;
     let options = BootOptions {
         root,
@@ -57,69 +57,67 @@ pub(crate) async fn bring_up(
         limits: row.spec.limits,
         boot_document: boot_document(shared, row, start.renew).await?,
         template: start.template,
-        mounts: shelves::mounts_of(shared, row).await?,
+        mounts: volumes::mounts_of(shared, row).await?,
     };
-    // Side by side, since neither needs the other; a program inside must not find a network that is not there yet,
-    // which is why both are done before anybody is answered.
-    let doors = async {
+    // Concurrently, since they are independent. Both end before the answer: no client may find a sandbox without its network.
+    let listeners = async {
         egress::attach(shared, row).await?;
         faults::hit(if operation == Operation::Create { "create.egress" } else { "start.egress" })
     };
-    let (attached, machine) = tokio::join!(doors, runtime.boot(&row.id, options));
+    let (attached, machine) = tokio::join!(listeners, runtime.boot(&row.id, options));
     let machine = machine?;
     attached?;
-    rates::hold_disk(row, &*runtime).await?;
+    rates::limit_disk(row, &*runtime).await?;
     faults::hit(if operation == Operation::Create { "create.machine" } else { "start.machine" })?;
-    Ok(Live::new(link.dial, machine, runtime))
+    Ok(LiveMachine::new(link.dial, machine, runtime))
 }
 
-/// As [`bring_up`], of what was made ahead: network and machine are there, and wait to be told whose they are.
-pub(crate) async fn bring_up_ready(
+/// As [`bring_up`], for a pre-created sandbox: network and machine exist, and wait for their identity.
+pub(crate) async fn bring_up_warm(
     shared: &Shared,
     row: &SandboxRow,
-    ready: Ready,
-) -> Result<Live, EngineError> {
-    rates::hold_network(shared, row).await?;
+    ready: WarmSandbox,
+) -> Result<LiveMachine, EngineError> {
+    rates::limit_network(shared, row).await?;
     let options =
         FinishOptions { hostname: hostname(row), boot_document: boot_document(shared, row, false).await? };
     let (attached, machine) =
         tokio::join!(egress::attach(shared, row), ready.runtime.finish(&row.id, ready.begun, options));
     let machine = machine?;
     attached?;
-    rates::hold_disk(row, &*ready.runtime).await?;
-    Ok(Live::new(ready.dial, machine, ready.runtime))
+    rates::limit_disk(row, &*ready.runtime).await?;
+    Ok(LiveMachine::new(ready.dial, machine, ready.runtime))
 }
 
-/// Network, listeners and the machine of processes that are kept. Nothing of it has run when this returns: it is paused, until
-/// its row says that it runs. Tried once more where the program that restores them was killed or hung. The caller unwinds when
-/// this fails.
-pub(crate) async fn bring_back(
+/// Network, listeners and a machine with the dumped processes. The machine is paused when this returns, until its row says that it
+/// runs. Repeated once if the program that restores it was killed or hung. The caller unwinds if this fails.
+pub(crate) async fn restore_machine(
     shared: &Shared,
     row: &SandboxRow,
     root: PathBuf,
-    kept: &Kept,
+    kept: &OpenedDump,
     activity: &Arc<Activity>,
-) -> Result<Live, EngineError> {
-    match try_bring_back(shared, row, root.clone(), kept, activity).await {
+) -> Result<LiveMachine, EngineError> {
+    match try_restore_machine(shared, row, root.clone(), kept, activity).await {
         Err(EngineError::Runtime(error @ RuntimeError::RestoreCut { .. })) => {
-            tracing::warn!(sandbox = %row.id, error = &error as &dyn std::error::Error, "trying a restore once more");
+            tracing::warn!(sandbox = %row.id, error = &error as &dyn std::error::Error, "a restore was interrupted; trying once more");
             unwind(shared, row, Operation::Wake, &mut |_| Ok(())).await?;
-            try_bring_back(shared, row, root, kept, activity).await
+            try_restore_machine(shared, row, root, kept, activity).await
         }
         outcome => outcome,
     }
 }
 
-async fn try_bring_back(
+async fn try_restore_machine(
     shared: &Shared,
     row: &SandboxRow,
     root: PathBuf,
-    kept: &Kept,
+    kept: &OpenedDump,
     activity: &Arc<Activity>,
-) -> Result<Live, EngineError> {
+) -> Result<LiveMachine, EngineError> {
     let runtime = shared.runtime(&row.spec.driver)?;
     let link = shared.seams.network.connect_later(&row.id).await?;
-    rates::hold_network(shared, row).await?;
+    rates::limit_network(shared, row).await?;
     faults::hit("wake.network")?;
     let cut = Cut::default();
     let foreign = kept.about.is_foreign(row);
@@ -139,19 +137,20 @@ async fn try_bring_back(
         attachment: link.attachment,
         limits: row.spec.limits,
         hostname: foreign.then(|| hostname(row)),
-        mounts: shelves::mounts_of(shared, row).await?,
+        mounts: volumes::mounts_of(shared, row).await?,
         introduce,
+        trial: false,
     };
-    let doors = async {
+    let listeners = async {
         egress::attach(shared, row).await?;
         faults::hit("wake.egress")
     };
-    let (attached, machine) = tokio::join!(doors, runtime.restore(&row.id, options));
+    let (attached, machine) = tokio::join!(listeners, runtime.restore(&row.id, options));
     let machine = machine?;
     attached?;
-    rates::hold_disk(row, &*runtime).await?;
+    rates::limit_disk(row, &*runtime).await?;
     faults::hit("wake.machine")?;
-    Ok(Live { dial: link.dial, machine, runtime, cut })
+    Ok(LiveMachine { dial: link.dial, machine, runtime, cut })
 }
 
 fn hostname(row: &SandboxRow) -> String {
@@ -173,20 +172,20 @@ async fn boot_document(shared: &Shared, row: &SandboxRow, renew: bool) -> Result
     Ok(serde_json::to_vec(&boot).expect("a boot document is JSON"))
 }
 
-/// Removes all that `operation` may have touched, last made first. Removing what is not there is fine, so this can be
-/// repeated from any point.
+/// Removes all that `operation` may have touched, in reverse order of creation. Missing resources are ignored, so this can be repeated
+/// from any point.
 pub(crate) async fn unwind(
     shared: &Shared,
     row: &SandboxRow,
     operation: Operation,
     after: &mut (dyn FnMut(Resource) -> Result<(), EngineError> + Send),
 ) -> Result<(), EngineError> {
-    // A row may name a driver this daemon was built or configured without; then it has no machine here.
+    // A row may name a driver that this daemon does not have; then it has no machine here.
     let runtime: Vec<_> = shared.runtime(&row.spec.driver).into_iter().collect();
     remove(shared, &row.id, &runtime, operation, after).await
 }
 
-/// The same by id alone, for what has no row of a sandbox.
+/// The same by id alone, for resources without a sandbox's row.
 pub(crate) async fn remove(
     shared: &Shared,
     id: &SandboxId,
@@ -205,9 +204,21 @@ pub(crate) async fn remove(
                 egress::detach(shared, id).await?;
                 shared.seams.network.release(id).await?;
             }
-            Resource::Volume => shared.seams.volumes.destroy(id).await?,
+            Resource::Disk => shared.seams.disks.destroy(id).await?,
         }
         after(*resource)?;
     }
     Ok(())
+}
+
+/// Removes what only a deleted sandbox needed: its dump, the snapshot it was forked from, its memory. What cannot be removed now is
+/// removed at the next start.
+pub(crate) async fn forget(shared: &Shared, row: &SandboxRow) {
+    if let Some(dump) = &row.dump {
+        dump::remove_if_unused(shared, dump).await;
+    }
+    if let Some(origin) = &row.origin {
+        snapshots::release_base(shared, &row.tenant, origin).await;
+    }
+    memory::remove_if_unused(shared, &row.memory().space).await;
 }

@@ -1,4 +1,4 @@
-//! What callers give: everything required, nothing guessed here.
+//! The options that callers pass to the engine. All fields are required; there are no defaults here.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,18 +6,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use burrow_catalog::{Catalog, Idempotency};
+use burrow_disks::Disks;
 use burrow_egress::Egress;
 use burrow_memory::Memory;
-use burrow_model::network::{DENIED_MAX, REQUEST_RULES_MAX, RULES_MAX, RequestRule, SETS_MAX, overlapping};
+use burrow_memory::artifacts::DiskFloor;
+use burrow_model::network::{
+    DENIED_MAX, REQUEST_RULES_MAX, RULES_MAX, RequestRule, SETS_MAX, SealedTransforms, overlapping,
+};
 use burrow_model::{
     AttachedSpace, EgressRule, IpRange, Lease, Lifetime, Limits, MemorySpec, Name, NetworkMode,
-    NetworkPolicy, Rates, Remember, RotatePolicy, ServiceSpec, ShelfMount, SleepPolicy, SnapshotPolicy,
-    SpaceId,
+    NetworkPolicy, Rates, Remember, RotatePolicy, ServiceSpec, SleepPolicy, SnapshotPolicy, SpaceId,
+    VolumeMount,
 };
 use burrow_network::Network;
 use burrow_runtime::Runtime;
 use burrow_vault::Vault;
-use burrow_volumes::Volumes;
 
 use crate::{Clock, EgressSettings, EngineError, ImageBuilder, MovingPolicy, OwnApi};
 
@@ -25,28 +28,28 @@ use crate::{Clock, EgressSettings, EngineError, ImageBuilder, MovingPolicy, OwnA
 #[derive(Clone, Debug)]
 pub struct Seams {
     pub catalog: Catalog,
-    pub volumes: Arc<dyn Volumes>,
+    pub disks: Arc<dyn Disks>,
     pub network: Arc<dyn Network>,
     pub egress: Arc<dyn Egress>,
     pub runtimes: Vec<Arc<dyn Runtime>>,
     pub images: Arc<dyn ImageBuilder>,
     pub clock: Arc<dyn Clock>,
     pub memory: Memory,
-    /// Seals secrets for the catalog.
+    /// Encrypts secrets for the catalog.
     pub vault: Vault,
     pub own: Arc<dyn OwnApi>,
 }
 
-/// The operator's bounds.
+/// The limits that the operator configured.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Sandboxes on this host, in whatever state.
+    /// Sandboxes on this host, in any state.
     pub sandboxes_max: usize,
-    /// Room that must stay free in the pool for a create to be admitted.
+    /// Space that must stay free in the pool for a create to be admitted.
     pub pool_reserve_bytes: u64,
-    /// What one sandbox may ask for at most.
+    /// The highest limits that one sandbox may request.
     pub limits_max: Limits,
-    pub stock: StockPolicy,
+    pub warm_pool: WarmPoolPolicy,
     pub images: ImagePolicy,
     pub moving: MovingPolicy,
     pub egress: EgressSettings,
@@ -55,32 +58,34 @@ pub struct Policy {
     pub start_patience: Duration,
 }
 
-/// How idleness is told, and what becomes of what nobody uses.
+/// How idleness is detected, and what happens to unused sandboxes.
 #[derive(Clone, Copy, Debug)]
 pub struct IdlePolicy {
-    /// Thousandths of a processor that count as work when a sandbox uses more of them.
+    /// A sandbox that uses more than this many thousandths of a processor is not idle.
     pub cpu_millis: u32,
-    /// Whether `gc` may remove sandboxes, or only tells of them.
+    /// Whether `gc` may remove sandboxes, or only reports them.
     pub gc_sandboxes: bool,
 }
 
-/// How images are made.
+/// Limits on the work with images.
 #[derive(Clone, Debug)]
 pub struct ImagePolicy {
-    /// A directory on a real disk for what is on its way in or out. Empty at start.
+    /// A directory on a real disk for temporary files of imports and exports. Empty at start.
     pub scratch: PathBuf,
-    /// Largest archive, as it comes and as it is when unpacked.
+    /// The disk of `scratch`, and what must stay free of it; `None` where nothing else is on it.
+    pub floor: Option<DiskFloor>,
+    /// Largest archive, both as received and unpacked.
     pub archive_bytes_max: u64,
-    /// Pulls, imports, builds, commits and exports that go on at once; others wait.
+    /// Pulls, imports, builds, commits and exports that run concurrently; others wait.
     pub at_once: usize,
 }
 
-/// What is made ahead, so that a create need not wait for it.
+/// The warm pool: which sandboxes are pre-created, so that a create need not wait.
 #[derive(Clone, Debug)]
-pub struct StockPolicy {
-    /// How many of each kind that is in use; 0 makes nothing ahead.
+pub struct WarmPoolPolicy {
+    /// How many are kept of each kind that is in use; 0 disables the warm pool.
     pub ready: usize,
-    /// Name of the image, driver and limits of a create that says nothing.
+    /// Name of the image, driver and limits of a create with default options.
     pub image: String,
     pub driver: String,
     pub limits: Limits,
@@ -101,21 +106,21 @@ pub struct CreateOptions {
     pub user: Option<String>,
     pub lifetime: Lifetime,
     pub services: BTreeMap<Name, ServiceSpec>,
-    /// What it may reach; the operator's default when absent.
+    /// Its network policy; the operator's default if `None`.
     pub network: Option<NetworkPolicy>,
     pub sleep: SleepPolicy,
     pub snapshots: Option<SnapshotPolicy>,
     pub rotate: Option<RotatePolicy>,
-    /// What it remembers, and where.
+    /// Its memory settings: whether it remembers, and in which space.
     pub memory: MemorySpec,
-    /// Of one that a client of the E2B kind makes.
+    /// Set for a sandbox that an E2B client creates.
     pub lease: Option<Lease>,
-    /// Volumes in it.
-    pub volumes: Vec<ShelfMount>,
+    /// The volumes mounted in it.
+    pub volumes: Vec<VolumeMount>,
     pub idempotency: Option<Idempotency>,
 }
 
-/// What is `None` or absent stays as it is; a `None` value removes.
+/// Fields that are `None` or absent stay unchanged; a `None` value removes.
 #[derive(Clone, Debug)]
 pub struct UpdateOptions {
     pub name: Option<Name>,
@@ -130,21 +135,21 @@ pub struct UpdateOptions {
     pub rotate: Option<Option<RotatePolicy>>,
     pub memory: Option<MemoryChange>,
     pub lease: Option<LeaseChange>,
-    /// All of them anew; only of one that is stopped.
-    pub volumes: Option<Vec<ShelfMount>>,
+    /// Replaces all of them; only for a stopped sandbox.
+    pub volumes: Option<Vec<VolumeMount>>,
 }
 
-/// Another lease, and when the present stretch of it ends: `None` while the sandbox is paused.
+/// A new lease, and when its current period ends: `None` while the sandbox is paused.
 #[derive(Clone, Debug)]
 pub struct LeaseChange {
     pub lease: Lease,
     pub expires_ms: Option<u64>,
 }
 
-/// A change of what a sandbox remembers with. What is `None` stays.
+/// A change of a sandbox's memory settings. `None` leaves a field unchanged.
 #[derive(Clone, Debug)]
 pub struct MemoryChange {
-    /// `Some(None)`: its own again.
+    /// `Some(None)`: back to its own space.
     pub space: Option<Option<SpaceId>>,
     pub attached: Option<Vec<AttachedSpace>>,
     pub remember: Option<Remember>,
@@ -160,7 +165,7 @@ impl MemoryChange {
     }
 }
 
-/// A change of what a sandbox may reach. What is `None` stays; what is added or removed comes after that.
+/// A change of a network policy. `None` leaves a field unchanged; additions and removals are applied after that.
 #[derive(Clone, Debug)]
 pub struct NetworkChange {
     pub mode: Option<NetworkMode>,
@@ -175,6 +180,8 @@ pub struct NetworkChange {
     pub deny: Option<Vec<IpRange>>,
     pub add_deny: Vec<IpRange>,
     pub remove_deny: Vec<IpRange>,
+    /// `Some(None)`: headers are no longer set.
+    pub transforms: Option<Option<SealedTransforms>>,
 }
 
 impl NetworkChange {
@@ -205,11 +212,12 @@ impl NetworkChange {
         if deny.len() > DENIED_MAX {
             return Err(EngineError::RulesMax { rules: DENIED_MAX, sets: SETS_MAX });
         }
-        Ok(NetworkPolicy { mode: self.mode.unwrap_or(policy.mode), rules, sets, requests, deny })
+        let transforms = self.transforms.as_ref().unwrap_or(&policy.transforms).clone();
+        Ok(NetworkPolicy { mode: self.mode.unwrap_or(policy.mode), rules, sets, requests, deny, transforms })
     }
 }
 
-/// In their order, each once. The error is what was to be removed and is not there.
+/// The items in order, each once. The error is an item to remove that does not exist.
 fn changed<T: Clone + PartialEq>(from: &[T], add: &[T], remove: &[T]) -> Result<Vec<T>, T> {
     let mut items: Vec<T> = Vec::with_capacity(from.len() + add.len());
     for item in from.iter().chain(add) {
@@ -243,7 +251,7 @@ impl LimitsChange {
     }
 }
 
-/// What is `None` stays; `Some(None)` takes a bound away.
+/// `None` leaves a rate unchanged; `Some(None)` removes the limit.
 #[derive(Clone, Copy, Debug)]
 pub struct RatesChange {
     pub disk_mib_per_second: Option<Option<u32>>,
@@ -272,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_rules_adds_each_once_and_removes_only_what_is_there() {
+    fn a_change_of_rules_adds_each_once_and_removes_only_existing_ones() {
         let policy = NetworkPolicy { rules: rules(&["a.example", "b.example"]), ..NetworkPolicy::closed() };
         let nothing = NetworkChange {
             mode: None,
@@ -287,6 +295,7 @@ mod tests {
             deny: None,
             add_deny: Vec::new(),
             remove_deny: Vec::new(),
+            transforms: None,
         };
         assert_eq!(nothing.apply(&policy).unwrap(), policy);
         let change = NetworkChange {

@@ -1,4 +1,4 @@
-//! Which snapshots are being used, so that none is removed under those who go back to it.
+//! Pins: which snapshots are in use, so that none is removed during a restore or fork from it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
     state: Mutex<State>,
-    /// A removal has ended, with the snapshot gone or not.
+    /// A removal has ended, whether or not the snapshot was removed.
     ended: Notify,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Pin {
     id: SnapshotId,
 }
 
-/// Keeps others from using a snapshot that goes.
+/// Keeps a snapshot that is being removed from being used.
 #[derive(Debug)]
 pub(crate) struct Removal {
     pins: Arc<Pins>,
@@ -34,10 +34,10 @@ pub(crate) struct Removal {
 }
 
 impl Pins {
-    /// Waits for whoever tries to remove it, who may yet find that it is needed: whether it is still there, its row says.
+    /// Waits for a removal in progress, which may fail: the row says whether the snapshot still exists.
     pub(crate) async fn pin(pins: &Arc<Self>, id: &SnapshotId) -> Pin {
         loop {
-            // Made before the look, or the end of a removal in between would be missed.
+            // Created before the check, or the end of a removal in between would be missed.
             let ended = pins.ended.notified();
             match Self::try_pin(pins, id) {
                 Some(pin) => return pin,
@@ -56,7 +56,7 @@ impl Pins {
         Some(Pin { pins: pins.clone(), id: id.clone() })
     }
 
-    /// `None`: somebody uses it, or removes it already.
+    /// `None`: it is in use, or is being removed already.
     pub(crate) fn remove(pins: &Arc<Self>, id: &SnapshotId) -> Option<Removal> {
         let mut state = pins.lock();
         if state.used.contains_key(id) || !state.removing.insert(id.clone()) {
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_used_is_not_removed_and_what_is_being_removed_is_waited_for() {
+    async fn a_used_snapshot_is_not_removed_and_a_pin_waits_for_a_removal() {
         let (pins, id) = (Arc::new(Pins::default()), SnapshotId::generate());
         let (first, second) = (Pins::pin(&pins, &id).await, Pins::pin(&pins, &id).await);
         drop(first);
@@ -108,7 +108,10 @@ mod tests {
         assert!(waiting.as_mut().now_or_never().is_none());
         let other = Pins::remove(&pins, &SnapshotId::generate()).unwrap();
         drop(other);
-        assert!(waiting.as_mut().now_or_never().is_none(), "the end of another is not its end");
+        assert!(
+            waiting.as_mut().now_or_never().is_none(),
+            "the end of another removal does not end this one"
+        );
         drop(removal);
         let pin = waiting.await;
         assert!(Pins::remove(&pins, &id).is_none());

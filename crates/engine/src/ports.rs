@@ -1,13 +1,13 @@
-//! The TCP ports of a sandbox: which listen, which anybody may open, and byte streams into them.
+//! The TCP ports of a sandbox: which listen, which are public, and byte streams into them.
 //!
 //! ```text
-//!   connect ─► reach (wake a sleeping one, start a stopped one) ─► dial the sandbox's own address
-//!                                                                    │ refused: bound to loopback, or nothing there
-//!                                                                    └─► the agent dials loopback inside
+//!   connect ─► reach (wake a sleeping one, start a stopped one) ─► connect to the sandbox's own address
+//!                                                                    │ refused: bound to loopback, or no listener
+//!                                                                    └─► the agent connects to loopback inside
 //! ```
 //!
-//! Many callers at once wake a sandbox once: its actor takes them one after the other. What a sandbox runs needs a
-//! moment to listen after a start, so a port that refuses soon after one is tried again for a while.
+//! Many callers at once wake a sandbox once: its actor handles them one after the other. Programs in a sandbox need a moment to
+//! listen after a start, so a port that refuses soon after a start is retried for a while.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -24,7 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::{Engine, EngineError, Guest, GuestStream};
 
-/// How long after a start a port that refuses may still be about to listen: an interpreter that loads its libraries.
+/// How long after a start a port that refuses may still begin to listen: an interpreter loads its libraries.
 const LISTEN_WAIT_MS: u64 = 15_000;
 
 /// Pauses between two attempts, the first and the longest.
@@ -34,11 +34,11 @@ const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 /// More attempts than fit into the wait, whatever the clock says.
 const ATTEMPTS_MAX: u32 = 200;
 
-/// What is known of a sandbox's ports.
+/// The ports of a sandbox.
 #[derive(Clone, Debug)]
 pub struct PortList {
     pub state: State,
-    /// Empty while the sandbox does not run: asking wakes nobody.
+    /// Empty while the sandbox does not run: asking for ports wakes no sandbox.
     pub listening: Vec<ListeningPort>,
     pub published: BTreeSet<u16>,
 }
@@ -54,7 +54,7 @@ impl Engine {
         Ok(PortList { state: row.state, listening, published })
     }
 
-    /// Lets anybody open a port. Of one that is public already: nothing to do.
+    /// Makes a port public. Does nothing if it is public already.
     pub async fn publish_port(
         &self,
         tenant: &TenantId,
@@ -77,7 +77,7 @@ impl Engine {
         }
     }
 
-    /// Takes it back. Connections that are open go on.
+    /// Makes a port private again. Open connections continue.
     pub async fn unpublish_port(
         &self,
         tenant: &TenantId,
@@ -93,27 +93,18 @@ impl Engine {
         Ok(())
     }
 
-    /// Whose a sandbox is, at once. For callers who have proven by other means than a key that they may know.
+    /// The tenant of a sandbox, without waiting. For callers whose right to know it was proven by other means than a key.
     pub fn owner(&self, id: &SandboxId) -> Option<TenantId> {
         let actor = self.shared.registry.get(id);
         actor.map(|actor| actor.tenant().clone()).or_else(|| self.shared.recovering.owner(id))
     }
 
-    /// Every sandbox there is, in no order. For callers who find out by other means than a key which they may know.
-    pub fn known(&self) -> Vec<SandboxId> {
-        let mut known = self.shared.recovering.ids();
-        known.extend(self.shared.registry.all().iter().map(|actor| actor.id().clone()));
-        known.sort();
-        known.dedup();
-        known
-    }
-
-    /// The generation a sandbox of this tenant runs as, at once and without waking it; `None` when it does not run.
+    /// The generation that a sandbox of this tenant runs as, without waiting or waking it; `None` when it does not run.
     pub fn running(&self, tenant: &TenantId, id: &SandboxId) -> Option<u64> {
         self.shared.registry.running(tenant, id)
     }
 
-    /// The guest of a sandbox, which is woken or started for it.
+    /// The guest of a sandbox, which is woken or started if needed.
     pub async fn reach(&self, tenant: &TenantId, id: &SandboxId) -> Result<Guest, EngineError> {
         match self.guest(tenant, id).await {
             Err(EngineError::Refused { refusal: Refusal::Stopped | Refusal::Failed, .. }) => {
@@ -124,7 +115,7 @@ impl Engine {
         }
     }
 
-    /// A byte stream to what listens on a port. Wakes the sandbox, and gives what it has just started time to listen.
+    /// A byte stream to the listener of a port. Wakes the sandbox, and gives programs that were just started time to listen.
     pub async fn connect_port(
         &self,
         tenant: &TenantId,
@@ -162,7 +153,7 @@ impl Engine {
         }
     }
 
-    /// Whether something that listens may still be on its way: not in a new sandbox, where nobody was told to run.
+    /// Whether a program may still begin to listen: not in a new sandbox, in which no program was started.
     fn is_coming_up(&self, row: &SandboxRow) -> bool {
         let expected = row.generation > 1 || !row.spec.services.is_empty();
         let since_ms = self.now_ms().saturating_sub(row.started_ms.unwrap_or(0));
@@ -170,7 +161,7 @@ impl Engine {
     }
 }
 
-/// Neither 0, which is no port, nor the agent's own door.
+/// Refuses 0, which is no port, and the agent's own port.
 fn check(port: u16) -> Result<(), EngineError> {
     if port == 0 || port == PORT { Err(EngineError::PortReserved { port }) } else { Ok(()) }
 }
@@ -191,7 +182,7 @@ async fn dial_inside(guest: &Guest, port: u16) -> Result<PortStream, EngineError
             let (stream, head) = connection.into_raw();
             Ok(PortStream { stream, head: head.freeze() })
         }
-        // An agent of an earlier version, in a sandbox that outlived an upgrade, knows the direct way only.
+        // An agent of an older version, in a sandbox that outlived an upgrade, does not support this request.
         Err(EngineError::Guest { source, id })
             if matches!(source.code, ErrorCode::NotFound | ErrorCode::Unsupported) =>
         {
@@ -205,7 +196,7 @@ async fn dial_inside(guest: &Guest, port: u16) -> Result<PortStream, EngineError
 #[derive(Debug)]
 pub struct PortStream {
     stream: GuestStream,
-    /// What the port said before we were done with the agent.
+    /// Bytes of the port that were read together with the agent's answer.
     head: Bytes,
 }
 

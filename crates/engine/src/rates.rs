@@ -1,8 +1,8 @@
-//! Holds sandboxes to their rates: of the disk by the runtime, of the network by its gateway.
+//! Applies sandboxes' rate limits: of the disk by the runtime, of the network by its gateway.
 //!
-//! Both are forgotten with what they are set on, the machine and the network, and nobody else remembers them. So they are
-//! set whenever one of these is made, and again when a sandbox is adopted: an earlier daemon may have died between setting
-//! one and writing it down, or the other way round.
+//! Both are lost with the machine and the network that they are set on, and are stored only in the row. So they are set whenever a
+//! machine or network is created, and again when a sandbox is adopted: an earlier daemon may have died after it set a rate and
+//! before it stored it, or the other way round.
 
 use burrow_catalog::SandboxRow;
 use burrow_model::{Rates, SandboxId};
@@ -12,7 +12,7 @@ use burrow_runtime::{Ability, Runtime};
 use crate::EngineError;
 use crate::shared::Shared;
 
-/// What is asked for must make sense, and be within what the driver can do.
+/// Checks that rates are valid and that the driver supports them.
 pub(crate) fn check(rates: &Rates, runtime: &dyn Runtime) -> Result<(), EngineError> {
     rates.check()?;
     match runtime.capabilities().disk_rate {
@@ -23,23 +23,23 @@ pub(crate) fn check(rates: &Rates, runtime: &dyn Runtime) -> Result<(), EngineEr
     }
 }
 
-/// Of a network that was just connected, before anything is plugged into it.
-pub(crate) async fn hold_network(shared: &Shared, row: &SandboxRow) -> Result<(), EngineError> {
+/// For a network that was just connected, before a machine is attached to it.
+pub(crate) async fn limit_network(shared: &Shared, row: &SandboxRow) -> Result<(), EngineError> {
     match row.spec.rates.network_bytes_per_second() {
         Some(_) => set_network(shared, &row.id, &row.spec.rates).await,
         None => Ok(()),
     }
 }
 
-/// Of a machine that was just made.
-pub(crate) async fn hold_disk(row: &SandboxRow, runtime: &dyn Runtime) -> Result<(), EngineError> {
+/// For a machine that was just created.
+pub(crate) async fn limit_disk(row: &SandboxRow, runtime: &dyn Runtime) -> Result<(), EngineError> {
     match row.spec.rates.disk_bytes_per_second() {
         Some(rate) => Ok(runtime.set_disk_rate(&row.id, Some(rate)).await?),
         None => Ok(()),
     }
 }
 
-/// Of a sandbox that is up, in place of what it was held to before.
+/// For a sandbox that is up, in place of its previous rates.
 pub(crate) async fn change(
     shared: &Shared,
     id: &SandboxId,
@@ -56,7 +56,7 @@ pub(crate) async fn change(
     Ok(())
 }
 
-/// Of a sandbox that ran before this daemon did. It is kept whatever happens.
+/// For an adopted sandbox. It is kept even if this fails.
 pub(crate) async fn adopt(shared: &Shared, row: &SandboxRow, runtime: &dyn Runtime) {
     let held = async {
         set_network(shared, &row.id, &row.spec.rates).await?;
@@ -65,7 +65,7 @@ pub(crate) async fn adopt(shared: &Shared, row: &SandboxRow, runtime: &dyn Runti
     };
     if let Err(error) = held.await {
         let error = &error as &dyn std::error::Error;
-        tracing::warn!(sandbox = %row.id, error, "an adopted sandbox may have other rates than it should");
+        tracing::warn!(sandbox = %row.id, error, "could not set the rates of an adopted sandbox");
     }
 }
 
@@ -81,17 +81,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_driver_cannot_do_is_refused_beforehand() {
+    fn rates_that_the_driver_does_not_support_are_refused() {
         let unable = Sim::without_disk_rate("it has no disk");
         let network = Rates { network_mib_per_second: Some(1), ..Rates::unlimited() };
         check(&network, &unable).unwrap();
         let disk = Rates { disk_mib_per_second: Some(1), ..network };
         check(&disk, &Sim::default()).unwrap();
         let refused = check(&disk, &unable).unwrap_err();
-        let said = "the disk of a sandbox of the driver `sim` cannot be held to a rate: it has no disk";
+        let said = "the driver `sim` cannot limit the disk rate of a sandbox: it has no disk";
         assert_eq!(refused.to_string(), said);
         assert!(refused.hint().unwrap().contains("--isolation microvm"));
         let nonsense = Rates { network_mib_per_second: Some(0), ..network };
-        assert!(check(&nonsense, &unable).unwrap_err().hint().unwrap().contains("leave it out"));
+        assert!(check(&nonsense, &unable).unwrap_err().hint().unwrap().contains("omit it"));
     }
 }

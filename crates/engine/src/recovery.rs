@@ -1,21 +1,23 @@
-//! After a start: makes the host hold exactly what the catalog says.
+//! After a start: makes the host hold exactly what the catalog lists.
 //!
 //! ```text
-//!   1. warm pool             remove: its machines ended with the daemon that made them
-//!      volumes of their own  complete or undo: see `shelves`
+//!   1. warm pool             remove: its machines ended with the daemon that created them
+//!      volumes               complete or undo: see `volumes`
 //!   2. each sandbox, in a task of its own
 //!      open operations       unwind, then settle the row: see `journal` for which are undone and which completed
 //!      running, paused       adopt by pid + start time + boot id; else stopped (persistent) or gone (ephemeral)
 //!      hibernated            remove what may be left of their machines
-//!   3. inventories           remove what no row names: machines, listeners, networks, volumes, images, snapshots, dumps
+//!   3. inventories           remove what no row names: see `sweep`
 //! ```
 //!
-//! The start waits for step 2, but not longer than `Policy::start_patience`: what is not recovered by then goes on in the
-//! background. Such a sandbox has no actor yet, so every request for it is refused with [`EngineError::Recovering`], and
-//! step 3 leaves its things alone. A step that fails is logged. A sandbox that cannot be recovered in [`RECOVERY_MAX`] is
-//! failed and keeps its files.
+//! Each pre-created sandbox, each volume, each sandbox and each import has its own task. The start waits for all of steps 1 and 2, but
+//! not longer than `Policy::start_patience`, and for step 3 not longer than that again: the rest continues in the background. A
+//! sandbox that is not recovered by then has no actor yet, so every request for it is refused with [`EngineError::Recovering`], and
+//! step 3 does not touch its resources. A volume that is not settled by then is busy. Resources that are removed in the background
+//! are named by no row, so nothing that is created in the meantime is removed. A step that fails is logged. A sandbox that cannot be
+//! recovered in [`RECOVERY_MAX`] is failed and keeps its files.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,20 +25,20 @@ use burrow_catalog::{OperationRow, SandboxChange, SandboxRow};
 use burrow_guest::protocol::{Identity, Request};
 use burrow_model::{OperationId, SandboxId, State, StopReason, TenantId};
 use burrow_runtime::{Machine, RuntimeError};
-use burrow_volumes::Inventory;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::activity::{Activity, Cut};
-use crate::actor::{self, Live};
+use crate::actor::{self, LiveMachine};
 use crate::journal::{Detail, Operation, Settlement};
-use crate::operations::unwind;
+use crate::operations::{forget, unwind};
 use crate::shared::Shared;
 use crate::{
-    EngineError, Guest, egress, forms, images, memory, merge, own, rates, shelves, snapshots, stock,
+    EngineError, Guest, dump, egress, merge, own_listener, rates, starting_points, sweep, volumes, warm_pool,
 };
 
-/// Sandboxes looked at side by side.
+/// Sandboxes that are recovered concurrently.
 const PARALLEL: usize = 16;
 
 /// An adopted guest answers within this time, or its machine is taken for dead.
@@ -45,14 +47,19 @@ const ADOPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pauses between attempts to recover a sandbox at one start.
 const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(3)];
 
-/// No attempt takes longer. A dump that is still being written is waited for, and gigabytes on a slow disk take minutes;
-/// what hangs ends earlier by bounds of its own.
+/// The time limit of each attempt. It includes waiting for a dump that is still being written, and gigabytes on a slow disk take
+/// minutes; steps that hang end earlier by their own limits.
 const RECOVERY_MAX: Duration = Duration::from_mins(15);
+
+/// Listing the resources on the host takes milliseconds, and is done before the engine serves. A driver that hangs must not prevent that.
+const PLAN_MAX: Duration = Duration::from_secs(60);
 
 /// Sandboxes that are still being recovered, and why.
 #[derive(Debug, Default)]
 pub(crate) struct Recovering {
     sandboxes: watch::Sender<HashMap<SandboxId, (TenantId, String)>>,
+    /// How many other tasks of the start still run in the background.
+    works: watch::Sender<usize>,
 }
 
 impl Recovering {
@@ -72,15 +79,21 @@ impl Recovering {
         self.sandboxes.borrow().len()
     }
 
-    /// Waits until a sandbox is recovered, or could not be.
+    /// Waits until a sandbox is recovered, or could not be recovered.
     pub(crate) async fn wait_for(&self, id: &SandboxId) {
-        // The sender is here as long as we are.
+        // `self` holds the sender, so this cannot fail.
         let _ = self.sandboxes.subscribe().wait_for(|sandboxes| !sandboxes.contains_key(id)).await;
     }
 
-    /// The same of all of them.
+    /// The same for all sandboxes.
     pub(crate) async fn wait_for_all(&self) {
         let _ = self.sandboxes.subscribe().wait_for(HashMap::is_empty).await;
+    }
+
+    /// Waits until all work of the start is done.
+    pub(crate) async fn wait_for_start(&self) {
+        self.wait_for_all().await;
+        let _ = self.works.subscribe().wait_for(|works| *works == 0).await;
     }
 
     fn begin(&self, row: &SandboxRow, reason: String) {
@@ -89,19 +102,86 @@ impl Recovering {
     }
 }
 
-/// Ends a sandbox's recovery when it is dropped, also by a panic: nobody may wait for it for ever.
-struct Underway(Arc<Shared>, SandboxId);
+/// Marks a sandbox's recovery as ended when it is dropped, also by a panic, so that no task waits forever.
+struct RecoveryGuard(Arc<Shared>, SandboxId);
 
-impl Drop for Underway {
+impl Drop for RecoveryGuard {
     fn drop(&mut self) {
         let Self(shared, id) = self;
         shared.recovering.sandboxes.send_modify(|sandboxes| drop(sandboxes.remove(id)));
     }
 }
 
+/// Work of a start that may continue in the background. It ends when this is dropped.
+struct StartWorkGuard(Arc<Shared>);
+
+impl StartWorkGuard {
+    fn begin(shared: &Arc<Shared>) -> Self {
+        shared.recovering.works.send_modify(|works| *works += 1);
+        Self(shared.clone())
+    }
+}
+
+impl Drop for StartWorkGuard {
+    fn drop(&mut self) {
+        self.0.recovering.works.send_modify(|works| *works -= 1);
+    }
+}
+
 pub(crate) async fn recover(shared: &Arc<Shared>) -> Result<(), EngineError> {
-    stock::clear(shared).await?;
-    shelves::recover(shared).await?;
+    let deadline = Instant::now() + shared.policy.start_patience;
+    let mut tasks = JoinSet::new();
+    warm_pool::clear(shared, &mut tasks).await?;
+    volumes::recover(shared, &mut tasks).await?;
+    recover_sandboxes(shared, &mut tasks).await?;
+    let in_time = timeout_at(deadline, async { while tasks.join_next().await.is_some() {} }).await.is_ok();
+    if !in_time {
+        tracing::warn!(sandboxes = shared.recovering.len(), "serving before all sandboxes are recovered");
+    }
+    let swept_by = Instant::now() + shared.policy.start_patience;
+    let finishing = StartWorkGuard::begin(shared);
+    let finished = tokio::spawn(async move {
+        let shared = &finishing.0;
+        while tasks.join_next().await.is_some() {}
+        complete_merges(shared).await;
+        if !in_time {
+            tracing::info!("recovery is complete");
+        }
+    });
+    if in_time {
+        // Failures are logged, and late work continues.
+        let _ = timeout_at(swept_by, finished).await;
+    }
+    let plan = match timeout(PLAN_MAX, sweep::plan(shared)).await {
+        Ok(Ok(plan)) => plan,
+        Ok(Err(error)) => {
+            not_swept(&error);
+            return Ok(());
+        }
+        Err(_) => {
+            tracing::error!(
+                "could not list the resources on the host within {} s; the next start tries again",
+                PLAN_MAX.as_secs()
+            );
+            return Ok(());
+        }
+    };
+    let sweeping = StartWorkGuard::begin(shared);
+    let swept = tokio::spawn(async move {
+        plan.carry_out(&sweeping.0).await;
+    });
+    // The same.
+    let _ = timeout_at(swept_by, swept).await;
+    Ok(())
+}
+
+fn not_swept(error: &EngineError) {
+    let error = error as &dyn std::error::Error;
+    tracing::error!(error, "could not remove unused resources from the host; the next start tries again");
+}
+
+/// Recovers all sandboxes, and finishes operations without a sandbox, in tasks.
+async fn recover_sandboxes(shared: &Arc<Shared>, tasks: &mut JoinSet<()>) -> Result<(), EngineError> {
     let is_import = |operation: &OperationRow| Operation::parse(&operation.kind) == Some(Operation::Import);
     let (imports, of_sandboxes): (Vec<_>, Vec<_>) =
         shared.seams.catalog.open_operations().await?.into_iter().partition(is_import);
@@ -110,15 +190,14 @@ pub(crate) async fn recover(shared: &Arc<Shared>) -> Result<(), EngineError> {
         operations.entry(operation.sandbox.clone()).or_default().push(operation);
     }
     let slots = Arc::new(Semaphore::new(PARALLEL));
-    let mut tasks = JoinSet::new();
     for row in shared.seams.catalog.all_sandboxes().await? {
         let open = operations.remove(&row.id).unwrap_or_default();
         let reason = open.first().map_or_else(
-            || "its machine is being looked for".to_owned(),
-            |operation| format!("its {} was interrupted, and is being finished or undone", operation.kind),
+            || "its machine is being located".to_owned(),
+            |operation| format!("its {} was interrupted, and is being completed or undone", operation.kind),
         );
         shared.recovering.begin(&row, reason);
-        let underway = Underway(shared.clone(), row.id.clone());
+        let underway = RecoveryGuard(shared.clone(), row.id.clone());
         let (shared, slots) = (shared.clone(), slots.clone());
         tasks.spawn(async move {
             // The semaphore is never closed.
@@ -127,36 +206,14 @@ pub(crate) async fn recover(shared: &Arc<Shared>) -> Result<(), EngineError> {
             drop(underway);
         });
     }
-    // What concerns no sandbox, and snapshots of sandboxes that were deleted meanwhile.
+    // Operations without a sandbox, and snapshots of sandboxes that were deleted in the meantime.
     for operation in imports.into_iter().chain(operations.into_values().flatten()) {
-        if let Err(error) = finish(shared, &operation).await {
-            unfinished(&operation, &error);
-        }
-    }
-    let in_time = tokio::time::timeout(shared.policy.start_patience, async {
-        while tasks.join_next().await.is_some() {}
-    })
-    .await;
-    if in_time.is_ok() {
-        complete_merges(shared).await;
-    } else {
-        tracing::warn!(sandboxes = shared.recovering.len(), "serving before all sandboxes are recovered");
         let shared = shared.clone();
-        tokio::spawn(async move {
-            while tasks.join_next().await.is_some() {}
-            tracing::info!("recovery is complete");
-            complete_merges(&shared).await;
+        tasks.spawn(async move {
+            if let Err(error) = finish(&shared, &operation).await {
+                unfinished(&operation, &error);
+            }
         });
-    }
-    let swept = async {
-        snapshots::sweep_bases(shared).await?;
-        sweep(shared).await
-    };
-    if let Err(error) = swept.await {
-        tracing::error!(
-            error = &error as &dyn std::error::Error,
-            "could not sweep the host; the next start tries again"
-        );
     }
     Ok(())
 }
@@ -170,13 +227,13 @@ async fn complete_merges(shared: &Arc<Shared>) {
     }
 }
 
-/// Recovers one sandbox, and starts its actor. One that cannot be recovered is ended, and keeps its files.
+/// Recovers one sandbox, and starts its actor. If it cannot be recovered, its machine is ended, and it keeps its files.
 async fn recover_one(shared: &Arc<Shared>, row: SandboxRow) {
     let mut pauses = PAUSES.into_iter();
     let failure = loop {
         let failure = match tokio::time::timeout(RECOVERY_MAX, try_recover(shared, &row)).await {
             Ok(Ok(())) => return keep(shared, &row).await,
-            Ok(Err(error)) => in_words(&error),
+            Ok(Err(error)) => with_causes(&error),
             Err(_) => break format!("recovery took longer than {} s", RECOVERY_MAX.as_secs()),
         };
         tracing::warn!(sandbox = %row.id, failure, "could not recover a sandbox");
@@ -198,7 +255,7 @@ async fn recover_one(shared: &Arc<Shared>, row: SandboxRow) {
     keep(shared, &row).await;
 }
 
-/// Ends a sandbox that cannot be recovered. Its files stay, and it can be started from them.
+/// Ends the machine of a sandbox that cannot be recovered. Its files are kept, and it can be started from them.
 async fn end_unrecovered(shared: &Arc<Shared>, row: &SandboxRow, failure: String) -> Result<(), EngineError> {
     let catalog = &shared.seams.catalog;
     // The attempts may have changed it.
@@ -212,13 +269,13 @@ async fn end_unrecovered(shared: &Arc<Shared>, row: &SandboxRow, failure: String
         matches!(settlement, Some(Settlement::Gone | Settlement::Restored))
     };
     if row.state == State::Hibernated || open.iter().any(settles_files) {
-        // Its processes are safe on disk; or its files are not what its row says, and it must not be started from them.
+        // Its processes are safe on disk; or its files do not match its row, and it must not be started from them.
         tracing::error!(sandbox = %row.id, failure, "could not recover a sandbox; the next start tries again");
         return Ok(());
     }
     tracing::error!(sandbox = %row.id, failure, "ending a sandbox that cannot be recovered");
     unwind(shared, &row, Operation::Stop, &mut |_| Ok(())).await?;
-    // Nothing may stay open: the next start would finish it on a sandbox that was started again meanwhile.
+    // No operation may stay open: the next start would finish it on a sandbox that was started again in the meantime.
     for operation in &open {
         remove_made(shared, operation, &Detail::of(operation)).await?;
         catalog.finish_operation(&operation.id).await?;
@@ -226,10 +283,10 @@ async fn end_unrecovered(shared: &Arc<Shared>, row: &SandboxRow, failure: String
     mark_failed(shared, &row, None, failure).await
 }
 
-/// Finishes what was under way for one sandbox, and brings its row and its machine together.
+/// Finishes the open operations of one sandbox, and makes its row and its machine match.
 async fn try_recover(shared: &Arc<Shared>, row: &SandboxRow) -> Result<(), EngineError> {
     let catalog = &shared.seams.catalog;
-    // Asked anew: an attempt before this one may have finished some.
+    // Read again: an earlier attempt may have finished some.
     let open = catalog.open_operations().await?;
     for operation in open.iter().filter(|operation| operation.sandbox == row.id) {
         if Operation::parse(&operation.kind) == Some(Operation::Import) {
@@ -250,7 +307,7 @@ async fn try_recover(shared: &Arc<Shared>, row: &SandboxRow) -> Result<(), Engin
     }
 }
 
-/// Whatever came of it: a sandbox that has a row has an actor, so that it can be started from its files or removed.
+/// In any case, a sandbox with a row gets an actor, so that it can be started from its files or deleted.
 async fn keep(shared: &Arc<Shared>, row: &SandboxRow) {
     if shared.registry.get(&row.id).is_some() {
         return;
@@ -263,11 +320,11 @@ async fn keep(shared: &Arc<Shared>, row: &SandboxRow) {
 fn unfinished(operation: &OperationRow, error: &EngineError) {
     tracing::error!(
         sandbox = %operation.sandbox, kind = operation.kind, error = error as &dyn std::error::Error,
-        "could not finish an operation that was under way"
+        "could not finish an operation that was interrupted"
     );
 }
 
-/// Ends a sandbox whose processes cannot go on. Its files stay, and it can be started from them.
+/// Ends a sandbox whose processes cannot continue. Its files are kept, and it can be started from them.
 async fn give_up(
     shared: &Arc<Shared>,
     operation: &OperationRow,
@@ -275,15 +332,15 @@ async fn give_up(
 ) -> Result<(), EngineError> {
     let catalog = &shared.seams.catalog;
     let Some(row) = catalog.sandbox(&operation.tenant, &operation.sandbox).await? else { return Ok(()) };
-    tracing::error!(sandbox = %row.id, error = error as &dyn std::error::Error, "ending a sandbox that cannot go on");
+    tracing::error!(sandbox = %row.id, error = error as &dyn std::error::Error, "ending a sandbox whose processes cannot continue");
     unwind(shared, &row, Operation::Stop, &mut |_| Ok(())).await?;
     remove_made(shared, operation, &Detail::of(operation)).await?;
-    let failure = format!("its {} was interrupted: {}", operation.kind, in_words(error));
+    let failure = format!("its {} was interrupted: {}", operation.kind, with_causes(error));
     mark_failed(shared, &row, Some(operation.id.clone()), failure).await
 }
 
-/// An error and what caused it, in one line.
-fn in_words(error: &EngineError) -> String {
+/// An error and its causes, in one line.
+fn with_causes(error: &EngineError) -> String {
     let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
@@ -292,39 +349,44 @@ fn in_words(error: &EngineError) -> String {
 async fn finish(shared: &Arc<Shared>, operation: &OperationRow) -> Result<(), EngineError> {
     let catalog = &shared.seams.catalog;
     if Operation::parse(&operation.kind) == Some(Operation::Import) {
-        // It concerns no sandbox, whatever its row names. The memory it filled is nobody's now, and goes with the sweep.
-        tracing::info!(kind = operation.kind, "undoing an import that was under way");
+        // It belongs to no sandbox, whatever its row names. The memory it filled is unused now, and the sweep removes it.
+        tracing::info!(kind = operation.kind, "undoing an import that was interrupted");
         return remove_made(shared, operation, &Detail::of(operation)).await;
     }
     let Some(row) = catalog.sandbox(&operation.tenant, &operation.sandbox).await? else {
-        // Its sandbox was deleted while a snapshot of it was still being made.
+        // Its sandbox was deleted while a snapshot of it was still being completed.
         remove_made(shared, operation, &Detail::of(operation)).await?;
         return Ok(catalog.finish_operation(&operation.id).await?);
     };
-    // A kind of a newer version: removing the machine is what every operation can begin with.
+    // An operation of a newer version: removing the machine is safe for every operation.
     let kind = Operation::parse(&operation.kind).unwrap_or(Operation::Stop);
-    tracing::info!(sandbox = %row.id, kind = kind.as_str(), "finishing an operation that was under way");
+    tracing::info!(sandbox = %row.id, kind = kind.as_str(), "finishing an operation that was interrupted");
     unwind(shared, &row, kind, &mut |_| Ok(())).await?;
     let detail = Detail::of(operation);
     match kind.settlement() {
         Settlement::Gone => {
-            catalog.delete_sandbox(&row.id, Some(operation.id.clone()), shared.now_ms()).await?
+            catalog.delete_sandbox(&row.id, Some(operation.id.clone()), shared.now_ms()).await?;
+            forget(shared, &row).await;
         }
         Settlement::Stopped => mark_stopped(shared, &row, Some(operation.id.clone())).await?,
-        Settlement::AsBefore => take_back(shared, &row, operation, &detail).await?,
+        Settlement::AsBefore => undo_interrupted(shared, &row, operation, &detail).await?,
         Settlement::Hibernated => {
             let change =
                 SandboxChange { state: Some(State::Hibernated), ..SandboxChange::at(shared.now_ms()) };
             catalog.update_sandbox(&row.id, change, Some(operation.id.clone())).await?;
         }
-        Settlement::Restored => go_on_with_restore(shared, &row, operation, &detail).await?,
+        Settlement::Restored => complete_restore(shared, &row, operation, &detail).await?,
         Settlement::Unmerged => actor::unmerge(shared, &row, operation, &detail).await?,
+    }
+    // The row may have lost its dump, and the sweep may have been planned while the row still had it.
+    if let Some(dump) = &row.dump {
+        dump::remove_if_unused(shared, dump).await;
     }
     Ok(())
 }
 
-/// A hibernate or a snapshot that was cut short: its machine, if it lives, goes on, and what was made is removed.
-async fn take_back(
+/// A hibernate or a snapshot that was interrupted: its machine, if it still runs, resumes, and what was created is removed.
+async fn undo_interrupted(
     shared: &Shared,
     row: &SandboxRow,
     operation: &OperationRow,
@@ -334,7 +396,7 @@ async fn take_back(
         && let Ok(runtime) = shared.runtime(&row.spec.driver)
         && runtime.adopt(&row.id, &machine).await?
     {
-        runtime.mend(&row.id, &machine, detail.paused).await?;
+        runtime.recover(&row.id, &machine, detail.paused).await?;
     }
     remove_made(shared, operation, detail).await?;
     let catalog = &shared.seams.catalog;
@@ -348,24 +410,27 @@ async fn take_back(
     Ok(())
 }
 
-/// What a hibernate or a snapshot made beside its sandbox.
+/// Removes what a hibernate, a snapshot or a trial created beside its sandbox.
 async fn remove_made(shared: &Shared, operation: &OperationRow, detail: &Detail) -> Result<(), EngineError> {
-    let makes = [Operation::Hibernate, Operation::Snapshot, Operation::Import];
+    let makes = [Operation::Hibernate, Operation::Snapshot, Operation::Import, Operation::Trial];
     if !Operation::parse(&operation.kind).is_some_and(|kind| makes.contains(&kind)) {
         return Ok(());
     }
+    if let Some(trial) = &detail.trial {
+        actor::remove_trial(shared, trial).await;
+    }
     if let Some(dump) = &detail.dump {
-        shared.seams.volumes.remove_dump(dump).await?;
+        shared.seams.disks.remove_dump(dump).await?;
     }
     if let Some(snapshot) = &detail.snapshot {
-        shared.seams.volumes.remove_snapshot(snapshot).await?;
+        shared.seams.disks.remove_snapshot(snapshot).await?;
         shared.seams.catalog.delete_snapshot(snapshot, Some(operation.id.clone())).await?;
     }
     Ok(())
 }
 
-/// The state it replaces was kept before it began, so going on loses nothing.
-async fn go_on_with_restore(
+/// The replaced state was kept before the restore began, so completing it loses nothing.
+async fn complete_restore(
     shared: &Shared,
     row: &SandboxRow,
     operation: &OperationRow,
@@ -377,11 +442,11 @@ async fn go_on_with_restore(
         None => None,
     };
     let Some(snapshot) = snapshot else {
-        // It was removed meanwhile, by hand: the files that are there are what there is.
+        // The snapshot was removed in the meantime, by hand: the present files are kept.
         return mark_stopped(shared, row, Some(operation.id.clone())).await;
     };
-    let disk_bytes = forms::volume_bytes(shared, &row.spec);
-    shared.seams.volumes.replace_from_snapshot(&row.id, &snapshot.id, disk_bytes).await?;
+    let disk_bytes = starting_points::disk_bytes(shared, &row.spec);
+    shared.seams.disks.replace_from_snapshot(&row.id, &snapshot.id, disk_bytes).await?;
     let now_ms = shared.now_ms();
     let change = actor::restored(row, &snapshot, detail, now_ms);
     catalog.update_sandbox(&row.id, change, Some(operation.id.clone())).await?;
@@ -389,7 +454,7 @@ async fn go_on_with_restore(
     Ok(())
 }
 
-/// Brings one row and its machine together, and starts its actor.
+/// Makes one row and its machine match, and starts its actor.
 async fn try_settle(shared: &Arc<Shared>, row: SandboxRow) -> Result<(), EngineError> {
     match row.state {
         State::Running | State::Paused => {
@@ -399,7 +464,7 @@ async fn try_settle(shared: &Arc<Shared>, row: SandboxRow) -> Result<(), EngineE
             }
         }
         State::Hibernated => {
-            // A crash between the commit and the machine's end leaves it standing still.
+            // A crash between the commit and the end of the machine leaves the machine frozen.
             unwind(shared, &row, Operation::Stop, &mut |_| Ok(())).await?;
             shared.registry.add(shared, row);
             return Ok(());
@@ -420,10 +485,12 @@ async fn try_settle(shared: &Arc<Shared>, row: SandboxRow) -> Result<(), EngineE
             }
         }
     }
-    // The host was restarted, or the machine ended while no daemon watched.
+    // The host was restarted, or the machine ended while no daemon watched it.
     if row.spec.lifetime.is_ephemeral() {
         unwind(shared, &row, Operation::Delete, &mut |_| Ok(())).await?;
-        return Ok(shared.seams.catalog.delete_sandbox(&row.id, None, shared.now_ms()).await?);
+        shared.seams.catalog.delete_sandbox(&row.id, None, shared.now_ms()).await?;
+        forget(shared, &row).await;
+        return Ok(());
     }
     unwind(shared, &row, Operation::Stop, &mut |_| Ok(())).await?;
     mark_stopped(shared, &row, None).await?;
@@ -433,7 +500,7 @@ async fn try_settle(shared: &Arc<Shared>, row: SandboxRow) -> Result<(), EngineE
     Ok(())
 }
 
-async fn adopt(shared: &Shared, row: &SandboxRow) -> Result<Option<Live>, EngineError> {
+async fn adopt(shared: &Shared, row: &SandboxRow) -> Result<Option<LiveMachine>, EngineError> {
     let Some(machine) = row.machine.clone() else { return Ok(None) };
     let Ok(machine) = serde_json::from_value::<Machine>(machine) else { return Ok(None) };
     let runtime = shared.runtime(&row.spec.driver)?;
@@ -444,20 +511,20 @@ async fn adopt(shared: &Shared, row: &SandboxRow) -> Result<Option<Live>, Engine
     if row.state == State::Paused {
         runtime.pause(&row.id).await?;
     } else {
-        // A crash between freezing and writing it down leaves a frozen machine that is called running.
+        // A crash after freezing and before the commit leaves a frozen machine whose row says `running`.
         runtime.resume(&row.id).await?;
         let activity = Activity::new(shared.seams.clock.clone(), row);
         let (cut, lease) = (Cut::default(), activity.lease());
         let guest = Guest { row: Arc::new(row.clone()), dial: dial.clone(), cut, lease };
         if let Err(error) = guest.call_within::<Identity>(ADOPT_TIMEOUT, &Request::Ping).await {
-            // It may be out of RAM or swamped: it runs, so it is kept, and its callers are told.
+            // It may be out of RAM or overloaded: it runs, so it is kept, and its callers get errors.
             tracing::warn!(sandbox = %row.id, error = &error as &dyn std::error::Error, "an adopted guest did not respond");
         }
     }
     rates::adopt(shared, row, &*runtime).await;
     egress::adopt(shared, row).await;
-    own::adopt(shared, row).await;
-    Ok(Some(Live::new(dial, machine, runtime)))
+    own_listener::adopt(shared, row).await;
+    Ok(Some(LiveMachine::new(dial, machine, runtime)))
 }
 
 async fn mark_stopped(
@@ -500,77 +567,5 @@ async fn mark_failed(
     };
     shared.seams.catalog.update_sandbox(&row.id, change, finish).await?;
     shared.seams.catalog.mark_execs_lost(&row.id, row.generation, now_ms).await?;
-    Ok(())
-}
-
-/// Removes what no row names. Only things of ours are listed by the seams, so strangers are safe.
-async fn sweep(shared: &Shared) -> Result<(), EngineError> {
-    let seams = &shared.seams;
-    let rows = seams.catalog.all_sandboxes().await?;
-    let known: HashSet<&SandboxId> = rows.iter().map(|row| &row.id).collect();
-    for runtime in &seams.runtimes {
-        for id in runtime.inventory().await?.iter().filter(|id| !known.contains(id)) {
-            tracing::warn!(sandbox = %id, "removing a machine that no sandbox has");
-            runtime.destroy(id).await?;
-        }
-    }
-    let up = |row: &SandboxRow| matches!(row.state, State::Running | State::Paused);
-    for id in &seams.egress.attached().await? {
-        if shared.recovering.reason(id).is_some() {
-            continue;
-        }
-        // Read now: one that was recovered meanwhile runs.
-        let row = match rows.iter().find(|row| row.id == *id) {
-            Some(row) => seams.catalog.sandbox(&row.tenant, id).await?,
-            None => None,
-        };
-        if row.as_ref().is_some_and(up) {
-            continue;
-        }
-        tracing::warn!(sandbox = %id, "closing the doors of a sandbox that does not run");
-        seams.egress.detach(id).await?;
-    }
-    for id in seams.network.inventory().await?.iter().filter(|id| !known.contains(id)) {
-        tracing::warn!(sandbox = %id, "removing a network that no sandbox has");
-        seams.network.release(id).await?;
-    }
-    let volumes = seams.volumes.inventory().await?;
-    for id in volumes.sandboxes.iter().filter(|id| !known.contains(id)) {
-        tracing::warn!(sandbox = %id, "removing a volume that no sandbox has");
-        seams.volumes.destroy(id).await?;
-    }
-    sweep_snapshots(shared, &rows, &volumes).await?;
-    shelves::sweep(shared, &volumes).await?;
-    memory::sweep(shared).await?;
-    let images = images::known_volumes(shared, &volumes.images).await?;
-    for id in volumes.staged.iter().chain(volumes.images.iter().filter(|id| !images.contains(id))) {
-        tracing::warn!(image = %id, "removing an image that was never finished");
-        seams.volumes.remove_image(id).await?;
-    }
-    Ok(())
-}
-
-/// Snapshots without a row, and dumps that neither a snapshot nor a sandbox names.
-async fn sweep_snapshots(shared: &Shared, rows: &[SandboxRow], found: &Inventory) -> Result<(), EngineError> {
-    let seams = &shared.seams;
-    let known = seams.catalog.all_snapshots().await?;
-    // What is still being recovered removes its own.
-    let open: Vec<Detail> = seams.catalog.open_operations().await?.iter().map(Detail::of).collect();
-    let of_open = open.iter().filter_map(|detail| detail.snapshot.as_ref());
-    let snapshots: HashSet<_> = known.iter().map(|row| &row.snapshot.id).chain(of_open).collect();
-    for id in found.snapshots.iter().filter(|id| !snapshots.contains(id)) {
-        tracing::warn!(snapshot = %id, "removing a snapshot that was never finished");
-        seams.volumes.remove_snapshot(id).await?;
-    }
-    let of_snapshots = known.iter().filter_map(|row| row.snapshot.dump.as_ref());
-    let of_sandboxes = rows.iter().filter_map(|row| row.dump.as_ref());
-    let dumps: HashSet<_> = of_snapshots
-        .chain(of_sandboxes)
-        .chain(open.iter().filter_map(|detail| detail.dump.as_ref()))
-        .collect();
-    for id in found.dumps.iter().filter(|id| !dumps.contains(id)) {
-        tracing::warn!(dump = %id, "removing a dump that nothing needs");
-        seams.volumes.remove_dump(id).await?;
-    }
     Ok(())
 }

@@ -29,7 +29,7 @@ impl Registry {
         self.lock().get(id).cloned()
     }
 
-    /// The generation a sandbox of this tenant runs as, without a turn in its queue; `None` when it does not run.
+    /// The generation that a sandbox of this tenant runs as, without waiting in its queue; `None` when it does not run.
     pub(crate) fn running(&self, tenant: &TenantId, id: &SandboxId) -> Option<u64> {
         self.lock().get(id).filter(|actor| actor.tenant() == tenant).and_then(ActorHandle::running)
     }
@@ -46,7 +46,7 @@ impl Registry {
         self.lock().len()
     }
 
-    /// Lets every actor end when its last request is done.
+    /// Lets every actor end after its last request.
     pub(crate) fn close(&self) {
         self.lock().clear();
     }

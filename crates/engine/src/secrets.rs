@@ -1,13 +1,13 @@
-//! Secrets of tenants: kept sealed, opened only on their way to the egress process.
+//! Secrets of tenants: stored encrypted, decrypted only to be passed to the egress process.
 //!
 //! ```text
-//!   set, rotate ─► checked ─► sealed for the next version ─► catalog ─► told to whoever listens
-//!   a sandbox's rules ─► grants (opened here, dropped when handed over), authority of its lineage, placeholders
+//!   set, rotate ─► checked ─► encrypted for the next version ─► catalog ─► subscribers notified
+//!   a sandbox's rules ─► grants (decrypted here, dropped when passed on), authority of its lineage, placeholders
 //! ```
 //!
-//! A *lineage* is a sandbox with all that was forked or restored from it; it is named by the space they remember in. It has
-//! one authority, which its processes go on trusting wherever they wake, and for each secret one placeholder, which
-//! means in each sandbox what that sandbox's own rules grant. In another lineage both are unknown.
+//! A *lineage* is a sandbox with all sandboxes that were forked or restored from it; it is named by their memory space. It has one
+//! authority, which its processes trust wherever they are restored, and one placeholder per secret. In each sandbox the placeholder
+//! stands for what that sandbox's own rules grant. In other lineages authority and placeholders are unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,19 +21,19 @@ use burrow_vault::{Kind, Label, Vault};
 use tokio::sync::broadcast;
 
 use crate::shared::Shared;
-use crate::{Engine, EngineError};
+use crate::{Engine, EngineError, transforms};
 
-/// Changes that a listener may be behind; one that is further behind looks at everything anew.
+/// Changes that a subscriber may lag behind; one that lags further applies everything again.
 const CHANGES_MAX: usize = 256;
 
-/// A change that is overtaken by another is sealed again for the version after that, this often at most.
+/// Attempts of a change that conflicts with others: each encrypts the value again, for the next version.
 const ATTEMPTS_MAX: usize = 5;
 
-/// The bundle of certificates that the agent makes; the same path is in `burrow-guest`.
+/// The bundle of certificates that the agent creates; the same path is in `burrow-guest`.
 const BUNDLE: &str = burrow_guest::protocol::TRUST_BUNDLE;
 
-/// Where programs are told to find certificates. They are what curl, OpenSSL, requests, git, pip, cargo, the AWS tools, npm,
-/// Deno, Bun and Node read; all but Node's take a whole bundle.
+/// Variables that tell programs where certificates are. They are read by curl, OpenSSL, requests, git, pip, cargo, the AWS tools, npm,
+/// Deno, Bun and Node; all but Node's name a whole bundle.
 const BUNDLE_VARIABLES: [&str; 9] = [
     "SSL_CERT_FILE",
     "REQUESTS_CA_BUNDLE",
@@ -46,14 +46,14 @@ const BUNDLE_VARIABLES: [&str; 9] = [
     "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 ];
 
-/// A secret changed, came or went.
+/// A secret was changed, created or deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretChanged {
     pub tenant: TenantId,
     pub name: Name,
 }
 
-/// A secret with the sandboxes whose rules name it. Never its value.
+/// A secret with the sandboxes whose rules name it. Never contains its value.
 #[derive(Clone, Debug)]
 pub struct SecretStatus {
     pub row: SecretRow,
@@ -66,7 +66,7 @@ pub struct SecretUser {
     pub name: Option<Name>,
 }
 
-/// Tells of changes.
+/// Notifies subscribers of changes.
 #[derive(Debug)]
 pub(crate) struct SecretChanges(broadcast::Sender<SecretChanged>);
 
@@ -80,13 +80,13 @@ impl SecretChanges {
     }
 
     fn tell(&self, tenant: &TenantId, name: &Name) {
-        // Nobody listening is fine: whoever begins to reads what there is.
+        // No subscribers is fine: a new subscriber reads the present state first.
         let _ = self.0.send(SecretChanged { tenant: tenant.clone(), name: name.clone() });
     }
 }
 
 impl Engine {
-    /// Declares a secret with its value, or declares it anew. The same declaration and value again change nothing.
+    /// Declares a secret with its value, or changes its declaration. An identical declaration and value change nothing.
     pub async fn set_secret(
         &self,
         tenant: &TenantId,
@@ -98,7 +98,7 @@ impl Engine {
         let before = self.catalog().secret(tenant, &spec.name).await?;
         if let Some(row) = before
             && row.spec == spec
-            // What does not open any more is replaced: setting it again is how one gets out of that.
+            // A value that cannot be decrypted any more is replaced: setting it again is the way to recover.
             && open(&self.shared, &row).await.is_ok_and(|known| known == value)
         {
             return self.status(row).await;
@@ -113,7 +113,7 @@ impl Engine {
         self.status(row).await
     }
 
-    /// Gives a secret a new value. Sandboxes that run use it within a second. The value it has changes nothing.
+    /// Gives a secret a new value. Running sandboxes use it within a second. An identical value changes nothing.
     pub async fn rotate_secret(
         &self,
         tenant: &TenantId,
@@ -137,7 +137,7 @@ impl Engine {
         self.status(row).await
     }
 
-    /// All of a tenant's, by name.
+    /// All secrets of a tenant, by name.
     pub async fn secrets(&self, tenant: &TenantId) -> Result<Vec<SecretStatus>, EngineError> {
         let rows = self.catalog().secrets(tenant).await?;
         let mut users: BTreeMap<Name, Vec<SecretUser>> = BTreeMap::new();
@@ -154,7 +154,7 @@ impl Engine {
         self.status(row).await
     }
 
-    /// `force`: although sandboxes' rules name it. What those rules cover is refused from then on.
+    /// `force`: even if rules of sandboxes name it. Requests that those rules cover are denied from then on.
     pub async fn delete_secret(
         &self,
         tenant: &TenantId,
@@ -171,12 +171,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Tells of every change of a secret from now on.
+    /// Subscribes to every change of a secret from now on.
     pub fn secret_changes(&self) -> broadcast::Receiver<SecretChanged> {
         self.shared.secrets.subscribe()
     }
 
-    /// All that the egress process needs for a sandbox's requests. Holds secrets: hand it over, and keep no copy.
+    /// Everything that the egress process needs for a sandbox's requests. Contains secrets: pass it on, and keep no copy.
     pub async fn directives(
         &self,
         row: &SandboxRow,
@@ -196,7 +196,7 @@ impl Engine {
         Ok(SecretStatus { row, used_by })
     }
 
-    /// Seals a value for the version it will be, and stores it; anew when somebody else's change came between.
+    /// Encrypts a value for its next version, and stores it; repeated if another change was stored in between.
     async fn store_next<F>(
         &self,
         tenant: &TenantId,
@@ -264,16 +264,17 @@ async fn open(shared: &Shared, row: &SecretRow) -> Result<SecretBytes, EngineErr
     Ok(shared.seams.vault.open(&label, &label.parse(&row.sealed)?).await?)
 }
 
-// === What a sandbox is given ===
+// === Grants of a sandbox ===
 
-/// Which lineage a sandbox is of.
+/// The lineage of a sandbox.
 pub(crate) fn lineage_of(row: &SandboxRow) -> SpaceId {
     row.memory().space
 }
 
-/// Whether anything of a sandbox's traffic is decrypted, so that it must trust its lineage's authority.
+/// Whether any of a sandbox's traffic is decrypted, so that it must trust its lineage's authority.
 pub(crate) fn intercepts(row: &SandboxRow) -> bool {
-    row.spec.network.requests.iter().any(|rule| rule.mode == RuleMode::Intercept)
+    let network = &row.spec.network;
+    network.transforms.is_some() || network.requests.iter().any(|rule| rule.mode == RuleMode::Intercept)
 }
 
 /// The secrets that rules name.
@@ -281,25 +282,27 @@ pub(crate) fn named_by(rules: &[RequestRule]) -> BTreeSet<Name> {
     rules.iter().filter_map(|rule| rule.secret.clone()).collect()
 }
 
-/// All that the egress process needs for a sandbox's requests; `None` where there are no rules about any.
+/// Everything that the egress process needs for a sandbox's requests; `None` without request rules and headers.
 pub(crate) async fn directives_for(
     shared: &Shared,
     row: &SandboxRow,
     generation: u64,
 ) -> Result<Option<Directives>, EngineError> {
     let rules = &row.spec.network.requests;
-    if rules.is_empty() {
+    if rules.is_empty() && row.spec.network.transforms.is_none() {
         return Ok(None);
     }
     let lineage = lineage_of(row);
     let authority =
         if intercepts(row) { Some(authority(shared, &row.tenant, &lineage).await?) } else { None };
     let grants = grants(shared, &row.tenant, &named_by(rules), &lineage).await?;
-    Ok(Some(Directives { tenant: row.tenant.clone(), generation, authority, rules: rules.clone(), grants }))
+    let transforms = transforms::open(shared, row).await?;
+    let (tenant, rules) = (row.tenant.clone(), rules.clone());
+    Ok(Some(Directives { tenant, generation, authority, rules, grants, transforms }))
 }
 
-/// Secrets, opened for a sandbox of a lineage. One that is gone, or that does not open, is left out: what its rule covers
-/// is refused then, and other secrets go on working.
+/// Decrypted secrets for a sandbox of a lineage. A secret that is missing, or that cannot be decrypted, is omitted: requests that its
+/// rule covers are denied, and other secrets continue to work.
 pub(crate) async fn grants(
     shared: &Shared,
     tenant: &TenantId,
@@ -313,7 +316,7 @@ pub(crate) async fn grants(
             Ok(value) => value,
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                tracing::error!(secret = %name, error, "a secret does not open; what needs it is refused");
+                tracing::error!(secret = %name, error, "a secret cannot be decrypted; requests that need it are denied");
                 continue;
             }
         };
@@ -330,7 +333,7 @@ pub(crate) async fn grants(
     Ok(grants)
 }
 
-/// The authority of a lineage with its key, made when it is first asked for.
+/// The authority of a lineage with its key, created at first use.
 pub(crate) async fn authority(
     shared: &Shared,
     tenant: &TenantId,
@@ -342,7 +345,7 @@ pub(crate) async fn authority(
     Ok(Authority { certificate: row.certificate, key })
 }
 
-/// What a sandbox of a lineage is to trust, in PEM.
+/// The certificate that a sandbox of a lineage trusts, in PEM.
 pub(crate) async fn certificate(
     shared: &Shared,
     tenant: &TenantId,
@@ -371,7 +374,7 @@ async fn authority_row(
         sealed_by: sealed.key,
         created_ms: shared.now_ms(),
     };
-    // Two at once: the first is everybody's.
+    // If two are created at once, the first is used for both.
     Ok(catalog.keep_authority(row).await?)
 }
 
@@ -400,7 +403,7 @@ async fn placeholder(
     Ok(catalog.keep_placeholder(new).await?)
 }
 
-/// Variables that hold placeholders of the secrets a sandbox's rules name.
+/// Variables with the placeholders of the secrets that a sandbox's rules name.
 pub(crate) async fn placeholders_env(
     shared: &Shared,
     row: &SandboxRow,
@@ -418,13 +421,13 @@ pub(crate) async fn placeholders_env(
     Ok(env)
 }
 
-/// What lies under the environment of every process of a sandbox: where certificates are, and placeholders. Whatever an
-/// image or a person sets wins over it.
+/// The default environment of every process of a sandbox: where certificates are, and placeholders. Variables that an image or a user
+/// sets take precedence.
 pub(crate) async fn environment(
     shared: &Shared,
     row: &SandboxRow,
 ) -> Result<BTreeMap<String, String>, EngineError> {
-    if row.spec.network.requests.is_empty() {
+    if row.spec.network.requests.is_empty() && row.spec.network.transforms.is_none() {
         return Ok(BTreeMap::new());
     }
     let mut env = placeholders_env(shared, row).await?;
@@ -442,7 +445,7 @@ fn java_options() -> String {
     format!("-Djavax.net.ssl.trustStore={store} -Djavax.net.ssl.trustStoreType=JKS")
 }
 
-/// What its agent is to make its programs trust; `None` where nothing is decrypted.
+/// The certificate that its agent installs for its programs; `None` if nothing is decrypted.
 pub(crate) async fn trust_of(shared: &Shared, row: &SandboxRow) -> Result<Option<String>, EngineError> {
     if !intercepts(row) {
         return Ok(None);
@@ -452,38 +455,42 @@ pub(crate) async fn trust_of(shared: &Shared, row: &SandboxRow) -> Result<Option
 
 // === Upkeep ===
 
-/// Seals anew what another key than the present one sealed. What does not open stays as it is, for whoever finds its key.
+/// Encrypts again, with the present key, what another key encrypted. What cannot be decrypted stays unchanged, in case its key is found.
 pub(crate) async fn reseal(shared: &Shared) -> Result<(), EngineError> {
     let (vault, catalog) = (&shared.seams.vault, &shared.seams.catalog);
     let (secrets, authorities) = catalog.sealed_otherwise(&vault.key_id()).await?;
-    let mut lost = 0_usize;
-    let found = secrets.len() + authorities.len();
+    let (of_transforms, mut lost) = transforms::reseal(vault, catalog).await?;
+    let found = secrets.len() + authorities.len() + of_transforms;
     for row in secrets {
         let Ok(value) = open(shared, &row).await else {
             lost += 1;
             continue;
         };
-        let anew = seal(vault, &row.tenant, &row.spec.name, row.version, &value).await?;
-        catalog.reseal_secret(&row.tenant, &row.spec.name, anew).await?;
+        let resealed = seal(vault, &row.tenant, &row.spec.name, row.version, &value).await?;
+        catalog.reseal_secret(&row.tenant, &row.spec.name, resealed).await?;
     }
     for row in authorities {
         lost += usize::from(!reseal_authority(vault, catalog, &row).await?);
     }
     if found > 0 {
-        tracing::info!(found, key = vault.key_id(), "sealed anew what another key had sealed");
+        tracing::info!(
+            found,
+            key = vault.key_id(),
+            "encrypted secrets or authorities again with the present key"
+        );
     }
     if lost > 0 {
-        tracing::error!(lost, "secrets or authorities were sealed by a key that is not there any more");
+        tracing::error!(lost, "secrets or authorities cannot be decrypted: their key is missing");
     }
     Ok(())
 }
 
-/// False where its key is gone.
+/// False if its key is missing.
 async fn reseal_authority(vault: &Vault, catalog: &Catalog, row: &AuthorityRow) -> Result<bool, EngineError> {
     let label = authority_label(&row.tenant, &row.lineage);
     let Ok(sealed) = label.parse(&row.sealed) else { return Ok(false) };
     let Ok(key) = vault.open(&label, &sealed).await else { return Ok(false) };
-    let anew = vault.seal(&label, &key).await?;
-    catalog.reseal_authority(&row.lineage, anew.to_text(), anew.key).await?;
+    let resealed = vault.seal(&label, &key).await?;
+    catalog.reseal_authority(&row.lineage, resealed.to_text(), resealed.key).await?;
     Ok(true)
 }

@@ -7,7 +7,7 @@ use burrow_model::{Name, RestartPolicy, SandboxId, ServiceSpec, TenantId};
 
 use crate::{Engine, EngineError, LimitsChange, RatesChange, UpdateOptions};
 
-/// A declared service and, while its sandbox runs, how it does.
+/// A declared service and, while its sandbox runs, its status.
 #[derive(Clone, Debug)]
 pub struct ServiceStatus {
     pub name: Name,
@@ -97,8 +97,8 @@ fn service_update(name: Name, spec: Option<ServiceSpec>) -> UpdateOptions {
     }
 }
 
-/// What the guest is told: the declared services with the sandbox's own environment underneath.
-/// What lies under all of it (`under`) is what its network asks for.
+/// The services for the guest: declared ones with the sandbox's own environment as default. Below that (`under`) are the variables
+/// that its network needs.
 pub(crate) fn for_guest(
     row: &burrow_catalog::SandboxRow,
     image: &burrow_model::ImageConfig,

@@ -1,4 +1,4 @@
-//! What every part of the engine holds in common.
+//! The state that all parts of the engine share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,8 +18,8 @@ use crate::race::Races;
 use crate::recovery::Recovering;
 use crate::registry::Registry;
 use crate::secrets::SecretChanges;
-use crate::stock::Stock;
-use crate::{EngineError, Policy, Seams, shelves};
+use crate::warm_pool::WarmPool;
+use crate::{EngineError, Policy, Seams, volumes};
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -27,22 +27,24 @@ pub(crate) struct Shared {
     pub(crate) policy: Policy,
     pub(crate) registry: Registry,
     pub(crate) recovering: Recovering,
-    pub(crate) stock: Arc<Stock>,
+    pub(crate) warm_pool: Arc<WarmPool>,
     pub(crate) egress: Arc<EgressLog>,
-    /// One image build at a time: it takes the whole machine anyway.
+    /// One image build at a time: a build can use the whole host anyway.
     pub(crate) builds: tokio::sync::Mutex<()>,
+    /// A permit for each trial restore.
+    pub(crate) trials: tokio::sync::Semaphore,
     pub(crate) images: ImageWork,
     pub(crate) moving: MovingWork,
     pub(crate) pins: Arc<Pins>,
     pub(crate) secrets: SecretChanges,
     pub(crate) races: Races,
-    pub(crate) shelves: shelves::Turns,
+    pub(crate) volumes: volumes::FileLocks,
     recorder: Recorder,
     image_configs: Mutex<HashMap<ImageId, ImageConfig>>,
     actors: Actors,
 }
 
-/// Tells when the last actor has ended: each holds a clone of the sender.
+/// Signals when the last actor has ended: each holds a clone of the sender.
 #[derive(Debug)]
 struct Actors {
     alive: Mutex<Option<mpsc::Sender<()>>>,
@@ -59,24 +61,25 @@ impl Shared {
         Arc::new(Self {
             recorder: Recorder::spawn(seams.catalog.clone()),
             seams,
-            stock: Arc::new(Stock::new(policy.stock.clone(), heavy)),
+            warm_pool: Arc::new(WarmPool::new(policy.warm_pool.clone(), heavy)),
             egress: Arc::new(EgressLog::new()),
             policy,
             registry: Registry::default(),
             recovering: Recovering::default(),
             builds: tokio::sync::Mutex::new(()),
+            trials: tokio::sync::Semaphore::new(crate::actor::TRIALS_MAX),
             images,
             moving,
             pins: Arc::default(),
             secrets: SecretChanges::new(),
             races: Races::default(),
-            shelves: shelves::Turns::default(),
+            volumes: volumes::FileLocks::default(),
             image_configs: Mutex::new(HashMap::new()),
             actors: Actors { alive: Mutex::new(Some(alive)), ended: tokio::sync::Mutex::new(ended) },
         })
     }
 
-    /// How many sandboxes there are, those that are still being recovered included.
+    /// The number of sandboxes, including those that are still being recovered.
     pub(crate) fn sandboxes(&self) -> usize {
         let recovering = self.recovering.ids();
         let without_actor = recovering.iter().filter(|id| self.registry.get(id).is_none()).count();
@@ -92,13 +95,13 @@ impl Shared {
         found.cloned().ok_or_else(|| EngineError::DriverUnknown { what: crate::engine::shown(driver) })
     }
 
-    /// A driver whose machines keep a tree of files, as layers of images are.
+    /// A driver that stores files as a tree, as image layers are.
     pub(crate) fn tree_driver(&self) -> &'static str {
         let trees = |runtime: &&Arc<dyn Runtime>| runtime.form() == burrow_runtime::Form::Tree;
         self.seams.runtimes.iter().find(trees).map_or("container", |runtime| runtime.name())
     }
 
-    /// Image configurations never change, so they are kept once read.
+    /// Image configurations never change, so they are cached.
     pub(crate) async fn image_config(
         &self,
         tenant: &TenantId,
@@ -107,7 +110,7 @@ impl Shared {
         if let Some(config) = self.image_configs.lock().unwrap_or_else(PoisonError::into_inner).get(id) {
             return Ok(config.clone());
         }
-        // Removing an image leaves the sandboxes made from it in place, and its record with them.
+        // Removing an image keeps the sandboxes created from it, and its record for them.
         let row = self.seams.catalog.image_record(tenant, id).await?;
         let config = row.map(|row| row.image.config).unwrap_or_default();
         self.image_configs.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), config.clone());
@@ -135,7 +138,7 @@ impl Shared {
         self.recorder.remembered(exec);
     }
 
-    /// Of an exec whose row is there already.
+    /// Records the start of an exec whose row is stored already.
     pub(crate) fn record_start(&self, row: &ExecRow) {
         self.recorder.event(self.started(row));
     }
@@ -151,24 +154,24 @@ impl Shared {
         }
     }
 
-    /// Returns when the rows of execs started so far can be read.
+    /// Returns when the rows of all execs started so far can be read.
     pub(crate) async fn flush_records(&self) {
         self.recorder.flush().await;
     }
 
-    /// Held by an actor for as long as it is at work; `None` when the engine is shutting down.
-    pub(crate) fn sign_of_life(&self) -> Option<mpsc::Sender<()>> {
+    /// Held by an actor while it exists; `None` when the engine is shutting down.
+    pub(crate) fn actor_guard(&self) -> Option<mpsc::Sender<()>> {
         self.actors.alive.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Lets what is under way finish, takes no more, and writes down what is queued.
+    /// Completes the work in progress, accepts no more, and stores the queued records.
     pub(crate) async fn shutdown(&self) {
         self.images.close();
         self.races.cancel_all();
         self.registry.close();
         self.actors.alive.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.actors.ended.lock().await.recv().await;
-        self.stock.shutdown().await;
+        self.warm_pool.shutdown().await;
         self.egress.shutdown().await;
         self.recorder.drain().await;
         self.seams.memory.close().await;

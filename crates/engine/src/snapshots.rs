@@ -1,4 +1,4 @@
-//! Snapshots, restores and forks, as the daemon's surfaces ask for them.
+//! Snapshots, restores and forks: the part of the engine's interface for them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -9,15 +9,15 @@ use burrow_model::{
 };
 use futures_util::{StreamExt as _, stream};
 
-use crate::actor::{Command, Creation, ForkBase, FromBase, Reply, Source, StateCommand};
-use crate::engine::{check_limits, new_token, shown};
+use crate::actor::{Command, Creation, ForkBase, Reply, SnapshotSource, Source, StateCommand, apply_update};
+use crate::engine::{check_limits, check_policies, new_token, shown};
 use crate::pins::{Pin, Pins};
-use crate::{Created, Engine, EngineError, dump, memory, rates};
+use crate::{Created, Engine, EngineError, UpdateOptions, dump, memory, rates};
 
 /// Children of one fork.
 pub const FORK_MAX: usize = 64;
 
-/// Children brought up side by side: more only take turns on the same cores, and RAM for their page tables at once.
+/// Children brought up concurrently: more would compete for the same cores, and need RAM for their page tables at the same time.
 const FORKS_AT_ONCE: usize = 4;
 
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub struct SnapshotOptions {
 }
 
 impl SnapshotOptions {
-    /// One that nobody named.
+    /// Options of a snapshot that no user requested.
     pub fn automatic(kind: SnapshotKind, files_only: bool) -> Self {
         Self {
             name: None,
@@ -45,22 +45,24 @@ impl SnapshotOptions {
     }
 }
 
-/// A sandbox that is what a snapshot was.
+/// A sandbox that was restored to a snapshot.
 #[derive(Clone, Debug)]
 pub struct Restored {
     pub row: SandboxRow,
-    /// What it was before.
+    /// Its state before.
     pub undo: Snapshot,
 }
 
-/// How a snapshot becomes a sandbox of its own.
+/// How a new sandbox is created from a snapshot.
 #[derive(Clone, Debug)]
 pub struct FromSnapshot {
     pub name: Option<Name>,
     pub files_only: bool,
-    /// Those of the snapshot's sandbox when absent.
+    /// Those of the snapshot's sandbox if `None`.
     pub labels: Option<BTreeMap<String, String>>,
     pub lifetime: Option<Lifetime>,
+    /// Changes of the snapshot's specification, which apply before any process runs. Its name is not used.
+    pub change: Option<Box<UpdateOptions>>,
     pub idempotency: Option<Idempotency>,
 }
 
@@ -79,9 +81,9 @@ pub struct ForkOptions {
 pub struct Forked {
     /// In the order of their names.
     pub children: Vec<Result<SandboxRow, EngineError>>,
-    /// The moment they have in common.
+    /// The snapshot that they have in common.
     pub base: SnapshotId,
-    /// How long the parent stood still.
+    /// How long the parent was paused.
     pub pause_us: u64,
 }
 
@@ -89,7 +91,7 @@ pub struct Forked {
 #[derive(Clone, Debug)]
 pub struct TreeNode {
     pub what: TreeItem,
-    /// Index of the node it hangs on; nodes come after theirs.
+    /// Index of its parent node; nodes come after their parents.
     pub parent: Option<usize>,
 }
 
@@ -99,23 +101,32 @@ pub enum TreeItem {
     Snapshot(Box<Snapshot>),
 }
 
-/// How long whoever deletes a sandbox waits for a snapshot that somebody else is removing: two seconds. Its row goes first,
-/// within milliseconds.
+/// How long the deletion of a sandbox waits for a snapshot that another task is removing: two seconds. The snapshot's row is removed
+/// first, within milliseconds.
 const GOING_LOOKS_MAX: u32 = 200;
 const GOING_PACE: std::time::Duration = std::time::Duration::from_millis(10);
 
 impl Engine {
-    /// Processes to disk, RAM given back. Of a sandbox that sleeps so already: nothing to do.
+    /// Dumps its processes to disk and frees its RAM. Does nothing if it is hibernated already.
     pub async fn hibernate(&self, tenant: &TenantId, id: &SandboxId) -> Result<SandboxRow, EngineError> {
-        self.ask(tenant, id, |reply| Command::Hibernate { reply }).await
+        self.ask(tenant, id, |reply| Command::Hibernate { untried: false, reply }).await
     }
 
-    /// Brings it to `running` from wherever it sleeps.
+    /// As [`Self::hibernate`], also where it cannot be tried whether the dump can be restored.
+    pub async fn hibernate_untried(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+    ) -> Result<SandboxRow, EngineError> {
+        self.ask(tenant, id, |reply| Command::Hibernate { untried: true, reply }).await
+    }
+
+    /// Brings a sleeping sandbox to `running`.
     pub async fn wake(&self, tenant: &TenantId, id: &SandboxId) -> Result<SandboxRow, EngineError> {
         self.start_sandbox(tenant, id).await
     }
 
-    /// Boots from the files; processes that are kept are given up.
+    /// Boots from the files; dumped processes are discarded.
     pub async fn start_fresh(&self, tenant: &TenantId, id: &SandboxId) -> Result<SandboxRow, EngineError> {
         self.ask(tenant, id, |reply| Command::Start { fresh: true, reply }).await
     }
@@ -152,7 +163,7 @@ impl Engine {
         Ok(self.shared.seams.catalog.list_snapshots(tenant, filter, page).await?)
     }
 
-    /// Removes a snapshot with all that only it holds. The moment that children of a fork have in common stays with them.
+    /// Removes a snapshot with all that only it holds. The common snapshot of a fork's children is kept as long as they exist.
     pub async fn delete_snapshot(&self, tenant: &TenantId, id: &SnapshotId) -> Result<(), EngineError> {
         let catalog = &self.shared.seams.catalog;
         let snapshot = catalog.snapshot(tenant, id).await?;
@@ -163,7 +174,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A snapshot that nobody removes while the pin is held.
+    /// A snapshot that is not removed while the pin is held.
     pub(crate) async fn pinned(
         &self,
         tenant: &TenantId,
@@ -175,7 +186,7 @@ impl Engine {
         Ok((found.ok_or_else(unknown)?, pin))
     }
 
-    /// Puts a sandbox back to what a snapshot holds. What it is now is kept as a snapshot.
+    /// Restores a sandbox to a snapshot. Its present state is kept as another snapshot.
     pub async fn restore(
         &self,
         tenant: &TenantId,
@@ -183,7 +194,18 @@ impl Engine {
         snapshot: &SnapshotId,
         files_only: bool,
     ) -> Result<Restored, EngineError> {
-        self.restore_keeping(tenant, id, snapshot, files_only, SnapshotKind::BeforeRestore).await
+        self.restore_keeping(tenant, id, snapshot, files_only, false, SnapshotKind::BeforeRestore).await
+    }
+
+    /// Restores files and processes, even if it cannot be tried whether the snapshot's processes or the present ones can be
+    /// restored. The present ones are kept in any case.
+    pub async fn restore_untried(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+    ) -> Result<Restored, EngineError> {
+        self.restore_keeping(tenant, id, snapshot, false, true, SnapshotKind::BeforeRestore).await
     }
 
     pub(crate) async fn restore_keeping(
@@ -192,6 +214,7 @@ impl Engine {
         id: &SandboxId,
         snapshot: &SnapshotId,
         files_only: bool,
+        untried: bool,
         kind: SnapshotKind,
     ) -> Result<Restored, EngineError> {
         let (found, _pin) = self.pinned(tenant, snapshot).await?;
@@ -200,14 +223,15 @@ impl Engine {
             return Err(EngineError::OtherDriver { snapshot: found.id, driver: found.spec.driver });
         }
         let undo = SnapshotOptions {
-            description: format!("before going back to {}", found.id),
+            description: format!("before restoring {}", found.id),
             ..SnapshotOptions::automatic(kind, false)
         };
         let (snapshot, undo) = (Box::new(found), Box::new(undo));
-        self.ask_state(tenant, id, |reply| StateCommand::Restore { snapshot, files_only, undo, reply }).await
+        let restore = |reply| StateCommand::Restore { snapshot, files_only, untried, undo, reply };
+        self.ask_state(tenant, id, restore).await
     }
 
-    /// A sandbox of its own from a snapshot.
+    /// Creates a new sandbox from a snapshot.
     pub async fn create_from_snapshot(
         &self,
         tenant: &TenantId,
@@ -220,7 +244,7 @@ impl Engine {
             Some(dump) => Some(dump::open(&self.shared, dump).await?),
             None => None,
         };
-        // A policy is never revived: it is the one its sandbox has now, or the host's own.
+        // A policy is never restored: the present policy of the snapshot's sandbox applies, or else the host's default.
         let source = self.shared.seams.catalog.sandbox(tenant, &found.sandbox).await?;
         let mut row = self.child_row(tenant, &found, OriginKind::Restore);
         row.spec.network = match source {
@@ -230,12 +254,16 @@ impl Engine {
         row.name.clone_from(&options.name);
         row.spec.volumes = self.mounts_left(tenant, row.spec.volumes, kept.is_some()).await?;
         adjust(&mut row, options.labels, options.lifetime);
+        if let Some(change) = &options.change {
+            apply_update(&mut row, change)?;
+            check_policies(&row.spec.sleep, row.spec.snapshots.as_ref(), row.spec.rotate.as_ref())?;
+        }
         self.check_child(&row)?;
-        let base = FromBase { snapshot: found.id.clone(), kept };
+        let base = SnapshotSource { snapshot: found.id.clone(), kept };
         self.create_child(tenant, row, base, options.idempotency).await
     }
 
-    /// Children of a sandbox as it is at this moment. It stands still only while that moment is taken.
+    /// Creates children of a sandbox in its present state. It is paused only while that state is captured.
     pub async fn fork(
         &self,
         tenant: &TenantId,
@@ -247,7 +275,7 @@ impl Engine {
         }
         self.admit_children(options.count).await?;
         for name in &options.names {
-            // Before anything stands still for it.
+            // Checked before the parent is paused.
             if let Some(taken) = self.shared.seams.catalog.sandbox_by_name(tenant, name.as_str()).await? {
                 return Err(EngineError::NameTaken { name: name.to_string(), existing: taken.id });
             }
@@ -267,15 +295,15 @@ impl Engine {
         Ok(forked)
     }
 
-    /// The children have their own by now: what they have in common is files.
+    /// Discards the dump of a fork: the children have their own processes by now, and only share files.
     async fn give_up_processes(&self, base: &ForkBase) -> Result<(), EngineError> {
         if let Some(dump) = &base.snapshot.dump {
             let files = Snapshot { dump: None, ..base.snapshot.clone() };
             self.shared.seams.catalog.finish_snapshot(files, None).await?;
-            dump::let_go(&self.shared, dump).await;
+            dump::remove_if_unused(&self.shared, dump).await;
         }
         if let Some(dump) = &base.passing_dump {
-            dump::let_go(&self.shared, dump).await;
+            dump::remove_if_unused(&self.shared, dump).await;
         }
         Ok(())
     }
@@ -283,11 +311,11 @@ impl Engine {
     async fn bring_up_children(&self, tenant: &TenantId, base: &ForkBase, options: &ForkOptions) -> Forked {
         let made = (0..options.count).map(|index| {
             let mut row = self.child_row(tenant, &base.snapshot, OriginKind::Fork);
-            // What the parent may do is what its children may do.
+            // The children get the present permissions of the parent.
             row.spec = SandboxSpec { rotate: None, ..base.row.spec.clone() }.reading_volumes();
             row.name = options.names.get(index).cloned();
             adjust(&mut row, options.labels.clone(), options.lifetime);
-            let from = FromBase { snapshot: base.snapshot.id.clone(), kept: base.kept.clone() };
+            let from = SnapshotSource { snapshot: base.snapshot.id.clone(), kept: base.kept.clone() };
             async move {
                 self.check_child(&row)?;
                 Ok(self.create_child(tenant, row, from, None).await?.row)
@@ -310,7 +338,7 @@ impl Engine {
         &self,
         tenant: &TenantId,
         row: SandboxRow,
-        base: FromBase,
+        base: SnapshotSource,
         idempotency: Option<Idempotency>,
     ) -> Result<Created, EngineError> {
         let name = row.name.clone();
@@ -345,9 +373,8 @@ impl Engine {
 
     fn child_row(&self, tenant: &TenantId, snapshot: &Snapshot, kind: OriginKind) -> SandboxRow {
         let now = self.shared.now_ms();
-        // A child of a sandbox that is renewed from time to time is not renewed itself unless somebody says so. Nor is it
-        // leased, with ports that are open and an end of its own: that was said of another one, and is never revived.
-        // It writes to no volume either, which one sandbox at most may do.
+        // A child of a sandbox with a rotation policy has none itself, unless requested. It also has no lease, public ports or expiry:
+        // those belong to the other sandbox, and are never restored. And it writes to no volume, since a volume has at most one writer.
         let spec = SandboxSpec { rotate: None, ..snapshot.spec.clone().unleased() }.reading_volumes();
         SandboxRow {
             id: SandboxId::generate(),
@@ -375,15 +402,16 @@ impl Engine {
         }
     }
 
-    /// Removes a sandbox and its snapshots, except those that others were made from and still need.
+    /// Removes a sandbox and its snapshots, except those from which others were created and that they still need.
     pub async fn delete_with_snapshots(&self, tenant: &TenantId, id: &SandboxId) -> Result<(), EngineError> {
         self.delete(tenant, id).await?;
         let mut left = None;
         for snapshot in self.shared.seams.catalog.snapshots_of(id).await? {
             match remove_snapshot(&self.shared, &snapshot).await {
                 Ok(()) | Err(EngineError::SnapshotInUse { .. }) => {}
-                // The last child of a fork takes along what it was made from, perhaps at this very moment.
-                Err(EngineError::SnapshotBusy { .. }) if self.goes(tenant, &snapshot.id).await? => {}
+                // The last child of a fork is removed together with the snapshot it was created from, possibly at this moment.
+                Err(EngineError::SnapshotBusy { .. })
+                    if self.wait_until_removed(tenant, &snapshot.id).await? => {}
                 Err(error) => {
                     tracing::warn!(
                         snapshot = %snapshot.id, error = &error as &dyn std::error::Error,
@@ -396,8 +424,8 @@ impl Engine {
         left.map_or(Ok(()), |snapshot| Err(EngineError::SnapshotsLeft { id: id.clone(), snapshot }))
     }
 
-    /// Whether a snapshot that is being used or removed turns out to be removed.
-    async fn goes(&self, tenant: &TenantId, id: &SnapshotId) -> Result<bool, EngineError> {
+    /// Waits until a busy snapshot is removed; false if it still exists after a while.
+    async fn wait_until_removed(&self, tenant: &TenantId, id: &SnapshotId) -> Result<bool, EngineError> {
         for _ in 0..GOING_LOOKS_MAX {
             if self.shared.seams.catalog.snapshot(tenant, id).await?.is_none() {
                 return Ok(true);
@@ -410,11 +438,11 @@ impl Engine {
     /// Sandboxes and snapshots with what they came from, parents first, oldest first.
     pub async fn tree(&self, tenant: &TenantId) -> Result<Vec<TreeNode>, EngineError> {
         let lineage = self.shared.seams.catalog.lineage(tenant).await?;
-        Ok(plant(lineage.sandboxes, lineage.snapshots))
+        Ok(build_tree(lineage.sandboxes, lineage.snapshots))
     }
 }
 
-/// What a child has of its own.
+/// Applies the options of a child.
 fn adjust(row: &mut SandboxRow, labels: Option<BTreeMap<String, String>>, lifetime: Option<Lifetime>) {
     if let Some(labels) = labels {
         row.spec.labels = labels;
@@ -424,7 +452,7 @@ fn adjust(row: &mut SandboxRow, labels: Option<BTreeMap<String, String>>, lifeti
     }
 }
 
-/// Removes a snapshot's row, then what it names: a crash in between leaves what no row names, which a start removes.
+/// Removes a snapshot's row, then its resources: what a crash in between leaves is named by no row, and the next start removes it.
 pub(crate) async fn remove_snapshot(
     shared: &crate::shared::Shared,
     snapshot: &Snapshot,
@@ -435,17 +463,17 @@ pub(crate) async fn remove_snapshot(
         return Err(EngineError::SnapshotInUse { id: snapshot.id.clone(), by });
     }
     shared.seams.catalog.delete_snapshot(&snapshot.id, None).await?;
-    shared.seams.volumes.remove_snapshot(&snapshot.id).await?;
+    shared.seams.disks.remove_snapshot(&snapshot.id).await?;
     if let Some(dump) = &snapshot.dump {
-        dump::let_go(shared, dump).await;
+        dump::remove_if_unused(shared, dump).await;
     }
     if let Some(memory) = &snapshot.memory {
-        memory::let_go(shared, &memory.space).await;
+        memory::remove_if_unused(shared, &memory.space).await;
     }
     Ok(())
 }
 
-/// A child is gone: the moment it had in common with its siblings goes with the last of them.
+/// A child was deleted: the snapshot it had in common with its siblings is removed with the last of them.
 pub(crate) async fn release_base(shared: &crate::shared::Shared, tenant: &TenantId, origin: &Origin) {
     let released = async {
         let catalog = &shared.seams.catalog;
@@ -462,28 +490,28 @@ pub(crate) async fn release_base(shared: &crate::shared::Shared, tenant: &Tenant
     if let Err(error) = released.await {
         tracing::warn!(
             snapshot = %origin.snapshot, error = &error as &dyn std::error::Error,
-            "could not remove what the children of a fork had in common"
+            "could not remove the common snapshot of a fork's children"
         );
     }
 }
 
-/// What children have in common goes when a crash left none of them.
-pub(crate) async fn sweep_bases(shared: &crate::shared::Shared) -> Result<(), EngineError> {
+/// Common snapshots of forks of which a crash left no children.
+pub(crate) async fn unused_bases(shared: &crate::shared::Shared) -> Result<Vec<Snapshot>, EngineError> {
+    let mut idle = Vec::new();
     for row in shared.seams.catalog.all_snapshots().await? {
         let base = row.snapshot;
         if row.ready
             && base.kind == SnapshotKind::Fork
             && shared.seams.catalog.children_of_snapshot(&base.id).await?.is_empty()
         {
-            tracing::warn!(snapshot = %base.id, "removing what no child of a fork is left to need");
-            remove_snapshot(shared, &base).await?;
+            idle.push(base);
         }
     }
-    Ok(())
+    Ok(idle)
 }
 
-/// Orders what belongs together: a sandbox hangs on the snapshot it was made from, a snapshot on its sandbox.
-fn plant(sandboxes: Vec<SandboxRow>, snapshots: Vec<Snapshot>) -> Vec<TreeNode> {
+/// Builds the tree: the parent of a sandbox is the snapshot it was created from, the parent of a snapshot its sandbox.
+fn build_tree(sandboxes: Vec<SandboxRow>, snapshots: Vec<Snapshot>) -> Vec<TreeNode> {
     let alive: HashSet<SandboxId> = sandboxes.iter().map(|row| row.id.clone()).collect();
     let known: HashSet<SnapshotId> = snapshots.iter().map(|snapshot| snapshot.id.clone()).collect();
     let mut children: HashMap<String, Vec<TreeItem>> = HashMap::new();

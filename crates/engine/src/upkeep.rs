@@ -1,5 +1,4 @@
-//! What must be done from time to time: deleting sandboxes and snapshots whose time is up, putting policies in force that
-//! could not be, forgetting old history.
+//! Periodic work: deletes expired sandboxes and snapshots, applies policies that could not be applied before, prunes old history.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,7 +15,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Sweeps between two prunings of history: about ten minutes.
 const SWEEPS_PER_PRUNING: u64 = 600;
 
-/// Runs until the engine is gone.
+/// Runs until the engine is dropped.
 pub(crate) fn spawn(shared: &Arc<Shared>) {
     let shared = Arc::downgrade(shared);
     tokio::spawn(async move {
@@ -25,9 +24,9 @@ pub(crate) fn spawn(shared: &Arc<Shared>) {
         for sweep in 0u64.. {
             ticks.tick().await;
             let Some(shared) = Weak::upgrade(&shared) else { return };
-            egress::put_in_force(&shared);
+            egress::apply_due_policies(&shared);
             let mut done = Ok(());
-            // What is deleted does not come back when the date does.
+            // If the date is wrong, correcting it does not bring deleted sandboxes back.
             if !shared.seams.clock.in_doubt() {
                 done = delete_expired(&shared).await;
                 if done.is_ok() {
@@ -39,7 +38,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>) {
                 if let Err(error) = memory::sweep(&shared).await {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "could not remove memory that nobody sees"
+                        "could not remove unused memory"
                     );
                 }
             }
@@ -47,7 +46,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>) {
                 Ok(()) => {}
                 Err(CatalogError::Closed) => return,
                 Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "could not do the upkeep")
+                    tracing::warn!(error = &error as &dyn std::error::Error, "periodic upkeep failed")
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! The host's side of one connection to a guest.
 //!
-//! Generic over the byte stream, so that the engine decides how a guest is reached. A guest is hostile until proven
-//! otherwise: every length is bounded, every wait is the caller's to bound, and a malformed frame ends the connection.
+//! Generic over the byte stream, so that the engine decides how a guest is reached. The guest is assumed to be
+//! hostile: every length is limited, the caller limits every wait, and a malformed frame ends the connection.
 
 use std::io;
 
@@ -14,17 +14,17 @@ use crate::protocol::{Frame, FrameError, FrameKind, GENERATION, Hello, Reply, Re
 
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
-    #[error("the guest refused: {0}")]
+    #[error("the guest refused the request: {0}")]
     Refused(#[from] RequestError),
-    #[error("could not talk to the guest")]
+    #[error("could not communicate with the guest")]
     Io(#[from] io::Error),
     #[error("the guest sent a malformed frame")]
     Frame(#[from] FrameError),
-    #[error("the guest sent a message that does not parse")]
+    #[error("the guest sent an invalid message")]
     Message(#[source] serde_json::Error),
-    #[error("the guest hung up in the middle of an answer")]
+    #[error("the guest closed the connection before the end of its answer")]
     HungUp,
-    #[error("the guest sent a frame out of turn")]
+    #[error("the guest sent an unexpected frame")]
     OutOfTurn,
 }
 
@@ -35,17 +35,17 @@ pub struct Connection<S> {
     writer: FrameWriter<tokio::io::WriteHalf<S>>,
 }
 
-/// Room for one read of an answer that is a message or two.
+/// The size of one read of an answer that consists of a few messages.
 const READ_BYTES: usize = 16 << 10;
 
-/// Room for one read of bulk: large enough to be cheap, small enough to stay in the processor's cache.
+/// The size of one read of bulk data: large enough to be cheap, small enough to stay in the processor's cache.
 const BULK_READ_BYTES: usize = 256 << 10;
 
 #[derive(Debug)]
 pub struct FrameReader<R> {
     stream: R,
     buffer: BytesMut,
-    /// What is still to come of a Bytes frame that is read in pieces.
+    /// Bytes still to come of a Bytes frame that is read in pieces.
     piece_left: usize,
 }
 
@@ -67,7 +67,7 @@ impl<S: AsyncRead + AsyncWrite> Connection<S> {
         Ok(connection)
     }
 
-    /// The one Control frame every answer starts with.
+    /// Reads the Control frame with which every answer starts.
     pub async fn reply<T: DeserializeOwned>(&mut self) -> Result<T, GuestError> {
         self.reader.reply().await
     }
@@ -80,7 +80,8 @@ impl<S: AsyncRead + AsyncWrite> Connection<S> {
         self.writer.send(frame).await
     }
 
-    /// For answers after which the connection goes on without frames: the stream, and what was read of it already.
+    /// For answers after which the connection continues without frames: the stream, and the bytes already read from
+    /// it.
     pub fn into_raw(self) -> (S, BytesMut)
     where
         S: Unpin,
@@ -88,7 +89,7 @@ impl<S: AsyncRead + AsyncWrite> Connection<S> {
         (self.reader.stream.unsplit(self.writer.stream), self.reader.buffer)
     }
 
-    /// For answers that stream both ways at once.
+    /// For answers that stream in both directions at once.
     pub fn split(self) -> (FrameReader<tokio::io::ReadHalf<S>>, FrameWriter<tokio::io::WriteHalf<S>>) {
         (self.reader, self.writer)
     }
@@ -110,7 +111,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         }
     }
 
-    /// The next frame, or `None` when the other side hung up between frames.
+    /// The next frame, or `None` if the other side hung up between frames.
     pub async fn next(&mut self) -> Result<Option<Frame>, GuestError> {
         if self.piece_left > 0 {
             return Err(GuestError::OutOfTurn);
@@ -125,8 +126,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         }
     }
 
-    /// As [`FrameReader::next`], but a Bytes frame comes in pieces, each as soon as it is there and none of them
-    /// copied. For passing bulk on.
+    /// Like [`FrameReader::next`], but a Bytes frame is returned in pieces, each as soon as it arrives and without
+    /// copying. For passing on bulk data.
     pub async fn next_piece(&mut self) -> Result<Option<Frame>, GuestError> {
         loop {
             if self.piece_left > 0 && !self.buffer.is_empty() {
@@ -154,7 +155,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         }
     }
 
-    /// Reads once; `false` when the other side has hung up.
+    /// Reads once; `false` if the other side has hung up.
     async fn fill(&mut self, room: usize) -> Result<bool, GuestError> {
         self.buffer.reserve(room);
         Ok(self.stream.read_buf(&mut self.buffer).await? > 0)
@@ -171,7 +172,7 @@ impl<W: AsyncWrite + Unpin> FrameWriter<W> {
         self.flush().await
     }
 
-    /// Sends a Bytes frame without copying its payload. Callers cut to `FRAME_BYTES_MAX`.
+    /// Sends a Bytes frame without copying its payload. Callers split payloads at `FRAME_BYTES_MAX`.
     pub async fn send_bytes(&mut self, payload: &[u8]) -> Result<(), GuestError> {
         let header = Frame::header(FrameKind::Bytes, payload.len());
         let mut sent = 0;
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pieces_are_the_frames_cut_up() {
+    async fn pieces_have_the_same_content_as_whole_frames() {
         let bulk = vec![7; 700_000];
         let mut writer = FrameWriter::new(Vec::new());
         writer.send(&Frame::Control(Bytes::from_static(b"{}"))).await.unwrap();
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_frame_that_breaks_off_is_no_end() {
+    async fn a_truncated_frame_is_an_error() {
         let mut writer = FrameWriter::new(Vec::new());
         writer.send_bytes(b"hello").await.unwrap();
         let sent = writer.stream;
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lying_length_is_refused_in_pieces_too() {
+    async fn an_excessive_length_is_refused_in_pieces_too() {
         let result = received(&[0xff, 0xff, 0xff, 0x7f, 1], true).await;
         assert!(matches!(result, Err(GuestError::Frame(FrameError::TooLarge { .. }))), "{result:?}");
     }

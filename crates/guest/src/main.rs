@@ -1,5 +1,5 @@
-//! `burrow-guest`: PID 1 of every sandbox, and under the name `burrow-memory` what programs inside remember with. As
-//! `burrow-guest sftp` it serves files over SSH.
+//! `burrow-guest`: PID 1 of every sandbox. Called as `burrow-memory` it is the command with which programs inside use
+//! memory; called as `burrow-guest sftp` it serves files over SSH.
 
 use std::path::Path;
 
@@ -13,13 +13,14 @@ fn main() -> std::process::ExitCode {
         return burrow_guest::memory::run(arguments);
     }
     let mut arguments = arguments.peekable();
-    // The first process has its own arguments; this is for those that came after it.
+    // PID 1 gets its arguments from the launcher or the kernel; the role is for processes that are started later.
     if std::process::id() != 1
         && arguments.peek().is_some_and(|argument| argument == burrow_guest::sftp::ROLE)
     {
         return burrow_guest::sftp::run();
     }
-    // The kernel of a microVM says so, among what it did not understand itself; a container's launcher gives no argument.
+    // The kernel of a microVM passes the role among the parameters that it does not know; a container's launcher
+    // passes no argument.
     for argument in arguments {
         if argument == VM_ROLE {
             return burrow_guest::agent::run_vm();

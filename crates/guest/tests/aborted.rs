@@ -1,5 +1,5 @@
-//! The host's connections are torn down from outside, as those of a machine that was restored from a dump are: the agent
-//! and its execs go on as if nothing had been.
+//! The host's connections are aborted, like those of a machine that was restored from a dump: the agent and its execs
+//! continue unaffected.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use support::{Guest, collect, expect, new_file, patient, send_upload, shell, until};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Ends every connection of the agent at its own end, by SOCK_DESTROY: it hears ECONNABORTED.
+/// Ends every connection at the agent's end, by SOCK_DESTROY: the agent receives ECONNABORTED.
 fn destroy_connections(guest: &Guest) {
     let address = guest.address.ip().to_string();
     let killed =
@@ -35,7 +35,7 @@ async fn no_stream_is_left(guest: &Guest) {
 }
 
 #[tokio::test]
-async fn an_exec_goes_on_and_its_output_is_read_on_from_where_it_was() {
+async fn an_exec_continues_and_its_output_is_read_from_the_last_offset() {
     let guest = Guest::start();
     let mut start = shell("echo ready; while read line; do echo got $line; done; echo end");
     start.stdin = StdinMode::Pipe;
@@ -47,7 +47,7 @@ async fn an_exec_goes_on_and_its_output_is_read_on_from_where_it_was() {
     for round in ["one", "two", "three"] {
         destroy_connections(&guest);
         no_stream_is_left(&guest).await;
-        // Written while nobody reads.
+        // Written while no reader is attached.
         let mut feed = guest.open(&Request::ExecStdin { exec: exec.clone(), close: false }).await;
         send_upload(&mut feed, format!("{round}\n").as_bytes()).await;
         let () = patient(feed.reply()).await.unwrap();
@@ -65,9 +65,9 @@ async fn an_exec_goes_on_and_its_output_is_read_on_from_where_it_was() {
 }
 
 #[tokio::test]
-async fn a_process_that_waited_for_its_reader_runs_on_when_that_is_gone() {
+async fn a_process_that_waited_for_its_reader_continues_when_the_reader_is_gone() {
     let guest = Guest::start();
-    // More than any buffer on the way holds, so that it waits.
+    // More than all buffers on the way can store, so that it waits.
     let mut start = shell("head -c 30000000 /dev/zero; echo done >&2");
     start.ring_bytes = 1 << 20;
     let exec = start.exec.clone();
@@ -81,7 +81,7 @@ async fn a_process_that_waited_for_its_reader_runs_on_when_that_is_gone() {
 }
 
 #[tokio::test]
-async fn every_kind_of_stream_ends_and_the_agent_serves_on() {
+async fn every_kind_of_stream_ends_and_the_agent_keeps_serving() {
     let guest = Guest::start();
     let content = vec![b'x'; 40 << 20];
     std::fs::write(guest.path("large"), &content).unwrap();
@@ -109,7 +109,7 @@ async fn every_kind_of_stream_ends_and_the_agent_serves_on() {
         inside.try_read(&mut byte)
     })
     .await;
-    assert!(matches!(end, Ok(0) | Err(_)), "the program inside is told: {end:?}");
+    assert!(matches!(end, Ok(0) | Err(_)), "the program inside sees the end: {end:?}");
     assert_eq!(
         guest.refusal(Request::Stat { path: guest.path("partial"), follow: false }).await,
         ErrorCode::NotFound
@@ -119,7 +119,7 @@ async fn every_kind_of_stream_ends_and_the_agent_serves_on() {
 }
 
 #[tokio::test]
-async fn connections_that_died_before_they_were_accepted_are_passed_over() {
+async fn connections_aborted_before_accept_are_skipped() {
     let guest = Guest::start();
     let pid = guest.child.id().to_string();
     let signal = |name: &str| assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());

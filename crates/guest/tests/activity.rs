@@ -1,4 +1,4 @@
-//! What tells work from idleness.
+//! How activity is distinguished from idleness.
 
 mod support;
 
@@ -18,7 +18,7 @@ fn counts(activity: Activity) -> (u32, u32, u32) {
 }
 
 #[tokio::test]
-async fn execs_and_streams_are_counted_while_they_last() {
+async fn execs_and_streams_are_counted_while_they_are_open() {
     let guest = Guest::start();
     assert_eq!(counts(activity(&guest).await), (0, 0, 0));
 
@@ -46,7 +46,7 @@ async fn execs_and_streams_are_counted_while_they_last() {
 }
 
 #[tokio::test]
-async fn a_service_is_no_sign_of_work() {
+async fn a_service_does_not_count_as_activity() {
     let service = Service {
         name: "chatter".to_owned(),
         argv: ["sh", "-c", "while echo tick; do sleep 0.01; done"].map(str::to_owned).into(),
@@ -57,13 +57,13 @@ async fn a_service_is_no_sign_of_work() {
     };
     let guest = Guest::start_with_services(vec![service]);
     until(async || activity(&guest).await.services_running == 1).await;
-    // It writes all the time; the time since the last sign of work grows nevertheless.
+    // It writes all the time, and yet the time since the last activity grows.
     until(async || activity(&guest).await.last_io_ms >= 300).await;
     assert_eq!(counts(activity(&guest).await), (0, 0, 0));
 }
 
 #[tokio::test]
-async fn what_goes_in_and_what_comes_out_is_work() {
+async fn input_and_output_count_as_activity() {
     let guest = Guest::start();
     let mut start = shell("while read line; do :; done; echo end");
     (start.stdin, start.attach) = (StdinMode::Pipe, None);
@@ -76,7 +76,7 @@ async fn what_goes_in_and_what_comes_out_is_work() {
         send_upload(&mut feed, b"line\n").await;
         let () = patient(feed.reply()).await.unwrap();
         let since = activity(&guest).await.last_io_ms;
-        // The agent takes the difference of two whole milliseconds, which may be one more than what has passed.
+        // The agent subtracts two whole milliseconds, so its result may be one more than the time that has passed.
         assert!(u128::from(since) <= before.elapsed().as_millis() + 1, "{since} ms");
     }
 }

@@ -1,6 +1,6 @@
-//! Tar streams both ways, and the archives that must be refused whole.
+//! Tar streams in both directions, and archives that must be refused as a whole.
 
-#![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails the test")]
+#![allow(clippy::unwrap_used, reason = "a helper that cannot continue fails the test")]
 
 mod support;
 
@@ -34,7 +34,7 @@ async fn tar_in(
     patient(connection.reply()).await
 }
 
-/// `find` with all that a tar keeps.
+/// The output of `find` with all attributes that a tar contains.
 fn inventory(path: &str) -> String {
     let script = "find . -printf '%P %y %m %U:%G %n %l %T@ ' -exec sh -c 'test -f \"$1\" && md5sum < \"$1\"; echo' _ {} \\; | sed 's/\\.[0-9]* / /' | sort";
     let found = Command::new("sh").args(["-c", script]).current_dir(path).output().unwrap();
@@ -67,7 +67,7 @@ fn make_tree(top: &str) {
 }
 
 #[tokio::test]
-async fn a_tree_goes_out_and_comes_back_as_it_was() {
+async fn a_tree_survives_packing_and_unpacking() {
     let guest = Guest::start();
     let tree = guest.path("tree");
     make_tree(&tree);
@@ -81,7 +81,7 @@ async fn a_tree_goes_out_and_comes_back_as_it_was() {
     assert!(summary.entries >= 15 && summary.bytes > 1_000_000, "{summary:?}");
     assert_eq!(inventory(&copy), inventory(&tree));
 
-    // The system's own tar reads it the same way.
+    // The system's own tar reads it in the same way.
     let system = guest.path("system");
     fs::create_dir(&system).unwrap();
     fs::write(guest.path("archive.tar"), &archive).unwrap();
@@ -92,7 +92,7 @@ async fn a_tree_goes_out_and_comes_back_as_it_was() {
 }
 
 #[tokio::test]
-async fn archives_of_every_usual_format_are_taken() {
+async fn archives_of_every_common_format_are_accepted() {
     let guest = Guest::start();
     let tree = guest.path("tree");
     make_tree(&tree);
@@ -109,7 +109,7 @@ async fn archives_of_every_usual_format_are_taken() {
 }
 
 #[tokio::test]
-async fn a_single_file_is_an_archive_of_one() {
+async fn a_single_file_is_packed_as_one_entry() {
     let guest = Guest::start();
     fs::write(guest.path("file"), "content").unwrap();
     let archive = tar_out(&guest, &guest.path("file")).await;
@@ -124,7 +124,7 @@ async fn a_single_file_is_an_archive_of_one() {
 }
 
 #[tokio::test]
-async fn everything_belongs_to_the_user_asked_for() {
+async fn unpacked_files_belong_to_the_requested_user() {
     let guest = Guest::start();
     let tree = guest.path("tree");
     make_tree(&tree);
@@ -136,7 +136,7 @@ async fn everything_belongs_to_the_user_asked_for() {
 }
 
 #[tokio::test]
-async fn unpacking_into_a_directory_merges_with_what_is_there() {
+async fn unpacking_merges_with_an_existing_directory() {
     let guest = Guest::start();
     let target = guest.path("target");
     fs::create_dir_all(guest.path("target/sub")).unwrap();
@@ -156,23 +156,23 @@ async fn unpacking_into_a_directory_merges_with_what_is_there() {
     for path in ["target/kept", "target/sub/kept", "target/sub/added", "target/fresh/made/on/the/way"] {
         assert!(fs::exists(guest.path(path)).unwrap(), "{path}");
     }
-    assert_eq!(fs::metadata(&target).unwrap().mode() & 0o7777, 0o1777, "the target's own mode stays");
-    assert_eq!(fs::read_dir(&target).unwrap().count(), 4, "nothing is left of the unpacking");
+    assert_eq!(fs::metadata(&target).unwrap().mode() & 0o7777, 0o1777, "the target keeps its mode");
+    assert_eq!(fs::read_dir(&target).unwrap().count(), 4, "no staging directory is left");
 
     for (archive, code) in [
         (build(&[file("before", b"x"), file("sub", b"x")]), ErrorCode::IsADirectory),
         (build(&[file("before", b"x"), directory("file/")]), ErrorCode::NotADirectory),
     ] {
         assert_eq!(refusal(tar_in(&guest, &target, None, &archive).await), code);
-        assert!(!fs::exists(guest.path("target/before")).unwrap(), "refused whole");
+        assert!(!fs::exists(guest.path("target/before")).unwrap(), "refused as a whole");
     }
-    // A link that waits in the target is not followed.
+    // A link in the target is not followed.
     fs::create_dir(guest.path("outside")).unwrap();
     symlink(guest.path("outside"), guest.path("target/trap")).unwrap();
     let archive = build(&[directory("trap/"), file("trap/x", b"x")]);
     assert_eq!(refusal(tar_in(&guest, &target, None, &archive).await), ErrorCode::NotADirectory);
     assert_eq!(fs::read_dir(guest.path("outside")).unwrap().count(), 0);
-    // Nor is it when a file takes its place.
+    // Nor is it followed if a file replaces it.
     tar_in(&guest, &target, None, &build(&[file("trap", b"x")])).await.unwrap();
     assert!(fs::symlink_metadata(guest.path("target/trap")).unwrap().is_file());
 }
@@ -187,7 +187,7 @@ fn refusal(result: Result<TarSummary, GuestError>) -> ErrorCode {
 
 type Part = (Header, Vec<u8>);
 
-/// A header with the name written as it is: the library would refuse to write what we want read.
+/// A header with the name written verbatim: the library would refuse to write such names.
 fn entry(name: &[u8], kind: EntryType, link: &[u8], content: &[u8]) -> Part {
     let mut header = Header::new_gnu();
     header.as_gnu_mut().unwrap().name[..name.len()].copy_from_slice(name);
@@ -241,7 +241,7 @@ fn build(parts: &[Part]) -> Vec<u8> {
     archive
 }
 
-/// Archives that try to reach outside, or bring what must not come in.
+/// Archives that try to write outside, or contain forbidden entries.
 fn reaching_out() -> Vec<(&'static str, Vec<u8>)> {
     use EntryType as E;
     let good = || file("good", b"good");
@@ -277,7 +277,7 @@ fn reaching_out() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Archives that different programs would read differently, and such that are none.
+/// Archives that programs would read differently, and data that is not an archive.
 fn contradictory() -> Vec<(&'static str, Vec<u8>)> {
     use EntryType as E;
     let good = || file("good", b"good");
@@ -334,7 +334,7 @@ fn contradictory() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[tokio::test]
-async fn a_hostile_archive_is_refused_whole_and_leaves_nothing_anywhere() {
+async fn a_hostile_archive_is_refused_completely_and_leaves_nothing() {
     let guest = Guest::start();
     fs::create_dir(guest.path("outside")).unwrap();
     fs::write(guest.path("outside/secret"), "secret").unwrap();
@@ -348,7 +348,7 @@ async fn a_hostile_archive_is_refused_whole_and_leaves_nothing_anywhere() {
             let expected = [ErrorCode::Invalid, ErrorCode::TooLarge, ErrorCode::IsADirectory];
             assert!(expected.contains(&error.code), "{what}: {error:?}");
             let after = inventory(guest.directory.path().to_str().unwrap());
-            // The directories' own times change as staging comes and goes.
+            // The directories' own times change when the staging directory is created and removed.
             let names = |text: &str| -> Vec<String> {
                 text.lines().map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" ")).collect()
             };
@@ -360,7 +360,7 @@ async fn a_hostile_archive_is_refused_whole_and_leaves_nothing_anywhere() {
 }
 
 #[tokio::test]
-async fn setuid_bits_do_not_come_with_an_archive() {
+async fn setuid_bits_of_an_archive_are_dropped() {
     let guest = Guest::start();
     let (mut header, content) = file("program", b"x");
     header.set_mode(0o6755);
@@ -370,7 +370,7 @@ async fn setuid_bits_do_not_come_with_an_archive() {
 }
 
 #[tokio::test]
-async fn the_last_of_several_entries_of_one_name_counts() {
+async fn the_last_of_several_entries_with_one_name_is_kept() {
     let guest = Guest::start();
     let archive = build(&[file("x", b"first"), link("x", EntryType::Symlink, "/etc"), file("x", b"last")]);
     tar_in(&guest, &guest.path("copy"), None, &archive).await.unwrap();
@@ -378,7 +378,7 @@ async fn the_last_of_several_entries_of_one_name_counts() {
 }
 
 #[tokio::test]
-async fn an_archive_without_its_last_blocks_is_taken() {
+async fn an_archive_without_its_final_blocks_is_accepted() {
     let guest = Guest::start();
     let mut archive = build(&[file("x", b"content")]);
     archive.truncate(1024);
@@ -387,7 +387,7 @@ async fn an_archive_without_its_last_blocks_is_taken() {
 }
 
 #[tokio::test]
-async fn an_upload_that_is_cut_off_leaves_nothing() {
+async fn an_interrupted_archive_upload_leaves_nothing() {
     let guest = Guest::start();
     fs::create_dir(guest.path("target")).unwrap();
     let request = TarIn { path: guest.path("target"), user: None };
@@ -401,7 +401,7 @@ async fn an_upload_that_is_cut_off_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_gigabyte_in_and_out_takes_no_ram() {
+async fn a_gigabyte_in_and_out_uses_constant_ram() {
     let guest = Guest::start();
     fs::create_dir(guest.path("tree")).unwrap();
     fs::File::create(guest.path("tree/sparse")).unwrap().set_len(300 << 20).unwrap();

@@ -1,6 +1,6 @@
 //! Processes: starting, output, input, terminals, signals, time limits, users.
 
-#![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails the test")]
+#![allow(clippy::unwrap_used, reason = "a helper that cannot continue fails the test")]
 
 mod support;
 
@@ -25,7 +25,7 @@ async fn ended(guest: &Guest, exec: &str) -> ExecInfo {
 }
 
 #[tokio::test]
-async fn output_streams_and_exit_code_come_back() {
+async fn output_streams_and_exit_code_are_returned() {
     let guest = Guest::start();
     let ran = guest.sh("echo out; echo err >&2; exit 7").await;
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str(), ran.code()), ("out\n", "err\n", Some(7)));
@@ -34,7 +34,7 @@ async fn output_streams_and_exit_code_come_back() {
 }
 
 #[tokio::test]
-async fn a_program_is_found_in_the_execs_own_path_and_a_missing_one_is_said_to_be_missing() {
+async fn programs_are_found_in_the_path_of_the_exec_and_missing_ones_are_reported() {
     let guest = Guest::start();
     assert_eq!(guest.run(command(&["true"])).await.code(), Some(0));
     let elsewhere = BTreeMap::from([("PATH".to_owned(), "/nowhere".to_owned())]);
@@ -50,11 +50,11 @@ async fn a_program_is_found_in_the_execs_own_path_and_a_missing_one_is_said_to_b
         assert_eq!(refusal, code, "{program}");
     }
     let left: Vec<ExecInfo> = guest.ask(Request::ExecList).await;
-    assert_eq!(left.len(), 1, "what never ran is not remembered: {left:?}");
+    assert_eq!(left.len(), 1, "execs that never ran are not listed: {left:?}");
 }
 
 #[tokio::test]
-async fn nonsense_is_refused_before_anything_runs() {
+async fn invalid_requests_are_refused_before_a_process_starts() {
     let guest = Guest::start();
     let refused = |start: ExecStart| guest.refusal(Request::ExecStart(start));
     assert_eq!(refused(command(&[])).await, ErrorCode::Invalid);
@@ -76,7 +76,7 @@ async fn nonsense_is_refused_before_anything_runs() {
 }
 
 #[tokio::test]
-async fn a_working_directory_among_descriptors_is_refused_and_only_three_are_open() {
+async fn descriptor_directories_are_refused_and_only_three_descriptors_are_open() {
     let guest = Guest::start();
     for number in 3..=20 {
         for process in ["self", "1", "thread-self", &guest.child.id().to_string()] {
@@ -90,7 +90,7 @@ async fn a_working_directory_among_descriptors_is_refused_and_only_three_are_ope
         let start = ExecStart { cwd: Some(cwd.to_owned()), ..command(&["true"]) };
         assert_eq!(guest.refusal(Request::ExecStart(start)).await, ErrorCode::Invalid, "{cwd}");
     }
-    // `ls` itself opens one more, the directory it lists.
+    // `ls` itself opens one more, the directory that it lists.
     assert_eq!(guest.run(command(&["ls", "/proc/self/fd"])).await.stdout, "0\n1\n2\n3\n");
 }
 
@@ -110,13 +110,13 @@ async fn a_process_starts_with_clean_signals_its_own_session_and_a_raised_oom_sc
 }
 
 #[tokio::test]
-async fn the_environment_is_the_users_and_what_is_given_wins() {
+async fn the_environment_is_that_of_the_user_and_the_request_overrides_it() {
     let guest = Guest::start();
     let ran = guest.run(command(&["env"])).await;
     for line in ["HOME=/root", "USER=root", "LOGNAME=root", "LANG=C.UTF-8"] {
         assert!(ran.stdout.lines().any(|other| other == line), "{line} in {}", ran.stdout);
     }
-    assert!(!ran.stdout.contains("CARGO"), "nothing of the agent's own");
+    assert!(!ran.stdout.contains("CARGO"), "nothing from the agent's environment");
     assert!(!ran.stdout.contains("TERM="), "no terminal, no TERM");
     let env =
         BTreeMap::from([("HOME".to_owned(), "/elsewhere".to_owned()), ("EMPTY".to_owned(), String::new())]);
@@ -125,7 +125,7 @@ async fn the_environment_is_the_users_and_what_is_given_wins() {
 }
 
 #[tokio::test]
-async fn a_process_runs_as_the_user_and_group_asked_for() {
+async fn a_process_runs_as_the_requested_user_and_group() {
     let guest = Guest::start();
     for (user, expected) in [
         (None, "0:0:0"),
@@ -140,7 +140,7 @@ async fn a_process_runs_as_the_user_and_group_asked_for() {
 }
 
 #[tokio::test]
-async fn the_same_id_twice_is_one_process() {
+async fn starting_the_same_id_twice_starts_one_process() {
     let guest = Guest::start();
     let start = background(shell("echo once; sleep 1000"));
     let first: ExecInfo = guest.ask(Request::ExecStart(start.clone())).await;
@@ -149,7 +149,7 @@ async fn the_same_id_twice_is_one_process() {
 }
 
 #[tokio::test]
-async fn standard_input_arrives_and_its_end_too() {
+async fn standard_input_and_its_end_are_delivered() {
     let guest = Guest::start();
     let start = ExecStart { stdin: StdinMode::Pipe, ..command(&["sort"]) };
     let mut connection = guest.open(&Request::ExecStart(start)).await;
@@ -162,7 +162,7 @@ async fn standard_input_arrives_and_its_end_too() {
 }
 
 #[tokio::test]
-async fn megabytes_go_through_a_process_without_deadlock_or_loss() {
+async fn megabytes_pass_through_a_process_without_deadlock_or_loss() {
     let guest = Guest::start();
     let start = ExecStart { stdin: StdinMode::Pipe, ring_bytes: 64 * 1024, ..command(&["cat"]) };
     let connection = {
@@ -198,7 +198,7 @@ async fn megabytes_go_through_a_process_without_deadlock_or_loss() {
 }
 
 #[tokio::test]
-async fn input_can_be_uploaded_on_a_connection_of_its_own() {
+async fn input_can_be_uploaded_on_a_separate_connection() {
     let guest = Guest::start();
     let start = background(ExecStart { stdin: StdinMode::Pipe, ..command(&["wc", "-c"]) });
     let exec = start.exec.clone();
@@ -241,7 +241,7 @@ async fn signals_reach_the_group_or_the_first_process_alone() {
         guest.ask(Request::ExecSignal { exec: exec.clone(), signal: libc::SIGKILL, group: true }).await;
     let ran = collect(&mut connection).await;
     assert_eq!(ran.outcome().signal, Some(libc::SIGKILL));
-    assert!(!ran.outcome().killed_from_outside, "the host itself asked for it");
+    assert!(!ran.outcome().killed_from_outside, "the host itself sent the signal");
     until(|| async { !std::path::Path::new(&format!("/proc/{child}")).exists() }).await;
     let again = Request::ExecSignal { exec: exec.clone(), signal: libc::SIGTERM, group: true };
     assert_eq!(guest.refusal(again).await, ErrorCode::Ended);
@@ -252,7 +252,7 @@ async fn signals_reach_the_group_or_the_first_process_alone() {
 }
 
 #[tokio::test]
-async fn a_kill_that_nobody_asked_for_is_told_as_such() {
+async fn a_kill_from_outside_is_reported() {
     let guest = Guest::start();
     let ran = guest.sh("kill -9 $$").await;
     assert_eq!(ran.outcome().signal, Some(libc::SIGKILL));
@@ -260,7 +260,7 @@ async fn a_kill_that_nobody_asked_for_is_told_as_such() {
 }
 
 #[tokio::test]
-async fn a_timeout_ends_the_whole_group_even_those_that_ignore_being_asked() {
+async fn a_timeout_ends_the_whole_group_even_if_sigterm_is_ignored() {
     let guest = Guest::start();
     let script = "(trap '' TERM; echo $$; while :; do sleep 0.1; done) & wait";
     let ran = guest.run(ExecStart { timeout_ms: Some(300), ..shell(script) }).await;
@@ -274,21 +274,21 @@ async fn a_timeout_ends_the_whole_group_even_those_that_ignore_being_asked() {
 }
 
 #[tokio::test]
-async fn a_background_child_does_not_hold_up_the_end_and_is_not_killed_by_it() {
+async fn a_background_child_neither_delays_the_end_nor_is_killed_by_it() {
     let guest = Guest::start();
     let marker = guest.path("marker");
     let script = format!("(sleep 0.5; echo late; echo alive > {marker}) & echo early");
     let ran = guest.sh(&script).await;
     assert_eq!((ran.stdout.as_str(), ran.code()), ("early\n", Some(0)));
     until(|| async { std::fs::read_to_string(&marker).is_ok_and(|text| text == "alive\n") }).await;
-    // What it wrote after the end is still to be read.
+    // Output written after the end can still be read.
     let exec = ran.info.exec;
     let mut connection = guest.attach(&exec, 0, ReadMode::Lossy, true).await;
     assert_eq!(collect(&mut connection).await.stdout, "early\nlate\n");
 }
 
 #[tokio::test]
-async fn a_terminal_is_one_with_its_size_and_can_be_resized_and_typed_into() {
+async fn a_terminal_has_its_size_and_can_be_resized_and_written_to() {
     let guest = Guest::start();
     let terminal = Some(TerminalSize { columns: 132, rows: 43 });
     let start = ExecStart { terminal, stdin: StdinMode::Pipe, ..command(&["/bin/bash", "--norc", "-i"]) };
@@ -311,7 +311,7 @@ async fn a_terminal_is_one_with_its_size_and_can_be_resized_and_typed_into() {
     expect(&mut connection, "0 1\r\n").await;
     connection.send(&Frame::End).await.unwrap();
     expect(&mut connection, "cat-has-42-ended").await;
-    // Ctrl-C, by the terminal's own means.
+    // Ctrl-C, sent through the terminal.
     connection.send(&type_in("sh -c 'echo asleep-$((1+1)); exec sleep 1000'\n")).await.unwrap();
     expect(&mut connection, "asleep-2").await;
     connection.send(&type_in("\x03")).await.unwrap();
@@ -322,7 +322,7 @@ async fn a_terminal_is_one_with_its_size_and_can_be_resized_and_typed_into() {
 }
 
 #[tokio::test]
-async fn a_terminal_nobody_asked_for_cannot_be_resized() {
+async fn an_exec_without_a_terminal_cannot_be_resized() {
     let guest = Guest::start();
     let start = background(command(&["sleep", "1000"]));
     let exec = start.exec.clone();
@@ -332,7 +332,7 @@ async fn a_terminal_nobody_asked_for_cannot_be_resized() {
 }
 
 #[tokio::test]
-async fn there_is_a_bound_on_terminals() {
+async fn the_number_of_terminals_is_limited() {
     let guest = Guest::start();
     let size = Some(TerminalSize { columns: 80, rows: 24 });
     for _ in 0..256 {
@@ -341,11 +341,11 @@ async fn there_is_a_bound_on_terminals() {
     }
     let start = ExecStart { terminal: size, ..background(command(&["sleep", "1000"])) };
     assert_eq!(guest.refusal(Request::ExecStart(start)).await, ErrorCode::TooMany);
-    assert_eq!(guest.sh("echo others go on").await.code(), Some(0));
+    assert_eq!(guest.sh("echo others continue").await.code(), Some(0));
 }
 
 #[tokio::test]
-async fn two_hundred_processes_at_once_do_not_hinder_each_other() {
+async fn two_hundred_processes_run_concurrently() {
     let guest = std::sync::Arc::new(Guest::start());
     let runs: Vec<_> = (0..200)
         .map(|number| {
@@ -364,7 +364,7 @@ async fn two_hundred_processes_at_once_do_not_hinder_each_other() {
 }
 
 #[tokio::test]
-async fn waiting_answers_after_its_time_even_if_nothing_ended() {
+async fn waiting_returns_after_its_timeout() {
     let guest = Guest::start();
     let start = background(command(&["sleep", "1000"]));
     let exec = start.exec.clone();
@@ -373,7 +373,7 @@ async fn waiting_answers_after_its_time_even_if_nothing_ended() {
     assert_eq!(info.state, ExecState::Running);
 }
 
-/// Bytes this end of a connection has sent that the other end's kernel has not taken yet.
+/// Bytes sent by this end of a connection that the other end's kernel has not received yet.
 fn unsent(local: std::net::SocketAddr) -> u64 {
     let port = format!(":{:04X}", local.port());
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
@@ -384,11 +384,11 @@ fn unsent(local: std::net::SocketAddr) -> u64 {
 }
 
 #[tokio::test]
-async fn input_that_was_accepted_reaches_the_process_also_when_its_host_dies_without_reading() {
+async fn accepted_input_reaches_the_process_even_if_the_host_dies() {
     let guest = Guest::start();
     let file = guest.path("input");
-    // It prints more than all buffers between here and there hold, and only then reads: the agent is stuck on both
-    // sides, its own input half handed over, when the host goes.
+    // The process prints more than all buffers can store, and only then reads: when the host goes, the agent waits in
+    // both directions, with the input partly delivered.
     let script = format!("head -c 64000000 /dev/zero; cat > {file}");
     let start = ExecStart { stdin: StdinMode::Pipe, ..shell(&script) };
     let exec = start.exec.clone();
@@ -398,7 +398,7 @@ async fn input_that_was_accepted_reaches_the_process_also_when_its_host_dies_wit
         burrow_guest::client::Connection::open(stream, support::TOKEN, &Request::ExecStart(start))
             .await
             .unwrap();
-    // More than a pipe holds, less than a pipe and the socket's buffers do.
+    // More than the capacity of a pipe, less than that of a pipe and the socket's buffers.
     let input = vec![b'i'; 96 * 1024];
     for chunk in input.chunks(16 * 1024) {
         patient(connection.send(&Frame::Bytes(Bytes::copy_from_slice(chunk)))).await.unwrap();

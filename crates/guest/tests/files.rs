@@ -1,4 +1,4 @@
-//! Files: reading, writing, listing, and every hostile path and file the agent must survive.
+//! Files: reading, writing, listing, and hostile paths and files.
 
 mod support;
 
@@ -28,7 +28,7 @@ fn list(path: String, depth: u32, entries_max: u32) -> Request {
 }
 
 #[tokio::test]
-async fn what_was_written_is_read_back_whole_and_in_ranges() {
+async fn files_are_read_back_whole_and_in_ranges() {
     let guest = Guest::start();
     for size in [0usize, 1, 65_536, 65_537, 3_000_000] {
         let path = guest.path(&format!("file-{size}"));
@@ -53,16 +53,16 @@ async fn replacing_keeps_mode_and_owner_and_is_atomic() {
     let entry = guest.write(new_file(path.clone()), b"new").await.unwrap();
     assert_eq!((entry.mode, entry.uid, entry.gid), (0o750, 1, 3));
     assert_eq!(entry.user.as_deref(), Some("daemon"));
-    assert_eq!(std::io::read_to_string(open_before).unwrap(), "old", "who had it open keeps the old one");
+    assert_eq!(std::io::read_to_string(open_before).unwrap(), "old", "an open descriptor keeps the old file");
     let explicit =
         WriteFile { mode: Some(0o600), user: Some("0:0".to_owned()), sync: true, ..new_file(path) };
     let entry = guest.write(explicit, b"newer").await.unwrap();
     assert_eq!((entry.mode, entry.uid, entry.gid), (0o600, 0, 0));
-    assert_eq!(std::fs::read_dir(guest.directory.path()).unwrap().count(), 1, "nothing is left beside it");
+    assert_eq!(std::fs::read_dir(guest.directory.path()).unwrap().count(), 1, "no temporary file is left");
 }
 
 #[tokio::test]
-async fn writing_through_a_link_replaces_what_it_points_to() {
+async fn writing_through_a_link_replaces_its_target() {
     let guest = Guest::start();
     std::fs::create_dir(guest.path("real")).unwrap();
     symlink("real/file", guest.path("link")).unwrap();
@@ -75,7 +75,7 @@ async fn writing_through_a_link_replaces_what_it_points_to() {
 }
 
 #[tokio::test]
-async fn an_upload_that_is_cut_off_leaves_the_old_file_and_nothing_else() {
+async fn an_interrupted_upload_leaves_only_the_old_file() {
     let guest = Guest::start();
     let path = guest.path("file");
     std::fs::write(&path, "old").unwrap();
@@ -90,7 +90,7 @@ async fn an_upload_that_is_cut_off_leaves_the_old_file_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn parents_are_made_only_when_asked_for() {
+async fn parents_are_created_only_on_request() {
     let guest = Guest::start();
     let path = guest.path("a/b/c/file");
     assert_eq!(code(guest.write(new_file(path.clone()), b"x").await), ErrorCode::NotFound);
@@ -102,7 +102,7 @@ async fn parents_are_made_only_when_asked_for() {
 }
 
 #[tokio::test]
-async fn a_piece_of_an_existing_file_can_be_written_in_place() {
+async fn a_part_of_an_existing_file_can_be_written_in_place() {
     let guest = Guest::start();
     let path = guest.path("file");
     std::fs::write(&path, "0123456789").unwrap();
@@ -115,7 +115,7 @@ async fn a_piece_of_an_existing_file_can_be_written_in_place() {
 }
 
 #[tokio::test]
-async fn only_paths_that_can_be_paths_are_taken() {
+async fn invalid_paths_are_refused() {
     let guest = Guest::start();
     let long = format!("/{}", "x".repeat(64 * 1024));
     let nested = "/x".repeat(3000);
@@ -128,14 +128,14 @@ async fn only_paths_that_can_be_paths_are_taken() {
         assert_eq!(guest.refusal(remove).await, ErrorCode::Invalid);
     }
     assert_eq!(guest.refusal(stat(&format!("/{}", "x".repeat(300)))).await, ErrorCode::Invalid);
-    // Dots and percent signs are names like any other, resolved inside.
+    // Dots and percent signs are ordinary names, resolved inside.
     let entry: FileEntry = guest.ask(stat("/../../../etc/passwd")).await;
     assert_eq!(entry.kind, FileKind::File);
     assert_eq!(guest.refusal(stat("/%2e%2e/etc/passwd")).await, ErrorCode::NotFound);
 }
 
 #[tokio::test]
-async fn what_is_not_a_regular_file_is_neither_read_nor_written() {
+async fn irregular_files_are_neither_read_nor_written() {
     let guest = Guest::start();
     let fifo = guest.path("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
@@ -152,7 +152,7 @@ async fn what_is_not_a_regular_file_is_neither_read_nor_written() {
 }
 
 #[tokio::test]
-async fn the_agents_own_memory_cannot_be_read_through_itself() {
+async fn the_memory_of_the_agent_cannot_be_read_through_procfs() {
     let guest = Guest::start();
     let pid = guest.child.id().to_string();
     for process in ["self", "thread-self", &pid] {
@@ -163,11 +163,11 @@ async fn the_agents_own_memory_cannot_be_read_through_itself() {
         let write = WriteFile { offset: Some(0), ..new_file(format!("/proc/{process}/mem")) };
         assert_eq!(code(guest.write(write, b"x").await), ErrorCode::PermissionDenied);
     }
-    assert!(!guest.read("/proc/uptime").await.unwrap().is_empty(), "files of no known size are still read");
+    assert!(!guest.read("/proc/uptime").await.unwrap().is_empty(), "files of unknown size are still read");
 }
 
 #[tokio::test]
-async fn a_petabyte_of_nothing_costs_nothing_to_start_reading() {
+async fn reading_a_sparse_petabyte_starts_at_once() {
     let guest = Guest::start();
     let path = guest.path("sparse");
     std::fs::File::create(&path).unwrap().set_len(1 << 43).unwrap();
@@ -178,7 +178,7 @@ async fn a_petabyte_of_nothing_costs_nothing_to_start_reading() {
     for _ in 0..8 {
         assert!(matches!(patient(connection.next()).await.unwrap(), Some(Frame::Bytes(_))));
     }
-    // Stops reading, and goes.
+    // Stops reading and closes the connection.
     drop(connection);
     assert_eq!(guest.read_range(&path, (1 << 43) - 10, None).await.unwrap(), [0; 10]);
     let stats: MachineStats = guest.ask(Request::Stats).await;
@@ -186,7 +186,7 @@ async fn a_petabyte_of_nothing_costs_nothing_to_start_reading() {
 }
 
 #[tokio::test]
-async fn readers_that_never_read_do_not_stop_others() {
+async fn readers_that_never_read_do_not_block_others() {
     let guest = Guest::start();
     let path = guest.path("large");
     std::fs::File::create(&path).unwrap().set_len(1 << 30).unwrap();
@@ -201,7 +201,7 @@ async fn readers_that_never_read_do_not_stop_others() {
 }
 
 #[tokio::test]
-async fn a_link_that_changes_all_the_time_never_yields_anything_but_its_targets() {
+async fn a_constantly_changing_link_only_yields_its_targets() {
     let guest = Guest::start();
     std::fs::create_dir(guest.path("one")).unwrap();
     std::fs::create_dir(guest.path("two")).unwrap();
@@ -221,7 +221,7 @@ async fn a_link_that_changes_all_the_time_never_yields_anything_but_its_targets(
 }
 
 #[tokio::test]
-async fn lists_go_down_to_a_depth_and_up_to_a_number() {
+async fn lists_are_limited_in_depth_and_entries() {
     let guest = Guest::start();
     for directory in ["top/a/b", "top/c"] {
         std::fs::create_dir_all(guest.path(directory)).unwrap();
@@ -269,9 +269,10 @@ async fn a_directory_too_large_for_one_frame_is_streamed() {
     assert_eq!(count, 8000);
 }
 
-/// Control characters take six bytes each in JSON, so a few names that any program can give do not fit a frame together.
+/// Control characters take six bytes each in JSON, so a few names that any program can create do not fit into a frame
+/// together.
 #[tokio::test]
-async fn entries_that_do_not_fit_a_frame_together_are_listed_in_several() {
+async fn entries_that_do_not_fit_into_one_frame_are_listed_in_several() {
     let guest = Guest::start();
     let directory = (0..14).fold(guest.path("deep"), |path, _| format!("{path}/{}", "\u{1}".repeat(250)));
     std::fs::create_dir_all(&directory).unwrap();
@@ -287,11 +288,11 @@ async fn entries_that_do_not_fit_a_frame_together_are_listed_in_several() {
         count += burrow_guest::client::parse::<Vec<FileEntry>>(&json).unwrap().len();
     }
     assert_eq!(count, 64);
-    assert!(frames > 1, "they fit one");
+    assert!(frames > 1, "all entries fit into one frame");
 }
 
 #[tokio::test]
-async fn names_that_are_not_text_are_listed_readably() {
+async fn names_that_are_not_utf8_are_listed_readably() {
     use std::os::unix::ffi::OsStrExt;
     let guest = Guest::start();
     std::fs::create_dir(guest.path("odd")).unwrap();
@@ -302,7 +303,7 @@ async fn names_that_are_not_text_are_listed_readably() {
 }
 
 #[tokio::test]
-async fn directories_are_made_moved_and_removed() {
+async fn directories_are_created_moved_and_removed() {
     let guest = Guest::start();
     let make =
         |path: &str, parents| Request::MakeDir { path: guest.path(path), parents, mode: None, user: None };
@@ -333,7 +334,7 @@ async fn directories_are_made_moved_and_removed() {
     assert_eq!(guest.refusal(remove("moved", false)).await, ErrorCode::DirectoryNotEmpty);
     symlink("moved", guest.path("link")).unwrap();
     let () = guest.ask(remove("link", true)).await;
-    assert!(std::fs::exists(guest.path("moved/inside")).unwrap(), "the link went, not what it pointed to");
+    assert!(std::fs::exists(guest.path("moved/inside")).unwrap(), "the link was removed, not its target");
     let () = guest.ask(remove("moved", true)).await;
     assert!(!std::fs::exists(guest.path("moved")).unwrap());
     assert_eq!(guest.refusal(remove("moved", true)).await, ErrorCode::NotFound);
@@ -353,7 +354,7 @@ async fn modes_are_changed() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_as_such_and_leaves_nothing() {
+async fn a_full_disk_is_reported_and_leaves_nothing() {
     let guest = Guest::start();
     let full = guest.path("full");
     std::fs::create_dir(&full).unwrap();
@@ -370,7 +371,7 @@ async fn a_full_disk_is_told_as_such_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_file_that_shrinks_while_it_is_read_is_not_filled_up_with_lies() {
+async fn a_file_that_shrinks_while_it_is_read_is_not_padded() {
     let guest = Guest::start();
     let path = guest.path("shrinking");
     std::fs::File::create(&path).unwrap().set_len(1 << 30).unwrap();

@@ -1,6 +1,6 @@
-//! The sandbox as a whole: boot, the door, PID 1's duties, services, statistics, shutdown.
+//! The sandbox as a whole: boot, listener, duties of PID 1, services, statistics, shutdown.
 
-#![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails the test")]
+#![allow(clippy::unwrap_used, reason = "a helper that cannot continue fails the test")]
 
 mod support;
 
@@ -52,7 +52,7 @@ fn boot_with(text: &str) -> BootReport {
 }
 
 #[test]
-fn a_boot_that_cannot_work_is_reported_with_its_step() {
+fn failed_boots_are_reported_with_the_failed_step() {
     for (text, wanted) in [
         ("", "read the boot message"),
         ("{\"generation\":", "read the boot message"),
@@ -77,7 +77,7 @@ fn a_boot_that_cannot_work_is_reported_with_its_step() {
 }
 
 #[tokio::test]
-async fn a_ping_answers_who_it_is() {
+async fn a_ping_returns_the_identity() {
     let guest = Guest::start();
     let identity: Identity = guest.ask(Request::Ping).await;
     assert_eq!(identity.generation, GENERATION);
@@ -85,7 +85,7 @@ async fn a_ping_answers_who_it_is() {
 }
 
 #[tokio::test]
-async fn the_wrong_token_gets_nothing_but_a_refusal() {
+async fn a_wrong_token_is_refused() {
     let guest = Guest::start();
     for token in ["", "wrong", "a-token-for-test", "a-token-for-tests-and-more"] {
         let stream = TcpStream::connect(guest.address).await.unwrap();
@@ -98,7 +98,7 @@ async fn the_wrong_token_gets_nothing_but_a_refusal() {
 }
 
 #[tokio::test]
-async fn only_the_gateway_is_listened_to() {
+async fn only_connections_from_the_gateway_are_served() {
     let guest = Guest::start();
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.99:0".parse().unwrap()).unwrap();
@@ -109,7 +109,7 @@ async fn only_the_gateway_is_listened_to() {
 }
 
 #[tokio::test]
-async fn rubbish_ends_its_own_connection_and_nothing_else() {
+async fn invalid_bytes_end_only_their_own_connection() {
     let guest = Guest::start();
     let hello = format!("{{\"generation\":1,\"token\":\"{TOKEN}\"}}");
     let frame = |kind: u8, payload: &[u8]| {
@@ -141,7 +141,7 @@ async fn rubbish_ends_its_own_connection_and_nothing_else() {
         let _ = patient(stream.read_to_end(&mut answer)).await;
         assert!(answer.len() < 4096);
     }
-    // Half a frame and then silence: many of them.
+    // Many connections that send half a frame and then nothing.
     let mut silent = Vec::new();
     for _ in 0..100 {
         let mut stream = TcpStream::connect(guest.address).await.unwrap();
@@ -152,13 +152,13 @@ async fn rubbish_ends_its_own_connection_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn there_is_a_bound_on_connections_and_silence_frees_them() {
+async fn connections_are_limited_and_silent_ones_are_closed() {
     let guest = Guest::start();
     let mut silent = Vec::new();
     for _ in 0..600 {
         silent.push(TcpStream::connect(guest.address).await.unwrap());
     }
-    // The silent ones are dropped after their time; then there is room again.
+    // Silent connections are closed after their time limit; then there is room again.
     until(|| async { guest.try_ask::<Identity>(Request::Ping).await.is_ok() }).await;
 }
 
@@ -208,7 +208,7 @@ async fn as_pid_1_it_cannot_be_signalled_or_read_from_inside() {
 }
 
 #[tokio::test]
-async fn everybody_stopped_before_they_start_does_not_stop_the_agent() {
+async fn stopping_processes_before_execve_does_not_block_the_agent() {
     let guest = Guest::start_as_pid_1();
     let start = ExecStart { attach: None, ..shell("while :; do kill -STOP -1; done") };
     let exec = start.exec.clone();
@@ -220,7 +220,7 @@ async fn everybody_stopped_before_they_start_does_not_stop_the_agent() {
 }
 
 #[tokio::test]
-async fn shutdown_asks_then_kills_and_ends_the_agent() {
+async fn shutdown_sends_sigterm_then_sigkill_and_ends_the_agent() {
     for stubborn in [false, true] {
         let mut guest = Guest::start_as_pid_1();
         let marker = guest.path("marker");
@@ -239,7 +239,7 @@ async fn shutdown_asks_then_kills_and_ends_the_agent() {
 }
 
 #[tokio::test]
-async fn an_exec_can_take_the_sandbox_with_it_after_its_output_was_read() {
+async fn an_exec_can_stop_the_sandbox_after_its_output_was_read() {
     let mut guest = Guest::start_as_pid_1();
     let start = ExecStart { then_stop: true, ..shell("echo last words; exit 3") };
     let ran = guest.run(start).await;
@@ -248,7 +248,7 @@ async fn an_exec_can_take_the_sandbox_with_it_after_its_output_was_read() {
 }
 
 #[tokio::test]
-async fn statistics_count_what_runs_and_what_ran() {
+async fn statistics_include_running_and_ended_processes() {
     let guest = Guest::start_as_pid_1();
     let before: MachineStats = guest.ask(Request::Stats).await;
     guest.sh("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done").await;
@@ -264,7 +264,7 @@ async fn statistics_count_what_runs_and_what_ran() {
 }
 
 #[tokio::test]
-async fn an_idle_agent_is_small() {
+async fn an_idle_agent_uses_little_ram() {
     let guest = Guest::start();
     for _ in 0..50 {
         guest.run(command(&["true"])).await;
@@ -274,7 +274,7 @@ async fn an_idle_agent_is_small() {
 }
 
 #[tokio::test]
-async fn services_start_with_the_sandbox_and_start_again_when_they_end() {
+async fn services_start_with_the_sandbox_and_restart_when_they_end() {
     let guest = Guest::start_with_services(vec![
         service("steady", "echo up; sleep 1000", ServiceRestart::Always),
         service("flaky", "echo again; exit 1", ServiceRestart::OnFailure),
@@ -300,7 +300,7 @@ async fn services_start_with_the_sandbox_and_start_again_when_they_end() {
 }
 
 #[tokio::test]
-async fn a_new_set_of_services_stops_the_missing_starts_the_new_and_leaves_the_rest() {
+async fn a_new_set_of_services_stops_missing_ones_starts_new_ones_and_keeps_the_rest() {
     let guest = Guest::start();
     let long = "trap 'exit 0' TERM; while :; do sleep 0.05; done";
     let keep = service("keep", long, ServiceRestart::Always);
@@ -327,7 +327,7 @@ async fn a_new_set_of_services_stops_the_missing_starts_the_new_and_leaves_the_r
         assert!(matches!(info.state, ExecState::Ended(_)), "{info:?}");
     }
     until(|| async { started("new").await.is_some() && started("change").await.is_some() }).await;
-    assert_eq!(started("keep").await, kept, "the unchanged one goes on");
+    assert_eq!(started("keep").await, kept, "the unchanged service continues");
     assert_ne!(started("change").await, changed);
     assert_eq!(started("drop").await, None);
 
@@ -342,7 +342,7 @@ async fn a_new_set_of_services_stops_the_missing_starts_the_new_and_leaves_the_r
 }
 
 #[tokio::test]
-async fn services_that_make_no_sense_are_refused_and_the_old_ones_stay() {
+async fn invalid_services_are_refused_and_the_previous_set_is_kept() {
     let guest = Guest::start();
     set(&guest, vec![service("good", "sleep 1000", ServiceRestart::Always)]).await;
     let twice =

@@ -1,6 +1,6 @@
-//! Output logs: offsets, re-attaching, gaps, back-pressure, and bounds whatever a process prints.
+//! Output logs: offsets, reattaching, gaps, back-pressure, and limits whatever a process prints.
 
-#![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails the test")]
+#![allow(clippy::unwrap_used, reason = "a helper that cannot continue fails the test")]
 
 mod support;
 
@@ -25,7 +25,7 @@ async fn get(guest: &Guest, exec: &str) -> ExecInfo {
     guest.ask(Request::ExecGet { exec: exec.to_owned() }).await
 }
 
-/// Reads to the Drained of a connection that does not follow.
+/// Reads up to the Drained notice of a connection that does not follow.
 async fn drain(connection: &mut Connection<TcpStream>) -> (Vec<u8>, u64) {
     let mut bytes = Vec::new();
     loop {
@@ -41,7 +41,7 @@ async fn drain(connection: &mut Connection<TcpStream>) -> (Vec<u8>, u64) {
 }
 
 #[tokio::test]
-async fn a_dropped_reader_comes_back_and_misses_nothing() {
+async fn a_disconnected_reader_resumes_without_loss() {
     let guest = Guest::start();
     let script = "for i in 1 2 3 4 5 6 7 8 9; do echo line $i; sleep 0.05; done";
     let exec = start(&guest, background(shell(script))).await;
@@ -68,7 +68,7 @@ async fn a_dropped_reader_comes_back_and_misses_nothing() {
 }
 
 #[tokio::test]
-async fn without_following_what_is_there_comes_and_no_more() {
+async fn without_follow_only_existing_output_is_sent() {
     let guest = Guest::start();
     let exec = start(&guest, background(shell("printf 12345; sleep 1000"))).await;
     until(|| async { get(&guest, &exec).await.output_end == 5 }).await;
@@ -79,7 +79,7 @@ async fn without_following_what_is_there_comes_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_flood_keeps_only_the_ring_and_counts_what_it_dropped() {
+async fn excess_output_is_dropped_and_counted() {
     let guest = Guest::start();
     let exec =
         start(&guest, background(ExecStart { ring_bytes: 65536, ..shell("yes | head -c 300000000") })).await;
@@ -96,9 +96,9 @@ async fn a_flood_keeps_only_the_ring_and_counts_what_it_dropped() {
 }
 
 #[tokio::test]
-async fn a_lossless_reader_that_does_not_read_stops_the_process_and_not_the_agent() {
+async fn a_lossless_reader_that_does_not_read_blocks_the_process_but_not_the_agent() {
     let guest = Guest::start();
-    // No newline, no end, nobody reading.
+    // No newline, no end, and no reader.
     let start = ExecStart { ring_bytes: 65536, ..shell("tr '\\0' x < /dev/zero") };
     let exec = start.exec.clone();
     let mut connection = guest.open(&Request::ExecStart(start)).await;
@@ -119,7 +119,7 @@ async fn a_lossless_reader_that_does_not_read_stops_the_process_and_not_the_agen
     assert!(stats.agent_ram_bytes < 16 << 20, "{}", stats.agent_ram_bytes);
     let info = get(&guest, &exec).await;
     assert_eq!((info.output_dropped, info.state), (0, ExecState::Running));
-    // Reading on sets it going again.
+    // Reading lets it continue.
     let mut total = 0;
     while total < last + (4 << 20) {
         match patient(connection.next()).await.unwrap().unwrap() {
@@ -138,7 +138,7 @@ async fn a_lossless_reader_that_does_not_read_stops_the_process_and_not_the_agen
 }
 
 #[tokio::test]
-async fn a_process_that_ends_behind_a_full_ring_has_ended_and_its_reader_still_gets_all() {
+async fn a_process_that_ends_with_a_full_ring_has_ended_and_its_reader_gets_all_output() {
     let guest = Guest::start();
     let start = ExecStart { ring_bytes: 4096, ..shell("head -c 60000 /dev/zero | tr '\\0' x") };
     let exec = start.exec.clone();
@@ -153,7 +153,7 @@ async fn a_process_that_ends_behind_a_full_ring_has_ended_and_its_reader_still_g
     assert_eq!((ran.stdout.len(), ran.gaps.len(), ran.info.output_dropped), (60000, 0, 0));
 }
 
-/// Its host still sends input, which nobody reads: closing the connection then would drop what is on its way.
+/// The host is still sending input that is not read: closing the connection then would drop data in transit.
 #[tokio::test]
 async fn a_slow_host_gets_all_output_of_an_exec_that_left_its_input_unread() {
     const BYTES: usize = 2 << 20;
@@ -168,7 +168,7 @@ async fn a_slow_host_gets_all_output_of_an_exec_that_left_its_input_unread() {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
     });
-    // Longer than the agent listens to a host that has everything.
+    // Longer than the agent keeps reading from a host that has received everything.
     tokio::time::sleep(std::time::Duration::from_secs(4)).await;
     let mut received = 0;
     loop {
@@ -186,7 +186,7 @@ async fn a_slow_host_gets_all_output_of_an_exec_that_left_its_input_unread() {
 }
 
 #[tokio::test]
-async fn a_held_exec_loses_nothing_before_its_first_reader_comes() {
+async fn a_held_exec_loses_nothing_before_its_first_reader_attaches() {
     let guest = Guest::start();
     let mut held =
         background(ExecStart { ring_bytes: 4096, ..shell("head -c 1000000 /dev/zero | tr '\\0' x") });
@@ -204,18 +204,18 @@ async fn a_slow_reader_does_not_slow_down_another_or_the_process() {
     let start =
         ExecStart { attach: Some(ReadMode::Lossy), ring_bytes: 65536, ..shell("yes | head -c 50000000") };
     let exec = start.exec.clone();
-    // This one never reads.
+    // This reader never reads.
     let mut slow = guest.open(&Request::ExecStart(start)).await;
     let info: ExecInfo = guest.ask(Request::ExecWait { exec: exec.clone(), timeout_ms: 60_000 }).await;
     assert!(matches!(info.state, ExecState::Ended(_)), "{info:?}");
     let _: ExecInfo = slow.reply().await.unwrap();
     let ran = collect(&mut slow).await;
     let lost: u64 = ran.gaps.iter().map(|(from, to)| to - from).sum();
-    assert_eq!(ran.stdout.len() as u64 + lost, 50_000_000, "what it missed, it was told of");
+    assert_eq!(ran.stdout.len() as u64 + lost, 50_000_000, "the reader was notified of what it missed");
 }
 
 #[tokio::test]
-async fn ended_execs_are_forgotten_oldest_first_and_their_output_before_that() {
+async fn ended_execs_are_removed_oldest_first_after_their_output() {
     let guest = std::sync::Arc::new(Guest::start());
     let first =
         guest.run(ExecStart { ring_bytes: 4 << 20, ..shell("head -c 4000000 /dev/zero") }).await.info.exec;
@@ -223,14 +223,14 @@ async fn ended_execs_are_forgotten_oldest_first_and_their_output_before_that() {
         guest.run(ExecStart { ring_bytes: 4 << 20, ..shell("head -c 4000000 /dev/zero") }).await;
     }
     let info = get(&guest, &first).await;
-    assert_eq!((info.output_start, info.output_end), (4_000_000, 4_000_000), "its output made room");
+    assert_eq!((info.output_start, info.output_end), (4_000_000, 4_000_000), "its output was dropped");
     let stats: MachineStats = guest.ask(Request::Stats).await;
     assert!(stats.agent_ram_bytes < 40 << 20, "{}", stats.agent_ram_bytes);
     for _ in 0..10 {
         let runs: Vec<_> = (0..100)
             .map(|_| {
                 let guest = std::sync::Arc::clone(&guest);
-                // Characters that take six bytes each in JSON: such a list must fit an answer, too.
+                // Characters that take six bytes each in JSON: such a list must fit into an answer, too.
                 tokio::spawn(async move { guest.run(command(&["true", &"\u{1}".repeat(500)])).await })
             })
             .collect();
@@ -239,19 +239,19 @@ async fn ended_execs_are_forgotten_oldest_first_and_their_output_before_that() {
         }
     }
     let list: Vec<ExecInfo> = guest.ask(Request::ExecList).await;
-    assert_eq!(list.len(), 1000, "all of them, with their command lines cut");
+    assert_eq!(list.len(), 1000, "all execs, with their command lines cut");
     assert!(list.iter().all(|info| info.exec != first));
 }
 
 #[tokio::test]
-async fn escape_sequences_come_through_as_they_are_and_only_there() {
+async fn escape_sequences_are_preserved_in_output_only() {
     let guest = Guest::start();
     let ran = guest.sh("printf '\\033]0;owned\\007\\033[2J'").await;
     assert_eq!(ran.stdout, "\x1b]0;owned\x07\x1b[2J");
 }
 
 #[tokio::test]
-async fn several_readers_each_get_everything() {
+async fn several_readers_each_receive_all_output() {
     let guest = Guest::start();
     let exec =
         start(&guest, background(shell("for i in $(seq 100); do echo $i; done; sleep 0.2; echo end"))).await;

@@ -1,6 +1,6 @@
-//! Ports: what listens is listed with its process, and byte pipes reach it.
+//! Ports: listening ones are listed with their process, and byte pipes connect to them.
 
-#![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails the test")]
+#![allow(clippy::unwrap_used, reason = "a helper that cannot continue fails the test")]
 
 mod support;
 
@@ -14,14 +14,14 @@ async fn ports(guest: &Guest) -> Vec<ListeningPort> {
     guest.ask(Request::ListPorts).await
 }
 
-/// A byte pipe to a port, or the agent's refusal.
+/// A byte pipe to a port, or the agent's error.
 async fn connect(guest: &Guest, port: u16) -> Result<TcpStream, ErrorCode> {
     let stream = TcpStream::connect(guest.address).await.unwrap();
     let mut connection = Connection::open(stream, TOKEN, &Request::Connect { port }).await.unwrap();
     match patient(connection.reply::<()>()).await {
         Ok(()) => {
             let (stream, head) = connection.into_raw();
-            assert!(head.is_empty(), "nothing was said yet");
+            assert!(head.is_empty(), "no bytes were sent yet");
             Ok(stream)
         }
         Err(GuestError::Refused(error)) => Err(error.code),
@@ -30,12 +30,12 @@ async fn connect(guest: &Guest, port: u16) -> Result<TcpStream, ErrorCode> {
 }
 
 #[tokio::test]
-async fn what_listens_is_listed_with_its_process_and_user() {
+async fn listening_ports_are_listed_with_process_and_user() {
     let guest = Guest::start();
     let listen = "import socket,time\n\
                   a=socket.create_server(('127.0.0.1',0))\n\
                   time.sleep(1000)";
-    // As root, and as somebody else, whose descriptors the agent has no right to trace its way to.
+    // As root, and as another user, whose descriptors the agent may not read by tracing.
     for user in ["0", "65534"] {
         let mut start = command(&["python3", "-c", listen]);
         start.user = Some(user.to_owned());
@@ -54,11 +54,14 @@ async fn what_listens_is_listed_with_its_process_and_user() {
         assert!(process.command.starts_with("python3 -c import socket"), "{process:?}");
         assert!(["root", "nobody"].contains(&found.user.as_str()), "{}", found.user);
     }
-    assert!(ports(&guest).await.iter().all(|port| port.port != PORT), "the agent's own door is not shown");
+    assert!(
+        ports(&guest).await.iter().all(|port| port.port != PORT),
+        "the agent's own listener is not shown"
+    );
 }
 
 #[tokio::test]
-async fn a_pipe_carries_both_ways_and_ends_each_way_by_itself() {
+async fn a_pipe_works_in_both_directions_which_end_separately() {
     let guest = Guest::start();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -68,8 +71,8 @@ async fn a_pipe_carries_both_ways_and_ends_each_way_by_itself() {
     host.shutdown().await.unwrap();
     let mut text = String::new();
     patient(server.read_to_string(&mut text)).await.unwrap();
-    assert_eq!(text, "question", "the end came through");
-    // The other direction is still open, for more than any buffer holds.
+    assert_eq!(text, "question", "the end was passed on");
+    // The other direction is still open, for more than any buffer can store.
     let bulk: Vec<u8> = (0..8 << 20).map(|index: u32| (index % 251) as u8).collect();
     let sent = bulk.clone();
     let sending = tokio::spawn(async move {
@@ -83,7 +86,7 @@ async fn a_pipe_carries_both_ways_and_ends_each_way_by_itself() {
 }
 
 #[tokio::test]
-async fn a_server_on_the_other_loopback_is_reached_too() {
+async fn a_server_on_the_ipv6_loopback_is_reached() {
     let guest = Guest::start();
     let Ok(listener) = TcpListener::bind("[::1]:0").await else {
         eprintln!("this host has no IPv6 loopback");
@@ -100,7 +103,7 @@ async fn a_server_on_the_other_loopback_is_reached_too() {
 }
 
 #[tokio::test]
-async fn a_port_where_nothing_listens_and_the_agents_own_are_refused() {
+async fn ports_without_a_listener_and_the_port_of_the_agent_are_refused() {
     let guest = Guest::start();
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     assert_eq!(connect(&guest, free).await.err(), Some(ErrorCode::NotFound));
@@ -109,7 +112,7 @@ async fn a_port_where_nothing_listens_and_the_agents_own_are_refused() {
 }
 
 #[tokio::test]
-async fn pipes_are_bounded_cost_little_and_leave_room_for_execs() {
+async fn pipes_are_limited_and_cheap_and_leave_connections_for_execs() {
     let guest = Guest::start();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

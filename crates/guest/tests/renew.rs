@@ -1,4 +1,4 @@
-//! A machine that is a copy becomes somebody else, and goes on working.
+//! A machine that is a copy gets its own identity, and continues to work.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -20,7 +20,7 @@ const NEW_TOKEN: &str = "another-token-for-tests";
 
 const HOSTS: &str = "127.0.0.1\tlocalhost\n10.0.0.9 db\n127.0.1.1\tparent # this sandbox\n";
 
-/// An `/etc` as a sandbox has it.
+/// An `/etc` like that of a sandbox.
 fn etc() -> tempfile::TempDir {
     let etc = tempfile::tempdir().unwrap();
     fs::write(etc.path().join("machine-id"), "0123456789abcdef0123456789abcdef\n").unwrap();
@@ -45,20 +45,20 @@ fn assert_refused<T: std::fmt::Debug>(outcome: Result<T, GuestError>, code: Erro
     }
 }
 
-/// Reads on until the guest hangs up, however it does that.
+/// Reads until the guest hangs up, in whatever way.
 async fn until_hung_up(connection: &mut Connection<TcpStream>) {
     patient(async { while let Ok(Some(_)) = connection.next().await {} }).await;
 }
 
 #[tokio::test]
-async fn only_the_new_token_counts_afterwards() {
+async fn only_the_new_token_is_valid_afterwards() {
     let etc = etc();
     let guest = Guest::start_with_etc(etc.path(), Vec::new(), false);
     let () = guest.ask(renew()).await;
     assert_refused(guest.ask_as::<Identity>(TOKEN, Request::Ping).await, ErrorCode::Unauthorized);
     assert_refused(guest.ask_as::<()>(TOKEN, renew()).await, ErrorCode::Unauthorized);
     let _: Identity = guest.ask_as(NEW_TOKEN, Request::Ping).await.unwrap();
-    // And again, as for a fork of a fork.
+    // Again, as for a fork of a fork.
     let next = Request::Renew { token: TOKEN.to_owned(), hostname: "grandchild".to_owned() };
     let () = guest.ask_as(NEW_TOKEN, next).await.unwrap();
     let _: Identity = guest.ask(Request::Ping).await;
@@ -82,7 +82,7 @@ async fn the_machine_id_and_the_name_are_new() {
 }
 
 #[tokio::test]
-async fn a_renewal_that_makes_no_sense_changes_nothing() {
+async fn an_invalid_renewal_changes_nothing() {
     let etc = etc();
     let guest = Guest::start_with_etc(etc.path(), Vec::new(), false);
     for (token, hostname) in [("", "child"), (NEW_TOKEN, "two words"), (NEW_TOKEN, "")] {
@@ -98,7 +98,7 @@ fn host_key(etc: &Path, name: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn ssh_host_keys_are_made_anew_or_at_least_removed() {
+async fn ssh_host_keys_are_replaced_or_at_least_removed() {
     let etc = etc();
     fs::create_dir(etc.path().join("ssh")).unwrap();
     fs::write(etc.path().join("ssh/ssh_host_ed25519_key"), "the parent's").unwrap();
@@ -113,11 +113,11 @@ async fn ssh_host_keys_are_made_anew_or_at_least_removed() {
         assert_eq!(key, None);
     }
     let execs: Vec<ExecInfo> = guest.ask_as(NEW_TOKEN, Request::ExecList).await.unwrap();
-    assert_eq!(execs, [], "what the agent runs for itself is nobody's exec");
+    assert_eq!(execs, [], "programs that the agent runs for itself are not listed");
 }
 
 #[tokio::test]
-async fn other_connections_are_closed_and_execs_go_on() {
+async fn other_connections_are_closed_and_execs_continue() {
     let etc = etc();
     let guest = Guest::start_with_etc(etc.path(), Vec::new(), false);
     let mut start = shell("echo ready; read line; echo got $line; read line; echo got $line");
@@ -155,9 +155,9 @@ async fn other_connections_are_closed_and_execs_go_on() {
     let () = patient(watch.reply()).await.unwrap();
 }
 
-/// As in a fork, where nothing but the agent runs yet.
+/// As in a fork, in which only the agent runs yet.
 #[tokio::test]
-async fn it_works_while_every_other_process_stands_still() {
+async fn renewal_works_while_every_other_process_is_frozen() {
     let etc = etc();
     fs::create_dir(etc.path().join("ssh")).unwrap();
     fs::write(etc.path().join("ssh/ssh_host_ed25519_key"), "the parent's").unwrap();
@@ -197,7 +197,7 @@ async fn services_stay_supervised() {
     until(async || list().await[0].exec.is_some()).await;
     let before = list().await.remove(0);
     let () = guest.ask(renew()).await;
-    assert_eq!(list().await, std::slice::from_ref(&before), "the same run, under the new token");
+    assert_eq!(list().await, std::slice::from_ref(&before), "the same run, with the new token");
     let exec = before.exec.unwrap();
     let kill = Request::ExecSignal { exec: exec.clone(), signal: 9, group: true };
     let () = guest.ask_as(NEW_TOKEN, kill).await.unwrap();
@@ -209,7 +209,7 @@ async fn services_stay_supervised() {
 }
 
 #[tokio::test]
-async fn a_machine_that_boots_from_a_copy_is_somebody_else_before_its_services_start() {
+async fn a_machine_that_boots_from_a_copy_has_its_own_identity_before_services_start() {
     let etc = etc();
     fs::create_dir(etc.path().join("ssh")).unwrap();
     fs::write(etc.path().join("ssh/ssh_host_rsa_key"), "the parent's").unwrap();
@@ -222,7 +222,7 @@ async fn a_machine_that_boots_from_a_copy_is_somebody_else_before_its_services_s
         restart: ServiceRestart::Never,
     };
     let guest = Guest::start_with_etc(etc.path(), vec![service], true);
-    // It is ready, so it is done.
+    // The agent is ready, so the renewal is done.
     let id = read(&etc, "machine-id");
     assert_ne!(id, "0123456789abcdef0123456789abcdef\n");
     assert_ne!(host_key(etc.path(), "ssh_host_rsa_key").as_deref(), Some("the parent's"));

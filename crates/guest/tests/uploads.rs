@@ -1,4 +1,4 @@
-//! Large uploads: those that take more than one piece, whatever frames they come in.
+//! Large uploads: those of more than one piece, in frames of any size.
 
 mod support;
 
@@ -10,10 +10,10 @@ use burrow_guest::protocol::{ErrorCode, FileEntry, Frame, MachineStats, Request,
 use bytes::Bytes;
 use support::{Guest, new_file, patient};
 
-/// More than is renamed over an old file; see `replace.rs`.
+/// A size at which files are exchanged, not renamed; see `replace.rs`.
 const LARGE: usize = 9 << 20;
 
-/// No two places of it look alike to a reader that is off by a few bytes, a page or a frame.
+/// No two parts of it are equal for a reader that is off by a few bytes, a page or a frame.
 fn content(size: usize) -> Vec<u8> {
     (0..size).map(|index| (index % 251) as u8 ^ (index >> 12) as u8).collect()
 }
@@ -32,7 +32,7 @@ async fn send_in_frames(
 }
 
 #[tokio::test]
-async fn frames_of_any_size_make_the_same_file() {
+async fn uploads_in_frames_of_any_size_give_the_same_file() {
     let guest = Guest::start();
     let path = guest.path("file");
     let whole = content(3_000_000);
@@ -45,7 +45,7 @@ async fn frames_of_any_size_make_the_same_file() {
 }
 
 #[tokio::test]
-async fn a_host_that_pauses_in_the_middle_of_a_header_and_of_a_frame_is_waited_for() {
+async fn a_host_may_pause_within_a_header_or_a_frame() {
     let guest = Guest::start();
     let path = guest.path("file");
     let whole = content(2_000_000);
@@ -59,7 +59,7 @@ async fn a_host_that_pauses_in_the_middle_of_a_header_and_of_a_frame_is_waited_f
     for to in [1, 4, 5, 6, 300_000, 999_999, rest.len() - 1, rest.len()] {
         tokio::io::AsyncWriteExt::write_all(&mut stream, &rest[from..to]).await.unwrap();
         from = to;
-        // The agent answers others meanwhile, and so has seen what there was.
+        // The agent answers another request meanwhile, so it has handled the bytes sent so far.
         let _: MachineStats = guest.ask(Request::Stats).await;
     }
     assert!(read.is_empty());
@@ -70,7 +70,7 @@ async fn a_host_that_pauses_in_the_middle_of_a_header_and_of_a_frame_is_waited_f
 }
 
 #[tokio::test]
-async fn a_large_file_replaces_a_large_one_as_a_whole() {
+async fn a_large_file_replaces_a_large_one_atomically() {
     let guest = Guest::start();
     let path = guest.path("file");
     let (old, new) = (content(LARGE), vec![7; LARGE + 1]);
@@ -84,20 +84,20 @@ async fn a_large_file_replaces_a_large_one_as_a_whole() {
         assert_eq!(
             std::fs::read_dir(guest.directory.path()).unwrap().count(),
             1,
-            "nothing is left beside it"
+            "no temporary file is left"
         );
     }
     let mut kept = Vec::new();
     std::io::Read::read_to_end(&mut open_before, &mut kept).unwrap();
-    assert!(kept == old, "who had it open keeps the old one");
-    // The other way round: what is large is the old one.
+    assert!(kept == old, "an open descriptor keeps the old file");
+    // The other way round: the old file is the large one.
     guest.write(new_file(path.clone()), b"small").await.unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), b"small");
     assert_eq!(std::fs::read_dir(guest.directory.path()).unwrap().count(), 1);
 }
 
 #[tokio::test]
-async fn a_replaced_large_file_gives_its_space_back() {
+async fn a_replaced_large_file_frees_its_space() {
     let guest = Guest::start();
     let path = guest.path("file");
     guest.write(new_file(path.clone()), &content(LARGE)).await.unwrap();
@@ -105,7 +105,7 @@ async fn a_replaced_large_file_gives_its_space_back() {
     for _ in 0..3 {
         guest.write(new_file(path.clone()), &content(LARGE)).await.unwrap();
     }
-    // A deleted file is freed once nobody has it open; the agent has it open a moment longer than the answer takes.
+    // A deleted file is freed once it is no longer open; the agent has it open a moment longer than the answer takes.
     support::until(|| async move {
         let held = std::fs::read_dir(format!("/proc/{agent}/fd")).unwrap().flatten();
         let deleted = held.filter_map(|entry| std::fs::read_link(entry.path()).ok());
@@ -115,7 +115,7 @@ async fn a_replaced_large_file_gives_its_space_back() {
 }
 
 #[tokio::test]
-async fn a_large_piece_of_an_existing_file_is_written_in_place() {
+async fn a_large_part_of_an_existing_file_is_written_in_place() {
     let guest = Guest::start();
     let path = guest.path("file");
     let (old, new) = (content(3_000_000), vec![9; 1_500_000]);
@@ -129,7 +129,7 @@ async fn a_large_piece_of_an_existing_file_is_written_in_place() {
 }
 
 #[tokio::test]
-async fn a_frame_that_is_no_bytes_ends_a_large_upload_without_a_trace() {
+async fn an_unexpected_frame_aborts_a_large_upload_without_traces() {
     let guest = Guest::start();
     let path = guest.path("file");
     std::fs::write(&path, "old").unwrap();
@@ -143,10 +143,10 @@ async fn a_frame_that_is_no_bytes_ends_a_large_upload_without_a_trace() {
 }
 
 #[tokio::test]
-async fn uploads_that_stand_still_do_not_stop_others() {
+async fn stalled_uploads_do_not_block_others() {
     let guest = Guest::start();
     let mut still = Vec::new();
-    // As many as the agent takes at once, but for one, and more than it has threads.
+    // All but one of the transfers that the agent allows at once, and more than it has threads.
     for index in 0..15 {
         let mut connection =
             guest.open(&Request::Write(new_file(guest.path(&format!("still-{index}"))))).await;
@@ -164,7 +164,7 @@ async fn uploads_that_stand_still_do_not_stop_others() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_in_the_middle_of_a_frame() {
+async fn a_full_disk_is_reported_within_a_frame() {
     let guest = Guest::start();
     let full = guest.path("full");
     std::fs::create_dir(&full).unwrap();

@@ -1,6 +1,6 @@
 //! Watching files.
 
-#![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails the test")]
+#![allow(clippy::unwrap_used, reason = "a helper that cannot continue fails the test")]
 
 mod support;
 
@@ -40,7 +40,7 @@ async fn until(connection: &mut Connection<TcpStream>, kind: WatchEventKind, pat
 }
 
 #[tokio::test]
-async fn what_happens_to_a_file_is_told_in_order() {
+async fn changes_of_a_file_are_reported_in_order() {
     let guest = Guest::start();
     let mut connection = watch(&guest, guest.directory.path().to_str().unwrap(), false).await;
     let (file, moved) = (guest.path("file"), guest.path("moved"));
@@ -56,8 +56,8 @@ async fn what_happens_to_a_file_is_told_in_order() {
     until(&mut connection, WatchEventKind::Removed, &moved).await;
 }
 
-/// What a watcher hears until the file `end` is made, as kinds and names.
-async fn heard(guest: &Guest, connection: &mut Connection<TcpStream>) -> Vec<(WatchEventKind, String)> {
+/// The events until the file `end` is created, as kinds and names.
+async fn events(guest: &Guest, connection: &mut Connection<TcpStream>) -> Vec<(WatchEventKind, String)> {
     fs::create_dir(guest.path("end")).unwrap();
     let mut events = until(connection, WatchEventKind::Created, &guest.path("end")).await;
     events.pop();
@@ -68,31 +68,33 @@ async fn heard(guest: &Guest, connection: &mut Connection<TcpStream>) -> Vec<(Wa
 }
 
 #[tokio::test]
-async fn an_upload_is_told_by_its_own_name_and_once() {
-    use WatchEventKind::{Created, Written};
+async fn an_upload_is_reported_once_by_its_final_name() {
+    use WatchEventKind::{Attributes, Created, Written};
     let guest = Guest::start();
     let mut connection = watch(&guest, guest.directory.path().to_str().unwrap(), false).await;
     let file = || "file".to_owned();
     let in_place = |path: &str| WriteFile { in_place: true, ..new_file(guest.path(path)) };
     guest.write(in_place("file"), b"first").await.unwrap();
-    assert_eq!(heard(&guest, &mut connection).await, [(Created, file()), (Written, file())]);
+    // In the order that E2B's clients expect, with the file's owner and mode before its content.
+    let new = [(Created, file()), (Attributes, file()), (Written, file())];
+    assert_eq!(events(&guest, &mut connection).await, new);
     guest.write(in_place("file"), b"1").await.unwrap();
-    assert_eq!(heard(&guest, &mut connection).await, [(Written, file())]);
-    // Replaced as a whole, a small one and a large one.
+    assert_eq!(events(&guest, &mut connection).await, [(Written, file())]);
+    // Replaced as a whole, a small file and a large one.
     for content in [vec![b'x'; 10], vec![b'x'; 9 << 20]] {
         guest.write(new_file(guest.path("file")), &content).await.unwrap();
-        assert_eq!(heard(&guest, &mut connection).await, [(Written, file())]);
+        assert_eq!(events(&guest, &mut connection).await, [(Written, file())]);
     }
     guest.write(new_file(guest.path("other")), b"x").await.unwrap();
-    assert_eq!(heard(&guest, &mut connection).await, [(Created, "other".to_owned())]);
-    // What is really called so is told.
+    assert_eq!(events(&guest, &mut connection).await, [(Created, "other".to_owned())]);
+    // A file that really has such a name is reported.
     fs::write(guest.path("#123"), "x").unwrap();
     let odd = || "#123".to_owned();
-    assert_eq!(heard(&guest, &mut connection).await, [(Created, odd()), (Written, odd())]);
+    assert_eq!(events(&guest, &mut connection).await, [(Created, odd()), (Written, odd())]);
 }
 
 #[tokio::test]
-async fn new_directories_are_watched_and_what_was_already_in_them_is_told() {
+async fn new_directories_are_watched_and_their_content_is_reported() {
     let guest = Guest::start();
     fs::create_dir_all(guest.path("old/deep")).unwrap();
     let mut connection = watch(&guest, guest.directory.path().to_str().unwrap(), true).await;
@@ -113,7 +115,7 @@ async fn new_directories_are_watched_and_what_was_already_in_them_is_told() {
     })
     .await;
     until(&mut connection, WatchEventKind::Created, &guest.path("new/a/b/c/file")).await;
-    // A directory that moves keeps being watched, under its new name.
+    // A directory that is moved is still watched, under its new name.
     fs::rename(guest.path("new/a"), guest.path("moved")).unwrap();
     until(&mut connection, WatchEventKind::Renamed, &guest.path("moved")).await;
     fs::write(guest.path("moved/b/c/other"), "x").unwrap();
@@ -121,7 +123,7 @@ async fn new_directories_are_watched_and_what_was_already_in_them_is_told() {
 }
 
 #[tokio::test]
-async fn what_leaves_is_removed_and_what_comes_is_created() {
+async fn moves_out_and_in_are_reported_as_removals_and_creations() {
     let guest = Guest::start();
     for directory in ["inside", "outside/tree/sub"] {
         fs::create_dir_all(guest.path(directory)).unwrap();
@@ -152,9 +154,9 @@ async fn a_single_file_can_be_watched() {
 }
 
 #[tokio::test]
-async fn a_host_that_does_not_read_is_told_that_it_missed_something() {
+async fn an_overflow_is_reported_to_a_host_that_does_not_read() {
     let guest = Guest::start();
-    // In RAM: a hundred thousand changes take a disk minutes.
+    // In RAM: a hundred thousand changes take minutes on a disk.
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let top = directory.path().to_str().unwrap().to_owned();
     let mut connection = watch(&guest, &top, true).await;
@@ -173,7 +175,7 @@ async fn a_host_that_does_not_read_is_told_that_it_missed_something() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_or_too_much_cannot_be_watched() {
+async fn missing_and_too_large_trees_cannot_be_watched() {
     let guest = Guest::start();
     let refusal = |path: String| guest.refusal(Request::Watch(WatchFiles { path, recursive: true }));
     assert_eq!(refusal(guest.path("missing")).await, ErrorCode::NotFound);

@@ -1,7 +1,8 @@
-//! Digests, and the two kinds that name layers.
+//! Digests, and the two types that identify layers.
 //!
-//! A [`Digest`] names bytes. A [`DiffId`] is the digest of a layer's tar before compression. A [`ChainId`] names what
-//! lies in a directory after a layer was applied upon all below it, so it is what layers are kept under.
+//! A [`Digest`] identifies bytes. A [`DiffId`] is the digest of a layer's tar before compression. A [`ChainId`]
+//! identifies the content of a directory after a layer was applied on top of all layers below it, so layers are
+//! stored by it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::ImageError;
 
-/// The SHA-256 of some bytes. Other algorithms are refused: registries use none, and weak ones must not come back.
+/// A SHA-256. Other algorithms are refused: registries use none, and weak ones must not become acceptable again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
 
@@ -20,7 +21,7 @@ pub struct Digest([u8; 32]);
 #[serde(transparent)]
 pub struct DiffId(pub Digest);
 
-/// What a stack of layers comes to.
+/// Identifies the result of a stack of layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ChainId(pub Digest);
@@ -52,7 +53,7 @@ impl FromStr for Digest {
     fn from_str(text: &str) -> Result<Self, ImageError> {
         let refused = || ImageError::Digest { text: crate::error::shortened(text) };
         let hex = text.strip_prefix(ALGORITHM).ok_or_else(refused)?;
-        // Lower case only, as the specification has it: two spellings of one digest would be two names.
+        // Lower case only, as the specification requires: two spellings of one digest would be two names.
         let bytes = data_encoding::HEXLOWER.decode(hex.as_bytes()).map_err(|_| refused())?;
         bytes.try_into().map(Self).map_err(|_| refused())
     }
@@ -96,7 +97,7 @@ impl fmt::Display for ChainId {
 }
 
 impl ChainId {
-    /// Of the lowest layer, when `below` is `None`; else of the layer upon it.
+    /// The chain id of the lowest layer if `below` is `None`, else of the layer on top of it.
     pub fn stack(below: Option<Self>, layer: DiffId) -> Self {
         match below {
             None => Self(layer.0),
@@ -133,7 +134,7 @@ mod tests {
     const EMPTY: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
     #[test]
-    fn a_digest_reads_as_it_prints() {
+    fn a_digest_survives_formatting_and_parsing() {
         assert_eq!(Digest::of(b"").to_string(), EMPTY);
         assert_eq!(EMPTY.parse::<Digest>().unwrap(), Digest::of(b""));
         let quoted = format!("\"{EMPTY}\"");

@@ -1,4 +1,4 @@
-//! What can go wrong with an image, and what to do about it.
+//! The errors of this crate, and hints on how to resolve them.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,9 +16,9 @@ pub enum ImageError {
     Json { document: &'static str, of: String, source: serde_json::Error },
     #[error("the {document} of `{of}` is refused: {reason}")]
     Document { document: &'static str, of: String, reason: &'static str },
-    #[error("`{of}` is in the format of Docker before 1.10 (manifest schema 1)")]
+    #[error("`{of}` has a manifest of schema 1 (Docker before 1.10), which is not supported")]
     SchemaOne { of: String },
-    #[error("`{of}` is of the kind `{media_type}`, which is no image")]
+    #[error("`{of}` has the media type `{media_type}`, which is not an image")]
     MediaType { of: String, media_type: String },
     #[error("`{of}` has no variant for {wanted}; it has {offered}")]
     Platform { of: String, wanted: String, offered: String },
@@ -41,15 +41,15 @@ pub enum ImageError {
     Status { url: String, status: u16, message: String },
     #[error("`{reference}` does not exist in the registry")]
     NotFound { reference: String },
-    #[error("the registry `{registry}` does not let {who} read `{repository}`")]
+    #[error("the registry `{registry}` denies {who} access to `{repository}`")]
     Denied { registry: String, repository: String, who: String },
     #[error(
-        "the registry `{registry}` asks for a kind of authentication that is not supported: `{challenge}`"
+        "the registry `{registry}` requires a kind of authentication that is not supported: `{challenge}`"
     )]
     Challenge { registry: String, challenge: String },
-    #[error("`{from}` points to `{to}`, which is refused: {reason}")]
+    #[error("`{from}` redirects to `{to}`, which is refused: {reason}")]
     Redirect { from: String, to: String, reason: &'static str },
-    #[error("could not understand the credentials in `{}`: {reason}", .path.display())]
+    #[error("could not parse the credentials in `{}`: {reason}", .path.display())]
     Credentials { path: PathBuf, reason: &'static str },
 
     #[error("`{}` is not an image: {reason}", .path.display())]
@@ -61,7 +61,7 @@ pub enum ImageError {
     Entry { path: String, reason: &'static str },
     #[error("the layer is refused: {reason}")]
     Stream { reason: &'static str },
-    #[error("the layer is refused at `{path}`: its owner {id} is not below {limit}")]
+    #[error("the layer is refused at `{path}`: its owner id {id} is not below {limit}")]
     Owner { path: String, id: u64, limit: u32 },
     #[error("the layer has the digest {found} instead of {expected}")]
     DiffId { expected: DiffId, found: DiffId },
@@ -71,7 +71,7 @@ pub enum ImageError {
     Pack { path: String, source: io::Error },
     #[error("could not pack `{path}`: {reason}")]
     Unpackable { path: String, reason: &'static str },
-    #[error("the work was cancelled")]
+    #[error("the operation was cancelled")]
     Cancelled,
 
     #[error("the build file is refused{}: {reason}", at_line(*.line))]
@@ -79,7 +79,7 @@ pub enum ImageError {
 }
 
 impl ImageError {
-    /// What whoever sees this can do.
+    /// A hint on how to resolve the error.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Reference { .. } => Some(
@@ -87,39 +87,41 @@ impl ImageError {
             ),
             Self::Digest { .. } => Some("a digest is `sha256:` and 64 hexadecimal digits in lower case"),
             Self::SchemaOne { .. } => {
-                Some("push the image again with a current tool, or convert it by skopeo")
+                Some("push the image again with a current tool, or convert it with skopeo")
             }
             Self::MediaType { .. } => {
-                Some("check the name: this may be a chart, a signature or another artefact")
+                Some("check the name: it may be a chart, a signature or another artifact")
             }
-            Self::Platform { .. } => Some("build the image for this platform, or name another one"),
-            Self::Mismatch { .. } | Self::Size { .. } | Self::DiffId { .. } => {
-                Some("the copy is damaged or was changed on its way: fetch it again, or ask who made it")
-            }
-            Self::TooLarge { .. } => Some("the limit protects this host; a smaller image is needed"),
-            Self::Connect { .. } => {
-                Some("check the registry's name and this host's network; plain HTTP must be asked for")
-            }
-            Self::Certificates { .. } | Self::Tls { .. } => {
-                Some("the file must hold certificates in PEM form")
-            }
-            Self::Transfer { .. } => Some("try again; what was fetched before is checked, never trusted"),
-            Self::Status { .. } => Some("the registry's own log says more"),
-            Self::NotFound { .. } => Some("check name and tag; some registries say this to strangers, too"),
-            Self::Denied { .. } => Some("give a user name and password or token for this registry"),
-            Self::Challenge { .. } => Some("only Basic and Bearer authentication are supported"),
-            Self::Redirect { .. } => Some("the registry is configured wrongly, or not to be trusted"),
-            Self::Credentials { .. } => {
-                Some("`docker login` writes such a file; credential helpers are not run")
-            }
-            Self::NotAnImage { .. } => Some(
-                "an OCI archive, the output of `docker save`, or a tar of a root file system is expected",
+            Self::Platform { .. } => Some("build the image for this platform, or use another image"),
+            Self::Mismatch { .. } | Self::Size { .. } | Self::DiffId { .. } => Some(
+                "the copy is damaged or was modified in transit: fetch it again, or contact the publisher of the image",
             ),
+            Self::TooLarge { .. } => Some("the limit protects this host; use a smaller image"),
+            Self::Connect { .. } => Some(
+                "check the registry's name and this host's network; plain HTTP must be allowed explicitly",
+            ),
+            Self::Certificates { .. } | Self::Tls { .. } => {
+                Some("the file must contain certificates in PEM format")
+            }
+            Self::Transfer { .. } => Some("try again; complete layers are not fetched again"),
+            Self::Status { .. } => Some("see the log of the registry"),
+            Self::NotFound { .. } => {
+                Some("check name and tag; some registries also answer this to unauthenticated clients")
+            }
+            Self::Denied { .. } => Some("provide a user name and password, or a token, for this registry"),
+            Self::Challenge { .. } => Some("only Basic and Bearer authentication are supported"),
+            Self::Redirect { .. } => Some("the registry is configured wrongly, or not trustworthy"),
+            Self::Credentials { .. } => {
+                Some("use a file that `docker login` wrote; credential helpers are not run")
+            }
+            Self::NotAnImage { .. } => {
+                Some("use an OCI archive, the output of `docker save`, or a tar of a root file system")
+            }
             Self::Entry { .. } | Self::Stream { .. } => {
-                Some("no ordinary tool makes such an archive: do not trust where it comes from")
+                Some("ordinary tools do not create such archives: do not trust its source")
             }
             Self::Owner { .. } => Some("change the owner when building the image, as with `chown -R 0:0`"),
-            Self::Recipe { .. } => Some("the manual lists what a build file may contain"),
+            Self::Recipe { .. } => Some("see the reference of build files in the documentation"),
             Self::Unpackable { .. } => Some("remove or rename the file, then try again"),
             Self::Json { .. }
             | Self::Document { .. }
@@ -130,7 +132,7 @@ impl ImageError {
         }
     }
 
-    /// For `map_err`.
+    /// An argument for `map_err`.
     pub(crate) fn io<E: Into<io::Error>>(step: &'static str, what: impl ToString) -> impl FnOnce(E) -> Self {
         let what = what.to_string();
         move |source| Self::Io { step, what, source: source.into() }
@@ -141,7 +143,7 @@ fn at_line(line: Option<usize>) -> String {
     line.map_or_else(String::new, |line| format!(" at line {line}"))
 }
 
-/// Input that goes into a message: control characters escaped, and not more of it than a line.
+/// Untrusted input for a message: control characters are escaped, and it is cut to a line.
 pub(crate) fn shortened(text: &str) -> String {
     const CHARACTERS_MAX: usize = 120;
     let mut shown: String = text.chars().take(CHARACTERS_MAX).flat_map(char::escape_debug).collect();

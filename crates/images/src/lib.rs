@@ -8,15 +8,16 @@
 //!  a directory + RunConfig ─► export::write ─► an archive
 //! ```
 //!
-//! Everything that comes in is hostile: every document, stream, path, count and wait is bounded, every digest is
-//! checked, and no link in a tree is followed out of it. What fails has left at most a half-filled directory, which
-//! its owner throws away.
+//! All input is assumed to be hostile: every document, stream, path, count and wait is limited, every digest is
+//! verified, and no link in a tree is followed out of it. A failure leaves at most a partly filled directory, which
+//! its owner discards.
 //!
-//! What is absent: pools, catalogs, policy, and what is done with the configuration. Apart from the network part of
-//! [`registry`], everything blocks and belongs on a thread of its own.
+//! Not here: pools, catalogs, policy, and the use of the configuration. Except for the network part of [`registry`],
+//! every function blocks and must be called on a thread of its own.
 
 pub mod archive;
 mod digest;
+mod disk_space;
 mod entries;
 mod error;
 pub mod export;
@@ -30,15 +31,16 @@ mod spec;
 mod testing;
 
 pub use digest::{ChainId, DiffId, Digest, Hasher};
+pub use disk_space::{DiskSpace, Unlimited};
 pub use error::ImageError;
 pub use reference::Reference;
 pub use spec::{Compression, ImageSpec, Layer, Platform, RunConfig};
 
-/// Layers of one image. Docker's overlay driver takes no more than 127, so no builder makes more.
+/// Layers of one image. Docker's overlay driver supports at most 127, so no builder creates more.
 pub const LAYERS_MAX: usize = 127;
 
-/// A manifest or index; the distribution specification asks registries to take 4 MiB.
+/// A manifest or index; the distribution specification requires registries to accept 4 MiB.
 pub const MANIFEST_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// An image's configuration. Its history makes it larger than its manifest.
+/// An image's configuration. Its history makes it larger than the manifest.
 pub const CONFIG_BYTES_MAX: u64 = 8 * 1024 * 1024;

@@ -1,7 +1,7 @@
-//! The JSON documents of images: indexes, manifests, configurations. Reading is pure, bounded and strict.
+//! The JSON documents of images: indexes, manifests, configurations. Parsing is pure, bounded and strict.
 //!
-//! Docker's and OCI's documents are the same but for their media types. A document that could be read as two kinds is
-//! refused, since two programs would run two different images of one digest (CVE-2021-41190).
+//! Docker's and OCI's documents differ only in their media types. A document that could be parsed as two kinds is
+//! refused, since two programs would run two different images with the same digest (CVE-2021-41190).
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::{
     MANIFEST_BYTES_MAX, Platform, RunConfig,
 };
 
-/// What a registry is told we understand.
+/// The media types sent to registries as supported.
 pub const ACCEPTED: [&str; 4] = [OCI_INDEX, DOCKER_INDEX, OCI_MANIFEST, DOCKER_MANIFEST];
 
 pub(crate) const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
@@ -24,7 +24,7 @@ const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+j
 const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
 const SCHEMA_ONE: &str = "application/vnd.docker.distribution.manifest.v1+";
 
-/// What layers may be: a tar, to which the compression is added by `+gzip` or `.gzip`.
+/// The supported layers: a tar, to whose media type the compression is added as `+gzip` or `.gzip`.
 const LAYERS: [&str; 4] = [
     OCI_LAYER,
     "application/vnd.oci.image.layer.nondistributable.v1.tar",
@@ -32,10 +32,10 @@ const LAYERS: [&str; 4] = [
     "application/vnd.docker.image.rootfs.foreign.diff.tar",
 ];
 
-/// Variants of one image, attestations included.
+/// Variants of one image, including attestations.
 const MANIFESTS_MAX: usize = 1000;
 
-/// What a name leads to.
+/// The document that a name refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Document {
     /// One image for several platforms.
@@ -50,7 +50,7 @@ pub struct Manifest {
     pub layers: Vec<Descriptor>,
 }
 
-/// Names a document or layer.
+/// Refers to a document or layer.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
@@ -120,7 +120,7 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Reads an index or manifest. `of` is for messages; `media_type` is what the transport called it, if it did.
+/// Parses an index or manifest. `of` is for messages; `media_type` is what the transport declared, if it did.
 pub fn parse(bytes: &[u8], of: &str, media_type: Option<&str>) -> Result<Document, ImageError> {
     const DOCUMENT: &str = "manifest";
     check_size(bytes, of, MANIFEST_BYTES_MAX)?;
@@ -128,7 +128,7 @@ pub fn parse(bytes: &[u8], of: &str, media_type: Option<&str>) -> Result<Documen
         return Err(ImageError::SchemaOne { of: of.to_owned() });
     }
     let raw: RawDocument = serde_json::from_slice(bytes).map_err(|source| {
-        // Of the old format only the version is looked at.
+        // Of the old format, only the version is read.
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Version {
@@ -147,7 +147,7 @@ pub fn parse(bytes: &[u8], of: &str, media_type: Option<&str>) -> Result<Documen
     if let (Some(outside), Some(inside)) = (media_type.filter(|kind| ACCEPTED.contains(kind)), inside)
         && outside != inside
     {
-        return Err(refused("it calls itself another kind than the registry does"));
+        return Err(refused("its media type differs from the one that the registry sent"));
     }
     let kind = inside.or(media_type.filter(|kind| ACCEPTED.contains(kind)));
     match (raw.manifests, raw.config, raw.layers) {
@@ -165,7 +165,7 @@ pub fn parse(bytes: &[u8], of: &str, media_type: Option<&str>) -> Result<Documen
             manifest(of, config, layers).map(Document::Manifest)
         }
         (Some(_), Some(_), _) | (Some(_), _, Some(_)) => {
-            Err(refused("it can be read as an index and as a manifest"))
+            Err(refused("it is ambiguous: both an index and a manifest"))
         }
         (_, _, _) => match kind.filter(|kind| !ACCEPTED.contains(kind)) {
             Some(kind) => Err(media_type_error(of, kind)),
@@ -191,7 +191,7 @@ fn manifest(of: &str, config: Descriptor, layers: Vec<Descriptor>) -> Result<Man
     Ok(Manifest { config, layers })
 }
 
-/// Reads an image's configuration. `of` is for messages.
+/// Parses an image's configuration. `of` is for messages.
 pub fn parse_config(bytes: &[u8], of: &str) -> Result<Config, ImageError> {
     const DOCUMENT: &str = "configuration";
     check_size(bytes, of, CONFIG_BYTES_MAX)?;
@@ -203,9 +203,9 @@ pub fn parse_config(bytes: &[u8], of: &str) -> Result<Config, ImageError> {
     let refused = |reason| ImageError::Document { document: DOCUMENT, of: of.to_owned(), reason };
     let run = run_config(raw.config.unwrap_or_default());
     if has_zero_byte(&run) {
-        return Err(refused("a text in it holds a zero byte"));
+        return Err(refused("a string in it contains a NUL byte"));
     }
-    let diff_ids = raw.rootfs.ok_or_else(|| refused("it does not say what its layers are"))?.diff_ids;
+    let diff_ids = raw.rootfs.ok_or_else(|| refused("`rootfs` is missing"))?.diff_ids;
     if diff_ids.len() > LAYERS_MAX {
         return Err(ImageError::TooLarge { what: of.to_owned(), limit: LAYERS_MAX as u64, unit: "layers" });
     }
@@ -213,7 +213,7 @@ pub fn parse_config(bytes: &[u8], of: &str) -> Result<Config, ImageError> {
     Ok(Config {
         run,
         platform: Platform {
-            // Images of the first years say neither.
+            // Images of the first years contain neither.
             os: raw.os.filter(|os| !os.is_empty()).unwrap_or(host.os),
             architecture: raw.architecture.filter(|name| !name.is_empty()).unwrap_or(host.architecture),
             variant: raw.variant.filter(|variant| !variant.is_empty()),
@@ -261,7 +261,7 @@ fn has_zero_byte(run: &RunConfig) -> bool {
         .any(|text| text.contains('\0'))
 }
 
-/// Chooses from an index what runs on `host`: the same variant if there is one, else the first that fits.
+/// Chooses the variant for `host` from an index: the same variant if there is one, else the first compatible one.
 pub fn choose<'a>(
     manifests: &'a [Descriptor],
     host: &Platform,
@@ -279,7 +279,7 @@ pub fn choose<'a>(
     if let Some(found) = manifests.iter().find(exact).or_else(|| manifests.iter().find(fits)) {
         return Ok(found);
     }
-    // An index of one, without a word about its platform: its configuration will say.
+    // An index with one entry and no platform: the configuration contains the platform.
     match manifests {
         [only] if only.platform.is_none() => Ok(only),
         _ => Err(ImageError::Platform {
@@ -294,7 +294,7 @@ fn offered(manifests: &[Descriptor]) -> String {
     let mut names: Vec<String> = manifests
         .iter()
         .filter_map(|descriptor| descriptor.platform.as_ref())
-        // Attestations are listed as if they were variants.
+        // Attestations are listed like variants.
         .filter(|platform| platform.os != "unknown")
         .map(|platform| crate::error::shortened(&platform.to_string()))
         .collect();
@@ -304,7 +304,7 @@ fn offered(manifests: &[Descriptor]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// Puts manifest and configuration together, and checks that they are about the same image, for this host.
+/// Combines manifest and configuration, and checks that they describe the same image, for this host.
 pub fn assemble(
     digest: Digest,
     manifest: &Manifest,
@@ -338,7 +338,7 @@ pub(crate) fn finish(
         return Err(refused("it has no layers"));
     }
     if layers.len() != config.diff_ids.len() {
-        return Err(refused("it has another number of layers than its configuration"));
+        return Err(refused("the number of its layers differs from the one in its configuration"));
     }
     if !config.platform.runs_on(host) {
         return Err(ImageError::Platform {
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_of_both_families_say_how_they_are_compressed() {
+    fn media_types_of_both_formats_give_the_compression() {
         for (media_type, expected) in [
             ("application/vnd.oci.image.layer.v1.tar", Some(Compression::None)),
             ("application/vnd.oci.image.layer.v1.tar+gzip", Some(Compression::Gzip)),
@@ -407,20 +407,20 @@ mod tests {
     }
 
     #[test]
-    fn a_document_of_two_kinds_is_refused() {
+    fn an_ambiguous_document_is_refused() {
         let both = format!(
             r#"{{"schemaVersion":2,"manifests":[],"config":{},"layers":[]}}"#,
             descriptor(OCI_CONFIG)
         );
         let error = parse(both.as_bytes(), "x", None).unwrap_err().to_string();
-        assert!(error.contains("as an index and as a manifest"), "{error}");
+        assert!(error.contains("both an index and a manifest"), "{error}");
         let disguised = manifest_of(&[]);
         assert!(parse(disguised.as_bytes(), "x", Some(OCI_INDEX)).is_err());
         assert!(parse(disguised.as_bytes(), "x", Some("application/json")).is_ok());
     }
 
     #[test]
-    fn the_format_of_before_docker_1_10_is_named() {
+    fn manifests_of_schema_1_are_reported() {
         let old = br#"{"schemaVersion":1,"name":"x","tag":"latest","fsLayers":[],"signatures":[]}"#;
         assert!(matches!(parse(old, "x", None), Err(ImageError::SchemaOne { .. })));
         let kind = "application/vnd.docker.distribution.manifest.v1+prettyjws";
@@ -428,21 +428,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_is_named_by_its_kind() {
+    fn other_media_types_are_reported() {
         let chart = manifest_of(&[]).replace(OCI_CONFIG, "application/vnd.cncf.helm.config.v1+json");
         let error = parse(chart.as_bytes(), "x", None).unwrap_err().to_string();
         assert!(error.contains("helm"), "{error}");
     }
 
     #[test]
-    fn more_layers_than_any_builder_makes_are_refused() {
+    fn too_many_layers_are_refused() {
         let many = manifest_of(&vec![OCI_LAYER; 128]);
         assert!(matches!(parse(many.as_bytes(), "x", None), Err(ImageError::TooLarge { .. })));
         assert!(parse(manifest_of(&vec![OCI_LAYER; 127]).as_bytes(), "x", None).is_ok());
     }
 
     #[test]
-    fn a_configuration_is_read_with_everything_left_out_or_null() {
+    fn missing_and_null_fields_of_a_configuration_are_accepted() {
         let config = parse_config(br#"{"rootfs":{"type":"layers","diff_ids":null}}"#, "x").unwrap();
         assert_eq!(config.run, RunConfig::default());
         let config = parse_config(
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_says_how_processes_run() {
+    fn the_process_configuration_is_parsed() {
         let config = parse_config(
             br#"{"architecture":"arm64","os":"linux","variant":"v8","created":"2024-01-01T00:00:00Z",
                 "config":{"User":"app:staff","ExposedPorts":{"80/tcp":{}},"Env":["PATH=/bin","A=1","A=b=c","x"],

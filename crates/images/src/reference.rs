@@ -1,4 +1,4 @@
-//! Image references as people write them.
+//! Image references as written by users.
 //!
 //! `[registry/]repository[:tag][@digest]`, with Docker's defaults: the registry is `docker.io` unless the first part
 //! looks like a host, a repository there without a slash is in `library/`, and without tag or digest the tag is
@@ -17,7 +17,7 @@ const DEFAULT_TAG: &str = "latest";
 const NAME_BYTES_MAX: usize = 255;
 const TAG_BYTES_MAX: usize = 128;
 
-/// Where an image is: complete, whatever was left out when it was written.
+/// The location of an image, with all defaults filled in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reference {
     registry: String,
@@ -31,27 +31,27 @@ impl Reference {
         read(text).map_err(|reason| ImageError::Reference { text: crate::error::shortened(text), reason })
     }
 
-    /// Host, with a port if one was written.
+    /// The host, with a port if it was written.
     pub fn registry(&self) -> &str {
         &self.registry
     }
 
-    /// Path within the registry, like `library/python`.
+    /// The path within the registry, like `library/python`.
     pub fn repository(&self) -> &str {
         &self.repository
     }
 
-    /// Absent only where a digest is given.
+    /// Absent only if a digest is given.
     pub fn tag(&self) -> Option<&str> {
         self.tag.as_deref()
     }
 
-    /// What it must have, if that was written.
+    /// The digest that the image must have, if it was written.
     pub fn digest(&self) -> Option<Digest> {
         self.digest
     }
 
-    /// What a registry is asked for: the digest if there is one, since that is exact, else the tag.
+    /// The tag or digest to request: the digest if there is one, since it is exact.
     pub fn wanted(&self) -> String {
         match (self.digest, &self.tag) {
             (Some(digest), _) => digest.to_string(),
@@ -60,17 +60,17 @@ impl Reference {
         }
     }
 
-    /// As short as it reads back the same: `python:3.12` for `docker.io/library/python:3.12`. Keeps `:latest`.
+    /// The shortest form with the same meaning: `python:3.12` for `docker.io/library/python:3.12`. Keeps `:latest`.
     pub fn familiar(&self) -> String {
         let name = match self.registry.as_str() {
             DEFAULT_REGISTRY => {
                 let short = self.repository.strip_prefix(DEFAULT_NAMESPACE);
-                // `library/a/b` without its first part would read as another repository.
+                // Without `library/`, `library/a/b` would be parsed as another repository.
                 short.filter(|short| !short.contains('/')).unwrap_or(&self.repository).to_owned()
             }
             other => format!("{other}/{}", self.repository),
         };
-        // A first part that looks like a host would read as one.
+        // A first component that looks like a host would be parsed as one.
         let name = match name.split_once('/') {
             Some((first, _)) if self.registry == DEFAULT_REGISTRY && looks_like_host(first) => {
                 format!("{DEFAULT_REGISTRY}/{}", self.repository)
@@ -109,7 +109,7 @@ impl fmt::Display for Reference {
 fn read(text: &str) -> Result<Reference, &'static str> {
     let (rest, digest) = match text.split_once('@') {
         Some((rest, digest)) => {
-            (rest, Some(digest.parse::<Digest>().map_err(|_| "what follows `@` is not a sha256 digest")?))
+            (rest, Some(digest.parse::<Digest>().map_err(|_| "the part after `@` is not a sha256 digest")?))
         }
         None => (text, None),
     };
@@ -144,7 +144,7 @@ fn read(text: &str) -> Result<Reference, &'static str> {
     Ok(Reference { registry: registry.to_owned(), repository, tag: tag.map(str::to_owned), digest })
 }
 
-/// Docker's rule: a dot, a port, a capital, or the one host everybody knows.
+/// Docker's rule: a dot, a port, a capital letter, or `localhost`.
 fn looks_like_host(part: &str) -> bool {
     part == "localhost" || part.contains(['.', ':']) || part.chars().any(|c| c.is_ascii_uppercase())
 }
@@ -152,12 +152,15 @@ fn looks_like_host(part: &str) -> bool {
 fn check_host(host: &str) -> Result<(), &'static str> {
     let (name, port) = match host.strip_prefix('[') {
         Some(rest) => {
-            let (address, rest) = rest.split_once(']').ok_or("an IPv6 address ends with `]`")?;
-            address.parse::<std::net::Ipv6Addr>().map_err(|_| "what is in brackets is no IPv6 address")?;
+            let (address, rest) =
+                rest.split_once(']').ok_or("the closing `]` of an IPv6 address is missing")?;
+            address
+                .parse::<std::net::Ipv6Addr>()
+                .map_err(|_| "the part in brackets is not an IPv6 address")?;
             match rest.strip_prefix(':') {
                 Some(port) => ("", Some(port)),
                 None if rest.is_empty() => ("", None),
-                None => return Err("what follows `]` is no port"),
+                None => return Err("the part after `]` is not a port"),
             }
         }
         None => match host.split_once(':') {
@@ -181,7 +184,7 @@ fn check_host(host: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Lower case letters and digits, parted by one `.`, one or two `_`, or any number of `-`.
+/// Lower case letters and digits, separated by one `.`, one or two `_`, or any number of `-`.
 fn check_repository(repository: &str) -> Result<(), &'static str> {
     for part in repository.split('/') {
         if part.is_empty() {
@@ -200,7 +203,7 @@ fn check_repository(repository: &str) -> Result<(), &'static str> {
         };
         let bounded = part.bytes().next().is_some_and(word) && part.bytes().last().is_some_and(word);
         if !bounded || !part.split(|c: char| c.is_ascii_alphanumeric()).all(parted) {
-            return Err("separators in the name must stand single and between letters or digits");
+            return Err("separators in the name must be single and between letters or digits");
         }
     }
     Ok(())
@@ -209,12 +212,14 @@ fn check_repository(repository: &str) -> Result<(), &'static str> {
 fn check_tag(tag: &str) -> Result<(), &'static str> {
     let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     if tag.is_empty() || tag.len() > TAG_BYTES_MAX {
-        return Err("a tag has 1 to 128 characters");
+        return Err("a tag must have 1 to 128 characters");
     }
     if !tag.bytes().next().is_some_and(word)
         || !tag.bytes().all(|byte| word(byte) || matches!(byte, b'.' | b'-'))
     {
-        return Err("a tag holds letters, digits, `_`, `.` and `-`, and begins with one of the first three");
+        return Err(
+            "a tag may contain letters, digits, `_`, `.` and `-`, and must start with a letter, a digit or `_`",
+        );
     }
     Ok(())
 }
@@ -237,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_filled_in_as_docker_does() {
+    fn missing_parts_of_a_reference_have_the_defaults_of_docker() {
         check("python", "docker.io/library/python:latest", "python:latest");
         check("python:3.12", "docker.io/library/python:3.12", "python:3.12");
         check("org/app", "docker.io/org/app:latest", "org/app:latest");
@@ -257,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_takes_the_place_of_the_tag_or_stands_beside_it() {
+    fn a_digest_may_replace_or_follow_the_tag() {
         check(&format!("app@{DIGEST}"), &format!("docker.io/library/app@{DIGEST}"), &format!("app@{DIGEST}"));
         let both = format!("registry.example.com/o/app:v1@{DIGEST}");
         check(&both, &both, &both);
@@ -266,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_registry_takes_is_refused_with_its_reason() {
+    fn invalid_references_are_refused_with_a_reason() {
         for text in [
             "",
             ":",
@@ -315,7 +320,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_read_prints_as_something_that_reads_the_same(text in "\\PC{0,80}") {
+        fn references_survive_formatting_and_parsing(text in "\\PC{0,80}") {
             if let Ok(reference) = Reference::parse(&text) {
                 prop_assert_eq!(&Reference::parse(&reference.to_string()).unwrap(), &reference);
                 prop_assert_eq!(&Reference::parse(&reference.familiar()).unwrap(), &reference);
@@ -323,7 +328,7 @@ mod tests {
         }
 
         #[test]
-        fn likely_references_are_read(
+        fn common_references_are_parsed(
             text in "([a-zA-Z0-9.:-]{1,12}/)?[a-z0-9._-]{1,9}(/[a-z0-9._-]{1,9}){0,2}(:[A-Za-z0-9._-]{1,9})?"
         ) {
             if let Ok(reference) = Reference::parse(&text) {

@@ -1,4 +1,4 @@
-//! What an image is: its platform, its layers, and what it says about the processes run in it.
+//! The description of an image: its platform, its layers, and its configuration for processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,14 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ChainId, DiffId, Digest};
 
-/// Everything about one image but the bytes of its layers.
+/// The complete description of an image, without the bytes of its layers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageSpec {
-    /// Of the manifest; of a plain tar, of the configuration made up for it. The same image has the same digest.
+    /// The digest of the manifest; for a plain tar, of its generated configuration. The same image has the same
+    /// digest.
     pub digest: Digest,
     pub config: RunConfig,
     pub platform: Platform,
-    /// When it was made, as the image says it (RFC 3339).
+    /// The time of creation, as stated in the image (RFC 3339).
     pub created: Option<String>,
     /// Lowest first; one for each of `layers`.
     pub diff_ids: Vec<DiffId>,
@@ -22,14 +23,14 @@ pub struct ImageSpec {
     pub layers: Vec<Layer>,
 }
 
-/// Where the bytes of a layer are, and how.
+/// The location and format of a layer's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layer {
-    /// As the manifest has it; of `docker save`, what it comes to.
+    /// As in the manifest; for `docker save`, the equivalent.
     pub media_type: String,
-    /// Of the bytes as they are stored. Absent where the format has none (old `docker save`, plain tars).
+    /// Of the stored bytes. Absent if the format contains none (old `docker save`, plain tars).
     pub digest: Option<Digest>,
-    /// Bytes as they are stored.
+    /// The number of stored bytes.
     pub size: u64,
     pub compression: Compression,
 }
@@ -43,35 +44,35 @@ pub enum Compression {
     Zstd,
 }
 
-/// What an image says about the processes run in it.
+/// An image's configuration for processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunConfig {
-    /// In the image's order, which is the order later ones refer to earlier ones by. Names are unique.
+    /// In the image's order, since later variables may refer to earlier ones. Names are unique.
     pub env: Vec<(String, String)>,
-    /// A name or id known inside, with a group after a colon if it likes.
+    /// A name or id inside, optionally with a group after a colon.
     pub user: Option<String>,
     pub workdir: Option<String>,
     pub entrypoint: Vec<String>,
     pub cmd: Vec<String>,
     pub labels: BTreeMap<String, String>,
-    /// Like `8080/tcp`.
+    /// Entries like `8080/tcp`.
     pub exposed_ports: BTreeSet<String>,
-    /// Like `SIGTERM`.
+    /// A name like `SIGTERM`.
     pub stop_signal: Option<String>,
 }
 
-/// What an image runs on.
+/// The platform that an image requires.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Platform {
     pub os: String,
     /// Go's names: `amd64`, `arm64`.
     pub architecture: String,
-    /// Of ARM, like `v8`.
+    /// The variant of ARM, like `v8`.
     pub variant: Option<String>,
 }
 
 impl ImageSpec {
-    /// The name of the directory after each layer, lowest first. The last one names the whole image.
+    /// The chain id after each layer, lowest first. The last one identifies the whole image.
     pub fn chain_ids(&self) -> Vec<ChainId> {
         let mut below = None;
         let mut stack = |diff_id: &DiffId| {
@@ -82,18 +83,18 @@ impl ImageSpec {
         self.diff_ids.iter().map(&mut stack).collect()
     }
 
-    /// Bytes of all layers as they are stored.
+    /// The stored bytes of all layers.
     pub fn size(&self) -> u64 {
         self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.size))
     }
 }
 
 impl Compression {
-    /// By the first bytes of a stream; 4 suffice.
+    /// Detects the compression from the first bytes of a stream; 4 suffice.
     pub fn detect(start: &[u8]) -> Self {
         match start {
             [0x1f, 0x8b, ..] => Self::Gzip,
-            // A frame, or a frame to be skipped, which some compressors begin with.
+            // A frame, or a skippable frame, with which some compressors begin.
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Self::Zstd,
             _ => Self::None,
         }
@@ -101,7 +102,7 @@ impl Compression {
 }
 
 impl Platform {
-    /// What sandboxes on this host run.
+    /// The platform of sandboxes on this host.
     pub fn host() -> Self {
         let architecture = match std::env::consts::ARCH {
             "x86_64" => "amd64",
@@ -113,7 +114,7 @@ impl Platform {
         Self { os: "linux".to_owned(), architecture: architecture.to_owned(), variant: None }
     }
 
-    /// Whether what is made for `self` runs on `host`.
+    /// Whether software for `self` runs on `host`.
     pub fn runs_on(&self, host: &Self) -> bool {
         self.os == host.os
             && self.architecture == host.architecture

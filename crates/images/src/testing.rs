@@ -1,4 +1,4 @@
-//! What tests share: tars made by hand, trees that can be compared, programs that must succeed.
+//! Helpers for tests: hand-made tars, comparable trees, external programs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,14 +12,14 @@ use std::sync::atomic::AtomicBool;
 
 use ::tar::{EntryType, Header};
 
-use crate::layer::{self, Applied, ApplyLimits, ApplyOptions};
+use crate::layer::{self, AppliedLayer, ApplyLimits, ApplyOptions};
 use crate::{Compression, DiffId, Digest, ImageError};
 
-/// A tar under construction. Nothing is checked: hostile archives are made with it, too.
+/// A tar under construction. Nothing is checked, since hostile archives are made with it too.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tar(Vec<u8>);
 
-/// One entry, with defaults for what a test does not care about.
+/// One entry, with defaults for fields that do not matter to a test.
 #[derive(Clone, Debug)]
 pub(crate) struct Raw<'a> {
     pub(crate) name: &'a str,
@@ -30,7 +30,7 @@ pub(crate) struct Raw<'a> {
     pub(crate) gid: u64,
     pub(crate) mtime: u64,
     pub(crate) content: &'a [u8],
-    /// What the header claims, when it lies.
+    /// The size in the header, if it differs from the real one.
     pub(crate) size: Option<u64>,
     pub(crate) pax: &'a [(&'a str, &'a [u8])],
 }
@@ -85,7 +85,7 @@ impl Tar {
         mtime: u64,
         size: u64,
     ) {
-        // GNU's, since its numbers can be of any size.
+        // GNU's format, since its numbers can have any size.
         let mut header = Header::new_gnu();
         header.set_entry_type(kind);
         let old = header.as_old_mut();
@@ -127,8 +127,8 @@ impl Tar {
     }
 }
 
-/// Applies a tar to a directory, owners unshifted.
-pub(crate) fn apply(root: &Path, tar: &[u8]) -> Result<Applied, ImageError> {
+/// Applies a tar to a directory, without shifting owners.
+pub(crate) fn apply(root: &Path, tar: &[u8]) -> Result<AppliedLayer, ImageError> {
     apply_with(root, tar, 0, ApplyLimits { entries: 100_000, bytes: 1 << 30 })
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn apply_with(
     tar: &[u8],
     uid_shift: u32,
     limits: ApplyLimits,
-) -> Result<Applied, ImageError> {
+) -> Result<AppliedLayer, ImageError> {
     let root = fs::File::open(root).unwrap();
     let options = ApplyOptions {
         compression: Compression::None,
@@ -151,9 +151,9 @@ pub(crate) fn apply_with(
     layer::apply(tar, root.as_fd(), &options)
 }
 
-/// Everything that can be told of a file without opening it by a program.
+/// All properties of a file that can be read directly.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Described {
+pub(crate) struct FileDescription {
     pub(crate) mode: u32,
     pub(crate) owner: (u32, u32),
     pub(crate) mtime: (i64, i64),
@@ -164,7 +164,7 @@ pub(crate) struct Described {
 }
 
 /// A whole tree, by path.
-pub(crate) fn describe(root: &Path) -> BTreeMap<PathBuf, Described> {
+pub(crate) fn describe(root: &Path) -> BTreeMap<PathBuf, FileDescription> {
     let mut found = BTreeMap::new();
     let mut first = BTreeMap::new();
     walk(root, Path::new(""), &mut found, &mut first);
@@ -174,7 +174,7 @@ pub(crate) fn describe(root: &Path) -> BTreeMap<PathBuf, Described> {
 fn walk(
     root: &Path,
     path: &Path,
-    found: &mut BTreeMap<PathBuf, Described>,
+    found: &mut BTreeMap<PathBuf, FileDescription>,
     first: &mut BTreeMap<u64, PathBuf>,
 ) {
     let here = root.join(path);
@@ -188,7 +188,7 @@ fn walk(
         let value = xattr::get(&here, &name).unwrap().unwrap_or_default();
         (name.as_bytes().to_vec(), value)
     });
-    let described = Described {
+    let described = FileDescription {
         mode: metadata.mode(),
         owner: (metadata.uid(), metadata.gid()),
         mtime: (metadata.mtime(), metadata.mtime_nsec()),
@@ -210,7 +210,7 @@ fn walk(
     }
 }
 
-/// Runs a program that must be there and succeed. Answers its output.
+/// Runs a program that must exist and succeed. Returns its output.
 #[track_caller]
 pub(crate) fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| {
@@ -220,7 +220,7 @@ pub(crate) fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Writes an OCI layout with one image, of these layers.
+/// Writes an OCI layout with one image of these layers.
 pub(crate) fn write_layout(folder: &Path, layers: &[Vec<u8>], compression: Compression) {
     let blobs = folder.join("blobs/sha256");
     fs::create_dir_all(&blobs).unwrap();

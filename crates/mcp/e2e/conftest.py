@@ -1,4 +1,4 @@
-"""One daemon for the whole run, and connections to it by the official client."""
+"""One daemon for the whole run, and connections to it with the official client."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-# The daemon is started as the Python SDK's suite starts it.
+# The daemon is started as in the test suite of the Python SDK.
 sys.path.insert(0, str(Path(__file__).parents[3] / "sdk" / "python" / "tests"))
 
 from daemon import Daemon
 
-# Seconds; an answer that takes longer is taken for lost.
-PATIENCE = 180.0
+# Seconds; an answer that takes longer counts as lost.
+TIMEOUT = 180.0
 
 
 @pytest.fixture(scope="session")
@@ -39,49 +39,49 @@ def daemon() -> Iterator[Daemon]:
     finally:
         with contextlib.suppress(httpx2.HTTPError), httpx2.Client(headers={"X-API-Key": daemon.key}) as http:
             for sandbox in http.get(f"{daemon.url}/v1/sandboxes?limit=1000").json()["items"]:
-                http.delete(f"{daemon.url}/v1/sandboxes/{sandbox['id']}?snapshots=true", timeout=PATIENCE)
+                http.delete(f"{daemon.url}/v1/sandboxes/{sandbox['id']}?snapshots=true", timeout=TIMEOUT)
         daemon.remove()
 
 
 @dataclass
-class Said:
-    """What a tool answered."""
+class ToolResult:
+    """The result of a tool call."""
 
-    told: str
+    summary: str
     verbatim: str
     failed: bool
 
     @property
     def all(self) -> str:
-        return f"{self.told}\n{self.verbatim}"
+        return f"{self.summary}\n{self.verbatim}"
 
 
 class Model:
-    """What a model would do with a connection."""
+    """Calls tools over a connection, as a model would."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
 
-    async def tries(self, tool: str, /, **arguments: Any) -> Said:
+    async def try_call(self, tool: str, /, **arguments: Any) -> ToolResult:
         result = await self.client.call_tool(tool, arguments)
         blocks = [block.text for block in result.content]
-        return Said(blocks[0] if blocks else "", "\n".join(blocks[1:]), bool(result.is_error))
+        return ToolResult(blocks[0] if blocks else "", "\n".join(blocks[1:]), bool(result.is_error))
 
-    async def does(self, tool: str, /, **arguments: Any) -> Said:
-        said = await self.tries(tool, **arguments)
-        assert not said.failed, f"{tool} {arguments}: {said.all}"
-        return said
+    async def call(self, tool: str, /, **arguments: Any) -> ToolResult:
+        result = await self.try_call(tool, **arguments)
+        assert not result.failed, f"{tool} {arguments}: {result.all}"
+        return result
 
-    async def fails(self, tool: str, /, **arguments: Any) -> str:
-        said = await self.tries(tool, **arguments)
-        assert said.failed, f"{tool} {arguments} succeeded: {said.all}"
-        return said.told
+    async def call_failing(self, tool: str, /, **arguments: Any) -> str:
+        result = await self.try_call(tool, **arguments)
+        assert result.failed, f"{tool} {arguments} succeeded: {result.all}"
+        return result.summary
 
 
 Connect = Callable[..., AbstractAsyncContextManager[Model]]
 
-# Both transports, in the protocol's newest version and with the handshake of the earlier ones.
-WAYS = ["stdio", "stdio-legacy", "http", "http-legacy"]
+# Both transports, with the newest version of the protocol and with the handshake of earlier versions.
+TRANSPORTS = ["stdio", "stdio-legacy", "http", "http-legacy"]
 
 
 @pytest.fixture
@@ -89,20 +89,20 @@ def connect(daemon: Daemon) -> Connect:
     """Opens a connection: `connect("stdio", sandbox="one")`."""
 
     @asynccontextmanager
-    async def open_one(way: str, sandbox: str | None = None, key: str | None = None) -> AsyncIterator[Model]:
-        mode = "legacy" if way.endswith("legacy") else "auto"
+    async def open_one(transport: str, sandbox: str | None = None, key: str | None = None) -> AsyncIterator[Model]:
+        mode = "legacy" if transport.endswith("legacy") else "auto"
         key = key or daemon.key
         async with contextlib.AsyncExitStack() as stack:
             server: Any
-            if way.startswith("stdio"):
+            if transport.startswith("stdio"):
                 named = ["--sandbox", sandbox] if sandbox else []
                 env = {"BURROW_URL": daemon.url, "BURROW_API_KEY": key, "PATH": os.environ["PATH"]}
                 server = StdioServerParameters(command=str(daemon.burrow), args=["mcp", *named], env=env)
             else:
-                http = httpx2.AsyncClient(headers={"X-API-Key": key}, timeout=PATIENCE)
+                http = httpx2.AsyncClient(headers={"X-API-Key": key}, timeout=TIMEOUT)
                 await stack.enter_async_context(http)
                 server = streamable_http_client(f"{daemon.url}/mcp?sandbox={sandbox}", http_client=http)
-            client = Client(server, mode=mode, read_timeout_seconds=PATIENCE)
+            client = Client(server, mode=mode, read_timeout_seconds=TIMEOUT)
             yield Model(await stack.enter_async_context(client))
 
     return open_one

@@ -1,8 +1,8 @@
-//! One HTTP request of an MCP client, answered.
+//! Answers one HTTP request of an MCP client.
 //!
-//! Nothing is kept between requests: which sandbox is meant comes with each, and all that lasts is in the sandbox. So
-//! there are no sessions to bound, to lose when the daemon restarts, or to steal. Clients that speak the protocol's
-//! earlier versions are answered without a session too, as those versions allow.
+//! Nothing is kept between requests: each names its sandbox, and everything durable is in the sandbox. So there are no
+//! sessions that could exceed a limit, be lost at a restart of the daemon, or be stolen. Clients that use earlier versions
+//! of the protocol are answered without a session too, as those versions allow.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -17,16 +17,16 @@ use hyper::body::Body;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 
-use crate::place::Wanted;
+use crate::own_sandbox::Wanted;
 use crate::server::Server;
 
-/// Of one message: the text of a file to write, mostly.
+/// The largest message; mostly the text of a file to write.
 const BODY_BYTES_MAX: usize = 8 << 20;
 
-/// A proxy in between sees that somebody still works.
+/// Shows proxies between client and daemon that the connection is in use.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Answers one request. Whether its caller may ask, and which host and origin it may name, was settled before.
+/// Answers one request. The caller has already checked the key, the host and the origin.
 pub async fn answer<B>(
     client: Client,
     wanted: Wanted,

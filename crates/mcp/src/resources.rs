@@ -1,4 +1,4 @@
-//! What a client may read without a tool: files, snapshots, memories.
+//! Resources, which a client can read without a tool: files, snapshots, memories.
 //!
 //! ```text
 //!  burrow://files/ABSOLUTE/PATH     burrow://snapshots/ID     burrow://memories/ID
@@ -14,32 +14,32 @@ use rmcp::model::{
     ResourceContents, ResourceTemplate,
 };
 
-use crate::place::Place;
-use crate::said::{failed, json};
+use crate::own_sandbox::OwnSandbox;
+use crate::results::{failed, json};
 
 const FILES: &str = "burrow://files/";
 const SNAPSHOTS: &str = "burrow://snapshots/";
 const MEMORIES: &str = "burrow://memories/";
 
-/// Of each kind in a list.
+/// Maximum number of each kind in a list.
 const LISTED: u32 = 50;
 
-/// A resource is read as a whole, in one message; clients take about a megabyte.
+/// A resource is read in one message; clients accept about a megabyte.
 const BYTES_MAX: u64 = 512 << 10;
 
-/// Snapshots and memories; files are found by their path. Nothing is made for it: before
-/// the first use of a sandbox there is nothing to list.
-pub(crate) async fn list(place: &Place) -> Result<ListResourcesResult, ErrorData> {
-    let Some(sandbox) = place.known().await.map_err(internal)? else {
+/// Lists snapshots and memories; files are addressed by their path. Creates no sandbox: before the first use of a sandbox,
+/// the list is empty.
+pub(crate) async fn list(own: &OwnSandbox) -> Result<ListResourcesResult, ErrorData> {
+    let Some(sandbox) = own.id_if_exists().await.map_err(internal)? else {
         return Ok(ListResourcesResult::with_all_items(Vec::new()));
     };
     let query = SnapshotQuery { sandbox: Some(sandbox.clone()), ..SnapshotQuery::default() };
     let page = PageQuery { limit: Some(LISTED), ..PageQuery::default() };
-    let snapshots = place.client.list_snapshots(&query, &page).await;
+    let snapshots = own.client.list_snapshots(&query, &page).await;
     let snapshots = snapshots.map_err(failed("list the snapshots")).map_err(internal)?;
-    let memory = place.client.memory(MemoryOf::now(&sandbox));
+    let memory = own.client.memory(MemoryOf::now(&sandbox));
     let memories = memory.list(&EntryFilter::default(), &page).await;
-    let memories = memories.map_err(failed("list what is remembered")).map_err(internal)?;
+    let memories = memories.map_err(failed("list the memories")).map_err(internal)?;
     let snapshots = snapshots.items.into_iter().map(|snapshot| {
         let name = snapshot.name.unwrap_or_else(|| snapshot.id.clone());
         Resource::new(format!("{SNAPSHOTS}{}", snapshot.id), name)
@@ -60,31 +60,31 @@ pub(crate) fn templates() -> ListResourceTemplatesResult {
         template(
             format!("{FILES}{{+path}}"),
             "file",
-            "A file of the sandbox, by its absolute path without the first slash",
+            "A file of the sandbox: its absolute path without the first slash",
         ),
         template(format!("{SNAPSHOTS}{{id}}"), "snapshot", "A snapshot, by name or id"),
-        template(format!("{MEMORIES}{{id}}"), "memory", "Something remembered, by its id"),
+        template(format!("{MEMORIES}{{id}}"), "memory", "A memory, by its id"),
     ])
 }
 
-pub(crate) async fn read(place: &Place, uri: &str) -> Result<ReadResourceResponse, ErrorData> {
-    let sandbox = place.sandbox().await.map_err(internal)?;
+pub(crate) async fn read(own: &OwnSandbox, uri: &str) -> Result<ReadResourceResponse, ErrorData> {
+    let sandbox = own.sandbox().await.map_err(internal)?;
     let contents = if let Some(path) = uri.strip_prefix(FILES) {
-        file(place, &sandbox, uri, &format!("/{}", decoded(path)?)).await?
+        file(own, &sandbox, uri, &format!("/{}", decoded(path)?)).await?
     } else if let Some(id) = uri.strip_prefix(SNAPSHOTS) {
-        let found = place.client.snapshot(id).await.map_err(failed("read the snapshot"));
+        let found = own.client.snapshot(id).await.map_err(failed("read the snapshot"));
         ResourceContents::text(found.and_then(|it| json(&it)).map_err(unknown)?, uri)
     } else if let Some(id) = uri.strip_prefix(MEMORIES) {
-        let memory = place.client.memory(MemoryOf::now(&sandbox));
+        let memory = own.client.memory(MemoryOf::now(&sandbox));
         let found = memory.entry(id).await.map_err(failed("read the memory"));
         ResourceContents::text(found.and_then(|it| json(&it)).map_err(unknown)?, uri)
     } else {
-        return Err(unknown(format!("there is no resource `{uri}`; see the templates")));
+        return Err(unknown(format!("no resource `{uri}`: see the resource templates")));
     };
     Ok(ReadResourceResult::new(vec![contents]).into())
 }
 
-/// A path as it is: in an address, what is not a letter or the like stands as `%` and two digits.
+/// Decodes percent-encoding.
 fn decoded(path: &str) -> Result<String, ErrorData> {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.bytes();
@@ -95,22 +95,24 @@ fn decoded(path: &str) -> Result<String, ErrorData> {
         }
         let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
         let (Some(high), Some(low)) = (digit(), digit()) else {
-            return Err(unknown(format!("`{path}` is no path: after a `%` come two hexadecimal digits")));
+            return Err(unknown(format!(
+                "`{path}` is not a valid path: `%` must be followed by two hexadecimal digits"
+            )));
         };
         bytes.extend(u8::try_from(high * 16 + low));
     }
-    String::from_utf8(bytes).map_err(|_| unknown(format!("`{path}` is no path: it is not UTF-8")))
+    String::from_utf8(bytes).map_err(|_| unknown(format!("`{path}` is not a valid path: it is not UTF-8")))
 }
 
-async fn file(place: &Place, sandbox: &str, uri: &str, path: &str) -> Result<ResourceContents, ErrorData> {
+async fn file(own: &OwnSandbox, sandbox: &str, uri: &str, path: &str) -> Result<ResourceContents, ErrorData> {
     let what = "read the file";
-    let size = place.client.stat(sandbox, path, true).await.map_err(failed(what)).map_err(unknown)?.size;
+    let size = own.client.stat(sandbox, path, true).await.map_err(failed(what)).map_err(unknown)?.size;
     if size > BYTES_MAX {
         return Err(unknown(format!(
-            "the file has {size} bytes, and a resource {BYTES_MAX} at most: use `read_file`"
+            "the file has {size} bytes, and a resource can have at most {BYTES_MAX}: use `read_file`"
         )));
     }
-    let bytes = place.client.read_file(sandbox, path).await.map_err(failed(what)).map_err(unknown)?;
+    let bytes = own.client.read_file(sandbox, path).await.map_err(failed(what)).map_err(unknown)?;
     Ok(match String::from_utf8(bytes) {
         Ok(text) => ResourceContents::text(text, uri),
         Err(error) => ResourceContents::blob(STANDARD.encode(error.into_bytes()), uri),
@@ -130,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_in_an_address_is_decoded_once() {
+    fn a_path_in_a_uri_is_decoded_once() {
         for (path, expected) in [("srv/a.txt", "srv/a.txt"), ("a%20b%C3%BC", "a bü"), ("100%2525", "100%25")]
         {
             assert_eq!(decoded(path).unwrap(), expected);

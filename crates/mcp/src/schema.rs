@@ -1,19 +1,19 @@
-//! Makes the schemas of tools plain: what models and their clients are told, and nothing for Rust's sake.
+//! Simplifies the schemas of tools: removes what serves only Rust.
 //!
-//! An argument that may be left out is simply not required: it need not be `null` too, which several clients cannot
-//! express. Names of types and of number formats mean nothing to a model.
+//! An optional argument is simply not required: it need not allow `null` as well, which several clients cannot express.
+//! The names of types and of number formats mean nothing to a model.
 
 use std::sync::Arc;
 
 use rmcp::model::{JsonObject, Tool};
 use serde_json::Value;
 
-pub(crate) fn plain(tool: &mut Tool) {
+pub(crate) fn simplify_tool(tool: &mut Tool) {
     let mut schema = JsonObject::clone(&tool.input_schema);
     for word in ["$schema", "title", "description"] {
         schema.remove(word);
     }
-    // A tool without arguments refuses some all the same.
+    // Makes tools without arguments refuse arguments too.
     schema.entry("additionalProperties").or_insert(Value::Bool(false));
     for value in schema.values_mut() {
         simplify(value);
@@ -36,7 +36,7 @@ fn simplify(value: &mut Value) {
     }
 }
 
-/// `["string", "null"]` becomes `"string"`; a choice between something and `null` becomes the something.
+/// `["string", "null"]` becomes `"string"`; a choice between a schema and `null` becomes the schema.
 fn without_null(object: &mut JsonObject) {
     if let Some(Value::Array(types)) = object.get_mut("type") {
         types.retain(|one| one != "null");
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_left_out_need_not_be_null_too() {
+    fn optional_arguments_do_not_allow_null() {
         check(
             json!({ "type": ["string", "null"], "maxLength": 3 }),
             json!({ "type": "string", "maxLength": 3 }),

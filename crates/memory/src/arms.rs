@@ -1,6 +1,6 @@
-//! The arms of recall: what a view finds by words, by meaning, and by what stood beside it.
+//! The arms of recall: finding rows by words, by vectors, and by their neighbours in a session.
 //!
-//! Every arm asks whether a row is visible before it ranks it; what a branch cannot see takes no place among the hits.
+//! Every arm checks that a row is visible before ranking it, so rows that a branch cannot see do not displace others.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -9,48 +9,48 @@ use std::sync::PoisonError;
 use rusqlite::OptionalExtension;
 
 use crate::MemoryError;
+use crate::simd;
 use crate::space::arena::{CHUNK_ROWS, Row};
 use crate::space::reader::Reader;
 use crate::space::signs;
-use crate::translated;
 
-/// Rows that one question ranks by words: some 5 ms of work. Terms are taken from the rarest on until they have so many;
-/// what is commoner tells little. A question of common terms only gets the newest of them.
+/// Rows that one query ranks by words: about 5 ms of work. Terms are added from the rarest on until this many rows
+/// are reached. A query that has only common terms ranks the newest rows of one of them.
 const RANKED_MAX: u64 = 20_000;
 
-/// BM25's own: how much long texts are held back.
+/// BM25's parameters: how fast repetitions saturate, and how much long texts are penalised.
 const K1: f32 = 1.2;
 const B: f32 = 0.75;
 
-/// A term is counted up to here: beyond it is common, whatever the count.
+/// Counting the rows of a term stops here: the term is common anyway.
 const COUNTED_MAX: u64 = 100_000;
 
-/// Terms of one question.
+/// Terms of one query.
 const TERMS_MAX: usize = 64;
 
-/// Terms whose count is kept; then all are forgotten, which costs one count each.
+/// Terms whose row count is cached. When the cache is full, it is emptied.
 const FREQUENCIES_KEPT: usize = 10_000;
 
-/// Rows that the scan of signs hands on to be guessed at, from their signs and the whole of the query. Where more are as
-/// close, the newest of them.
+/// Rows that the scan of signs passes on to be estimated from their signs and the whole query vector. Of rows at
+/// the same distance, the newest are passed on.
 const GUESSED_MIN: usize = 800;
 
-/// Of those, the rows that are read and scored exactly: each is a place of its own in the file, and costs as much as the
-/// guesses at a hundred. Recall of real questions is the same with 96 as with 500 among 100,000 entries.
+/// Of those, the rows that are read and scored exactly: each is read from another place in the file, and costs as much as
+/// estimating a hundred rows. For real queries on 100,000 entries, recall is the same with 96 as with 500.
 const RESCORED_MIN: usize = 96;
 const RESCORED_EACH: usize = 3;
 
-/// Distances that are looked at in one step.
+/// Distances that are compared in one step.
 const PASSED_BY: usize = 32;
 
-/// Rows of a session that are looked at for one neighbour that is visible.
+/// Rows of a session that are examined to find one visible neighbour.
 const NEIGHBOURS_LOOKED_AT: usize = 1024;
 
-/// A word to look for, or several in a row.
+/// A word to search for, or several consecutive words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryTerm {
     pub text: String,
-    /// Also what begins with it.
+    /// Also match words that begin with it.
     pub prefix: bool,
 }
 
@@ -59,7 +59,7 @@ impl QueryTerm {
         Self { text: text.into(), prefix: false }
     }
 
-    /// As the text index wants it: quoted, so that no word of a question is an operator.
+    /// The term as an expression of the text index: quoted, so that no word of a query is an operator.
     fn expression(&self) -> Option<String> {
         if !self.text.chars().any(char::is_alphanumeric) {
             return None;
@@ -70,16 +70,16 @@ impl QueryTerm {
     }
 }
 
-/// What the words of a question found.
+/// The result of a search by words.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lexical {
-    /// By BM25, each term counted once; higher is better.
+    /// Scored by BM25, counting each term once; higher is better.
     pub hits: Vec<(Row, f32)>,
-    /// Terms so common that they were not looked for.
+    /// Terms that were skipped because they are too common.
     pub left_out: Vec<QueryTerm>,
 }
 
-/// How many rows have a term, when the space had so many rows.
+/// How many rows had a term, when the space had `rows` rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frequency {
     count: u64,
@@ -87,7 +87,7 @@ pub(crate) struct Frequency {
 }
 
 impl Frequency {
-    /// Counts are for choosing between terms; they may be a tenth off.
+    /// Counts only help to choose between terms; they may be 10 % off.
     fn is_fresh(self, rows: u32) -> bool {
         rows >= self.rows && rows - self.rows <= self.rows / 10
     }
@@ -105,13 +105,13 @@ impl PartialOrd for Ranked {
 }
 
 impl Ord for Ranked {
-    /// The worst is the greatest, so that a heap gives it away first; of equals the older.
+    /// The worst hit is the greatest, so that a heap removes it first; of equal hits, the older is worse.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         other.0.total_cmp(&self.0).then(other.1.cmp(&self.1))
     }
 }
 
-/// The best so many.
+/// The best hits, up to a limit.
 struct Best {
     heap: BinaryHeap<Ranked>,
     limit: usize,
@@ -122,7 +122,7 @@ impl Best {
         Self { heap: BinaryHeap::with_capacity(limit.saturating_add(1).min(CHUNK_ROWS)), limit }
     }
 
-    /// Whether this score would be among them.
+    /// Whether a hit with this score would be kept.
     fn wants(&self, score: f32) -> bool {
         self.heap.len() < self.limit || self.heap.peek().is_some_and(|worst| score > worst.0)
     }
@@ -139,8 +139,8 @@ impl Best {
     }
 }
 
-/// How often each distance below `end` is there. Most are nearly the same, so by turns they are counted in four places: a
-/// count would else wait for the one before it.
+/// How often each distance below `end` occurs. Most distances are nearly equal, so four counters are used in turn:
+/// otherwise each increment would wait for the previous one.
 fn counted(distances: &[u16], end: usize) -> Vec<usize> {
     let mut counts = vec![[0u32; 4]; end];
     for group in distances.chunks(4) {
@@ -149,26 +149,26 @@ fn counted(distances: &[u16], end: usize) -> Vec<usize> {
     counts.iter().map(|turns| turns.iter().map(|count| *count as usize).sum()).collect()
 }
 
-/// Terms that are looked for, each as an expression with the rows it has; and those that are too common.
-struct Chosen {
+/// Terms that are searched for, each as an expression with its number of rows; and those that are too common.
+struct ChosenTerms {
     taken: Vec<(String, u64)>,
     left_out: Vec<QueryTerm>,
 }
 
 impl Reader<'_> {
-    /// Visible rows that have any of the terms, the best first.
+    /// Visible rows that contain any of the terms, best first.
     pub fn lexical(&self, terms: &[QueryTerm], limit: usize) -> Result<Lexical, MemoryError> {
         self.lexical_where(terms, limit, &|_| true)
     }
 
-    /// As [`Reader::lexical`], of the rows that `admit` lets through.
+    /// As [`Reader::lexical`], limited to rows that `admit` accepts.
     pub fn lexical_where(
         &self,
         terms: &[QueryTerm],
         limit: usize,
         admit: &dyn Fn(Row) -> bool,
     ) -> Result<Lexical, MemoryError> {
-        let Chosen { taken, left_out } = self.choose(terms)?;
+        let ChosenTerms { taken, left_out } = self.choose(terms)?;
         if taken.is_empty() || limit == 0 {
             return Ok(Lexical { hits: Vec::new(), left_out });
         }
@@ -187,12 +187,12 @@ impl Reader<'_> {
         Ok(Lexical { hits: best.sorted(), left_out })
     }
 
-    /// The visible rows of each term with what having it counts, the newest first; at most [`RANKED_MAX`] of one term.
+    /// The visible rows of each term with the score of the term, newest first; at most [`RANKED_MAX`] of one term.
     ///
-    /// The index's own ranking would look up the length of every row, and count a word as often as it stands there: two
-    /// thirds of all its time, for what is compared word by word afterwards anyway.
+    /// The index's own ranking reads the length of every row and counts each occurrence of a word. That took two
+    /// thirds of the time, although the texts are compared word by word later anyway.
     fn postings(&self, terms: &[(String, u64)]) -> Result<Vec<(Row, f32)>, MemoryError> {
-        let entries = f64::from(self.lens.arena.end);
+        let entries = f64::from(self.visibility.arena.end);
         let mut statement =
             self.connection.prepare_cached("SELECT rowid FROM fts WHERE fts MATCH ? ORDER BY rowid DESC")?;
         let mut found = Vec::new();
@@ -212,17 +212,17 @@ impl Reader<'_> {
                 }
             }
         }
-        // Runs in order, one per term: merging them is all there is to do.
+        // Each term's rows are already sorted, so this sort only merges runs.
         found.sort_by_key(|(row, _)| Reverse(*row));
         Ok(found)
     }
 
     fn bytes(&self, row: Row) -> f32 {
-        self.lens.arena.place(row).map_or(0.0, |(chunk, slot)| chunk.bytes[slot] as f32)
+        self.visibility.arena.place(row).map_or(0.0, |(chunk, slot)| chunk.bytes[slot] as f32)
     }
 
-    /// Terms from the rarest on, while they have not too many rows; at least one.
-    fn choose(&self, terms: &[QueryTerm]) -> Result<Chosen, MemoryError> {
+    /// Chooses terms from the rarest on until they have too many rows; at least one.
+    fn choose(&self, terms: &[QueryTerm]) -> Result<ChosenTerms, MemoryError> {
         let mut known = BTreeMap::new();
         for term in terms.iter().take(TERMS_MAX) {
             if let Some(expression) = term.expression() {
@@ -246,17 +246,17 @@ impl Reader<'_> {
                 left_out.push(term.clone());
             }
         }
-        Ok(Chosen { taken, left_out })
+        Ok(ChosenTerms { taken, left_out })
     }
 
-    /// About how many rows of the space have a term. For choosing and weighing terms, not for showing: it counts what
-    /// other branches have, too.
+    /// The approximate number of rows of the space that contain a term. For choosing and weighting terms, not for output: it
+    /// includes rows of other branches.
     pub fn document_frequency(&self, term: &str) -> Result<u64, MemoryError> {
         QueryTerm::word(term).expression().map_or(Ok(0), |expression| self.count(&expression))
     }
 
     fn count(&self, expression: &str) -> Result<u64, MemoryError> {
-        let rows = self.lens.arena.end;
+        let rows = self.visibility.arena.end;
         {
             let known = self.space.frequencies.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(frequency) = known.get(expression).filter(|frequency| frequency.is_fresh(rows)) {
@@ -280,7 +280,7 @@ impl Reader<'_> {
         Ok(count)
     }
 
-    /// Visible rows whose vectors point where this one does, the closest first. The vector has to be of the model in use.
+    /// Visible rows with the most similar vectors, most similar first. The vector must be of the current model.
     pub fn nearest(
         &self,
         vector: &[f32],
@@ -288,7 +288,7 @@ impl Reader<'_> {
         admit: &dyn Fn(Row) -> bool,
     ) -> Result<Vec<(Row, f32)>, MemoryError> {
         let wanted = signs::of(vector);
-        let arena = &self.lens.arena;
+        let arena = &self.visibility.arena;
         if wanted.len() != arena.stride || limit == 0 || arena.stride == 0 {
             return Ok(Vec::new());
         }
@@ -310,19 +310,19 @@ impl Reader<'_> {
         self.rescored(vector, &rows, limit)
     }
 
-    /// About so many visible rows whose signs differ least from these.
+    /// About `count` visible rows whose signs differ least from these.
     ///
-    /// All distances are taken first, and counted; then rows are asked whether they are visible and admitted, from the
-    /// closest on, until there are enough: a branch that sees few of many rows gets as many as one that sees all.
+    /// All distances are computed and counted first. Then rows are checked for visibility and admission, closest first, until
+    /// there are enough. So a branch that sees few of many rows gets as many results as one that sees all.
     fn close(&self, wanted: &[u64], count: usize, admit: &dyn Fn(Row) -> bool) -> Vec<Row> {
-        let arena = &self.lens.arena;
+        let arena = &self.visibility.arena;
         let mut distances = Vec::with_capacity(arena.chunks.len() * CHUNK_ROWS);
-        arena.chunks.iter().for_each(|chunk| translated::distances(&chunk.signs, wanted, &mut distances));
+        arena.chunks.iter().for_each(|chunk| simd::distances(&chunk.signs, wanted, &mut distances));
         let counts = counted(&distances, wanted.len() * 64 + 1);
         let mut found = Vec::with_capacity(count);
         let (mut least, mut looked_at) = (0, 0);
         while found.len() < count && least < counts.len() {
-            // At first as many as are wanted; then, since many of those were not visible, four times as many.
+            // At first as many as are wanted; if too few of those were visible, four times as many.
             let aim = if least == 0 { count } else { looked_at * 4 };
             let mut most = least;
             while most < counts.len() && looked_at < aim.max(1) {
@@ -330,7 +330,7 @@ impl Reader<'_> {
                 most += 1;
             }
             let near = least as u16..most as u16;
-            // Few are near: those that are not are passed by many at a time.
+            // Few rows are close; the others are skipped in groups.
             for (at, group) in distances.chunks(PASSED_BY).enumerate().rev() {
                 if !group.iter().fold(false, |any, distance| any | near.contains(distance)) {
                     continue;
@@ -370,7 +370,7 @@ impl Reader<'_> {
         Ok(best.sorted())
     }
 
-    /// The vectors of rows, of length one; `None` where there is none of the model in use.
+    /// The vectors of rows, normalised to length 1; `None` for a row without a vector of the current model.
     pub fn vectors(&self, rows: &[Row]) -> Result<Vec<Option<Vec<f32>>>, MemoryError> {
         let mut statement =
             self.connection.prepare_cached("SELECT scale, data FROM vectors WHERE row = ?")?;
@@ -387,14 +387,14 @@ impl Reader<'_> {
         rows.iter().map(&mut vector).collect()
     }
 
-    /// Whether a row has a vector of the model in use.
+    /// Whether a row has a vector of the current model.
     pub fn covered(&self, row: Row) -> bool {
-        self.lens.arena.place(row).is_some_and(|(chunk, slot)| chunk.covered[slot])
+        self.visibility.arena.place(row).is_some_and(|(chunk, slot)| chunk.covered[slot])
     }
 
-    /// What happened just before and after, in the same session, as far as it is visible; in that order.
+    /// The visible entries before and after this one in the same session, in that order.
     pub fn neighbours(&self, row: Row, before: usize, after: usize) -> Vec<Row> {
-        let arena = &self.lens.arena;
+        let arena = &self.visibility.arena;
         let Some((chunk, slot)) = arena.place(row) else { return Vec::new() };
         let session = chunk.session[slot];
         if session == 0 {

@@ -1,5 +1,6 @@
-//! Copies for backups: of a space's file while it is in use, and of the contents of artifacts.
+//! Copies for backups: the file of a space while it is in use, and the contents of artifacts.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use burrow_model::SpaceId;
@@ -11,7 +12,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::artifacts::Body;
 use crate::{Memory, MemoryError, blocking};
 
-/// The content of one artifact, wherever it is used.
+/// The content of one artifact, which several spaces may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blob {
     /// `<2 digits>/<hash>`.
@@ -20,8 +21,15 @@ pub struct Blob {
 }
 
 impl Memory {
-    /// Writes a copy of a space as it is at one moment, while others read and write it. False: it holds nothing, and
-    /// there is no file of it.
+    /// The size of a space's file; a copy is not larger.
+    pub fn file_bytes(&self, space: &SpaceId) -> u64 {
+        let database = self.shared.slots.path(space);
+        let log = database.with_extension("db-wal");
+        [database, log].iter().map(|path| fs::metadata(path).map_or(0, |found| found.len())).sum()
+    }
+
+    /// Writes a copy of a space at one moment, while it is read and written. Returns false if the space is empty and
+    /// has no file.
     pub async fn copy_to(&self, space: &SpaceId, path: &Path) -> Result<bool, MemoryError> {
         let (from, into): (PathBuf, PathBuf) = (self.shared.slots.path(space), path.to_owned());
         blocking(move || {
@@ -35,7 +43,7 @@ impl Memory {
         .await
     }
 
-    /// The contents of all artifacts of all spaces, those that nobody refers to any more among them.
+    /// The contents of all artifacts of all spaces, including those without references.
     pub async fn blobs(&self) -> Result<Vec<Blob>, MemoryError> {
         let failed = |source| MemoryError::Blob { doing: "list", source };
         let listed = self.shared.artifacts.store().list(None);
@@ -44,7 +52,7 @@ impl Memory {
         Ok(ours.map(|found| Blob { place: found.location.to_string(), bytes: found.size }).collect())
     }
 
-    /// One of them. `None`: it was removed meanwhile.
+    /// One content. `None` if it was removed meanwhile.
     pub async fn blob(&self, blob: &Blob) -> Result<Option<Body>, MemoryError> {
         match self.shared.artifacts.store().get(&Place::from(blob.place.as_str())).await {
             Ok(found) => {

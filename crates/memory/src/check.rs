@@ -1,21 +1,21 @@
-//! Proves that a space's file agrees with itself, and makes its indices anew from the log.
+//! Checks that a space's file is consistent, and rebuilds its indices from the log.
 //!
-//! `check` looks at the whole file, not at what a branch sees, and says how much is wrong, never what is written where.
-//! Writers wait while it runs, so that what it compares is of one moment.
+//! `check` examines the whole file, not only what a branch sees, and reports what is wrong, but never stored texts.
+//! Writers wait while it runs, so that it compares one moment.
 
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
 use crate::entries::{fetch, tags};
 use crate::space::arena::{ERASED, Row};
+use crate::space::checksum::hash;
 use crate::space::load::{self, number};
 use crate::space::queue::WriteSide;
 use crate::space::slots::Access;
-use crate::space::sums::hash;
 use crate::space::{Space, signs};
 use crate::{MemoryError, View, blocking};
 
-/// Findings that are told; a file with more is damaged through and through.
+/// Findings that are reported; a file with more is thoroughly damaged.
 const FINDINGS_MAX: usize = 100;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,14 +23,14 @@ pub struct CheckReport {
     /// Versions of entries in the file, of all branches.
     pub rows: u64,
     pub vectors: u64,
-    /// Rows whose vector is yet to be filled in.
+    /// Rows whose vector is not computed yet.
     pub pending: u64,
     pub branches: u64,
     pub seq: u64,
     /// Contents of artifacts that were read and compared with their hashes, each once; and their bytes.
     pub artifacts: u64,
     pub artifact_bytes: u64,
-    /// Nothing here: all arms agree.
+    /// Empty if the file is consistent.
     pub findings: Vec<Finding>,
 }
 
@@ -42,13 +42,13 @@ impl CheckReport {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// What was looked at: `file`, `log`, `branches`, `entries`, `texts`, `fts`, `vectors`, `arena`, …
+    /// The part that was checked: `file`, `log`, `branches`, `entries`, `texts`, `fts`, `vectors`, `arena`, …
     pub part: String,
     pub why: String,
 }
 
 impl View {
-    /// Looks at the whole file of the space.
+    /// Checks the whole file of the space.
     pub async fn check(&self) -> Result<CheckReport, MemoryError> {
         let space = self.space(Access::Read).await?;
         let mut report = blocking(move || space.alone(|side| check(&space, side))).await?;
@@ -56,7 +56,7 @@ impl View {
         Ok(report)
     }
 
-    /// Nobody waits for this: a content is never written twice, and what is being swept is no longer referred to.
+    /// Runs without blocking writers: a content is never modified, and a content that is swept has no references.
     async fn check_artifacts(&self, report: &mut CheckReport) -> Result<(), MemoryError> {
         let proven = self.artifacts_proven().await?;
         (report.artifacts, report.artifact_bytes) = (proven.contents, proven.bytes);
@@ -68,7 +68,7 @@ impl View {
         Ok(())
     }
 
-    /// Makes text index, signs and columns anew from the log, drops vectors that are damaged (they are filled in again),
+    /// Rebuilds the text index, signs and columns from the log, drops damaged vectors (they are computed again),
     /// and checks.
     pub async fn rebuild(&self) -> Result<CheckReport, MemoryError> {
         let space = self.space(Access::Read).await?;
@@ -95,7 +95,7 @@ impl Findings {
         }
     }
 
-    /// Runs one part of the check. A part that cannot even be run is a finding.
+    /// Runs one part of the check. If a part cannot run, that is a finding.
     fn part(&mut self, part: &str, work: impl FnOnce(&mut Self) -> Result<(), MemoryError>) {
         if let Err(error) = work(self) {
             let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
@@ -142,34 +142,34 @@ fn integrity(connection: &Connection, findings: &mut Findings) -> Result<(), Mem
     Ok(())
 }
 
-/// Counts that have to be nothing.
+/// Counts that must be zero.
 const AGREEMENTS: &[(&str, &str, &str)] = &[
-    ("log", "a number above the counter", "SELECT count(*) FROM log, state WHERE seq > last_seq OR at_ms > last_ms"),
-    ("log", "a time that goes back", "SELECT count(*) FROM (SELECT at_ms, lag(at_ms) OVER (ORDER BY seq) AS before FROM log)
+    ("log", "rows with a sequence number above the counter", "SELECT count(*) FROM log, state WHERE seq > last_seq OR at_ms > last_ms"),
+    ("log", "rows older than the previous row", "SELECT count(*) FROM (SELECT at_ms, lag(at_ms) OVER (ORDER BY seq) AS before FROM log)
         WHERE at_ms < before"),
-    ("log", "a row of no branch", "SELECT count(*) FROM log WHERE branch NOT IN (SELECT no FROM branches)"),
-    ("branches", "a parent that is not there or came later", "SELECT count(*) FROM branches
+    ("log", "rows of a branch that does not exist", "SELECT count(*) FROM log WHERE branch NOT IN (SELECT no FROM branches)"),
+    ("branches", "branches whose parent is missing or newer", "SELECT count(*) FROM branches
         WHERE parent IS NOT NULL AND (parent >= no OR parent NOT IN (SELECT no FROM branches) OR parent_seq IS NULL)"),
-    ("branches", "a head that is not the newest", "SELECT count(*) FROM branches b
+    ("branches", "branches whose head is not their newest row", "SELECT count(*) FROM branches b
         WHERE head < (SELECT coalesce(max(seq), 0) FROM log l WHERE l.branch = b.no)"),
-    ("entries", "a row above the counter", "SELECT count(*) FROM entries, state WHERE row > last_row"),
-    ("entries", "a row without an id", "SELECT count(*) FROM entries WHERE entity NOT IN (SELECT entity FROM ids)"),
-    ("entries", "an id without a row", "SELECT count(*) FROM ids i WHERE NOT EXISTS
+    ("entries", "rows with a number above the counter", "SELECT count(*) FROM entries, state WHERE row > last_row"),
+    ("entries", "rows without an id", "SELECT count(*) FROM entries WHERE entity NOT IN (SELECT entity FROM ids)"),
+    ("entries", "ids without a row", "SELECT count(*) FROM ids i WHERE NOT EXISTS
         (SELECT 1 FROM entries e WHERE e.row = i.entity AND e.entity = i.entity)
         AND NOT EXISTS (SELECT 1 FROM entries e WHERE e.entity = i.entity AND (e.version > 1 OR e.row <> e.entity))"),
-    ("entries", "an erased row with content", "SELECT count(*) FROM entries e WHERE erased <> 0 AND
+    ("entries", "erased rows that have content", "SELECT count(*) FROM entries e WHERE erased <> 0 AND
         (hash IS NOT NULL OR signs IS NOT NULL OR EXISTS (SELECT 1 FROM texts t WHERE t.row = e.row)
          OR EXISTS (SELECT 1 FROM vectors v WHERE v.row = e.row))"),
-    ("texts", "a row without its text", "SELECT count(*) FROM entries e
+    ("texts", "rows without a text", "SELECT count(*) FROM entries e
         WHERE erased = 0 AND NOT EXISTS (SELECT 1 FROM texts t WHERE t.row = e.row)"),
-    ("texts", "a text without its row", "SELECT count(*) FROM texts WHERE row NOT IN (SELECT row FROM entries WHERE erased = 0)"),
-    ("vectors", "a row without the vector it says it has", "SELECT count(*) FROM entries e WHERE model IS NOT NULL
+    ("texts", "texts without a row", "SELECT count(*) FROM texts WHERE row NOT IN (SELECT row FROM entries WHERE erased = 0)"),
+    ("vectors", "rows whose vector is missing", "SELECT count(*) FROM entries e WHERE model IS NOT NULL
         AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.row = e.row AND v.model = e.model)"),
-    ("vectors", "a vector without its row", "SELECT count(*) FROM vectors v
+    ("vectors", "vectors without a row", "SELECT count(*) FROM vectors v
         WHERE NOT EXISTS (SELECT 1 FROM entries e WHERE e.row = v.row AND e.model = v.model)"),
-    ("marks", "a mark of no entry", "SELECT count(*) FROM marks WHERE entity NOT IN (SELECT entity FROM ids)"),
-    ("keys", "a key of no entry", "SELECT count(*) FROM keys WHERE entity NOT IN (SELECT entity FROM ids)"),
-    ("supersedes", "something of no entry", "SELECT count(*) FROM supersedes
+    ("marks", "marks of an entry that does not exist", "SELECT count(*) FROM marks WHERE entity NOT IN (SELECT entity FROM ids)"),
+    ("keys", "keys of an entry that does not exist", "SELECT count(*) FROM keys WHERE entity NOT IN (SELECT entity FROM ids)"),
+    ("supersedes", "references to an entry that does not exist", "SELECT count(*) FROM supersedes
         WHERE target NOT IN (SELECT entity FROM ids) OR row NOT IN (SELECT row FROM entries)"),
 ];
 
@@ -183,7 +183,7 @@ fn agreements(connection: &Connection, findings: &mut Findings) -> Result<(), Me
     Ok(())
 }
 
-/// Whatever carries (seq, branch), of whichever part of memory, is in the log with the same branch.
+/// Checks that every row with (seq, branch), in any table, is in the log with the same branch.
 fn logged(connection: &Connection, findings: &mut Findings) -> Result<(), MemoryError> {
     let mut statement = connection.prepare(
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'log'
@@ -197,7 +197,7 @@ fn logged(connection: &Connection, findings: &mut Findings) -> Result<(), Memory
         );
         let count = connection.query_row(&sql, (), |row| load::unsigned(row, 0))?;
         if count > 0 {
-            findings.add(&table, format!("rows that are not in the log: {count}"));
+            findings.add(&table, format!("rows that are missing from the log: {count}"));
         }
     }
     Ok(())
@@ -216,13 +216,13 @@ fn contents(connection: &Connection, findings: &mut Findings) -> Result<(), Memo
                     && found.get::<_, Option<i64>>(2)? == Some(hash(text))
                     && found.get::<_, i64>(3)?.cast_unsigned() == tags::of(&fetched.entry.metadata);
                 if !fetched.sound {
-                    findings.add("texts", format!("row {} is not what was written", row.number()));
+                    findings.add("texts", format!("the checksum of row {} does not match", row.number()));
                 } else if !same {
                     findings
-                        .add("entries", format!("the columns of row {} are not of its text", row.number()));
+                        .add("entries", format!("the columns of row {} do not match its text", row.number()));
                 }
             }
-            Ok(None) => findings.add("texts", format!("row {} cannot be put together", row.number())),
+            Ok(None) => findings.add("texts", format!("row {} cannot be read", row.number())),
             Err(error) => findings.add("texts", format!("row {}: {error}", row.number())),
         }
     }
@@ -245,15 +245,15 @@ fn all_vectors(connection: &Connection, findings: &mut Findings) -> Result<(), M
     Ok(())
 }
 
-/// The text index knows how to compare itself with the texts.
+/// The text index has a command that compares it with the texts.
 fn text_index(connection: &Connection, findings: &mut Findings) -> Result<(), MemoryError> {
     if let Err(error) = connection.execute("INSERT INTO fts (fts, rank) VALUES ('integrity-check', 1)", ()) {
-        findings.add("fts", format!("it does not agree with the texts: {error}"));
+        findings.add("fts", format!("the text index does not match the texts: {error}"));
     }
     Ok(())
 }
 
-/// What is in RAM is what is in the file.
+/// Compares the columns in RAM with the file.
 fn columns(space: &Space, connection: &Connection, findings: &mut Findings) -> Result<(), MemoryError> {
     let known = space.arena();
     let found = load::load(connection, space.embedder.model())?.arena;
@@ -291,15 +291,21 @@ fn columns(space: &Space, connection: &Connection, findings: &mut Findings) -> R
         differing += u64::from(!same);
     }
     if differing > 0 {
-        findings.add("arena", format!("rows in RAM that are not as in the file: {differing}"));
+        findings.add("arena", format!("rows in RAM that differ from the file: {differing}"));
     }
     if (known.head, known.pending) != (found.head, found.pending) {
-        findings.add("arena", format!("its head or what is pending in it: {} {}", known.head, found.head));
+        findings.add(
+            "arena",
+            format!(
+                "the head or the number of pending rows differs from the file: {} {}",
+                known.head, found.head
+            ),
+        );
     }
     Ok(())
 }
 
-/// Whether a file agrees with itself, but for what is in RAM of it; else, what does not.
+/// Checks that a file is consistent, without the columns in RAM; returns the first finding.
 pub(crate) fn agree(connection: &Connection) -> Result<(), String> {
     let mut findings = Findings(Vec::new());
     findings.part("log", |findings| agreements(connection, findings));

@@ -1,4 +1,4 @@
-//! What time it is: given, never taken, so that tests decide it.
+//! The clock that memory uses: passed in, so that tests control the time.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ pub trait Clock: fmt::Debug + Send + Sync {
     fn now_ms(&self) -> u64;
 }
 
-/// The machine's clock.
+/// The host's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock;
 
@@ -20,7 +20,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is moved.
+/// A clock whose time changes only when it is set.
 #[derive(Debug)]
 pub struct ManualClock(AtomicU64);
 

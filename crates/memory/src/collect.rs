@@ -1,15 +1,15 @@
-//! Removes what nobody can see any more.
+//! Removes rows that no sandbox and no snapshot can see any more.
 //!
-//! The engine knows which branches and which moments are still somebody's; what none of them sees is garbage: the branches
-//! of deleted forks, the stretches that a restore left behind. Forgotten artifacts let go of their content here, too.
+//! The engine passes the branches and moments that are still in use. Rows that none of them sees are garbage: the branches
+//! of deleted forks, and the rows that a restore abandoned. The content of forgotten artifacts is released here, too.
 //!
 //! ```text
 //!  branch 1   1 ─ 2 ─ 3 ─ 5 ─ 7      kept: branch 2, and a snapshot of branch 1 at 3
 //!  branch 2           └─ 4 ─ 6       dead: 5 and 7
 //! ```
 //!
-//! A union of chains is a bound per branch, so what is dead is told by two numbers. Only rows older than a grace go: a
-//! fork that was made while the engine put its list together is not on it, and its first rows are young.
+//! A union of chains is a bound per branch, so two numbers tell whether a row is dead. Only rows older than a grace period are
+//! removed: a fork that was created while the engine built the list is not on it, and its first rows are young.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -25,13 +25,13 @@ use crate::space::slots::Access;
 use crate::space::{Space, open_reader};
 use crate::{Memory, MemoryError, artifacts, blocking};
 
-/// Rows younger than this stay, whoever sees them.
+/// Younger rows are kept, even if no branch sees them.
 pub const COLLECT_GRACE_MS: u64 = 15 * 60 * 1000;
 
-/// Rows of the log looked at, and removed, between two commits: others write in between.
+/// Rows of the log that are examined and removed between two commits; other writers run in between.
 const ROWS_MAX: usize = 2000;
 
-/// Tables whose rows are found by their number in the log, and nothing else hangs on them.
+/// Tables whose rows are found by their sequence number, and that no other rows depend on.
 const BY_NUMBER: &[&str] = &[
     "DELETE FROM kv WHERE seq = ?1",
     "DELETE FROM skills WHERE seq = ?1",
@@ -44,33 +44,33 @@ const BY_NUMBER: &[&str] = &[
     "DELETE FROM log WHERE seq = ?1",
 ];
 
-/// Something that is still somebody's.
+/// A reference that keeps rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kept {
-    /// A sandbox's branch, with everything it will write.
+pub enum KeptReference {
+    /// A sandbox's branch, with everything that it will write.
     Branch(MemoryRef),
-    /// What a snapshot saw.
+    /// A moment that a snapshot refers to.
     Point(MemoryPoint),
 }
 
-/// What was removed, or would be.
+/// What was removed, or would be in a dry run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Collected {
     /// Rows of the log.
     pub rows: u64,
     pub branches: u64,
-    /// Versions of artifacts whose content may go with the next sweep.
+    /// Versions of artifacts whose content the next sweep may remove.
     pub released: u64,
 }
 
 impl Memory {
-    /// Removes rows of a space that none of `keep` sees, and lets go of the content of artifacts that none of it has.
+    /// Removes rows of a space that none of `keep` sees, and releases the content of artifacts that none of it refers to.
     ///
-    /// May be cut off at any point and repeated. [`Memory::sweep`] then removes content.
+    /// May be interrupted at any point and repeated. [`Memory::sweep`] then removes the content.
     pub async fn collect(
         &self,
         space: &SpaceId,
-        keep: &[Kept],
+        keep: &[KeptReference],
         dry_run: bool,
     ) -> Result<Collected, MemoryError> {
         let (path, branches) = (self.shared.slots.path(space), keep.to_vec());
@@ -83,17 +83,17 @@ impl Memory {
     }
 }
 
-/// Whether a look at the closed file tells that all of it is kept. Most spaces have one branch, whose sandbox is there,
-/// and a large one takes its time to open.
-fn has_nothing_to_collect(path: &Path, keep: &[Kept]) -> Result<bool, MemoryError> {
+/// Whether the closed file shows that all rows are kept. Most spaces have one branch, whose sandbox exists,
+/// and opening a large space takes time.
+fn has_nothing_to_collect(path: &Path, keep: &[KeptReference]) -> Result<bool, MemoryError> {
     if !path.exists() {
         return Ok(true);
     }
     let kept: HashSet<&str> = keep
         .iter()
         .filter_map(|kept| match kept {
-            Kept::Branch(of) => Some(of.branch.as_str()),
-            Kept::Point(_) => None,
+            KeptReference::Branch(of) => Some(of.branch.as_str()),
+            KeptReference::Point(_) => None,
         })
         .collect();
     let connection = open_reader(path)?;
@@ -104,13 +104,13 @@ fn has_nothing_to_collect(path: &Path, keep: &[Kept]) -> Result<bool, MemoryErro
             return Ok(false);
         }
     }
-    // Forgotten artifacts whose content was not let go of yet.
+    // Forgotten artifacts whose content was not released yet.
     let forgotten = "SELECT 1 FROM artifacts AS gone WHERE gone.hash IS NULL AND EXISTS
         (SELECT 1 FROM artifacts AS held WHERE held.name = gone.name AND held.seq < gone.seq AND held.released = 0)";
     Ok(!connection.prepare(forgotten)?.exists(())?)
 }
 
-/// What is kept of each branch: everything up to a number.
+/// The kept part of each branch: everything up to a number.
 struct Bounds(HashMap<BranchNo, u64>);
 
 impl Bounds {
@@ -130,7 +130,7 @@ impl Bounds {
 
 fn collect(
     space: &Arc<Space>,
-    keep: &[Kept],
+    keep: &[KeptReference],
     before_ms: u64,
     dry_run: bool,
 ) -> Result<Collected, MemoryError> {
@@ -139,7 +139,7 @@ fn collect(
     let bounds = Bounds::of(&chains);
     let released = space.alone(|side| {
         in_transaction(&side.connection, dry_run, |connection| {
-            // What was forgotten within the grace counts as had: a fork that is not on the list yet may have it.
+            // Artifacts forgotten within the grace period are kept: a fork that is not on the list yet may have them.
             let before = last_before(connection, before_ms)?;
             let earlier = keep.iter().map(|kept| chain_of(&branches, kept, before));
             let had: Vec<Chain> = chains.iter().cloned().chain(earlier).collect();
@@ -151,7 +151,7 @@ fn collect(
         collected.rows = remove_rows(space, &bounds, before_ms, dry_run)?;
         collected.branches = space.alone(|side| {
             in_transaction(&side.connection, dry_run, |connection| {
-                // Dead rows are gone by now, unless they were only counted.
+                // Dead rows are removed by now, unless this is a dry run.
                 let young_ms = if dry_run { before_ms } else { 0 };
                 remove_branches(connection, &branches, &bounds, young_ms)
             })
@@ -163,14 +163,14 @@ fn collect(
     Ok(collected)
 }
 
-fn chain_of(branches: &Branches, kept: &Kept, cut: u64) -> Chain {
+fn chain_of(branches: &Branches, kept: &KeptReference, cut: u64) -> Chain {
     match kept {
-        Kept::Branch(of) => Chain::of(branches, of, cut),
-        Kept::Point(point) => Chain::at(branches, Some(point), cut),
+        KeptReference::Branch(of) => Chain::of(branches, of, cut),
+        KeptReference::Point(point) => Chain::at(branches, Some(point), cut),
     }
 }
 
-/// The highest number written before a time. Looked for from the end, where the young rows are.
+/// The highest number written before a time. Searched from the end, where the young rows are.
 fn last_before(connection: &Connection, before_ms: u64) -> Result<u64, MemoryError> {
     let found = connection
         .prepare_cached("SELECT seq FROM log WHERE at_ms < ?1 ORDER BY seq DESC LIMIT 1")?
@@ -179,7 +179,7 @@ fn last_before(connection: &Connection, before_ms: u64) -> Result<u64, MemoryErr
     Ok(found.unwrap_or(0))
 }
 
-/// Walks the log once, a stretch at a time.
+/// Walks over the log once, in steps.
 fn remove_rows(space: &Space, bounds: &Bounds, before_ms: u64, dry_run: bool) -> Result<u64, MemoryError> {
     let (mut from, mut removed) = (0, 0);
     loop {
@@ -197,7 +197,7 @@ fn remove_rows(space: &Space, bounds: &Bounds, before_ms: u64, dry_run: bool) ->
         }
     }
     if removed > 0 {
-        // These have no index by number, so they are looked through once, at the end.
+        // These have no index by number, so they are scanned once, at the end.
         space.alone(|side| {
             in_transaction(&side.connection, dry_run, |connection| {
                 connection.execute("DELETE FROM merge_joins WHERE seq NOT IN (SELECT seq FROM log)", ())?;
@@ -210,7 +210,7 @@ fn remove_rows(space: &Space, bounds: &Bounds, before_ms: u64, dry_run: bool) ->
 
 struct Stretch {
     dead: Vec<u64>,
-    /// Where to go on; `None` at the end.
+    /// Where to continue; `None` at the end.
     upto: Option<u64>,
 }
 
@@ -238,13 +238,13 @@ fn dead_after(
     Ok(stretch)
 }
 
-/// What is left of an erased entry says only that there was one, and has to go on saying it.
+/// The remaining row of an erased entry records that the entry was erased, so it must stay.
 fn is_tombstone(connection: &Connection, seq: u64) -> Result<bool, MemoryError> {
     let sql = "SELECT 1 FROM entries WHERE seq = ?1 AND erased <> 0";
     Ok(connection.prepare_cached(sql)?.exists(params![integer(seq)])?)
 }
 
-/// Everything one number of the log stands for.
+/// Removes all rows that belong to one number of the log.
 fn remove(connection: &Connection, seq: u64) -> Result<(), MemoryError> {
     let entry: Option<(i64, i64)> = connection
         .prepare_cached("SELECT row, entity FROM entries WHERE seq = ?1")?
@@ -257,7 +257,7 @@ fn remove(connection: &Connection, seq: u64) -> Result<(), MemoryError> {
     if let Some((row, entity)) = entry {
         remove_entry(connection, row, entity)?;
     }
-    // A key has the number of what it came with: a version, or the count of one more.
+    // A key has the number of the row that it was added with: a version, or a repetition.
     if let Some(entity) = entry.map(|(_, entity)| entity).or(marked) {
         connection
             .prepare_cached("DELETE FROM keys WHERE entity = ?1 AND seq = ?2")?
@@ -275,7 +275,7 @@ fn remove_entry(connection: &Connection, row: i64, entity: i64) -> Result<(), Me
         .query_row(params![row], |row| row.get(0))
         .optional()?;
     if let Some(text) = text {
-        // The index is told what it had, since it keeps no copy to look it up in.
+        // The text index keeps no copy of the text, so a deletion must pass it.
         connection
             .prepare_cached("INSERT INTO fts (fts, rowid, text) VALUES ('delete', ?1, ?2)")?
             .execute(params![row, text])?;
@@ -295,8 +295,8 @@ fn remove_entry(connection: &Connection, row: i64, entity: i64) -> Result<(), Me
     Ok(())
 }
 
-/// Branches that nobody keeps and that have no rows from `young_ms` on. The youngest first, since a branch stays while
-/// another came from it.
+/// Removes branches that are not kept and have no rows from `young_ms` on. Youngest first, because a branch with children
+/// stays.
 fn remove_branches(
     connection: &Connection,
     branches: &Branches,
@@ -316,7 +316,7 @@ fn remove_branches(
     Ok(removed)
 }
 
-/// Commits what `work` does; takes it back where it fails, and where it was only to be counted.
+/// Commits what `work` does, or rolls it back if it fails or in a dry run.
 fn in_transaction<T>(
     connection: &Connection,
     dry_run: bool,

@@ -1,4 +1,4 @@
-//! What can go wrong with memory, told apart as far as a caller can act on it.
+//! The errors of memory, as far as a caller can react differently to them.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,87 +6,89 @@ use std::path::PathBuf;
 use burrow_model::SpaceId;
 use rusqlite::ErrorCode;
 
+use crate::artifacts::NoDiskSpace;
+
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// Also the answer for what another branch can see and this one cannot.
-    #[error("{what} `{id}` does not exist here")]
+    /// Also returned for objects that only another branch can see.
+    #[error("{what} `{id}` does not exist on this branch")]
     NotFound { what: &'static str, id: String },
-    #[error("could not write through a view of the past")]
+    #[error("could not write: a view of the past is read-only")]
     ReadOnly,
-    #[error("{what} is {bytes} bytes long, and may be {max} at most")]
+    #[error("{what} is too large: {bytes} bytes, the limit is {max}")]
     TooLarge { what: &'static str, bytes: u64, max: u64 },
-    #[error("the value of `{key}` is {bytes} bytes long, and may be {max} at most")]
+    #[error("the value of `{key}` is too large: {bytes} bytes, the limit is {max}")]
     ValueTooLarge { key: String, bytes: u64, max: u64 },
-    #[error("there are more {what} than the {max} one request may have")]
+    #[error("too many {what}: the limit is {max} per request")]
     TooMany { what: &'static str, max: u64 },
     #[error("{what} is not valid: {why}")]
     Invalid { what: &'static str, why: String },
-    /// A compare-and-set met another version than it expected.
-    #[error("{what} `{id}` is {}, and was expected {}", version(*.found), version(*.expected))]
+    /// A compare-and-set found a different version.
+    #[error("version conflict: {what} `{id}` is {}, expected {}", version(*.found), version(*.expected))]
     Conflict { what: &'static str, id: String, expected: u64, found: u64 },
-    /// Both sides of a merge changed it, and the caller wants to decide.
-    #[error("could not merge: both sides changed {what} `{name}`")]
+    /// Both sides of a merge changed it, and the policy is to fail.
+    #[error("could not merge: both branches changed {what} `{name}`")]
     Contested { what: &'static str, name: String },
     /// A merge of a branch into itself.
-    #[error("could not merge: both sides are the same branch of the same space")]
+    #[error("could not merge a branch into itself")]
     SameBranch,
-    /// A limit of the space is reached, or the disk holds no more.
-    #[error("could not add {what}: there is room for {max}")]
+    /// A limit of the space is reached.
+    #[error("could not add {what}: the limit is {max}")]
     Full { what: &'static str, max: u64 },
-    /// The quota of a space's artifacts.
+    /// The artifact quota of a space.
     #[error(
-        "could not store the artifact: the artifacts of its space take {used} of the {max} bytes they may, and it needs more than is left"
+        "could not store the artifact: it exceeds the artifact quota of its space ({used} of {max} bytes are used)"
     )]
     SpaceFull { used: u64, max: u64 },
     /// A sandbox's own memory counts against its disk limit.
     #[error(
-        "could not write to memory: what this sandbox remembers takes {used} bytes, and its disk limit allows {max}"
+        "could not write to memory: the memory of this sandbox takes {used} bytes, and its disk limit is {max} bytes"
     )]
     SandboxFull { used: u64, max: u64 },
-    /// What must stay free of the disk.
+    /// The reserve of the disk must stay free.
     #[error(
-        "could not write to memory: {free} bytes are free on its disk beyond what the pool was promised, and {reserve} must stay free"
+        "not enough disk space: {free} bytes are free beyond what was promised to the pool and reserved by other writes, and {reserve} must stay free"
     )]
     DiskReserve { free: u64, reserve: u64 },
     #[error("could not write to memory: no space left on its disk")]
     DiskFull,
     #[error("the memory file `{}` is damaged: {why}", .file.display())]
     Damaged { file: PathBuf, why: String },
-    /// One row of it.
-    #[error("what is stored of {what} `{id}` is damaged: {why}")]
+    /// One row of the memory file is damaged.
+    #[error("the stored {what} `{id}` is damaged: {why}")]
     DamagedRow { what: &'static str, id: String, why: String },
-    #[error("the memory file `{}` is of version {found}, and this program knows versions up to {known}", .file.display())]
+    #[error("the memory file `{}` has format version {found}; this program supports versions up to {known}", .file.display())]
     TooNew { file: PathBuf, found: u32, known: u32 },
     #[error("could not close space `{space}`: it is in use")]
     Busy { space: SpaceId },
     #[error("memory is closed")]
     Closed,
-    /// Our own bug, contained: the change it was part of was rolled back.
-    #[error("a piece of work in memory panicked")]
+    /// A bug in Burrow; the change that it was part of was rolled back.
+    #[error("internal error: a memory operation panicked and was rolled back")]
     Panicked,
     #[error("could not open the memory folder `{}`", .path.display())]
     Folder { path: PathBuf, source: io::Error },
-    #[error("could not use a memory file")]
+    #[error("could not access a memory file")]
     Storage { source: rusqlite::Error },
     #[error("could not embed texts with model `{model}`: {why}")]
     Embed { model: String, why: String },
     #[error("could not {doing} the artifact store")]
     Blob { doing: &'static str, source: object_store::Error },
-    /// What was read is not what was stored.
+    /// The content read differs from the content stored.
     #[error("the content `{hash}` of artifact `{name}` is damaged: {why}")]
     DamagedBlob { name: String, hash: String, why: String },
-    /// It was forgotten, and nothing kept it.
+    /// The content was forgotten, and no snapshot kept it.
     #[error("the content of version {version} of artifact `{name}` has been removed")]
     BlobGone { name: String, version: u64 },
-    #[error("artifact `{name}` is {bytes} bytes long, and no part of the range asked for lies in it")]
+    #[error("the requested range is outside artifact `{name}`, which is {bytes} bytes long")]
     Range { name: String, bytes: u64 },
-    /// The sender's side of an upload.
-    #[error("could not read the content of artifact `{name}` to its end")]
+    /// The sender of an upload failed.
+    #[error("the upload of artifact `{name}` was interrupted")]
     Upload { name: String, source: io::Error },
 }
 
 impl MemoryError {
-    /// Whether it was refused for want of room.
+    /// Whether the request was refused because space ran out.
     pub fn is_no_room(&self) -> bool {
         matches!(
             self,
@@ -98,24 +100,24 @@ impl MemoryError {
         )
     }
 
-    /// What a person can do about it.
+    /// How the user can resolve the error.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::NotFound { .. } => {
-                Some("list what is there, or look into another branch or moment (`--as-of`)")
+                Some("list the existing ones, or read another branch or moment (`--as-of`)")
             }
             Self::ReadOnly => Some("leave out `--as-of` to write to the present"),
             Self::TooLarge { .. } | Self::ValueTooLarge { .. } => {
-                Some("store it as an artifact and link to it, or cut it into parts")
+                Some("store it as an artifact and link to it, or split it into parts")
             }
-            Self::TooMany { .. } => Some("cut the request into smaller ones"),
+            Self::TooMany { .. } => Some("split the request into smaller ones"),
             Self::Contested { .. } => {
-                Some("choose a side with `ours` or `theirs`; a dry run lists all of them")
+                Some("choose the policy `ours` or `theirs`; a dry run lists all conflicts")
             }
             Self::SameBranch => Some(
-                "name a fork of it to merge from; sandboxes that share a named space share what they remember",
+                "name a fork to merge from; sandboxes that share a named space already share their memory",
             ),
-            Self::Conflict { .. } => Some("read it again and repeat the change on what is there now"),
+            Self::Conflict { .. } => Some("read it again and repeat the change on the current version"),
             Self::Full { .. } => Some("forget or delete what is not needed, or use another space"),
             Self::SpaceFull { .. } => Some(
                 "remove artifacts and the snapshots that keep them, use another space, or raise `memory.space_artifacts`",
@@ -124,26 +126,26 @@ impl MemoryError {
                 "forget entries, remove artifacts and the snapshots that keep them, or raise the limit: `burrow update SANDBOX --disk SIZE`",
             ),
             Self::DiskReserve { .. } => {
-                Some("free space on the disk that holds memory, or lower `memory.disk_reserve`")
+                Some("free space on the disk that holds the state directory, or lower `memory.disk_reserve`")
             }
             Self::DiskFull => Some("free space on the disk that holds the state directory"),
             Self::Damaged { .. } | Self::DamagedRow { .. } => {
-                Some("run `burrow memory check`; `rebuild` renews the indices, a backup the rest")
+                Some("run `burrow memory check`; `rebuild` recreates the indices, a backup restores the rest")
             }
-            Self::TooNew { .. } => Some("run the newer release that wrote it"),
+            Self::TooNew { .. } => Some("run the newer release of Burrow that wrote it"),
             Self::Busy { .. } => Some("try again in a moment"),
-            Self::Embed { .. } => {
-                Some("entries are kept and found by their words; vectors are filled in once it answers again")
+            Self::Embed { .. } => Some(
+                "entries are stored and found by their words; vectors are added when the model answers again",
+            ),
+            Self::Blob { .. } => Some("check that the artifact store is reachable and has free space"),
+            Self::DamagedBlob { .. } => {
+                Some("store the same content again to repair it, or restore the artifact store from a backup")
             }
-            Self::Blob { .. } => Some("see whether the artifact store is reachable and has room"),
-            Self::DamagedBlob { .. } => Some(
-                "store the same content again, which mends it, or restore the artifact store from a backup",
-            ),
             Self::BlobGone { .. } => Some(
-                "content goes once it is forgotten and no snapshot keeps it; pin what must stay by a snapshot",
+                "the content of forgotten artifacts is removed unless a snapshot keeps it; take a snapshot to keep content",
             ),
-            Self::Upload { .. } => Some("send it again"),
-            Self::Range { .. } => Some("ask for a range that begins before the end"),
+            Self::Upload { .. } => Some("upload it again"),
+            Self::Range { .. } => Some("request a range that begins before the end"),
             Self::Invalid { .. }
             | Self::Closed
             | Self::Panicked
@@ -185,6 +187,12 @@ impl MemoryError {
     }
 }
 
+impl From<NoDiskSpace> for MemoryError {
+    fn from(NoDiskSpace { free, reserve }: NoDiskSpace) -> Self {
+        Self::DiskReserve { free, reserve }
+    }
+}
+
 impl From<rusqlite::Error> for MemoryError {
     fn from(source: rusqlite::Error) -> Self {
         match source.sqlite_error_code() {
@@ -194,7 +202,7 @@ impl From<rusqlite::Error> for MemoryError {
     }
 }
 
-/// Versions count from 1; 0 is how a conflict says that there is none.
+/// Versions count from 1; a conflict uses 0 for an absent object.
 fn version(number: u64) -> String {
     match number {
         0 => "absent".to_owned(),

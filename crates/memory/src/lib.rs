@@ -1,15 +1,15 @@
-//! What agents remember: working, episodic and procedural memory and artifacts, as state of the machine.
+//! The memory of agents: working, episodic and procedural memory, and artifacts, as state of the machine.
 //!
 //! ```text
 //!  Memory ──► View (space, branch, moment) ──► read(|reader| …)    one read transaction: arena + SQLite
 //!                                         └──► write(|writer| …)   queued, one commit for many
 //! ```
 //!
-//! One SQLite file per space, one append-only log in it. Every row carries its number and its branch; a branch sees its
-//! own rows and those of its forebears up to where it left them ([`Chain`]). So a fork, a snapshot and a restore write
-//! nothing, and what a branch cannot see it cannot find: every question is asked through that one rule.
+//! One SQLite file per space contains one append-only log. Every row has a sequence number and a branch. A branch sees its
+//! own rows, and those of its ancestors up to the points where it was forked ([`Chain`]). So a fork, a snapshot and a restore write
+//! nothing. All queries apply this one rule, so a branch cannot find rows that it cannot see.
 //!
-//! Needs no LLM. Knows nothing of sandboxes: the engine says which [`MemoryRef`] is whose.
+//! Needs no LLM. Does not know sandboxes: the engine passes the [`MemoryRef`] of each.
 
 mod arms;
 pub mod artifacts;
@@ -32,11 +32,11 @@ mod page;
 pub mod recall;
 pub mod remember;
 mod shown;
+mod simd;
 pub mod skills;
 mod space;
 #[cfg(test)]
 mod testing;
-mod translated;
 mod view;
 mod work;
 
@@ -45,7 +45,7 @@ pub use backup::Blob;
 pub use burrow_model::{BranchId, MemoryId, MemoryPoint, MemoryRef, SpaceId};
 pub use check::{CheckReport, Finding};
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use collect::{COLLECT_GRACE_MS, Collected, Kept};
+pub use collect::{COLLECT_GRACE_MS, Collected, KeptReference};
 pub use embed::{Embedder, ModelId};
 pub use entries::{
     Added, Condition, EXPORT_VERSION, Entry, EntryChange, Erased, ExportLine, Filter, Forgotten,
@@ -62,7 +62,7 @@ pub use space::chain::{BranchNo, Chain};
 pub use space::reader::{Columns, Reader};
 pub use space::writer::{LogKind, Writer};
 pub use view::{AsOf, View};
-pub use work::{Budget, Worked};
+pub use work::{Budget, WorkReport};
 
 /// Runs work on a thread that may block.
 pub(crate) async fn blocking<T, F>(work: F) -> Result<T, MemoryError>

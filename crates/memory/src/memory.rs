@@ -10,19 +10,22 @@ use crate::artifacts::{Blobs, DiskFloor, Room};
 use crate::clock::Clock;
 use crate::embed::Embedder;
 use crate::limits::Limits;
+use crate::space::growth::FileLimits;
 use crate::space::slots::Slots;
 use crate::view::{Cut, View};
 use crate::{MemoryError, blocking};
 
-/// What memory needs.
+/// The resources that memory needs.
 #[derive(Clone, Debug)]
 pub struct MemoryOptions {
-    /// One file per space goes here.
+    /// The folder for the files of spaces.
     pub folder: PathBuf,
-    /// Where the contents of artifacts go.
+    /// The store for the contents of artifacts.
     pub artifacts: Arc<dyn object_store::ObjectStore>,
-    /// The disk they are on, and what must stay free of it; `None` where they are on no disk of this host.
+    /// The disk of the contents, and its reserve; `None` if they are not stored on a disk of this host.
     pub artifact_disk: Option<DiskFloor>,
+    /// The disk of `folder`, and its reserve; `None` in tests of something else.
+    pub disk: Option<DiskFloor>,
     pub embedder: Arc<dyn Embedder>,
     pub clock: Arc<dyn Clock>,
     pub limits: Limits,
@@ -38,6 +41,8 @@ pub struct Memory {
 pub(crate) struct Shared {
     pub(crate) slots: Slots,
     pub(crate) artifacts: Blobs,
+    /// The size limits of the files of spaces.
+    pub(crate) file_limits: Arc<FileLimits>,
     pub(crate) embedder: Arc<dyn Embedder>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) readers: Arc<Semaphore>,
@@ -45,7 +50,7 @@ pub(crate) struct Shared {
 
 impl Memory {
     pub async fn open(options: MemoryOptions) -> Result<Self, MemoryError> {
-        let MemoryOptions { folder, artifacts, artifact_disk, embedder, clock, limits } = options;
+        let MemoryOptions { folder, artifacts, artifact_disk, disk, embedder, clock, limits } = options;
         let made = folder.clone();
         blocking(move || {
             std::fs::create_dir_all(&made)
@@ -54,18 +59,21 @@ impl Memory {
         .await?;
         let readers = Arc::new(Semaphore::new(limits.readers_max.max(1)));
         let room = Room::new(limits.space_artifact_bytes_max, artifact_disk);
+        let file_limits =
+            FileLimits { space_bytes_max: limits.space_bytes_max, disk, room: Arc::clone(&room) };
+        let file_limits = Arc::new(file_limits);
         let slots = Slots::new(folder, Arc::clone(&clock), Arc::clone(&embedder), limits);
         let artifacts = Blobs::new(artifacts, room);
-        let shared = Shared { slots, artifacts, embedder, clock, readers };
+        let shared = Shared { slots, artifacts, file_limits, embedder, clock, readers };
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// A branch as it is now. Does no IO.
+    /// The present of a branch. Does no IO.
     pub fn view(&self, of: &MemoryRef) -> View {
         View { shared: Arc::clone(&self.shared), of: of.clone(), cut: Cut::Now, quota_bytes: None }
     }
 
-    /// The embedder in use.
+    /// The current embedder.
     pub fn embedder(&self) -> &Arc<dyn Embedder> {
         &self.shared.embedder
     }
@@ -87,12 +95,12 @@ impl Memory {
         .await
     }
 
-    /// Closes a space and removes its file. Repeatable.
+    /// Closes a space and removes its file. Can be repeated.
     pub async fn remove(&self, space: &SpaceId) -> Result<(), MemoryError> {
         let path = self.shared.slots.path(space);
         let remove =
             move || {
-                // The file first: without it the journals mean nothing, and a crash in between leaves no half of a space.
+                // The file first: without it the journals are ignored, and a crash in between leaves no partial space.
                 for suffix in ["", "-wal", "-shm"] {
                     let mut name = path.clone().into_os_string();
                     name.push(suffix);
@@ -110,7 +118,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Waits for what runs, then closes every file.
+    /// Waits for running work, then closes every file.
     pub async fn close(&self) {
         self.shared.slots.close().await;
     }

@@ -1,7 +1,7 @@
-//! What a name holds on a branch: the newest row of it that the branch sees.
+//! The value of a name on a branch: the newest row of the name that the branch sees.
 //!
-//! A chain is walked from the branch itself to its forebears, one lookup by index each, so finding a value costs the
-//! depth of the forks and neither the age of the space nor the number of its other branches.
+//! A chain is walked from the branch to its ancestors, with one index lookup each. So finding a value costs the
+//! depth of the forks, and neither the age of the space nor the number of its other branches.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -9,23 +9,23 @@ use crate::space::chain::{BranchNo, Chain};
 use crate::space::load::integer;
 pub(crate) use crate::space::load::integer as bounded;
 
-/// The branches of a chain with the highest number seen of each, the branch itself first.
+/// The branches of a chain with the highest visible sequence number of each, the branch itself first.
 ///
-/// A branch is numbered after the one it came from, since that one has rows before it does.
+/// A branch has a higher number than its parent, because the parent had rows before the fork.
 pub(crate) fn links(chain: &Chain) -> Vec<(BranchNo, u64)> {
     let mut links: Vec<_> = chain.links().collect();
     links.reverse();
     links
 }
 
-/// The newest row over all links. `look` answers the newest one of a branch up to a number, and that row's own number.
+/// The newest row over all links. `look` returns the newest row of a branch up to a number, and that row's number.
 pub(crate) fn newest<T>(
     links: &[(BranchNo, u64)],
     mut look: impl FnMut(BranchNo, i64) -> rusqlite::Result<Option<(u64, T)>>,
 ) -> rusqlite::Result<Option<T>> {
     let mut best: Option<(u64, T)> = None;
     for (branch, bound) in links {
-        // Forebears are seen up to where the branch left them, so the first row found is nearly always the newest.
+        // Ancestors are seen up to the fork, so the first row found is nearly always the newest.
         if best.as_ref().is_some_and(|(seq, _)| seq > bound) {
             continue;
         }
@@ -38,19 +38,19 @@ pub(crate) fn newest<T>(
     Ok(best.map(|(_, row)| row))
 }
 
-/// A table whose rows have names: what is in it, one name after the other.
+/// Queries that list the names in a table, one after the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Names {
-    /// `SELECT name FROM … WHERE name >= ?1 …`: the first name from a text on.
+    /// `SELECT name FROM … WHERE name >= ?1 …`: the first name from a given text on.
     pub(crate) from: &'static str,
     /// The same with `>`.
     pub(crate) after: &'static str,
 }
 
 impl Names {
-    /// Hands every name with this prefix to `each`, in order, until it answers false.
+    /// Passes every name with this prefix to `each`, in order, until it returns false.
     ///
-    /// Names of other branches come, too: whether one is seen is for `each` to find out.
+    /// Names of other branches are included: `each` must check whether a name is visible.
     pub(crate) fn walk<E: From<rusqlite::Error>>(
         self,
         connection: &Connection,

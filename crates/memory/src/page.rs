@@ -1,6 +1,6 @@
 //! Pages of long lists, and the cursors between them.
 //!
-//! A cursor names the last row of its page by the number it is ordered by. To callers it is opaque.
+//! A cursor contains the position of the last row of its page. It is opaque to callers.
 
 use data_encoding::BASE64URL_NOPAD;
 
@@ -9,15 +9,15 @@ use crate::MemoryError;
 /// Most rows of one page.
 pub const PAGE_LIMIT_MAX: u32 = 1000;
 
-/// Longer than any cursor we make: a key of 512 bytes in base64.
+/// Longer than any valid cursor: a key of 512 bytes in base64.
 const CURSOR_LENGTH_MAX: usize = 1024;
 
-/// Which part of a list is wanted.
+/// The requested part of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageRequest {
     /// `None` for the first page, then each page's `next_cursor`.
     pub cursor: Option<String>,
-    /// Rows at most; held to 1 to [`PAGE_LIMIT_MAX`].
+    /// The maximum number of rows; limited to 1 to [`PAGE_LIMIT_MAX`].
     pub limit: u32,
 }
 
@@ -37,10 +37,10 @@ impl PageRequest {
         self.limit.clamp(1, PAGE_LIMIT_MAX) as usize
     }
 
-    /// The text the previous page ended with.
+    /// The text that the previous page ended with.
     pub(crate) fn after(&self) -> Result<Option<String>, MemoryError> {
         let Some(cursor) = &self.cursor else { return Ok(None) };
-        let bad = || MemoryError::invalid("the cursor", "this list did not give it out");
+        let bad = || MemoryError::invalid("the cursor", "it does not belong to this list");
         if cursor.len() > CURSOR_LENGTH_MAX {
             return Err(bad());
         }
@@ -48,15 +48,15 @@ impl PageRequest {
         String::from_utf8(bytes).map(Some).map_err(|_| bad())
     }
 
-    /// The number the previous page ended with.
+    /// The number that the previous page ended with.
     pub(crate) fn after_number(&self) -> Result<Option<u64>, MemoryError> {
-        let bad = |_| MemoryError::invalid("the cursor", "this list did not give it out");
+        let bad = |_| MemoryError::invalid("the cursor", "it does not belong to this list");
         self.after()?.map(|text| text.parse().map_err(bad)).transpose()
     }
 }
 
 impl<T> Page<T> {
-    /// Makes a page of rows that were asked for with one more than it holds, which tells whether another follows.
+    /// Creates a page from rows that were read with one more than the limit; the extra row shows that another page follows.
     pub(crate) fn cut(mut rows: Vec<T>, rows_max: usize, place: impl Fn(&T) -> String) -> Self {
         let more = rows.len() > rows_max;
         rows.truncate(rows_max);

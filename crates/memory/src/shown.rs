@@ -1,4 +1,4 @@
-//! Text of others in messages: bounded and printable, so that a hostile name cannot fill a log or a terminal.
+//! Untrusted text in messages: limited and printable, so that a hostile name cannot fill a log or control a terminal.
 
 /// Characters shown at most.
 const SHOWN_MAX: usize = 80;
@@ -11,7 +11,7 @@ pub(crate) fn shown(text: &str) -> String {
     cut
 }
 
-/// Letters of any script stay as they are; what moves a cursor or hides text does not.
+/// Letters of any script are kept; characters that move a cursor or hide text are escaped.
 fn escaped(character: char) -> impl Iterator<Item = char> {
     let plain = character.is_alphanumeric() || character.is_ascii_graphic() || character == ' ';
     let (shown, escaped) =
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_harm_a_terminal_is_escaped_and_what_is_long_is_cut() {
+    fn control_characters_are_escaped_and_long_texts_cut() {
         assert_eq!(shown("naïve/キー 1"), "naïve/キー 1");
         assert_eq!(shown("a\u{1b}[31m\n\u{202e}"), "a\\u{1b}[31m\\u{a}\\u{202e}");
         assert!(shown(&"x".repeat(10_000)).chars().count() <= SHOWN_MAX + 1);

@@ -1,4 +1,4 @@
-//! A memory in a folder of its own, with a clock that stands still, for unit tests.
+//! A memory in a temporary folder, with a manual clock, for unit tests.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::artifacts::DiskFloor;
 use crate::embed::{EmbedError, Embedder, ModelId};
 use crate::{AsOf, Limits, ManualClock, Memory, MemoryOptions, View};
 
-/// When the tests' time begins.
+/// The initial time of the tests.
 pub(crate) const START_MS: u64 = 1_700_000_000_000;
 
 #[derive(Debug)]
 pub(crate) struct World {
-    /// Held for as long as there are files in it.
+    /// Keeps the files until it is dropped.
     _folder: TempDir,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) store: Arc<dyn ObjectStore>,
@@ -33,12 +33,27 @@ impl World {
     }
 
     pub(crate) async fn within(store: Arc<dyn ObjectStore>, limits: Limits, disk: Option<DiskFloor>) -> Self {
+        Self::with_disks(store, limits, disk, None).await
+    }
+
+    /// A memory whose spaces are on this disk.
+    pub(crate) async fn on(disk: DiskFloor) -> Self {
+        Self::with_disks(Arc::new(InMemory::new()), Limits::usual(), None, Some(disk)).await
+    }
+
+    async fn with_disks(
+        store: Arc<dyn ObjectStore>,
+        limits: Limits,
+        artifact_disk: Option<DiskFloor>,
+        disk: Option<DiskFloor>,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new(START_MS));
         let memory = Memory::open(MemoryOptions {
             folder: folder.path().join("memory"),
             artifacts: Arc::clone(&store),
-            artifact_disk: disk,
+            artifact_disk,
+            disk,
             embedder: Arc::new(ByWords { model: ModelId { name: "words".to_owned(), dims: 64 } }),
             clock: Arc::clone(&clock) as Arc<dyn crate::Clock>,
             limits,
@@ -48,12 +63,12 @@ impl World {
         Self { _folder: folder, clock, store, memory }
     }
 
-    /// The present of a sandbox nobody knows.
+    /// The present of a new sandbox.
     pub(crate) fn view(&self) -> View {
         self.memory.view(&MemoryRef::own(&SandboxId::generate()))
     }
 
-    /// A new branch that goes on from where a view is.
+    /// A new branch that continues from the state of a view.
     pub(crate) async fn fork(&self, view: &View) -> View {
         let point = view.point().await.unwrap();
         self.memory.view(&MemoryRef::branched(&view.of().space, point))
@@ -64,7 +79,7 @@ impl World {
     }
 }
 
-/// Texts with the same words are close.
+/// An embedder for which texts with the same words are similar.
 #[derive(Debug)]
 struct ByWords {
     model: ModelId,

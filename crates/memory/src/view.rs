@@ -1,6 +1,6 @@
 //! A view: one branch of one space, now or at a moment of its past.
 //!
-//! A view does no IO until it is asked something, and asks the file anew each time; it can be kept and cloned.
+//! Creating a view does no IO, and every query reads the file again; a view can be kept and cloned.
 
 use std::sync::Arc;
 
@@ -9,15 +9,16 @@ use tokio::sync::broadcast;
 
 use crate::memory::Shared;
 use crate::space::chain::Chain;
-use crate::space::lens::Lens;
+use crate::space::growth::{Allowance, Growth};
 use crate::space::queue;
 use crate::space::reader::Reader;
 use crate::space::slots::Access;
+use crate::space::visibility::Visibility;
 use crate::space::writer::Writer;
 use crate::space::{ReadSide, Space};
 use crate::{MemoryError, blocking};
 
-/// Which moment is meant.
+/// A moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AsOf {
     Now,
@@ -25,7 +26,7 @@ pub enum AsOf {
     Seq(u64),
     /// Everything written up to this time.
     TimeMs(u64),
-    /// What a snapshot saw; `None` is nothing.
+    /// The moment of a snapshot; `None` is an empty memory.
     Point(Option<MemoryPoint>),
 }
 
@@ -35,7 +36,7 @@ pub struct View {
     pub(crate) shared: Arc<Shared>,
     pub(crate) of: MemoryRef,
     pub(crate) cut: Cut,
-    /// What the space's file and artifacts may take together.
+    /// The limit of the space's file and artifacts together.
     pub(crate) quota_bytes: Option<u64>,
 }
 
@@ -44,7 +45,7 @@ pub(crate) enum Cut {
     /// The present, which can be written to.
     Now,
     Seq(u64),
-    /// The highest number at a time, and that time: what expires by itself goes by it.
+    /// The highest number at a time, and that time, which determines what has expired.
     Time {
         seq: u64,
         at_ms: u64,
@@ -63,7 +64,7 @@ impl Cut {
         }
     }
 
-    /// A point as far as this moment sees it.
+    /// A point, limited to this moment.
     fn limited(&self, point: Option<MemoryPoint>) -> Option<MemoryPoint> {
         if matches!(self, Self::Point(None)) {
             return None;
@@ -71,7 +72,7 @@ impl Cut {
         point.map(|point| MemoryPoint { seq: point.seq.min(self.most()), ..point })
     }
 
-    /// The highest number it may see.
+    /// The highest visible sequence number.
     fn most(&self) -> u64 {
         match self {
             Self::Now => u64::MAX,
@@ -90,12 +91,12 @@ impl View {
         self.cut != Cut::Now
     }
 
-    /// The same view for a writer who may store so many bytes in the space, artifacts included.
+    /// The same view for a writer whose space, including artifacts, is limited to this many bytes.
     pub fn with_quota(self, bytes: u64) -> Self {
         Self { quota_bytes: Some(bytes), ..self }
     }
 
-    /// The same view at a moment of the past; read-only from then on.
+    /// The same view at a moment of the past; read-only.
     pub async fn at(&self, as_of: &AsOf) -> Result<Self, MemoryError> {
         // A moment of a moment sees no more than either.
         let cut = match as_of {
@@ -109,7 +110,7 @@ impl View {
         Ok(Self { cut, ..self.clone() })
     }
 
-    /// What a fork or a snapshot of now has to remember. `None`: there is nothing to see.
+    /// The point that a fork or a snapshot of now must store. `None` if memory is empty.
     pub async fn point(&self) -> Result<Option<MemoryPoint>, MemoryError> {
         if self.cut == Cut::Now && self.shared.slots.if_open(&self.of.space).is_none() {
             return self.point_of_closed().await;
@@ -127,13 +128,13 @@ impl View {
         })
     }
 
-    /// The time this view is of: now, or when its log had come to where it ends.
+    /// The time of this view: now, or the time of the last row that it sees.
     pub async fn time_ms(&self) -> Result<u64, MemoryError> {
         self.read(|reader| Ok(reader.now_ms())).await
     }
 
-    /// The same without opening the space: whoever takes a snapshot lets a machine stand still for it, and a large space
-    /// takes its time to open.
+    /// The same without opening the space: a machine is paused while its snapshot is taken, and a large space
+    /// takes time to open.
     async fn point_of_closed(&self) -> Result<Option<MemoryPoint>, MemoryError> {
         let (path, of) = (self.shared.slots.path(&self.of.space), self.of.clone());
         blocking(move || {
@@ -154,7 +155,7 @@ impl View {
         .await
     }
 
-    /// The numbers of this space's commits, from now on. One that lags behind skips some: look for yourself then.
+    /// The sequence numbers of this space's commits, from now on. A receiver that lags behind skips some, and must then read the log.
     pub fn changes(&self) -> broadcast::Receiver<u64> {
         self.shared.slots.changes(&self.of.space)
     }
@@ -177,8 +178,8 @@ impl View {
         .await
     }
 
-    /// Queues `work` for the space's next commit and answers once it is durable. It may run twice, and only the run
-    /// that was committed counts.
+    /// Queues `work` for the space's next commit and returns when it is durable. It may run twice, and only the committed
+    /// run counts. It fails if the space would exceed its limits or the disk's reserve.
     pub async fn write<T, F>(&self, work: F) -> Result<T, MemoryError>
     where
         T: Send + 'static,
@@ -187,8 +188,22 @@ impl View {
         self.write_weighed(1, work).await
     }
 
-    /// As [`View::write`], for a job of about so many rows.
+    /// As [`View::write`], for a job of about this many rows.
     pub(crate) async fn write_weighed<T, F>(&self, weight: usize, work: F) -> Result<T, MemoryError>
+    where
+        T: Send + 'static,
+        F: Fn(&mut Writer<'_>) -> Result<T, MemoryError> + Send + 'static,
+    {
+        self.write_as(Growth::Adds, weight, work).await
+    }
+
+    /// As [`View::write_weighed`], for a job with other limits than one that adds.
+    pub(crate) async fn write_as<T, F>(
+        &self,
+        growth: Growth,
+        weight: usize,
+        work: F,
+    ) -> Result<T, MemoryError>
     where
         T: Send + 'static,
         F: Fn(&mut Writer<'_>) -> Result<T, MemoryError> + Send + 'static,
@@ -197,21 +212,27 @@ impl View {
             return Err(MemoryError::ReadOnly);
         }
         let space = self.shared.slots.open(&self.of.space, Access::Write).await?;
-        queue::write(&space, &self.of, weight, work).await
+        let allowance = Allowance {
+            growth,
+            quota_bytes: self.quota_bytes,
+            space: self.of.space.clone(),
+            limits: Arc::clone(&self.shared.file_limits),
+        };
+        queue::write(&space, &self.of, allowance, weight, work).await
     }
 
     pub(crate) async fn space(&self, access: Access) -> Result<Arc<Space>, MemoryError> {
         self.shared.slots.open(&self.of.space, access).await
     }
 
-    /// The highest number that was written by this time. Numbers and times rise together, so a search by halves finds
+    /// The highest number that was written by this time. Numbers and times increase together, so binary search finds
     /// it without an index.
     async fn seq_at(&self, at_ms: u64) -> Result<u64, MemoryError> {
         self.read(move |reader| {
             let mut statement = reader
                 .connection()
                 .prepare_cached("SELECT seq, at_ms FROM log WHERE seq >= ? ORDER BY seq LIMIT 1")?;
-            let (mut known, mut beyond) = (0u64, reader.lens.arena.head + 1);
+            let (mut known, mut beyond) = (0u64, reader.visibility.arena.head + 1);
             while known + 1 < beyond {
                 let middle = known + (beyond - known) / 2;
                 let found = statement.query([crate::space::load::integer(middle)])?.next()?.map(|row| {
@@ -231,7 +252,7 @@ impl View {
     }
 }
 
-/// The arena first, then the transaction: the database is then as new or newer, and what is newer is cut off.
+/// Takes the arena first, then begins the transaction: the database is then as new or newer, and newer rows are cut off.
 fn read<T>(
     space: &Space,
     of: &MemoryRef,
@@ -244,27 +265,27 @@ fn read<T>(
         Cut::Seq(seq) | Cut::Time { seq, .. } => Chain::of(&arena.branches, of, arena.head.min(*seq)),
         Cut::Point(point) => Chain::at(&arena.branches, point.as_ref(), arena.head),
     };
-    let lens = Lens { arena, chain };
+    let visibility = Visibility { arena, chain };
     let clock_ms = space.clock.now_ms();
     space.with_reader(|side: &ReadSide| {
-        side.binding.set(Some(lens.clone()));
+        side.binding.set(Some(visibility.clone()));
         let transaction = side.connection.unchecked_transaction()?;
         let now_ms = match cut {
             Cut::Now => clock_ms,
             Cut::Time { at_ms, .. } => clock_ms.min(*at_ms),
-            // Not by how far the chain goes: a fork nobody wrote to ends where it left its parent.
+            // Not the end of the chain: the chain of a fork without writes ends where it was forked.
             Cut::Seq(seq) => moment(&side.connection, *seq)?.unwrap_or(clock_ms),
             Cut::Point(Some(point)) => moment(&side.connection, point.seq)?.unwrap_or(clock_ms),
             Cut::Point(None) => clock_ms,
         };
-        let reader = Reader { space, connection: &side.connection, lens, now_ms };
+        let reader = Reader { space, connection: &side.connection, visibility, now_ms };
         let result = queue::contained(|| work(&reader));
         transaction.commit()?;
         result
     })
 }
 
-/// When the log had come to this number.
+/// The time at which the log reached this number.
 pub(crate) fn moment(connection: &rusqlite::Connection, seq: u64) -> Result<Option<u64>, MemoryError> {
     let mut statement =
         connection.prepare_cached("SELECT at_ms FROM log WHERE seq <= ? ORDER BY seq DESC LIMIT 1")?;

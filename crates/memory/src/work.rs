@@ -1,7 +1,7 @@
-//! Background work: vectors that are missing are filled in, idle spaces are closed.
+//! Background work: computes missing vectors and closes idle spaces.
 //!
-//! Rows are written whether or not the embedder answers. What has no vector of the model in use, because the embedder was
-//! slow, down, or another one before, is embedded here, a bounded piece at a time.
+//! Rows are written even if the embedder does not answer. Rows without a vector of the current model, because the embedder was
+//! slow, down, or another one before, are embedded here, a limited number at a time.
 
 use std::sync::{Arc, PoisonError};
 
@@ -13,35 +13,35 @@ use crate::space::load::number;
 use crate::space::{Retry, Space, queue, signs};
 use crate::{MemoryError, blocking};
 
-/// After a failure the embedder is left alone for so long, doubled with each further one up to the most.
+/// After a failure, the embedder is not used for this long; the pause doubles with each further failure, up to the maximum.
 const RETRY_MS_FIRST: u64 = 1000;
 const RETRY_MS_MAX: u64 = 5 * 60 * 1000;
 
-/// How much one round may do.
+/// The limits of one round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Rows that may be embedded.
     pub rows: usize,
 }
 
-/// What one round did.
+/// The result of one round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Worked {
+pub struct WorkReport {
     pub embedded: u64,
     /// Rows of open spaces that still have no vector.
     pub pending: u64,
     /// Spaces that were closed.
     pub closed: u64,
-    /// Why the embedder did not answer, if it did not.
+    /// The embedder's error, if it failed.
     pub failed: Option<String>,
-    /// When there will be something to do again, if nothing new comes.
+    /// When there is work again, unless new rows arrive.
     pub retry_in_ms: Option<u64>,
 }
 
 impl Memory {
-    /// One round over the spaces that are open. Called again and again by whoever owns this memory.
-    pub async fn work(&self, budget: Budget) -> Worked {
-        let mut worked = Worked::default();
+    /// One round over the open spaces. The owner of this memory calls it repeatedly.
+    pub async fn work(&self, budget: Budget) -> WorkReport {
+        let mut worked = WorkReport::default();
         let mut left = budget.rows;
         for space in self.shared.slots.opened().await {
             while left > 0 && space.arena().pending > 0 {
@@ -68,7 +68,7 @@ impl Memory {
         worked
     }
 
-    /// Answers when rows were written without vectors, or a space that has such rows was opened.
+    /// Returns when rows were written without vectors, or a space with such rows was opened.
     pub async fn wait_for_work(&self) {
         self.shared.slots.pending.notified().await;
     }
@@ -78,7 +78,7 @@ impl Memory {
         retry.not_before_ms.saturating_sub(self.shared.clock.now_ms())
     }
 
-    /// Embeds one batch. `None` while the embedder is left alone.
+    /// Embeds one batch. `None` while the embedder is paused after a failure.
     async fn fill(&self, space: &Arc<Space>, at_most: usize) -> Result<Option<usize>, MemoryError> {
         if space.path.is_none() || self.wait_ms(space) > 0 {
             return Ok(None);
@@ -92,7 +92,7 @@ impl Memory {
             let failed = |why: String| MemoryError::Embed { model: model.to_string(), why };
             let vectors = embedder.embed(&texts).map_err(|error| failed(error.to_string()))?;
             if vectors.len() != rows.len() || vectors.iter().any(|vector| vector.len() != model.dims) {
-                return Err(failed("it gave another number of vectors or dimensions".to_owned()));
+                return Err(failed("it returned a wrong number of vectors or dimensions".to_owned()));
             }
             Ok(rows.into_iter().zip(vectors).collect::<Vec<_>>())
         })
@@ -115,7 +115,7 @@ impl Memory {
     }
 }
 
-/// The newest rows without a vector: what was just written is what will be asked for.
+/// The newest rows without a vector: recent entries are searched for most.
 fn missing(space: &Space, at_most: usize) -> Result<(Vec<u32>, Vec<String>), MemoryError> {
     let arena = space.arena();
     let lacks = |row: &Row| {
@@ -144,7 +144,7 @@ fn store(
     let no = writer.model(model)?;
     for (row, vector) in made {
         let signs = signs::of(vector);
-        // Erased meanwhile: then there is nothing to have a vector of.
+        // It was erased meanwhile, so it needs no vector.
         let changed = writer
             .connection()
             .prepare_cached("UPDATE entries SET model = ?, signs = ? WHERE row = ? AND erased = 0")?

@@ -1,21 +1,21 @@
-//! One failure on demand, so that tests can walk every failure of an operation.
+//! Fails one call on demand, so that tests can cover every failure of an operation.
 //!
-//! Every seam has a `Faulty` driver that counts its calls by one of these. The call with the given number fails; the calls
-//! after it work again, so that the undo that follows a failure can succeed. A call can fail before it acts (nothing
-//! happened) or after it acted (it happened, and the answer is lost): the second is what a crash looks like from the
-//! engine, and only it finds an undo that forgets what was made. A lasting failure fails every call from that one on until
-//! it is repaired, as a full disk does: then no undo succeeds either.
+//! Every seam has a `Faulty` driver that counts its calls with a [`Fault`]. The call with the given number fails; later
+//! calls work again, so that the undo after the failure can succeed. A call can fail before it acts (nothing happened) or
+//! after it acted (it happened, and the result is lost). The second is how a crash appears to the engine, and only
+//! it finds an undo that misses something that was created. A lasting failure, such as a full disk, fails every call from
+//! that one on until it is repaired: then no undo succeeds either.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Whether the failing call does its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fails {
-    /// Nothing has been done.
+    /// Nothing was done.
     BeforeActing,
-    /// All has been done, and the answer is lost.
+    /// Everything was done, and the result is lost.
     AfterActing,
-    /// Nothing is done, by this call and all that follow, until [`Fault::repair`].
+    /// This call and all later ones do nothing, until [`Fault::repair`].
     FromThenOn,
 }
 
@@ -38,7 +38,7 @@ impl Fault {
         self.calls.load(Ordering::SeqCst)
     }
 
-    /// Whether the failure has happened. A walk ends with the first run that did not meet it.
+    /// Whether the failure has happened. A test that fails each call in turn is complete when this is false after a run.
     pub fn has_happened(&self) -> bool {
         self.calls() > self.fail_at
     }
@@ -48,7 +48,7 @@ impl Fault {
         self.repaired.store(true, Ordering::SeqCst);
     }
 
-    /// Counts one call and runs it; or does not; or runs it and forgets its answer.
+    /// Counts one call and runs it, skips it, or runs it and drops its result.
     pub async fn run<T, E>(&self, injected: E, call: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         let number = self.calls.fetch_add(1, Ordering::SeqCst);
         let chosen = match self.fails {

@@ -1,7 +1,7 @@
 //! Ids: three letters that name the kind, then 20 base32 characters (100 random bits).
 //!
-//! They match `^[a-z0-9]+$`, since they appear in host names. An id of one kind pasted where another belongs is
-//! refused by `FromStr` with a message that names both kinds.
+//! They match `^[a-z0-9]+$`, because they appear in host names. `FromStr` refuses an id of another kind with a message
+//! that names both kinds.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 /// Characters after the three letters.
 const RANDOM_CHARACTERS: usize = 20;
 
-/// As many as they are made of, with a few bits to spare.
+/// Enough bytes for these characters, with a few bits to spare.
 pub const RANDOM_BYTES: usize = 13;
 
-/// Why a text is not the id it should be.
+/// Why a text is not an id of the expected kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {article} {kind} id (expected {prefix} and 20 base32 characters)")]
 pub struct IdError {
@@ -76,7 +76,7 @@ macro_rules! id {
                 Self(mint($prefix))
             }
 
-            /// The id that these bytes spell: the same ones give the same id. They must be as good as random.
+            /// The id that encodes these bytes: the same bytes give the same id. They must be as good as random.
             pub fn of_bytes(bytes: [u8; RANDOM_BYTES]) -> Self {
                 Self(spell($prefix, bytes))
             }
@@ -127,7 +127,7 @@ macro_rules! id {
 }
 
 id! {
-    /// A sandbox, for its whole life: stopping and starting keep it, forking mints a new one.
+    /// A sandbox, for its whole life: stopping and starting keep the id, forking creates a new one.
     SandboxId = "sbx", "a" "sandbox"
 }
 id! {
@@ -139,11 +139,11 @@ id! {
     ExecId = "exe", "an" "exec"
 }
 id! {
-    /// An API key's public half: it names the key without being the key.
+    /// The public half of an API key: it identifies the key without being the key.
     KeyId = "key", "a" "key"
 }
 id! {
-    /// A public key by which somebody logs in over SSH.
+    /// A public key for logging in over SSH.
     SshKeyId = "ssk", "an" "SSH key"
 }
 id! {
@@ -151,32 +151,32 @@ id! {
     OperationId = "opn", "an" "operation"
 }
 id! {
-    /// A snapshot: a sandbox's files, perhaps its processes, as they were once. Never changes, outlives its sandbox.
+    /// A snapshot: the files of a sandbox, and possibly its processes, at one moment. Never changes, outlives its sandbox.
     SnapshotId = "snp", "a" "snapshot"
 }
 id! {
-    /// The processes of a sandbox written down: what `wake` brings back. Named by a sandbox or a snapshot, or by neither
-    /// and about to be removed.
+    /// A dump of a sandbox's processes, which `wake` restores. A sandbox or a snapshot refers to it; otherwise it is about to be
+    /// removed.
     DumpId = "dmp", "a" "dump"
 }
 id! {
-    /// A space: what is remembered together, by one sandbox and its forks, or under a name of its own.
+    /// A space: the memory of one sandbox and its forks, or of a space with its own name.
     SpaceId = "spc", "a" "space"
 }
 id! {
-    /// A volume: a tree of files under a name, which outlives sandboxes. A *shelf* in code.
-    ShelfId = "vol", "a" "volume"
+    /// A volume: a named tree of files that outlives sandboxes.
+    VolumeId = "vol", "a" "volume"
 }
 id! {
-    /// The files of a volume as they were once.
-    ShelfSnapshotId = "vsn", "a" "volume snapshot"
+    /// The files of a volume at one moment.
+    VolumeSnapshotId = "vsn", "a" "volume snapshot"
 }
 id! {
-    /// One line of a space's log: what one sandbox remembers.
+    /// One line of a space's log: the memory of one sandbox.
     BranchId = "brn", "a" "branch"
 }
 id! {
-    /// Something remembered, over all its versions.
+    /// One memory, across all its versions.
     MemoryId = "mem", "a" "memory"
 }
 id! {
@@ -184,23 +184,23 @@ id! {
     MergeId = "mrg", "a" "merge"
 }
 id! {
-    /// Several forks that try the same, and one of them wins.
+    /// A race: several forks attempt the same task, and one of them wins.
     RaceId = "rac", "a" "race"
 }
 id! {
-    /// Whose rows these are. One machine starts with one tenant.
+    /// The owner of rows. An installation starts with one tenant.
     TenantId = "ten", "a" "tenant"
 }
 
 impl SpaceId {
-    /// The space a sandbox is born with, told by the sandbox's id alone.
+    /// The space that a sandbox is created with, derived from the sandbox's id alone.
     pub fn of(sandbox: &SandboxId) -> Self {
         Self(renamed(sandbox.as_str(), Self::PREFIX))
     }
 }
 
 impl BranchId {
-    /// The branch a sandbox is born with.
+    /// The branch that a sandbox is created with.
     pub fn of(sandbox: &SandboxId) -> Self {
         Self(renamed(sandbox.as_str(), Self::PREFIX))
     }
@@ -211,7 +211,7 @@ impl BranchId {
     }
 }
 
-/// The same random characters under another kind.
+/// The same random characters with the prefix of another kind.
 fn renamed(id: &str, prefix: &str) -> String {
     format!("{prefix}{}", &id[prefix.len()..])
 }

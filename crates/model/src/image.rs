@@ -6,39 +6,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ImageId, ImageName, ImageRef};
 
-/// Label of sandboxes that the daemon makes for the steps of a build: they are listed only when asked for by it.
+/// Label of the sandboxes that the daemon creates for the steps of a build: they are listed only if this label is requested.
 pub const BUILD_LABEL: &str = "burrow.build";
 
 /// An image that exists on this host. Its files never change; its names may.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     pub id: ImageId,
-    /// In order; none, when newer images took them over.
+    /// Sorted; empty if newer images have taken over all its names.
     pub names: Vec<ImageName>,
     pub config: ImageConfig,
     /// Where its files come from.
     pub origin: ImageOrigin,
-    /// Volume of its topmost layer, when it is made of layers that are kept.
+    /// The disk of its topmost layer, if its layers are kept.
     pub layer: Option<ImageId>,
-    /// Bytes of its files, those it shares with others included.
+    /// Bytes of its files, including those shared with other images.
     pub size_bytes: u64,
     /// Milliseconds since the Unix epoch.
     pub created_ms: u64,
 }
 
 impl Image {
-    /// By its first name where it has one, else by id.
+    /// Its first name if it has one, else its id.
     pub fn reference(&self) -> ImageRef {
         self.names.first().map_or_else(|| ImageRef::Id(self.id.clone()), |name| ImageRef::Name(name.clone()))
     }
 
-    /// What it is called in messages: its first name, else its id.
+    /// Its title in messages: its first name, else its id.
     pub fn title(&self) -> &str {
         self.names.first().map_or(self.id.as_str(), ImageName::as_str)
     }
 }
 
-/// Where an image's files come from, for people.
+/// Where an image's files come from, for users to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageOrigin {
     /// `debian`, `pull`, `import`, `build` or `commit`; empty for images of the first version.
@@ -47,31 +47,31 @@ pub struct ImageOrigin {
     /// A reference with its digest, a file's format, a base image, a sandbox.
     #[serde(default)]
     pub of: Option<String>,
-    /// What was done, oldest first.
+    /// Its steps, oldest first.
     #[serde(default)]
     pub history: Vec<ImageStep>,
 }
 
-/// One step of an image's making.
+/// One step in the creation of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageStep {
-    /// As the recipe or the registry's image tells it.
+    /// As described by the recipe or by the registry's image.
     pub what: String,
     /// Bytes of files it added.
     pub size_bytes: u64,
-    /// Key of the layer it made; a step that only changed the configuration has none.
+    /// Key of the layer it created; a step that only changed the configuration has none.
     #[serde(default)]
     pub layer: Option<String>,
 }
 
-/// What an image says about the processes run in it.
+/// An image's defaults for the processes that run in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageConfig {
     pub env: BTreeMap<String, String>,
-    /// Who an exec runs as when it does not say: a name or id known inside.
+    /// The user of an exec that does not specify one: a name or id known inside.
     pub user: Option<String>,
     pub workdir: Option<String>,
-    /// What `burrow run` puts in front of its command.
+    /// What `burrow run` prepends to its command.
     #[serde(default)]
     pub entrypoint: Vec<String>,
     /// What `burrow run` runs when it is given no command.
@@ -79,14 +79,14 @@ pub struct ImageConfig {
     pub cmd: Vec<String>,
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Like `8080/tcp`: told to people, never opened by itself.
+    /// Like `8080/tcp`: shown to users, never opened automatically.
     #[serde(default)]
     pub exposed_ports: BTreeSet<String>,
 }
 
 impl ImageConfig {
-    /// What `burrow run IMAGE args…` runs: a command follows the entrypoint and takes the place of `cmd`. Empty when
-    /// the image says nothing and nothing was given.
+    /// The command of `burrow run IMAGE args…`: a given command follows the entrypoint and replaces `cmd`. Empty if neither the
+    /// image nor the user specifies anything.
     pub fn command(&self, given: &[String]) -> Vec<String> {
         let rest = if given.is_empty() { &self.cmd } else { given };
         self.entrypoint.iter().chain(rest).cloned().collect()

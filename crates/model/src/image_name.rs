@@ -1,7 +1,7 @@
-//! The names people give images: `debian`, `my-app:v2`, `python:3.12`, `registry.example.com/org/app:1`.
+//! The names of images: `debian`, `my-app:v2`, `python:3.12`, `registry.example.com/org/app:1`.
 //!
-//! `[registry/]path[:tag]`, as registries have it, but kept as it was written: no registry and no `latest` is filled
-//! in, so `debian` and `debian:latest` are two names.
+//! `[registry/]path[:tag]`, as in registries, but kept as written: no registry and no `latest` is added, so `debian`
+//! and `debian:latest` are two names.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ImageId;
 
-/// As long as a registry takes.
+/// The longest name that registries accept.
 const NAME_LENGTH_MAX: usize = 255;
 const TAG_LENGTH_MAX: usize = 128;
 
@@ -57,7 +57,7 @@ impl FromStr for ImageName {
     }
 }
 
-/// Letters and digits, parted by one `.`, one or two `_`, or any number of `-`.
+/// Letters and digits, separated by one `.`, one or two `_`, or any number of `-`.
 fn is_component(part: &str) -> bool {
     let word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let ends = part.bytes().next().is_some_and(word) && part.bytes().last().is_some_and(word);
@@ -73,7 +73,7 @@ fn is_tag(tag: &str) -> bool {
         && tag.bytes().all(|b| word(b) || matches!(b, b'.' | b'-'))
 }
 
-/// `name` or `name:port`, where a name is labels parted by dots.
+/// `name` or `name:port`, where a name consists of labels separated by dots.
 fn is_host(host: &str) -> bool {
     let (name, port) = host.split_once(':').map_or((host, None), |(name, port)| (name, Some(port)));
     let label = |label: &str| {
@@ -101,7 +101,7 @@ impl From<ImageName> for String {
 }
 
 impl From<crate::Name> for ImageName {
-    /// Every plain name is one of an image.
+    /// Every plain name is a valid image name.
     fn from(name: crate::Name) -> Self {
         Self(name.into())
     }
@@ -113,7 +113,7 @@ impl fmt::Display for ImageName {
     }
 }
 
-/// One image, meant by name or by id.
+/// A reference to one image, by name or by id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum ImageRef {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_mean_something_else_is_refused() {
+    fn ambiguous_image_names_are_refused() {
         for bad in [
             "",
             ":",

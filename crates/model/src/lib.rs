@@ -1,6 +1,7 @@
-//! The nouns of Burrow: ids, specifications, states and the rules between them.
+//! The domain types of Burrow: ids, specifications, states and the rules between them.
 //!
-//! Pure: no IO, no clock, no async but in [`Fault`], which is for tests, no wire format. Every other crate may use this one; it uses none of ours.
+//! Pure: no IO, no clock, no wire format, and no async except in [`Fault`], which is for tests. Every other crate may use
+//! this one; it uses no other crate of Burrow.
 
 mod fault;
 mod id;
@@ -16,19 +17,19 @@ pub mod network;
 mod policy;
 mod rates;
 mod secret;
-mod shelf;
 mod snapshot;
 mod spec;
+mod volume;
 
 pub use fault::{Fails, Fault};
 pub use id::{
     BranchId, DumpId, ExecId, IdError, ImageId, KeyId, MemoryId, MergeId, OperationId, RANDOM_BYTES, RaceId,
-    SandboxId, ShelfId, ShelfSnapshotId, SnapshotId, SpaceId, SshKeyId, TenantId,
+    SandboxId, SnapshotId, SpaceId, SshKeyId, TenantId, VolumeId, VolumeSnapshotId,
 };
 pub use image::{BUILD_LABEL, Image, ImageConfig, ImageOrigin, ImageStep};
 pub use image_name::{ImageName, ImageNameError, ImageRef};
 pub use key::{Scope, ScopeSet};
-pub use lease::{AtTimeout, Lease};
+pub use lease::{AUTO_RESUME_MS_MIN, AtTimeout, Lease};
 pub use lifecycle::{Admission, Refusal, Request, State, StopReason, admit};
 pub use limits::{Limits, LimitsError, MIB, parse_bytes};
 pub use memory::{
@@ -46,12 +47,12 @@ pub use secret::{
     BasicUser, CEILING_MAX, Format, HeaderName, PLACEHOLDER_MARK, PlaceholderSpec, QueryName,
     SECRET_BYTES_MAX, SECRET_BYTES_MIN, SecretBytes, SecretError, SecretSpec, Slot,
 };
-pub use shelf::{
-    MOUNTS_MAX, MountError, MountMode, MountPath, SHELF_SNAPSHOTS_MAX, Shelf, ShelfMount, ShelfSnapshot,
-    ShelfState, check_mounts,
-};
 pub use snapshot::{
     CHANGES_MAX, Change, ChangeKind, Changes, DESCRIPTION_LENGTH_MAX, DescriptionError, Origin, OriginKind,
     SNAPSHOTS_MAX, Snapshot, SnapshotKind, check_description,
 };
 pub use spec::{EnvError, Lifetime, RestartPolicy, SandboxSpec, ServiceSpec, check_env_name};
+pub use volume::{
+    MOUNTS_MAX, MountError, MountMode, MountPath, VOLUME_SNAPSHOTS_MAX, Volume, VolumeMount, VolumeSnapshot,
+    VolumeState, check_mounts,
+};

@@ -10,33 +10,33 @@
 //!                                                (Deleting is reachable from every state)
 //! ```
 //!
-//! Pure: no lock, no clock, no disk. One task per sandbox owns a [`State`] and asks [`admit`] before it acts, so
-//! there is one place to read to learn what may happen when.
+//! Pure: no lock, no clock, no disk. One task per sandbox owns a [`State`] and calls [`admit`] before it acts, so this
+//! module is the only place that defines what may happen when.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a sandbox is in its life. Stored, so names only get added.
+/// The state of a sandbox. Stored, so names are only added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     Creating,
     Starting,
     Running,
-    /// CPU stopped, RAM kept.
+    /// CPU is stopped, RAM is kept.
     Paused,
     Stopping,
-    /// No process; files kept.
+    /// No processes; files are kept.
     Stopped,
     Deleting,
-    /// Could not be brought up; files kept, may be started again or deleted.
+    /// Could not be started; files are kept. It may be started again or deleted.
     Failed,
-    /// Its processes are being written down. Undone to what it was.
+    /// Its processes are being dumped. Undone to the previous state.
     Hibernating,
-    /// No process; files kept, and a dump of the processes that `wake` brings back.
+    /// No processes; files are kept, and a dump of the processes, which `wake` restores.
     Hibernated,
-    /// Its processes are being brought back from a dump. Undone to `Hibernated`.
+    /// Its processes are being restored from a dump. Undone to `Hibernated`.
     Waking,
-    /// Its files are being replaced by a snapshot's. Completed, never undone.
+    /// Its files are being replaced by those of a snapshot. Completed, never undone.
     Restoring,
 }
 
@@ -57,40 +57,40 @@ impl State {
     ];
 }
 
-/// Why a sandbox that ran does not run any more.
+/// Why a sandbox that ran is no longer running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StopReason {
-    /// Somebody asked.
+    /// A client requested it.
     Requested,
     /// Its first process ended by itself or was killed.
     GuestExited,
-    /// The host was restarted, or the machine was gone when the daemon came back.
+    /// The host was restarted, or the machine no longer existed when the daemon started.
     HostRestarted,
-    /// Its time was up.
+    /// Its lifetime ended.
     Expired,
-    /// Nothing was done in it, and its sleep policy said so.
+    /// It was idle, and its sleep policy applied.
     Idle,
 }
 
-/// What can be asked of a sandbox.
+/// A request to a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Exec, files, attach: anything that needs the guest to answer.
+    /// Exec, files, attach: anything that needs an answer from the guest.
     Use,
     Start,
     Stop,
     Pause,
     Resume,
     Delete,
-    /// Change of limits, labels, environment, name, services.
+    /// Change limits, labels, environment, name or services.
     Update,
-    /// Write its processes down and give its RAM back.
+    /// Dump its processes to disk and free its RAM.
     Hibernate,
-    /// Have it running again, from wherever it sleeps.
+    /// Make it run again, from any kind of sleep.
     Wake,
     Snapshot,
-    /// Put it back, in place, to what a snapshot holds.
+    /// Restore it in place to a snapshot.
     Restore,
     Fork,
 }
@@ -116,15 +116,15 @@ impl Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     Now,
-    /// Resume first, then do it.
+    /// Resume it first.
     AfterResume,
-    /// Bring its processes back from their dump first, then do it.
+    /// Restore its processes from their dump first.
     AfterWake,
-    /// Nothing to do: it is so already. Makes retries safe.
+    /// Nothing to do, because it is in that state already. Makes retries safe.
     Already,
 }
 
-/// Why a request is not admitted. Transient states never reach a caller: its request waits in the queue.
+/// Why a request is not admitted. Callers never see transient states, because their request waits in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("it is stopped")]
@@ -135,8 +135,8 @@ pub enum Refusal {
     Creating,
     #[error("it is being deleted")]
     Deleting,
-    /// It was on its way into or out of a dump, or to a snapshot.
-    #[error("an operation on it could not be finished")]
+    /// It was being dumped, woken, or restored to a snapshot.
+    #[error("an operation on it could not be completed")]
     Moving,
 }
 
@@ -152,26 +152,26 @@ pub fn admit(state: State, request: Request) -> Result<Admission, Refusal> {
         (State::Running, Start | Resume | Wake) => Ok(Already),
 
         (State::Paused, Use) => Ok(AfterResume),
-        // To start a paused sandbox is to have it running: the same as resuming it, or waking it.
+        // Starting a paused sandbox means to have it running: the same as resuming or waking it.
         (State::Paused, Start | Resume | Wake | Stop | Delete | Update) => Ok(Now),
         (State::Paused, Hibernate | Snapshot | Restore | Fork) => Ok(Now),
         (State::Paused, Pause) => Ok(Already),
 
         (State::Hibernated, Use) => Ok(AfterWake),
-        // Here too all three mean: have it running, with the processes it had.
+        // Here too all three mean: have it running, with its earlier processes.
         (State::Hibernated, Start | Resume | Wake | Stop | Delete | Update) => Ok(Now),
         (State::Hibernated, Snapshot | Restore | Fork) => Ok(Now),
-        // It stands stiller than a pause would have it.
+        // Hibernation already does more than a pause.
         (State::Hibernated, Hibernate | Pause) => Ok(Already),
 
-        // To wake one that has no processes is to start it. What is copied are its files.
+        // To wake a sandbox without processes is to start it. A copy contains its files.
         (State::Stopped | State::Failed, Start | Wake | Delete | Update) => Ok(Now),
         (State::Stopped | State::Failed, Snapshot | Restore | Fork) => Ok(Now),
         (State::Stopped | State::Failed, Stop) => Ok(Already),
         (State::Stopped, Use | Pause | Resume | Hibernate) => Err(Refusal::Stopped),
         (State::Failed, Use | Pause | Resume | Hibernate) => Err(Refusal::Failed),
 
-        // Transient states are seen only when an operation could be neither finished nor undone.
+        // Transient states are visible here only if an operation could be neither completed nor undone.
         (
             State::Creating
             | State::Starting
@@ -181,7 +181,7 @@ pub fn admit(state: State, request: Request) -> Result<Admission, Refusal> {
             | State::Restoring,
             Delete,
         ) => Ok(Now),
-        // An earlier attempt could not finish: try again.
+        // An earlier attempt did not complete: try again.
         (State::Stopping, Stop) | (State::Deleting, Delete) => Ok(Now),
         (
             State::Creating | State::Starting,
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     /// One row per state, one column per request: `now`, `+res` after a resume, `+wake` after a wake, `same` for
-    /// nothing to do, and a refusal in capitals.
+    /// nothing to do; upper case is a refusal.
     const TABLE: &str = "
                      Use    Start  Stop   Pause  Resume Delete Update Hiber  Wake   Snap   Resto  Fork
         Creating     CREA   CREA   CREA   CREA   CREA   now    CREA   CREA   CREA   CREA   CREA   CREA

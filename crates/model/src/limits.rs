@@ -1,10 +1,10 @@
-//! What a sandbox may use of its host, and the sizes people write.
+//! The limits of a sandbox on its host, and the sizes that users write.
 
 use serde::{Deserialize, Serialize};
 
 pub const MIB: u64 = 1 << 20;
 
-/// Bounds a sandbox runs in. Every sandbox has all of them.
+/// The limits of a sandbox. Every sandbox has all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// RAM, in MiB.
@@ -13,7 +13,7 @@ pub struct Limits {
     pub cpu_millis: u32,
     /// Processes and threads.
     pub pids: u32,
-    /// Disk, in MiB, counted against what the sandbox wrote itself.
+    /// Disk, in MiB, for the data that the sandbox wrote itself.
     pub disk_mib: u32,
 }
 
@@ -27,7 +27,7 @@ pub struct LimitsError {
 }
 
 impl Limits {
-    /// The least is what the guest agent and a shell need; the most is beyond any machine we know, and guards sums.
+    /// The minimum is what the guest agent and a shell need; the maximum exceeds all known machines, and prevents overflows.
     const BOUNDS: [(&'static str, u32, u32); 4] = [
         ("ram_mib", 32, 4 << 20),
         ("cpu_millis", 50, 1_024_000),
@@ -46,7 +46,7 @@ impl Limits {
     }
 }
 
-/// Reads a size as people write it: `512M`, `2G`, `1.5GiB`, `1048576`. Units are powers of 1024.
+/// Parses a size as users write it: `512M`, `2G`, `1.5GiB`, `1048576`. Units are powers of 1024.
 pub fn parse_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());

@@ -1,86 +1,86 @@
-//! Where what an agent remembers is kept, and how far a sandbox can see into it.
+//! Where an agent's memories are stored, and which of them a sandbox can see.
 //!
-//! A *space* holds memory in one append-only log. A *branch* is one line of it: its own entries, and those of the branch
-//! it came from up to the number where it left it. A sandbox has one branch; a fork and a restore each start a new one:
+//! A *space* stores memories in one append-only log. A *branch* is one line of it: its own entries, and those of its parent
+//! branch up to the number at which it branched off. A sandbox has one branch; a fork and a restore each start a new one:
 //!
 //! ```text
 //!  branch of the parent   1 ─ 2 ─ 3 ─ 5 ─ 7          sees 1 2 3 5 7
 //!  branch of the child            └─ 4 ─ 6            sees 1 2 3 4 6
 //! ```
 //!
-//! Invariant: a [`MemoryPoint`] names a branch that has entries of its own, so it can be looked up without knowing which
-//! sandboxes there are.
+//! Invariant: a [`MemoryPoint`] names a branch that has its own entries, so it can be resolved without knowing which
+//! sandboxes exist.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{BranchId, SandboxId, SpaceId};
 
-/// Most spaces attached to one sandbox: each is searched with every question.
+/// The maximum number of spaces attached to one sandbox: each is searched with every question.
 pub const ATTACHED_MAX: usize = 8;
 
-/// One branch of a space, and where it left another.
+/// One branch of a space, and the point at which it branched off.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MemoryRef {
     pub space: SpaceId,
     pub branch: BranchId,
-    /// What it sees of the past. `None`: nothing but its own.
+    /// The past that it sees. `None`: only its own entries.
     pub from: Option<MemoryPoint>,
 }
 
 impl MemoryRef {
-    /// The memory a sandbox is born with. Named after it, so that it needs no row until something differs.
+    /// The memory that a sandbox is created with. Named after it, so that it needs no row until something differs.
     pub fn own(sandbox: &SandboxId) -> Self {
         Self { space: SpaceId::of(sandbox), branch: BranchId::of(sandbox), from: None }
     }
 
-    /// The one line of a space that does not branch.
+    /// The only branch of a space that does not branch.
     pub fn main(space: &SpaceId) -> Self {
         Self { space: space.clone(), branch: BranchId::main(space), from: None }
     }
 
-    /// A new line that goes on from `point`.
+    /// A new branch that continues from `point`.
     pub fn branched(space: &SpaceId, point: Option<MemoryPoint>) -> Self {
         Self { space: space.clone(), branch: BranchId::generate(), from: point }
     }
 }
 
-/// A moment in a space: everything a branch had up to a number.
+/// A point in a space: everything that a branch contained up to a number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MemoryPoint {
     pub branch: BranchId,
     pub seq: u64,
 }
 
-/// What a snapshot took of memory: not a copy, a number.
+/// A snapshot's record of memory: not a copy, but a number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotMemory {
     pub space: SpaceId,
-    /// `None`: nothing had been remembered.
+    /// `None`: there were no memories yet.
     pub point: Option<MemoryPoint>,
-    /// How far the space had come that the sandbox was given by name, if it was: for looking back, never for going back.
+    /// The last number in the sandbox's named space, if it had one: for reading earlier states, never for restoring.
     #[serde(default)]
     pub named: Option<NamedPoint>,
 }
 
-/// How far a space that outlives sandboxes had come.
+/// The last number in a space that outlives sandboxes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedPoint {
     pub space: SpaceId,
     pub point: Option<MemoryPoint>,
 }
 
-/// What the user decided about a sandbox's memory.
+/// The user's settings for a sandbox's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemorySpec {
-    /// A space that outlives the sandbox, in place of its own. It does not roll back.
+    /// A space that outlives the sandbox, used instead of its own. It is not rolled back.
     pub space: Option<SpaceId>,
-    /// Searched as well.
+    /// Additional spaces that are searched.
     pub attached: Vec<AttachedSpace>,
     pub remember: Remember,
 }
 
 impl MemorySpec {
-    /// Its own space, and nothing remembered unasked. For rows from before there was memory.
+    /// Its own space, without automatic memories. For rows from before memory existed.
     pub fn quiet() -> Self {
         Self { space: None, attached: Vec::new(), remember: Remember::Off }
     }
@@ -99,12 +99,12 @@ pub enum SpaceAccess {
     ReadWrite,
 }
 
-/// Which execs become memories by themselves.
+/// Which execs become memories automatically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Remember {
     Off,
-    /// Those that fail, and those that then succeed where they had failed.
+    /// Failed execs, and later ones that succeed at the same task.
     Errors,
     All,
 }
@@ -112,7 +112,7 @@ pub enum Remember {
 impl Remember {
     pub const ALL: [Self; 3] = [Self::Off, Self::Errors, Self::All];
 
-    /// As it is stored and shown.
+    /// The stored and displayed form.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Off => "off",

@@ -1,11 +1,11 @@
-//! Names and labels that users choose: checked once, here, then carried as types.
+//! Names and labels that users choose: validated once, here, and then passed as types.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Longest name: it must fit a DNS label, since names may appear in host names.
+/// The longest name: it must fit a DNS label, because names may appear in host names.
 const NAME_LENGTH_MAX: usize = 63;
 const LABEL_KEY_LENGTH_MAX: usize = 63;
 const LABEL_VALUE_LENGTH_MAX: usize = 255;
@@ -34,8 +34,8 @@ impl FromStr for Name {
         let bytes = text.as_bytes();
         let characters = bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-');
         let ends = bytes.first().is_some_and(u8::is_ascii_lowercase) && bytes.last() != Some(&b'-');
-        // A name shaped like an id would make `burrow rm sbx…` ambiguous, and `burrow snapshot rm snp…` too. (Volumes came
-        // later: there may be names like theirs. Their ids are looked for first.)
+        // A name shaped like an id would make `burrow rm sbx…` and `burrow snapshot rm snp…` ambiguous. (Volumes were added
+        // later: there may be names that look like their ids. Ids of volumes are looked up first.)
         let like_an_id =
             text.parse::<crate::SandboxId>().is_ok() || text.parse::<crate::SnapshotId>().is_ok();
         if characters && ends && bytes.len() <= NAME_LENGTH_MAX && !like_an_id {

@@ -1,21 +1,22 @@
-//! What a sandbox may reach: its policy, in the words a person writes.
+//! The network policy of a sandbox, in the form that users write.
 //!
 //! ```text
 //! mode none       nothing at all
-//! mode allowlist  what a rule, or a named set of rules, allows (the default, with no rule)
+//! mode allowlist  what a rule, or a named set of rules, allows (the default, with no rules)
 //! mode open       any public host; never a private, link-local, loopback or metadata address
 //! ```
 //!
-//! Denied blocks of addresses hold in every mode and whatever name leads to them; a rule about an address or a block is
+//! Denied blocks of addresses apply in every mode, whichever name resolves to them; a rule for an address or a block is
 //! an exception to them.
 //!
-//! Pure: which addresses may be dialled and how a connection is judged is the egress crate's.
+//! Pure: which addresses may be dialled and how a connection is judged is decided by the egress crate.
 
 mod host;
 mod overlap;
 mod range;
 mod request;
 mod rule;
+mod transform;
 
 use std::fmt;
 use std::str::FromStr;
@@ -32,38 +33,52 @@ pub use request::{
     RuleMode, SCOPE_ITEMS_MAX,
 };
 pub use rule::{EgressRule, PortRange, RuleError, RuleProtocol};
+pub use transform::{
+    HeaderTransform, SealedTransforms, TRANSFORM_BYTES_MAX, TRANSFORM_HEADERS_MAX, TRANSFORMS_BYTES_MAX,
+    TRANSFORMS_MAX, TransformError, TransformHeader, TransformName, check_transforms, transform_for,
+};
 
-/// Rules of one sandbox, its sets not counted. A policy is looked at by people; a longer list belongs in a named set.
+/// Rules of one sandbox, not counting its sets. A policy is read by people; a longer list belongs in a named set.
 pub const RULES_MAX: usize = 1_000;
 
-/// Blocks of addresses that one sandbox may be denied.
+/// The maximum number of denied blocks of addresses of one sandbox.
 pub const DENIED_MAX: usize = 1_000;
 
-/// Named sets one sandbox may refer to.
+/// The maximum number of named sets that one sandbox refers to.
 pub const SETS_MAX: usize = 64;
 
-/// What a sandbox may reach.
+/// The network policy of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkPolicy {
     pub mode: NetworkMode,
     #[serde(default)]
     pub rules: Vec<EgressRule>,
-    /// Named sets of rules from the configuration, as they are there whenever the policy is applied.
+    /// Named sets of rules from the configuration. Their present content is used whenever the policy is applied.
     #[serde(default)]
     pub sets: Vec<Name>,
-    /// Rules about requests, which decrypt their hosts or put secrets in. The first that covers a request decides.
+    /// Rules for requests, which decrypt the traffic to their hosts or insert secrets. The first that covers a request decides.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<RequestRule>,
-    /// Addresses that are not dialled, unless a rule names the address or a block it is in.
+    /// Addresses that are not dialled, unless a rule names the address or a block that contains it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<IpRange>,
+    /// Headers that are set on requests to some hosts. They allow no connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transforms: Option<SealedTransforms>,
 }
 
 impl NetworkPolicy {
-    /// An allow-list with nothing in it: what every sandbox gets unless somebody says otherwise.
+    /// An empty allowlist: the default policy of every sandbox.
     pub fn closed() -> Self {
         let mode = NetworkMode::Allowlist;
-        Self { mode, rules: Vec::new(), sets: Vec::new(), requests: Vec::new(), deny: Vec::new() }
+        Self {
+            mode,
+            rules: Vec::new(),
+            sets: Vec::new(),
+            requests: Vec::new(),
+            deny: Vec::new(),
+            transforms: None,
+        }
     }
 }
 

@@ -1,44 +1,44 @@
-//! What happens to a sandbox by itself: falling asleep, being snapshotted, being put back to how it was.
+//! Automatic actions on a sandbox: sleep, snapshots, rotation to a snapshot.
 
 use serde::{Deserialize, Serialize};
 
 use crate::SnapshotId;
 use crate::snapshot::SNAPSHOTS_MAX;
 
-/// Shortest idle time that a policy acts on: below it a sandbox would fall asleep between two keystrokes.
+/// The shortest idle time of a policy: with a shorter one, a sandbox would fall asleep between two keystrokes.
 pub const SLEEP_MS_MIN: u64 = 1_000;
 
-/// Longest idle time, a bit more than ten years: beyond it is `never`, and sums of times stay far from overflow.
+/// The longest idle time, a bit more than ten years: a longer one means `never`, and sums of times cannot overflow.
 pub const SLEEP_MS_MAX: u64 = 366 * 10 * 24 * 60 * 60 * 1_000;
 
-/// Shortest period of snapshots and of rotation: each stands the sandbox still for a moment.
+/// The shortest period of snapshots and of rotation: each pauses the sandbox for a moment.
 pub const PERIOD_MS_MIN: u64 = 10_000;
 
 /// Longest period, as [`SLEEP_MS_MAX`].
 pub const PERIOD_MS_MAX: u64 = SLEEP_MS_MAX;
 
-/// What becomes of a sandbox in which nothing is done, counted from its last work. `None` is never.
+/// What happens to an idle sandbox, by the time since its last activity. `None` is never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SleepPolicy {
-    /// Its processes stand still, RAM kept.
+    /// Its processes are paused, RAM is kept.
     pub pause_after_ms: Option<u64>,
-    /// Its processes are written to disk, RAM given back.
+    /// Its processes are dumped to disk, RAM is freed.
     pub hibernate_after_ms: Option<u64>,
-    /// Its processes are ended, files kept.
+    /// Its processes are ended, files are kept.
     pub stop_after_ms: Option<u64>,
 }
 
-/// Snapshots taken by themselves while a sandbox works.
+/// Automatic snapshots of an active sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotPolicy {
     pub every_ms: u64,
-    /// How many of them are kept; the oldest go first.
+    /// How many of them are kept; the oldest are removed first.
     pub keep: u32,
     /// Without processes.
     pub files_only: bool,
 }
 
-/// Puts a sandbox back to a snapshot from time to time, so that nothing lives on in it for longer.
+/// Restores a sandbox to a snapshot periodically, so that nothing in it lives for longer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RotatePolicy {
     pub every_ms: u64,
@@ -49,14 +49,14 @@ pub struct RotatePolicy {
 pub enum PolicyError {
     #[error("`{field}` must be from {min_s} to {max_s} seconds")]
     Time { field: &'static str, min_s: u64, max_s: u64 },
-    #[error("a sandbox sleeps deeper with time: `{later}` must be longer than `{earlier}`")]
+    #[error("`{later}` must be longer than `{earlier}`")]
     Order { earlier: &'static str, later: &'static str },
     #[error("`keep` must be from 1 to {max}, not {given}")]
     Keep { given: u32, max: u32 },
 }
 
 impl SleepPolicy {
-    /// Runs until somebody says otherwise.
+    /// Never sleeps automatically.
     pub fn never() -> Self {
         Self { pause_after_ms: None, hibernate_after_ms: None, stop_after_ms: None }
     }

@@ -1,27 +1,26 @@
-//! How fast a sandbox may use its disk and its network.
+//! How much disk and network throughput a sandbox may use.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{LimitsError, MIB};
 
-/// Bounds of how much passes in a second. Unlike [`Limits`](crate::Limits), a sandbox need not have any: `None` is as
-/// fast as the host is.
+/// Limits per second. Unlike [`Limits`](crate::Limits), they are optional: `None` is as fast as the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rates {
-    /// What it reads from its disk and writes to it, together.
+    /// Reads from its disk and writes to it, together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_mib_per_second: Option<u32>,
-    /// What it sends, and as much again for what it receives.
+    /// What it sends, and separately the same amount for what it receives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_mib_per_second: Option<u32>,
 }
 
 impl Rates {
-    /// The most is what no host of today carries, and guards sums: the kernel counts a second's worth of nanoseconds times
-    /// bytes in 64 bits.
+    /// The maximum is more than any present host supports, and prevents overflows: the kernel counts a second's worth of
+    /// nanoseconds times bytes in 64 bits.
     pub const MIB_PER_SECOND_MAX: u32 = 8192;
 
-    /// As fast as the host is.
+    /// As fast as the host.
     pub fn unlimited() -> Self {
         Self { disk_mib_per_second: None, network_mib_per_second: None }
     }

@@ -1,7 +1,7 @@
-//! Secrets: what they are called, where they may go, and how they are put there. Their values are [`SecretBytes`], which
-//! show nothing of themselves.
+//! Secrets: their names, where they may be sent, and how they are inserted. Their values are [`SecretBytes`], which are
+//! never printed.
 //!
-//! The owner of a secret fixes its *ceiling*: hosts, methods and paths beyond which no policy of any sandbox can carry it.
+//! The owner of a secret sets its *ceiling*: the hosts, methods and paths that policies of sandboxes cannot exceed.
 
 use std::fmt;
 
@@ -13,15 +13,15 @@ use crate::network::RequestScope;
 /// A secret is a token, a password or a certificate with its key; not a file store.
 pub const SECRET_BYTES_MAX: usize = 64 * 1024;
 
-/// A shorter one would be found, and blotted out, in every other answer.
+/// A shorter value would occur by chance in many responses, and would be removed from them.
 pub const SECRET_BYTES_MIN: usize = 8;
 
-/// Scopes in one ceiling.
+/// The maximum number of scopes in one ceiling.
 pub const CEILING_MAX: usize = 32;
 
-/// In every placeholder, between what its owner chose and what is random: so one is told for what it is wherever it turns
-/// up, also by a host's egress process that has never heard of the sandbox it is from. Letters and digits, as the rest,
-/// and in an order that nothing else has.
+/// Part of every placeholder, between the prefix chosen by its owner and the random part. It identifies a placeholder
+/// wherever it appears, even to an egress process that does not know the sandbox it comes from. Letters and digits, like
+/// the rest, in a sequence that nothing else contains.
 pub const PLACEHOLDER_MARK: &str = "bwFk7qXz9vJ2";
 
 const FORMAT_LENGTH_MAX: usize = 256;
@@ -29,19 +29,19 @@ const HEADER_NAME_LENGTH_MAX: usize = 64;
 const VARIABLE_LENGTH_MAX: usize = 128;
 const PREFIX_LENGTH_MAX: usize = 64;
 
-/// A secret as its owner declared it, without its value.
+/// A secret as declared by its owner, without its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretSpec {
     pub name: Name,
-    /// The ceiling. Never empty: a secret that may go nowhere is of no use, one that may go everywhere is none.
+    /// The ceiling. Never empty: a secret that may go nowhere is useless, and one that may go everywhere is not a secret.
     pub allow: Vec<RequestScope>,
     pub slot: Slot,
-    /// What programs inside see instead of it, if they must see something.
+    /// What programs inside see instead of the secret, if they need to see something.
     #[serde(default)]
     pub placeholder: Option<PlaceholderSpec>,
 }
 
-/// Where in a request a secret is put. Whatever the program put there itself is taken away before.
+/// Where a secret is inserted in a request. A value that the program put there itself is removed first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Slot {
@@ -49,54 +49,54 @@ pub enum Slot {
         name: HeaderName,
         format: Format,
     },
-    /// The same in gRPC: only in requests whose content type is gRPC's; a name that ends in `-bin` is sent as base64.
+    /// The same in gRPC: only in requests with gRPC's content type; a value whose name ends in `-bin` is sent as base64.
     GrpcMetadata {
         name: HeaderName,
         format: Format,
     },
-    /// A parameter of the query.
+    /// A query parameter.
     Query {
         name: QueryName,
     },
-    /// `Authorization: Basic`, the secret being the password.
+    /// `Authorization: Basic`, with the secret as the password.
     Basic {
         user: BasicUser,
     },
-    /// The secret is a certificate chain and its key, in PEM; shown to the host when it asks for one.
+    /// The secret is a certificate chain and its key, in PEM; presented to the host when it requests a certificate.
     ClientCert,
 }
 
-/// A variable inside that holds a fake token of the right shape.
+/// An environment variable inside with a fake token of the right shape.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlaceholderSpec {
-    /// Of the environment, such as `OPENAI_API_KEY`.
+    /// The variable's name, such as `OPENAI_API_KEY`.
     pub env: String,
-    /// What the fake begins with, such as `sk-`, since SDKs look at it.
+    /// The prefix of the fake, such as `sk-`, because SDKs check it.
     #[serde(default)]
     pub prefix: String,
 }
 
-/// `Bearer {}`: where the secret stands in a header.
+/// `Bearer {}`: the position of the secret in a header.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Format(Box<str>);
 
-/// The name of a header, in lower case, that is a program's to set.
+/// The name of a header that a program may set, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HeaderName(Box<str>);
 
-/// The name of a parameter of a query: letters, digits, `-`, `_`, `.`.
+/// The name of a query parameter: letters, digits, `-`, `_`, `.`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct QueryName(Box<str>);
 
-/// The user of a basic authorisation: visible ASCII without `:`; may be empty.
+/// The user name of basic authentication: visible ASCII without `:`; may be empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct BasicUser(Box<str>);
 
-/// Bytes that are cleared when they go, and never shown.
+/// Bytes that are cleared when they are dropped, and never printed.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct SecretBytes(zeroize::Zeroizing<Vec<u8>>);
@@ -104,28 +104,30 @@ pub struct SecretBytes(zeroize::Zeroizing<Vec<u8>>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
     #[error(
-        "a format holds `{{}}` once, where the secret stands, and no control characters, as in `Bearer {{}}`"
+        "a format must contain `{{}}` once, for the secret, and no control characters, as in `Bearer {{}}`"
     )]
     Format,
-    #[error("`{name}` is not the name of a header that a secret may stand in")]
+    #[error("a secret cannot be inserted into the header `{name}`")]
     Header { name: String },
-    #[error("the name of a parameter holds letters, digits, `-`, `_` and `.`")]
+    #[error("a parameter's name may contain letters, digits, `-`, `_` and `.`")]
     Query,
-    #[error("a user name holds visible ASCII characters and no `:`")]
+    #[error("a user name may contain visible ASCII characters except `:`")]
     User,
     #[error("a secret is {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes")]
     Length,
-    #[error("a secret that stands in a request holds no control characters and nothing beyond ASCII")]
+    #[error(
+        "a secret that is inserted into requests may contain ASCII characters only, without control characters"
+    )]
     Characters,
-    #[error("a secret is allowed to go to 1 to {CEILING_MAX} places")]
+    #[error("a secret must have 1 to {CEILING_MAX} allowed destinations")]
     Ceiling,
-    #[error("a client certificate cannot have a placeholder: programs hold no part of it")]
+    #[error("a client certificate cannot have a placeholder")]
     NoPlaceholder,
     #[error("a variable is letters, digits and `_`, and does not begin with a digit")]
     Variable,
-    #[error("what a placeholder begins with is at most 64 letters, digits, `-`, `_` and `.`")]
+    #[error("a placeholder's prefix is at most 64 letters, digits, `-`, `_` and `.`")]
     Prefix,
-    #[error("a secret that travels is base64")]
+    #[error("an encoded secret must be base64")]
     Encoding,
 }
 
@@ -136,7 +138,7 @@ impl SecretBytes {
         Self(zeroize::Zeroizing::new(bytes))
     }
 
-    /// The one way to see it: call it where it is used, and keep no copy.
+    /// The only way to read the value: call it where the value is used, and keep no copy.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
@@ -159,7 +161,7 @@ impl TryFrom<String> for SecretBytes {
 }
 
 impl Serialize for SecretBytes {
-    /// By one text that is cleared: a formatter would leave pieces of it on the stack.
+    /// Uses one text that is cleared: a formatter would leave parts of it on the stack.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let length = data_encoding::BASE64.encode_len(self.expose().len());
         let mut text = zeroize::Zeroizing::new(String::with_capacity(length));
@@ -171,7 +173,7 @@ impl Serialize for SecretBytes {
 // === impl SecretSpec ===
 
 impl SecretSpec {
-    /// Refuses a declaration that could do nothing, or too much.
+    /// Refuses a declaration that would have no effect, or too much.
     pub fn check(&self) -> Result<(), SecretError> {
         if !(1..=CEILING_MAX).contains(&self.allow.len()) {
             return Err(SecretError::Ceiling);
@@ -201,7 +203,7 @@ impl PlaceholderSpec {
 // === impl Slot ===
 
 impl Slot {
-    /// Refuses a value that could not stand there, or would end a header early (E-S8).
+    /// Refuses a value that is invalid in this slot, or would end a header early (E-S8).
     pub fn check(&self, value: &SecretBytes) -> Result<(), SecretError> {
         let bytes = value.expose();
         if !(SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&bytes.len()) {
@@ -230,7 +232,7 @@ impl Slot {
 // === impl Format ===
 
 impl Format {
-    /// The secret and nothing else.
+    /// Only the secret.
     pub fn plain() -> Self {
         Self("{}".into())
     }
@@ -239,7 +241,7 @@ impl Format {
         &self.0
     }
 
-    /// What stands before and behind the secret.
+    /// The text before and after the secret.
     pub fn around(&self) -> (&str, &str) {
         self.0.split_once("{}").expect("a format holds `{}`, by its parser")
     }
@@ -261,7 +263,7 @@ impl std::str::FromStr for Format {
 
 // === impl HeaderName ===
 
-/// Headers that say how a message is framed or where it goes: a secret in one of them would break the request.
+/// Headers that define a message's framing or destination: a secret in one of them would break the request.
 const RESERVED: [&str; 13] = [
     "host",
     "connection",

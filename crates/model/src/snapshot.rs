@@ -1,4 +1,4 @@
-//! A snapshot: what a sandbox was at one moment, and what was made from it.
+//! A snapshot: the state of a sandbox at one moment, and the origins of sandboxes.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{DumpId, ImageId, Name, SandboxId, SandboxSpec, SnapshotId, SnapshotMemory};
 
-/// Most snapshots of one sandbox, of all kinds together: what a list, a tree and a clean-up still go through at once.
+/// The most snapshots of one sandbox, of all kinds together: as many as a list, a tree and a clean-up can process at once.
 pub const SNAPSHOTS_MAX: usize = 1000;
 
 /// Most changed paths that a snapshot lists; more are only counted.
@@ -15,56 +15,56 @@ pub const CHANGES_MAX: usize = 1000;
 /// Most characters of a description: a paragraph, not a document.
 pub const DESCRIPTION_LENGTH_MAX: usize = 1000;
 
-/// Files, perhaps processes, of a sandbox as they were at one moment. Never changes once it exists.
+/// The files, and possibly the processes, of a sandbox at one moment. Never changes once it exists.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     pub id: SnapshotId,
-    /// Whose it is. It may be gone by now.
+    /// The sandbox it was taken of, which may no longer exist.
     pub sandbox: SandboxId,
-    /// What that sandbox was called then.
+    /// The sandbox's name at that time.
     pub sandbox_name: Option<Name>,
     pub name: Option<Name>,
     pub description: String,
     pub labels: BTreeMap<String, String>,
     pub kind: SnapshotKind,
-    /// The snapshot its sandbox had last, or was made from: the line of a tree.
+    /// The previous snapshot of its sandbox, or the one the sandbox was created from: its parent in a tree.
     pub parent: Option<SnapshotId>,
     pub image: ImageId,
-    /// What the sandbox was asked to be then.
+    /// The specification of the sandbox at that time.
     pub spec: SandboxSpec,
     /// Its processes. `None`: files only.
     pub dump: Option<DumpId>,
-    /// What the dump takes on disk.
+    /// The size of the dump on disk.
     pub ram_bytes: u64,
-    /// What only this snapshot held when it was taken: what changed since its parent, as far as known.
+    /// Bytes that only this snapshot referred to when it was taken: the changes since its parent, as far as known.
     pub disk_bytes: u64,
-    /// How long the sandbox stood still for it.
+    /// How long the sandbox was paused for it.
     pub pause_us: u64,
     pub changes: Changes,
     pub created_ms: u64,
-    /// When it goes by itself.
+    /// When it is removed automatically.
     pub expires_ms: Option<u64>,
-    /// How far what the agent remembers had come by then. `None`: taken before there was memory.
+    /// The state of the agent's memory at that time. `None`: taken before memory existed.
     pub memory: Option<SnapshotMemory>,
 }
 
-/// Why a snapshot was taken. Stored, so names only get added.
+/// Why a snapshot was taken. Stored, so names are only added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SnapshotKind {
-    /// Somebody asked.
+    /// A client requested it.
     Manual,
-    /// The sandbox's policy was due.
+    /// The sandbox's snapshot policy.
     Policy,
-    /// So that a restore in place can be undone.
+    /// Taken so that a restore in place can be undone.
     BeforeRestore,
-    /// Before an exec that may have to be undone.
+    /// Taken before an exec that may have to be undone.
     Exec,
-    /// What the children of a fork were made from.
+    /// The origin of the children of a fork.
     Fork,
-    /// What a rotation did away with.
+    /// The state that a rotation discarded.
     BeforeRotate,
-    /// So that a merge can be undone.
+    /// Taken so that a merge can be undone.
     BeforeMerge,
 }
 
@@ -79,7 +79,7 @@ impl SnapshotKind {
         Self::BeforeMerge,
     ];
 
-    /// As it is stored and shown.
+    /// The stored and displayed form.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Manual => "manual",
@@ -93,23 +93,23 @@ impl SnapshotKind {
     }
 }
 
-/// What is different between two moments of a sandbox's files.
+/// The differences between two states of a sandbox's files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changes {
-    /// By path; the first [`CHANGES_MAX`].
+    /// Sorted by path; the first [`CHANGES_MAX`].
     pub paths: Vec<Change>,
-    /// How many there are, listed or not.
+    /// How many there are among those inspected, listed or not.
     pub total: u64,
-    /// There may be others that nobody counted: with so many, or where they are on a disk of the machine's own, that takes
+    /// There may be others that were not counted: with so many, or on a disk that belongs to the machine, counting takes
     /// longer than the snapshot itself.
     #[serde(default)]
     pub more: bool,
-    /// Compared with what. `None`: with the image.
+    /// The snapshot compared with. `None`: the image.
     pub since: Option<SnapshotId>,
 }
 
 impl Changes {
-    /// Nothing known to have changed.
+    /// No known changes.
     pub fn none(since: Option<SnapshotId>) -> Self {
         Self { paths: Vec::new(), total: 0, more: false, since }
     }
@@ -130,11 +130,11 @@ pub enum ChangeKind {
     Deleted,
 }
 
-/// What a sandbox was made from, if not from an image. Both may be gone by now.
+/// The origin of a sandbox that was not created from an image. Snapshot and sandbox may no longer exist.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     pub snapshot: SnapshotId,
-    /// Whose snapshot that was.
+    /// The sandbox of that snapshot.
     pub sandbox: SandboxId,
     pub kind: OriginKind,
 }
@@ -142,7 +142,7 @@ pub struct Origin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OriginKind {
-    /// A child of a sandbox that went on.
+    /// A child of a sandbox that continued to run.
     Fork,
     /// A new sandbox from a snapshot.
     Restore,

@@ -1,64 +1,64 @@
-//! What a sandbox is asked to be: checked, complete, ready to store.
+//! The specification of a sandbox: validated, complete, ready to be stored.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ImageRef, Lease, Limits, MemorySpec, Name, NetworkPolicy, Rates, RotatePolicy, ShelfMount, SleepPolicy,
-    SnapshotPolicy,
+    ImageRef, Lease, Limits, MemorySpec, Name, NetworkPolicy, Rates, RotatePolicy, SleepPolicy,
+    SnapshotPolicy, VolumeMount,
 };
 
-/// Everything the user decided about a sandbox.
+/// The user's settings for a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxSpec {
-    /// As it was asked for; which image that was then, the sandbox's row says.
+    /// As requested; the sandbox's row contains the id of the image at that time.
     pub image: ImageRef,
-    /// Which runtime driver: `container`, later `microvm`.
+    /// The runtime driver: `container` or `microvm`.
     pub driver: String,
     pub limits: Limits,
-    /// Rows from before there were any have none.
+    /// Rows from before rates existed have none.
     #[serde(default = "Rates::unlimited", skip_serializing_if = "Rates::is_unlimited")]
     pub rates: Rates,
     pub env: BTreeMap<String, String>,
     pub labels: BTreeMap<String, String>,
     pub workdir: Option<String>,
-    /// Who execs run as when they do not say; else the image's user, else root.
+    /// The user of execs that do not specify one; else the image's user, else root.
     pub user: Option<String>,
     pub lifetime: Lifetime,
     pub services: BTreeMap<Name, ServiceSpec>,
-    /// What it may reach. Rows from before there was a network are closed.
+    /// The network policy. Rows from before networks existed are closed.
     #[serde(default = "NetworkPolicy::closed")]
     pub network: NetworkPolicy,
-    /// What becomes of it when nothing is done in it. Rows from before there was one never sleep by themselves.
+    /// What happens when it is idle. Rows from before the policy existed never sleep automatically.
     #[serde(default = "SleepPolicy::never")]
     pub sleep: SleepPolicy,
-    /// Snapshots taken by themselves, if any.
+    /// Automatic snapshots, if any.
     #[serde(default)]
     pub snapshots: Option<SnapshotPolicy>,
-    /// Whether it is put back to a snapshot from time to time.
+    /// Periodic restores to a snapshot, if any.
     #[serde(default)]
     pub rotate: Option<RotatePolicy>,
-    /// What it remembers, and where. Rows from before there was memory remember nothing unasked.
+    /// Its memory. Rows from before memory existed have no automatic memories.
     #[serde(default = "MemorySpec::quiet")]
     pub memory: MemorySpec,
-    /// Of one that a client of the E2B kind made or connected to.
+    /// Set if an E2B client created the sandbox or connected to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<Lease>,
-    /// Volumes in it, no part of its own files.
+    /// Volumes mounted in it; not part of its own files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub volumes: Vec<ShelfMount>,
+    pub volumes: Vec<VolumeMount>,
 }
 
 impl SandboxSpec {
-    /// The same for a child: what it came from may go on writing, so it only reads.
+    /// The specification of a child: its volumes are read-only, because the parent may continue to write to them.
     #[must_use]
     pub fn reading_volumes(self) -> Self {
-        let volumes = self.volumes.into_iter().map(ShelfMount::read_only).collect();
+        let volumes = self.volumes.into_iter().map(VolumeMount::read_only).collect();
         Self { volumes, ..self }
     }
 
-    /// The same as if no client of the E2B kind had ever seen it: what ended with its lease has no end.
+    /// The specification without the E2B lease, and without the end of life that the lease set.
     #[must_use]
     pub fn unleased(self) -> Self {
         match self.lease {
@@ -72,9 +72,9 @@ impl SandboxSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Lifetime {
-    /// Kept until deleted, over stops, crashes and reboots.
+    /// Kept until deleted, across stops, crashes and reboots.
     Persistent { expires_ms: Option<u64> },
-    /// Gone, with all it held, as soon as it stops for whatever reason, or at `expires_ms` since the epoch.
+    /// Deleted with all its files as soon as it stops for any reason, or at `expires_ms` since the epoch.
     Ephemeral { expires_ms: Option<u64> },
 }
 
@@ -83,7 +83,7 @@ impl Lifetime {
         matches!(self, Self::Ephemeral { .. })
     }
 
-    /// The same with another end.
+    /// The same kind of lifetime with another end.
     #[must_use]
     pub fn until(self, expires_ms: Option<u64>) -> Self {
         match self {
@@ -112,20 +112,20 @@ pub struct ServiceSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RestartPolicy {
-    /// Whenever it ends.
+    /// Restarted whenever it ends.
     Always,
-    /// When it ends with an error.
+    /// Restarted when it ends with an error.
     OnFailure,
     Never,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "an environment variable's name is letters, digits and `_`, not starting with a digit; its value holds no NUL byte"
+    "an environment variable's name is letters, digits and `_`, not starting with a digit; its value must not contain NUL bytes"
 )]
 pub struct EnvError;
 
-/// Checks one variable before it can reach an `execve`.
+/// Validates one variable before it can be passed to `execve`.
 pub fn check_env_name(name: &str, value: &str) -> Result<(), EnvError> {
     let shape = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     let good = !name.is_empty()

@@ -26,9 +26,9 @@ const BULK_PORT: u16 = 4101;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
     let run_dir = directory.path().join("net");
-    measure_slots("slot, made in a small process")?;
+    measure_slots("slot, created in a small process")?;
     let ballast = vec![1u8; BALLAST_BYTES];
-    measure_slots("slot, made in a process of 400 MiB")?;
+    measure_slots("slot, created in a process of 400 MiB")?;
     drop(ballast);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outcome = runtime.block_on(async {
@@ -48,7 +48,7 @@ fn measure_slots(what: &str) -> Result<(), SlotError> {
         processor.push(thread_time().saturating_sub(cpu_start));
     }
     report(what, wall);
-    report("    of it on a processor", processor);
+    report("    of it processor time", processor);
     Ok(())
 }
 
@@ -62,7 +62,7 @@ async fn measure_on_demand(run_dir: &std::path::Path) -> Result<(), Box<dyn std:
         connects.push(start.elapsed());
         network.release(&id).await?;
     }
-    report("connect, none in stock", connects);
+    report("connect, none pre-created", connects);
     Ok(())
 }
 
@@ -79,10 +79,10 @@ async fn measure_driver(run_dir: &std::path::Path) -> Result<(), Box<dyn std::er
         let start = Instant::now();
         links.push(network.connect(id).await?);
         connects.push(start.elapsed());
-        // What else a create does in this time.
+        // Time that a real create spends on its other steps.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    report("connect, 16 in stock, one every 5 ms", connects);
+    report("connect, 16 pre-created, one every 5 ms", connects);
     println!("    all {ROUNDS}, refills included: {:.1?}", all.elapsed());
     measure_dials(&links[0]).await?;
     for id in &ids {
@@ -135,7 +135,7 @@ async fn measure_dials(link: &burrow_network::Link) -> Result<(), Box<dyn std::e
     Ok(())
 }
 
-/// Swallows all, says so, and gives as much back.
+/// Reads everything, reports the end, and sends as much back.
 fn serve_bulk(mut stream: std::net::TcpStream) {
     let mut buffer = vec![0u8; 256 << 10];
     while stream.read(&mut buffer).is_ok_and(|length| length > 0) {}

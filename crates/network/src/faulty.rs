@@ -6,9 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use burrow_model::{Fails, Fault, SandboxId};
 
-use crate::{Dial, Doors, Link, Network, NetworkError, Rate};
+use crate::{Dial, Link, Listeners, Network, NetworkError, Rate};
 
-/// Wraps a driver and fails one call, counted over all fallible methods.
+/// Wraps a driver and makes one call fail, counted over all fallible methods.
 #[derive(Debug)]
 pub struct Faulty<N> {
     pub inner: N,
@@ -20,7 +20,7 @@ impl<N> Faulty<N> {
         Self { inner, fault: Fault::new(fail_at, fails) }
     }
 
-    /// How many calls were counted so far.
+    /// Number of calls so far.
     pub fn calls(&self) -> u64 {
         self.fault.calls()
     }
@@ -54,12 +54,12 @@ impl<N: Network> Network for Faulty<N> {
         self.run(self.inner.adopt(id)).await
     }
 
-    async fn doors(&self, id: &SandboxId) -> Result<Doors, NetworkError> {
-        self.run(self.inner.doors(id)).await
+    async fn listeners(&self, id: &SandboxId) -> Result<Listeners, NetworkError> {
+        self.run(self.inner.listeners(id)).await
     }
 
-    async fn own_door(&self, id: &SandboxId) -> Result<OwnedFd, NetworkError> {
-        self.run(self.inner.own_door(id)).await
+    async fn own_listener(&self, id: &SandboxId) -> Result<OwnedFd, NetworkError> {
+        self.run(self.inner.own_listener(id)).await
     }
 
     async fn set_rate(&self, id: &SandboxId, rate: Option<Rate>) -> Result<(), NetworkError> {
@@ -91,14 +91,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_failing_before_it_acts_leaves_nothing() {
+    async fn a_call_that_fails_before_it_acts_leaves_nothing() {
         let (answer, network, _) = connect_with(Fails::BeforeActing).await;
         assert!(matches!(answer, Err(NetworkError::Injected)));
         assert_eq!(network.inner.live(), []);
     }
 
     #[tokio::test]
-    async fn a_call_failing_after_it_acted_leaves_what_the_engine_must_find_again() {
+    async fn a_call_that_fails_after_it_acted_leaves_a_network_that_recovery_finds() {
         let (answer, network, id) = connect_with(Fails::AfterActing).await;
         assert!(matches!(answer, Err(NetworkError::Injected)));
         assert_eq!(network.inner.live(), std::slice::from_ref(&id));

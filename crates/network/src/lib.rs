@@ -3,16 +3,16 @@
 //! ```text
 //!   sandbox's net ns (in its user ns)          gateway net ns (host's user ns)
 //!   eth0 10.88.0.2/30, fd88::2/126  ◄──veth──►  gw0 10.88.0.1/30, fd88::1/126
-//!                                                ├─ TCP, wherever to ──► egress door
-//!                                                ├─ DNS to the gateway ─► resolver's doors
-//!                                                ├─ TCP to the gateway's port 7700 ─► the sandbox's own door
-//!                                                └─ all else: dropped; nothing is ever forwarded
+//!                                                ├─ TCP to any destination ──► egress listener
+//!                                                ├─ DNS to the gateway ─► resolver's listeners
+//!                                                ├─ TCP to the gateway's port 7700 ─► the sandbox's own listener
+//!                                                └─ everything else is dropped; nothing is ever forwarded
 //! ```
 //!
-//! Invariant 1, "no policy, no packet": a sandbox has no route to anything. Its interface ends in a gateway namespace
-//! of its own; the daemon reaches the guest by sockets made *in* that namespace, and what the guest sends ends at
-//! sockets made there, its doors. Whoever holds those decides; while nobody does, nothing gets anywhere. Every sandbox
-//! sees the same addresses, so a restored or forked machine keeps its own.
+//! Invariant 1, "no policy, no packet": a sandbox has no route to anything. Its interface ends in its own gateway
+//! namespace. The daemon reaches the guest through sockets created *in* that namespace, and the guest's traffic ends at
+//! sockets created there, its listeners. The process that serves them decides about the traffic; without such a
+//! process, no traffic gets out. Every sandbox sees the same addresses, so a restored or forked machine keeps its own.
 //!
 //! What is absent: HTTP, names, policy, secrets.
 
@@ -38,57 +38,57 @@ pub use address::{
 
 /// A driver that connects sandboxes.
 ///
-/// Methods are idempotent, since the engine repeats a step it cannot prove it finished. A future dropped midway
-/// leaves at most what `release` removes.
+/// Methods are idempotent, since the engine repeats a step that it cannot prove it finished. A cancelled future leaves
+/// at most what `release` removes.
 #[async_trait]
 pub trait Network: fmt::Debug + Send + Sync {
-    /// Gives `id` a network of its own. Called once per start, before the machine boots. A repeat replaces what an
-    /// earlier call made: its caller lost the attachment, so nothing can be plugged into it any more.
+    /// Gives `id` its own network. Called once per start, before the machine boots. A repeat replaces the earlier
+    /// network: its caller lost the attachment, so no machine can be connected to it any more.
     async fn connect(&self, id: &SandboxId) -> Result<Link, NetworkError>;
 
-    /// As `connect`, for a machine that comes with a network namespace of its own: one restored from a dump. Only the
-    /// gateway is made, so doors can be opened at once; the machine is wired to it by the [`Plug`] of the attachment,
-    /// and until then dialling it fails.
+    /// As `connect`, for a machine that has its own network namespace: a machine that is restored from a dump. Only the
+    /// gateway is created, so its listeners can be opened at once. The [`Plug`] of the attachment connects the machine
+    /// to it; until then, dialling fails.
     async fn connect_later(&self, id: &SandboxId) -> Result<Link, NetworkError>;
 
-    /// Finds the network of a sandbox that was running before this daemon started; `None` when it is gone.
+    /// Finds the network of a sandbox that was running before this daemon started; `None` if it no longer exists.
     async fn adopt(&self, id: &SandboxId) -> Result<Option<Arc<dyn Dial>>, NetworkError>;
 
-    /// Opens the doors of `id`: fresh sockets in its gateway namespace, on which everything arrives that it sends.
+    /// Opens the listeners of `id`: new sockets in its gateway namespace, on which all traffic of the sandbox arrives.
     ///
-    /// Called when whoever serves them starts, so once per start of the sandbox and again whenever that process was
-    /// replaced. The newest doors win: those of an earlier call are dead from then on, whoever still holds them (a
-    /// process that hangs, a forgotten copy); waiting on them fails, and connections that were accepted through them
-    /// live on. A future dropped midway may have killed the old doors without handing out new ones: repeat it.
+    /// Called when the process that serves them starts: once per start of the sandbox, and again whenever that process
+    /// was replaced. The newest listeners win: those of an earlier call are dead, whichever process still holds them
+    /// (one that hangs, a forgotten copy). Waiting on them fails, and connections that were accepted through them
+    /// continue. A cancelled future may have closed the old listeners without returning new ones: repeat it.
     ///
-    /// Doors keep the gateway namespace alive until they are closed, also beyond `release`.
-    /// [`NetworkError::NotConnected`] for a sandbox that has no network.
-    async fn doors(&self, id: &SandboxId) -> Result<Doors, NetworkError>;
+    /// Listeners keep the gateway namespace alive until they are closed, also beyond `release`.
+    /// [`NetworkError::NotConnected`] for a sandbox without a network.
+    async fn listeners(&self, id: &SandboxId) -> Result<Listeners, NetworkError>;
 
-    /// Opens the one door behind which is the sandbox's own API: a listening socket at the gateway's address, port
-    /// [`OWN_PORT`]. Whoever connects to it is a program in this sandbox, whatever it says of itself.
+    /// Opens the listener of the sandbox's own API: a socket at the gateway's address, port [`OWN_PORT`]. Every client
+    /// that connects to it is a program in this sandbox, whatever it claims to be.
     ///
-    /// It is the daemon that serves it, so it is opened once per start of the sandbox and once per start of the daemon.
-    /// As with [`Network::doors`] the newest wins, and it keeps the gateway namespace alive until it is closed. It does
-    /// not block and is closed on `exec`.
-    async fn own_door(&self, id: &SandboxId) -> Result<OwnedFd, NetworkError>;
+    /// The daemon serves it, so it is opened once per start of the sandbox and once per start of the daemon. As with
+    /// [`Network::listeners`] the newest wins, and it keeps the gateway namespace alive until it is closed. It is
+    /// non-blocking and closed on `exec`.
+    async fn own_listener(&self, id: &SandboxId) -> Result<OwnedFd, NetworkError>;
 
-    /// Bounds how fast what the sandbox sends and what it receives may pass; `None`: not at all. Holds for as long as its
-    /// network does, whoever plugs in: beyond this process, and until `release` or another `connect`. A repeat fills the
-    /// buckets.
+    /// Limits the rate at which the sandbox sends and receives; `None`: no limit. It applies for the lifetime of the
+    /// network, to every machine that is plugged in: beyond this process, and until `release` or another `connect`. A
+    /// repeat fills the buckets.
     ///
-    /// [`NetworkError::NotConnected`] for a sandbox that has no network.
+    /// [`NetworkError::NotConnected`] for a sandbox without a network.
     async fn set_rate(&self, id: &SandboxId, rate: Option<Rate>) -> Result<(), NetworkError>;
 
-    /// Removes all that `connect` or `connect_later` made; handles given out for `id` stop dialling. Of an unknown sandbox: nothing to
-    /// do.
+    /// Removes everything that `connect` or `connect_later` created; existing handles of `id` can no longer dial.
+    /// Succeeds for an unknown sandbox.
     async fn release(&self, id: &SandboxId) -> Result<(), NetworkError>;
 
-    /// The sandboxes that have something here, for recovery.
+    /// The sandboxes that have a network here, for recovery.
     async fn inventory(&self) -> Result<Vec<SandboxId>, NetworkError>;
 
-    /// Ends background work (the pool of ready slots) and gives back what is unused. Sandboxes keep their networks,
-    /// and `connect` still works: it makes what it needs on demand.
+    /// Ends background work (the pool of ready slots) and releases unused slots. Sandboxes keep their networks, and
+    /// `connect` still works: it creates slots on demand.
     async fn shutdown(&self);
 }
 
@@ -99,67 +99,69 @@ pub struct Link {
     pub dial: Arc<dyn Dial>,
 }
 
-/// What a runtime driver plugs its machine into.
+/// How a runtime driver connects its machine to the network.
 #[derive(Debug)]
 pub enum Attachment {
-    /// For containers: join these. The network namespace belongs to the user namespace; uids are mapped by it, to `ids`
-    /// or, without, to those that files have on disk.
+    /// For containers: the machine joins these. The network namespace belongs to the user namespace, which maps uids to
+    /// `ids` or, without `ids`, to those that files have on disk.
     Namespaces { user: OwnedFd, net: OwnedFd, ids: Option<linux::HostIds> },
-    /// For machines that bring an empty network namespace along, or a network card: plug it in before anything runs.
+    /// For machines with their own empty network namespace, or with a network interface: plug it in before anything
+    /// runs.
     Later(Arc<dyn Plug>),
     /// For tests without a kernel.
     None,
 }
 
-/// The gateway's end of a sandbox's network that has no machine yet.
+/// The gateway's end of a network that has no machine yet.
 pub trait Plug: fmt::Debug + Send + Sync {
-    /// Wires an empty network namespace to the gateway: interfaces, addresses, routes, as `connect` would have made
-    /// them. Blocks for about a millisecond; not to be called on an async thread.
+    /// Connects an empty network namespace to the gateway: interfaces, addresses, routes, as by `connect`. Blocks for
+    /// about a millisecond; must not be called on an async thread.
     ///
-    /// May be repeated, also for another namespace: whatever was plugged in before is cut off, so that a restore that
-    /// failed can be tried again. Fails once the sandbox's network was released or replaced.
+    /// May be repeated, also for another namespace: a machine that was connected before is disconnected, so that a
+    /// failed restore can be retried. Fails once the sandbox's network was released or replaced.
     fn plug(&self, net: BorrowedFd<'_>) -> io::Result<()>;
 
-    /// Wires a machine that has a network card instead of a namespace: makes a tap in the gateway, and hands out the end
-    /// where frames come and go, each behind a `virtio_net_hdr`. The card must have [`SANDBOX_HARDWARE`] as its address;
-    /// what stands at the machine's own end (addresses, routes, the neighbour [`GATEWAY_HARDWARE`]) is the machine's.
+    /// Connects a machine that has a network interface instead of a namespace: creates a tap in the gateway, and
+    /// returns the descriptor that sends and receives frames, each preceded by a `virtio_net_hdr`. The interface must
+    /// have [`SANDBOX_HARDWARE`] as its address. The machine configures its own end (addresses, routes, the neighbour
+    /// [`GATEWAY_HARDWARE`]).
     ///
-    /// Repeats, blocking and failures as for [`Plug::plug`]. When the descriptor is closed, the tap is gone.
+    /// Repeats, blocking and failures as for [`Plug::plug`]. Closing the descriptor removes the tap.
     fn plug_tap(&self) -> io::Result<OwnedFd> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
 
-/// The listening sockets of one sandbox's way out. They do not block and are closed on `exec`.
+/// The listening sockets for one sandbox's traffic to the outside. They are non-blocking and closed on `exec`.
 ///
-/// Nothing a sandbox sends reaches anything else, so with nobody accepting here it has no network at all. Addresses
-/// of v4 peers may be written as v6 (`::ffff:10.88.0.2`): use [`std::net::IpAddr::to_canonical`].
+/// A sandbox's packets reach nothing else, so if no process accepts here, it has no network at all. Addresses of IPv4
+/// peers may be written as IPv6 (`::ffff:10.88.0.2`): use [`std::net::IpAddr::to_canonical`].
 #[derive(Debug)]
-pub struct Doors {
-    /// Accepts every TCP connection, wherever to. A stream's `local_addr` is where the program wanted to go: it is
-    /// the sandbox's word, to be judged and never to be dialled.
+pub struct Listeners {
+    /// Accepts every TCP connection, to any destination. A stream's `local_addr` is the destination that the program
+    /// chose: it is untrusted input, to be checked and never to be dialled directly.
     pub tcp: OwnedFd,
-    /// Receives the questions sent to the gateway's own address, port 53.
+    /// Receives the queries sent to the gateway's own address, port 53.
     pub dns_udp: OwnedFd,
     /// Accepts the connections to the gateway's own address, port 53.
     pub dns_tcp: OwnedFd,
 }
 
-/// How fast a sandbox's network is, each way by itself.
+/// The rate of a sandbox's network, for each direction separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Not 0. After a quiet time a second's worth passes at once.
     pub bytes_per_second: u64,
 }
 
-/// Reaches into a sandbox from its gateway namespace.
+/// Connects to a sandbox from its gateway namespace.
 #[async_trait]
 pub trait Dial: fmt::Debug + Send + Sync {
     /// Connects to a TCP port on the sandbox's own address.
     async fn dial(&self, port: u16) -> io::Result<tokio::net::TcpStream>;
 
-    /// The same for the daemon's own affairs with the agent inside, which are no traffic of the sandbox's: no [`Rate`]
-    /// counts them, so one that has used up its own can still be spoken to.
+    /// The same for the daemon's own requests to the agent inside, which are not traffic of the sandbox: no [`Rate`]
+    /// counts them, so a sandbox that has used up its rate remains reachable.
     async fn dial_uncounted(&self, port: u16) -> io::Result<tokio::net::TcpStream>;
 }
 
@@ -171,7 +173,7 @@ pub enum NetworkError {
     RunDir { step: &'static str, run_dir: PathBuf, source: io::Error },
     #[error("sandbox `{id}` has no network")]
     NotConnected { id: String },
-    #[error("the network driver was told to fail")]
+    #[error("injected failure of the network driver")]
     Injected,
 }
 

@@ -1,11 +1,11 @@
-//! A network without a kernel, for simulation.
+//! A simulated network, without a kernel.
 //!
-//! A sandbox's guest is whatever test code listens on a loopback port and was announced with [`SimNetwork::serve`].
-//! Clones share one state, as two daemons one after the other share a host: a test "restarts the daemon" by carrying
-//! on with a clone.
+//! A sandbox's guest is any test code that listens on a loopback port and was registered with [`SimNetwork::serve`].
+//! Clones share one state, as two successive daemons share a host: a test "restarts the daemon" by continuing with a
+//! clone.
 //!
-//! A sandbox's doors are loopback listeners. What a program inside would do, a test does: it connects to the address
-//! that [`SimNetwork::door_addresses`] tells. Where it "wanted to go" is then that address itself.
+//! A sandbox's listeners are loopback listeners. A test acts as a program inside: it connects to the address from
+//! [`SimNetwork::listener_addresses`]. The connection's original destination is then that address itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -17,9 +17,9 @@ use async_trait::async_trait;
 use burrow_model::SandboxId;
 use tokio::net::TcpStream;
 
-use crate::{Attachment, Dial, Doors, Link, Network, NetworkError, Plug, Rate};
+use crate::{Attachment, Dial, Link, Listeners, Network, NetworkError, Plug, Rate};
 
-/// The simulated host's networks.
+/// The networks of the simulated host.
 #[derive(Clone, Debug, Default)]
 pub struct SimNetwork {
     state: Arc<Mutex<State>>,
@@ -27,25 +27,25 @@ pub struct SimNetwork {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Which sandboxes are connected, and how often each was: a handle from an earlier connection is dead.
+    /// The connected sandboxes, and the number of their connection: handles of an earlier connection are dead.
     connected: BTreeMap<SandboxId, u64>,
     connections: u64,
     guests: BTreeMap<SandboxId, SocketAddr>,
     default_guest: Option<SocketAddr>,
     unreachable: BTreeSet<SandboxId>,
-    /// What listens on single ports of every sandbox; `None` where nothing does.
+    /// Servers on single ports of every sandbox; `None`: the port refuses connections.
     ports: BTreeMap<u16, Option<SocketAddr>>,
-    /// The newest doors of each connected sandbox.
-    doors: BTreeMap<SandboxId, DoorAddresses>,
-    /// Where the newest own door of each connected sandbox listens.
-    own_doors: BTreeMap<SandboxId, SocketAddr>,
-    /// Noted, and held to by nobody.
+    /// The newest listeners of each connected sandbox.
+    listeners: BTreeMap<SandboxId, ListenerAddresses>,
+    /// The address of the newest own listener of each connected sandbox.
+    own_listeners: BTreeMap<SandboxId, SocketAddr>,
+    /// Stored, without effect.
     rates: BTreeMap<SandboxId, Rate>,
 }
 
-/// Where the doors of a simulated sandbox listen.
+/// The addresses of a simulated sandbox's listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DoorAddresses {
+pub struct ListenerAddresses {
     pub tcp: SocketAddr,
     pub dns_udp: SocketAddr,
     pub dns_tcp: SocketAddr,
@@ -56,17 +56,17 @@ impl SimNetwork {
         Self::default()
     }
 
-    /// Lets every dial to `id`, on any port, arrive at `guest`.
+    /// Connects every dial to `id`, on any port, to `guest`.
     pub fn serve(&self, id: &SandboxId, guest: SocketAddr) {
         self.state().guests.insert(id.clone(), guest);
     }
 
-    /// Lets dials to sandboxes without a guest of their own arrive at `guest`.
+    /// Connects dials to sandboxes without their own guest to `guest`.
     pub fn serve_by_default(&self, guest: SocketAddr) {
         self.state().default_guest = Some(guest);
     }
 
-    /// Lets dials to this port of whichever sandbox arrive at `server`, or be refused.
+    /// Connects dials to this port of any sandbox to `server`, or refuses them.
     pub fn serve_port(&self, port: u16, server: Option<SocketAddr>) {
         self.state().ports.insert(port, server);
     }
@@ -81,22 +81,22 @@ impl SimNetwork {
         }
     }
 
-    /// The sandboxes that are connected, in order.
+    /// The connected sandboxes, sorted.
     pub fn live(&self) -> Vec<SandboxId> {
         self.state().connected.keys().cloned().collect()
     }
 
-    /// Where the newest doors of `id` listen; `None` when it has none.
-    pub fn door_addresses(&self, id: &SandboxId) -> Option<DoorAddresses> {
-        self.state().doors.get(id).copied()
+    /// The addresses of the newest listeners of `id`; `None` when it has none.
+    pub fn listener_addresses(&self, id: &SandboxId) -> Option<ListenerAddresses> {
+        self.state().listeners.get(id).copied()
     }
 
-    /// Where the newest own door of `id` listens; `None` when it has none.
-    pub fn own_door_address(&self, id: &SandboxId) -> Option<SocketAddr> {
-        self.state().own_doors.get(id).copied()
+    /// The address of the newest own listener of `id`; `None` when it has none.
+    pub fn own_listener_address(&self, id: &SandboxId) -> Option<SocketAddr> {
+        self.state().own_listeners.get(id).copied()
     }
 
-    /// The rate that `id` was given last.
+    /// The last rate that was set for `id`.
     pub fn rate(&self, id: &SandboxId) -> Option<Rate> {
         self.state().rates.get(id).copied()
     }
@@ -105,14 +105,14 @@ impl SimNetwork {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of a new connection of `id`, in place of an earlier one.
+    /// Starts a new connection of `id`, in place of an earlier one, and returns its number.
     fn begin(&self, id: &SandboxId) -> u64 {
         let mut state = self.state();
         state.connections += 1;
         let connection = state.connections;
         state.connected.insert(id.clone(), connection);
-        state.doors.remove(id);
-        state.own_doors.remove(id);
+        state.listeners.remove(id);
+        state.own_listeners.remove(id);
         state.rates.remove(id);
         connection
     }
@@ -144,19 +144,20 @@ impl Network for SimNetwork {
         Ok(connection.map(|connection| self.dial_for(id, connection)))
     }
 
-    async fn doors(&self, id: &SandboxId) -> Result<Doors, NetworkError> {
-        let failed = |source| NetworkError::Step { step: "open the doors", id: id.to_string(), source };
-        let (doors, addresses) = open_doors().map_err(failed)?;
+    async fn listeners(&self, id: &SandboxId) -> Result<Listeners, NetworkError> {
+        let failed = |source| NetworkError::Step { step: "open the listeners", id: id.to_string(), source };
+        let (listeners, addresses) = open_listeners().map_err(failed)?;
         let mut state = self.state();
         if !state.connected.contains_key(id) {
             return Err(NetworkError::NotConnected { id: id.to_string() });
         }
-        state.doors.insert(id.clone(), addresses);
-        Ok(doors)
+        state.listeners.insert(id.clone(), addresses);
+        Ok(listeners)
     }
 
-    async fn own_door(&self, id: &SandboxId) -> Result<OwnedFd, NetworkError> {
-        let failed = |source| NetworkError::Step { step: "open the own door", id: id.to_string(), source };
+    async fn own_listener(&self, id: &SandboxId) -> Result<OwnedFd, NetworkError> {
+        let failed =
+            |source| NetworkError::Step { step: "open the own listener", id: id.to_string(), source };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -164,7 +165,7 @@ impl Network for SimNetwork {
         if !state.connected.contains_key(id) {
             return Err(NetworkError::NotConnected { id: id.to_string() });
         }
-        state.own_doors.insert(id.clone(), address);
+        state.own_listeners.insert(id.clone(), address);
         Ok(listener.into())
     }
 
@@ -183,8 +184,8 @@ impl Network for SimNetwork {
     async fn release(&self, id: &SandboxId) -> Result<(), NetworkError> {
         let mut state = self.state();
         state.connected.remove(id);
-        state.doors.remove(id);
-        state.own_doors.remove(id);
+        state.listeners.remove(id);
+        state.own_listeners.remove(id);
         state.rates.remove(id);
         Ok(())
     }
@@ -196,26 +197,26 @@ impl Network for SimNetwork {
     async fn shutdown(&self) {}
 }
 
-fn open_doors() -> io::Result<(Doors, DoorAddresses)> {
+fn open_listeners() -> io::Result<(Listeners, ListenerAddresses)> {
     let any = (Ipv4Addr::LOCALHOST, 0);
     let (tcp, dns_tcp, dns_udp) = (TcpListener::bind(any)?, TcpListener::bind(any)?, UdpSocket::bind(any)?);
     tcp.set_nonblocking(true)?;
     dns_tcp.set_nonblocking(true)?;
     dns_udp.set_nonblocking(true)?;
-    let addresses = DoorAddresses {
+    let addresses = ListenerAddresses {
         tcp: tcp.local_addr()?,
         dns_udp: dns_udp.local_addr()?,
         dns_tcp: dns_tcp.local_addr()?,
     };
-    Ok((Doors { tcp: tcp.into(), dns_udp: dns_udp.into(), dns_tcp: dns_tcp.into() }, addresses))
+    Ok((Listeners { tcp: tcp.into(), dns_udp: dns_udp.into(), dns_tcp: dns_tcp.into() }, addresses))
 }
 
 fn released() -> io::Error {
     io::Error::new(io::ErrorKind::NotConnected, "the sandbox's network was released")
 }
 
-/// Plugs in nothing: a simulated guest is reached as soon as its sandbox is connected, since simulated machines have
-/// no namespace to wire.
+/// Does nothing: a simulated guest is reachable as soon as its sandbox is connected, since simulated machines have no
+/// namespace.
 #[derive(Debug)]
 struct SimPlug {
     network: SimNetwork,
@@ -250,7 +251,7 @@ impl Dial for SimDial {
             let guest = state.guests.get(&self.id).copied().or(state.default_guest);
             state.ports.get(&port).copied().unwrap_or(guest)
         };
-        // A sandbox nobody announced is a machine without a listener.
+        // A sandbox without a registered guest is a machine without a listener.
         let stream = TcpStream::connect(guest.ok_or(io::ErrorKind::ConnectionRefused)?).await?;
         stream.set_nodelay(true)?;
         Ok(stream)

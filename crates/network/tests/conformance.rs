@@ -17,7 +17,7 @@ use burrow_network::sim::SimNetwork;
 use burrow_network::{Attachment, DNS_PORT, GATEWAY_V4, Network, OWN_PORT, SANDBOX_V4};
 use support::scene::new_machine;
 
-/// Somewhere else, from a range reserved for documentation.
+/// An outside address, from a range reserved for documentation.
 const ELSEWHERE: &str = "192.0.2.1:443";
 
 struct Sim(SimNetwork);
@@ -28,7 +28,7 @@ impl Fixture for Sim {
     }
 
     fn plug_in(&self, attachment: &Attachment) -> io::Result<Attachment> {
-        let Attachment::Later(plug) = attachment else { panic!("not for a machine to come") };
+        let Attachment::Later(plug) = attachment else { panic!("not an attachment of connect_later") };
         plug.plug(File::open("/proc/self/ns/net")?.as_fd())?;
         Ok(Attachment::None)
     }
@@ -40,20 +40,20 @@ impl Fixture for Sim {
     }
 
     fn leave(&self, id: &SandboxId, _attachment: &Attachment) -> io::Result<TcpStream> {
-        TcpStream::connect(self.0.door_addresses(id).ok_or(io::ErrorKind::HostUnreachable)?.tcp)
+        TcpStream::connect(self.0.listener_addresses(id).ok_or(io::ErrorKind::HostUnreachable)?.tcp)
     }
 
     fn leave_to_resolver(&self, id: &SandboxId, _attachment: &Attachment) -> io::Result<TcpStream> {
-        TcpStream::connect(self.0.door_addresses(id).ok_or(io::ErrorKind::HostUnreachable)?.dns_tcp)
+        TcpStream::connect(self.0.listener_addresses(id).ok_or(io::ErrorKind::HostUnreachable)?.dns_tcp)
     }
 
     fn leave_to_own(&self, id: &SandboxId, _attachment: &Attachment) -> io::Result<TcpStream> {
-        TcpStream::connect(self.0.own_door_address(id).ok_or(io::ErrorKind::HostUnreachable)?)
+        TcpStream::connect(self.0.own_listener_address(id).ok_or(io::ErrorKind::HostUnreachable)?)
     }
 
     fn ask_resolver(&self, id: &SandboxId, _attachment: &Attachment) -> io::Result<UdpSocket> {
         let socket = UdpSocket::bind("127.0.0.1:0")?;
-        socket.connect(self.0.door_addresses(id).ok_or(io::ErrorKind::HostUnreachable)?.dns_udp)?;
+        socket.connect(self.0.listener_addresses(id).ok_or(io::ErrorKind::HostUnreachable)?.dns_udp)?;
         Ok(socket)
     }
 
@@ -69,7 +69,7 @@ impl Fixture for Sim {
 fn net_of(attachment: &Attachment) -> BorrowedFd<'_> {
     match attachment {
         Attachment::Namespaces { net, .. } => net.as_fd(),
-        Attachment::Later(_) | Attachment::None => panic!("the real driver hands out namespaces"),
+        Attachment::Later(_) | Attachment::None => panic!("the real driver returns namespaces"),
     }
 }
 
@@ -93,7 +93,7 @@ impl Fixture for Linux {
     }
 
     fn plug_in(&self, attachment: &Attachment) -> io::Result<Attachment> {
-        let Attachment::Later(plug) = attachment else { panic!("not for a machine to come") };
+        let Attachment::Later(plug) = attachment else { panic!("not an attachment of connect_later") };
         let [user, net] = new_machine();
         plug.plug(net.as_fd())?;
         Ok(Attachment::Namespaces { user, net, ids: None })
@@ -136,7 +136,7 @@ async fn sim_conforms() {
 }
 
 #[tokio::test]
-async fn linux_conforms_with_slots_in_stock() {
+async fn linux_conforms_with_prepared_slots() {
     let host = support::Host::new();
     let fixture = Linux::open(host.run_dir(), 4);
     conformance::all(&fixture).await;
@@ -144,7 +144,7 @@ async fn linux_conforms_with_slots_in_stock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn linux_conforms_making_every_slot_on_demand() {
+async fn linux_conforms_when_every_slot_is_created_on_demand() {
     let host = support::Host::new();
     conformance::all(&Linux::open(host.run_dir(), 0)).await;
 }

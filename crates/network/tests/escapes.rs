@@ -1,4 +1,4 @@
-//! Ways around the doors, tried while they are open and served: none leads anywhere.
+//! Tries to get around the listeners while they are open and served; no attempt may succeed.
 //!
 //! The names are those of the threats: E-N3 (v6), E-N4 (UDP, ICMP, raw sockets, SCTP, GRE), E-N7 (root inside), E-N8
 //! (spoofed sources, ARP, neighbour discovery), P-N2 (routing settings), P-N3 (foreign hardware address, DHCP), P-N4
@@ -32,14 +32,14 @@ fn gateway_and_world() -> [IpAddr; 4] {
     [GATEWAY_V4.into(), GATEWAY_V6.into(), address(WORLD_V4), address(WORLD_V6)]
 }
 
-/// A datagram to anywhere, seen by decoys that see all of UDP.
+/// A datagram to any address, observed by decoys that see all UDP packets.
 fn datagram(scene: &Scene, from: SocketAddr, to: SocketAddr) -> Attempt<'_> {
     let decoy = Decoy::set(scene, family_of(to.ip()), UDP);
     Attempt::new(format!("UDP from {from} to {to}"), move |patience| {
         let socket = UdpSocket::bind(from)?;
         socket.set_broadcast(true)?;
         if to.ip().is_multicast() {
-            // The only interface that leads out. Nothing says so for a multicast address.
+            // Binds to the only interface that leads out; multicast addresses do not imply one.
             match to.ip() {
                 IpAddr::V4(_) => sockopt::set_ip_multicast_if(&socket, &SANDBOX_V4)?,
                 IpAddr::V6(_) => sockopt::set_ipv6_multicast_if(&socket, eth0(&socket)?)?,
@@ -51,7 +51,7 @@ fn datagram(scene: &Scene, from: SocketAddr, to: SocketAddr) -> Attempt<'_> {
     })
 }
 
-/// A packet of any protocol, by a raw socket.
+/// A packet of any protocol, sent by a raw socket.
 fn raw(scene: &Scene, protocol: u32, to: IpAddr) -> Attempt<'_> {
     let decoy = Decoy::set(scene, family_of(to), protocol);
     Attempt::new(format!("protocol {protocol} to {to}"), move |patience| {
@@ -66,9 +66,9 @@ fn eth0(socket: impl AsFd) -> io::Result<u32> {
     Ok(rustix::net::netdevice::name_to_index(socket, "eth0")?)
 }
 
-/// E-N3, E-N4, P-N5: QUIC, other resolvers, time, games: only the resolver of the gateway hears UDP.
-async fn no_udp_gets_out_but_questions_to_the_gateway(scene: Scene) {
-    let doors = scene.open_doors().await;
+/// E-N3, E-N4, P-N5: QUIC, other resolvers, time, games: only the resolver of the gateway receives UDP.
+async fn no_udp_gets_out_except_queries_to_the_gateway(scene: Scene) {
+    let listeners = scene.open_listeners().await;
     let mut attempts = Vec::new();
     for to in gateway_and_world() {
         for port in [1, 67, 123, 443, 4789, 5353, 15_001, 65_535] {
@@ -79,22 +79,22 @@ async fn no_udp_gets_out_but_questions_to_the_gateway(scene: Scene) {
         attempts.push(datagram(&scene, (own_address(resolver), 0).into(), (resolver, DNS_PORT).into()));
     }
     scene.all_blocked(&attempts);
-    doors.assert_nothing_arrived();
+    listeners.assert_nothing_arrived();
     scene.all_succeed_without_the_rules(&attempts);
     drop(attempts);
     scene.end().await;
 }
 
-/// P-N3, P-N5: not to everybody on the wire either, be it for names, for addresses or for routers.
-async fn no_udp_gets_out_to_everybody(scene: Scene) {
-    let doors = scene.open_doors().await;
+/// P-N3, P-N5: neither do broadcasts and multicasts, for names, addresses or routers.
+async fn no_broadcast_or_multicast_gets_out(scene: Scene) {
+    let listeners = scene.open_listeners().await;
     let own = SocketAddr::new(SANDBOX_V4.into(), 0);
     let all_v4 = IpAddr::V4(Ipv4Addr::new(224, 0, 0, 1));
     let subnet = IpAddr::V4(Ipv4Addr::new(10, 88, 0, 3));
     let eth0 = inside(scene.sandbox.as_fd(), || eth0(UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap());
     let all_v6 = SocketAddr::V6(SocketAddrV6::new("ff02::1".parse().unwrap(), 5353, 0, eth0));
     let attempts = [
-        // A client asking for an address, and a server offering one.
+        // A DHCP client's request, and a DHCP server's offer.
         datagram(&scene, ([0, 0, 0, 0], 68).into(), (Ipv4Addr::BROADCAST, 67).into()),
         datagram(&scene, ([0, 0, 0, 0], 67).into(), (Ipv4Addr::BROADCAST, 68).into()),
         datagram(&scene, own, (all_v4, 5353).into()),
@@ -103,36 +103,36 @@ async fn no_udp_gets_out_to_everybody(scene: Scene) {
         datagram(&scene, (SANDBOX_V6, 0).into(), all_v6),
     ];
     scene.all_blocked(&attempts);
-    doors.assert_nothing_arrived();
+    listeners.assert_nothing_arrived();
     scene.all_succeed_without_the_rules(&attempts);
     drop(attempts);
     scene.end().await;
 }
 
 /// E-N4, P-N4, P-N5.
-async fn no_protocol_but_tcp_and_udp_gets_out_even_with_raw_sockets(scene: Scene) {
-    let doors = scene.open_doors().await;
+async fn no_other_protocol_than_tcp_and_udp_gets_out_even_with_raw_sockets(scene: Scene) {
+    let listeners = scene.open_listeners().await;
     let mut attempts = Vec::new();
     for to in gateway_and_world() {
         attempts.push(Attempt::new(format!("ICMP echo to {to}"), ping(to)));
-        // IGMP, IP in IP, DCCP, IPv6 in IP, GRE, ESP, VRRP, L2TP, SCTP, UDP-Lite, and one that is for experiments.
+        // IGMP, IP in IP, DCCP, IPv6 in IP, GRE, ESP, VRRP, L2TP, SCTP, UDP-Lite, and an experimental one.
         for protocol in [2, 4, 33, 41, 47, 50, 112, 115, 132, 136, 253] {
-            // A v6 raw socket cannot speak the extension headers; 50 is one.
+            // An IPv6 raw socket cannot send extension headers, and 50 is one.
             if to.is_ipv4() || protocol != 50 {
                 attempts.push(raw(&scene, protocol, to));
             }
         }
     }
     scene.all_blocked(&attempts);
-    doors.assert_nothing_arrived();
+    listeners.assert_nothing_arrived();
     scene.all_succeed_without_the_rules(&attempts);
     drop(attempts);
     scene.end().await;
 }
 
-/// E-N4: a datagram in pieces is judged as a whole.
+/// E-N4: a fragmented datagram is filtered as a whole.
 async fn no_fragment_gets_out(scene: Scene) {
-    let doors = scene.open_doors().await;
+    let listeners = scene.open_listeners().await;
     let attempts: Vec<Attempt<'_>> = gateway_and_world()
         .into_iter()
         .map(|to| {
@@ -146,15 +146,15 @@ async fn no_fragment_gets_out(scene: Scene) {
         })
         .collect();
     scene.all_blocked(&attempts);
-    doors.assert_nothing_arrived();
+    listeners.assert_nothing_arrived();
     scene.all_succeed_without_the_rules(&attempts);
     drop(attempts);
     scene.end().await;
 }
 
-/// E-N7: the rules are not inside.
-async fn root_inside_who_flushes_rules_and_adds_routes_gains_nothing(scene: Scene) {
-    let doors = scene.open_doors().await;
+/// E-N7: the rules are outside the sandbox.
+async fn root_inside_gains_nothing_by_flushing_rules_and_adding_routes(scene: Scene) {
+    let listeners = scene.open_listeners().await;
     shell(
         scene.sandbox.as_fd(),
         "nft flush ruleset
@@ -167,22 +167,22 @@ async fn root_inside_who_flushes_rules_and_adds_routes_gains_nothing(scene: Scen
     for to in gateway_and_world() {
         let to = SocketAddr::new(to, PORT);
         inside(scene.sandbox.as_fd(), || TcpStream::connect_timeout(&to, PATIENCE_WHEN_OPEN)).unwrap();
-        assert_eq!(doors.next().to, to, "as before, and nowhere else");
+        assert_eq!(listeners.next().to, to, "as before, and nowhere else");
     }
     let attempts: Vec<Attempt<'_>> = gateway_and_world()
         .into_iter()
         .map(|to| Attempt::new(format!("UDP to {to}"), udp(own_address(to), to)))
         .collect();
     scene.all_blocked(&attempts);
-    doors.assert_nothing_arrived();
+    listeners.assert_nothing_arrived();
     scene.all_succeed_without_the_rules(&attempts);
     drop(attempts);
     scene.end().await;
 }
 
-/// E-N8: neither the doors nor anything behind them hear a source that is not the sandbox's own.
-async fn nothing_from_a_spoofed_source_arrives_at_the_doors(scene: Scene) {
-    let doors = scene.open_doors().await;
+/// E-N8: packets with a source other than the sandbox's own reach neither the listeners nor anything behind them.
+async fn nothing_from_a_spoofed_source_arrives_at_the_listeners(scene: Scene) {
+    let listeners = scene.open_listeners().await;
     shell(
         scene.sandbox.as_fd(),
         &format!(
@@ -205,16 +205,16 @@ async fn nothing_from_a_spoofed_source_arrives_at_the_doors(scene: Scene) {
             }
         });
     }
-    doors.assert_nothing_arrived();
-    // The control: the same from the own address arrives.
+    listeners.assert_nothing_arrived();
+    // The control: the same from the sandbox's own address arrives.
     for gateway in [IpAddr::V4(GATEWAY_V4), IpAddr::V6(GATEWAY_V6)] {
         let own = own_address(gateway);
         inside(scene.sandbox.as_fd(), || {
             UdpSocket::bind((own, 0)).unwrap().send_to(b"?", (gateway, DNS_PORT)).unwrap();
             connect_from(own, (gateway, 80).into(), PATIENCE_WHEN_OPEN).unwrap();
         });
-        assert_eq!(doors.next_question().1.ip().to_canonical(), own);
-        assert_eq!(doors.next().from, own);
+        assert_eq!(listeners.next_question().1.ip().to_canonical(), own);
+        assert_eq!(listeners.next().from, own);
     }
     scene.end().await;
 }
@@ -245,9 +245,9 @@ fn connect_from(from: IpAddr, to: SocketAddr, patience: Duration) -> io::Result<
     Err(io::ErrorKind::TimedOut.into())
 }
 
-/// P-N3: identity is the wire, and the wire has one hardware address.
+/// P-N3: a sandbox is identified by its interface, which has one hardware address.
 async fn nothing_from_a_foreign_hardware_address_arrives(scene: Scene) {
-    let doors = scene.open_doors().await;
+    let listeners = scene.open_listeners().await;
     let ask = || {
         inside(scene.sandbox.as_fd(), || {
             for gateway in [IpAddr::V4(GATEWAY_V4), IpAddr::V6(GATEWAY_V6)] {
@@ -257,7 +257,7 @@ async fn nothing_from_a_foreign_hardware_address_arrives(scene: Scene) {
         });
     };
     let change = |hardware: &str| {
-        // The kernel forgets neighbours with the address.
+        // The kernel removes neighbour entries together with the address.
         shell(
             scene.sandbox.as_fd(),
             &format!(
@@ -271,25 +271,25 @@ async fn nothing_from_a_foreign_hardware_address_arrives(scene: Scene) {
     ask();
     change("02:88:00:00:00:02");
     ask();
-    // Packets keep their order on a wire: were the first two let in, there would be four.
-    doors.next_question();
-    doors.next_question();
-    doors.assert_nothing_arrived();
+    // A veth pair keeps the order of packets: if the first two had been accepted, there would be four.
+    listeners.next_question();
+    listeners.next_question();
+    listeners.assert_nothing_arrived();
     scene.flush_rules();
     change("02:88:00:00:00:99");
     ask();
-    doors.next_question();
-    doors.next_question();
+    listeners.next_question();
+    listeners.next_question();
     scene.end().await;
 }
 
-/// What a namespace knows about its neighbours.
+/// The neighbour table of a namespace.
 fn neighbours(namespace: BorrowedFd<'_>) -> String {
     let listed = inside(namespace, || Command::new("ip").args(["neigh", "show"]).output().unwrap());
     String::from_utf8(listed.stdout).unwrap()
 }
 
-/// E-N8, P-N3: the table of neighbours has one limit for the whole host.
+/// E-N8, P-N3: the neighbour table has one limit for the whole host.
 async fn the_gateway_learns_no_neighbour_from_a_sandbox(scene: Scene) {
     let link_local = "fe80::bad";
     shell(
@@ -300,7 +300,7 @@ async fn the_gateway_learns_no_neighbour_from_a_sandbox(scene: Scene) {
         ),
     );
     let pester = || {
-        // Whoever has forgotten the gateway asks for it, in the name of the address it is about to send from.
+        // A sandbox that has forgotten the gateway asks for it, with the address from which it is about to send.
         shell(scene.sandbox.as_fd(), "ip neigh flush dev eth0 nud permanent; ip neigh flush dev eth0");
         for (from, to) in [
             (address(SPOOFED_V4), IpAddr::V4(GATEWAY_V4)),
@@ -325,14 +325,14 @@ async fn the_gateway_learns_no_neighbour_from_a_sandbox(scene: Scene) {
     assert_eq!(known(&pester()), [false; 3]);
     scene.flush_rules();
     shell(scene.gateway.as_fd(), "echo 0 > /proc/sys/net/ipv4/conf/gw0/arp_ignore");
-    eventually("control: with neither rule nor setting, it learns them all", || {
+    eventually("control: without the rules and the setting, it learns all of them", || {
         known(&pester()) == [true; 3]
     });
     scene.end().await;
 }
 
-/// P-N3: what the gateway knows about its sandbox cannot be changed by an announcement.
-async fn a_gratuitous_announcement_does_not_move_an_address(scene: Scene) {
+/// P-N3: an announcement cannot change the gateway's entry for its sandbox.
+async fn a_gratuitous_arp_announcement_does_not_move_an_address(scene: Scene) {
     let announce = || {
         // The kernel announces its addresses whenever the hardware address changes.
         shell(
@@ -355,46 +355,46 @@ async fn a_gratuitous_announcement_does_not_move_an_address(scene: Scene) {
     scene.end().await;
 }
 
-/// E-N4, P-N2: neither redirects nor other advice changes where the gateway sends.
-async fn tcp_and_udp_at_once_change_nothing_for_each_other(scene: Scene) {
-    let doors = scene.open_doors().await;
-    // A served connection to an address is no pass for UDP to it.
+/// E-N4, P-N2: neither redirects nor other messages change where the gateway sends.
+async fn an_open_tcp_connection_does_not_admit_udp(scene: Scene) {
+    let listeners = scene.open_listeners().await;
+    // A served connection to an address does not admit UDP to it.
     let to = address(WORLD_V4);
     let served = inside(scene.sandbox.as_fd(), || TcpStream::connect((to, PORT)).unwrap());
-    let arrival = doors.next();
+    let arrival = listeners.next();
     let attempts = [
         Attempt::new(format!("UDP beside TCP to {to}"), udp(SANDBOX_V4.into(), to)),
         datagram(&scene, served.local_addr().unwrap(), (to, PORT).into()),
     ];
     scene.all_blocked(&attempts);
-    doors.assert_nothing_arrived();
+    listeners.assert_nothing_arrived();
     scene.all_succeed_without_the_rules(&attempts);
     drop((attempts, arrival, served));
     scene.end().await;
 }
 
-/// The other way round: the rules are what stands between, not the lack of a route.
+/// The control for the others: the rules block the traffic, not a missing route.
 #[tokio::test]
-async fn without_the_rules_the_world_is_reached_past_the_doors() {
+async fn without_the_rules_the_world_is_reached_around_the_listeners() {
     for to in [Ipv4Addr::new(192, 0, 2, 1).into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()] {
         let scene = Scene::new().await;
-        let doors = scene.open_doors().await;
+        let listeners = scene.open_listeners().await;
         scene.flush_rules();
         inside(scene.sandbox.as_fd(), || tcp(to)(PATIENCE_WHEN_OPEN)).unwrap();
-        doors.assert_nothing_arrived();
+        listeners.assert_nothing_arrived();
         scene.end().await;
     }
 }
 
 both_ways! {
-    no_udp_gets_out_but_questions_to_the_gateway,
-    no_udp_gets_out_to_everybody,
-    no_protocol_but_tcp_and_udp_gets_out_even_with_raw_sockets,
+    no_udp_gets_out_except_queries_to_the_gateway,
+    no_broadcast_or_multicast_gets_out,
+    no_other_protocol_than_tcp_and_udp_gets_out_even_with_raw_sockets,
     no_fragment_gets_out,
-    root_inside_who_flushes_rules_and_adds_routes_gains_nothing,
-    nothing_from_a_spoofed_source_arrives_at_the_doors,
+    root_inside_gains_nothing_by_flushing_rules_and_adding_routes,
+    nothing_from_a_spoofed_source_arrives_at_the_listeners,
     nothing_from_a_foreign_hardware_address_arrives,
     the_gateway_learns_no_neighbour_from_a_sandbox,
-    a_gratuitous_announcement_does_not_move_an_address,
-    tcp_and_udp_at_once_change_nothing_for_each_other,
+    a_gratuitous_arp_announcement_does_not_move_an_address,
+    an_open_tcp_connection_does_not_admit_udp,
 }

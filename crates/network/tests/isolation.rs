@@ -1,5 +1,5 @@
-//! Invariant 1, "no policy, no packet": nothing a sandbox sends arrives anywhere while nobody holds its doors, unless
-//! it answers the daemon (the proxy is dead, starting or out of RAM: threat E-N9).
+//! Invariant 1, "no policy, no packet": no packet of a sandbox arrives anywhere while no process serves its listeners,
+//! except replies to the daemon (the proxy has ended, is starting or ran out of memory: threat E-N9).
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod support;
@@ -70,7 +70,7 @@ async fn no_policy_no_packet_from_a_spoofed_source() {
 #[tokio::test]
 async fn no_policy_no_packet_to_a_loopback_address_of_another_namespace() {
     let scene = Scene::new().await;
-    // Root in a sandbox can unlearn that 127.0.0.1 is its own, and send it down the wire.
+    // Root in a sandbox can remove 127.0.0.1 from its loopback interface, and route it through eth0.
     shell(
         scene.sandbox.as_fd(),
         "ip addr flush dev lo; echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet
@@ -84,7 +84,7 @@ async fn no_policy_no_packet_to_a_loopback_address_of_another_namespace() {
 #[tokio::test]
 async fn no_policy_no_packet_to_the_host_or_to_a_neighbour() {
     let (one, other) = (Scene::new().await, Scene::new().await);
-    // Decoys: on the host's loopback, and in the neighbour at the address all sandboxes share.
+    // Decoys: on the host's loopback, and in another sandbox at the address that all sandboxes have.
     let on_host = TcpListener::bind("127.0.0.1:0").unwrap();
     let host_port = on_host.local_addr().unwrap().port();
     let _in_neighbour = inside(other.sandbox.as_fd(), || TcpListener::bind((SANDBOX_V4, host_port)).unwrap());
@@ -96,7 +96,7 @@ async fn no_policy_no_packet_to_the_host_or_to_a_neighbour() {
         assert_eq!(
             refused.kind(),
             io::ErrorKind::ConnectionRefused,
-            "{to} is the sandbox itself, where nobody listens"
+            "{to} is the sandbox itself, where no process listens"
         );
     }
     connect(IpAddr::V4(Ipv4Addr::LOCALHOST)).expect("control: the host's own decoy listens");
@@ -108,7 +108,7 @@ async fn no_policy_no_packet_to_the_host_or_to_a_neighbour() {
 #[tokio::test]
 async fn no_policy_no_packet_that_would_give_the_gateway_a_route() {
     let scene = Scene::new().await;
-    // Routers ignore other routers, so the gateway must not look like one here.
+    // Routers ignore router advertisements, so the gateway must not be a router here.
     shell(scene.gateway.as_fd(), "echo 0 > /proc/sys/net/ipv6/conf/all/forwarding");
     shell(scene.gateway.as_fd(), "echo 1 > /proc/sys/net/ipv6/conf/gw0/accept_ra");
     shell(scene.sandbox.as_fd(), "ip -6 addr add fe80::2/64 dev eth0 nodad");
@@ -127,7 +127,7 @@ async fn no_policy_no_packet_that_would_give_the_gateway_a_route() {
     scene.end().await;
 }
 
-/// Says on the wire that the sandbox is a router for everybody.
+/// Sends an advertisement that the sandbox is a router for all hosts.
 fn advertise_router() -> io::Result<()> {
     let protocol = Some(rustix::net::ipproto::ICMPV6);
     let socket =
@@ -142,7 +142,7 @@ fn advertise_router() -> io::Result<()> {
 }
 
 #[tokio::test]
-async fn neighbours_still_find_each_other_when_they_forgot_their_addresses() {
+async fn both_ends_find_each_other_again_after_their_neighbour_entries_were_removed() {
     let scene = Scene::new().await;
     for namespace in [&scene.sandbox, &scene.gateway] {
         shell(namespace.as_fd(), "ip neigh flush nud permanent; test -z \"$(ip neigh show nud permanent)\"");
@@ -156,13 +156,13 @@ async fn neighbours_still_find_each_other_when_they_forgot_their_addresses() {
 }
 
 #[tokio::test]
-async fn the_daemon_reaches_in_while_everything_out_is_blocked_and_nothing_is_let_out_by_it() {
+async fn the_daemon_reaches_the_guest_while_all_outgoing_traffic_is_blocked() {
     let scene = Scene::new().await;
     let guest = inside(scene.sandbox.as_fd(), || TcpListener::bind((SANDBOX_V4, 4100)).unwrap());
     let dialled = scene.dial.dial(4100).await.expect("dialling in works");
     let gateway_port = dialled.local_addr().unwrap().port();
     let (_accepted, _) = guest.accept().unwrap();
-    // From the very port that is being talked to, back to the port it is talked to from, and to any other.
+    // From the port of the dialled connection, back to the port of its other end, and to any other port.
     let back = inside(scene.sandbox.as_fd(), || {
         TcpStream::connect_timeout(&SocketAddr::new(GATEWAY_V4.into(), gateway_port), PATIENCE_WHEN_BLOCKED)
     });
@@ -172,14 +172,14 @@ async fn the_daemon_reaches_in_while_everything_out_is_blocked_and_nothing_is_le
     scene.end().await;
 }
 
-/// A connection that its dialler gave up must end for the guest too, or it would wait for ever.
+/// A guest must see the end of a connection that the daemon closed, or it would wait forever.
 #[tokio::test]
-async fn a_guest_that_writes_to_a_connection_the_daemon_closed_is_told_so() {
+async fn a_guest_gets_an_error_when_it_writes_to_a_connection_that_the_daemon_closed() {
     let scene = Scene::new().await;
     let guest = inside(scene.sandbox.as_fd(), || TcpListener::bind((SANDBOX_V4, 4100)).unwrap());
     let dialled = scene.dial.dial(4100).await.unwrap();
     let (mut accepted, _) = guest.accept().unwrap();
     drop(dialled);
-    support::eventually("the guest hears of it", || accepted.write_all(b"still there?").is_err());
+    support::eventually("the guest gets an error", || accepted.write_all(b"still there?").is_err());
     scene.end().await;
 }

@@ -1,4 +1,4 @@
-//! What outlives the daemon, what ends with it, and what a release leaves behind: nothing.
+//! Tests which parts of a network outlive the daemon, which end with it, and that a release leaves nothing behind.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod support;
@@ -16,10 +16,10 @@ use burrow_network::linux::{LinuxNetwork, Options};
 use burrow_network::{Attachment, Network, SANDBOX_V4};
 use support::{Host, eventually, inside};
 
-/// Tells the process of [`the_doomed_daemon`] where to work.
+/// Passes the run directory to the process of [`the_doomed_daemon`].
 const DOOMED: &str = "BURROW_TEST_DOOMED_RUN_DIR";
 
-/// A process that is nobody's child any more; killed when the test ends, however it ends.
+/// A process that is no longer our child; killed when the test ends, even on a panic.
 struct Orphan(OwnedFd);
 
 impl Orphan {
@@ -35,7 +35,7 @@ impl Drop for Orphan {
     }
 }
 
-/// Kills and reaps a process of ours when the test ends, however it ends.
+/// Kills and reaps a child process when the test ends, even on a panic.
 struct Ending(Child);
 
 impl Drop for Ending {
@@ -48,12 +48,12 @@ impl Drop for Ending {
 fn net_of(attachment: &Attachment) -> &OwnedFd {
     match attachment {
         Attachment::Namespaces { net, .. } => net,
-        Attachment::Later(_) | Attachment::None => panic!("the real driver hands out namespaces"),
+        Attachment::Later(_) | Attachment::None => panic!("the real driver returns namespaces"),
     }
 }
 
-/// Not a test of its own: the daemon that the next one starts and kills. It connects a sandbox, starts a process in
-/// it, says so, and waits for its end.
+/// Not a test itself: the daemon that the next test starts and kills. It connects a sandbox, starts a process in it,
+/// reports that, and waits to be killed.
 #[tokio::test]
 async fn the_doomed_daemon() {
     let Some(run_dir) = std::env::var_os(DOOMED) else { return };
@@ -100,7 +100,7 @@ async fn a_sandbox_keeps_its_network_when_the_daemon_is_killed() {
 }
 
 #[tokio::test]
-async fn releasing_unmounts_also_where_the_mount_was_copied_to() {
+async fn releasing_also_removes_copies_of_the_mount() {
     let host = Host::new();
     let network = host.open(1);
     let id = SandboxId::generate();
@@ -109,7 +109,7 @@ async fn releasing_unmounts_also_where_the_mount_was_copied_to() {
     let process = bystander.0.id().to_string();
     let copied = |mounts: &[String]| mounts.iter().any(|line| line.contains(id.as_str()));
     let own_mounts = fs::read_link("/proc/self/ns/mnt").unwrap();
-    eventually("the bystander has a mount namespace of its own", || {
+    eventually("the bystander has its own mount namespace", || {
         fs::read_link(format!("/proc/{process}/ns/mnt")).is_ok_and(|mounts| mounts != own_mounts)
     });
     assert!(
@@ -125,7 +125,7 @@ async fn releasing_unmounts_also_where_the_mount_was_copied_to() {
 }
 
 #[tokio::test]
-async fn removing_all_undoes_everything_and_may_be_repeated() {
+async fn remove_all_undoes_everything_and_may_be_repeated() {
     let host = Host::new();
     let network = host.open(1);
     for _ in 0..3 {
@@ -142,7 +142,7 @@ async fn removing_all_undoes_everything_and_may_be_repeated() {
 }
 
 #[tokio::test]
-async fn opening_twice_mounts_the_run_directory_once_privately_and_closed_to_others() {
+async fn opening_twice_mounts_the_run_directory_once_private_and_for_root_only() {
     let host = Host::new();
     let _first = host.open(0);
     let _second = host.open(0);
@@ -153,7 +153,7 @@ async fn opening_twice_mounts_the_run_directory_once_privately_and_closed_to_oth
 }
 
 #[tokio::test]
-async fn what_is_not_a_kept_namespace_is_not_adopted_and_foreign_files_are_left_alone() {
+async fn plain_files_are_not_adopted_and_unknown_files_are_ignored() {
     let host = Host::new();
     let network = host.open(0);
     let id = SandboxId::generate();
@@ -163,7 +163,7 @@ async fn what_is_not_a_kept_namespace_is_not_adopted_and_foreign_files_are_left_
     assert_eq!(
         network.inventory().await.unwrap(),
         std::slice::from_ref(&id),
-        "it is ours, and release clears it away"
+        "it is in the inventory, and release removes it"
     );
     network.release(&id).await.unwrap();
     assert_eq!(network.inventory().await.unwrap(), []);
@@ -172,7 +172,7 @@ async fn what_is_not_a_kept_namespace_is_not_adopted_and_foreign_files_are_left_
 }
 
 #[test]
-fn a_run_directory_that_is_a_link_is_refused() {
+fn a_symbolic_link_as_run_directory_is_rejected() {
     let directory = tempfile::tempdir().unwrap();
     let run_dir = directory.path().join("net");
     symlink("/tmp", &run_dir).unwrap();
@@ -185,15 +185,15 @@ fn a_run_directory_that_is_a_link_is_refused() {
 }
 
 #[tokio::test]
-async fn the_stock_is_filled_again_and_given_back_at_the_end() {
+async fn the_warm_pool_is_refilled_and_removed_at_shutdown() {
     let host = Host::new();
     let network = host.open(3);
-    eventually("the stock is filled", || network.slots_ready() == 3);
+    eventually("the warm pool is filled", || network.slots_ready() == 3);
     let ids: Vec<SandboxId> = (0..6).map(|_| SandboxId::generate()).collect();
     for id in &ids {
         network.connect(id).await.unwrap();
     }
-    eventually("the stock is filled again", || network.slots_ready() == 3);
+    eventually("the warm pool is filled again", || network.slots_ready() == 3);
     network.shutdown().await;
     assert_eq!(network.slots_ready(), 0);
     for id in &ids {

@@ -1,6 +1,7 @@
-//! No thread of the async runtime is ever left in a network namespace that is not the daemon's.
+//! Tests that no thread of the async runtime stays in another network namespace than the daemon's.
 //!
-//! Alone in its file: it looks at every thread of its process, and other tests have threads that travel.
+//! Alone in its file: it reads the namespace of every thread of its process, and other tests have threads that visit
+//! namespaces.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod support;
@@ -24,7 +25,7 @@ fn namespaces() -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn every_thread_is_at_home_once_the_work_is_done() {
+async fn every_thread_is_in_the_daemons_namespace_when_the_work_is_done() {
     let home = fs::read_link("/proc/self/ns/net").unwrap().to_str().unwrap().to_owned();
     let host = Host::new();
     let network = host.open(4);
@@ -35,9 +36,9 @@ async fn every_thread_is_at_home_once_the_work_is_done() {
         let away = |(name, namespace): &(String, String)| name.starts_with("tokio") && *namespace != home;
         assert!(!namespaces().iter().any(away), "{:?}", namespaces());
     }
-    eventually("the stock is filled", || network.slots_ready() == 4);
+    eventually("the warm pool is filled", || network.slots_ready() == 4);
     assert!(namespaces().iter().any(|(name, _)| name == "burrow-slots"), "{:?}", namespaces());
-    eventually("all have come home", || namespaces().iter().all(|(_, namespace)| *namespace == home));
+    eventually("all threads have returned", || namespaces().iter().all(|(_, namespace)| *namespace == home));
     for id in &ids {
         network.release(id).await.unwrap();
     }

@@ -1,12 +1,12 @@
-//! Hashes and compresses frames on threads, and gives them back in order.
+//! Hashes and compresses frames on threads, and returns them in order.
 //!
 //! ```text
 //!  submit ─► worker 0 ─┐
-//!         ─► worker 1 ─┼─► taken in the order submitted: frame n is always worker (n mod workers)'s
+//!         ─► worker 1 ─┼─► returned in the order of submission: worker (n mod workers) processes frame n
 //!         ─► …        ─┘
 //! ```
 //!
-//! Bounded: each worker has a few frames waiting and a few done, so a slow reader of the file slows its writer down.
+//! Bounded: each worker has a few frames queued and a few done, so a slow reader of the file slows its writer down.
 
 use std::collections::HashSet;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -16,37 +16,37 @@ use std::thread::JoinHandle;
 use crate::PortableError;
 use crate::frame::{Compression, FrameHeader, FrameKind};
 
-/// Frames of one worker that wait, and as many that are done.
+/// Frames of one worker that are queued, and as many that are done.
 const WAITING_MAX: usize = 3;
 
-/// Chunks remembered, so that equal ones are written once: a terabyte's worth, in about 50 MiB at the most.
+/// Chunks that are remembered, so that equal ones are written once: a terabyte, in at most about 50 MiB.
 const SEEN_MAX: usize = 1 << 20;
 
-/// A frame to be made.
+/// A frame to compress.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) kind: FrameKind,
     pub(crate) raw: Vec<u8>,
-    /// Whether it is one chunk of one file, which may come again.
+    /// Whether it is one chunk of one file, which may be repeated.
     pub(crate) repeats: bool,
 }
 
-/// A frame as it goes into the file.
+/// A frame as written to the file.
 #[derive(Debug)]
-pub(crate) struct Done {
+pub(crate) struct FinishedFrame {
     pub(crate) header: FrameHeader,
-    /// Empty where `header` has no length.
+    /// Empty if the length in `header` is 0.
     pub(crate) stored: Vec<u8>,
     pub(crate) repeats: bool,
-    /// What it was made of, to be filled again.
+    /// The buffer of the raw content, for reuse.
     pub(crate) raw: Vec<u8>,
 }
 
-/// Chunks that are in the file already.
+/// The hashes of chunks that are in the file already.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen(Arc<Mutex<HashSet<[u8; 32]>>>);
+pub(crate) struct SeenChunks(Arc<Mutex<HashSet<[u8; 32]>>>);
 
-impl Seen {
+impl SeenChunks {
     pub(crate) fn has(&self, hash: &[u8; 32]) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(hash)
     }
@@ -69,18 +69,18 @@ pub(crate) struct Workers {
 #[derive(Debug)]
 struct Worker {
     jobs: Option<SyncSender<Job>>,
-    done: Receiver<Result<Done, PortableError>>,
+    done: Receiver<Result<FinishedFrame, PortableError>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Workers {
-    pub(crate) fn start(count: usize, level: i32, seen: &Seen) -> Result<Self, PortableError> {
+    pub(crate) fn start(count: usize, level: i32, seen: &SeenChunks) -> Result<Self, PortableError> {
         let workers =
             (0..count.max(1)).map(|_| Worker::start(level, seen.clone())).collect::<Result<_, _>>()?;
         Ok(Self { workers, submitted: 0, taken: 0 })
     }
 
-    /// Whether another one would have to wait.
+    /// Whether another frame would have to wait.
     pub(crate) fn is_full(&self) -> bool {
         self.waiting() >= (self.workers.len() * WAITING_MAX) as u64
     }
@@ -89,7 +89,7 @@ impl Workers {
         self.submitted - self.taken
     }
 
-    /// The caller takes one first when all are full.
+    /// If all workers are full, the caller must take a frame first.
     pub(crate) fn submit(&mut self, job: Job) -> Result<(), PortableError> {
         let index = (self.submitted % self.workers.len() as u64) as usize;
         self.submitted += 1;
@@ -97,8 +97,8 @@ impl Workers {
         jobs.and_then(|jobs| jobs.send(job).ok()).ok_or_else(gone)
     }
 
-    /// The next one in order.
-    pub(crate) fn take(&mut self) -> Result<Done, PortableError> {
+    /// The next frame in order.
+    pub(crate) fn take(&mut self) -> Result<FinishedFrame, PortableError> {
         let index = (self.taken % self.workers.len() as u64) as usize;
         self.taken += 1;
         self.workers[index].done.recv().map_err(|_| gone())?
@@ -110,7 +110,7 @@ fn gone() -> PortableError {
 }
 
 impl Worker {
-    fn start(level: i32, seen: Seen) -> Result<Self, PortableError> {
+    fn start(level: i32, seen: SeenChunks) -> Result<Self, PortableError> {
         let (jobs, waiting) = sync_channel::<Job>(WAITING_MAX);
         let (finished, done) = sync_channel(WAITING_MAX);
         let work = move || {
@@ -131,7 +131,7 @@ impl Drop for Workers {
     fn drop(&mut self) {
         for worker in &mut self.workers {
             worker.jobs = None;
-            // One that waits to give something back is let go.
+            // Unblocks a worker that waits to return a frame.
             while worker.done.recv().is_ok() {}
             if let Some(thread) = worker.thread.take() {
                 let _ = thread.join();
@@ -143,9 +143,9 @@ impl Drop for Workers {
 fn make(
     job: Job,
     level: i32,
-    seen: &Seen,
+    seen: &SeenChunks,
     compressor: &mut Option<zstd::bulk::Compressor<'static>>,
-) -> Result<Done, PortableError> {
+) -> Result<FinishedFrame, PortableError> {
     let Job { kind, raw, repeats } = job;
     let length = u32::try_from(raw.len()).expect("frames are a few MiB");
     let hash = *blake3::hash(&raw).as_bytes();
@@ -157,7 +157,7 @@ fn make(
         hash,
     };
     if repeats && seen.has(&hash) {
-        return Ok(Done { header: header(Compression::None, 0), stored: Vec::new(), repeats, raw });
+        return Ok(FinishedFrame { header: header(Compression::None, 0), stored: Vec::new(), repeats, raw });
     }
     let compressor = match compressor {
         Some(compressor) => compressor,
@@ -166,7 +166,7 @@ fn make(
     };
     let stored = compressor.compress(&raw).map_err(|source| PortableError::Compress { source })?;
     if stored.len() < raw.len() {
-        return Ok(Done { header: header(Compression::Zstd, stored.len()), stored, repeats, raw });
+        return Ok(FinishedFrame { header: header(Compression::Zstd, stored.len()), stored, repeats, raw });
     }
-    Ok(Done { header: header(Compression::None, raw.len()), stored: raw.clone(), repeats, raw })
+    Ok(FinishedFrame { header: header(Compression::None, raw.len()), stored: raw.clone(), repeats, raw })
 }

@@ -1,6 +1,6 @@
-//! Entries of a tree: what there is under which path, apart from what is in it.
+//! Entries of a tree: paths and metadata, without content.
 //!
-//! Binary, little endian; a path, a target, a name is its length (2 bytes) and its bytes:
+//! Binary, little endian; a path, a target or a name is its length (2 bytes) and its bytes:
 //!
 //! ```text
 //!  kind 1   path   │ directory, file, symlink, fifo, socket:  mode 4  uid 4  gid 4  mtime 8 + 4
@@ -8,31 +8,31 @@
 //!                  │ file:      size 8, extents: count 4, each: offset 8, length 8
 //!                  │ symlink:   target
 //!                  │ hard link: target                      (a path that came before)
-//!                  │ gone:      nothing                     (of an incremental file: what the base had here goes)
+//!                  │ gone:      nothing                     (incremental files only: the entry of the base is removed)
 //! ```
 //!
-//! Paths come in order, part by part, so none comes twice and a directory comes before what is in it. Owners are as the
-//! sandbox sees them. Device nodes have no kind: no file brings one.
+//! Paths are sorted part by part, so none is repeated and a directory precedes its content. Owners are those that the
+//! sandbox sees. Device nodes have no kind, so a file cannot contain any.
 
 use crate::PortableError;
 use crate::error::shown;
 
-/// A path, as long as the kernel takes it.
+/// The longest path that the kernel accepts.
 pub const PATH_BYTES_MAX: usize = 4095;
 
-/// One name of it.
+/// The longest name in a path.
 const PART_BYTES_MAX: usize = 255;
 
-/// Directories below one another; each may hold a descriptor open while a tree is walked.
+/// The maximum depth of directories; walking a tree may keep a descriptor open for each level.
 const DEPTH_MAX: usize = 256;
 
 /// All attributes of one entry, names and values.
 pub(crate) const ATTRIBUTES_BYTES_MAX: usize = 1 << 20;
 
-/// Pieces of one file between holes. A writer joins those of a file that has more.
+/// Extents of one file. A writer joins extents of a file that has more.
 pub(crate) const EXTENTS_MAX: usize = 65_536;
 
-/// Largest size a file may say it has: what it says costs nothing, but programs believe it.
+/// The largest size that a file may claim: a claim costs nothing, but programs may rely on it.
 const FILE_BYTES_MAX: u64 = 8 << 40;
 
 /// Permission bits, with set-uid, set-gid and sticky.
@@ -40,27 +40,27 @@ const MODE_MASK: u32 = 0o7777;
 
 const NANOSECONDS: u32 = 1_000_000_000;
 
-/// A path beneath the root that goes down only; the root itself is empty.
+/// A path below the root without `.` and `..`; the root itself is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TreePath(Vec<u8>);
 
 impl TreePath {
-    /// Refuses what is absolute, leads upwards, or is not written in the one way there is.
+    /// Refuses paths that are absolute, contain `..`, or are not normalised.
     pub fn new(bytes: &[u8]) -> Result<Self, PortableError> {
         let refuse = |reason| Err(PortableError::Entry { path: shown(bytes), reason });
         if bytes.len() > PATH_BYTES_MAX {
             return refuse("its path is too long");
         }
         if bytes.contains(&0) {
-            return refuse("its path holds a zero byte");
+            return refuse("its path contains a zero byte");
         }
         let parts = bytes.split(|byte| *byte == b'/');
         for (depth, part) in parts.enumerate().filter(|_| !bytes.is_empty()) {
             match part {
                 b"" => return refuse("its path has an empty part"),
-                b"." | b".." => return refuse("its path does not go down only"),
+                b"." | b".." => return refuse("its path contains `.` or `..`"),
                 _ if part.len() > PART_BYTES_MAX => return refuse("a part of its path is too long"),
-                _ if depth >= DEPTH_MAX => return refuse("it lies too deep"),
+                _ if depth >= DEPTH_MAX => return refuse("it is nested too deeply"),
                 _ => {}
             }
         }
@@ -78,7 +78,7 @@ impl TreePath {
 }
 
 impl Ord for TreePath {
-    /// Part by part, so that what is in a directory comes right after it.
+    /// Compares part by part, so that the content of a directory directly follows it.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         let parts =
             |path: &'_ Self| path.0.split(|byte| *byte == b'/').map(<[u8]>::to_vec).collect::<Vec<_>>();
@@ -107,7 +107,7 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     Directory(Meta),
-    /// `extents` are the parts that are no holes; their content follows.
+    /// `extents` are the parts that are not holes; their content follows.
     File {
         meta: Meta,
         size: u64,
@@ -117,24 +117,24 @@ pub enum Kind {
         meta: Meta,
         target: Vec<u8>,
     },
-    /// Another name of what came before.
+    /// A hard link to an earlier entry.
     HardLink {
         target: TreePath,
     },
     Fifo(Meta),
     Socket(Meta),
-    /// What the base has here is not here any more, with all in it.
+    /// The base's entry with this path was removed, with everything in it.
     Gone,
 }
 
-/// What every inode has.
+/// The metadata of every inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
     pub mtime: Time,
-    /// Extended attributes by name, in order.
+    /// Extended attributes, sorted by name.
     pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -145,7 +145,7 @@ pub struct Time {
     pub nanoseconds: u32,
 }
 
-/// A part of a file that is no hole.
+/// A part of a file that is not a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     pub offset: u64,
@@ -226,21 +226,21 @@ impl Entry {
                     meta,
                     size,
                     extents: extents(from, count, size)
-                        .map_err(|error| error.unwrap_or(refuse("its parts overlap or lie outside")))?,
+                        .map_err(|error| error.unwrap_or(refuse("its extents overlap or exceed its size")))?,
                 }
             }
             3 => Kind::Symlink { meta: Meta::read(from, &path)?, target: link_target(from, &path)? },
             4 => {
                 let target = TreePath::new(text(from, PATH_BYTES_MAX)?)?;
                 if target >= path {
-                    return Err(refuse("it is another name of what comes later"));
+                    return Err(refuse("it is a hard link to a later entry"));
                 }
                 Kind::HardLink { target }
             }
             5 => Kind::Fifo(Meta::read(from, &path)?),
             6 => Kind::Socket(Meta::read(from, &path)?),
             7 => Kind::Gone,
-            _ => return Err(refuse("it is of no known kind")),
+            _ => return Err(refuse("it has an unknown kind")),
         };
         if path.as_bytes().is_empty() && !matches!(kind, Kind::Directory(_)) {
             return Err(refuse("only a directory can be the root"));
@@ -281,7 +281,7 @@ impl Meta {
             nanoseconds: u32::from_le_bytes(number(from)?),
         };
         if mode & !MODE_MASK != 0 || mtime.nanoseconds >= NANOSECONDS {
-            return Err(refuse("its mode or time is impossible"));
+            return Err(refuse("its mode or time is out of range"));
         }
         let count = u16::from_le_bytes(number(from)?);
         let mut attributes: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
@@ -310,13 +310,13 @@ fn link_target(from: &mut &[u8], path: &TreePath) -> Result<Vec<u8>, PortableErr
     if target.is_empty() || target.contains(&0) {
         return Err(PortableError::Entry {
             path: path.shown(),
-            reason: "its target is empty or holds a zero byte",
+            reason: "its target is empty or contains a zero byte",
         });
     }
     Ok(target)
 }
 
-/// Parts in order, none of them empty, all within the file. `Err(None)`: they are not.
+/// Sorted, non-empty extents within the file. `Err(None)` if they are not.
 fn extents(from: &mut &[u8], count: usize, size: u64) -> Result<Vec<Extent>, Option<PortableError>> {
     let mut extents = Vec::with_capacity(count.min(from.len() / 16));
     let mut end = 0;
@@ -332,7 +332,7 @@ fn extents(from: &mut &[u8], count: usize, size: u64) -> Result<Vec<Extent>, Opt
 }
 
 fn short(into: &mut Vec<u8>, bytes: &[u8]) -> Result<(), &'static str> {
-    let length = u16::try_from(bytes.len()).map_err(|_| "a name or path of it is too long")?;
+    let length = u16::try_from(bytes.len()).map_err(|_| "its name or path is too long")?;
     into.extend_from_slice(&length.to_le_bytes());
     into.extend_from_slice(bytes);
     Ok(())
@@ -348,7 +348,7 @@ fn text<'b>(from: &mut &'b [u8], bytes_max: usize) -> Result<&'b [u8], PortableE
 
 fn number<const BYTES: usize>(from: &mut &[u8]) -> Result<[u8; BYTES], PortableError> {
     let bytes = take(from, BYTES)?;
-    Ok(bytes.try_into().expect("as many as were asked for"))
+    Ok(bytes.try_into().expect("as many as were requested"))
 }
 
 fn take<'b>(from: &mut &'b [u8], count: usize) -> Result<&'b [u8], PortableError> {

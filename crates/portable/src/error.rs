@@ -4,13 +4,13 @@ use std::io;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PortableError {
-    #[error("this is no export of a snapshot")]
+    #[error("the file is not an exported snapshot")]
     NotAnExport,
-    #[error("this is an age-encrypted file, and no key to open it was given")]
+    #[error("the file is encrypted with age, and no key to decrypt it was given")]
     Encrypted,
-    #[error("the file has format {found}, and this version reads formats up to {known}")]
+    #[error("the file has format version {found}; this version of Burrow reads versions up to {known}")]
     TooNew { found: u32, known: u32 },
-    #[error("the file needs `{feature}`, which this version does not know")]
+    #[error("the file requires the feature `{feature}`, which this version of Burrow does not support")]
     UnknownFeature { feature: String },
     #[error("the file ends too early")]
     Truncated,
@@ -30,38 +30,38 @@ pub enum PortableError {
     Write { source: io::Error },
     #[error("could not read `{path}`")]
     Content { path: String, source: io::Error },
-    #[error("could not put `{path}` in place")]
+    #[error("could not create `{path}`")]
     Place { path: String, source: io::Error },
-    #[error("could not compress")]
+    #[error("could not compress the data")]
     Compress { source: io::Error },
     #[error("could not start a thread")]
     Thread { source: io::Error },
-    #[error("this is no key of an exporting host (expected `burrow-export+…`)")]
+    #[error("not the key of an exporting host: expected `burrow-export+…`")]
     KeyForm,
     #[error("could not {step} the key for exports at `{path}`")]
     KeyFile { step: &'static str, path: String, source: io::Error },
 }
 
 impl PortableError {
-    /// What a person can do about it.
+    /// How the user can resolve the error.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::NotAnExport => Some("`burrow export SNAPSHOT FILE` makes one"),
+            Self::NotAnExport => Some("create one with `burrow export SNAPSHOT FILE`"),
             Self::Encrypted => Some("give `--identity FILE` or `--passphrase-file FILE`"),
             Self::TooNew { .. } | Self::UnknownFeature { .. } => {
-                Some("it was made by a newer burrow: upgrade this one")
+                Some("it was created by a newer version of Burrow: upgrade this one")
             }
             Self::Truncated | Self::Damaged { .. } => {
-                Some("it was cut off or changed on its way: copy it again, or export it anew")
+                Some("it was truncated or changed in transit: copy it again, or export it again")
             }
             Self::Refused { .. } | Self::Entry { .. } => {
-                Some("burrow makes no such file: do not trust where it comes from")
+                Some("Burrow never writes such a file: do not trust its source")
             }
             Self::TooLarge { .. } => {
-                Some("the limit protects this host; `moving.*` in the configuration raises it")
+                Some("the limit protects this host; raise it with `moving.*` in the configuration")
             }
             Self::Unexportable { .. } => Some("remove or rename it, take a new snapshot, and export that"),
-            Self::KeyForm => Some("`burrow export` prints the key of the host that made a file"),
+            Self::KeyForm => Some("`burrow export` prints the key of the exporting host"),
             Self::Read { .. }
             | Self::Write { .. }
             | Self::Content { .. }
@@ -81,7 +81,7 @@ impl PortableError {
     }
 }
 
-/// Part of a stranger's name for a message: printable and short.
+/// Part of an untrusted name for a message: printable and short.
 pub(crate) fn shown(name: &[u8]) -> String {
     const CHARACTERS_MAX: usize = 120;
     let text = String::from_utf8_lossy(name);

@@ -1,27 +1,27 @@
-//! Frames: what a file is made of.
+//! Frames, the units of a file.
 //!
 //! ```text
 //!  0   kind            1 byte
-//!  1   compression     1 byte: 0 as it is, 1 zstd
+//!  1   compression     1 byte: 0 none, 1 zstd
 //!  2   zero            2 bytes
 //!  4   stored length   4 bytes, little endian: bytes that follow
-//!  8   raw length      4 bytes, little endian: bytes they become
+//!  8   raw length      4 bytes, little endian: bytes after decompression
 //!  12  zero            4 bytes
 //!  16  BLAKE3          32 bytes, of the raw content
 //! ```
 //!
-//! A frame is small enough to be held in RAM, so a file's size says nothing about what reading it takes.
+//! A frame is small enough for RAM, so the RAM that a reader needs does not depend on the size of a file.
 
 use std::io::{self, Read, Write};
 
 use crate::PortableError;
 
-/// Bytes a frame may become: four chunks, so that the longest entry of a tree fits.
+/// The maximum raw length of a frame: four chunks, so that the longest entry of a tree fits.
 pub(crate) const RAW_BYTES_MAX: usize = 4 << 20;
 
 pub(crate) const FRAME_HEADER_BYTES: usize = 48;
 
-/// What a file ends with, before the hash of all bytes that came before it.
+/// The end of a file, before the hash of all preceding bytes.
 pub(crate) const END: [u8; 8] = *b"BRWEXEND";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(crate) enum FrameKind {
     Section,
     Entries,
     Data,
-    /// A chunk that came before. Nothing follows.
+    /// A reference to an earlier chunk. Has no content.
     Again,
     Manifest,
 }
@@ -88,25 +88,28 @@ impl FrameHeader {
     pub(crate) fn read(bytes: &[u8; FRAME_HEADER_BYTES]) -> Result<Self, PortableError> {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let kind = FrameKind::of(bytes[0]);
-        let kind = kind.ok_or_else(|| PortableError::damaged(format!("a frame of kind {}", bytes[0])))?;
+        let kind =
+            kind.ok_or_else(|| PortableError::damaged(format!("a frame has the unknown kind {}", bytes[0])))?;
         let compression = match bytes[1] {
             0 => Compression::None,
             1 => Compression::Zstd,
-            other => return Err(PortableError::damaged(format!("a frame compressed in way {other}"))),
+            other => {
+                return Err(PortableError::damaged(format!("a frame has the unknown compression {other}")));
+            }
         };
         if bytes[2..4] != [0; 2] || bytes[12..16] != [0; 4] {
-            return Err(PortableError::damaged("a frame's header is not as this version writes it"));
+            return Err(PortableError::damaged("a frame's header is not in canonical form"));
         }
         let (stored, raw) = (word(4), word(8));
         if raw as usize > RAW_BYTES_MAX || stored > raw {
-            return Err(PortableError::damaged("a frame is longer than one can be"));
+            return Err(PortableError::damaged("a frame exceeds the maximum length"));
         }
         let mut hash = [0; 32];
         hash.copy_from_slice(&bytes[16..48]);
         Ok(Self { kind, compression, stored, raw, hash })
     }
 
-    /// What the identity of a file is made of.
+    /// Adds the frame to the hash that identifies the file.
     pub(crate) fn bind(self, root: &mut blake3::Hasher) {
         root.update(&[self.kind.number()]);
         root.update(&self.raw.to_le_bytes());
@@ -114,7 +117,7 @@ impl FrameHeader {
     }
 }
 
-/// Hashes all that passes through.
+/// Hashes everything that is read or written through it.
 #[derive(Debug)]
 pub(crate) struct Hashed<T> {
     pub(crate) inner: T,
@@ -129,7 +132,7 @@ impl<T> Hashed<T> {
 }
 
 impl<R: Read> Hashed<R> {
-    /// Fills the buffer. A file that ends before is cut off.
+    /// Fills the buffer. A file that ends before is truncated.
     pub(crate) fn fill(&mut self, buffer: &mut [u8]) -> Result<(), PortableError> {
         fill(&mut self.inner, buffer)?;
         self.hasher.update(buffer);

@@ -1,4 +1,4 @@
-//! What a file says first: what it holds, where that came from, and what a host must have to use it.
+//! The header of a file: what it contains, where it comes from, and what a host needs to import it.
 
 use std::collections::BTreeMap;
 
@@ -8,64 +8,64 @@ use serde_json::Value;
 use crate::PortableError;
 use crate::frame::RAW_BYTES_MAX;
 
-/// Features this version knows beyond the format itself. A file that needs another is of a newer program.
+/// Features beyond the format itself that this version supports. A file that requires others was written by a newer version.
 const FEATURES: [&str; 0] = [];
 
-/// Snapshots before this one that are named.
+/// Ancestors of the snapshot that are listed.
 pub(crate) const ANCESTORS_MAX: usize = 64;
 
-/// Ways in which the snapshot an incremental file goes by was exported or imported before.
+/// Identities of the base snapshot of an incremental file: one per earlier export or import.
 pub(crate) const IDENTITIES_MAX: usize = 64;
 
-/// The first frame, as JSON. Fields may be added; a reader ignores those it does not know.
+/// The first frame, as JSON. Fields may be added; a reader ignores unknown fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
-    /// The program that wrote it, for people.
+    /// The program that wrote it, for users.
     pub made_by: String,
     pub needs: Needs,
     pub lineage: Lineage,
-    /// What the sandbox was asked to be: its specification, without network rules and without names of secrets.
+    /// The specification of the sandbox, without network rules and names of secrets.
     pub spec: Value,
     pub image: Image,
-    /// Bytes of content to come, as far as known: for progress, and for refusing early what finds no room.
+    /// Bytes of content that follow, as far as known: to show progress, and to refuse early if there is not enough space.
     pub content_bytes: u64,
 }
 
-/// What a host must have.
+/// The requirements for a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Needs {
-    /// What a reader must understand beyond this version of the format.
+    /// Features beyond this version of the format that a reader must support.
     #[serde(default)]
     pub features: Vec<String>,
-    /// The driver whose files these are.
+    /// The driver of the sandbox.
     pub driver: String,
-    /// Present: processes are in the file.
+    /// Present if the file contains processes.
     pub processes: Option<Processes>,
-    /// Present: the memory branch is in the file, in this version of its rows.
+    /// Present if the file contains the memory branch: the version of its rows.
     pub memory: Option<u32>,
-    /// Present: the file holds only what differs from this snapshot.
+    /// Present if the file only contains the differences from this snapshot.
     pub base: Option<Base>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Processes {
-    /// What the driver says of where they were written down: JSON that only the driver reads.
+    /// The driver's description of the host that dumped them: JSON that only the driver reads.
     pub about: String,
-    /// Public key of the host that signs the file. Processes of an unsigned file are not used.
+    /// The public key of the host that signs the file. Processes of an unsigned file are not used.
     pub signer: Option<String>,
 }
 
 /// A snapshot that the receiver must have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Base {
-    /// Its id where this file was made, for people.
+    /// Its id on the exporting host, for users.
     pub snapshot: String,
     pub name: Option<String>,
-    /// Identities of the files it travelled in, in hexadecimal. Any of them will do.
+    /// The identities of the files that it was exported to, in hexadecimal. Any of them suffices.
     pub identities: Vec<String>,
 }
 
-/// Where the snapshot came from. For people and trees; nothing is decided by it.
+/// The origin of the snapshot. Only for display; no decision depends on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lineage {
     pub snapshot: String,
@@ -76,7 +76,7 @@ pub struct Lineage {
     pub created_ms: u64,
     pub sandbox: String,
     pub sandbox_name: Option<String>,
-    /// The snapshots before it, the nearest first.
+    /// Its ancestors, nearest first.
     pub ancestors: Vec<Ancestor>,
 }
 
@@ -87,27 +87,27 @@ pub struct Ancestor {
     pub created_ms: u64,
 }
 
-/// The image the sandbox was made from. Its files are not here: the snapshot has its own.
+/// The image that the sandbox was created from. Its files are not included: the snapshot contains its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Image {
     pub id: String,
-    /// What it says about processes: environment, user, working directory.
+    /// The image's configuration of processes: environment, user, working directory.
     pub config: Value,
 }
 
 impl Header {
     pub(crate) fn to_json(&self) -> Result<Vec<u8>, PortableError> {
         let json = serde_json::to_vec(self)
-            .map_err(|error| PortableError::refused(format!("its header is no JSON: {error}")))?;
+            .map_err(|error| PortableError::refused(format!("its header is not JSON: {error}")))?;
         if json.len() > RAW_BYTES_MAX {
             return Err(PortableError::TooLarge { limit: RAW_BYTES_MAX as u64, unit: "bytes of header" });
         }
         Ok(json)
     }
 
-    /// Refuses what a newer program wrote for newer programs only.
+    /// Refuses headers that require a newer version.
     pub(crate) fn read(json: &[u8]) -> Result<Self, PortableError> {
-        /// The fields that say whether the others can be understood.
+        /// The fields that show whether the others can be understood.
         #[derive(Deserialize)]
         struct First {
             needs: Features,

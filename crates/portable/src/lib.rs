@@ -1,18 +1,18 @@
-//! The file a snapshot travels in: written and read as a stream, verified piece by piece.
+//! The file format of exported snapshots: written and read as a stream, and verified frame by frame.
 //!
 //! ```text
 //!  magic, version │ header │ section │ entries │ data … │ entries │ data … │ section … │ manifest │ end
 //!                   └─ frames: kind, lengths, BLAKE3 of the content, the content (zstd) ─┘          └─ BLAKE3 of it all
 //! ```
 //!
-//! [`Writer`] compresses on threads of its own, [`Reader`] needs neither seeking nor more RAM than one frame. What a host
-//! must have is said by the [`Header`], the first thing read. The [`Identity`] of a file binds every frame's hash;
-//! whoever has a snapshot of some identity has exactly that content, which is what an incremental file goes by.
+//! [`Writer`] compresses on its own threads; [`Reader`] needs neither seeking nor more RAM than one frame. The requirements
+//! for a host are in the [`Header`], which is read first. The [`Identity`] of a file binds every frame's hash:
+//! a host that has a snapshot with some identity has exactly that content, which incremental files rely on.
 //!
-//! `docs/export-format.md` describes the format field by field; `tests/` hold a file that freezes it.
+//! `docs/export-format.md` describes the format field by field; `tests/` contains a file that freezes it.
 //!
-//! What is absent: where content comes from and goes to, encryption, policy. Everything a file says is a stranger's word:
-//! every length, count, path and order is checked before it is believed.
+//! Absent: sources and destinations of content, encryption, policy. Nothing in a file is trusted:
+//! every length, count, path and order is checked before it is used.
 
 mod chunks;
 mod entry;
@@ -28,25 +28,25 @@ mod writer;
 pub use entry::{Entry, Extent, Kind, Meta, PATH_BYTES_MAX, Time, TreePath};
 pub use error::PortableError;
 pub use header::{Ancestor, Base, Header, Image, Lineage, Needs, Processes};
-pub use reader::{Item, Limits, Proven, Reader, Sink};
+pub use reader::{Item, Limits, Reader, Sink, VerifiedFile};
 pub use signing::{ExportKey, PublicKey, Signature};
 pub use writer::{Options, Summary, Writer};
 
 /// The version this program writes, and the newest it reads.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// What a file begins with. The first byte is no text, the last two show what a text-mode transfer does to a file.
+/// The beginning of a file. The first byte is not text, the last two reveal a transfer in text mode.
 pub const MAGIC: [u8; 8] = *b"\x89BRWEX\r\n";
 
-/// Content of one chunk: fixed, since a file that changed is sent whole, and equal files are cut alike.
+/// The raw size of one chunk: fixed, since a changed file is exported as a whole, and equal files are split equally.
 pub const CHUNK_BYTES: usize = 1 << 20;
 
-/// The parts of a file, in the order they come.
+/// The sections of a file, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Section {
     /// The sandbox's files.
     Files,
-    /// Processes as the driver wrote them down.
+    /// Processes as dumped by the driver.
     Processes,
     /// The memory branch: rows, then contents of artifacts.
     Memory,
@@ -66,13 +66,13 @@ impl Section {
     }
 }
 
-/// What a file is, in 32 bytes: BLAKE3 over kind, length and hash of all its frames. The same snapshot exported in the
-/// same way has the same identity, however it was compressed.
+/// The identity of a file in 32 bytes: BLAKE3 over kind, length and hash of all its frames. The same snapshot exported in the
+/// same way has the same identity, regardless of compression.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity([u8; 32]);
 
 impl Identity {
-    /// Of 64 hexadecimal digits in lower case.
+    /// Parses 64 hexadecimal digits in lower case.
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() != 64 || text.bytes().any(|byte| byte.is_ascii_uppercase()) {
             return None;

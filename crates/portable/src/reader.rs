@@ -1,13 +1,13 @@
-//! Reads a file, as a stream, believing nothing of it.
+//! Reads a file as a stream, without trusting it.
 //!
 //! ```text
-//!  open ─► header ─► next ─► section │ entry ─► content ─► … ─► next ─► end: manifest and hash of the whole compared
+//!  open ─► header ─► next ─► section │ entry ─► content ─► … ─► next ─► end: manifest and hash of the file are compared
 //! ```
 //!
-//! A frame is hashed before any of it is handed out. What was handed out is sound, but only the end proves that it is
-//! all there: until [`Reader::item`] has answered `None`, nothing of a file may become visible to anybody.
+//! A frame is verified before any of it is passed on. All content that was passed on is correct, but only the end proves that it is
+//! complete: until [`Reader::item`] has returned `None`, no part of a file may become visible.
 //!
-//! RAM: one frame and what its entries are. A chunk that comes again is asked back from whoever took it, and hashed anew.
+//! RAM: one frame and its entries. A repeated chunk is requested from the sink that received it, and verified again.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -17,38 +17,38 @@ use crate::frame::{Compression, END, FRAME_HEADER_BYTES, FrameHeader, FrameKind,
 use crate::writer::Manifest;
 use crate::{FORMAT_VERSION, Header, Identity, MAGIC, PortableError, Section, Signature};
 
-/// What an age file begins with.
+/// The beginning of a file that is encrypted with age.
 const AGE: &[u8; 8] = b"age-encr";
 const AGE_ARMORED: &[u8; 8] = b"-----BEG";
 
-/// Bytes of the signature and the counts.
+/// Bytes of the last frame: the signature and the counts.
 const MANIFEST_BYTES_MAX: u32 = 4096;
 
-/// What a file may come to.
+/// The limits of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub entries: u64,
-    /// Of content, holes not counted.
+    /// Bytes of content, without holes.
     pub bytes: u64,
 }
 
-/// What comes next.
+/// The next item of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
     Section(Section),
-    /// Its content, if it has any, is taken by [`Reader::content`] before the next one.
+    /// Its content, if it has any, must be read with [`Reader::content`] before the next item.
     Entry(Entry),
 }
 
-/// Takes the content of one file.
+/// Receives the content of one file.
 pub trait Sink {
-    /// Bytes at an offset of the file. Pieces come in order.
+    /// Bytes at an offset of the file. Pieces arrive in order.
     fn piece(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// The next so many bytes, from this offset of the file on, are one chunk that may come again. Called before them.
+    /// Announces that the next `bytes` bytes, from this offset of the file on, are one chunk that may be repeated.
     fn chunk(&mut self, hash: &[u8; 32], offset: u64, bytes: u64);
 
-    /// A chunk that came before, if it is still known. Whatever is answered is hashed before it is used.
+    /// Returns an earlier chunk, if the sink still has it. The result is verified before it is used.
     fn again(&mut self, hash: &[u8; 32], bytes: u64) -> io::Result<Option<Vec<u8>>>;
 }
 
@@ -63,32 +63,32 @@ pub struct Reader<R> {
     incremental: bool,
     section: Option<Section>,
     last: Option<TreePath>,
-    /// Entries of the last list, whose contents are yet to come.
+    /// Entries of the last list, whose contents follow.
     waiting: VecDeque<Entry>,
-    /// The entry whose content comes next.
+    /// The entry whose content is next.
     open: Option<Entry>,
-    /// The frame that is being handed out, and how far.
+    /// The frame that is being passed on, and the position in it.
     chunk: Vec<u8>,
     position: usize,
-    /// Fits between frames.
+    /// A buffer that is reused between frames.
     stored: Vec<u8>,
-    proven: Option<Proven>,
+    proven: Option<VerifiedFile>,
 }
 
-/// A file that was read to its end.
+/// The result of reading a file to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proven {
+pub struct VerifiedFile {
     pub identity: Identity,
-    /// Who signed it. Whether that is somebody to trust is for others to say.
+    /// The signature. The caller decides whether its key is trusted.
     pub signature: Option<Signature>,
     pub entries: u64,
     pub content_bytes: u64,
-    /// Of the file.
+    /// The size of the file in bytes.
     pub bytes: u64,
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads up to the header, which says what is needed for the rest.
+    /// Reads up to the header, which contains the requirements for the rest.
     pub fn open(input: R, limits: Limits) -> Result<(Header, Self), PortableError> {
         let mut reader = Self {
             input: Hashed::new(input),
@@ -120,7 +120,7 @@ impl<R: Read> Reader<R> {
         reader.input.fill(&mut version)?;
         let found = u32::from_le_bytes(version);
         if found == 0 {
-            return Err(PortableError::damaged("its version is none"));
+            return Err(PortableError::damaged("its version is invalid"));
         }
         if found > FORMAT_VERSION {
             return Err(PortableError::TooNew { found, known: FORMAT_VERSION });
@@ -136,10 +136,10 @@ impl<R: Read> Reader<R> {
         Ok((header, reader))
     }
 
-    /// What comes next. `None`: the end, and everything was as it should be.
+    /// The next item. `None` at the end, if the whole file is valid.
     pub fn item(&mut self) -> Result<Option<Item>, PortableError> {
         if let Some(open) = &self.open {
-            let (path, reason) = (open.path.shown(), "its content was not taken");
+            let (path, reason) = (open.path.shown(), "its content was not read");
             return Err(PortableError::Entry { path, reason });
         }
         if self.proven.is_some() {
@@ -154,7 +154,7 @@ impl<R: Read> Reader<R> {
                 return Ok(Some(Item::Entry(entry)));
             }
             if self.position < self.chunk.len() {
-                return Err(PortableError::refused("there is content that belongs to nothing"));
+                return Err(PortableError::refused("there is content without an entry"));
             }
             let header = self.frame_header()?;
             match header.kind {
@@ -169,13 +169,13 @@ impl<R: Read> Reader<R> {
                 }
                 FrameKind::Header => return Err(PortableError::refused("there is a second header")),
                 FrameKind::Data | FrameKind::Again => {
-                    return Err(PortableError::refused("there is content that belongs to nothing"));
+                    return Err(PortableError::refused("there is content without an entry"));
                 }
             }
         }
     }
 
-    /// The content of the entry that [`Self::next`] answered last.
+    /// The content of the last entry that [`Self::item`] returned.
     pub fn content(&mut self, sink: &mut dyn Sink) -> Result<(), PortableError> {
         let Some(entry) = self.open.take() else { return Ok(()) };
         let Kind::File { extents, .. } = &entry.kind else { return Ok(()) };
@@ -199,8 +199,8 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// What the end proved.
-    pub fn proven(&self) -> Option<&Proven> {
+    /// The result, after the end was verified.
+    pub fn proven(&self) -> Option<&VerifiedFile> {
         self.proven.as_ref()
     }
 
@@ -215,7 +215,7 @@ impl<R: Read> Reader<R> {
             _ => None,
         };
         self.position = self.chunk.len();
-        let section = section.ok_or_else(|| PortableError::refused("there is a section of no known kind"))?;
+        let section = section.ok_or_else(|| PortableError::refused("there is a section of unknown kind"))?;
         if self.section.is_some_and(|before| before >= section) {
             return Err(PortableError::refused("its sections are out of order"));
         }
@@ -231,24 +231,24 @@ impl<R: Read> Reader<R> {
         }
         self.position = self.chunk.len();
         if self.waiting.is_empty() {
-            return Err(PortableError::refused("there is a list of no entries"));
+            return Err(PortableError::refused("there is an empty list of entries"));
         }
         Ok(())
     }
 
-    /// Checks what an entry alone does not show.
+    /// Checks an entry in its context.
     fn admit(&mut self, entry: &Entry) -> Result<(), PortableError> {
         let refuse = |reason| Err(PortableError::Entry { path: entry.path.shown(), reason });
-        let Some(section) = self.section else { return refuse("it is in no section") };
+        let Some(section) = self.section else { return refuse("it is outside a section") };
         if self.last.as_ref().is_some_and(|last| *last >= entry.path) {
-            return refuse("it comes twice or out of order");
+            return refuse("it is repeated or out of order");
         }
         let is_file = matches!(entry.kind, Kind::File { .. });
         if section != Section::Files && !is_file {
-            return refuse("only files belong here");
+            return refuse("only files are allowed here");
         }
         if entry.kind == Kind::Gone && !self.incremental {
-            return refuse("nothing can be gone of a file that is whole");
+            return refuse("a full export cannot contain removed entries");
         }
         self.last = Some(entry.path.clone());
         self.entries += 1;
@@ -271,7 +271,7 @@ impl<R: Read> Reader<R> {
     ) -> Result<(), PortableError> {
         let header = self.frame_header()?;
         if header.raw == 0 {
-            return Err(PortableError::refused("there is a chunk of nothing"));
+            return Err(PortableError::refused("there is an empty chunk"));
         }
         match header.kind {
             FrameKind::Data => {
@@ -284,12 +284,12 @@ impl<R: Read> Reader<R> {
             FrameKind::Again => {
                 if u64::from(header.raw) > left || header.stored != 0 || self.section != Some(Section::Files)
                 {
-                    return Err(PortableError::refused("a chunk that comes again does not fit"));
+                    return Err(PortableError::refused("a repeated chunk is invalid here"));
                 }
                 let placed = |source| PortableError::Place { path: entry.path.shown(), source };
                 let known = sink.again(&header.hash, u64::from(header.raw)).map_err(placed)?;
-                let chunk =
-                    known.ok_or_else(|| PortableError::refused("a chunk comes again that never came"))?;
+                let chunk = known
+                    .ok_or_else(|| PortableError::refused("a reference names a chunk that does not exist"))?;
                 self.accept(header, chunk)
             }
             FrameKind::Header | FrameKind::Section | FrameKind::Entries | FrameKind::Manifest => {
@@ -305,7 +305,7 @@ impl<R: Read> Reader<R> {
         FrameHeader::read(&bytes)
     }
 
-    /// Reads a frame's content, and compares it with its hash before anybody sees it.
+    /// Reads a frame's content, and verifies its hash before it is used.
     fn load(&mut self, header: FrameHeader) -> Result<(), PortableError> {
         self.stored.resize(header.stored as usize, 0);
         self.input.fill(&mut self.stored)?;
@@ -316,7 +316,7 @@ impl<R: Read> Reader<R> {
                 chunk.extend_from_slice(&self.stored);
             }
             Compression::Zstd => {
-                // Into room for as much as it says and no more, so nothing grows beyond what was checked.
+                // Limited to the announced length, so the result cannot grow beyond what was checked.
                 chunk.resize(header.raw as usize, 0);
                 let length =
                     zstd::bulk::decompress_to_buffer(&self.stored, chunk.as_mut_slice()).map_err(|_| {
@@ -330,7 +330,7 @@ impl<R: Read> Reader<R> {
 
     fn accept(&mut self, header: FrameHeader, chunk: Vec<u8>) -> Result<(), PortableError> {
         if chunk.len() != header.raw as usize || *blake3::hash(&chunk).as_bytes() != header.hash {
-            return Err(PortableError::damaged(format!("chunk {} is not what was written", self.frames)));
+            return Err(PortableError::damaged(format!("chunk {} does not match its checksum", self.frames)));
         }
         (self.chunk, self.position) = (chunk, 0);
         header.bind(&mut self.root);
@@ -342,7 +342,7 @@ impl<R: Read> Reader<R> {
         let root = Identity(*self.root.finalize().as_bytes());
         let frames = self.frames;
         if header.raw > MANIFEST_BYTES_MAX || header.compression != Compression::None {
-            return Err(PortableError::damaged("its manifest is not as this version writes it"));
+            return Err(PortableError::damaged("its manifest is not in canonical form"));
         }
         self.load(header)?;
         self.position = self.chunk.len();
@@ -354,18 +354,18 @@ impl<R: Read> Reader<R> {
         let mut written = [0; 32];
         fill(&mut self.input.inner, &mut written)?;
         if end != END || all != written {
-            return Err(PortableError::damaged("its bytes are not those that were written"));
+            return Err(PortableError::damaged("its checksum does not match"));
         }
         let found = (frames, self.entries, self.content_bytes, root.to_string());
         if found != (manifest.frames, manifest.entries, manifest.content_bytes, manifest.root) {
-            return Err(PortableError::damaged("its manifest is of other chunks"));
+            return Err(PortableError::damaged("its manifest does not match its chunks"));
         }
         let mut more = [0; 1];
         let read = self.input.inner.read(&mut more).map_err(|source| PortableError::Read { source })?;
         if read != 0 {
-            return Err(PortableError::refused("there is more after its end"));
+            return Err(PortableError::refused("there is data after its end"));
         }
-        self.proven = Some(Proven {
+        self.proven = Some(VerifiedFile {
             identity: root,
             signature: manifest.signature,
             entries: self.entries,

@@ -1,7 +1,7 @@
-//! Who made a file: signatures over identities.
+//! Signatures of exporting hosts over the identities of files.
 //!
-//! Processes are brought back by a program with root's powers, which believes what was written down of them. So they are
-//! taken from nobody but hosts whose key is trusted; files need no such trust.
+//! Processes are restored by a program with root privileges, which trusts their dump. So they are
+//! accepted only from hosts whose key is trusted; files of a sandbox do not require that trust.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -15,19 +15,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Identity, PortableError};
 
-/// Before the identity in what is signed, so that no signature for another purpose passes for one of these.
+/// Precedes the identity in the signed message, so that signatures for other purposes are not valid here.
 const PURPOSE: &[u8] = b"burrow-export-v1\n";
 
 const PREFIX: &str = "burrow-export+";
 
-/// The key of a host, with which it signs what it exports.
+/// The key with which a host signs its exports.
 pub struct ExportKey(Ed25519KeyPair);
 
-/// What others know of it.
+/// The public part of a host's key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PublicKey([u8; 32]);
 
-/// A signature with the key it can be checked by.
+/// A signature and the key that verifies it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signature {
     pub key: String,
@@ -35,7 +35,7 @@ pub struct Signature {
 }
 
 impl ExportKey {
-    /// The key in this file, which is made if there is none.
+    /// Reads the key from this file, or creates it.
     pub fn open(path: &Path) -> Result<Self, PortableError> {
         let failed = |step| {
             let path = path.display().to_string();
@@ -55,7 +55,7 @@ impl ExportKey {
         }
     }
 
-    /// Of 32 bytes.
+    /// From 32 bytes.
     pub fn from_seed(seed: &[u8]) -> Option<Self> {
         Ed25519KeyPair::from_seed_unchecked(seed).ok().map(Self)
     }
@@ -71,7 +71,7 @@ impl ExportKey {
 }
 
 impl Signature {
-    /// The key that made it over this identity; `None` where none did.
+    /// The key, if the signature over this identity is valid; otherwise `None`.
     pub fn verify(&self, identity: &Identity) -> Option<PublicKey> {
         let key: PublicKey = self.key.parse().ok()?;
         let signature = BASE64.decode(self.signature.as_bytes()).ok()?;
@@ -84,7 +84,7 @@ fn message(identity: &Identity) -> Vec<u8> {
     [PURPOSE, identity.as_bytes()].concat()
 }
 
-/// Whole and durable, or not there.
+/// Creates the file completely and durably, or not at all.
 fn write_new(path: &Path, seed: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let new = path.with_extension("new");

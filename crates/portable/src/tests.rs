@@ -1,4 +1,4 @@
-//! What a file holds comes back; what is no such file, or not all of one, does not.
+//! Valid files are read as they were written; other files and truncated ones are refused.
 
 mod damage;
 mod hostile;
@@ -13,7 +13,7 @@ use crate::{
 use sample::{Content, Kept, file, header, meta, read_all, written};
 
 #[test]
-fn what_was_written_is_read_back() {
+fn a_file_is_read_as_it_was_written() {
     let tree = sample::tree();
     let (bytes, summary) = written(&header(), &tree);
     let kept = read_all(&bytes).unwrap();
@@ -26,7 +26,7 @@ fn what_was_written_is_read_back() {
 }
 
 #[test]
-fn the_same_content_has_one_identity_however_it_is_compressed() {
+fn the_identity_does_not_depend_on_compression() {
     let tree = sample::tree();
     let with = |threads, level| {
         let mut writer = Writer::begin(Vec::new(), &header(), Options { threads, level }).unwrap();
@@ -42,12 +42,12 @@ fn the_same_content_has_one_identity_however_it_is_compressed() {
 }
 
 #[test]
-fn a_chunk_that_comes_again_is_written_once() {
+fn a_repeated_chunk_is_written_once() {
     let noise = sample::noise(3 * CHUNK_BYTES + 77);
     let tree = vec![(Section::Files, vec![file("a", &noise), file("b", &noise), file("c/d", &noise)])];
     let (bytes, summary) = written(&header(), &tree);
     assert!(bytes.len() < noise.len() + (64 << 10), "{} bytes", bytes.len());
-    // The last, short chunks of each are equal, too.
+    // The last, short chunks of both are equal, too.
     assert_eq!(summary.repeated_bytes, 2 * noise.len() as u64);
     assert_eq!(read_all(&bytes).unwrap().found, tree);
 }
@@ -74,7 +74,7 @@ fn a_file_with_too_many_holes_is_written_as_one_piece() {
 #[test]
 fn paths_are_in_the_order_of_a_walk() {
     let path = |text: &str| TreePath::new(text.as_bytes()).unwrap();
-    // As bytes, `a-b` would come between `a` and what is in it.
+    // Sorted as bytes, `a-b` would be between `a` and the content of `a`.
     let order = ["", "a", "a/b", "a/b/c", "a-b", "a.txt", "b"].map(path);
     let mut sorted = order.to_vec();
     sorted.reverse();
@@ -131,7 +131,7 @@ fn identities_are_read_as_they_are_written() {
 }
 
 #[test]
-fn limits_are_kept() {
+fn limits_are_enforced() {
     let (bytes, summary) = written(&header(), &sample::tree());
     let enough = Limits { entries: summary.entries, bytes: summary.content_bytes };
     assert!(sample::read_within(&bytes, enough).is_ok());
@@ -144,7 +144,7 @@ fn limits_are_kept() {
     }
 }
 
-/// Some text as a directory of files would have it.
+/// Names and contents for a directory of files.
 fn names() -> impl Strategy<Value = Vec<(String, Vec<u8>)>> {
     let name = "[a-c]{1,3}(/[a-c]{1,2}){0,2}";
     proptest::collection::btree_map(name, proptest::collection::vec(any::<u8>(), 0..200_000), 0..8)

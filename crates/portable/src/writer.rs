@@ -1,52 +1,52 @@
-//! Writes a file, as a stream.
+//! Writes a file as a stream.
 //!
-//! Small files travel together: their entries in one frame, their contents in one chunk after it. A large file has chunks
-//! of its own, so that an equal chunk that comes again, in this file or another, is written as its hash alone.
+//! Small files are grouped: their entries in one frame, their contents in one chunk after it. A large file has its own
+//! chunks, so that a repeated chunk, in this file or another, is written as its hash only.
 
 use std::io::{self, Write};
 
 use serde::{Deserialize, Serialize};
 
-use crate::chunks::{Done, Job, Seen, Workers};
+use crate::chunks::{FinishedFrame, Job, SeenChunks, Workers};
 use crate::entry::{EXTENTS_MAX, Entry, Extent, Kind, TreePath};
 use crate::frame::{Compression, END, FrameHeader, FrameKind, Hashed};
 use crate::{CHUNK_BYTES, FORMAT_VERSION, Header, Identity, MAGIC, PortableError, Section, Signature};
 
-/// A file with more content than this has chunks of its own.
+/// A file with more content than this has its own chunks.
 const SMALL_BYTES: u64 = 128 << 10;
 
-/// Contents and entries that are gathered before they are written.
+/// Contents and entries that are collected before they are written.
 const GATHERED_BYTES: usize = CHUNK_BYTES - SMALL_BYTES as usize;
 const GATHERED_ENTRIES_BYTES: usize = 512 << 10;
 
-/// Buffers kept to be filled again.
+/// Buffers kept for reuse.
 const SPARE_MAX: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Threads that hash and compress.
     pub threads: usize,
-    /// Of zstd.
+    /// The compression level of zstd.
     pub level: i32,
 }
 
-/// What was written.
+/// The result of writing a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     pub identity: Identity,
-    /// Of the file.
+    /// The size of the file in bytes.
     pub bytes: u64,
-    /// Of all content, holes not counted.
+    /// Bytes of all content, without holes.
     pub content_bytes: u64,
     pub entries: u64,
-    /// Chunks that had come before, of this content.
+    /// Bytes of this content in repeated chunks.
     pub repeated_bytes: u64,
 }
 
 /// The last frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
-    /// How many frames came before.
+    /// The number of preceding frames.
     pub(crate) frames: u64,
     pub(crate) entries: u64,
     pub(crate) content_bytes: u64,
@@ -59,7 +59,7 @@ pub(crate) struct Manifest {
 pub struct Writer<W: Write> {
     out: Hashed<W>,
     workers: Workers,
-    seen: Seen,
+    seen: SeenChunks,
     root: blake3::Hasher,
     frames: u64,
     entries: u64,
@@ -67,7 +67,7 @@ pub struct Writer<W: Write> {
     repeated_bytes: u64,
     section: Option<Section>,
     last: Option<TreePath>,
-    /// Entries and contents that are yet to be written.
+    /// Entries and contents that are not written yet.
     gathered: Vec<u8>,
     contents: Vec<u8>,
     spare: Vec<Vec<u8>>,
@@ -75,7 +75,7 @@ pub struct Writer<W: Write> {
 
 impl<W: Write> Writer<W> {
     pub fn begin(out: W, header: &Header, options: Options) -> Result<Self, PortableError> {
-        let seen = Seen::default();
+        let seen = SeenChunks::default();
         let workers = Workers::start(options.threads, options.level, &seen)?;
         let mut out = Hashed::new(out);
         out.put(&MAGIC)?;
@@ -96,12 +96,12 @@ impl<W: Write> Writer<W> {
             spare: Vec::new(),
         };
         writer.submit(FrameKind::Header, header.to_json()?, false)?;
-        // Whoever reads can decide before any content was made.
+        // Written first, so that a reader can decide before any content is produced.
         writer.drain()?;
         Ok(writer)
     }
 
-    /// Begins a section. Each comes once, in order.
+    /// Begins a section. Each occurs once, in order.
     pub fn section(&mut self, section: Section) -> Result<(), PortableError> {
         if self.section.is_some_and(|before| before >= section) {
             return Err(PortableError::refused("its sections are out of order"));
@@ -112,15 +112,15 @@ impl<W: Write> Writer<W> {
         self.submit(FrameKind::Section, vec![section.number()], false)
     }
 
-    /// Writes an entry. `read` is called for the parts of a file that are no holes, in order, and fills the whole buffer
-    /// from that offset on. Paths come in order, see [`TreePath`].
+    /// Writes an entry. `read` is called for the extents of a file, in order, and must fill the whole buffer
+    /// with the bytes from that offset on. Paths must be sorted, see [`TreePath`].
     pub fn entry(
         &mut self,
         entry: &Entry,
         read: &mut dyn FnMut(&mut [u8], u64) -> io::Result<()>,
     ) -> Result<(), PortableError> {
         if self.section.is_none() || self.last.as_ref().is_some_and(|last| *last >= entry.path) {
-            let (path, reason) = (entry.path.shown(), "it comes out of order");
+            let (path, reason) = (entry.path.shown(), "it is out of order");
             return Err(PortableError::Unexportable { path, reason });
         }
         self.last = Some(entry.path.clone());
@@ -156,14 +156,14 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Chunk by chunk, each full but for the last.
+    /// Written in chunks, all full except the last.
     fn large(
         &mut self,
         entry: &Entry,
         extents: &[Extent],
         read: &mut dyn FnMut(&mut [u8], u64) -> io::Result<()>,
     ) -> Result<(), PortableError> {
-        // What comes again is read back from where it was put, which only a tree has names for.
+        // The reader gets repeated chunks from the files that it has written, and only this section has files.
         let repeats = self.section == Some(Section::Files);
         let mut chunk = self.buffer();
         for extent in extents {
@@ -187,7 +187,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Ends the file. `sign` is given its identity.
+    /// Ends the file. `sign` receives its identity.
     pub fn finish(
         mut self,
         sign: impl FnOnce(&Identity) -> Option<Signature>,
@@ -224,7 +224,7 @@ impl<W: Write> Writer<W> {
         Ok((summary, self.out.inner))
     }
 
-    /// Bytes of content that were taken so far.
+    /// Bytes of content that were read so far.
     pub fn content_bytes(&self) -> u64 {
         self.content_bytes
     }
@@ -263,7 +263,7 @@ impl<W: Write> Writer<W> {
     }
 
     fn put_one(&mut self) -> Result<(), PortableError> {
-        let Done { mut header, stored, repeats, mut raw } = self.workers.take()?;
+        let FinishedFrame { mut header, stored, repeats, mut raw } = self.workers.take()?;
         if repeats && self.seen.has(&header.hash) {
             (header.kind, header.compression, header.stored) = (FrameKind::Again, Compression::None, 0);
             self.repeated_bytes += u64::from(header.raw);
@@ -285,7 +285,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Joins parts of a file that has too many holes to list.
+/// Joins extents of a file that has too many holes to list.
 pub(crate) fn bounded(extents: Vec<Extent>) -> Vec<Extent> {
     match (extents.first(), extents.last()) {
         (Some(first), Some(last)) if extents.len() > EXTENTS_MAX => {
@@ -296,7 +296,7 @@ pub(crate) fn bounded(extents: Vec<Extent>) -> Vec<Extent> {
 }
 
 impl Kind {
-    /// A file, its parts joined where they are too many.
+    /// A file; its extents are joined if there are too many.
     pub fn file(meta: crate::Meta, size: u64, extents: Vec<Extent>) -> Self {
         Self::File { meta, size, extents: bounded(extents) }
     }

@@ -1,7 +1,6 @@
-//! Freezes the format: a file that version 1 wrote is read by every later version, and means the same.
+//! Freezes the format: every later version reads a file that version 1 wrote, with the same result.
 //!
-//! `tests/fixtures/v1.burrow` is never written again. Another version of the format brings another file, and a test of its
-//! own beside this one.
+//! `tests/fixtures/v1.burrow` is never written again. A new version of the format adds another file with its own test.
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
@@ -12,7 +11,7 @@ use burrow_portable::{ExportKey, Item, Kind, Limits, Reader, Section, Sink, Time
 
 const V1: &[u8] = include_bytes!("fixtures/v1.burrow");
 
-/// What the file is. Were it computed otherwise one day, nobody's incremental exports would find their base.
+/// The identity of the file. If its computation changed, incremental exports would not find their base.
 const V1_IDENTITY: &str = "ebc1f64401601d9e12678ea8ddb315c91986c945217215e54e33071cbd099f39";
 
 #[derive(Default)]

@@ -1,6 +1,6 @@
-//! How long a machine takes to boot, pause, resume and end, with 60 ms between boots: back to back, the kernel's
-//! deferred work overlaps and the figures look better than anybody will see them. And to be written to disk and brought
-//! back, alone and twenty at once.
+//! Measures how long a machine takes to boot, pause, resume and end, with 60 ms between boots: back to back, the
+//! kernel's deferred work overlaps and the figures look better than in practice. Also measures dump and restore, for
+//! one machine and for twenty at once.
 //!
 //! `cargo bench -p burrow-runtime`. Needs root and CRIU. Figures are medians and 95th percentiles, in milliseconds.
 
@@ -35,7 +35,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     for prepared in [true, false] {
         let times = runtime.block_on(measure(prepared));
-        let root = if prepared { "root prepared with its image" } else { "root never seen before" };
+        let root = if prepared { "root prepared with its image" } else { "root not prepared" };
         let mut out = std::io::stdout().lock();
         writeln!(out, "{root}: p50 / p95 of {ROUNDS}").unwrap();
         for (name, values) in [
@@ -59,7 +59,7 @@ fn main() {
     }
 }
 
-/// With as much RAM in use, in MiB.
+/// With this much RAM in use, in MiB.
 async fn measure_keeping(mib: u32) -> Vec<(&'static str, Vec<f64>)> {
     let host = Host::keeping();
     let plot = host.plot();
@@ -76,6 +76,7 @@ async fn measure_keeping(mib: u32) -> Vec<(&'static str, Vec<f64>)> {
         hostname: None,
         mounts: Vec::new(),
         introduce: None,
+        trial: false,
     };
     let mut last = None;
     for _ in 0..KEEPS {
@@ -116,7 +117,7 @@ async fn measure_keeping(mib: u32) -> Vec<(&'static str, Vec<f64>)> {
         one.await.unwrap();
     }
     let at_once = vec![start.elapsed().as_secs_f64() * 1000.0];
-    vec![("dump", dumps), ("standing still", pauses), ("restore", restores), ("20 at once", at_once)]
+    vec![("dump", dumps), ("paused", pauses), ("restore", restores), ("20 at once", at_once)]
 }
 
 async fn measure(prepared: bool) -> Times {

@@ -1,7 +1,8 @@
-//! What every driver must do, `sim` included: that keeps the fake honest.
+//! The conformance suite: every driver passes it, including `sim`, so the simulation matches the real drivers.
 //!
-//! A driver's tests give a [`Fixture`] and run [`all`]. The functions assert, and their names are the promises of
-//! [`Runtime`]; a driver that cannot keep one of them must say so in its `capabilities`.
+//! The tests of a driver provide a [`Fixture`] and run [`all`]. The functions contain assertions, and their names
+//! describe the behaviour that [`Runtime`] promises. A driver that lacks one of these abilities must report that in its
+//! `capabilities`.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,13 +16,13 @@ use crate::{
     RuntimeError,
 };
 
-/// Room enough for a guest agent and little else.
+/// Enough for a guest agent and little else.
 pub const LIMITS: Limits = Limits { ram_mib: 64, cpu_millis: 1000, pids: 64, disk_mib: 64 };
 
-/// Bytes per second that any disk can do.
+/// Bytes per second that any disk can provide.
 const DISK_RATE: u64 = 1 << 20;
 
-/// A driver and what it needs to boot a machine.
+/// A driver, and the resources that it needs to boot a machine.
 #[async_trait]
 pub trait Fixture: Send + Sync {
     fn runtime(&self) -> &dyn Runtime;
@@ -29,45 +30,45 @@ pub trait Fixture: Send + Sync {
     /// A root and an attachment that no machine uses yet.
     async fn options(&self, limits: Limits) -> BootOptions;
 
-    /// Makes the machine end as a crash of its PID 1 would.
+    /// Ends the machine as a crash of its PID 1 would.
     async fn end_by_itself(&self, id: &SandboxId, machine: &Machine);
 
     /// An empty directory for a dump.
     async fn images(&self) -> PathBuf;
 
-    /// What a restored machine is plugged into.
+    /// The attachment of a restored machine.
     async fn attachment_later(&self) -> Attachment;
 
-    /// A directory that can be a volume.
+    /// A directory that can be mounted as a volume.
     async fn source(&self) -> PathBuf;
 
-    /// How the machine sees a volume at this place; `None`: there is none.
+    /// The access mode of the volume at this path, as seen in the machine; `None`: no volume is mounted there.
     async fn sees(&self, id: &SandboxId, machine: &Machine, target: &MountPath) -> Option<MountMode>;
 }
 
 /// Runs the whole suite.
 pub async fn all(fixture: &dyn Fixture) {
     a_booted_machine_is_in_the_inventory_and_a_destroyed_one_is_not(fixture).await;
-    destroying_twice_or_what_never_was_is_fine(fixture).await;
+    destroying_twice_or_an_unknown_machine_succeeds(fixture).await;
     booting_again_replaces_the_machine(fixture).await;
     pausing_and_resuming_may_be_repeated(fixture).await;
-    a_paused_machine_is_destroyed_like_any_other(fixture).await;
-    what_has_no_machine_is_refused_by_name(fixture).await;
-    a_machine_is_adopted_by_all_it_is_known_by(fixture).await;
-    an_end_is_noticed_whoever_caused_it(fixture).await;
+    a_paused_machine_can_be_destroyed(fixture).await;
+    operations_without_a_machine_fail_with_no_such_machine(fixture).await;
+    a_machine_is_adopted_only_if_its_whole_identity_matches(fixture).await;
+    the_end_of_a_machine_is_noticed_whatever_its_cause(fixture).await;
     an_ended_machine_is_not_adopted(fixture).await;
     limits_change_while_the_machine_runs(fixture).await;
-    a_disk_has_a_rate_or_the_driver_says_why_not(fixture).await;
-    machines_do_not_touch_each_other(fixture).await;
-    a_volume_is_seen_where_it_was_put_and_as_it_was_given(fixture).await;
+    a_disk_has_a_rate_or_the_driver_reports_why_not(fixture).await;
+    machines_do_not_affect_each_other(fixture).await;
+    a_volume_appears_at_its_path_with_its_access_mode(fixture).await;
     if fixture.runtime().capabilities().hibernate != Ability::Yes {
         return;
     }
     a_dump_leaves_the_machine_paused_and_may_be_repeated(fixture).await;
-    a_restored_machine_is_a_machine_like_any_other(fixture).await;
-    only_the_machine_that_is_meant_is_dumped(fixture).await;
-    volumes_survive_a_dump_and_who_may_write_is_said_anew(fixture).await;
-    what_is_no_dump_is_unfit_and_a_machine_that_cannot_be_introduced_is_none(fixture).await;
+    a_restored_machine_behaves_like_any_other(fixture).await;
+    only_the_requested_machine_is_dumped(fixture).await;
+    volumes_survive_a_dump_and_a_restore_sets_their_access_mode(fixture).await;
+    an_invalid_dump_and_a_failed_introduction_leave_no_machine(fixture).await;
 }
 
 async fn boot(fixture: &dyn Fixture, id: &SandboxId) -> Machine {
@@ -92,7 +93,7 @@ pub async fn a_booted_machine_is_in_the_inventory_and_a_destroyed_one_is_not(fix
     assert!(!inventory_has(fixture, &id).await);
 }
 
-pub async fn destroying_twice_or_what_never_was_is_fine(fixture: &dyn Fixture) {
+pub async fn destroying_twice_or_an_unknown_machine_succeeds(fixture: &dyn Fixture) {
     let id = SandboxId::generate();
     destroy(fixture, &id).await;
     boot(fixture, &id).await;
@@ -127,7 +128,7 @@ pub async fn pausing_and_resuming_may_be_repeated(fixture: &dyn Fixture) {
     destroy(fixture, &id).await;
 }
 
-pub async fn a_paused_machine_is_destroyed_like_any_other(fixture: &dyn Fixture) {
+pub async fn a_paused_machine_can_be_destroyed(fixture: &dyn Fixture) {
     if fixture.runtime().capabilities().pause != Ability::Yes {
         return;
     }
@@ -139,7 +140,7 @@ pub async fn a_paused_machine_is_destroyed_like_any_other(fixture: &dyn Fixture)
     assert!(!inventory_has(fixture, &id).await);
 }
 
-pub async fn what_has_no_machine_is_refused_by_name(fixture: &dyn Fixture) {
+pub async fn operations_without_a_machine_fail_with_no_such_machine(fixture: &dyn Fixture) {
     let id = SandboxId::generate();
     let runtime = fixture.runtime();
     let answers = [
@@ -150,7 +151,7 @@ pub async fn what_has_no_machine_is_refused_by_name(fixture: &dyn Fixture) {
         runtime.obstacles(&id).await.map(drop),
         runtime.dump_bytes(&id).await.map(drop),
         runtime.cpu_us(&id).await.map(drop),
-        runtime.mend(&id, &Machine { pid: 1, start_ticks: 1, boot_id: String::new() }, false).await,
+        runtime.recover(&id, &Machine { pid: 1, start_ticks: 1, boot_id: String::new() }, false).await,
     ];
     for answer in answers {
         match answer {
@@ -160,7 +161,7 @@ pub async fn what_has_no_machine_is_refused_by_name(fixture: &dyn Fixture) {
     }
 }
 
-pub async fn a_machine_is_adopted_by_all_it_is_known_by(fixture: &dyn Fixture) {
+pub async fn a_machine_is_adopted_only_if_its_whole_identity_matches(fixture: &dyn Fixture) {
     let id = SandboxId::generate();
     let machine = boot(fixture, &id).await;
     let runtime = fixture.runtime();
@@ -169,7 +170,7 @@ pub async fn a_machine_is_adopted_by_all_it_is_known_by(fixture: &dyn Fixture) {
     let strangers = [
         Machine { start_ticks: machine.start_ticks + 1, ..machine.clone() },
         Machine { boot_id: format!("{}-not", machine.boot_id), ..machine.clone() },
-        // A number that no process has: the next one may be a neighbour's that was started at the same moment.
+        // A pid that no process has: the next pid may belong to a machine that another test started at the same moment.
         Machine { pid: i32::MAX.unsigned_abs(), ..machine.clone() },
     ];
     for stranger in &strangers {
@@ -182,7 +183,7 @@ pub async fn a_machine_is_adopted_by_all_it_is_known_by(fixture: &dyn Fixture) {
     assert!(!runtime.adopt(&id, &machine).await.expect("adoption answers"));
 }
 
-pub async fn an_end_is_noticed_whoever_caused_it(fixture: &dyn Fixture) {
+pub async fn the_end_of_a_machine_is_noticed_whatever_its_cause(fixture: &dyn Fixture) {
     let (crashed, destroyed) = (SandboxId::generate(), SandboxId::generate());
     let first = boot(fixture, &crashed).await;
     let waiting = fixture.runtime().ended(&first);
@@ -194,7 +195,7 @@ pub async fn an_end_is_noticed_whoever_caused_it(fixture: &dyn Fixture) {
     let waiting = fixture.runtime().ended(&second);
     let (waited, ()) = tokio::join!(waiting, destroy(fixture, &destroyed));
     waited.expect("waiting works");
-    fixture.runtime().ended(&second).await.expect("asking late answers at once");
+    fixture.runtime().ended(&second).await.expect("waiting for an ended machine returns at once");
 }
 
 pub async fn an_ended_machine_is_not_adopted(fixture: &dyn Fixture) {
@@ -203,7 +204,7 @@ pub async fn an_ended_machine_is_not_adopted(fixture: &dyn Fixture) {
     fixture.end_by_itself(&id, &machine).await;
     fixture.runtime().ended(&machine).await.expect("waiting works");
     assert!(!fixture.runtime().adopt(&id, &machine).await.expect("adoption answers"));
-    assert!(inventory_has(fixture, &id).await, "what it left behind is still known");
+    assert!(inventory_has(fixture, &id).await, "its remains are still listed");
     assert!(matches!(fixture.runtime().pause(&id).await, Err(RuntimeError::NoMachine { .. })));
     destroy(fixture, &id).await;
     assert!(!inventory_has(fixture, &id).await);
@@ -224,7 +225,7 @@ pub async fn limits_change_while_the_machine_runs(fixture: &dyn Fixture) {
     destroy(fixture, &id).await;
 }
 
-pub async fn a_disk_has_a_rate_or_the_driver_says_why_not(fixture: &dyn Fixture) {
+pub async fn a_disk_has_a_rate_or_the_driver_reports_why_not(fixture: &dyn Fixture) {
     let runtime = fixture.runtime();
     let id = SandboxId::generate();
     boot(fixture, &id).await;
@@ -239,24 +240,24 @@ pub async fn a_disk_has_a_rate_or_the_driver_says_why_not(fixture: &dyn Fixture)
         Ability::Yes => {
             outcome.expect("a rate is set");
             for rate in [Some(DISK_RATE), None, None, Some(2 * DISK_RATE)] {
-                runtime.set_disk_rate(&id, rate).await.expect("a rate is another as often as anybody likes");
+                runtime.set_disk_rate(&id, rate).await.expect("a rate can be changed repeatedly");
             }
             runtime.pause(&id).await.expect("a machine pauses");
             for rate in [None, Some(DISK_RATE)] {
                 runtime.set_disk_rate(&id, rate).await.expect("a paused machine has a rate, too");
             }
-            runtime.resume(&id).await.expect("a machine goes on");
+            runtime.resume(&id).await.expect("a machine resumes");
             let unknown = SandboxId::generate();
             let refused = runtime.set_disk_rate(&unknown, Some(DISK_RATE)).await;
             assert!(matches!(refused, Err(RuntimeError::NoMachine { .. })), "{refused:?}");
         }
     }
-    // Where there cannot be one, there is none to take away.
-    runtime.set_disk_rate(&id, None).await.expect("a rate is taken away");
+    // If no rate can be set, removing it succeeds.
+    runtime.set_disk_rate(&id, None).await.expect("a rate is removed");
     destroy(fixture, &id).await;
 }
 
-pub async fn machines_do_not_touch_each_other(fixture: &dyn Fixture) {
+pub async fn machines_do_not_affect_each_other(fixture: &dyn Fixture) {
     let (one, other) = (SandboxId::generate(), SandboxId::generate());
     boot(fixture, &one).await;
     let machine = boot(fixture, &other).await;
@@ -266,7 +267,7 @@ pub async fn machines_do_not_touch_each_other(fixture: &dyn Fixture) {
     destroy(fixture, &other).await;
 }
 
-/// A machine whose root is known, for dumps of it.
+/// A machine with a known root, for dumps of it.
 struct Dumpable {
     id: SandboxId,
     root: PathBuf,
@@ -274,8 +275,8 @@ struct Dumpable {
     mounts: Vec<Mount>,
 }
 
-/// A dump of it.
-struct Kept {
+/// A dump of the machine.
+struct StoredDump {
     images: PathBuf,
     about: String,
 }
@@ -288,7 +289,7 @@ impl Dumpable {
         Self { id, root, machine, mounts: Vec::new() }
     }
 
-    async fn dump(&self, fixture: &dyn Fixture) -> Kept {
+    async fn dump(&self, fixture: &dyn Fixture) -> StoredDump {
         let images = fixture.images().await;
         let options = DumpOptions {
             machine: self.machine.clone(),
@@ -297,10 +298,10 @@ impl Dumpable {
             mounts: self.mounts.clone(),
         };
         let dumped = fixture.runtime().dump(&self.id, options).await.expect("a machine is dumped");
-        Kept { images, about: dumped.about }
+        StoredDump { images, about: dumped.about }
     }
 
-    async fn restored(&self, fixture: &dyn Fixture, kept: &Kept) -> RestoreOptions {
+    async fn restored(&self, fixture: &dyn Fixture, kept: &StoredDump) -> RestoreOptions {
         RestoreOptions {
             root: self.root.clone(),
             images: kept.images.clone(),
@@ -310,15 +311,16 @@ impl Dumpable {
             hostname: None,
             mounts: self.mounts.clone(),
             introduce: None,
+            trial: false,
         }
     }
 }
 
-/// Two volumes, one to write to and one to read from.
+/// Two volumes, one read-write and one read-only.
 async fn two_volumes(fixture: &dyn Fixture) -> Vec<Mount> {
     let mut mounts = Vec::new();
     for (target, mode) in [("/data", MountMode::Rw), ("/srv/models", MountMode::Ro)] {
-        let target = target.parse().expect("it is a place");
+        let target = target.parse().expect("the path is valid");
         mounts.push(Mount { source: fixture.source().await, target, mode });
     }
     mounts
@@ -328,16 +330,16 @@ async fn assert_seen(fixture: &dyn Fixture, id: &SandboxId, machine: &Machine, m
     for Mount { target, mode, .. } in mounts {
         assert_eq!(fixture.sees(id, machine, target).await, Some(*mode), "{target}");
     }
-    let elsewhere = "/elsewhere".parse().expect("it is a place");
+    let elsewhere = "/elsewhere".parse().expect("the path is valid");
     assert_eq!(fixture.sees(id, machine, &elsewhere).await, None);
 }
 
-pub async fn a_volume_is_seen_where_it_was_put_and_as_it_was_given(fixture: &dyn Fixture) {
+pub async fn a_volume_appears_at_its_path_with_its_access_mode(fixture: &dyn Fixture) {
     if fixture.runtime().capabilities().volumes != Ability::Yes {
         return;
     }
     let (id, mounts) = (SandboxId::generate(), two_volumes(fixture).await);
-    // Twice: the places are there already then.
+    // Twice: the second time, the mount points already exist.
     for _ in 0..2 {
         let options = BootOptions { mounts: mounts.clone(), ..fixture.options(LIMITS).await };
         let machine = fixture.runtime().boot(&id, options).await.expect("a machine boots");
@@ -346,7 +348,7 @@ pub async fn a_volume_is_seen_where_it_was_put_and_as_it_was_given(fixture: &dyn
     }
 }
 
-pub async fn volumes_survive_a_dump_and_who_may_write_is_said_anew(fixture: &dyn Fixture) {
+pub async fn volumes_survive_a_dump_and_a_restore_sets_their_access_mode(fixture: &dyn Fixture) {
     let runtime = fixture.runtime();
     if runtime.capabilities().volumes != Ability::Yes {
         return;
@@ -389,19 +391,19 @@ pub async fn a_dump_leaves_the_machine_paused_and_may_be_repeated(fixture: &dyn 
         runtime.resume(id).await.expect("a dumped machine resumes");
     }
     for paused in [true, false] {
-        runtime.mend(id, machine, paused).await.expect("a whole machine is mended");
+        runtime.recover(id, machine, paused).await.expect("an intact machine is recovered");
     }
     dumpable.dump(fixture).await;
     destroy(fixture, id).await;
     assert!(!inventory_has(fixture, id).await);
 }
 
-pub async fn a_restored_machine_is_a_machine_like_any_other(fixture: &dyn Fixture) {
+pub async fn a_restored_machine_behaves_like_any_other(fixture: &dyn Fixture) {
     let mut dumpable = Dumpable::boot(fixture).await;
     let runtime = fixture.runtime();
-    // Once in the place of a machine that is still there, once of one that is gone.
+    // Once while the earlier machine still exists, and once after it was destroyed.
     for gone in [false, true] {
-        // Anew each time: a machine that runs changes the files, and then they are not those of an older dump.
+        // A new dump each time: a running machine changes its files, so they no longer match an older dump.
         let kept = dumpable.dump(fixture).await;
         if gone {
             destroy(fixture, &dumpable.id).await;
@@ -409,7 +411,7 @@ pub async fn a_restored_machine_is_a_machine_like_any_other(fixture: &dyn Fixtur
         let options = dumpable.restored(fixture, &kept).await;
         let restored = runtime.restore(&dumpable.id, options).await.expect("a machine is restored");
         assert_ne!(restored, dumpable.machine);
-        runtime.ended(&dumpable.machine).await.expect("the one before has ended");
+        runtime.ended(&dumpable.machine).await.expect("the earlier machine has ended");
         assert!(!runtime.adopt(&dumpable.id, &dumpable.machine).await.expect("adoption answers"));
         assert!(runtime.adopt(&dumpable.id, &restored).await.expect("adoption answers"));
         assert!(inventory_has(fixture, &dumpable.id).await);
@@ -429,7 +431,7 @@ pub async fn a_restored_machine_is_a_machine_like_any_other(fixture: &dyn Fixtur
     assert!(!inventory_has(fixture, &dumpable.id).await);
 }
 
-pub async fn only_the_machine_that_is_meant_is_dumped(fixture: &dyn Fixture) {
+pub async fn only_the_requested_machine_is_dumped(fixture: &dyn Fixture) {
     let dumpable = Dumpable::boot(fixture).await;
     let runtime = fixture.runtime();
     let stranger = Machine { start_ticks: dumpable.machine.start_ticks + 1, ..dumpable.machine.clone() };
@@ -438,12 +440,12 @@ pub async fn only_the_machine_that_is_meant_is_dumped(fixture: &dyn Fixture) {
         DumpOptions { machine: stranger.clone(), root: dumpable.root.clone(), images, mounts: Vec::new() };
     let refused = runtime.dump(&dumpable.id, options).await;
     assert!(matches!(refused, Err(RuntimeError::NoMachine { .. })), "{refused:?}");
-    let refused = runtime.mend(&dumpable.id, &stranger, true).await;
+    let refused = runtime.recover(&dumpable.id, &stranger, true).await;
     assert!(matches!(refused, Err(RuntimeError::NoMachine { .. })), "{refused:?}");
     destroy(fixture, &dumpable.id).await;
 }
 
-pub async fn what_is_no_dump_is_unfit_and_a_machine_that_cannot_be_introduced_is_none(fixture: &dyn Fixture) {
+pub async fn an_invalid_dump_and_a_failed_introduction_leave_no_machine(fixture: &dyn Fixture) {
     let dumpable = Dumpable::boot(fixture).await;
     let kept = dumpable.dump(fixture).await;
     let runtime = fixture.runtime();
@@ -453,7 +455,8 @@ pub async fn what_is_no_dump_is_unfit_and_a_machine_that_cannot_be_introduced_is
     assert!(matches!(refused, Err(RuntimeError::Unfit { .. })), "{refused:?}");
     let known: Introduce = Box::new(|| Box::pin(async { Ok(()) }));
     let again = RestoreOptions { introduce: Some(known), ..dumpable.restored(fixture, &kept).await };
-    let machine = runtime.restore(&dumpable.id, again).await.expect("a machine is restored and introduced");
+    let machine =
+        runtime.restore(&dumpable.id, again).await.expect("a machine is restored and receives its identity");
 
     let dumpable = Dumpable { machine, ..dumpable };
     let kept = dumpable.dump(fixture).await;

@@ -1,4 +1,4 @@
-//! A machine's processes written down, and made again: what is asked for and what is answered.
+//! The inputs and results of dumping a machine's processes and of restoring them.
 
 use std::fmt;
 use std::future::Future;
@@ -12,19 +12,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Machine, Mount};
 
-/// More are not told one by one: the first few are what somebody can act on.
+/// Further obstacles are only counted: the first few are enough to act on.
 const OBSTACLES_SHOWN_MAX: usize = 3;
 
-/// One reason why processes cannot be written down.
+/// A reason why processes cannot be dumped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obstacle {
-    /// As the sandbox itself numbers its processes, where that is known; else zero.
+    /// The pid inside the sandbox, if known; else zero.
     pub pid: u32,
     /// The name of the process.
     pub process: String,
-    /// What it has or does, in words: "has the device `/dev/fuse` open".
+    /// The obstacle, in words: "has the device `/dev/fuse` open".
     pub reason: String,
-    /// Whether it goes away by itself within moments. A dump waits for those.
+    /// Whether it disappears by itself within moments. A dump waits for such obstacles.
     pub passes: bool,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// The first few, in words.
+/// Text that names the first few obstacles.
 pub(crate) fn list(obstacles: &[Obstacle]) -> String {
     let shown: Vec<String> = obstacles.iter().take(OBSTACLES_SHOWN_MAX).map(ToString::to_string).collect();
     match obstacles.len().saturating_sub(OBSTACLES_SHOWN_MAX) {
@@ -51,37 +51,40 @@ pub struct DumpOptions {
     pub machine: Machine,
     /// The sandbox's files, as in [`crate::BootOptions`].
     pub root: PathBuf,
-    /// An empty directory, on a file system with room for what [`crate::Runtime::dump_bytes`] says.
+    /// An empty directory, on a file system with [`crate::Runtime::dump_bytes`] of free space.
     pub images: PathBuf,
-    /// As at its boot: what is in them is not written down.
+    /// As at its boot. The contents of volumes are not dumped.
     pub mounts: Vec<Mount>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dumped {
-    /// What a restore must know of where the dump was made: JSON, opaque to all but the driver.
+    /// The properties of the host that a restore must know: JSON, only read by the driver.
     pub about: String,
-    /// How long the machine has stood still so far. Zero for one that was paused before.
+    /// How long the machine has been frozen so far. Zero if it was paused before.
     pub paused_us: u64,
 }
 
 pub struct RestoreOptions {
-    /// The sandbox's files, exactly as they were when the dump was made.
+    /// The sandbox's files, exactly as they were at the time of the dump.
     pub root: PathBuf,
     pub images: PathBuf,
-    /// As the dump answered.
+    /// As returned by the dump.
     pub about: String,
-    /// [`Attachment::Later`]: the driver makes the network namespace itself.
+    /// [`Attachment::Later`]: the driver creates the network namespace itself.
     pub attachment: Attachment,
     pub limits: Limits,
-    /// Some: a fork, to be renamed before anything runs.
+    /// `Some`: a fork, which is renamed before anything runs.
     pub hostname: Option<String>,
-    /// At the same places as when the dump was made. Who may write is said anew.
+    /// At the same paths as at the time of the dump. The access modes may differ.
     pub mounts: Vec<Mount>,
     pub introduce: Option<Introduce>,
+    /// Only a test whether the dump can be restored: the machine is destroyed next. None of its processes run, and its
+    /// connections are not aborted.
+    pub trial: bool,
 }
 
-/// Called when the first process runs and no other does: tells the agent who it is now.
+/// Called when only the first process runs: sends the agent its new identity.
 pub type Introduce = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>> + Send>;
 
 impl fmt::Debug for RestoreOptions {
@@ -94,6 +97,7 @@ impl fmt::Debug for RestoreOptions {
             .field("limits", &self.limits)
             .field("hostname", &self.hostname)
             .field("mounts", &self.mounts)
+            .field("trial", &self.trial)
             .field("introduce", &self.introduce.is_some())
             .finish()
     }
@@ -104,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_obstacles_are_told_and_the_others_counted() {
+    fn the_first_obstacles_are_named_and_the_others_counted() {
         let obstacle = |pid| Obstacle {
             pid,
             process: "redis".to_owned(),

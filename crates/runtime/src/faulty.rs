@@ -1,7 +1,7 @@
 //! A driver that fails on demand; see [`Fault`].
 //!
-//! Counted are the calls that act or answer about one sandbox. `capabilities` is not, since it cannot fail, and `ended`
-//! is not, since watchers call it at times of their own.
+//! It counts the calls that act on one sandbox or report about it. `capabilities` is not counted, since it cannot fail,
+//! nor is `ended`, since watchers call it at arbitrary times.
 
 use std::io;
 use std::path::Path;
@@ -9,13 +9,13 @@ use std::path::Path;
 use async_trait::async_trait;
 use burrow_model::{Fails, Fault, Limits, SandboxId};
 
-use crate::disks::{Disks, Give, OpenDisks};
+use crate::disks::{DiskAccess, Give, OpenDisks};
 use crate::{
     Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Form, Incidents, Machine, Obstacle,
     OpenFile, RestoreOptions, Runtime, RuntimeError, TemplateOptions,
 };
 
-/// `inner`, but one of its calls fails.
+/// Wraps a driver and makes one call fail.
 #[derive(Debug)]
 pub struct Faulty<R> {
     pub inner: R,
@@ -27,7 +27,7 @@ impl<R> Faulty<R> {
         Self { inner, fault: Fault::new(fail_at, fails) }
     }
 
-    /// How many calls were counted so far.
+    /// Number of calls so far.
     pub fn calls(&self) -> u64 {
         self.fault.calls()
     }
@@ -81,7 +81,7 @@ impl<R: Runtime> Runtime for Faulty<R> {
         self.run(self.inner.settle_files(id)).await
     }
 
-    async fn open_disks(&self, options: OpenDisks) -> Result<Box<dyn Disks>, RuntimeError> {
+    async fn open_disks(&self, options: OpenDisks) -> Result<Box<dyn DiskAccess>, RuntimeError> {
         self.run(self.inner.open_disks(options)).await
     }
 
@@ -138,6 +138,10 @@ impl<R: Runtime> Runtime for Faulty<R> {
         self.run(self.inner.dump(id, options)).await
     }
 
+    async fn untried(&self, id: &SandboxId, images: &Path) -> Result<Vec<String>, RuntimeError> {
+        self.run(self.inner.untried(id, images)).await
+    }
+
     async fn restore(&self, id: &SandboxId, options: RestoreOptions) -> Result<Machine, RuntimeError> {
         self.run(self.inner.restore(id, options)).await
     }
@@ -150,8 +154,8 @@ impl<R: Runtime> Runtime for Faulty<R> {
         self.inner.misfit(about).await
     }
 
-    async fn mend(&self, id: &SandboxId, machine: &Machine, paused: bool) -> Result<(), RuntimeError> {
-        self.run(self.inner.mend(id, machine, paused)).await
+    async fn recover(&self, id: &SandboxId, machine: &Machine, paused: bool) -> Result<(), RuntimeError> {
+        self.run(self.inner.recover(id, machine, paused)).await
     }
 
     async fn cpu_us(&self, id: &SandboxId) -> Result<u64, RuntimeError> {
@@ -206,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_before_the_action_leaves_nothing_and_one_after_it_leaves_everything() {
+    async fn a_failure_before_the_action_has_no_effect_and_one_after_it_has_all() {
         for (when, live) in [(Fails::BeforeActing, 0), (Fails::AfterActing, 1)] {
             let faulty = Faulty::new(Sim::default(), 0, when);
             let error = faulty.boot(&SandboxId::generate(), options()).await.unwrap_err();
@@ -225,7 +229,7 @@ mod tests {
         assert_eq!(faulty.calls(), 3);
     }
 
-    /// A failure after acting leaves what the call does: a machine paused, or a machine at all.
+    /// A failure after the action has the effects of the call: a paused machine, or a new machine.
     #[tokio::test]
     async fn dumps_and_restores_fail_before_and_after_they_act() {
         for (when, acted) in [(Fails::BeforeActing, false), (Fails::AfterActing, true)] {
@@ -250,6 +254,7 @@ mod tests {
                 hostname: None,
                 mounts: Vec::new(),
                 introduce: None,
+                trial: false,
             };
             faulty.restore(&id, restore).await.unwrap_err();
             assert_eq!(faulty.inner.live().len(), usize::from(acted), "{when:?}");

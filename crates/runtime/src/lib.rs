@@ -1,10 +1,10 @@
 //! Seam: runs sandboxes' machines on this host.
 //!
-//! A driver is handed a disk (a directory of the sandbox's volume) and a network attachment, and answers with a
-//! [`Machine`]. Everything inside the machine — files, execs, statistics — goes through its guest agent over the
-//! network, so a microVM with a disk image of its own fits behind the same trait.
+//! A driver receives a disk (a directory of the sandbox's disk) and a network attachment, and returns a [`Machine`].
+//! Everything inside the machine — files, execs, statistics — goes through its guest agent over the network, so a
+//! microVM with its own disk image implements the same trait.
 //!
-//! What is absent: volumes, network (they are handed in), policy.
+//! What is absent: disks and networks (the caller passes them in), policy.
 
 mod cgroup;
 pub mod conformance;
@@ -16,8 +16,8 @@ mod launcher;
 pub mod microvm;
 mod process;
 mod report;
+mod sandbox_locks;
 pub mod sim;
-mod turns;
 
 use std::fmt;
 use std::io;
@@ -33,73 +33,77 @@ pub use dump::{DumpOptions, Dumped, Introduce, Obstacle, RestoreOptions};
 
 /// A driver that runs machines.
 ///
-/// Methods are idempotent, since the engine repeats a step it cannot prove it finished. A future dropped midway
-/// leaves at most what `destroy` removes.
+/// Methods are idempotent, since the engine repeats a step that it cannot prove it finished. A cancelled future leaves
+/// at most what `destroy` removes.
 #[async_trait]
 pub trait Runtime: fmt::Debug + Send + Sync {
-    /// `container`, `microvm`: what users write as the driver.
+    /// The driver's name for users: `container`, `microvm`.
     fn name(&self) -> &'static str;
 
     /// What this driver can do here, probed once at start-up.
     fn capabilities(&self) -> Capabilities;
 
-    /// What its machines keep their files in.
+    /// The form in which its machines store files.
     fn form(&self) -> Form {
         Form::Tree
     }
 
-    /// Makes of a tree of files the disk that machines of this driver start from, in the empty directory `into`. Only of a
-    /// driver whose form is [`Form::Disk`].
+    /// Creates the disk from which machines of this driver start, from a tree of files, in the empty directory `into`.
+    /// Only for a driver whose form is [`Form::Disk`].
     async fn make_disk(&self, tree: &Path, into: &Path) -> io::Result<()> {
         let _ = (tree, into);
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Tells templates apart: machines with these limits can be made of one that was made under the same text. `None`: this
-    /// driver has no templates.
+    /// Identifies compatible templates: machines with these limits can be created from a template with the same text.
+    /// `None`: this driver has no templates.
     fn template_kind(&self, limits: &Limits) -> Option<String> {
         let _ = limits;
         None
     }
 
-    /// Boots a machine up to where it would be told who it is, writes it down, and ends it. `id` is of no sandbox; what is
-    /// left under it after a crash, `destroy` removes.
+    /// Boots a machine up to the point where it would receive its identity, dumps it, and ends it. `id` belongs to no
+    /// sandbox; `destroy` removes what a crash leaves under it.
     async fn make_template(&self, id: &SandboxId, options: TemplateOptions) -> Result<Dumped, RuntimeError> {
         let _ = options;
         Err(RuntimeError::NotAhead { id: id.clone() })
     }
 
-    /// Returns when what the machine's processes have written so far is in its files, as the host sees them. Of a paused
-    /// one it is already.
+    /// Returns when everything that the machine's processes have written so far is in its files, as the host sees them.
+    /// The files of a paused machine already are.
     async fn settle_files(&self, id: &SandboxId) -> Result<(), RuntimeError> {
         let _ = id;
         Ok(())
     }
 
-    /// Reads disks of this driver's machines in a machine of its own, which has nothing else and is thrown away.
-    async fn open_disks(&self, options: disks::OpenDisks) -> Result<Box<dyn disks::Disks>, RuntimeError> {
+    /// Reads disks of this driver's machines in a separate machine, which has access to nothing else and is discarded.
+    async fn open_disks(
+        &self,
+        options: disks::OpenDisks,
+    ) -> Result<Box<dyn disks::DiskAccess>, RuntimeError> {
         let _ = options;
-        Err(RuntimeError::Disks { reason: format!("machines of the driver `{}` have none", self.name()) })
+        Err(RuntimeError::Disks { reason: format!("machines of the driver `{}` have no disks", self.name()) })
     }
 
-    /// Does to the files of a *paused* machine what `give` writes, as [`burrow_trees::carry::send_actions`] does, by its
-    /// agent and while nobody else runs in it; it is on the disk then, and the machine is paused as before. After a failure
-    /// some of it may have been done. Only of a driver whose form is [`Form::Disk`].
+    /// Applies the changes that `give` writes to the files of a *paused* machine, as
+    /// [`burrow_trees::carry::send_actions`] does. Its agent does this while nothing else runs in the machine.
+    /// Afterwards the changes are on the disk, and the machine is paused as before. A failure may leave some of them
+    /// applied. Only for a driver whose form is [`Form::Disk`].
     async fn change_files(&self, id: &SandboxId, give: disks::Give) -> Result<(), RuntimeError> {
         let _ = (id, give);
-        Err(RuntimeError::Disks { reason: format!("machines of the driver `{}` have none", self.name()) })
+        Err(RuntimeError::Disks { reason: format!("machines of the driver `{}` have no disks", self.name()) })
     }
 
-    /// Puts into an image's files what every machine from it would else be given at its boot. Called once, while the
-    /// image can still be written; a boot from files that were never prepared works too, and takes longer.
+    /// Adds to an image's files what would otherwise be added at the boot of every machine. Called once, while the
+    /// image is still writable. A boot from files that were not prepared works too, and takes longer.
     async fn prepare_image(&self, root: &Path) -> io::Result<()> {
         let _ = root;
         Ok(())
     }
 
-    /// Puts into files that came from elsewhere what no file can bring: devices, and what belongs to the host. With
-    /// `keeps_agent` the agent's program is left as it came, since processes that came with it go on running it; whoever
-    /// says so trusts where it came from.
+    /// Adds to imported files what an import cannot contain: devices, and files that belong to the host. With
+    /// `keeps_agent` the agent's program is kept as imported, since imported processes continue to run it; use it only
+    /// if the source is trusted.
     async fn prepare_moved(&self, root: &Path, keeps_agent: bool) -> io::Result<()> {
         let _ = (root, keeps_agent);
         Ok(())
@@ -108,21 +112,21 @@ pub trait Runtime: fmt::Debug + Send + Sync {
     /// Starts the machine and returns when its guest agent listens. The machine outlives this process.
     async fn boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError>;
 
-    /// Whether [`Self::begin`] and [`Self::finish`] work here.
+    /// Whether [`Self::begin`] and [`Self::finish`] are supported.
     fn begins_ahead(&self) -> bool {
         false
     }
 
-    /// Starts a machine as far as it gets without knowing whose it will be: its agent waits for its boot document, and
-    /// [`Self::finish`] takes no longer than the agent itself. `boot_document` is not looked at. What `begin` made is
-    /// ended and removed by [`Self::destroy`], as any machine is; without `finish`, it does not outlive this process.
+    /// Starts a machine as far as possible without its identity: its agent waits for its boot document, and
+    /// [`Self::finish`] takes no longer than the agent itself. `boot_document` is ignored. [`Self::destroy`] ends and
+    /// removes the machine, like any other. Without `finish`, it does not outlive this process.
     async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError> {
         let _ = options;
         Err(RuntimeError::NotAhead { id: id.clone() })
     }
 
-    /// Gives a begun machine its name and its boot document, and returns when its agent listens. After a failure the
-    /// machine is of no use, and `destroy` removes what is left.
+    /// Gives a pre-created machine its name and its boot document, and returns when its agent listens. After a failure
+    /// the machine is unusable, and `destroy` removes it.
     async fn finish(
         &self,
         id: &SandboxId,
@@ -133,136 +137,144 @@ pub trait Runtime: fmt::Debug + Send + Sync {
         Err(RuntimeError::NotAhead { id: id.clone() })
     }
 
-    /// Finds again a machine that ran before this daemon did: by pid, start time and boot id, never by pid alone.
-    /// `None`: it is gone.
+    /// Finds a machine that was started before this daemon: by pid, start time and boot id, never by pid alone.
+    /// `false`: it no longer exists.
     async fn adopt(&self, id: &SandboxId, machine: &Machine) -> Result<bool, RuntimeError>;
 
     /// Returns when the machine has ended, for whatever reason.
     async fn ended(&self, machine: &Machine) -> Result<(), RuntimeError>;
 
-    /// Stops all its processors; RAM stays. Of a paused machine: nothing to do.
+    /// Stops all its processors; its RAM is kept. Has no effect on a paused machine.
     async fn pause(&self, id: &SandboxId) -> Result<(), RuntimeError>;
 
     async fn resume(&self, id: &SandboxId) -> Result<(), RuntimeError>;
 
-    /// Why its processes cannot be written down, as they are now; empty: nothing is in the way. Changes nothing, and a
-    /// machine that runs may have others a moment later.
+    /// The reasons why its processes cannot be dumped in their present state; empty: none are known. Changes nothing. A
+    /// running machine may have others a moment later.
     async fn obstacles(&self, id: &SandboxId) -> Result<Vec<Obstacle>, RuntimeError>;
 
-    /// The bytes that a dump takes at most: the RAM of all its processes.
+    /// The maximum size of a dump: the RAM of all its processes.
     async fn dump_bytes(&self, id: &SandboxId) -> Result<u64, RuntimeError>;
 
-    /// Writes the state of all its processes into the empty directory `images`, and leaves the machine *paused*, whatever
-    /// it was before. After a failure it is as it was before. Nothing is made durable: that is the caller's. Copies of the
-    /// files are to be made before [`Self::resume`]: until then they have in them what a restore will look for.
+    /// Dumps the state of all its processes into the empty directory `images`, and leaves the machine *paused*,
+    /// whatever its state before. After a failure it is in its earlier state. The caller is responsible for making the
+    /// dump durable. The files must be copied before [`Self::resume`]: until then they contain what a restore expects.
     ///
-    /// A future dropped midway does not end the dump: whatever is asked about this sandbox next waits for its end, and
-    /// then finds it paused. After the death of this process, [`Self::mend`] is needed.
+    /// Dropping the future does not end the dump: the next operation on this sandbox waits for its end, and then finds
+    /// it paused. After the death of this process, [`Self::recover`] is needed.
     async fn dump(&self, id: &SandboxId, options: DumpOptions) -> Result<Dumped, RuntimeError>;
 
-    /// Makes a machine from a dump, with the files as they were then, and leaves it *paused*: nothing of it has run, but
-    /// for its first process while `introduce` was called. A machine that is there already is ended first. After a
-    /// failure nothing is left, and it can be repeated with the same files, unless `introduce` was called and the first
-    /// process has changed what others have open.
+    /// The kinds of state in a dump that this driver has not restored since it was opened, in words: only a trial shows
+    /// whether they can be restored. Empty for a driver that dumps machines as a whole.
+    async fn untried(&self, _id: &SandboxId, _images: &Path) -> Result<Vec<String>, RuntimeError> {
+        Ok(Vec::new())
+    }
+
+    /// Creates a machine from a dump, with the files of that time, and leaves it *paused*: nothing in it has run,
+    /// except its first process while `introduce` was called. An existing machine is ended first. A failure leaves
+    /// nothing behind, and the restore can be repeated with the same files, unless `introduce` was called and the first
+    /// process has changed files that others have open. A trial fails if the host lacks the RAM for a second copy.
     async fn restore(&self, id: &SandboxId, options: RestoreOptions) -> Result<Machine, RuntimeError>;
 
-    /// Why processes that were written down elsewhere cannot be brought back here, judged by what their dump says about
-    /// itself; `None`: nothing is known to be in the way. Stricter than [`Self::restore`], which tries what may work: what
-    /// was made under a newer kernel may need what this one lacks.
+    /// Why processes that were dumped elsewhere cannot be restored here, according to the description of their dump;
+    /// `None`: no reason is known. Stricter than [`Self::restore`], which tries everything that may work: a dump from a
+    /// newer kernel may need features that this one lacks.
     async fn misfit(&self, about: &str) -> Option<String>;
 
-    /// Puts a machine right whose dump was cut short by the death of the daemon, and leaves it paused or running as
-    /// `paused` says. Harmless to one whose dump was not.
-    async fn mend(&self, id: &SandboxId, machine: &Machine, paused: bool) -> Result<(), RuntimeError>;
+    /// Recovers a machine whose dump was interrupted by the death of the daemon, and leaves it paused or running
+    /// according to `paused`. Harmless if no dump was interrupted.
+    async fn recover(&self, id: &SandboxId, machine: &Machine, paused: bool) -> Result<(), RuntimeError>;
 
-    /// CPU time used by its processes since it was booted or restored, in microseconds; for telling work from idleness.
+    /// CPU time used by its processes since it was booted or restored, in microseconds. Used to detect idle machines.
     async fn cpu_us(&self, id: &SandboxId) -> Result<u64, RuntimeError>;
 
-    /// Changes RAM, CPU and process limits of a running machine (disk belongs to the volume).
+    /// Changes the RAM, CPU and process limits of a running machine (the size of the disk is set by the crate of
+    /// disks).
     async fn set_limits(&self, id: &SandboxId, limits: &Limits) -> Result<(), RuntimeError>;
 
-    /// Bounds what the machine reads from its disk and writes to it, together; `None`: not at all. Holds while the machine
-    /// does, beyond this process too; one that is booted or restored has none. Of a paused machine it counts from when it
-    /// goes on. What the host itself waits for, such as a machine's writing out what it has to before it is paused, is
-    /// not held back.
+    /// Limits the sum of what the machine reads from its disk and writes to it; `None`: no limit. It applies for the
+    /// lifetime of the machine, beyond this process too; a booted or restored machine has none. For a paused machine it
+    /// takes effect when the machine resumes. Work for which the host itself waits, such as the flush before a pause,
+    /// is not limited.
     ///
-    /// [`RuntimeError::NoDiskRate`] where [`Capabilities::disk_rate`] says no.
+    /// [`RuntimeError::NoDiskRate`] if [`Capabilities::disk_rate`] says that it is not supported.
     async fn set_disk_rate(&self, id: &SandboxId, bytes_per_second: Option<u64>) -> Result<(), RuntimeError>;
 
-    /// What the host noticed and the guest cannot know.
+    /// Events that the host noticed and the guest cannot know.
     async fn incidents(&self, id: &SandboxId) -> Result<Incidents, RuntimeError>;
 
-    /// The files that its processes have open or mapped. Only for telling: what ends meanwhile is left out, and a driver
-    /// that cannot know says none.
+    /// The files that its processes have open or mapped. Only for information: processes that end meanwhile are left
+    /// out, and a driver without this ability returns none.
     async fn open_files(&self, id: &SandboxId) -> Result<Vec<OpenFile>, RuntimeError> {
         let _ = id;
         Ok(Vec::new())
     }
 
-    /// Kills the machine if it runs, also when paused, and removes all that `boot` made on the host. Of an unknown
-    /// sandbox: nothing to do.
+    /// Kills the machine if it runs, also when it is paused, and removes everything that `boot` created on the host.
+    /// Succeeds for an unknown sandbox.
     async fn destroy(&self, id: &SandboxId) -> Result<(), RuntimeError>;
 
-    /// The sandboxes that have something here, for recovery.
+    /// The sandboxes that have a machine or remains of one here, for recovery.
     async fn inventory(&self) -> Result<Vec<SandboxId>, RuntimeError>;
 }
 
 #[derive(Debug)]
 pub struct BootOptions {
-    /// Root directory of the sandbox's files, as seen by the host; of a driver with disks, the directory that holds one.
+    /// Root directory of the sandbox's files, as seen by the host; for a driver with disks, the directory that contains
+    /// the disk.
     pub root: PathBuf,
     pub attachment: Attachment,
     pub hostname: String,
     pub limits: Limits,
-    /// JSON the guest reads at boot (`burrow_guest::protocol::Boot`); opaque here, and secret.
+    /// JSON document that the guest reads at boot (`burrow_guest::protocol::Boot`); opaque here, and secret.
     pub boot_document: Vec<u8>,
-    /// A machine that was booted before, to go on from instead of booting: `root` holds a copy of the very disk it was
-    /// booted with. [`RuntimeError::Unfit`]: it cannot be used here.
+    /// A machine that was booted before, from which this one starts instead of booting: `root` contains a copy of
+    /// exactly the disk with which it was booted. [`RuntimeError::Unfit`]: it cannot be used here.
     pub template: Option<Template>,
-    /// Volumes, beside its own files. Only of a driver that has the ability.
+    /// Volumes, in addition to its own files. Only for a driver that supports them.
     pub mounts: Vec<Mount>,
 }
 
-/// A directory of the host's that a machine sees: a volume.
+/// A directory of the host that is visible in a machine: a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// As the host sees it. Up to here the path is trusted; what is in it is not.
+    /// The path on the host. The path itself is trusted, its contents are not.
     pub source: PathBuf,
-    /// Where in the machine.
+    /// The mount point in the machine.
     pub target: MountPath,
     pub mode: MountMode,
 }
 
-/// What a driver's machines keep their files in.
+/// The form in which a driver's machines store files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A tree of the host's files.
     Tree,
-    /// One file, which is a disk that the host does not look into.
+    /// One file, which is a disk that the host does not parse.
     Disk,
 }
 
 #[derive(Debug)]
 pub struct TemplateOptions {
-    /// The directory with the disk, which the boot changes: it is the template's from then on.
+    /// The directory with the disk, which the boot changes: from then on it belongs to the template.
     pub root: PathBuf,
     /// An empty directory for the dump.
     pub images: PathBuf,
-    /// Of the machines that will be made of it.
+    /// The limits of the machines that will be created from it.
     pub limits: Limits,
     pub attachment: Attachment,
 }
 
-/// A template, as it was made.
+/// A template and its description.
 #[derive(Clone, Debug)]
 pub struct Template {
     /// The directory of its dump.
     pub images: PathBuf,
-    /// As [`Runtime::make_template`] answered.
+    /// As returned by [`Runtime::make_template`].
     pub about: String,
 }
 
-/// What a machine that was begun ahead learns last.
+/// The values that a pre-created machine receives at last.
 #[derive(Debug)]
 pub struct FinishOptions {
     pub hostname: String,
@@ -270,18 +282,19 @@ pub struct FinishOptions {
     pub boot_document: Vec<u8>,
 }
 
-/// A machine whose agent waits for its boot document.
+/// A pre-created machine, whose agent waits for its boot document.
 #[derive(Debug)]
 pub struct Begun {
     machine: Machine,
-    /// What it was called when it was begun.
+    /// Its host name at its start.
     hostname: String,
     root: PathBuf,
-    /// Where the agent waits; `None` for a simulated one. When it closes, the agent ends.
+    /// The socket on which the agent waits; `None` for a simulated machine. When it closes, the agent ends.
     socket: Option<UnixStream>,
 }
 
-/// A machine as the catalog remembers it. Enough to find it again, and to tell it from a stranger with its pid.
+/// A machine as stored in the catalog: enough to find it again, and to distinguish it from another process with its
+/// pid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     pub pid: u32,
@@ -291,22 +304,32 @@ pub struct Machine {
     pub boot_id: String,
 }
 
-/// What a driver can do on this host, and why not.
+/// The features that a driver supports on this host, or the reasons why not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
     pub available: Ability,
     pub pause: Ability,
-    /// Process state to disk and back.
+    /// Dumping process state to disk and restoring it.
     pub hibernate: Ability,
     pub limits: Ability,
-    /// Whether a machine's disk can be held to a rate.
+    /// Whether the rate of a machine's disk can be limited.
     pub disk_rate: Ability,
-    /// Directories of the host in machines.
+    /// Whether host directories can be mounted in machines.
     pub volumes: Ability,
-    /// Whether the hardware keeps its machines apart: what strangers' code is best run by.
+    /// Whether the hardware isolates its machines, as recommended for untrusted code.
     pub isolates_by_hardware: bool,
-    /// By what machines run, in words, where there is more than one way.
+    /// How machines are executed, in words, if there are several ways; and limits that this host cannot enforce.
     pub note: Option<String>,
+}
+
+impl Capabilities {
+    /// Appends to the note.
+    pub(crate) fn add_note(&mut self, note: &str) {
+        self.note = Some(match self.note.take() {
+            Some(before) => format!("{before}; {note}"),
+            None => note.to_owned(),
+        });
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -315,7 +338,7 @@ pub enum Ability {
     Yes,
     No {
         reason: String,
-        /// The exact command that mends it, where there is one.
+        /// The exact command that fixes it, if there is one.
         fix: Option<String>,
     },
 }
@@ -323,9 +346,9 @@ pub enum Ability {
 /// A file that a process has open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenFile {
-    /// As the host numbers it.
+    /// The pid on the host.
     pub pid: u32,
-    /// What the process is called.
+    /// The name of the process.
     pub program: String,
     /// Device and number of the file.
     pub file: (u64, u64),
@@ -341,37 +364,45 @@ pub struct Incidents {
 pub enum RuntimeError {
     #[error("could not {step} for sandbox `{id}`")]
     Step { step: &'static str, id: SandboxId, source: io::Error },
-    #[error("sandbox `{id}` did not come up: {step}: {message}")]
+    #[error("sandbox `{id}` did not start: {step}: {message}")]
     Boot { id: SandboxId, step: String, message: String },
-    #[error("sandbox `{id}` did not come up within {seconds} s")]
+    #[error("sandbox `{id}` did not start within {seconds} s")]
     BootTimeout { id: SandboxId, seconds: u64 },
     #[error("sandbox `{id}` has no machine")]
     NoMachine { id: SandboxId },
-    #[error("the launcher process is gone")]
+    #[error("the launcher process has ended")]
     Launcher { source: io::Error },
     #[error("could not {step}")]
     Host { step: &'static str, source: io::Error },
-    #[error("this driver cannot begin the machine of sandbox `{id}` ahead of time")]
+    #[error("this driver cannot pre-create the machine of sandbox `{id}`")]
     NotAhead { id: SandboxId },
     #[error("the processes of sandbox `{id}` cannot be written to disk: {}", dump::list(.obstacles))]
     Obstacles { id: SandboxId, obstacles: Vec<Obstacle> },
     #[error("could not write the processes of sandbox `{id}` to disk: {reason}")]
     Dump { id: SandboxId, reason: String },
-    /// Its processes cannot go on: the program that writes them down is still inside them.
+    /// Its processes cannot resume: the program that dumps them is still inside them.
     #[error("the program that writes the processes of sandbox `{id}` to disk makes no progress")]
     DumpHangs { id: SandboxId },
-    #[error("could not bring back the processes of sandbox `{id}`: {reason}")]
+    #[error("could not restore the processes of sandbox `{id}`: {reason}")]
     Restore { id: SandboxId, reason: String },
-    /// CRIU was killed or hung: the dump is whole, and another try may succeed.
-    #[error("could not bring back the processes of sandbox `{id}`: {reason}")]
+    /// CRIU was killed or hung: the dump is complete, and another attempt may succeed.
+    #[error("could not restore the processes of sandbox `{id}`: {reason}")]
     RestoreCut { id: SandboxId, reason: String },
-    /// It was made elsewhere, or by another version.
-    #[error("the kept processes of sandbox `{id}` do not fit this host: {reason}")]
+    #[error(
+        "the processes of sandbox `{id}` were not hibernated: a trial showed that they cannot be restored: {reason}"
+    )]
+    TrialFailed { id: SandboxId, reason: String },
+    #[error(
+        "a trial restore of sandbox `{id}` needs {needed_bytes} bytes of RAM, and the host has {available_bytes}"
+    )]
+    NoRoomForTrial { id: SandboxId, needed_bytes: u64, available_bytes: u64 },
+    /// It was created on another host, or by another version.
+    #[error("the saved processes of sandbox `{id}` cannot be restored on this host: {reason}")]
     Unfit { id: SandboxId, reason: String },
     #[error("could not use the disks: {reason}")]
     Disks { reason: String },
-    #[error("the disk of sandbox `{id}` cannot be held to a rate: {reason}")]
+    #[error("the disk rate of sandbox `{id}` cannot be limited: {reason}")]
     NoDiskRate { id: SandboxId, reason: String },
-    #[error("the runtime driver was told to fail")]
+    #[error("injected failure of the runtime driver")]
     Injected,
 }

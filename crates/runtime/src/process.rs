@@ -1,7 +1,7 @@
-//! Telling one process from another that later has its pid.
+//! Distinguishes a process from another one that later has its pid.
 //!
-//! A pid is only a number. A [`Machine`] is known by its pid, the tick it started at, and the boot of the host those
-//! ticks count from; together they are unique. Holding a pidfd keeps what was checked true afterwards.
+//! A pid is only a number. A [`Machine`] is identified by its pid, the tick at which it started, and the boot of the
+//! host from which these ticks are counted; together they are unique. An open pidfd ensures that a check remains valid.
 
 #![expect(unsafe_code, reason = "registering a descriptor with the async runtime has no safe interface")]
 
@@ -16,7 +16,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::Machine;
 
-/// A process that has been told from all others, and stays so while this lives.
+/// An identified process. While this exists, its pidfd refers to that process.
 #[derive(Debug)]
 pub(crate) struct Process {
     pidfd: OwnedFd,
@@ -30,7 +30,7 @@ impl Process {
         }
         let Some(process) = Self::open(machine.pid)? else { return Ok(None) };
         let started = start_ticks(machine.pid)?;
-        // The ticks were read by number: they are this process's only if it has not ended meanwhile.
+        // The ticks were read by pid: they belong to this process only if it has not ended meanwhile.
         Ok((started == Some(machine.start_ticks) && !process.has_ended()?).then_some(process))
     }
 
@@ -44,7 +44,7 @@ impl Process {
         Ok(Some(Machine { pid, start_ticks, boot_id: boot_id()? }))
     }
 
-    /// Describes the process that has this pid, which the caller knows to be the right one. `None` when it has ended.
+    /// Describes the process with this pid, which the caller knows to be the right one. `None` when it has ended.
     pub(crate) fn describe_pid(pid: u32) -> io::Result<Option<Machine>> {
         match Self::open(pid)? {
             Some(process) => Self::describe(pid, process.pidfd),
@@ -52,13 +52,13 @@ impl Process {
         }
     }
 
-    /// Returns when the process has ended; being reaped is not waited for.
+    /// Returns when the process has ended. Does not wait until it is reaped.
     pub(crate) async fn ended(self) -> io::Result<()> {
-        // SAFETY: the descriptor is owned by the `AsyncFd` from here on, and nobody changes what it refers to.
+        // SAFETY: the descriptor is owned by the `AsyncFd` from here on, and nothing changes what it refers to.
         let pidfd = unsafe { AsyncFd::register_with_interest(self.pidfd, Interest::READABLE) }?;
         // A pidfd becomes readable once, and stays so: nothing is ever read from it.
         pidfd.readable().await?.retain_ready();
-        // A restored machine falls to the host's init, which takes note of its end; unless that is us.
+        // A restored machine is reparented to the host's init, which reaps it, unless we are init.
         let _ = waitid(WaitId::PidFd(pidfd.get_ref().as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
         Ok(())
     }
@@ -67,7 +67,7 @@ impl Process {
         let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => Ok(Some(Self { pidfd })),
-            // `INVAL`, on newer kernels `NOENT`: the number belongs to a thread that leads no process.
+            // `INVAL`, on newer kernels `NOENT`: the number belongs to a thread that is not a thread-group leader.
             Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -80,7 +80,7 @@ impl Process {
     }
 }
 
-/// Which boot of the host this is.
+/// The id of the host's current boot.
 pub(crate) fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
@@ -98,8 +98,8 @@ fn start_ticks(pid: u32) -> io::Result<Option<u64>> {
     }
 }
 
-/// The second field is the program's name in parentheses, chosen by whoever runs it: it may hold spaces and more
-/// parentheses, so fields are counted from the last one.
+/// The second field is the program's name in parentheses, chosen by its user: it may contain spaces and more
+/// parentheses, so fields are counted from the last parenthesis.
 fn parse_start_ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_whitespace().nth(19)?.parse().ok()
@@ -130,13 +130,13 @@ mod tests {
         child.kill().unwrap();
         process.ended().await.unwrap();
         assert!(Process::find(&machine).unwrap().is_none());
-        // It is a child of ours, so its end has been taken note of.
+        // It is our child, so it has been reaped.
         assert_eq!(start_ticks(machine.pid).unwrap(), None);
         assert!(child.wait().is_err());
     }
 
     #[test]
-    fn a_stranger_with_the_same_pid_is_not_it() {
+    fn another_process_with_the_same_pid_is_not_found() {
         let me = machine(std::process::id());
         assert!(Process::find(&me).unwrap().is_some());
         let other_start = Machine { start_ticks: me.start_ticks + 1, ..me.clone() };

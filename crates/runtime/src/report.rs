@@ -1,7 +1,7 @@
-//! How a machine says that it is up, or why not.
+//! The report of a machine: that it has started, or why not.
 //!
-//! One JSON document over the boot socket, from the agent when it listens, or from the launcher's last stage when it
-//! never got that far. The agent's own definition is in the guest protocol, which this crate does not depend on.
+//! One JSON document over the boot socket, from the agent when it listens, or from the launcher's last stage if it
+//! failed before. The agent's definition is in the guest protocol, on which this crate does not depend.
 
 use serde::{Deserialize, Serialize};
 

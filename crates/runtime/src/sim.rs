@@ -1,22 +1,22 @@
-//! Machines without a kernel, for simulation.
+//! Simulated machines, without a kernel.
 //!
-//! A [`Sim`] keeps its machines in a map and does what the real drivers promise, no more: it passes the same
-//! conformance suite. Tests look inside with [`Sim::live`] and [`Sim::machine`], and make a machine end by itself with
+//! A [`Sim`] keeps its machines in a map and behaves as the real drivers promise, and no better: it passes the same
+//! conformance suite. Tests inspect it with [`Sim::live`] and [`Sim::machine`], and make a machine end by itself with
 //! [`Sim::end`].
 //!
-//! A machine has some [`SimMachine::ram`], which only a machine that runs changes: [`Sim::set_ram`]. A dump writes it into
-//! a file, if there is a directory for it, and into what it says about itself; so a simulation without files keeps it too.
+//! A machine has some [`SimMachine::ram`], which only changes while it runs: [`Sim::set_ram`]. A dump stores it in a
+//! file, if there is a directory for it, and in the dump's description, so simulations without files keep it too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use burrow_model::{Limits, MountPath, SandboxId};
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::{
     Ability, Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents, Machine, Mount,
@@ -25,12 +25,14 @@ use crate::{
 
 /// The one file of a simulated dump.
 const RAM_FILE: &str = "ram.json";
+/// The kind of every machine, for trials.
+const MACHINE: &str = "machine";
 
 /// A driver whose machines exist only in this process.
 #[derive(Debug, Default)]
 pub struct Sim {
     world: Mutex<World>,
-    /// Why it has no disk rates.
+    /// Why it does not support disk rates.
     no_disk_rate: Option<&'static str>,
 }
 
@@ -40,27 +42,27 @@ pub struct SimMachine {
     pub machine: Machine,
     pub paused: bool,
     pub limits: Limits,
-    /// Bytes per second; noted, and held to by nobody.
+    /// Bytes per second; stored, without effect.
     pub disk_rate: Option<u64>,
     pub hostname: String,
     pub boot_document: Vec<u8>,
     pub oom_kills: u64,
-    /// What would be lost if the machine ended, and survives a dump.
+    /// State that is lost when the machine ends, and survives a dump.
     pub ram: BTreeMap<String, String>,
     pub obstacles: Vec<Obstacle>,
     pub cpu_us: u64,
-    /// How often a restored machine was told who it is.
+    /// Number of times that a restored machine received its identity.
     pub introduced: u32,
     pub mounts: Vec<Mount>,
 }
 
-/// What a simulated dump says about itself.
+/// The description of a simulated dump.
 #[derive(Debug, Serialize, Deserialize)]
 struct About {
     driver: String,
     hostname: String,
     ram: BTreeMap<String, String>,
-    /// Where volumes were.
+    /// The mount paths of volumes.
     #[serde(default)]
     places: Vec<MountPath>,
 }
@@ -70,23 +72,48 @@ struct World {
     machines: BTreeMap<SandboxId, Slot>,
     next_pid: u32,
     boot_id: String,
+    /// Names of RAM values that a trial has restored.
+    tried: BTreeSet<String>,
+    /// The reason why every trial fails, if set.
+    refused: Option<String>,
+    /// The next trials are interrupted this many times.
+    trials_to_cut: u32,
+    /// Whether the host lacks the RAM for a trial.
+    no_room: bool,
+    /// The next restores that are no trials fail this many times.
+    restores_to_fail: u32,
+    /// Trials wait until it is closed.
+    gate: Option<Arc<Semaphore>>,
+    /// The mounts of each trial that succeeded.
+    trial_mounts: Vec<Vec<Mount>>,
 }
 
 #[derive(Debug)]
 struct Slot {
     seen: SimMachine,
-    /// Turns true once, when the machine ends; a dropped sender means the same.
+    /// Becomes true once, when the machine ends; a dropped sender means the same.
     ended: watch::Sender<bool>,
 }
 
 impl Default for World {
     fn default() -> Self {
-        Self { machines: BTreeMap::new(), next_pid: 1000, boot_id: "simulated-boot-1".to_owned() }
+        Self {
+            machines: BTreeMap::new(),
+            next_pid: 1000,
+            boot_id: "simulated-boot-1".to_owned(),
+            tried: BTreeSet::new(),
+            refused: None,
+            trials_to_cut: 0,
+            no_room: false,
+            restores_to_fail: 0,
+            gate: None,
+            trial_mounts: Vec::new(),
+        }
     }
 }
 
 impl Sim {
-    /// One that cannot hold a disk to a rate.
+    /// A driver that cannot limit the rate of a disk.
     pub fn without_disk_rate(reason: &'static str) -> Self {
         Self { no_disk_rate: Some(reason), ..Self::default() }
     }
@@ -97,12 +124,12 @@ impl Sim {
         world.machines.iter().filter(|(_, slot)| !*slot.ended.borrow()).map(|(id, _)| id.clone()).collect()
     }
 
-    /// What there is of a sandbox, ended or not.
+    /// The machine of a sandbox, ended or not.
     pub fn machine(&self, id: &SandboxId) -> Option<SimMachine> {
         self.world().machines.get(id).map(|slot| slot.seen.clone())
     }
 
-    /// Ends a machine as a crash of its PID 1 would: what `boot` made stays until `destroy`.
+    /// Ends a machine as a crash of its PID 1 would: the resources that `boot` created remain until `destroy`.
     pub fn end(&self, id: &SandboxId) {
         if let Some(slot) = self.world().machines.get(id) {
             slot.ended.send_replace(true);
@@ -116,7 +143,7 @@ impl Sim {
         }
     }
 
-    /// Something inside changes its RAM; `false` when there is nothing that runs, or it is paused.
+    /// Changes its RAM from inside; `false` if no machine runs, or it is paused.
     pub fn set_ram(&self, id: &SandboxId, name: &str, value: &str) -> bool {
         match self.world().machines.get_mut(id) {
             Some(slot) if !slot.seen.paused && !*slot.ended.borrow() => {
@@ -127,21 +154,62 @@ impl Sim {
         }
     }
 
-    /// What a machine that has not ended holds in its RAM, paused or not.
+    /// A value in the RAM of a machine that has not ended, paused or not.
     pub fn ram(&self, id: &SandboxId, name: &str) -> Option<String> {
         let world = self.world();
         let slot = world.machines.get(id).filter(|slot| !*slot.ended.borrow())?;
         slot.seen.ram.get(name).cloned()
     }
 
-    /// Puts these in the way of every dump of a machine; none: clears the way.
+    /// Makes every trial restore fail for this reason.
+    pub fn refuse_trials(&self, reason: &str) {
+        self.world().refused = Some(reason.to_owned());
+    }
+
+    /// Trials succeed again after [`Self::refuse_trials`].
+    pub fn allow_trials(&self) {
+        self.world().refused = None;
+    }
+
+    /// Interrupts this many trials, as if the program that restores them was killed.
+    pub fn cut_trials(&self, times: u32) {
+        self.world().trials_to_cut = times;
+    }
+
+    /// Whether the host lacks the RAM for a trial.
+    pub fn set_no_room(&self, no_room: bool) {
+        self.world().no_room = no_room;
+    }
+
+    /// Makes this many restores fail that are no trials.
+    pub fn fail_restores(&self, times: u32) {
+        self.world().restores_to_fail = times;
+    }
+
+    /// Makes trials wait until [`Self::release_trials`].
+    pub fn hold_trials(&self) {
+        self.world().gate = Some(Arc::new(Semaphore::new(0)));
+    }
+
+    pub fn release_trials(&self) {
+        if let Some(gate) = self.world().gate.take() {
+            gate.close();
+        }
+    }
+
+    /// The mounts of each trial that succeeded.
+    pub fn trial_mounts(&self) -> Vec<Vec<Mount>> {
+        self.world().trial_mounts.clone()
+    }
+
+    /// Makes every dump of a machine fail with these obstacles; an empty list removes them.
     pub fn hinder(&self, id: &SandboxId, obstacles: Vec<Obstacle>) {
         if let Some(slot) = self.world().machines.get_mut(id) {
             slot.seen.obstacles = obstacles;
         }
     }
 
-    /// Lets a machine's processes work; `false` when there is nothing that runs, or it is paused.
+    /// Makes a machine's processes use CPU time; `false` if no machine runs, or it is paused.
     pub fn use_cpu(&self, id: &SandboxId, us: u64) -> bool {
         match self.world().machines.get_mut(id) {
             Some(slot) if !slot.seen.paused && !*slot.ended.borrow() => {
@@ -152,7 +220,7 @@ impl Sim {
         }
     }
 
-    /// The host went down and came up again: no machine is left, and the boot id is another one.
+    /// Simulates a reboot of the host: no machine is left, and the boot id changes.
     pub fn reboot_host(&self) {
         let mut world = self.world();
         world.machines.clear();
@@ -160,11 +228,11 @@ impl Sim {
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
-        // Every change under the lock is a single step, so a panicking test leaves nothing half done.
+        // Every change under the lock is a single step, so a panicking test leaves no partial change.
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a new machine in the place of one that may be there; whoever waits for that one's end is told by the dropped
+    /// Adds a new machine, replacing an existing one. Waiters for the end of the old one are notified by the dropped
     /// sender.
     fn place(&self, id: &SandboxId, make: impl FnOnce(Machine) -> SimMachine) -> Machine {
         let mut world = self.world();
@@ -176,9 +244,9 @@ impl Sim {
         machine
     }
 
-    fn look<T>(&self, id: &SandboxId, look: impl FnOnce(&SimMachine) -> T) -> Result<T, RuntimeError> {
+    fn inspect<T>(&self, id: &SandboxId, inspect: impl FnOnce(&SimMachine) -> T) -> Result<T, RuntimeError> {
         match self.world().machines.get(id) {
-            Some(slot) if !*slot.ended.borrow() => Ok(look(&slot.seen)),
+            Some(slot) if !*slot.ended.borrow() => Ok(inspect(&slot.seen)),
             Some(_) | None => Err(RuntimeError::NoMachine { id: id.clone() }),
         }
     }
@@ -191,6 +259,47 @@ impl Sim {
             }
             Some(_) | None => Err(RuntimeError::NoMachine { id: id.clone() }),
         }
+    }
+}
+
+impl Sim {
+    /// A trial, as far as tests have it fail.
+    async fn pass_trial(
+        &self,
+        id: &SandboxId,
+        kinds: Vec<String>,
+        mounts: &[Mount],
+    ) -> Result<(), RuntimeError> {
+        let gate = self.world().gate.clone();
+        if let Some(gate) = gate {
+            // It is closed when trials are released.
+            let _ = gate.acquire().await;
+        }
+        let mut world = self.world();
+        if world.no_room {
+            let (needed_bytes, available_bytes) = (2 << 30, 1 << 30);
+            return Err(RuntimeError::NoRoomForTrial { id: id.clone(), needed_bytes, available_bytes });
+        }
+        if world.trials_to_cut > 0 {
+            world.trials_to_cut -= 1;
+            return Err(RuntimeError::RestoreCut { id: id.clone(), reason: "CRIU was killed".to_owned() });
+        }
+        if let Some(reason) = &world.refused {
+            return Err(RuntimeError::Restore { id: id.clone(), reason: reason.clone() });
+        }
+        world.tried.extend(kinds);
+        world.trial_mounts.push(mounts.to_vec());
+        Ok(())
+    }
+
+    /// The same for a restore that is no trial.
+    fn pass_restore(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        let mut world = self.world();
+        if world.restores_to_fail == 0 {
+            return Ok(());
+        }
+        world.restores_to_fail -= 1;
+        Err(RuntimeError::Restore { id: id.clone(), reason: "a test made it fail".to_owned() })
     }
 }
 
@@ -272,7 +381,7 @@ impl Runtime for Sim {
                 None => return Ok(()),
             }
         };
-        // An error means that the machine was destroyed or replaced, which is an end as well.
+        // An error means that the machine was destroyed or replaced, which is also an end.
         let _ = ended.wait_for(|ended| *ended).await;
         Ok(())
     }
@@ -286,15 +395,15 @@ impl Runtime for Sim {
     }
 
     async fn obstacles(&self, id: &SandboxId) -> Result<Vec<Obstacle>, RuntimeError> {
-        self.look(id, |seen| seen.obstacles.clone())
+        self.inspect(id, |seen| seen.obstacles.clone())
     }
 
     async fn dump_bytes(&self, id: &SandboxId) -> Result<u64, RuntimeError> {
-        self.look(id, |seen| seen.ram.iter().map(|(name, value)| (name.len() + value.len()) as u64).sum())
+        self.inspect(id, |seen| seen.ram.iter().map(|(name, value)| (name.len() + value.len()) as u64).sum())
     }
 
     async fn dump(&self, id: &SandboxId, options: DumpOptions) -> Result<Dumped, RuntimeError> {
-        let seen = self.look(id, SimMachine::clone)?;
+        let seen = self.inspect(id, SimMachine::clone)?;
         if seen.machine != options.machine {
             return Err(RuntimeError::NoMachine { id: id.clone() });
         }
@@ -313,19 +422,32 @@ impl Runtime for Sim {
         Ok(Dumped { about, paused_us: u64::from(!seen.paused) })
     }
 
+    /// A machine is one kind, and each name in its RAM another.
+    async fn untried(&self, id: &SandboxId, images: &Path) -> Result<Vec<String>, RuntimeError> {
+        let failed = |error: io::Error| RuntimeError::Dump { id: id.clone(), reason: error.to_string() };
+        let ram = read_ram(images, BTreeMap::new()).map_err(failed)?;
+        let tried = &self.world().tried;
+        Ok(kinds(&ram).filter(|kind| !tried.contains(kind)).collect())
+    }
+
     async fn restore(&self, id: &SandboxId, options: RestoreOptions) -> Result<Machine, RuntimeError> {
         let unfit = |reason: String| RuntimeError::Unfit { id: id.clone(), reason };
         let about: About = serde_json::from_str(&options.about).map_err(|error| unfit(error.to_string()))?;
         if about.driver != self.name() {
-            return Err(unfit(format!("made by the driver `{}`", about.driver)));
+            return Err(unfit(format!("the dump was created by the driver `{}`", about.driver)));
         }
         let failed = |error: io::Error| RuntimeError::Restore { id: id.clone(), reason: error.to_string() };
         let places: Vec<MountPath> = options.mounts.iter().map(|mount| mount.target.clone()).collect();
         if places != about.places {
-            return Err(failed(io::Error::other("a volume is missing, or there is one too many")));
+            return Err(failed(io::Error::other("the volumes differ from those of the dump")));
         }
         let ram = read_ram(&options.images, about.ram).map_err(failed)?;
         let hostname = options.hostname.unwrap_or(about.hostname);
+        let kinds: Vec<_> = kinds(&ram).collect();
+        match options.trial {
+            true => self.pass_trial(id, kinds, &options.mounts).await?,
+            false => self.pass_restore(id)?,
+        }
         let restored = |machine| SimMachine {
             machine,
             paused: true,
@@ -357,20 +479,20 @@ impl Runtime for Sim {
     async fn misfit(&self, about: &str) -> Option<String> {
         match serde_json::from_str::<About>(about) {
             Ok(about) if about.driver == self.name() => None,
-            Ok(about) => Some(format!("made by the driver `{}`", about.driver)),
+            Ok(about) => Some(format!("the dump was created by the driver `{}`", about.driver)),
             Err(error) => Some(error.to_string()),
         }
     }
 
-    async fn mend(&self, id: &SandboxId, machine: &Machine, paused: bool) -> Result<(), RuntimeError> {
-        if self.look(id, |seen| seen.machine != *machine)? {
+    async fn recover(&self, id: &SandboxId, machine: &Machine, paused: bool) -> Result<(), RuntimeError> {
+        if self.inspect(id, |seen| seen.machine != *machine)? {
             return Err(RuntimeError::NoMachine { id: id.clone() });
         }
         self.change(id, |seen| seen.paused = paused)
     }
 
     async fn cpu_us(&self, id: &SandboxId) -> Result<u64, RuntimeError> {
-        self.look(id, |seen| seen.cpu_us)
+        self.inspect(id, |seen| seen.cpu_us)
     }
 
     async fn set_limits(&self, id: &SandboxId, limits: &Limits) -> Result<(), RuntimeError> {
@@ -404,10 +526,14 @@ impl Runtime for Sim {
     }
 }
 
-/// From the file, where there are files.
-fn read_ram(images: &Path, told: BTreeMap<String, String>) -> io::Result<BTreeMap<String, String>> {
+/// From the file, if there are files.
+fn kinds(ram: &BTreeMap<String, String>) -> impl Iterator<Item = String> {
+    ram.keys().cloned().chain([MACHINE.to_owned()])
+}
+
+fn read_ram(images: &Path, described: BTreeMap<String, String>) -> io::Result<BTreeMap<String, String>> {
     if !images.is_dir() {
-        return Ok(told);
+        return Ok(described);
     }
     Ok(serde_json::from_slice(&fs::read(images.join(RAM_FILE))?)?)
 }
@@ -468,11 +594,11 @@ mod tests {
     #[tokio::test]
     async fn the_simulation_conforms() {
         conformance::all(&Simulated::default()).await;
-        conformance::all(&Simulated(Sim::without_disk_rate("it has no disk"))).await;
+        conformance::all(&Simulated(Sim::without_disk_rate("the driver has no disk"))).await;
     }
 
     #[tokio::test]
-    async fn a_host_that_went_down_has_no_machines_and_another_boot_id() {
+    async fn after_a_reboot_there_are_no_machines_and_the_boot_id_differs() {
         let simulated = Simulated::default();
         let id = SandboxId::generate();
         let options = simulated.options(conformance::LIMITS).await;
@@ -484,7 +610,7 @@ mod tests {
         assert_ne!(simulated.0.boot(&id, options).await.unwrap().boot_id, before.boot_id);
     }
 
-    /// A dump of what a machine holds in its RAM, and the machine made from it under another id.
+    /// Dumps the contents of a machine's RAM, and restores it under another id.
     async fn dump_and_restore(images: PathBuf) -> (Sim, SandboxId, SandboxId) {
         let simulated = Simulated::default();
         let (id, child) = (SandboxId::generate(), SandboxId::generate());
@@ -507,6 +633,7 @@ mod tests {
             hostname: Some("child".to_owned()),
             mounts: Vec::new(),
             introduce: Some(Box::new(|| Box::pin(async { Ok(()) }))),
+            trial: false,
         };
         simulated.0.restore(&child, options).await.unwrap();
         (simulated.0, id, child)
@@ -526,7 +653,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_machine_that_is_hindered_is_not_dumped_and_runs_on() {
+    async fn a_machine_with_obstacles_is_not_dumped_and_continues_to_run() {
         let simulated = Simulated::default();
         let id = SandboxId::generate();
         let boot = simulated.options(conformance::LIMITS).await;

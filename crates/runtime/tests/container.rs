@@ -1,4 +1,4 @@
-//! The container driver on a real kernel: boots, bounds, ends, adopts. Needs root.
+//! The container driver on a real kernel: boots, limits, ends, adoption. Needs root.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -65,7 +65,7 @@ async fn the_container_driver_conforms() {
 }
 
 #[tokio::test]
-async fn what_is_written_to_a_volume_is_on_the_host_and_what_is_read_only_stays() {
+async fn writes_to_a_volume_reach_the_host_and_read_only_volumes_do_not_change() {
     let host = Host::new();
     let plot = host.plot();
     let (data, models) = (host.volume(), host.volume());
@@ -90,24 +90,29 @@ async fn what_is_written_to_a_volume_is_on_the_host_and_what_is_read_only_stays(
     let answers = plot.answers();
     assert_eq!((answers[0].as_str(), answers[1].as_str()), ("before", "ok"));
     assert!(answers[2] == "errno 30", "{answers:?}");
-    assert!(answers[3] != "ok", "no device is made there: {answers:?}");
+    assert!(answers[3] != "ok", "no device can be created there: {answers:?}");
     assert_eq!(fs::read_to_string(data.join("file")).unwrap(), "after!");
     assert_eq!(fs::read_to_string(models.join("file")).unwrap(), "before");
-    assert_eq!(fs::read_dir(plot.root.join("data")).unwrap().count(), 0, "its own files have an empty place");
+    assert_eq!(
+        fs::read_dir(plot.root.join("data")).unwrap().count(),
+        0,
+        "its own files contain an empty mount point"
+    );
     host.runtime.destroy(&plot.id).await.unwrap();
     let mounted = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    assert!(!mounted.contains(data.to_str().unwrap()), "nothing of it is the host's");
+    assert!(!mounted.contains(data.to_str().unwrap()), "no mount of it is visible on the host");
 }
 
-/// What files share counts against the quota of the one that wrote it, and a volume's quota is not the machine's.
+/// Shared content counts against the quota of the file system that wrote it, and a volume has another quota than the
+/// machine.
 #[tokio::test]
-async fn contents_are_shared_among_a_machines_own_files_but_with_no_volume() {
+async fn reflinks_work_among_a_machines_own_files_but_not_with_a_volume() {
     let host = Host::new();
     let ioctl = |request: u32| format!("call {} 99 {request:#x} 99", libc::SYS_ioctl);
     let mut commands = [0x4004_9409, 0x4020_940d, 0xc018_9436].map(ioctl).to_vec();
     commands.push(format!("call {} 99 0 99 0 1 0", libc::SYS_copy_file_range));
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-    // Of files that are not open: this far a call comes that is let through.
+    // The descriptors are not open, so a call that the filter allows fails with this error.
     let let_through = [libc::EBADF; 4];
     let refused = [libc::EOPNOTSUPP, libc::EOPNOTSUPP, libc::EOPNOTSUPP, libc::EXDEV];
     for (mode, expected) in
@@ -124,7 +129,7 @@ async fn contents_are_shared_among_a_machines_own_files_but_with_no_volume() {
 }
 
 #[tokio::test]
-async fn a_link_in_a_volumes_place_moves_no_mount() {
+async fn a_link_in_place_of_a_volumes_mount_point_is_not_followed() {
     let host = Host::new();
     for path in ["elsewhere", "/etc"] {
         let (plot, source) = (host.plot(), host.volume());
@@ -134,46 +139,49 @@ async fn a_link_in_a_volumes_place_moves_no_mount() {
         let refused =
             host.runtime.boot(&plot.id, BootOptions { mounts, ..options(&plot, LIMITS, &[]) }).await;
         let error = refused.unwrap_err();
-        assert!(error.to_string().contains("make room for the volumes"), "{error}");
+        assert!(error.to_string().contains("create the volumes' mount points"), "{error}");
         assert_eq!(fs::read_dir(plot.root.join("elsewhere")).unwrap().count(), 0);
     }
     assert_eq!(host.runtime.inventory().await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn a_paused_machine_stands_still_and_goes_on_where_it_was() {
+async fn a_paused_machine_is_frozen_and_continues_where_it_was() {
     let host = Host::new();
     let plot = host.plot();
     host.boot(&plot, &[]).await.unwrap();
     poll("the machine to count", || plot.count().is_some_and(|(number, _)| number > 3));
     host.runtime.pause(&plot.id).await.unwrap();
     let (paused_at, mark) = plot.count().unwrap();
-    // Long enough for dozens of steps of the counter, were it to run.
+    // Long enough for dozens of steps of the counter, if it ran.
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     assert_eq!(plot.count().unwrap().0, paused_at);
     host.runtime.resume(&plot.id).await.unwrap();
-    poll("the machine to go on", || plot.count().is_some_and(|(number, _)| number > paused_at));
+    poll("the machine to continue", || plot.count().is_some_and(|(number, _)| number > paused_at));
     assert_eq!(plot.count().unwrap().1, mark);
     host.runtime.destroy(&plot.id).await.unwrap();
 }
 
 #[tokio::test]
-async fn an_agent_that_fails_hangs_up_or_dies_leaves_nothing() {
+async fn an_agent_that_fails_disconnects_or_dies_leaves_nothing() {
     let host = Host::new();
     let plot = host.plot();
     match host.boot(&plot, &["fail"]).await {
         Err(RuntimeError::Boot { step, message, .. }) => {
-            assert_eq!((step.as_str(), message.as_str()), ("do as told", "was told to fail"));
+            assert_eq!((step.as_str(), message.as_str()), ("follow the document", "failed on request"));
         }
         other => panic!("{other:?}"),
     }
     let died = host.boot(&plot, &["die"]).await.unwrap_err();
-    assert!(died.to_string().ends_with("start the guest agent: it ended without a report"), "{died}");
+    assert!(
+        died.to_string().ends_with("start the guest agent: the machine ended without a report"),
+        "{died}"
+    );
     assert_eq!(host.runtime.inventory().await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn a_machine_whose_agent_says_nothing_is_ended_by_dropping_and_destroying() {
+async fn a_machine_with_a_silent_agent_is_ended_by_dropping_the_boot_and_destroying() {
     let host = Host::new();
     let plot = host.plot();
     let booting = host.boot(&plot, &["hang"]);
@@ -185,7 +193,7 @@ async fn a_machine_whose_agent_says_nothing_is_ended_by_dropping_and_destroying(
 }
 
 #[tokio::test]
-async fn a_boot_dropped_at_any_moment_leaves_what_destroy_removes() {
+async fn destroy_removes_a_boot_that_was_cancelled_at_any_moment() {
     let host = Host::new();
     for microseconds in [0, 50, 200, 500, 1000, 2000, 4000, 8000] {
         let plot = host.plot();
@@ -198,7 +206,7 @@ async fn a_boot_dropped_at_any_moment_leaves_what_destroy_removes() {
 }
 
 #[tokio::test]
-async fn boots_that_cannot_work_say_at_which_step() {
+async fn failed_boots_name_the_step() {
     let host = Host::new();
     let plot = host.plot();
     let nowhere = BootOptions { root: plot.root.join("missing"), ..options(&plot, LIMITS, &[]) };
@@ -222,7 +230,7 @@ async fn boots_that_cannot_work_say_at_which_step() {
 }
 
 #[tokio::test]
-async fn ram_and_processes_are_bounded_and_killings_are_counted() {
+async fn ram_and_processes_are_limited_and_oom_kills_are_counted() {
     let host = Host::new();
     let plot = host.plot();
     host.boot(&plot, &["forks 1000", "eat 20", "eat 500"]).await.unwrap();
@@ -259,7 +267,7 @@ async fn a_prepared_image_boots_like_any_other() {
     assert!(error.to_string().starts_with("could not open the root directory in `"), "{error}");
 }
 
-/// P-K14: links where the machine's mounts belong lead nowhere.
+/// P-K14: links in place of the machine's mount points are not followed.
 #[tokio::test]
 async fn links_in_place_of_mount_points_do_not_move_a_mount() {
     let host = Host::new();
@@ -287,7 +295,7 @@ async fn links_in_place_of_mount_points_do_not_move_a_mount() {
 }
 
 #[tokio::test]
-async fn no_mount_of_a_machine_is_seen_on_the_host() {
+async fn no_mount_of_a_machine_is_visible_on_the_host() {
     let host = Host::new();
     let plot = host.plot();
     host.boot(&plot, &[]).await.unwrap();
@@ -297,7 +305,7 @@ async fn no_mount_of_a_machine_is_seen_on_the_host() {
 }
 
 #[tokio::test]
-async fn many_boots_at_once_all_come_up() {
+async fn many_boots_at_once_all_succeed() {
     let host = std::sync::Arc::new(Host::new());
     let mut boots = tokio::task::JoinSet::new();
     for _ in 0..16 {

@@ -1,7 +1,7 @@
-//! What code inside a machine meets: the kernel's side of the attack list. Needs root.
+//! Isolation as code inside a machine sees it: the kernel's part of the attack list. Needs root.
 //!
-//! Each probe is made by PID 1 itself, root inside with all the capabilities a machine ever has, so what it is refused
-//! everybody inside is refused.
+//! PID 1 makes each probe itself, as root inside with all capabilities that a machine ever has, so everything that is
+//! denied to it is denied to every process inside.
 
 mod support;
 
@@ -14,7 +14,7 @@ use burrow_runtime::container::seccomp::{self, Verdict};
 use burrow_runtime::{BootOptions, Runtime as _};
 use support::Host;
 
-/// Boots a machine, has it try each probe, and compares the answers.
+/// Boots a machine, makes it try each probe, and compares the answers.
 async fn check(probes: &[(&str, &str)]) {
     let host = Host::new();
     let plot = host.plot();
@@ -29,9 +29,9 @@ fn errno(number: i32) -> String {
     format!("errno {number}")
 }
 
-/// P-K2: nothing is shared with the host but the kernel.
+/// P-K2: only the kernel is shared with the host.
 #[tokio::test]
-async fn every_namespace_is_the_machines_own() {
+async fn every_namespace_belongs_to_the_machine() {
     let kinds = ["user", "pid", "mnt", "ipc", "uts", "cgroup", "net"];
     let host = Host::new();
     let plot = host.plot();
@@ -46,7 +46,7 @@ async fn every_namespace_is_the_machines_own() {
 }
 
 #[tokio::test]
-async fn a_machine_sees_itself_and_its_name_only() {
+async fn a_machine_only_sees_itself_and_its_name() {
     let host = Host::new();
     let plot = host.plot();
     let commands = [
@@ -71,7 +71,7 @@ async fn a_machine_sees_itself_and_its_name_only() {
 }
 
 #[tokio::test]
-async fn capabilities_are_few_and_privileges_can_be_regained_by_sudo_only_within_them() {
+async fn capabilities_are_few_and_sudo_grants_no_others() {
     let host = Host::new();
     let plot = host.plot();
     let answers = host.run(&plot, &["cat /proc/self/status", "cat /proc/self/limits"]).await;
@@ -94,9 +94,10 @@ async fn capabilities_are_few_and_privileges_can_be_regained_by_sudo_only_within
     assert_eq!(core.split_whitespace().collect::<Vec<_>>()[4..6], ["1", "1"]);
 }
 
-/// P-K7, P-K8: what tells about the host is empty, what acts on it cannot be written. Not every kernel has every file.
+/// P-K7, P-K8: files that show the host are empty, files that affect it cannot be written. Not every kernel has every
+/// file.
 #[tokio::test]
-async fn the_hosts_side_of_proc_and_sys_is_covered() {
+async fn host_information_in_proc_and_sys_is_hidden() {
     let settings =
         ["kernel/core_pattern", "kernel/modprobe", "vm/overcommit_memory", "fs/binfmt_misc/register"];
     let now = || settings.map(|setting| fs::read(format!("/proc/sys/{setting}")).ok());
@@ -132,7 +133,7 @@ async fn the_hosts_side_of_proc_and_sys_is_covered() {
 }
 
 #[tokio::test]
-async fn mounts_are_few_and_as_closed_as_can_be() {
+async fn mounts_are_few_and_restricted() {
     let host = Host::new();
     let plot = host.plot();
     let answers = host.run(&plot, &["cat /proc/self/mounts"]).await;
@@ -152,7 +153,7 @@ async fn mounts_are_few_and_as_closed_as_can_be() {
     has("/dev/pts", &["devpts", "nosuid", "noexec", "max=1024", "ptmxmode=666", "mode=620"]);
     has("/dev/shm", &["tmpfs", "nosuid", "nodev", "noexec", "size=32768k"]);
     has("/proc/meminfo", &[]);
-    // A dump copies what is in a tmpfs; there is one, and `/tmp`, `/run` and `/dev` are on the disk.
+    // A dump copies the contents of a tmpfs; there is one, and `/tmp`, `/run` and `/dev` are on the disk.
     assert_eq!(mounts.values().filter(|words| words.contains(&"tmpfs")).count(), 1);
     for point in mounts.keys() {
         let known = ["/", "/dev/pts", "/dev/shm"].contains(point)
@@ -162,9 +163,9 @@ async fn mounts_are_few_and_as_closed_as_can_be() {
     }
 }
 
-/// P-K9 and the six devices that do work.
+/// P-K9, and the six devices that work.
 #[tokio::test]
-async fn the_usual_devices_work_and_no_others_can_be_made() {
+async fn the_usual_devices_work_and_no_others_can_be_created() {
     let no = errno(libc::EPERM);
     let no_terminal = errno(libc::ENXIO);
     check(&[
@@ -183,7 +184,7 @@ async fn the_usual_devices_work_and_no_others_can_be_made() {
     .await;
 }
 
-/// P-K3, P-K12: the agent and its program are out of reach, for root inside too.
+/// P-K3, P-K12: the agent and its program cannot be changed, not even by root inside.
 #[tokio::test]
 async fn the_agents_program_cannot_be_changed_from_inside() {
     let host = Host::new();
@@ -210,9 +211,9 @@ async fn the_agents_program_cannot_be_changed_from_inside() {
     assert_eq!(fs::read(support::guest()).unwrap(), before);
 }
 
-/// P-K6: the whole table, as a machine meets it.
+/// P-K6: the whole table, as seen in a machine.
 #[tokio::test]
-async fn every_system_call_is_answered_as_the_table_says() {
+async fn every_system_call_returns_the_result_of_the_table() {
     let host = Host::new();
     let plot = host.plot();
     let last = seccomp::NEWEST_KNOWN + 20;
@@ -228,7 +229,7 @@ async fn every_system_call_is_answered_as_the_table_says() {
         match seccomp::verdict(number) {
             Verdict::Refused => assert_eq!(errno, libc::EPERM, "{number} should be refused"),
             Verdict::Unknown => assert_eq!(errno, libc::ENOSYS, "{number} should be unknown"),
-            // With nonsense for arguments the kernel finds something else to complain about than permission.
+            // With invalid arguments the kernel returns another error than a missing permission.
             Verdict::Allowed => assert_ne!(errno, libc::EPERM, "{number} should be allowed"),
             Verdict::Judged => {}
         }
@@ -236,14 +237,14 @@ async fn every_system_call_is_answered_as_the_table_says() {
     assert_eq!(seen, last + 1);
 }
 
-/// Keys and Landlock's restrictions would vanish, unnoticed, when a machine is written down and brought back.
+/// Keys and Landlock's restrictions would silently be lost in a dump and a restore.
 #[tokio::test]
-async fn what_no_dump_can_keep_is_not_there_to_begin_with() {
+async fn features_that_no_dump_can_restore_are_unavailable() {
     let calls = [
         format!("call {} 0 0", libc::SYS_pkey_alloc),
         format!("call {} 1", libc::SYS_pkey_free),
         format!("call {} 0 4096 1 1", libc::SYS_pkey_mprotect),
-        // LANDLOCK_CREATE_RULESET_VERSION: what every user of it asks first.
+        // LANDLOCK_CREATE_RULESET_VERSION: the first query of every user of Landlock.
         format!("call {} 0 0 1", libc::SYS_landlock_create_ruleset),
         format!("call {} 0 1 0 0", libc::SYS_landlock_add_rule),
         format!("call {} 0 0", libc::SYS_landlock_restrict_self),
@@ -253,9 +254,9 @@ async fn what_no_dump_can_keep_is_not_there_to_begin_with() {
     check(&probes).await;
 }
 
-/// P-K1, P-K2, P-K4, P-K5, P-K11, P-N4 with the arguments an attacker would use.
+/// P-K1, P-K2, P-K4, P-K5, P-K11, P-N4 with an attacker's arguments.
 #[tokio::test]
-async fn dangerous_calls_are_refused_by_every_door() {
+async fn dangerous_calls_are_refused_with_any_arguments() {
     let call = |number: i64, arguments: &str| format!("call {number} {arguments}");
     let refused = errno(libc::EPERM);
     let unknown = errno(libc::ENOSYS);
@@ -265,7 +266,7 @@ async fn dangerous_calls_are_refused_by_every_door() {
         (call(libc::SYS_unshare, "0x00020000"), &refused),
         (call(libc::SYS_unshare, "0x40000000"), &refused),
         (call(libc::SYS_clone, "0x10000011 0 0 0 0"), &refused),
-        // The high half is nobody's, and must not hide the low one.
+        // The kernel ignores the high half, and it must not hide the low one.
         (call(libc::SYS_clone, "0x7fffffff10000011 0 0 0 0"), &refused),
         (call(libc::SYS_clone3, "0 88"), &unknown),
         (call(libc::SYS_setns, "0 0"), &refused),
@@ -286,7 +287,7 @@ async fn dangerous_calls_are_refused_by_every_door() {
         (call(libc::SYS_open_by_handle_at, "0 0 0"), &refused),
         (call(libc::SYS_socket, "38 5 0"), &no_family),
         (call(libc::SYS_socket, "40 1 0"), &no_family),
-        // The kernel's own refusal: nobody here may make raw packets.
+        // The kernel's own refusal: no process here may create raw packets.
         (call(libc::SYS_socket, "17 3 0"), &refused),
         (call(libc::SYS_socket, "2 3 1"), &refused),
         ("int80".to_owned(), &format!("exit {}", libc::EPERM)),
@@ -297,7 +298,7 @@ async fn dangerous_calls_are_refused_by_every_door() {
     check(&probes).await;
 }
 
-/// The same doors are open where they should be: a probe that fails for another reason would prove nothing.
+/// The same calls work where they should: a probe that fails for another reason would prove nothing.
 #[tokio::test]
 async fn harmless_uses_of_the_same_calls_work() {
     let call = |number: i64, arguments: &str| format!("call {number} {arguments}");
@@ -319,20 +320,20 @@ async fn harmless_uses_of_the_same_calls_work() {
     check(&probes).await;
 }
 
-/// What the kernel counts per uid of the host: descriptors in flight, processes, queued signals. One machine uses up more
-/// of each than the other allows itself.
+/// Resources that the kernel counts per uid of the host: descriptors in flight, processes, queued signals. One machine
+/// uses more of each than the limit that the other sets for itself.
 const USES_UP: [&str; 3] = ["in-flight 1000", "crowd 30", "queue 1000"];
 const NEEDS_ONE: [&str; 3] = ["send-limited 100", "fork-limited 20", "queue-limited 100"];
 
 #[tokio::test]
-async fn what_one_machine_uses_up_is_not_missing_in_another() {
+async fn limits_that_one_machine_uses_up_do_not_affect_another() {
     assert!(support::has_own_ids(), "the tests' directory is on a file system without idmapped mounts");
     let host = Host::new();
     let (greedy, other) = (host.plot(), host.plot());
     let machine = host.boot(&greedy, &[USES_UP, NEEDS_ONE].concat()).await.unwrap();
     let lacks = [libc::ETOOMANYREFS, libc::EAGAIN, libc::EAGAIN].map(|errno| format!("exit {errno}"));
-    assert_eq!(greedy.answers()[..3], ["ok", "ok", "0"]);
-    assert_eq!(greedy.answers()[3..], lacks, "the machine itself has none left");
+    assert_eq!(greedy.answers()[..3], ["ok", "exit 0", "0"]);
+    assert_eq!(greedy.answers()[3..], lacks, "the machine itself has reached the limit");
     let ids = support::base(machine.pid);
 
     let machine = host.boot(&other, &NEEDS_ONE).await.unwrap();
@@ -343,7 +344,7 @@ async fn what_one_machine_uses_up_is_not_missing_in_another() {
     }
 }
 
-/// The control of the one above: the same two machines, with the same ids.
+/// The control of the test above: the same two machines, with the same ids.
 #[tokio::test]
 async fn machines_with_the_same_ids_share_the_descriptors_in_flight() {
     let host = Host::new();
@@ -360,7 +361,7 @@ async fn machines_with_the_same_ids_share_the_descriptors_in_flight() {
 }
 
 #[tokio::test]
-async fn files_of_a_machine_have_the_same_owners_on_disk_whichever_ids_it_has() {
+async fn files_have_the_same_owners_on_disk_with_any_ids() {
     let host = Host::new();
     let plot = host.plot();
     fs::write(plot.root.join("of-the-host"), "").unwrap();

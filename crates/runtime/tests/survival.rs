@@ -1,4 +1,4 @@
-//! What a machine outlives. In a program of its own, since it ends every launcher that this process has.
+//! What a machine survives. A separate program, since it ends every launcher of this process.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -39,7 +39,7 @@ async fn machines_outlive_the_launcher_and_the_driver() {
     let again = host.reopen();
     assert!(again.adopt(&plot.id, &machine).await.unwrap());
     let (before, _) = plot.count().unwrap();
-    poll("the machine to go on", || plot.count().is_some_and(|(number, _)| number > before));
+    poll("the machine to continue", || plot.count().is_some_and(|(number, _)| number > before));
     let mut found = again.inventory().await.unwrap();
     found.sort();
     let mut expected = vec![plot.id.clone(), second.id.clone()];

@@ -1,11 +1,11 @@
-//! Accepts connections, within bounds, and watches over each until it ends.
+//! Accepts connections, within limits, and supervises each until it ends.
 //!
 //! ```text
-//!   accept ─► slot (all · half-open · half-open of this address) ─► banner, keys, login (bounded time) ─► channels
-//!                                                                                    └─► idle for too long, or its key taken away: cut
+//!   accept ─► limits (all · half-open · half-open of this address) ─► banner, keys, login (time limit) ─► channels
+//!                                                                                  └─► idle for too long, or its key revoked: closed
 //! ```
 //!
-//! The library that speaks SSH is never trusted to end: what is to end is cut off below it (`cut`).
+//! The SSH library is never trusted to end a connection: the stream below it is cancelled (`cancellable`).
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -22,48 +22,48 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::cut::Cuttable;
-use crate::listing::Attached;
-use crate::visit::{Visit, Visitor};
-use crate::{Door, KeyFile};
+use crate::cancellable::CancellableStream;
+use crate::connection::{Connection, ConnectionHandler};
+use crate::listing::AttachedExecs;
+use crate::{Authenticator, KeyFile};
 
-/// Silence after which the peer is asked whether it is there, and how often it may not answer.
+/// Idle time after which a keepalive is sent, and how many may stay unanswered.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVES_MAX: usize = 3;
 
-/// What a wrong key waits for its answer. None for the question which methods there are, which every client asks first.
+/// Delay before a wrong key is rejected. The question which methods exist, which every client asks first, is answered at once.
 const REJECTION_TIME: Duration = Duration::from_millis(100);
 
-/// When the process is out of file descriptors, accepting again at once would only spin.
+/// Out of file descriptors, `accept` would fail again at once: wait instead of spinning.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Bytes a client may send ahead on one channel.
+/// Bytes that a client may send on one channel before the window is extended.
 const WINDOW_BYTES: u32 = 2 << 20;
 const PACKET_BYTES: u32 = 32 << 10;
-/// Messages of one channel, and of one connection's output, on their way between tasks.
+/// Queued messages of one channel, and of one connection's output.
 const CHANNEL_MESSAGES: usize = 128;
 const OUTPUT_MESSAGES: usize = 64;
 
-/// Input that programs have not read yet, of all connections together.
+/// Input that programs have not read yet, over all connections.
 const INPUT_BYTES_MAX: usize = 256 << 20;
 
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
-    /// Connections at once.
+    /// Maximum number of connections.
     pub connections: usize,
-    /// Of these, such as have not shown a known key yet.
+    /// Maximum number of connections that have not shown a known key yet.
     pub half_open: usize,
-    /// Of these, from one address (of IPv6, one /64).
+    /// The same per address (for IPv6, per /64).
     pub half_open_per_address: usize,
-    /// From the first byte to a known key.
+    /// Time from the first byte to a known key.
     pub login_time: Duration,
-    /// Wrong keys of one connection.
+    /// Wrong keys that one connection may try.
     pub tries: usize,
-    /// A connection over which nothing comes or goes for this long is closed.
+    /// A connection without traffic for this long is closed.
     pub idle: Option<Duration>,
 }
 
-/// The gateway, ready to be run on a listener.
+/// The gateway, before it runs on a listener.
 #[derive(Debug)]
 pub struct Gateway {
     shared: Arc<Shared>,
@@ -73,29 +73,29 @@ pub struct Gateway {
     options: GatewayOptions,
 }
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) door: Arc<dyn Door>,
-    pub(crate) attached: Attached,
-    /// One permit per byte of input that waits.
+    pub(crate) authenticator: Arc<dyn Authenticator>,
+    pub(crate) attached: AttachedExecs,
+    /// One permit per byte of buffered input.
     pub(crate) input: Arc<Semaphore>,
     pub(crate) tasks: TaskTracker,
-    /// The daemon is about to end: what runs is nobody's to end.
+    /// Cancelled when the daemon is about to exit: execs then keep running.
     pub(crate) stop: CancellationToken,
 }
 
 impl Gateway {
-    /// `stop` ends it, and all its connections. What runs in sandboxes goes on.
+    /// `stop` ends the gateway and all its connections. Programs in sandboxes continue.
     pub fn new(
-        door: Arc<dyn Door>,
+        authenticator: Arc<dyn Authenticator>,
         host_key: KeyFile,
         options: GatewayOptions,
         stop: CancellationToken,
     ) -> Self {
         let shared = Shared {
-            door,
-            attached: Attached::default(),
+            authenticator,
+            attached: AttachedExecs::default(),
             input: Arc::new(Semaphore::new(INPUT_BYTES_MAX)),
             tasks: TaskTracker::new(),
             stop,
@@ -126,65 +126,72 @@ impl Gateway {
         self.shared.tasks.wait().await;
     }
 
-    /// One more than there may be is closed at once: waiting would let strangers keep others out.
-    fn begin(&self, stream: TcpStream, peer: SocketAddr, cut: CancellationToken) {
-        let Ok(slot) = self.connections.clone().try_acquire_owned() else {
-            return tracing::debug!(%peer, "no room for another SSH connection");
+    /// Connections beyond the limit are closed at once: if they waited, strangers could keep others out.
+    fn begin(&self, stream: TcpStream, peer: SocketAddr, cancel: CancellationToken) {
+        let Ok(connection_permit) = self.connections.clone().try_acquire_owned() else {
+            return tracing::debug!(%peer, "the limit of SSH connections is reached");
         };
-        let Some(place) = self.half_open.enter(peer.ip()) else {
+        let Some(half_open_slot) = self.half_open.acquire(peer.ip()) else {
             return tracing::debug!(%peer, "too many SSH connections that have not logged in");
         };
-        // Keystrokes are small, and somebody waits for each.
+        // Keystrokes are small, and a user waits for each echo.
         if let Err(error) = stream.set_nodelay(true) {
-            return tracing::debug!(%error, "could not prepare a connection");
+            return tracing::debug!(%error, "could not disable Nagle's algorithm on an SSH connection");
         }
-        let visit = Visit::new(self.shared.clone(), peer, cut);
+        let connection = Connection::new(self.shared.clone(), peer, cancel);
         let (config, options) = (self.config.clone(), self.options.clone());
-        self.shared.tasks.spawn(attend(config, options, visit, stream, place, slot));
+        self.shared.tasks.spawn(serve_connection(
+            config,
+            options,
+            connection,
+            stream,
+            half_open_slot,
+            connection_permit,
+        ));
     }
 }
 
-/// Sees one connection to its end.
-async fn attend(
+/// Serves one connection until it ends.
+async fn serve_connection(
     config: Arc<Config>,
     options: GatewayOptions,
-    visit: Arc<Visit>,
+    connection: Arc<Connection>,
     stream: TcpStream,
-    place: Place,
-    _slot: OwnedSemaphorePermit,
+    half_open_slot: HalfOpenSlot,
+    _connection_permit: OwnedSemaphorePermit,
 ) {
-    let ending = visit.cut.clone().drop_guard();
-    let stream = Cuttable::new(stream, &visit.cut);
-    let handler = Visitor::new(visit.clone());
-    let (began, entered) = (tokio::time::Instant::now(), visit.entered.clone());
-    let login = began + options.login_time;
+    let ending = connection.cancel.clone().drop_guard();
+    let stream = CancellableStream::new(stream, &connection.cancel);
+    let handler = ConnectionHandler::new(connection.clone());
+    let (started, logged_in) = (tokio::time::Instant::now(), connection.logged_in.clone());
+    let login = started + options.login_time;
     let greeting = russh::server::run_stream(config, stream, handler);
     let mut session = match tokio::time::timeout_at(login, greeting).await {
         Ok(Ok(session)) => session,
-        Ok(Err(error)) => return tracing::debug!(%error, "an SSH connection ended before it began"),
-        Err(_) => return tracing::debug!("an SSH client did not say what it is"),
+        Ok(Err(error)) => return tracing::debug!(%error, "an SSH connection ended before it started"),
+        Err(_) => return tracing::debug!("an SSH client sent no banner in time"),
     };
     tokio::select! {
-        ended = &mut session => return told(ended),
-        () = entered.cancelled() => drop(place),
+        ended = &mut session => return log_end(ended),
+        () = logged_in.cancelled() => drop(half_open_slot),
         () = tokio::time::sleep_until(login) => return tracing::debug!("an SSH client did not log in in time"),
     }
     tokio::select! {
-        ended = &mut session => told(ended),
-        () = visit.idle(options.idle) => tracing::info!("an SSH connection was idle for too long"),
-        () = visit.shut() => tracing::info!("the key of an SSH connection opens nothing any more"),
+        ended = &mut session => log_end(ended),
+        () = connection.idle(options.idle) => tracing::info!("closing an SSH connection that was idle for too long"),
+        () = connection.key_revoked() => tracing::info!("closing an SSH connection whose key was revoked"),
     }
     drop(ending);
 }
 
-fn told(ended: Result<(), russh::Error>) {
+fn log_end(ended: Result<(), russh::Error>) {
     if let Err(error) = ended {
-        tracing::debug!(%error, "an SSH connection broke");
+        tracing::debug!(%error, "an SSH connection failed");
     }
 }
 
 async fn pause_after(error: &io::Error) {
-    // A peer that hung up while it waited is nobody's trouble.
+    // A peer that hung up while it waited in the backlog is not an error.
     if !matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
         tracing::warn!(%error, "could not accept an SSH connection");
         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -204,7 +211,7 @@ fn config(host_key: KeyFile, options: &GatewayOptions) -> Config {
         event_buffer_size: OUTPUT_MESSAGES,
         preferred: preferred(),
         max_auth_attempts: options.tries,
-        // Ours, see `Visit::idle`; the library's would count answers to keepalives as work.
+        // `Connection::idle` does this; the library would count answers to keepalives as activity.
         inactivity_timeout: None,
         keepalive_interval: Some(KEEPALIVE),
         keepalive_max: KEEPALIVES_MAX,
@@ -213,8 +220,8 @@ fn config(host_key: KeyFile, options: &GatewayOptions) -> Config {
     }
 }
 
-/// What is sound today, and fast: AES-GCM rather than ChaCha20, which older clients would choose, is several times faster in
-/// hardware and was never open to the Terrapin attack. No compression: it opens more than it saves.
+/// Algorithms that are considered secure today, and fast: AES-GCM is several times faster in hardware than ChaCha20, which older
+/// clients would prefer, and was never vulnerable to the Terrapin attack. No compression: its attack surface outweighs the savings.
 fn preferred() -> Preferred {
     Preferred {
         kex: Cow::Borrowed(&[
@@ -233,61 +240,61 @@ fn preferred() -> Preferred {
     }
 }
 
-// === Connections that have not logged in ===
+// === Half-open connections ===
 
-/// Counts them, in all and by address.
+/// Counts connections that have not logged in, in total and per address.
 #[derive(Clone, Debug)]
 struct HalfOpen {
-    counted: Arc<Mutex<Counted>>,
+    counts: Arc<Mutex<HalfOpenCounts>>,
     max: usize,
     max_per_address: usize,
 }
 
 #[derive(Debug, Default)]
-struct Counted {
+struct HalfOpenCounts {
     all: usize,
     by_address: HashMap<IpAddr, usize>,
 }
 
-/// Given back when the connection has logged in, or has ended.
+/// Released when the connection has logged in or has ended.
 #[derive(Debug)]
-struct Place {
-    counted: Arc<Mutex<Counted>>,
+struct HalfOpenSlot {
+    counts: Arc<Mutex<HalfOpenCounts>>,
     address: IpAddr,
 }
 
 impl HalfOpen {
     fn new(max: usize, max_per_address: usize) -> Self {
-        Self { counted: Arc::default(), max, max_per_address }
+        Self { counts: Arc::default(), max, max_per_address }
     }
 
-    fn enter(&self, address: IpAddr) -> Option<Place> {
+    fn acquire(&self, address: IpAddr) -> Option<HalfOpenSlot> {
         let address = network_of(address);
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_this = counted.by_address.get(&address).copied().unwrap_or_default();
-        if counted.all >= self.max || of_this >= self.max_per_address {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_this = counts.by_address.get(&address).copied().unwrap_or_default();
+        if counts.all >= self.max || of_this >= self.max_per_address {
             return None;
         }
-        counted.all += 1;
-        counted.by_address.insert(address, of_this + 1);
-        Some(Place { counted: self.counted.clone(), address })
+        counts.all += 1;
+        counts.by_address.insert(address, of_this + 1);
+        Some(HalfOpenSlot { counts: self.counts.clone(), address })
     }
 }
 
-impl Drop for Place {
+impl Drop for HalfOpenSlot {
     fn drop(&mut self) {
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        counted.all = counted.all.saturating_sub(1);
-        if let Some(of_this) = counted.by_address.get_mut(&self.address) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.all = counts.all.saturating_sub(1);
+        if let Some(of_this) = counts.by_address.get_mut(&self.address) {
             *of_this -= 1;
             if *of_this == 0 {
-                counted.by_address.remove(&self.address);
+                counts.by_address.remove(&self.address);
             }
         }
     }
 }
 
-/// Whoever has one IPv6 address has all of its /64.
+/// The holder of one IPv6 address usually has all of its /64.
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -300,18 +307,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_open_connections_are_bounded_in_all_and_by_address() {
+    fn half_open_connections_are_limited_in_total_and_per_address() {
         let half_open = HalfOpen::new(3, 2);
         let address = |text: &str| text.parse::<IpAddr>().unwrap();
-        let first = half_open.enter(address("2001:db8::1")).unwrap();
-        let _second = half_open.enter(address("2001:db8::2")).unwrap();
-        assert!(half_open.enter(address("2001:db8::3")).is_none(), "three of one network");
-        let _third = half_open.enter(address("192.0.2.1")).unwrap();
-        assert!(half_open.enter(address("192.0.2.2")).is_none(), "four in all");
+        let first = half_open.acquire(address("2001:db8::1")).unwrap();
+        let _second = half_open.acquire(address("2001:db8::2")).unwrap();
+        assert!(half_open.acquire(address("2001:db8::3")).is_none(), "three from one network");
+        let _third = half_open.acquire(address("192.0.2.1")).unwrap();
+        assert!(half_open.acquire(address("192.0.2.2")).is_none(), "four in total");
         drop(first);
-        let again = half_open.enter(address("::ffff:192.0.2.1")).unwrap();
+        let again = half_open.acquire(address("::ffff:192.0.2.1")).unwrap();
         assert_eq!(again.address, address("192.0.2.1"));
         drop(again);
-        assert_eq!(half_open.counted.lock().unwrap().all, 2);
+        assert_eq!(half_open.counts.lock().unwrap().all, 2);
     }
 }

@@ -1,8 +1,8 @@
-//! Input that a program has not read yet.
+//! Buffers input that a program has not read yet.
 //!
-//! A program that does not read its input fills this, and then its client waits, as at a pipe. Unless output waits for that
-//! same client: it will not take it while it cannot say so (see `output`), so then more is kept, up to a bound at which the
-//! channel is given up rather than stand still for ever.
+//! If a program does not read its input, the buffer fills and its client has to wait, as at a pipe. The exception: while output
+//! waits for the same client, the client's window messages still have to be read (see `output`), so more input is buffered, up
+//! to a limit at which the channel is closed instead of blocking for ever.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Kept of a program that is merely slow.
+/// Buffered for a program that is merely slow.
 const BYTES_USUAL: usize = 2 << 20;
 
-/// Kept of one whose output nobody takes.
+/// Buffered for a program whose output the client does not read.
 const BYTES_MAX: usize = 64 << 20;
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Input {
     budget: Arc<Semaphore>,
 }
 
-/// No more can be kept.
+/// The buffer or the budget is exhausted.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Overflow;
 
@@ -33,7 +33,7 @@ impl Input {
         Self { pieces: VecDeque::new(), bytes: 0, budget }
     }
 
-    /// Whether to listen for more. `stuck`: output waits for the client.
+    /// Whether to read more from the client. `stuck`: output waits for the client.
     pub(crate) fn takes_more(&self, stuck: bool) -> bool {
         self.bytes < if stuck { BYTES_MAX } else { BYTES_USUAL }
     }
@@ -49,19 +49,19 @@ impl Input {
         Ok(())
     }
 
-    /// What is next to be read.
+    /// The next piece for the program.
     pub(crate) fn front(&self) -> Option<Bytes> {
         self.pieces.front().map(|(piece, _)| piece.clone())
     }
 
-    /// It was taken.
+    /// Removes the front piece, which the program has taken.
     pub(crate) fn pop(&mut self) {
         if let Some((piece, _)) = self.pieces.pop_front() {
             self.bytes -= piece.len();
         }
     }
 
-    /// Nobody will read it.
+    /// Drops all input, because the program will not read it.
     pub(crate) fn clear(&mut self) {
         self.pieces.clear();
         self.bytes = 0;
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn input_is_bounded_for_each_and_for_all() {
+    fn input_is_limited_per_channel_and_in_total() {
         let budget = Arc::new(Semaphore::new(100 << 20));
         let piece = Bytes::from(vec![0; 1 << 20]);
         let mut slow = Input::new(budget.clone());

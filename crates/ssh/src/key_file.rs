@@ -1,4 +1,4 @@
-//! A key pair in a file of its own: the one by which clients know a host, or the one by which somebody logs in. Made once.
+//! A key pair in its own file, created once: a host key, or the key that a user logs in with.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use russh::keys::ssh_key::LineEnding;
 use russh::keys::{Algorithm, HashAlg, PrivateKey};
 
-/// A key file is a page; anything larger is something else.
+/// A key file is less than a page; a larger file is something else.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// An ed25519 key pair.
@@ -27,21 +27,21 @@ impl std::fmt::Debug for KeyFile {
 pub enum KeyFileError {
     #[error("could not {step} `{}`", .path.display())]
     File { step: &'static str, path: PathBuf, source: io::Error },
-    #[error("`{}` can be read by other users", .path.display())]
+    #[error("`{}` is accessible to other users", .path.display())]
     Open { path: PathBuf },
-    #[error("`{}` is no private key in OpenSSH's format", .path.display())]
+    #[error("`{}` is not a private key in OpenSSH format", .path.display())]
     Bad { path: PathBuf, source: russh::keys::ssh_key::Error },
-    #[error("could not make a key")]
-    Make { source: russh::keys::ssh_key::Error },
+    #[error("could not generate a key")]
+    Generate { source: russh::keys::ssh_key::Error },
 }
 
 impl KeyFile {
-    /// The key in `path`, which is made if it is not there.
+    /// Reads the key in `path`. If the file does not exist, a key is generated.
     pub fn open(path: &Path) -> Result<Self, KeyFileError> {
         match fs::metadata(path) {
             Ok(metadata) => Self::read(path, &metadata),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::make(path),
-            Err(source) => Err(KeyFileError::File { step: "look at", path: path.to_owned(), source }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::generate(path),
+            Err(source) => Err(KeyFileError::File { step: "inspect", path: path.to_owned(), source }),
         }
     }
 
@@ -59,37 +59,37 @@ impl KeyFile {
         Ok(Self { key })
     }
 
-    /// Whole and on disk before it has its name: a crash in between leaves no half of a key behind, and of two that make one
-    /// at once both have the first's.
-    fn make(path: &Path) -> Result<Self, KeyFileError> {
+    /// The file is complete and synced before it gets its name: a crash leaves no partial key behind, and if two processes
+    /// generate a key at the same time, both use the first one.
+    fn generate(path: &Path) -> Result<Self, KeyFileError> {
         let failed = |source| KeyFileError::File { step: "write", path: path.to_owned(), source };
         let mut random = russh::keys::key::safe_rng();
         let key = PrivateKey::random(&mut random, Algorithm::Ed25519)
-            .map_err(|source| KeyFileError::Make { source })?;
-        let text = key.to_openssh(LineEnding::LF).map_err(|source| KeyFileError::Make { source })?;
-        let aside = path.with_extension(format!("new-{}", std::process::id()));
-        let named = || -> io::Result<()> {
+            .map_err(|source| KeyFileError::Generate { source })?;
+        let text = key.to_openssh(LineEnding::LF).map_err(|source| KeyFileError::Generate { source })?;
+        let temporary = path.with_extension(format!("new-{}", std::process::id()));
+        let linked = || -> io::Result<()> {
             let mut options = OpenOptions::new();
-            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
+            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
-            fs::hard_link(&aside, path)
+            fs::hard_link(&temporary, path)
         };
-        let named = named();
-        let _ = fs::remove_file(&aside);
-        match named {
+        let linked = linked();
+        let _ = fs::remove_file(&temporary);
+        match linked {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let metadata = fs::metadata(path).map_err(failed)?;
                 return Self::read(path, &metadata);
             }
-            named => named.map_err(failed)?,
+            linked => linked.map_err(failed)?,
         }
         let synced = path.parent().map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all());
         synced.map_err(failed)?;
         Ok(Self { key })
     }
 
-    /// `ssh-ed25519 AAAA…`, as a line of known hosts has it behind the host.
+    /// `ssh-ed25519 AAAA…`, as it follows the host in a line of `known_hosts`.
     pub fn public(&self) -> String {
         let mut public = self.key.public_key().clone();
         public.set_comment("");
@@ -109,15 +109,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_made_once_and_closed_to_others() {
+    fn a_key_is_generated_once_and_is_private() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("host_key");
-        let made = KeyFile::open(&path).unwrap();
-        assert!(made.public().starts_with("ssh-ed25519 AAAA"), "{}", made.public());
-        assert!(made.fingerprint().starts_with("SHA256:"));
+        let generated = KeyFile::open(&path).unwrap();
+        assert!(generated.public().starts_with("ssh-ed25519 AAAA"), "{}", generated.public());
+        assert!(generated.fingerprint().starts_with("SHA256:"));
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        assert_eq!(KeyFile::open(&path).unwrap().public(), made.public());
-        assert_eq!(KeyFile::make(&path).unwrap().public(), made.public(), "somebody was first");
+        assert_eq!(KeyFile::open(&path).unwrap().public(), generated.public());
+        assert_eq!(
+            KeyFile::generate(&path).unwrap().public(),
+            generated.public(),
+            "another process was first"
+        );
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();

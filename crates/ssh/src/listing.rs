@@ -1,4 +1,4 @@
-//! What there is: the sandboxes of who logged in, and the shells that were left open in one.
+//! Lists the user's sandboxes, and the shells that were left running in one.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -7,41 +7,41 @@ use std::sync::{Arc, Mutex, PoisonError};
 use burrow_api::{Exec, ExecState};
 use burrow_client::{Client, ClientError, PageQuery, SandboxQuery};
 
-use crate::visit::Visit;
+use crate::connection::Connection;
 
-/// Sandboxes shown to who named none, and execs looked at for shells left open: the newest.
+/// The newest sandboxes that are listed, and the newest execs that are searched for detached shells.
 const SHOWN_MAX: u32 = 50;
-const LOOKED_AT: u32 = 100;
+const SEARCHED: u32 = 100;
 
-/// Shells offered at once.
+/// Shells offered at once: each is chosen with one digit.
 const OFFERED_MAX: usize = 9;
 
-/// Execs that somebody has a channel to.
+/// Execs that a channel is attached to.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Attached(Arc<Mutex<HashSet<String>>>);
+pub(crate) struct AttachedExecs(Arc<Mutex<HashSet<String>>>);
 
-/// Given back when the channel ends.
+/// Marks an exec as attached until the channel ends.
 #[derive(Debug)]
-pub(crate) struct Held {
-    all: Attached,
+pub(crate) struct ExecGuard {
+    all: AttachedExecs,
     exec: String,
 }
 
-impl Held {
+impl ExecGuard {
     pub(crate) fn exec(&self) -> &str {
         &self.exec
     }
 }
 
-impl Attached {
-    pub(crate) fn enter(&self, exec: &str) -> Held {
+impl AttachedExecs {
+    pub(crate) fn insert(&self, exec: &str) -> ExecGuard {
         self.with(|all| all.insert(exec.to_owned()));
-        Held { all: self.clone(), exec: exec.to_owned() }
+        ExecGuard { all: self.clone(), exec: exec.to_owned() }
     }
 
-    fn enter_if_free(&self, exec: &str) -> Option<Held> {
+    fn insert_if_free(&self, exec: &str) -> Option<ExecGuard> {
         let free = self.with(|all| all.insert(exec.to_owned()));
-        free.then(|| Held { all: self.clone(), exec: exec.to_owned() })
+        free.then(|| ExecGuard { all: self.clone(), exec: exec.to_owned() })
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut HashSet<String>) -> T) -> T {
@@ -49,35 +49,38 @@ impl Attached {
     }
 }
 
-impl Drop for Held {
+impl Drop for ExecGuard {
     fn drop(&mut self) {
         self.all.with(|all| all.remove(&self.exec));
     }
 }
 
-/// A shell that runs, and whom nobody talks to.
+/// A running shell that no channel is attached to.
 #[derive(Debug)]
-pub(crate) struct LeftOpen {
-    pub(crate) held: Held,
+pub(crate) struct DetachedShell {
+    pub(crate) guard: ExecGuard,
     pub(crate) started_ms: u64,
 }
 
-/// Newest first. Held from here on, so that two who come at once are not offered the same.
-pub(crate) async fn left_open(visit: &Visit, sandbox: &str) -> Result<Vec<LeftOpen>, ClientError> {
-    let client = visit.client();
-    let newest = PageQuery { cursor: None, limit: Some(LOOKED_AT) };
+/// The newest first. Each is marked as attached from now on, so that two concurrent logins are not offered the same shell.
+pub(crate) async fn detached_shells(
+    connection: &Connection,
+    sandbox: &str,
+) -> Result<Vec<DetachedShell>, ClientError> {
+    let client = connection.client();
+    let newest = PageQuery { cursor: None, limit: Some(SEARCHED) };
     let execs = client.list_execs(sandbox, &newest).await?.items;
     let candidates: Vec<Exec> = execs.into_iter().filter(is_shell).take(OFFERED_MAX).collect();
     let mut found = Vec::new();
     for exec in candidates {
-        let Some(held) = visit.shared.attached.enter_if_free(&exec.id) else { continue };
-        // The list may be behind; only the sandbox itself knows, and it is about to be used anyway.
+        let Some(guard) = connection.shared.attached.insert_if_free(&exec.id) else { continue };
+        // The list may be outdated; only the sandbox itself knows, and it is about to be used anyway.
         if found.is_empty() {
             client.wake_sandbox(sandbox).await?;
         }
         let now = client.exec(sandbox, &exec.id).await?;
         if now.state == ExecState::Running {
-            found.push(LeftOpen { held, started_ms: now.started_ms });
+            found.push(DetachedShell { guard, started_ms: now.started_ms });
         }
     }
     Ok(found)
@@ -87,28 +90,33 @@ fn is_shell(exec: &Exec) -> bool {
     exec.state == ExecState::Running && exec.terminal && exec.argv == burrow_api::login_shell()
 }
 
-/// The sandboxes there are, for people.
-pub(crate) async fn page(client: &Client) -> Result<String, ClientError> {
+/// The user's sandboxes, as text for a terminal.
+pub(crate) async fn sandbox_list(client: &Client) -> Result<String, ClientError> {
     let newest = PageQuery { cursor: None, limit: Some(SHOWN_MAX) };
-    let page = client.list_sandboxes(&SandboxQuery::default(), &newest).await?;
+    let sandbox_list = client.list_sandboxes(&SandboxQuery::default(), &newest).await?;
     let mut text = String::new();
-    for sandbox in &page.items {
+    for sandbox in &sandbox_list.items {
         let name = sandbox.name.as_ref().unwrap_or(&sandbox.id);
-        let _ =
-            writeln!(text, "{:<32}  {:<10}  {}", shown(name), sandbox.state.as_str(), shown(&sandbox.image));
+        let _ = writeln!(
+            text,
+            "{:<32}  {:<10}  {}",
+            printable(name),
+            sandbox.state.as_str(),
+            printable(&sandbox.image)
+        );
     }
-    if page.items.is_empty() {
-        text.push_str("there are no sandboxes yet\n");
+    if sandbox_list.items.is_empty() {
+        text.push_str("no sandboxes yet\n");
     }
-    if page.next_cursor.is_some() {
-        text.push_str("… and more: `burrow ls` shows all\n");
+    if sandbox_list.next_cursor.is_some() {
+        text.push_str("… more sandboxes: `burrow ls` lists all\n");
     }
-    text.push_str("log in with one's name in front of the `@`, or with `new` for a new one\n");
+    text.push_str("log in as `NAME@host` to use one, or as `new@host` to create one\n");
     Ok(text)
 }
 
-/// Without what a terminal would obey.
-pub(crate) fn shown(text: &str) -> String {
+/// Without control characters, which a terminal would interpret.
+pub(crate) fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(100).collect()
 }
 
@@ -117,13 +125,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_exec_is_offered_to_one_at_a_time() {
-        let attached = Attached::default();
-        let held = attached.enter("exe1");
-        assert!(attached.enter_if_free("exe1").is_none());
-        drop(held);
-        let held = attached.enter_if_free("exe1").unwrap();
-        assert_eq!(held.exec(), "exe1");
-        assert!(attached.enter_if_free("exe2").is_some());
+    fn an_exec_is_offered_to_one_channel_at_a_time() {
+        let attached = AttachedExecs::default();
+        let guard = attached.insert("exe1");
+        assert!(attached.insert_if_free("exe1").is_none());
+        drop(guard);
+        let guard = attached.insert_if_free("exe1").unwrap();
+        assert_eq!(guard.exec(), "exe1");
+        assert!(attached.insert_if_free("exe2").is_some());
     }
 }

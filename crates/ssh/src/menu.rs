@@ -1,4 +1,4 @@
-//! Asks, on a login, whether to go back to a shell that was left open.
+//! On login, asks whether to return to a shell that was left running.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -6,47 +6,47 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use russh::{ChannelMsg, ChannelReadHalf};
 
-use crate::listing::{Held, LeftOpen};
+use crate::listing::{DetachedShell, ExecGuard};
 use crate::output::Output;
 
-/// Longer than anybody thinks about it.
+/// Enough for any user to decide.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
 pub(crate) enum Choice {
-    Back(Held),
+    Reattach(ExecGuard),
     New,
-    /// Neither; or the client is gone.
+    /// Neither; or the client has disconnected.
     Leave,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+enum MenuKey {
     Shell(usize),
     New,
     Leave,
-    /// Nothing that was offered.
+    /// Not one of the offered keys.
     Unclear,
 }
 
-/// What was chosen, and what was typed behind that.
+/// The choice, and the input that followed it.
 pub(crate) async fn ask(
     reader: &mut ChannelReadHalf,
     output: &Output,
-    mut left: Vec<LeftOpen>,
+    mut shells: Vec<DetachedShell>,
 ) -> (Choice, Bytes) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now_ms = u64::try_from(now.as_millis()).unwrap_or_default();
-    let ages: Vec<u64> = left.iter().map(|shell| now_ms.saturating_sub(shell.started_ms) / 1000).collect();
-    output.say(&question(&ages)).await;
-    let answer = tokio::time::timeout(PATIENCE, answer(reader, left.len())).await;
-    let (answer, typed) = answer.unwrap_or((Answer::Leave, Bytes::new()));
+    let ages: Vec<u64> = shells.iter().map(|shell| now_ms.saturating_sub(shell.started_ms) / 1000).collect();
+    output.print(&question(&ages)).await;
+    let answer = tokio::time::timeout(PATIENCE, read_answer(reader, shells.len())).await;
+    let (answer, typed) = answer.unwrap_or((MenuKey::Leave, Bytes::new()));
     let choice = match answer {
-        Answer::Shell(index) => Choice::Back(left.swap_remove(index).held),
-        Answer::New => Choice::New,
-        Answer::Leave | Answer::Unclear => Choice::Leave,
+        MenuKey::Shell(index) => Choice::Reattach(shells.swap_remove(index).guard),
+        MenuKey::New => Choice::New,
+        MenuKey::Leave | MenuKey::Unclear => Choice::Leave,
     };
-    output.say("\n").await;
+    output.print("\n").await;
     (choice, typed)
 }
 
@@ -56,7 +56,7 @@ fn question(ages: &[u64]) -> String {
     for (number, seconds) in (1..).zip(ages) {
         let _ = writeln!(text, "  {number}  started {} ago", age(*seconds));
     }
-    text.push_str("Enter goes back to 1, a number to another, n opens a new one, q leaves: ");
+    text.push_str("Enter attaches to 1, a number to another, n starts a new shell, q quits: ");
     text
 }
 
@@ -69,14 +69,14 @@ fn age(seconds: u64) -> String {
     }
 }
 
-/// The first key that means something.
-async fn answer(reader: &mut ChannelReadHalf, count: usize) -> (Answer, Bytes) {
+/// Reads until a key is one of those offered.
+async fn read_answer(reader: &mut ChannelReadHalf, count: usize) -> (MenuKey, Bytes) {
     loop {
         match reader.wait().await {
-            None | Some(ChannelMsg::Close | ChannelMsg::Eof) => return (Answer::Leave, Bytes::new()),
+            None | Some(ChannelMsg::Close | ChannelMsg::Eof) => return (MenuKey::Leave, Bytes::new()),
             Some(ChannelMsg::Data { data }) => {
-                let mut meant = data.iter().map(|key| meaning(*key, count)).enumerate();
-                if let Some((at, answer)) = meant.find(|(_, answer)| *answer != Answer::Unclear) {
+                let mut keys = data.iter().map(|key| meaning(*key, count)).enumerate();
+                if let Some((at, answer)) = keys.find(|(_, answer)| *answer != MenuKey::Unclear) {
                     return (answer, data.slice(at + 1..));
                 }
             }
@@ -85,15 +85,15 @@ async fn answer(reader: &mut ChannelReadHalf, count: usize) -> (Answer, Bytes) {
     }
 }
 
-fn meaning(key: u8, count: usize) -> Answer {
+fn meaning(key: u8, count: usize) -> MenuKey {
     const CTRL_C: u8 = 3;
     const CTRL_D: u8 = 4;
     match key {
-        b'\r' | b'\n' => Answer::Shell(0),
-        b'1'..=b'9' if usize::from(key - b'0') <= count => Answer::Shell(usize::from(key - b'1')),
-        b'n' | b'N' => Answer::New,
-        b'q' | b'Q' | CTRL_C | CTRL_D => Answer::Leave,
-        _ => Answer::Unclear,
+        b'\r' | b'\n' => MenuKey::Shell(0),
+        b'1'..=b'9' if usize::from(key - b'0') <= count => MenuKey::Shell(usize::from(key - b'1')),
+        b'n' | b'N' => MenuKey::New,
+        b'q' | b'Q' | CTRL_C | CTRL_D => MenuKey::Leave,
+        _ => MenuKey::Unclear,
     }
 }
 
@@ -102,16 +102,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_key_answers() {
+    fn the_menu_is_answered_with_one_key() {
         for (key, expected) in [
-            (b'\r', Answer::Shell(0)),
-            (b'2', Answer::Shell(1)),
-            (b'3', Answer::Unclear),
-            (b'0', Answer::Unclear),
-            (b'n', Answer::New),
-            (b'q', Answer::Leave),
-            (3, Answer::Leave),
-            (b'x', Answer::Unclear),
+            (b'\r', MenuKey::Shell(0)),
+            (b'2', MenuKey::Shell(1)),
+            (b'3', MenuKey::Unclear),
+            (b'0', MenuKey::Unclear),
+            (b'n', MenuKey::New),
+            (b'q', MenuKey::Leave),
+            (3, MenuKey::Leave),
+            (b'x', MenuKey::Unclear),
         ] {
             assert_eq!(meaning(key, 2), expected, "{key}");
         }
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(
             text,
             "Shells were left open here:\n  1  started 5 s ago\n  2  started 1 h ago\n\
-             Enter goes back to 1, a number to another, n opens a new one, q leaves: "
+             Enter attaches to 1, a number to another, n starts a new shell, q quits: "
         );
         assert_eq!(age(200_000), "2 d");
     }

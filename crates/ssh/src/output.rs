@@ -1,33 +1,33 @@
-//! What goes to the client on one channel, in order, by a task of its own: whoever produces it goes on listening meanwhile.
+//! Sends output to the client on one channel, in order, from its own task, so that the producer can continue to read.
 //!
-//! Listening must never wait for writing. The window that lets us write comes over the same connection as the client's input,
-//! so a channel that does not take its input keeps the connection from hearing that there is room again.
+//! Reading must never wait for writing. The window messages that allow us to write arrive over the same connection as the
+//! client's input: a channel that does not read its input would keep the connection from receiving them.
 
 use bytes::Bytes;
 use russh::server::{Handle, Msg};
 use russh::{ChannelWriteHalf, Sig};
 use tokio::sync::mpsc;
 
-use crate::visit::Visit;
+use crate::connection::Connection;
 
-/// Pieces on their way, each at most a frame of the agent's.
+/// Queued items, each at most one frame from the agent.
 const QUEUE: usize = 8;
 
-/// Standard error's number among the kinds of extra data.
+/// The code of standard error among the types of extended data.
 const STDERR: u32 = 1;
 
 /// How a channel ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     Code(u32),
-    /// Without its `SIG`.
+    /// The name without `SIG`.
     Signal(String),
-    /// The client is gone; nobody is told.
+    /// The client has disconnected; nothing is sent.
     Gone,
 }
 
 #[derive(Debug)]
-enum Piece {
+enum OutputItem {
     Out(Bytes),
     Error(Bytes),
     End(Ending),
@@ -35,66 +35,69 @@ enum Piece {
 
 #[derive(Debug)]
 pub(crate) struct Output {
-    queue: mpsc::Sender<Piece>,
-    /// In a terminal a line ends where the next begins.
+    queue: mpsc::Sender<OutputItem>,
+    /// A terminal needs a carriage return in front of each newline.
     terminal: bool,
 }
 
-/// Room for one piece.
+/// Queue space for one item.
 #[derive(Debug)]
-pub(crate) struct Room<'a>(mpsc::Permit<'a, Piece>);
+pub(crate) struct QueuePermit<'a>(mpsc::Permit<'a, OutputItem>);
 
-impl Room<'_> {
+impl QueuePermit<'_> {
     pub(crate) fn out(self, bytes: Bytes) {
-        self.0.send(Piece::Out(bytes));
+        self.0.send(OutputItem::Out(bytes));
     }
 
     pub(crate) fn error(self, bytes: Bytes) {
-        self.0.send(Piece::Error(bytes));
+        self.0.send(OutputItem::Error(bytes));
     }
 }
 
 impl Output {
-    /// The task ends with the channel, or with the connection: a client that takes nothing is waited for until then.
-    pub(crate) fn begin(
-        visit: &Visit,
+    /// The task ends with the channel or the connection; until then it waits for a client that reads nothing.
+    pub(crate) fn spawn(
+        connection: &Connection,
         writer: ChannelWriteHalf<Msg>,
         handle: Handle,
         terminal: bool,
     ) -> Self {
-        let (queue, pieces) = mpsc::channel(QUEUE);
-        let cut = visit.cut.clone();
-        visit.shared.tasks.spawn(async move { cut.run_until_cancelled(write(writer, handle, pieces)).await });
+        let (queue, items) = mpsc::channel(QUEUE);
+        let cancel = connection.cancel.clone();
+        connection
+            .shared
+            .tasks
+            .spawn(async move { cancel.run_until_cancelled(write(writer, handle, items)).await });
         Self { queue, terminal }
     }
 
-    /// Waits for room. `None`: the client is gone.
-    pub(crate) async fn room(&self) -> Option<Room<'_>> {
-        self.queue.reserve().await.ok().map(Room)
+    /// Waits for queue space. `None`: the client has disconnected.
+    pub(crate) async fn reserve(&self) -> Option<QueuePermit<'_>> {
+        self.queue.reserve().await.ok().map(QueuePermit)
     }
 
-    /// Whether something waits to be taken by the client.
+    /// Whether output waits for the client.
     pub(crate) fn is_waiting(&self) -> bool {
         self.queue.capacity() < QUEUE
     }
 
-    /// A page, on standard output.
-    pub(crate) async fn say(&self, text: &str) {
-        let _ = self.queue.send(Piece::Out(self.lines(text))).await;
+    /// Prints text on standard output.
+    pub(crate) async fn print(&self, text: &str) {
+        let _ = self.queue.send(OutputItem::Out(self.lines(text))).await;
     }
 
-    /// A note of our own, on standard error.
-    pub(crate) async fn tell(&self, text: &str) {
-        let _ = self.queue.send(Piece::Error(self.note(text))).await;
+    /// Prints a note of the gateway on standard error.
+    pub(crate) async fn print_note(&self, text: &str) {
+        let _ = self.queue.send(OutputItem::Error(self.note(text))).await;
     }
 
-    /// A note of our own, as it is shown.
+    /// Formats a note of the gateway.
     pub(crate) fn note(&self, text: &str) -> Bytes {
         self.lines(&format!("burrow: {text}\n"))
     }
 
     pub(crate) async fn end(self, ending: Ending) {
-        let _ = self.queue.send(Piece::End(ending)).await;
+        let _ = self.queue.send(OutputItem::End(ending)).await;
     }
 
     fn lines(&self, text: &str) -> Bytes {
@@ -102,13 +105,13 @@ impl Output {
     }
 }
 
-/// Ends when the channel does, or its client: both make the library refuse what is sent.
-async fn write(writer: ChannelWriteHalf<Msg>, handle: Handle, mut pieces: mpsc::Receiver<Piece>) {
-    while let Some(piece) = pieces.recv().await {
-        let sent = match piece {
-            Piece::Out(bytes) => writer.data_bytes(bytes).await,
-            Piece::Error(bytes) => writer.extended_data_bytes(STDERR, bytes).await,
-            Piece::End(ending) => return end(&writer, &handle, ending).await,
+/// Ends when the channel or the connection does: the library then refuses what is sent.
+async fn write(writer: ChannelWriteHalf<Msg>, handle: Handle, mut items: mpsc::Receiver<OutputItem>) {
+    while let Some(item) = items.recv().await {
+        let sent = match item {
+            OutputItem::Out(bytes) => writer.data_bytes(bytes).await,
+            OutputItem::Error(bytes) => writer.extended_data_bytes(STDERR, bytes).await,
+            OutputItem::End(ending) => return end(&writer, &handle, ending).await,
         };
         if sent.is_err() {
             return;
@@ -121,16 +124,16 @@ async fn end(writer: &ChannelWriteHalf<Msg>, handle: &Handle, ending: Ending) {
         Ending::Gone => return,
         Ending::Code(code) => writer.exit_status(code).await.is_ok(),
         Ending::Signal(name) => {
-            let told =
+            let sent =
                 handle.exit_signal_request(writer.id(), signal(&name), false, String::new(), String::new());
-            told.await.is_ok()
+            sent.await.is_ok()
         }
     };
     let _ = writer.eof().await;
     let _ = writer.close().await;
 }
 
-/// Those that the protocol knows go by their own names.
+/// Signals that the protocol does not define are sent as `NAME@burrow`.
 pub(crate) fn signal(name: &str) -> Sig {
     match name {
         "ABRT" => Sig::ABRT,

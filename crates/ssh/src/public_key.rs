@@ -1,44 +1,44 @@
-//! Public keys as people give them, and the names that people log in by.
+//! Parses public keys.
 
 use russh::keys::{Algorithm, HashAlg, PublicKey};
 
-/// Longer than any key of the kinds that are taken, with its comment.
+/// Longer than any key of the supported types, with its comment.
 const LINE_BYTES_MAX: usize = 2048;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPublicKey {
     #[error("this is a private key")]
     Private,
-    #[error("this is no public key of one line, like `ssh-ed25519 AAAA… comment`")]
+    #[error("not a public key in one line, like `ssh-ed25519 AAAA… comment`")]
     Shape,
-    #[error("keys of the kind `{kind}` are not taken")]
+    #[error("unsupported key type `{kind}`")]
     Kind { kind: String },
 }
 
 impl BadPublicKey {
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Private => "give the file that ends in `.pub`, and keep this one to yourself",
-            Self::Shape => "give the content of a file like `~/.ssh/id_ed25519.pub`",
-            Self::Kind { .. } => "`ssh-keygen -t ed25519` makes one that is",
+            Self::Private => "use the file that ends in `.pub`, and keep the private key secret",
+            Self::Shape => "use the content of a file like `~/.ssh/id_ed25519.pub`",
+            Self::Kind { .. } => "`ssh-keygen -t ed25519` creates a supported key",
         }
     }
 }
 
-/// A key that may log in.
+/// A public key that may log in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
     /// `ssh-ed25519 AAAA…`, without its comment.
     pub key: String,
     /// `SHA256:…`.
     pub fingerprint: String,
-    /// What its line said behind the key; mostly whose it is.
+    /// The text behind the key in its line, usually its owner.
     pub comment: String,
 }
 
 impl Login {
-    /// From one line of a `.pub` file. Options in front of a key, as `authorized_keys` has them, are refused with it: they would
-    /// not be obeyed.
+    /// Parses one line of a `.pub` file. A line with options in front of the key, as in `authorized_keys`, is refused, because the
+    /// options would have no effect.
     pub fn parse(text: &str) -> Result<Self, BadPublicKey> {
         if text.contains("PRIVATE KEY") {
             return Err(BadPublicKey::Private);
@@ -56,14 +56,14 @@ impl Login {
             Err(_) => return Err(BadPublicKey::Shape),
         };
         let algorithm = key.algorithm();
-        let taken = matches!(
+        let supported = matches!(
             algorithm,
             Algorithm::Ed25519
                 | Algorithm::Ecdsa { .. }
                 | Algorithm::SkEd25519
                 | Algorithm::SkEcdsaSha2NistP256
         );
-        if !taken {
+        if !supported {
             return Err(BadPublicKey::Kind { kind: algorithm.to_string() });
         }
         let comment = key.comment().as_str_lossy().chars().filter(|c| !c.is_control()).take(100).collect();
@@ -81,7 +81,7 @@ mod tests {
     const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJSSPYWtpqWyvKa3MkTUudIN6Z6RPRoGTsp+N+4E9nQ5";
 
     #[test]
-    fn a_line_of_a_public_key_is_read_with_its_comment() {
+    fn a_public_key_line_is_parsed_with_its_comment() {
         let login = Login::parse(&format!("  {KEY} ada@example \n")).unwrap();
         assert_eq!(login.key, KEY);
         assert_eq!(login.comment, "ada@example");
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused_and_a_private_one_with_a_warning() {
+    fn malformed_and_private_keys_are_refused() {
         for (text, expected) in [
             ("", BadPublicKey::Shape),
             ("hello", BadPublicKey::Shape),

@@ -1,4 +1,4 @@
-//! Between a channel and an exec: input one way, output the other, sizes and signals beside them, until one of the two ends.
+//! Connects a channel to an exec: input one way, output the other, terminal sizes and signals beside them, until either ends.
 
 use std::sync::Arc;
 
@@ -9,131 +9,144 @@ use burrow_client::{
 use bytes::Bytes;
 use russh::{ChannelMsg, ChannelReadHalf, Sig};
 
+use crate::connection::Connection;
 use crate::input::Input;
-use crate::listing::Held;
+use crate::listing::ExecGuard;
 use crate::output::{Ending, Output};
-use crate::room::{Setting, size};
-use crate::visit::Visit;
+use crate::session_channel::{SessionSettings, size};
 
-/// Of what a shell has said before, so much is shown again when somebody comes back to it.
+/// Bytes of earlier output that are shown when a client returns to a shell.
 const REPLAYED_BYTES: u64 = 8 << 10;
 
-/// What becomes of an exec whose client has gone.
+/// Whether an exec continues when its client has disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    GoesOn,
-    /// It is hung up on.
-    Ends,
+pub(crate) enum OnDisconnect {
+    Continue,
+    /// It receives `SIGHUP`.
+    HangUp,
 }
 
 #[derive(Debug)]
 pub(crate) struct Pump {
-    talk: Talk,
+    exec_link: ExecLink,
     attachment: Attachment,
-    /// Typed before it was there.
+    /// Input that was typed before the exec was attached.
     typed: Bytes,
 }
 
-/// The side of the client.
+/// The connection to the exec.
 #[derive(Debug)]
-struct Talk {
+struct ExecLink {
     exec: Exec,
     sender: AttachSender,
-    fate: Fate,
-    /// Offered to nobody else meanwhile.
-    _held: Held,
+    on_disconnect: OnDisconnect,
+    /// Keeps the exec from being offered to another login.
+    _guard: ExecGuard,
 }
 
-/// Attaches to an exec, from an offset of its output on.
-pub(crate) async fn to(
-    visit: &Visit,
+/// Attaches to an exec at an offset of its output.
+pub(crate) async fn attach(
+    connection: &Connection,
     exec: Exec,
-    held: Held,
+    guard: ExecGuard,
     offset: u64,
-    fate: Fate,
+    on_disconnect: OnDisconnect,
 ) -> Result<Pump, ClientError> {
     let options = AttachOptions { offset, mode: AttachMode::Lossless };
-    // By its own id: whoever else takes the name meanwhile is not meant.
-    let (sender, attachment) = visit.client().attach(&exec.sandbox_id, &exec.id, options).await?;
-    Ok(Pump { talk: Talk { exec, sender, fate, _held: held }, attachment, typed: Bytes::new() })
+    // By its id: another sandbox may take over the name in the meantime.
+    let (sender, attachment) = connection.client().attach(&exec.sandbox_id, &exec.id, options).await?;
+    Ok(Pump {
+        exec_link: ExecLink { exec, sender, on_disconnect, _guard: guard },
+        attachment,
+        typed: Bytes::new(),
+    })
 }
 
-/// Back to a shell that was left open.
-pub(crate) async fn back(visit: &Arc<Visit>, held: Held, setting: &Setting) -> Result<Pump, ClientError> {
-    let exec = visit.client().find_exec(held.exec()).await?;
+/// Attaches to a shell that was left running.
+pub(crate) async fn reattach(
+    connection: &Arc<Connection>,
+    guard: ExecGuard,
+    settings: &SessionSettings,
+) -> Result<Pump, ClientError> {
+    let exec = connection.client().find_exec(guard.exec()).await?;
     let offset = exec.output_end.saturating_sub(REPLAYED_BYTES).max(exec.output_start);
-    let pump = to(visit, exec, held, offset, Fate::GoesOn).await?;
-    if let Some(now) = setting.terminal {
-        // A change of size, even if there is none, has programs that draw the whole screen draw it again.
-        let _ = pump.talk.sender.resize(now.columns, now.rows.saturating_sub(1).max(1)).await;
-        let _ = pump.talk.sender.resize(now.columns, now.rows).await;
+    let pump = attach(connection, exec, guard, offset, OnDisconnect::Continue).await?;
+    if let Some(now) = settings.terminal {
+        // Programs that use the whole screen redraw it after a change of size, even one that is undone at once.
+        let _ = pump.exec_link.sender.resize(now.columns, now.rows.saturating_sub(1).max(1)).await;
+        let _ = pump.exec_link.sender.resize(now.columns, now.rows).await;
     }
     Ok(pump)
 }
 
 impl Pump {
-    /// What comes first.
+    /// Sends this input first.
     pub(crate) fn with_input(self, typed: Bytes) -> Self {
         Self { typed, ..self }
     }
 
-    pub(crate) async fn run(self, visit: &Visit, mut reader: ChannelReadHalf, output: &Output) -> Ending {
-        let mut input = Input::new(visit.shared.input.clone());
+    pub(crate) async fn run(
+        self,
+        connection: &Connection,
+        mut reader: ChannelReadHalf,
+        output: &Output,
+    ) -> Ending {
+        let mut input = Input::new(connection.shared.input.clone());
         let mut closing = false;
-        let Self { talk, mut attachment, typed } = self;
+        let Self { exec_link, mut attachment, typed } = self;
         if !typed.is_empty() && input.push(typed).is_err() {
-            return talk.leave(visit).await;
+            return exec_link.disconnect(connection).await;
         }
         loop {
             let front = input.front();
             tokio::select! {
                 message = reader.wait(), if input.takes_more(output.is_waiting()) => {
-                    visit.moved();
-                    match talk.heard(message, &mut input).await {
-                        Heard::Nothing => {}
-                        Heard::End => closing = true,
-                        Heard::Gone => return talk.leave(visit).await,
-                        Heard::TooMuch => {
-                            output.tell("the command does not read its input, and no more of it can be kept").await;
-                            talk.leave(visit).await;
+                    connection.record_activity();
+                    match exec_link.handle(message, &mut input).await {
+                        ClientEvent::Nothing => {}
+                        ClientEvent::End => closing = true,
+                        ClientEvent::Gone => return exec_link.disconnect(connection).await,
+                        ClientEvent::TooMuch => {
+                            output.print_note("the command does not read its input, and the input buffer is full").await;
+                            exec_link.disconnect(connection).await;
                             return Ending::Code(255);
                         }
                     }
                 }
-                sent = feed(&talk.sender, front.clone(), closing), if front.is_some() || closing => match sent {
+                sent = send_input(&exec_link.sender, front.clone(), closing), if front.is_some() || closing => match sent {
                     Ok(()) if front.is_some() => input.pop(),
                     Ok(()) => closing = false,
-                    // It reads no more; what it says may still come.
+                    // It reads no more input; output may still follow.
                     Err(InputClosed) => {
                         input.clear();
                         closing = false;
                     }
                 },
-                event = next(output, &mut attachment) => {
-                    visit.moved();
+                event = forward_next(output, &mut attachment) => {
+                    connection.record_activity();
                     match event {
                         Some(Ok(None)) => {}
                         Some(Ok(Some(ended))) => return ending(&ended),
-                        Some(Err(error)) => return talk.lost(output, &error).await,
-                        None => return talk.leave(visit).await,
+                        Some(Err(error)) => return exec_link.report_lost(output, &error).await,
+                        None => return exec_link.disconnect(connection).await,
                     }
                 }
-                () = visit.cut.cancelled() => return talk.leave(visit).await,
+                () = connection.cancel.cancelled() => return exec_link.disconnect(connection).await,
             }
         }
     }
 }
 
-impl Talk {
-    async fn heard(&self, message: Option<ChannelMsg>, input: &mut Input) -> Heard {
+impl ExecLink {
+    async fn handle(&self, message: Option<ChannelMsg>, input: &mut Input) -> ClientEvent {
         match message {
-            None | Some(ChannelMsg::Close) => return Heard::Gone,
+            None | Some(ChannelMsg::Close) => return ClientEvent::Gone,
             Some(ChannelMsg::Data { data }) => {
                 if input.push(data).is_err() {
-                    return Heard::TooMuch;
+                    return ClientEvent::TooMuch;
                 }
             }
-            Some(ChannelMsg::Eof) => return Heard::End,
+            Some(ChannelMsg::Eof) => return ClientEvent::End,
             Some(ChannelMsg::WindowChange { col_width, row_height, .. }) if self.exec.terminal => {
                 let size = size(col_width, row_height);
                 let _ = self.sender.resize(size.columns, size.rows).await;
@@ -143,46 +156,46 @@ impl Talk {
                     let _ = self.sender.signal(name).await;
                 }
             }
-            // A second start was refused already; the library's list may grow.
+            // A second start was refused already; the other messages do not apply, and the library's list may grow.
             Some(_) => {}
         }
-        Heard::Nothing
+        ClientEvent::Nothing
     }
 
-    /// The client is gone.
-    async fn leave(&self, visit: &Visit) -> Ending {
-        if self.fate == Fate::Ends && !visit.shared.stop.is_cancelled() {
+    /// The client has disconnected.
+    async fn disconnect(&self, connection: &Connection) -> Ending {
+        if self.on_disconnect == OnDisconnect::HangUp && !connection.shared.stop.is_cancelled() {
             let hang_up = SendSignal { signal: "HUP".to_owned(), group: true };
-            let told = visit.client().signal_exec(&self.exec.sandbox_id, &self.exec.id, &hang_up).await;
-            if let Err(error) = told {
-                // Mostly it has just ended.
-                tracing::debug!(exec = self.exec.id, %error, "could not hang up on an exec");
+            let sent = connection.client().signal_exec(&self.exec.sandbox_id, &self.exec.id, &hang_up).await;
+            if let Err(error) = sent {
+                // Usually because it has just ended.
+                tracing::debug!(exec = self.exec.id, %error, "could not send SIGHUP to an exec");
             }
         }
         Ending::Gone
     }
 
-    /// The exec is out of reach.
-    async fn lost(&self, output: &Output, error: &ClientError) -> Ending {
+    /// The connection to the exec failed.
+    async fn report_lost(&self, output: &Output, error: &ClientError) -> Ending {
         let asleep = error.is_asleep();
-        output.tell(&error.to_string()).await;
+        output.print_note(&error.to_string()).await;
         if asleep {
-            output.tell("what ran goes on when it is used again: log in again").await;
+            output.print_note("the sandbox was put to sleep and resumes at its next use: log in again").await;
         }
         Ending::Code(255)
     }
 }
 
-enum Heard {
+enum ClientEvent {
     Nothing,
-    /// No more input.
+    /// End of input.
     End,
     Gone,
     TooMuch,
 }
 
-/// May be dropped and called again: a piece is either taken whole or not at all.
-async fn feed(sender: &AttachSender, piece: Option<Bytes>, closing: bool) -> Result<(), InputClosed> {
+/// May be dropped and called again: a piece is sent as a whole or not at all.
+async fn send_input(sender: &AttachSender, piece: Option<Bytes>, closing: bool) -> Result<(), InputClosed> {
     match piece {
         Some(piece) => sender.stdin(piece).await,
         None if closing => sender.close_stdin().await,
@@ -190,25 +203,25 @@ async fn feed(sender: &AttachSender, piece: Option<Bytes>, closing: bool) -> Res
     }
 }
 
-/// Passes on what comes next. The exec when it has ended; `None` when the client takes nothing any more.
-async fn next(
+/// Forwards the next event. Returns the exec when it has ended, and `None` when the client reads nothing any more.
+async fn forward_next(
     output: &Output,
     attachment: &mut Attachment,
 ) -> Option<Result<Option<Box<Exec>>, ClientError>> {
-    let room = output.room().await?;
+    let permit = output.reserve().await?;
     let event = match attachment.next().await {
         Ok(event) => event,
         Err(error) => return Some(Err(error)),
     };
     match event {
-        Some(AttachEvent::Output { stream: OutputStream::Stdout, bytes, .. }) => room.out(bytes),
-        Some(AttachEvent::Output { stream: OutputStream::Stderr, bytes, .. }) => room.error(bytes),
+        Some(AttachEvent::Output { stream: OutputStream::Stdout, bytes, .. }) => permit.out(bytes),
+        Some(AttachEvent::Output { stream: OutputStream::Stderr, bytes, .. }) => permit.error(bytes),
         Some(AttachEvent::Exit(exec)) => return Some(Ok(Some(exec))),
         Some(AttachEvent::Gap { from, to }) => {
-            room.error(output.note(&format!("{} bytes of output were not kept", to.saturating_sub(from))));
+            permit.error(output.note(&format!("{} bytes of output were discarded", to.saturating_sub(from))));
         }
         Some(AttachEvent::Reattached { input_in_doubt: true }) => {
-            room.error(
+            permit.error(
                 output.note("the connection to the command was lost for a moment; input may be missing"),
             );
         }
@@ -222,7 +235,7 @@ fn ending(exec: &Exec) -> Ending {
     let Some(outcome) = &exec.outcome else { return Ending::Code(255) };
     match (&outcome.signal, outcome.exit_code) {
         (Some(signal), _) => Ending::Signal(signal.strip_prefix("SIG").unwrap_or(signal).to_owned()),
-        // A process's status is its lowest eight bits.
+        // An exit status has eight bits.
         (None, Some(code)) => Ending::Code(code.cast_unsigned() & 0xff),
         (None, None) => Ending::Code(255),
     }

@@ -1,10 +1,10 @@
-//! Does to a tree what a plan says.
+//! Applies a plan to a tree.
 //!
-//! A file is made under another name beside its place and moved over what is there, so a process that has the old one open
-//! goes on with the old one, and whoever opens it finds the old or the new; where nobody has it open, it gets its new content
-//! in place ([`crate::in_place`]). Nothing is followed: the directory a name is in is opened beneath the root without links,
-//! and the name is looked at in it. Content shares its extents where the file system can. Whoever calls this sees to it that
-//! nobody else opens or changes anything of the tree meanwhile, and that it is on disk afterwards.
+//! A file is created under a temporary name beside its destination and moved over the existing one. So a process that has the
+//! old file open keeps the old one, and opening the path returns the old or the new file. If no process has the existing file open,
+//! it gets its new content in place ([`crate::in_place`]). No link is followed: the directory of a name is opened below the root
+//! without links, and the name is resolved in it. Content shares its extents if the file system supports it. The caller must make
+//! sure that no other process opens or changes anything in the tree meanwhile, and that the tree is synced afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -17,17 +17,17 @@ use rustix::io::Errno;
 use crate::plan::{Action, Content};
 use crate::{Kind, Node, Root, TreeError, in_place, split, step};
 
-/// How what is made is called until it is in its place. Nobody else's name.
+/// The prefix of temporary names. No other program uses it.
 const PASSING_PREFIX: &str = ".burrow-merge-";
 
-/// Where content comes from.
+/// The sources of content.
 #[derive(Clone, Copy, Debug)]
 pub struct Sources<'a> {
     pub ours: &'a Root,
     pub theirs: &'a Root,
 }
 
-/// Carries out a plan, step by step; `before` is asked before each, and a failure of it ends the work there.
+/// Executes a plan step by step; `before` is called before each step, and its failure ends the work there.
 pub fn apply(
     live: &Root,
     sources: Sources<'_>,
@@ -39,7 +39,7 @@ pub fn apply(
         before(number)?;
         carry_out(&mut folders, sources, action, number).map_err(step("merge", action.path()))?;
     }
-    // Making things in a directory changes its time: those that were made get theirs at last.
+    // Creating entries in a directory changes its time, so the times of new directories are set last.
     for action in actions.iter().rev() {
         if let Action::Put { path, node, .. } = action
             && node.is_directory()
@@ -52,7 +52,7 @@ pub fn apply(
     Ok(())
 }
 
-/// The steps that make these paths of a tree what another tree has there: how a merge is taken back.
+/// The steps that make these paths of a tree equal to those of another tree: used to roll back a merge.
 pub fn mirror(live: &Root, source: &Root, paths: &BTreeSet<Vec<u8>>) -> Result<Vec<Action>, TreeError> {
     let (mut removals, mut rest) = (Vec::new(), Vec::new());
     let mut firsts: BTreeMap<(u64, (i64, u32)), Vec<u8>> = BTreeMap::new();
@@ -89,7 +89,7 @@ pub fn mirror(live: &Root, source: &Root, paths: &BTreeSet<Vec<u8>>) -> Result<V
     Ok(removals)
 }
 
-/// The directory that was worked in last stays open: actions come in the order of paths.
+/// Keeps the last directory open, because actions are sorted by path.
 struct Folders<'a> {
     live: &'a Root,
     open: Option<(Vec<u8>, OwnedFd)>,
@@ -122,7 +122,7 @@ fn carry_out(
             let flags = if *directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
             match rustix::fs::unlinkat(folder, name, flags) {
                 Ok(()) | Err(Errno::NOENT) => {
-                    // Another may come to its place.
+                    // Another entry may replace it.
                     folders.open = None;
                     Ok(())
                 }
@@ -145,7 +145,7 @@ fn carry_out(
             };
             let folder = folders.get(above)?;
             let passing = passing_name(number);
-            // By the file itself, so that no name is looked up again.
+            // By descriptor, so that no name is resolved again.
             rustix::fs::linkat(&first, "", folder, &*passing, AtFlags::EMPTY_PATH)?;
             Ok(rustix::fs::renameat(folder, &*passing, folder, name)?)
         }
@@ -186,7 +186,7 @@ fn put(
     Ok(placed?)
 }
 
-/// Makes what is no directory under its passing name.
+/// Creates anything but a directory under its temporary name.
 fn make(
     folder: BorrowedFd<'_>,
     node: &Node,
@@ -207,9 +207,9 @@ fn make(
         Kind::Link { target } => rustix::fs::symlinkat(&**target, folder, passing)?,
         Kind::Pipe => special(FileType::Fifo)?,
         Kind::Socket => special(FileType::Socket)?,
-        // What is removed in a layer of an overlay is such a device, and anybody may make it.
+        // The whiteout device of overlay file systems, which any user may create.
         Kind::Character { device: (0, 0) } => special(FileType::CharacterDevice)?,
-        // No sandbox can make one, so none was made by one.
+        // No sandbox can create these, so no sandbox did.
         Kind::Directory | Kind::Block { .. } | Kind::Character { .. } => {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
@@ -227,7 +227,7 @@ fn fill(made: &mut File, content: &Content, sources: Sources<'_>) -> io::Result<
     let Some(source) = source_of(content, sources)? else { return Ok(()) };
     match rustix::fs::ioctl_ficlone(&*made, &source) {
         Ok(()) => Ok(()),
-        // Other file systems, and what is too small or too odd to be shared.
+        // File systems without support, and ranges that are too small or not aligned.
         Err(Errno::OPNOTSUPP | Errno::XDEV | Errno::INVAL | Errno::NOTTY | Errno::NOSYS) => {
             copy(source, made)
         }
@@ -235,7 +235,7 @@ fn fill(made: &mut File, content: &Content, sources: Sources<'_>) -> io::Result<
     }
 }
 
-/// Copies what was ever written of a file; the rest stays unwritten.
+/// Copies the written parts of a file; holes stay holes.
 fn copy(mut source: File, made: &mut File) -> io::Result<()> {
     let length = source.metadata()?.len();
     made.set_len(length)?;
@@ -258,7 +258,7 @@ fn copy(mut source: File, made: &mut File) -> io::Result<()> {
     Ok(())
 }
 
-/// The file that has the content; `None` for what is in no file.
+/// The file that has the content; `None` if the content is not in a file.
 fn source_of(content: &Content, sources: Sources<'_>) -> io::Result<Option<File>> {
     let (root, path) = match content {
         Content::None | Content::Merged { .. } => return Ok(None),
@@ -269,7 +269,7 @@ fn source_of(content: &Content, sources: Sources<'_>) -> io::Result<Option<File>
     source.map(Some).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// Whether what is there may have attributes that are to go.
+/// Whether the existing file may have attributes that must be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     New,
@@ -279,10 +279,10 @@ pub(crate) enum Known {
 pub(crate) fn set_attributes(opened: &OwnedFd, node: &Node, known: Known) -> io::Result<()> {
     let owner = (Some(Uid::from_raw(node.uid)), Some(Gid::from_raw(node.gid)));
     rustix::fs::chownat(opened, "", owner.0, owner.1, AtFlags::EMPTY_PATH)?;
-    // What was opened without reading it is changed by this name, which leads to nothing else.
+    // A file that was opened with `O_PATH` is changed through this name, which leads to nothing else.
     let path = format!("/proc/self/fd/{}", opened.as_raw_fd());
     if !matches!(node.kind, Kind::Link { .. }) {
-        // After the owner, whose change takes bits away.
+        // After the owner, because changing the owner clears bits.
         rustix::fs::chmod(&*path, Mode::from_raw_mode(node.mode))?;
     }
     if known == Known::Old {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_mirrored_with_all_that_files_have() {
+    fn a_tree_is_mirrored_with_all_metadata() {
         let (live, source) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let at = |name: &str| source.path().join(name);
         fs::create_dir_all(at("d/e")).unwrap();
@@ -333,7 +333,7 @@ mod tests {
         symlink("/nowhere", at("link")).unwrap();
         xattr::set(at("d"), "user.note", b"x").unwrap();
         rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
-        // In its place: other kinds, more attributes, and what is not there.
+        // The destination has other kinds, more attributes, and other names.
         fs::create_dir_all(live.path().join("also/inside")).unwrap();
         fs::write(live.path().join("d"), "a file").unwrap();
         fs::write(live.path().join("extra"), "x").unwrap();
@@ -349,7 +349,7 @@ mod tests {
             fs::metadata(live.path().join("d")).unwrap().mtime(),
             fs::metadata(at("d")).unwrap().mtime()
         );
-        // Once more changes nothing.
+        // A second run changes nothing.
         let again = mirror(&to, &from, &paths).unwrap();
         apply(&to, Sources { ours: &from, theirs: &from }, &again, &mut fine).unwrap();
         assert_eq!(crate::diff::compare(&from, &to, &paths).unwrap(), []);
@@ -368,7 +368,7 @@ mod tests {
         let action = Action::Put { path: b"/d/f".to_vec(), node, content };
         let sources = Sources { ours: &from, theirs: &from };
         assert!(apply(&to, sources, std::slice::from_ref(&action), &mut fine).is_err());
-        // The name itself is a link to a file of the host's: it is replaced, not followed.
+        // The name itself is a link to a file of the host: it is replaced, not followed.
         fs::remove_file(live.path().join("d")).unwrap();
         fs::create_dir(live.path().join("d")).unwrap();
         fs::write(host.path().join("f"), "the host's").unwrap();

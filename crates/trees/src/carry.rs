@@ -1,20 +1,20 @@
-//! Parts of a tree as a stream of bytes, to and from where no file can be opened: the inside of a machine with a disk of
-//! its own.
+//! Parts of a tree as a stream of bytes, for trees whose files cannot be opened from here: those in a machine with its
+//! own disk.
 //!
 //! ```text
 //!   stream   record* 'E'
-//!   record   'P' path node content?   made, or put in the place of what is there; a file has content
+//!   record   'P' path node content?   create or replace; a file has content
 //!            'A' path node            mode, owner and attributes
-//!            'L' path path            one more name of the second
-//!            'R' path u8              removed; 1: an empty directory
-//!   node     kind u8, what it needs · mode u32 · uid u32 · gid u32 · modified i64 u32 · attributes u32, (bytes bytes)* ·
+//!            'L' path path            the first is a hard link to the second
+//!            'R' path u8              remove; 1: an empty directory
+//!   node     kind u8, its fields · mode u32 · uid u32 · gid u32 · modified i64 u32 · attributes u32, (bytes bytes)* ·
 //!            identity u8, if 1: inode u64, born i64 u32, links u32
-//!   content  (offset u64, bytes)*, an empty one at last; what is left out is zero
+//!   content  (offset u64, bytes)*, an empty one ends it; omitted ranges are zero
 //!   bytes    length u32, that many
 //! ```
 //!
-//! Whoever receives believes nothing: names are checked, numbers and sizes are bounded, and everything is done by
-//! [`crate::apply`], beneath an open root. Numbers are little endian.
+//! The receiver trusts nothing: names are checked, numbers and sizes are limited, and everything is executed by
+//! [`crate::apply`], below an open root. Numbers are little endian.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -28,38 +28,38 @@ use crate::apply::{Sources, apply};
 use crate::plan::{Action, Content};
 use crate::{Identity, Kind, Node, Root, TreeError, split, step};
 
-/// What the kernel takes, and a little more would not be taken.
+/// The longest path that the kernel accepts.
 const PATH_BYTES_MAX: usize = 4095;
 const NAME_BYTES_MAX: usize = 255;
 
-/// Of one node. The kernel's lists are 64 KiB at most.
+/// Attributes of one node. The kernel's lists have at most 64 KiB.
 const ATTRIBUTES_MAX: usize = 128;
 const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
 const ATTRIBUTES_BYTES_MAX: usize = 256 << 10;
 
-/// Of content, read and sent at once.
+/// Bytes of content that are read and sent at once.
 const PIECE_BYTES_MAX: usize = 256 << 10;
 
-/// Content up to this size is not put into a file before it is put into its own.
+/// Content up to this size is kept in RAM instead of a staged file.
 const HELD_BYTES_MAX: u64 = 256 << 10;
 
-/// What content is called until it is in its place.
+/// The name of staged content.
 const STAGED: &str = "content";
 
-/// Has the last word about what comes to a path, and may refuse it. What it is told of a node's identity is the sender's.
+/// Adjusts or refuses the node for a path. The identity in the node is the sender's.
 pub type Adjust<'a> = dyn FnMut(&[u8], &mut Node) -> io::Result<()> + 'a;
 
-/// What is received at most.
+/// The limits of a received stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     pub records_max: u64,
-    /// Of all files' content, without what is left out of it.
+    /// Bytes of all files' content, without holes.
     pub bytes_max: u64,
-    /// With what is left out of it: whoever reads the files reads that too.
+    /// Bytes of all files, including holes, which a reader of the files reads, too.
     pub length_max: u64,
 }
 
-/// What was received.
+/// The result of receiving a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     pub records: u64,
@@ -67,14 +67,17 @@ pub struct Received {
     pub length: u64,
 }
 
-/// Sends these names of a tree, with the directories they are in; what is not there is passed over, and so are devices.
-/// Of the root, what a directory has beside its names.
+/// Sends these names of a tree, with their parent directories; missing names and devices are skipped.
+/// Of the root, only its attributes are sent.
 pub fn send(root: &Root, names: &BTreeSet<Vec<u8>>, out: &mut dyn Write) -> Result<(), TreeError> {
     let mut sent = BTreeSet::from([b"/".to_vec()]);
     let mut firsts: HashMap<u64, Vec<u8>> = HashMap::new();
     for name in names {
         if name == b"/" {
-            let node = root.node(name)?.ok_or(io::ErrorKind::NotFound).map_err(step("look at", name))?;
+            let node = root
+                .node(name)?
+                .ok_or(io::ErrorKind::NotFound)
+                .map_err(step("read the metadata of", name))?;
             record(b'A', name, out).and_then(|()| send_node(&node, out)).map_err(step("send", name))?;
             continue;
         }
@@ -105,7 +108,7 @@ pub fn send(root: &Root, names: &BTreeSet<Vec<u8>>, out: &mut dyn Write) -> Resu
     out.write_all(b"E").map_err(step("send", b"/"))
 }
 
-/// Sends what is to be done to a tree; content comes from `sources`. `adjust` has the last word about every node.
+/// Sends actions for a tree; content is read from `sources`. `adjust` is called for every node.
 pub fn send_actions(
     actions: &[Action],
     sources: Sources<'_>,
@@ -152,7 +155,7 @@ pub fn send_actions(
     out.write_all(b"E").map_err(step("send", b"/"))
 }
 
-/// Does to `live` what a stream says. `staging` is an empty directory of the same file system.
+/// Applies a stream to `live`. `staging` is an empty directory on the same file system.
 pub fn receive(
     live: &Root,
     staging: &Root,
@@ -172,7 +175,7 @@ struct Receiver<'a> {
     staging: &'a Root,
     bounds: Bounds,
     received: Received,
-    /// Directories that were made, which get their times at last.
+    /// Directories that were created; their times are set last.
     folders: Vec<Action>,
 }
 
@@ -217,7 +220,7 @@ impl Receiver<'_> {
                 let content = match node.kind {
                     Kind::File { bytes } => self.content(bytes, input)?,
                     Kind::Directory | Kind::Link { .. } | Kind::Pipe | Kind::Socket => Content::None,
-                    Kind::Block { .. } | Kind::Character { .. } => return Err(rubbish("a device")),
+                    Kind::Block { .. } | Kind::Character { .. } => return Err(invalid_data("a device")),
                 };
                 Action::Put { path, node, content }
             }
@@ -228,11 +231,11 @@ impl Receiver<'_> {
             }
             b'L' if !is_root => Action::Link { path, to: take_path(input)? },
             b'R' if !is_root => Action::Remove { path, directory: number::<1>(input)?[0] == 1 },
-            _ => return Err(rubbish("no such record")),
+            _ => return Err(invalid_data("unknown record")),
         })
     }
 
-    /// The content of a file, held or staged.
+    /// The content of a file, in RAM or staged.
     fn content(&mut self, length: u64, input: &mut dyn Read) -> io::Result<Content> {
         self.received.length = self.received.length.saturating_add(length);
         if self.received.length > self.bounds.length_max {
@@ -269,7 +272,7 @@ impl Receiver<'_> {
                 return Ok(());
             }
             let end = offset.checked_add(piece.len() as u64).filter(|end| *end <= length && offset >= at);
-            at = end.ok_or_else(|| rubbish("content beside the file"))?;
+            at = end.ok_or_else(|| invalid_data("content beyond the size of the file"))?;
             self.received.bytes += piece.len() as u64;
             if self.received.bytes > self.bounds.bytes_max {
                 return Err(too_large());
@@ -279,7 +282,7 @@ impl Receiver<'_> {
     }
 }
 
-/// The directories a path is in, but for the root, from above.
+/// The parent directories of a path except the root, topmost first.
 fn above(path: &[u8]) -> Vec<&[u8]> {
     let mut found = Vec::new();
     let mut next = split(path);
@@ -316,7 +319,7 @@ fn send_file(
         let mut piece = vec![0; PIECE_BYTES_MAX.min(usize::try_from(length).unwrap_or(PIECE_BYTES_MAX))];
         let mut at = 0;
         while at < length {
-            // What was never written is not sent.
+            // Holes are not sent.
             match rustix::fs::seek(&file, SeekFrom::Data(at)) {
                 Ok(data) => at = data,
                 Err(Errno::NXIO) => break,
@@ -372,7 +375,7 @@ fn send_node(node: &Node, out: &mut dyn Write) -> io::Result<()> {
         }
         Kind::Pipe => out.write_all(b"p")?,
         Kind::Socket => out.write_all(b"s")?,
-        Kind::Block { .. } | Kind::Character { .. } => return Err(rubbish("a device")),
+        Kind::Block { .. } | Kind::Character { .. } => return Err(invalid_data("a device")),
     }
     for value in [node.mode, node.uid, node.gid] {
         out.write_all(&value.to_le_bytes())?;
@@ -400,29 +403,29 @@ fn take_node(input: &mut dyn Read) -> io::Result<Node> {
         b'l' => {
             let target = take_bytes(input, PATH_BYTES_MAX)?;
             if target.is_empty() || target.contains(&0) {
-                return Err(rubbish("no target of a link"));
+                return Err(invalid_data("invalid link target"));
             }
             Kind::Link { target }
         }
         b'p' => Kind::Pipe,
         b's' => Kind::Socket,
-        _ => return Err(rubbish("no such kind")),
+        _ => return Err(invalid_data("unknown kind")),
     };
     let [mode, uid, gid] = [number(input)?, number(input)?, number(input)?].map(u32::from_le_bytes);
     let modified = (i64::from_le_bytes(number(input)?), u32::from_le_bytes(number(input)?));
     if modified.1 >= 1_000_000_000 {
-        return Err(rubbish("no time"));
+        return Err(invalid_data("invalid time"));
     }
     let (mut attributes, mut total) = (BTreeMap::new(), 0);
     let count = u32::from_le_bytes(number(input)?);
     if usize::try_from(count).map_or(true, |count| count > ATTRIBUTES_MAX) {
-        return Err(rubbish("too many attributes"));
+        return Err(invalid_data("too many attributes"));
     }
     for _ in 0..count {
         let (name, value) = (take_bytes(input, NAME_BYTES_MAX)?, take_bytes(input, ATTRIBUTE_BYTES_MAX)?);
         total += name.len() + value.len();
         if name.is_empty() || name.contains(&0) || total > ATTRIBUTES_BYTES_MAX {
-            return Err(rubbish("no attribute"));
+            return Err(invalid_data("invalid attribute"));
         }
         if crate::root::is_carried(&name) {
             attributes.insert(name, value);
@@ -439,13 +442,13 @@ fn take_node(input: &mut dyn Read) -> io::Result<Node> {
     Ok(Node { kind, mode: mode & 0o7777, uid, gid, attributes, modified, identity })
 }
 
-/// A path in the one form that is taken: absolute, without anything that leads elsewhere.
+/// A path in the accepted form: absolute and normalised.
 fn take_path(input: &mut dyn Read) -> io::Result<Vec<u8>> {
     let path = take_bytes(input, PATH_BYTES_MAX)?;
-    if is_plain(&path) { Ok(path) } else { Err(rubbish("no plain path")) }
+    if is_plain(&path) { Ok(path) } else { Err(invalid_data("invalid path")) }
 }
 
-/// Whether a path is absolute, normal, and one that the kernel takes.
+/// Whether a path is absolute, normalised, and accepted by the kernel.
 pub fn is_plain(path: &[u8]) -> bool {
     let Some(rest) = path.strip_prefix(b"/") else { return false };
     let fine = |name: &[u8]| {
@@ -457,7 +460,7 @@ pub fn is_plain(path: &[u8]) -> bool {
 fn take_bytes(input: &mut dyn Read, length_max: usize) -> io::Result<Vec<u8>> {
     let length = u32::from_le_bytes(number(input)?);
     let length = usize::try_from(length).ok().filter(|length| *length <= length_max);
-    let mut bytes = vec![0; length.ok_or_else(|| rubbish("too long"))?];
+    let mut bytes = vec![0; length.ok_or_else(|| invalid_data("too long"))?];
     input.read_exact(&mut bytes)?;
     Ok(bytes)
 }
@@ -472,7 +475,7 @@ fn too_large() -> io::Error {
     io::Error::new(io::ErrorKind::FileTooLarge, "the files are too large")
 }
 
-fn rubbish(what: &'static str) -> io::Error {
+fn invalid_data(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 

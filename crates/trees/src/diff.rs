@@ -1,4 +1,4 @@
-//! What differs between two trees, of the names that may.
+//! The differences between two trees, at given paths.
 
 use std::collections::BTreeSet;
 
@@ -9,17 +9,17 @@ use crate::{Node, Root, TreeError, step};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     pub path: Vec<u8>,
-    /// `None`: it was not there.
+    /// `None`: it did not exist.
     pub old: Option<Node>,
-    /// `None`: it is not there any more.
+    /// `None`: it no longer exists.
     pub new: Option<Node>,
     pub what: What,
 }
 
-/// In what both sides differ; nothing of it where only one side is there.
+/// The kinds of differences; all false if it exists on one side only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct What {
-    /// A file where a directory was, and so on.
+    /// The kind of file, for example a file instead of a directory.
     pub kind: bool,
     /// A file's bytes.
     pub content: bool,
@@ -75,7 +75,7 @@ fn differs(old: (&Root, &Node), new: (&Root, &Node), path: &[u8]) -> Result<What
     })
 }
 
-/// Whether two regular files hold the same; what is none holds nothing.
+/// Whether two regular files have the same content; other kinds have none.
 pub(crate) fn is_same_content(
     old: &Root,
     new: &Root,
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_of_difference_is_told() {
+    fn each_kind_of_difference_is_reported() {
         let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for tree in [&old, &new] {
             for file in ["same", "content", "mode", "note", "kind"] {
@@ -121,7 +121,7 @@ mod tests {
                 let What { kind, content, target, mode, owner, attributes } = difference.what;
                 let flags = [(kind, 'k'), (content, 'c'), (target, 't'), (owner, 'o'), (attributes, 'x')];
                 let mut shown: String = flags.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect();
-                // A directory has another mode than the file it took the place of.
+                // A directory has another mode than the file that it replaced.
                 if mode && !kind {
                     shown.push('m');
                 }

@@ -6,18 +6,18 @@
 //! | `?`         | one byte of a name                                                 |
 //! | `**`        | any number of directories                                          |
 //! | `[abc]`     | one of these; `[a-z]` a range, `[!a]` anything else                |
-//! | `name`      | a pattern without `/` is about the last name, wherever it is       |
-//! | `/etc/x`    | one with `/` begins at the root                                    |
+//! | `name`      | a pattern without `/` matches the last name, in any directory      |
+//! | `/etc/x`    | a pattern with `/` begins at the root                              |
 //!
-//! What matches a directory matches all that is in it.
+//! A pattern that matches a directory matches everything in it.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Bytes of one pattern: a path and a bit more.
+/// Bytes of one pattern: slightly more than the longest path.
 const PATTERN_BYTES_MAX: usize = 4096;
 
-/// A pattern that can be matched.
+/// A parsed pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
     text: String,
@@ -76,7 +76,7 @@ impl fmt::Display for Glob {
 
 impl Glob {
     pub fn matches(&self, path: &[u8]) -> bool {
-        // Which parts may come next, after the names so far: takes as long as names times parts.
+        // The parts that may match next, after the names so far: the time is proportional to names times parts.
         let mut open = vec![false; self.parts.len() + 1];
         open[0] = true;
         self.skip_folders(&mut open);
@@ -95,7 +95,7 @@ impl Glob {
             self.skip_folders(&mut next);
             open = next;
         }
-        // A pattern that ends in `**` is about what is in there, not about the directory itself.
+        // A pattern that ends in `**` matches the content of a directory, not the directory itself.
         open[self.parts.len()] && !self.ends_in_folders(path)
     }
 
@@ -107,7 +107,7 @@ impl Glob {
         }
     }
 
-    /// Whether only nothing is left for a `**` at the end.
+    /// Whether a `**` at the end could only match nothing.
     fn ends_in_folders(&self, path: &[u8]) -> bool {
         let Some((Part::Folders, before)) = self.parts.split_last() else { return false };
         let shorter = Self { text: String::new(), parts: before.to_vec() };
@@ -129,7 +129,7 @@ fn tokens(name: &[u8], pattern: &str) -> Result<Vec<Token>, GlobError> {
             b'[' => {
                 let without = matches!(name.get(at), Some(b'!' | b'^'));
                 let start = at + usize::from(without);
-                // A `]` right at the beginning is one of the set.
+                // A `]` directly at the beginning is part of the set.
                 let end = name.iter().skip(start + 1).position(|byte| *byte == b']');
                 let end = end.ok_or_else(|| GlobError::OpenSet { pattern: pattern.to_owned() })? + start + 1;
                 at = end + 1;
@@ -163,7 +163,7 @@ fn ranges(set: &[u8]) -> Vec<(u8, u8)> {
 }
 
 fn name_matches(tokens: &[Token], name: &[u8]) -> bool {
-    // Going back to the last `*` alone is enough, so this takes at most tokens times bytes.
+    // Backtracking to the last `*` only is sufficient, so this takes at most tokens times bytes.
     let (mut token, mut byte, mut star) = (0, 0, None);
     while byte < name.len() {
         let fits = match tokens.get(token) {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused() {
+    fn invalid_patterns_are_refused() {
         assert_eq!("".parse::<Glob>(), Err(GlobError::Length));
         assert!(matches!("a[b".parse::<Glob>(), Err(GlobError::OpenSet { .. })));
         assert_eq!("x".repeat(5000).parse::<Glob>(), Err(GlobError::Length));

@@ -1,23 +1,23 @@
 //! The line of `/etc/hosts` that names a sandbox.
 //!
-//! Pure: text in, text out. The container driver writes the file from the host, the agent does in a microVM and after a
-//! fork; all use this, so that the line is the same wherever it comes from.
+//! Pure: text in, text out. The container driver writes the file from the host, the agent in a microVM and after a
+//! fork; all of them use this, so that the line is always the same.
 //!
 //! ```text
 //!   127.0.1.1   web web-parent web-grandparent # this sandbox
 //! ```
 //!
-//! The sandbox's own name comes first. The names behind it are those it had before: of the sandbox it was forked from, and so
-//! on. A program that is still running after a fork, or that finds its files, may know its host by the old name (the nodes
-//! of an Erlang cluster carry it in theirs), and must still be able to resolve it.
+//! The sandbox's own name is first. The names after it are former ones: of the sandbox that it was forked from, and so
+//! on. A program that is still running after a fork, or that reads its old files, may know its host by the old name (the nodes
+//! of an Erlang cluster have it in their names), and must still be able to resolve it.
 //!
-//! Lines without the mark are the owner's and stay as they are.
+//! Lines without the mark belong to the user and are not changed.
 
 /// Ends the line that Burrow wrote.
 pub const MARK: &str = "# this sandbox";
 
-/// What an image is called while it is made. It is the name of no sandbox, and as long as an id, so that a sandbox's name
-/// fits where this one stood.
+/// The host name of an image while it is built. It is the name of no sandbox, and as long as an id, so that a sandbox's name
+/// fits in its place.
 pub const IMAGE_HOSTNAME: &str = "sbxaaaaaaaaaaaaaaaaaaaa";
 
 /// Former names that are kept, newest first. Each generation of forks adds one.
@@ -25,22 +25,22 @@ const FORMER_MAX: usize = 16;
 
 const ADDRESS: &str = "127.0.1.1";
 
-/// Whether the former names stay in the line.
+/// Whether the former names are kept in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FormerNames {
     Keep,
-    /// For an image: sandboxes made from it have nothing to do with the sandbox that it was made of.
+    /// For an image: sandboxes that are created from it are unrelated to the sandbox that built it.
     Drop,
 }
 
-/// The names in Burrow's line, the current one first. Empty where there is no such line.
+/// The names in Burrow's line, the current one first. Empty if there is no such line.
 pub fn names(hosts: &str) -> Vec<&str> {
     let Some(line) = hosts.lines().find(|line| is_ours(line)) else { return Vec::new() };
     let line = line.trim_end();
     line[..line.len() - MARK.len()].split_whitespace().skip(1).collect()
 }
 
-/// The file with `localhost` if it lacks it (`sudo` complains when it cannot resolve the host it runs on), the owner's
+/// The file with `localhost` if it is missing (`sudo` complains if it cannot resolve the name of its host), the user's
 /// lines, and the sandbox's name.
 pub fn with_name(hosts: &str, hostname: &str, former: FormerNames) -> String {
     let mut text = String::new();
@@ -53,7 +53,7 @@ pub fn with_name(hosts: &str, hostname: &str, former: FormerNames) -> String {
     text + &renamed(hosts, hostname, former)
 }
 
-/// The file with another name in Burrow's line, and nothing else changed.
+/// The file with another name in Burrow's line; nothing else is changed.
 pub fn renamed(hosts: &str, hostname: &str, former: FormerNames) -> String {
     let mut text = String::with_capacity(hosts.len() + hostname.len());
     for line in hosts.lines().filter(|line| !is_ours(line)) {
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn the_names_of_ancestors_stay_behind_the_new_one() {
         let mut hosts = format!("{LOCAL}127.0.1.1\tparent # this sandbox\n");
-        // Both the host and the agent do it after a fork; the second time changes nothing.
+        // Both the host and the agent rename after a fork; the second time changes nothing.
         for name in ["child", "child", "grandchild"] {
             hosts = with_name(&hosts, name, FormerNames::Keep);
         }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_comes_back_is_there_once() {
+    fn a_former_name_that_is_used_again_is_listed_once() {
         let hosts = format!("{LOCAL}127.0.1.1\tb a # this sandbox\n");
         let hosts = renamed(&hosts, "a", FormerNames::Keep);
         assert_eq!(names(&hosts), ["a", "b"]);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_keeps_no_names_and_its_own_is_nobodys() {
+    fn an_image_keeps_no_former_names() {
         let sandbox = format!("{LOCAL}127.0.1.1\tchild parent # this sandbox\n");
         let image = with_name(&sandbox, IMAGE_HOSTNAME, FormerNames::Drop);
         assert_eq!(image, format!("{LOCAL}127.0.1.1\t{IMAGE_HOSTNAME} # this sandbox\n"));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_the_owner_made_his_own_is_left_alone() {
+    fn a_line_without_the_mark_is_not_changed() {
         let owners = format!("{LOCAL}127.0.1.1\tparent parent.example\n");
         assert_eq!(names(&owners), [""; 0]);
         assert_eq!(

@@ -1,8 +1,8 @@
-//! New content for a file that is there, where nobody would notice that it is the same file.
+//! Writes new content into an existing file, if no process could notice that it is the same file.
 //!
-//! To make a file, to move it over another and to free that one takes three times as long. Whether somebody has a file open,
-//! by whatever means (a descriptor, a mapping, a message that is under way), is asked of the kernel: it gives a lease for
-//! writing only to who is alone with a file.
+//! Creating a file, moving it over another one and freeing that one takes three times as long. Whether a process has a file open
+//! in any way (a descriptor, a mapping, a message in transit) is asked of the kernel: it grants a write lease only to the only
+//! opener of a file.
 
 #![expect(unsafe_code, reason = "leases have no safe wrapper")]
 
@@ -15,24 +15,24 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use crate::apply::{Known, set_attributes, set_times};
 use crate::{Kind, Node};
 
-/// `F_SETSIG`, which the libc crate does not have.
+/// `F_SETSIG`, which is missing in the libc crate.
 const SET_SIGNAL: libc::c_int = 10;
 
-/// Bits that a write takes away.
+/// Mode bits that a write clears.
 const SET_ID: u32 = 0o6000;
 
-/// Makes the file at `name` what `source` holds, with all that `node` has. False: not here, and it may hold anything now;
-/// whoever calls moves another one over it. Nobody opens anything of the tree meanwhile.
+/// Gives the existing file at `name` the content of `source` and the metadata of `node`. Returns false if that was not possible; its
+/// content may be changed then, and the caller must move a new file over it. No process may open anything in the tree meanwhile.
 pub(crate) fn renew(folder: BorrowedFd<'_>, name: &[u8], node: &Node, source: &File) -> io::Result<bool> {
     let Kind::File { bytes } = node.kind else { return Ok(false) };
-    // Looked at first: opening a pipe waits for its other end, and opening a device does things to it.
+    // Checked first: opening a pipe waits for its other end, and opening a device has side effects.
     let Ok(found) = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(false) };
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile || found.st_nlink != 1 {
         return Ok(false);
     }
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let Ok(opened) = rustix::fs::openat(folder, name, flags, Mode::empty()) else { return Ok(false) };
-    if !is_nobody_elses(&opened) {
+    if !is_exclusive(&opened) {
         return Ok(false);
     }
     if u64::try_from(found.st_size).is_ok_and(|size| size > bytes) {
@@ -50,11 +50,11 @@ pub(crate) fn renew(folder: BorrowedFd<'_>, name: &[u8], node: &Node, source: &F
     Ok(true)
 }
 
-/// Whether this descriptor is the only way in which anybody holds the file.
-fn is_nobody_elses(opened: &OwnedFd) -> bool {
+/// Whether no other descriptor or mapping refers to the file.
+fn is_exclusive(opened: &OwnedFd) -> bool {
     let fd = opened.as_raw_fd();
-    // SAFETY: fcntl on a descriptor that is open, with numbers for arguments. The signal that would tell of a lease that is
-    // broken ends a process by default; this one is ignored by default. The lease is given back at once.
+    // SAFETY: fcntl on an open descriptor, with integers as arguments. The signal for a broken lease ends
+    // a process by default, so another one is set, which is ignored by default. The lease is released at once.
     unsafe {
         libc::fcntl(fd, SET_SIGNAL, libc::SIGURG) == 0
             && libc::fcntl(fd, libc::F_SETLEASE, libc::F_WRLCK) == 0
@@ -63,7 +63,7 @@ fn is_nobody_elses(opened: &OwnedFd) -> bool {
 }
 
 fn has_attributes(opened: &OwnedFd) -> bool {
-    // What cannot be told is taken for yes.
+    // An error counts as yes.
     rustix::fs::flistxattr(opened, &mut [0; 0][..]) != Ok(0)
 }
 
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
     use crate::Root;
 
-    /// Puts what `new` holds into `old`, as a merge does, and tells whether it is still the same file.
+    /// Copies the content of `new` into `old`, as a merge does, and returns whether it is still the same file.
     fn renewed(folder: &Path) -> bool {
         let before = std::fs::metadata(folder.join("old")).unwrap().ino();
         let root = Root::open(folder).unwrap();
@@ -97,14 +97,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_nobody_elses_until_somebody_opens_or_maps_it() {
+    fn open_and_mapped_files_are_not_exclusive() {
         let folder = pair();
         let path = folder.path().join("old");
-        let alone = || is_nobody_elses(&File::options().write(true).open(&path).unwrap().into());
+        let alone = || is_exclusive(&File::options().write(true).open(&path).unwrap().into());
         assert!(alone());
         let reader = File::open(&path).unwrap();
         assert!(!alone(), "one that reads");
-        // SAFETY: a mapping of a file that is there, unmapped below; nobody looks into it.
+        // SAFETY: a mapping of an existing file, unmapped below; its content is not accessed.
         let mapped = unsafe {
             let fd = reader.as_raw_fd();
             libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_PRIVATE, fd, 0)
@@ -112,7 +112,7 @@ mod tests {
         assert_ne!(mapped, libc::MAP_FAILED);
         drop(reader);
         assert!(!alone(), "one that is mapped");
-        // SAFETY: the mapping that was made above.
+        // SAFETY: the mapping that was created above.
         assert_eq!(unsafe { libc::munmap(mapped, 4096) }, 0);
         assert!(alone());
         let writer = File::options().append(true).open(&path).unwrap();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_file_open_keeps_what_it_held() {
+    fn a_process_with_an_open_file_keeps_the_old_content() {
         let folder = pair();
         let mut reader = File::open(folder.path().join("old")).unwrap();
         assert!(!renewed(folder.path()));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn another_name_of_a_file_keeps_what_it_held() {
+    fn another_name_of_a_file_keeps_its_content() {
         let folder = pair();
         std::fs::hard_link(folder.path().join("old"), folder.path().join("other")).unwrap();
         assert!(!renewed(folder.path()));
@@ -140,14 +140,14 @@ mod tests {
     }
 
     #[test]
-    fn mode_attributes_and_times_come_along_and_nothing_of_the_old_is_left() {
+    fn mode_attributes_and_times_are_replaced_completely() {
         let folder = pair();
         let (old, new) = (folder.path().join("old"), folder.path().join("new"));
         xattr::set(&old, "user.old", b"x").unwrap();
         xattr::set(&new, "user.new", b"y").unwrap();
         std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o600)).unwrap();
         std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o4755)).unwrap();
-        // Whether it stays the same file depends on whether the file system shares extents.
+        // Whether it is still the same file depends on whether the file system shares extents.
         renewed(folder.path());
         let root = Root::open(folder.path()).unwrap();
         let (old, new) = (root.node(b"/old").unwrap().unwrap(), root.node(b"/new").unwrap().unwrap());

@@ -1,16 +1,16 @@
-//! Trees of files: what differs between two of them, and how the work of one comes into another.
+//! File trees: the differences between them, and three-way merges.
 //!
 //! ```text
 //!   names that may differ ─► Root::node of each, in two trees ─► diff::compare ─► Differences
 //!                                            in three trees    ─► plan::plan   ─► Actions, Conflicts ─► apply::apply
-//!   a tree elsewhere ─► survey: which names ─► carry: a part of it as a stream, or what is to be done to it
+//!   a tree elsewhere ─► survey: which names ─► carry: parts of it, or actions for it, as a stream
 //! ```
 //!
-//! Trees are what sandboxes wrote, so nothing in them is believed: every name is resolved by file descriptor beneath the
-//! tree's root, no link is followed, no pipe or device is opened, and what is read at once is bounded. Names are bytes; a
+//! Sandboxes wrote the trees, so nothing in them is trusted: every name is resolved by file descriptor below the
+//! tree's root, no link is followed, no pipe or device is opened, and the amount read at once is limited. Names are bytes; a
 //! path is absolute, as its sandbox sees it, and `/` is the root itself.
 //!
-//! What is absent: pools, snapshots, the catalog, who may merge what.
+//! Absent: pools, snapshots, the catalog, permissions.
 
 pub mod apply;
 pub mod carry;
@@ -32,16 +32,16 @@ pub use root::{Identity, Kind, Node, Root};
 pub enum TreeError {
     #[error("could not {step} `{}`", String::from_utf8_lossy(.path))]
     Step { step: &'static str, path: Vec<u8>, source: io::Error },
-    #[error("more than {max} names are in question")]
+    #[error("too many paths: the limit is {max}")]
     TooMany { max: usize },
 }
 
-/// An IO error as the error of a step on a path.
+/// Converts an IO error to the error of a step on a path.
 pub(crate) fn step<E: Into<io::Error>>(step: &'static str, path: &[u8]) -> impl FnOnce(E) -> TreeError {
     move |source| TreeError::Step { step, path: path.to_vec(), source: source.into() }
 }
 
-/// The directory a path is in, and its name there; `None` for the root.
+/// The parent directory of a path, and the name in it; `None` for the root.
 pub(crate) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = path.iter().rposition(|byte| *byte == b'/')?;
     let (above, name) = (&path[..at], &path[at + 1..]);

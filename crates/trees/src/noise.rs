@@ -1,10 +1,10 @@
-//! Paths that change by themselves, and say nothing about what was done: folded away unless asked for.
+//! Paths that change automatically and say nothing about the work in a sandbox: summarised unless the user asks for all.
 
 use std::sync::LazyLock;
 
 use crate::glob::Glob;
 
-/// What is noise, by what it is called where it is folded.
+/// Rules for such paths, by the label of their summary.
 const RULES: &[(&str, &[&str])] = &[
     (
         "temporary files",
@@ -37,9 +37,9 @@ const RULES: &[(&str, &[&str])] = &[
         "histories",
         &[".bash_history", ".python_history", ".node_repl_history", ".lesshst", ".viminfo", ".wget-hsts"],
     ),
-    // Each fork is given its own: see the invariant that a fork is somebody else before it runs.
+    // Each fork gets its own: see the invariant that a fork gets its own identity before it runs.
     (
-        "what makes a machine itself",
+        "machine identity",
         &[
             "/etc/machine-id",
             "/var/lib/dbus/machine-id",
@@ -55,17 +55,17 @@ const RULES: &[(&str, &[&str])] = &[
 ];
 
 static GLOBS: LazyLock<Vec<(&'static str, Vec<Glob>)>> = LazyLock::new(|| {
-    let parsed = |pattern: &&str| pattern.parse().expect("the patterns here are patterns");
+    let parsed = |pattern: &&str| pattern.parse().expect("the built-in patterns are valid");
     RULES.iter().map(|(name, patterns)| (*name, patterns.iter().map(parsed).collect())).collect()
 });
 
-/// Which noise a path is; `None` for what counts.
+/// The label of a path that is noise; `None` for other paths.
 pub fn of(path: &[u8]) -> Option<&'static str> {
     let matching = |(_, globs): &&(&str, Vec<Glob>)| globs.iter().any(|glob| glob.matches(path));
     GLOBS.iter().find(matching).map(|(name, _)| *name)
 }
 
-/// What the host keeps in a sandbox's files for itself: nobody's work, and nobody's to merge.
+/// Files of the host in a sandbox's tree: not the user's work, and never merged.
 pub fn is_hosts(path: &[u8]) -> bool {
     path == b"/.burrow" || path.starts_with(b"/.burrow/") || path == b"/usr/local/bin/burrow-memory"
 }
@@ -83,7 +83,7 @@ mod tests {
             ("/srv/app/server.pid", "pid files"),
             ("/var/log/dpkg.log", "logs"),
             ("/root/.bash_history", "histories"),
-            ("/etc/machine-id", "what makes a machine itself"),
+            ("/etc/machine-id", "machine identity"),
         ] {
             assert_eq!(of(path.as_bytes()), Some(name), "{path}");
         }
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hosts_own_files_are_known() {
+    fn the_files_of_the_host_are_recognised() {
         assert!(
             is_hosts(b"/.burrow/guest") && is_hosts(b"/.burrow") && is_hosts(b"/usr/local/bin/burrow-memory")
         );

@@ -1,4 +1,4 @@
-//! One tree, read by file descriptor, and what is at a path of it.
+//! One tree, read by file descriptor, and the nodes in it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,10 +11,10 @@ use rustix::io::Errno;
 
 use crate::{TreeError, step};
 
-/// Bytes of a list of attributes' names, and of one value, that the kernel gives at most.
+/// The kernel's limits for a list of attribute names, and for one value.
 const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
 
-/// Read and compared at once; at first less, since most files are small or differ early.
+/// Bytes compared at once; fewer at first, since most files are small or differ early.
 const BLOCK_BYTES: usize = 128 << 10;
 const FIRST_BLOCK_BYTES: usize = 8 << 10;
 
@@ -24,19 +24,19 @@ pub struct Root {
     pub(crate) fd: OwnedFd,
 }
 
-/// What is at a path.
+/// The metadata of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub kind: Kind,
-    /// Permissions, with the three bits above them.
+    /// Permissions, set-uid, set-gid and sticky.
     pub mode: u32,
-    /// As the host sees them.
+    /// As on the host.
     pub uid: u32,
     pub gid: u32,
     pub attributes: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Seconds and nanoseconds; carried along, never compared.
+    /// Seconds and nanoseconds; copied, never compared.
     pub modified: (i64, u32),
-    /// `None`: nothing is known of other names or trees.
+    /// `None` if its identity is unknown.
     pub identity: Option<Identity>,
 }
 
@@ -51,24 +51,24 @@ pub enum Kind {
     Character { device: (u32, u32) },
 }
 
-/// What tells one file from another, also from those of other trees with the same history.
+/// Identifies a file, also in other trees with the same history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity {
     pub inode: u64,
     pub born: (i64, u32),
-    /// How many names it has.
+    /// The number of its names.
     pub links: u32,
 }
 
 impl Identity {
-    /// The same file, whatever names it has here and there.
+    /// Whether it is the same file, under any names.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.inode, self.born) == (other.inode, other.born)
     }
 }
 
 impl Node {
-    /// Whether all but times and, of files, content is the same.
+    /// Whether everything except times and, of files, content is equal.
     pub fn is_alike(&self, other: &Self) -> bool {
         self.kind == other.kind && self.has_same_attributes(other)
     }
@@ -82,7 +82,7 @@ impl Node {
         matches!(self.kind, Kind::File { .. })
     }
 
-    /// A file that has no other name.
+    /// Whether the file has no other name.
     pub(crate) fn is_the_only_name(&self) -> bool {
         self.is_file() && self.identity.is_some_and(|identity| identity.links == 1)
     }
@@ -108,7 +108,7 @@ impl Root {
         Ok(Self { fd: fd.map_err(step("open the tree", path.as_os_str().as_encoded_bytes()))? })
     }
 
-    /// Opens a path without following any link; `None`: there is nothing.
+    /// Opens a path without following any link; `None` if it does not exist.
     pub(crate) fn open_at(&self, path: &[u8], flags: OFlags) -> io::Result<Option<OwnedFd>> {
         let relative = path.strip_prefix(b"/").unwrap_or(path);
         let relative: &[u8] = if relative.is_empty() { b"." } else { relative };
@@ -116,25 +116,25 @@ impl Root {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::openat2(&self.fd, relative, flags, Mode::empty(), resolve) {
             Ok(opened) => Ok(Some(opened)),
-            // Not there, or there is something else where its directory was; a path too long for the kernel has no name.
+            // Missing, or its parent is not a directory, or the path is too long for the kernel.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::NAMETOOLONG) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// What is at a path; `None`: nothing.
+    /// The node at a path; `None` if there is none.
     pub fn node(&self, path: &[u8]) -> Result<Option<Node>, TreeError> {
         let looked = || -> io::Result<Option<Node>> {
             let Some(opened) = self.open_at(path, OFlags::PATH)? else { return Ok(None) };
             node_of(&opened).map(Some)
         };
-        looked().map_err(step("look at", path))
+        looked().map_err(step("read the metadata of", path))
     }
 
-    /// A regular file, to be read; `None` for what is none.
+    /// Opens a regular file for reading; `None` for other kinds.
     pub fn file(&self, path: &[u8]) -> Result<Option<File>, TreeError> {
         let opened = || -> io::Result<Option<File>> {
-            // Looked at first: opening a pipe waits for its other end, and opening a device does things to it.
+            // Checked first: opening a pipe waits for its other end, and opening a device has side effects.
             let Some(found) = self.open_at(path, OFlags::PATH)? else { return Ok(None) };
             if FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) != FileType::RegularFile {
                 return Ok(None);
@@ -145,17 +145,17 @@ impl Root {
         opened().map_err(step("open", path))
     }
 
-    /// Device and number of what is at a path; `None`: nothing.
+    /// Device and inode number of a path; `None` if it does not exist.
     pub fn identity(&self, path: &[u8]) -> Result<Option<(u64, u64)>, TreeError> {
         let looked = || -> io::Result<Option<(u64, u64)>> {
             let Some(opened) = self.open_at(path, OFlags::PATH)? else { return Ok(None) };
             let found = rustix::fs::fstat(&opened)?;
             Ok(Some((found.st_dev, found.st_ino)))
         };
-        looked().map_err(step("look at", path))
+        looked().map_err(step("read the metadata of", path))
     }
 
-    /// The content of a regular file of at most so many bytes; `None` for what is none, or larger.
+    /// The content of a regular file of at most this many bytes; `None` for other kinds and larger files.
     pub fn read(&self, path: &[u8], bytes_max: usize) -> Result<Option<Vec<u8>>, TreeError> {
         let Some(file) = self.file(path)? else { return Ok(None) };
         let mut content = Vec::new();
@@ -163,7 +163,7 @@ impl Root {
         Ok((content.len() <= bytes_max).then_some(content))
     }
 
-    /// Every path of the tree but the root, in no order.
+    /// Every path of the tree except the root, unsorted.
     pub fn walk(&self, paths_max: usize) -> Result<Vec<Vec<u8>>, TreeError> {
         let (mut found, mut left) = (Vec::new(), vec![b"/".to_vec()]);
         while let Some(folder) = left.pop() {
@@ -224,7 +224,7 @@ fn node_of(opened: &OwnedFd) -> io::Result<Node> {
     })
 }
 
-/// Attributes that belong to what they are on. Those of the file system's own, and ours, do not.
+/// Whether an attribute is copied. Those of the file system and of Burrow are not.
 pub(crate) fn is_carried(name: &[u8]) -> bool {
     !name.starts_with(b"btrfs.")
         && !name.starts_with(b"trusted.burrow.")
@@ -232,10 +232,10 @@ pub(crate) fn is_carried(name: &[u8]) -> bool {
 }
 
 fn attributes_of(opened: &OwnedFd) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-    // What was opened without reading it has its attributes only by this name, which leads to nothing else.
+    // The attributes of a file that was opened with `O_PATH` are only accessible by this name, which leads to nothing else.
     let path = format!("/proc/self/fd/{}", opened.as_raw_fd());
     let mut found = BTreeMap::new();
-    // Most have none, or few.
+    // Most files have no attributes, or few.
     let mut names = vec![0; 1024];
     let mut listed = rustix::fs::listxattr(&*path, &mut *names);
     if listed == Err(Errno::RANGE) {
@@ -258,7 +258,7 @@ fn attributes_of(opened: &OwnedFd) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     Ok(found)
 }
 
-/// Whether two files hold the same.
+/// Whether two files have the same content.
 pub(crate) fn same_content(left: &mut File, right: &mut File) -> io::Result<bool> {
     let (mut one, mut other) = (vec![0; FIRST_BLOCK_BYTES], vec![0; FIRST_BLOCK_BYTES]);
     loop {
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_seen_and_never_followed() {
+    fn links_are_reported_and_never_followed() {
         let (tree, host) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::fs::write(host.path().join("secret"), "the host's").unwrap();
         symlink(host.path(), tree.path().join("out")).unwrap();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_tells_kind_mode_size_and_attributes() {
+    fn a_node_has_kind_mode_size_and_attributes() {
         let tree = tempfile::tempdir().unwrap();
         std::fs::write(tree.path().join("file"), "12345").unwrap();
         xattr::set(tree.path().join("file"), "user.note", b"x").unwrap();
@@ -324,7 +324,7 @@ mod tests {
         assert!(root.node(b"/").unwrap().unwrap().is_directory());
         assert_eq!(root.read(b"/file", 5).unwrap().as_deref(), Some(&b"12345"[..]));
         assert_eq!(root.read(b"/file", 4).unwrap(), None);
-        // Opening a pipe would wait for ever.
+        // Opening a pipe would block.
         assert!(root.file(b"/pipe").unwrap().is_none());
     }
 }

@@ -1,11 +1,11 @@
-//! Names at which two trees differ, found by walking both: for trees that no pool can compare.
+//! Finds the names at which two trees differ by walking both, for trees that no pool can compare.
 //!
-//! Where both are of one file system's history (copies of one disk), a file that has the same number, size and times of
-//! change in both was not touched since they parted, and is not read. Everything else is looked at as a whole. Devices are
-//! passed over, since nobody carries them; so is what `mkfs` puts into a file system.
+//! If both trees are copies of one disk, a file that has the same inode number, size and times of
+//! change in both was not changed since they were copied, and is not read. Everything else is compared completely. Devices are
+//! skipped, since they are never copied; so are the files that `mkfs` creates.
 //!
-//! A file with several names that differs at one is named at all of them, on whichever side it has them: who carries it
-//! away must see that it is one.
+//! If a file with several names differs at one, all of its names on either side are reported: a consumer
+//! must see that it is one file.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::fd::AsFd;
@@ -15,10 +15,10 @@ use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 use crate::root::join;
 use crate::{Node, Root, TreeError, diff, step};
 
-/// In the root of every ext4 file system.
+/// Exists in the root of every ext4 file system.
 const LOST: &[u8] = b"/lost+found";
 
-/// What a survey finds at most.
+/// The limits of a survey.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     pub names_max: usize,
@@ -36,11 +36,11 @@ pub enum Became {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     pub found: BTreeMap<Vec<u8>, Became>,
-    /// There is more than the bounds allow.
+    /// There are more names than the limits allow.
     pub more: bool,
 }
 
-/// All names but the root at which `new` differs from `old`, in anything but times.
+/// All names except the root at which `new` differs from `old`, in anything but times.
 pub fn survey(old: &Root, new: &Root, bounds: Bounds) -> Result<Survey, TreeError> {
     let id = |root: &Root| rustix::fs::fstatvfs(&root.fd).map(|found| found.f_fsid);
     let related = match (id(old), id(new)) {
@@ -54,7 +54,7 @@ pub fn survey(old: &Root, new: &Root, bounds: Bounds) -> Result<Survey, TreeErro
     Ok(walk.survey)
 }
 
-/// Every name of a tree but the root, as one that is in no other.
+/// Every name of a tree except the root, as if the other tree were empty.
 pub fn whole(root: &Root, bounds: Bounds) -> Result<Survey, TreeError> {
     let sides = [Side::new(root), Side::new(root)];
     let mut walk = Walk { sides, related: true, bounds, bytes: 0, survey: Survey::default() };
@@ -73,13 +73,13 @@ struct Walk<'a> {
 
 struct Side<'a> {
     root: &'a Root,
-    /// Of files with several names, by number: where they are.
+    /// The names of files with several names, by inode number.
     names: HashMap<u64, Vec<Vec<u8>>>,
-    /// Those of them that differ.
+    /// Those files that differ.
     touched: HashSet<u64>,
 }
 
-/// What a glance tells of a name.
+/// The metadata of a name that a walk reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Glance {
     kind: FileType,
@@ -97,7 +97,7 @@ impl<'a> Side<'a> {
         Self { root, names: HashMap::new(), touched: HashSet::new() }
     }
 
-    /// What is in a directory, but for devices.
+    /// The content of a directory, without devices.
     fn list(&self, folder: &[u8]) -> Result<BTreeMap<Vec<u8>, Glance>, TreeError> {
         let mut found = BTreeMap::new();
         let opened = self.root.open_at(folder, OFlags::RDONLY | OFlags::DIRECTORY);
@@ -108,7 +108,7 @@ impl<'a> Side<'a> {
             if matches!(name, b"." | b"..") || (folder == b"/" && join(folder, name) == LOST) {
                 continue;
             }
-            let glance = glance(&opened, name).map_err(step("look at", &join(folder, name)))?;
+            let glance = glance(&opened, name).map_err(step("read the metadata of", &join(folder, name)))?;
             if !matches!(glance.kind, FileType::BlockDevice | FileType::CharacterDevice | FileType::Unknown) {
                 found.insert(name.to_vec(), glance);
             }
@@ -157,7 +157,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// A name on both sides; answers whether both are directories.
+    /// A name on both sides; returns whether both are directories.
     fn both(&mut self, path: &[u8], before: &Glance, after: &Glance) -> Result<bool, TreeError> {
         let folders = (before.kind == FileType::Directory, after.kind == FileType::Directory);
         if self.related && before == after {
@@ -191,7 +191,7 @@ impl Walk<'_> {
         Ok(folders == (true, true))
     }
 
-    /// A name on one side only, with all that is beneath it.
+    /// A name on one side only, with everything below it.
     fn one(&mut self, side: usize, path: &[u8], glance: &Glance) -> Result<(), TreeError> {
         self.sides[side].note(path, glance);
         self.sides[side].touch(glance);
@@ -202,7 +202,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What is in a directory that the other side does not have.
+    /// The content of a directory that the other side does not have.
     fn alone(&mut self, side: usize, folder: &[u8]) -> Result<(), TreeError> {
         let mut left = vec![folder.to_vec()];
         while let Some(folder) = left.pop() {
@@ -231,7 +231,7 @@ impl Walk<'_> {
         self.survey.found.insert(path.to_vec(), became);
     }
 
-    /// The other names of what differs.
+    /// Adds the other names of files that differ.
     fn name_all(&mut self) {
         for side in 0..self.sides.len() {
             let side = &mut self.sides[side];
@@ -269,7 +269,7 @@ mod tests {
 
     const BOUNDS: Bounds = Bounds { names_max: 1000, bytes_max: 1 << 20 };
 
-    fn told(survey: &Survey) -> Vec<String> {
+    fn lines(survey: &Survey) -> Vec<String> {
         let one = |(path, became): (&Vec<u8>, &Became)| {
             let sign = match became {
                 Became::Added => '+',
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn every_difference_is_named_and_nothing_else() {
+    fn exactly_the_differences_are_reported() {
         let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for tree in [old.path(), new.path()] {
             fs::create_dir(tree.join("same")).unwrap();
@@ -306,7 +306,7 @@ mod tests {
         let (old, new) = (Root::open(old.path()).unwrap(), Root::open(new.path()).unwrap());
         let found = survey(&old, &new, BOUNDS).unwrap();
         assert_eq!(
-            told(&found),
+            lines(&found),
             [
                 "~/content",
                 "~/folder",
@@ -319,20 +319,20 @@ mod tests {
                 "~/mode"
             ]
         );
-        assert_eq!(told(&survey(&old, &old, BOUNDS).unwrap()), [""; 0]);
+        assert_eq!(lines(&survey(&old, &old, BOUNDS).unwrap()), [""; 0]);
         assert!(survey(&old, &new, Bounds { names_max: 3, ..BOUNDS }).unwrap().more);
         assert!(survey(&old, &new, Bounds { bytes_max: 20, ..BOUNDS }).unwrap().more);
         assert_eq!(whole(&new, BOUNDS).unwrap().found.len(), 8);
     }
 
     #[test]
-    fn a_file_that_gained_a_name_is_named_at_all_of_them() {
+    fn a_file_with_a_new_hard_link_is_reported_at_all_names() {
         let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for tree in [old.path(), new.path()] {
             fs::write(tree.join("first"), "12345").unwrap();
         }
         fs::hard_link(new.path().join("first"), new.path().join("second")).unwrap();
         let (old, new) = (Root::open(old.path()).unwrap(), Root::open(new.path()).unwrap());
-        assert_eq!(told(&survey(&old, &new, BOUNDS).unwrap()), ["~/first", "+/second"]);
+        assert_eq!(lines(&survey(&old, &new, BOUNDS).unwrap()), ["~/first", "+/second"]);
     }
 }

@@ -1,29 +1,29 @@
-//! Text, line by line: what differs between two, and three-way merges.
+//! Text by lines: differences between two texts, and three-way merges.
 //!
 //! ```text
 //!   base ─► ours    hunks ┐
 //!                         ├─► groups of hunks that touch ─► one side changed: its lines
-//!   base ─► theirs  hunks ┘                              ─► both, to the same: these; else a clash
+//!   base ─► theirs  hunks ┘                              ─► both, equally: their lines; else a clash
 //! ```
 //!
-//! Hunks that touch without overlapping clash too, as in other tools: what was written right beside a change was mostly
-//! written about it.
+//! Hunks that touch without overlapping clash too, as in other tools: a change directly beside another one is usually related to
+//! it.
 
 use std::fmt::Write as _;
 use std::ops::Range;
 
 use imara_diff::{Algorithm, Diff, InternedInput};
 
-/// Bytes of a file that is compared or merged line by line. What is larger is no text that a person reads.
+/// Bytes of a file that is compared or merged by lines. Larger files are not text written by people.
 pub const TEXT_BYTES_MAX: usize = 4 << 20;
 
-/// Lines around a change.
+/// Lines of context around a change.
 const CONTEXT_LINES: usize = 3;
 
-/// Where a byte that no text has is looked for.
+/// The beginning of a file, in which a zero byte is searched for.
 const BINARY_LOOK_BYTES: usize = 8 << 10;
 
-/// What becomes of lines that both sides changed differently.
+/// How to handle lines that both sides changed differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clash {
     /// There is no merge.
@@ -37,18 +37,18 @@ pub fn is_text(content: &[u8]) -> bool {
     !content[..content.len().min(BINARY_LOOK_BYTES)].contains(&0)
 }
 
-/// Lines added and removed, and how they read.
+/// The number of added and removed lines, and the hunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unified {
     pub added: u64,
     pub removed: u64,
-    /// Hunks, without the two lines of names above them.
+    /// Hunks, without the two header lines.
     pub hunks: String,
-    /// The hunks were more than asked for, and end early.
+    /// The hunks exceeded the limit and were cut.
     pub cut: bool,
 }
 
-/// The difference of two texts, its hunks up to so many bytes.
+/// The difference of two texts, with hunks up to this many bytes.
 pub fn unified(old: &[u8], new: &[u8], bytes_max: usize) -> Unified {
     let (before, after) = (lines(old), lines(new));
     let hunks = hunks_of(&before, &after);
@@ -68,13 +68,13 @@ pub fn unified(old: &[u8], new: &[u8], bytes_max: usize) -> Unified {
     Unified { added, removed, hunks: text, cut }
 }
 
-/// The three-way merge of texts; `None`: both sides changed the same lines differently, and that is refused.
+/// The three-way merge of texts; `None` if both sides changed the same lines differently and `clash` refuses that.
 pub fn merge(base: &[u8], ours: &[u8], theirs: &[u8], clash: Clash) -> Option<Vec<u8>> {
     let (base, ours, theirs) = (lines(base), lines(ours), lines(theirs));
     let (mine, others) = (hunks_of(&base, &ours), hunks_of(&base, &theirs));
     let (mut mine, mut others) = (mine.into_iter().peekable(), others.into_iter().peekable());
     let (mut merged, mut at) = (Vec::new(), 0);
-    // How much longer than the base each side is, so far.
+    // How many more lines than the base each side has so far.
     let (mut our_shift, mut their_shift) = (0isize, 0isize);
     while let Some(start) = earliest(mine.peek(), others.peek()) {
         merged.extend_from_slice(&base[at..start]);
@@ -110,7 +110,7 @@ pub fn merge(base: &[u8], ours: &[u8], theirs: &[u8], clash: Clash) -> Option<Ve
     Some(merged.concat())
 }
 
-/// Lines of one side that do not end in a line break are not to run into those of the other.
+/// Adds a missing line break, so that the last line of one side is not joined with a line of the other.
 fn end_line(lines: &mut Vec<&[u8]>) {
     if lines.last().is_some_and(|line| !line.ends_with(b"\n")) {
         lines.push(b"\n");
@@ -128,7 +128,7 @@ fn earliest(mine: Option<&Hunk>, others: Option<&Hunk>) -> Option<usize> {
     starts.min()
 }
 
-/// Whether a hunk belongs to the group that ends at `end`, where its first begins.
+/// Whether a hunk belongs to the group that ends at `end`, where its first line begins.
 fn touches(hunk: &Hunk, end: usize) -> bool {
     hunk.before.start <= end
 }
@@ -151,7 +151,7 @@ fn hunks_of(before: &[&[u8]], after: &[&[u8]]) -> Vec<Hunk> {
     diff.hunks().map(|hunk| Hunk { before: wide(hunk.before), after: wide(hunk.after) }).collect()
 }
 
-/// Hunks whose contexts meet are shown as one.
+/// Hunks whose contexts overlap are shown as one.
 fn grouped(hunks: &[Hunk]) -> Vec<&[Hunk]> {
     let apart = |pair: &[Hunk]| pair[1].before.start - pair[0].before.end > 2 * CONTEXT_LINES;
     let (mut groups, mut from) = (Vec::new(), 0);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_reads_as_others_write_it() {
+    fn differences_are_written_in_unified_format() {
         let old = numbered(1..21);
         let new = old.replace("10\n", "ten\n").replace("20\n", "20");
         let shown = unified(old.as_bytes(), new.as_bytes(), 10_000);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_different_lines_come_together() {
+    fn changes_of_different_lines_are_merged() {
         let base = numbered(1..10);
         let (ours, theirs) = (base.replace("2\n", "two\n"), base.replace("8\n", "8\n8a\n"));
         check(&base, &ours, &theirs, Some(&ours.replace("8\n", "8\n8a\n")));
@@ -259,14 +259,14 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_zero_byte_is_no_text() {
+    fn content_with_a_zero_byte_is_not_text() {
         assert!(is_text(b"") && is_text("häh\n".as_bytes()) && !is_text(b"ELF\0"));
     }
 
     proptest::proptest! {
-        /// Whatever the texts are: one side's changes alone are that side, and lines of neither side are invented.
+        /// For any texts: merging with an unchanged side returns the other side, and no lines are invented.
         #[test]
-        fn a_merge_with_one_side_is_that_side(base in "[ab\n]{0,40}", ours in "[ab\n]{0,40}", theirs in "[abc\n]{0,40}") {
+        fn a_merge_with_an_unchanged_side_is_the_other_side(base in "[ab\n]{0,40}", ours in "[ab\n]{0,40}", theirs in "[abc\n]{0,40}") {
             let (base, ours, theirs) = (base.as_bytes(), ours.as_bytes(), theirs.as_bytes());
             proptest::prop_assert_eq!(merge(base, ours, base, Clash::Refuse), Some(ours.to_vec()));
             proptest::prop_assert_eq!(merge(base, base, theirs, Clash::Refuse), Some(theirs.to_vec()));

@@ -1,4 +1,4 @@
-//! Certificate authorities: one per lineage, trusted inside it and nowhere else.
+//! Certificate authorities: one per lineage, trusted only by the sandboxes of that lineage.
 
 use burrow_model::SecretBytes;
 use data_encoding::BASE64;
@@ -13,16 +13,16 @@ use crate::VaultError;
 
 const LINE_CHARS: usize = 64;
 
-/// An authority as it was made: its key is sealed next, and dropped.
+/// A new authority. Its key is to be sealed next, and then dropped.
 #[derive(Clone, Debug)]
 pub struct MintedAuthority {
-    /// DER.
+    /// The certificate, in DER.
     pub certificate: Vec<u8>,
-    /// PKCS#8.
+    /// The private key, in PKCS#8.
     pub key: SecretBytes,
 }
 
-/// Makes an authority that signs servers' certificates and no further authorities.
+/// Creates an authority that can sign servers' certificates, but no further authorities.
 pub fn mint_authority(lineage: &str) -> Result<MintedAuthority, VaultError> {
     let failed = |source| VaultError::Authority { source };
     let mut key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
@@ -33,7 +33,7 @@ pub fn mint_authority(lineage: &str) -> Result<MintedAuthority, VaultError> {
     name.push(DnType::OrganizationName, "Burrow");
     name.push(DnType::CommonName, format!("Burrow egress {lineage}"));
     params.distinguished_name = name;
-    // It lives as long as its lineage, and processes that slept for years still trust it when they wake.
+    // Valid as long as its lineage may exist: processes that were hibernated for years must still trust it.
     params.not_before = rcgen::date_time_ymd(2020, 1, 1);
     params.not_after = rcgen::date_time_ymd(2099, 12, 31);
     let certificate = params.self_signed(&key).map_err(failed)?.der().to_vec();
@@ -42,7 +42,7 @@ pub fn mint_authority(lineage: &str) -> Result<MintedAuthority, VaultError> {
     Ok(minted)
 }
 
-/// As files of trusted certificates hold it.
+/// The certificate as PEM, as in files of trusted certificates.
 pub fn certificate_pem(certificate: &[u8]) -> String {
     let text = BASE64.encode(certificate);
     let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
@@ -57,7 +57,7 @@ pub fn certificate_pem(certificate: &[u8]) -> String {
     pem
 }
 
-/// Refuses a secret that could never be shown to a host as a client's certificate.
+/// Refuses a value that cannot be used as a client certificate.
 pub fn check_client_certificate(value: &SecretBytes) -> Result<(), VaultError> {
     let refused = |_| VaultError::ClientCertificate;
     let chain: Vec<_> =
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_is_its_lineages_and_shows_no_key() {
+    fn an_authority_names_its_lineage_and_never_prints_its_key() {
         let (one, two) = (mint_authority("spc1").unwrap(), mint_authority("spc2").unwrap());
         assert_ne!(one.certificate, two.certificate);
         assert!(one.certificate.windows(4).any(|window| window == b"spc1"));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_written_as_files_hold_it() {
+    fn a_certificate_is_formatted_as_pem() {
         let minted = mint_authority("spc1").unwrap();
         let pem = certificate_pem(&minted.certificate);
         assert!(pem.lines().all(|line| line.len() <= LINE_CHARS), "{pem}");

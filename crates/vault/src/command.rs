@@ -1,12 +1,13 @@
-//! The sealer that asks somebody else: a program that wraps and unwraps data keys, by a KMS, an HSM or a Vault.
+//! The sealer that runs an external program, which wraps and unwraps data keys with a KMS, an HSM or a Vault server.
 //!
 //! ```text
 //!   PROGRAM wrap KEY     stdin: the data key in base64     stdout: the wrapped key, one line of text
 //!   PROGRAM unwrap KEY   stdin: the wrapped key            stdout: the data key in base64
 //! ```
 //!
-//! `KEY` is `secrets.sealer_key`: the program's own name of the key to use. Another one seals from then on, and the program
-//! is still asked to unwrap by the old name. Secrets themselves never pass through it.
+//! `KEY` is `secrets.sealer_key`: the program's own name of the key. After a change of this setting the new key
+//! seals, and the program is still asked to unwrap with the old one. Secrets themselves are never passed to the
+//! program.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -19,10 +20,10 @@ use zeroize::Zeroizing;
 
 use crate::{DataKey, Sealer, VaultError};
 
-/// A KMS answers within a second; a person at a prompt is not waited for.
+/// A KMS answers within a second; interactive prompts are not supported.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 
-/// Wrapped keys are a few hundred bytes.
+/// Wrapped keys have a few hundred bytes.
 const ANSWER_BYTES_MAX: u64 = 16 * 1024;
 
 const PREFIX: &str = "command:";
@@ -38,7 +39,7 @@ impl CommandSealer {
         Self { program, key }
     }
 
-    async fn ask(
+    async fn run(
         &self,
         verb: &'static str,
         key: &str,
@@ -49,7 +50,7 @@ impl CommandSealer {
             .args([verb, key])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // What it has to say about its troubles belongs into the daemon's log.
+            // Error messages of the program go to the daemon's log.
             .stderr(Stdio::inherit())
             .kill_on_drop(true)
             .spawn()
@@ -57,7 +58,7 @@ impl CommandSealer {
         let (mut stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let exchange = async {
             if let Some(mut stdin) = stdin.take() {
-                // A program that does not read its input has failed, which its status tells better.
+                // If the program did not read its input, it has failed, which its exit status shows.
                 let _ = stdin.write_all(input).await;
                 let _ = stdin.write_all(b"\n").await;
             }
@@ -70,14 +71,14 @@ impl CommandSealer {
         let refused = |problem| VaultError::CommandFailed { program: self.program.clone(), verb, problem };
         let (answer, status) = match tokio::time::timeout(ANSWER_TIME, exchange).await {
             Ok(done) => done.map_err(failed)?,
-            Err(_) => return Err(refused("did not answer in time")),
+            Err(_) => return Err(refused("timed out")),
         };
         if !status.success() {
-            return Err(refused("failed; the daemon's log has what it said"));
+            return Err(refused("failed; see its error output in the daemon's log"));
         }
         let trimmed = answer.trim_ascii();
         if trimmed.is_empty() || answer.len() as u64 > ANSWER_BYTES_MAX {
-            return Err(refused("answered nothing, or too much"));
+            return Err(refused("printed nothing, or too much"));
         }
         Ok(Zeroizing::new(trimmed.to_vec()))
     }
@@ -95,17 +96,17 @@ impl Sealer for CommandSealer {
 
     async fn wrap(&self, key: &DataKey) -> Result<Vec<u8>, VaultError> {
         let input = Zeroizing::new(BASE64.encode(key.expose()));
-        Ok(self.ask("wrap", &self.key, input.as_bytes()).await?.to_vec())
+        Ok(self.run("wrap", &self.key, input.as_bytes()).await?.to_vec())
     }
 
     async fn unwrap(&self, key_id: &str, wrapped: &[u8]) -> Result<DataKey, VaultError> {
         let unknown = || VaultError::UnknownKey { key: key_id.to_owned() };
         let key = key_id.strip_prefix(PREFIX).ok_or_else(unknown)?;
-        let answer = self.ask("unwrap", key, wrapped).await?;
+        let answer = self.run("unwrap", key, wrapped).await?;
         let odd = || VaultError::CommandFailed {
             program: self.program.clone(),
             verb: "unwrap",
-            problem: "answered something that is not a data key",
+            problem: "printed something that is not a data key",
         };
         let bytes = Zeroizing::new(BASE64.decode(&answer).map_err(|_| odd())?);
         DataKey::from_bytes(&bytes).ok_or_else(odd)
@@ -119,8 +120,8 @@ mod tests {
 
     use super::*;
 
-    /// Keeps every key it is given in a directory, under a number: as a KMS would that hands out handles.
-    const KEEPER: &str = r#"#!/bin/sh
+    /// Stores every key in a directory and returns a handle, like a KMS.
+    const STORE_SCRIPT: &str = r#"#!/bin/sh
         set -eu
         case "$1" in
         wrap) number=$(ls "STORE" | wc -l); cat > "STORE/$2.$number"; echo "handle $2 $number" ;;
@@ -136,22 +137,24 @@ mod tests {
         path
     }
 
-    /// One test: a program that is being written must not be held open by the child of a test beside it.
+    /// One test: a script that is still open for writing in this process must not be inherited by a child of a
+    /// concurrent test.
     #[tokio::test]
-    async fn it_keeps_to_the_contract_and_tells_of_failures() {
-        keeps_to_the_contract().await;
-        a_program_that_fails_is_told_by_name_and_never_by_what_it_was_given().await;
+    async fn it_meets_the_contract_and_reports_failures() {
+        meets_the_contract().await;
+        errors_name_the_program_and_never_its_input().await;
     }
 
-    async fn keeps_to_the_contract() {
+    async fn meets_the_contract() {
         let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let sealer =
-            |directory: &Path, key: &str| CommandSealer::new(program(directory, KEEPER), key.to_owned());
+        let sealer = |directory: &Path, key: &str| {
+            CommandSealer::new(program(directory, STORE_SCRIPT), key.to_owned())
+        };
         let (first, again) = (sealer(own.path(), "main"), sealer(own.path(), "main"));
         crate::conformance::check(&first, &again, &sealer(other.path(), "other")).await;
     }
 
-    async fn a_program_that_fails_is_told_by_name_and_never_by_what_it_was_given() {
+    async fn errors_name_the_program_and_never_its_input() {
         let directory = tempfile::tempdir().unwrap();
         let key = DataKey::generate().unwrap();
         let text = BASE64.encode(key.expose());

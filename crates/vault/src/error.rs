@@ -1,4 +1,4 @@
-//! What can go wrong with secrets. No variant holds one.
+//! The errors of the vault. No variant contains a secret.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,41 +13,41 @@ pub enum VaultError {
     KeyFileLine { path: PathBuf, line: usize },
     #[error("the vault's key file `{}` holds no key, or more than {}", .path.display(), crate::KEY_FILE_KEYS_MAX)]
     KeyFileCount { path: PathBuf },
-    #[error("there is no key `{key}`, by which something was sealed")]
+    #[error("the key `{key}`, with which a secret was sealed, is not available")]
     UnknownKey { key: String },
-    /// It was sealed as something else, by another key, or changed since.
-    #[error("what was sealed as {label} does not open")]
+    /// It was sealed under another label or with another key, or was modified.
+    #[error("could not decrypt the value sealed as {label}")]
     Forged { label: String },
-    #[error("could not understand what was sealed as {label}")]
+    #[error("could not parse the value sealed as {label}")]
     Damaged { label: String },
     #[error("could not run `{} {verb}`", .program.display())]
     Command { program: PathBuf, verb: &'static str, source: io::Error },
     #[error("`{} {verb}` {problem}", .program.display())]
     CommandFailed { program: PathBuf, verb: &'static str, problem: &'static str },
-    #[error("the system gives no random bytes")]
+    #[error("the system provides no random bytes")]
     Random,
-    #[error("could not make a certificate authority")]
+    #[error("could not create a certificate authority")]
     Authority { source: rcgen::Error },
-    #[error("a client certificate is a chain of certificates and one private key, in PEM")]
+    #[error("a client certificate consists of a certificate chain and one private key, in PEM")]
     ClientCertificate,
 }
 
 impl VaultError {
-    /// What to do about it.
+    /// A hint for the operator.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::KeyFileOpen { .. } => Some("`chmod 600` it; if others may have read it, renew the key too"),
             Self::KeyFile { .. } | Self::KeyFileLine { .. } | Self::KeyFileCount { .. } => {
-                Some("put the key file back from where you keep a copy of it")
+                Some("restore the key file from your copy")
             }
             Self::UnknownKey { .. } | Self::Forged { .. } => Some(
-                "put back the key file that belongs to this catalog, or set the secret again; see docs/secrets.md",
+                "restore the key file that belongs to this catalog, or set the secret again; see docs/secrets.md",
             ),
             Self::Command { .. } | Self::CommandFailed { .. } => {
-                Some("run the command of `secrets.sealer_command` by hand to see what it lacks")
+                Some("run the command of `secrets.sealer_command` manually to find the cause")
             }
             Self::ClientCertificate => {
-                Some("join the chain and the key into one file: `cat chain.pem key.pem`")
+                Some("put the chain and the key into one file: `cat chain.pem key.pem`")
             }
             Self::Damaged { .. } | Self::Random | Self::Authority { .. } => None,
         }

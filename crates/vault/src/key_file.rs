@@ -1,7 +1,8 @@
-//! The sealer that everybody has: keys in a file that only root can read.
+//! The default sealer: keys in a file that only root can read.
 //!
-//! One key per line, 32 random bytes in base64; lines that begin with `#` are for people. The first key seals, all of them
-//! open. A key is named by its fingerprint, so that a line can be moved and a wrong file is told from a damaged one.
+//! One key per line, 32 random bytes in base64; lines that begin with `#` are comments. The first key seals, all of
+//! them unseal. A key is identified by its fingerprint, so lines can be reordered, and a wrong file is distinguished
+//! from a damaged one.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -17,10 +18,10 @@ use zeroize::Zeroizing;
 use crate::seal::{unwrap_by, wrap_by};
 use crate::{DataKey, Sealer, VaultError};
 
-/// Keys in one file: one that seals, and those of the past until everything is sealed anew.
+/// Largest number of keys in one file: the current one, and old ones until every secret is sealed again.
 pub const KEY_FILE_KEYS_MAX: usize = 64;
 
-/// Many times what so many keys take.
+/// Many times the size of that many keys.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
 const FINGERPRINT_BYTES: usize = 8;
@@ -30,15 +31,15 @@ pub struct KeyFile {
 }
 
 impl KeyFile {
-    /// Makes one with a random key where there is none.
-    pub fn open_or_make(path: &Path) -> Result<Self, VaultError> {
+    /// Opens the key file; creates one with a random key if it does not exist.
+    pub fn open_or_create(path: &Path) -> Result<Self, VaultError> {
         if !path.exists() {
             make(path).map_err(failed("make", path))?;
         }
         Self::open(path)
     }
 
-    /// Refuses a file that others can read: what it seals would be open to them.
+    /// Refuses a file that other users can read: they could decrypt what it seals.
     pub fn open(path: &Path) -> Result<Self, VaultError> {
         let file = File::open(path).map_err(failed("open", path))?;
         let about = file.metadata().map_err(failed("look at", path))?;
@@ -64,10 +65,11 @@ impl KeyFile {
     }
 }
 
-/// Complete and synced under another name before it has its own: a key that is cut off would seal what nothing opens.
+/// The file is complete and synced under a temporary name before it is renamed: a truncated key could seal values
+/// that nothing can decrypt.
 fn make(path: &Path) -> io::Result<()> {
     let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    // Of a name alone it is empty, which is no folder to make or open.
+    // The parent of a bare file name is empty, which is not a usable directory.
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     fs::create_dir_all(directory)?;
     let mut partial = path.as_os_str().to_owned();
@@ -134,12 +136,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_made_once_closed_to_others_and_kept() {
+    fn the_file_is_created_once_readable_by_its_owner_only() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("etc/vault.key");
-        let first = KeyFile::open_or_make(&path).unwrap();
+        let first = KeyFile::open_or_create(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        assert_eq!(KeyFile::open_or_make(&path).unwrap().key_id(), first.key_id());
+        assert_eq!(KeyFile::open_or_create(&path).unwrap().key_id(), first.key_id());
         let text = fs::read_to_string(&path).unwrap();
         let key = text.lines().last().unwrap();
         assert!(!format!("{first:?}").contains(key));
@@ -149,10 +151,10 @@ mod tests {
     fn a_file_that_others_can_read_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("vault.key");
-        KeyFile::open_or_make(&path).unwrap();
+        KeyFile::open_or_create(&path).unwrap();
         for mode in [0o640, 0o604, 0o666, 0o620] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            let error = KeyFile::open_or_make(&path).unwrap_err();
+            let error = KeyFile::open_or_create(&path).unwrap_err();
             assert!(matches!(error, VaultError::KeyFileOpen { .. }), "{mode:o}: {error}");
         }
         fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
@@ -160,10 +162,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_told_by_its_line_and_not_by_itself() {
+    fn an_invalid_key_is_reported_by_line_without_its_content() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("vault.key");
-        KeyFile::open_or_make(&path).unwrap();
+        KeyFile::open_or_create(&path).unwrap();
         for (text, line) in [("# x\n\nnonsense\n", Some(3)), ("c2hvcnQ=\n", Some(1)), ("# nothing\n", None)] {
             fs::write(&path, text).unwrap();
             let error = KeyFile::open(&path).unwrap_err();
@@ -176,9 +178,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_keeps_to_the_contract() {
+    async fn it_meets_the_contract() {
         let directory = tempfile::tempdir().unwrap();
-        let open = |name: &str| KeyFile::open_or_make(&directory.path().join(name)).unwrap();
+        let open = |name: &str| KeyFile::open_or_create(&directory.path().join(name)).unwrap();
         crate::conformance::check(&open("a"), &open("a"), &open("b")).await;
     }
 }

@@ -1,18 +1,18 @@
-//! Seals secrets for the catalog, opens them for the egress process, and mints what sandboxes trust in their place.
+//! Encrypts secrets for the catalog, decrypts them for the egress process, and creates authorities and placeholders.
 //!
 //! ```text
 //!   value ──AES-256-GCM, a data key──► sealed value, bound to tenant · kind · name · version ──► catalog
 //!                     │
-//!                  wrapped by a [`Sealer`]: the key file, or a command that asks a KMS ──► stands beside the value
+//!                  wrapped by a [`Sealer`]: the key file, or a command that asks a KMS ──► stored beside the value
 //! ```
 //!
-//! A data key is wrapped once and seals many values, so that a KMS is asked once per start and not once per request.
-//! What is sealed says which key wraps its data key: a new key seals, older ones open.
+//! A data key is wrapped once and seals many values, so a KMS is called once per start and not once per request. A
+//! sealed value names the key that wraps its data key: a new key seals, older keys can still unseal.
 //!
-//! Invariants: a sealed value opens only under the label it was sealed under, so rows cannot be swapped. Plain values are
-//! [`burrow_model::SecretBytes`], and no error holds one.
+//! Invariants: a sealed value can be decrypted only under the label under which it was sealed, so rows cannot be
+//! swapped. Plaintext values are [`burrow_model::SecretBytes`], and no error contains one.
 //!
-//! What is absent: the catalog, and who may ask for what.
+//! This crate contains no catalog and no access control.
 
 mod authority;
 mod command;

@@ -1,4 +1,4 @@
-//! Seals values and opens them.
+//! Encrypts (seals) values and decrypts (opens) them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,13 +11,14 @@ use zeroize::Zeroizing;
 
 use crate::{DataKey, Sealer, VaultError};
 
-/// Data keys kept in RAM once unwrapped: there is one per start of a daemon that sealed something.
+/// Unwrapped data keys kept in RAM: there is one for each start of a daemon that sealed a value.
 const KEYS_KEPT: usize = 64;
 
-/// Named in what is authenticated, so that nothing sealed for another purpose or by a later format opens here.
+/// Part of the authenticated data, so that nothing sealed for another purpose or in a later format can be opened
+/// here.
 const FORMAT: &str = "burrow-vault-1";
 
-/// What a value is: it opens only as what it was sealed as.
+/// Identifies a value: it can be opened only under the label under which it was sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label<'a> {
     pub tenant: &'a TenantId,
@@ -31,12 +32,14 @@ pub enum Kind {
     Secret,
     /// The key of a lineage's certificate authority.
     Authority,
+    /// Headers that are set on a sandbox's requests.
+    Headers,
 }
 
-/// A value that says nothing without its key. Stored as JSON.
+/// An encrypted value with its wrapped data key. Stored as JSON.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sealed {
-    /// Which key wrapped the data key.
+    /// The id of the key that wrapped the data key.
     pub key: String,
     #[serde(with = "base64")]
     wrapped: Vec<u8>,
@@ -46,37 +49,37 @@ pub struct Sealed {
     text: Vec<u8>,
 }
 
-/// Cheap to clone; all clones are one vault.
+/// Encrypts and decrypts values. Clones share one state.
 #[derive(Clone)]
 pub struct Vault {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    /// The first seals; whichever knows a key opens what it sealed.
+    /// The first one seals; a sealer opens values whose key it knows.
     sealers: Vec<Arc<dyn Sealer>>,
-    /// The data key that seals now, wrapped and plain.
+    /// The current data key, wrapped and plain.
     current: tokio::sync::Mutex<Option<(Vec<u8>, DataKey)>>,
-    /// Wrapped keys that were unwrapped before.
+    /// Data keys that were unwrapped before, by their wrapped form.
     known: Mutex<VecDeque<(Vec<u8>, DataKey)>>,
 }
 
 // === impl Vault ===
 
 impl Vault {
-    /// `first` seals; the others only open what was sealed by them before.
+    /// `first` seals; the others only open values that they sealed before.
     pub fn new(first: Arc<dyn Sealer>, others: Vec<Arc<dyn Sealer>>) -> Self {
         let sealers = std::iter::once(first).chain(others).collect();
         let inner = Inner { sealers, current: tokio::sync::Mutex::default(), known: Mutex::default() };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Of the key that seals now.
+    /// The id of the key that seals now.
     pub fn key_id(&self) -> String {
         self.inner.sealers[0].key_id()
     }
 
-    /// Whether something that was sealed by this key can be opened.
+    /// Whether a value that was sealed with this key can be opened.
     pub fn knows(&self, key_id: &str) -> bool {
         self.inner.sealers.iter().any(|sealer| sealer.knows(key_id))
     }
@@ -87,7 +90,7 @@ impl Vault {
         getrandom::fill(&mut nonce).map_err(|_| VaultError::Random)?;
         let mut text = value.expose().to_vec();
         let aad = Aad::from(label.bytes());
-        // Encrypted in place: after this the buffer holds no plain text.
+        // Encrypted in place: afterwards the buffer holds no plaintext.
         cipher(&key)
             .seal_in_place_append_tag(nonce_of(&nonce)?, aad, &mut text)
             .map_err(|_| label.forged())?;
@@ -153,12 +156,12 @@ fn nonce_of(bytes: &[u8]) -> Result<Nonce, VaultError> {
     Nonce::try_assume_unique_for_key(bytes).map_err(|_| VaultError::Random)
 }
 
-/// From the catalog, which may be damaged: short and plain.
+/// Shortens and escapes text from the catalog, which may be damaged.
 fn shown(text: &str) -> String {
     text.chars().take(80).flat_map(char::escape_default).collect()
 }
 
-/// Encrypts a data key by another key, for the sealer that has one at hand.
+/// Encrypts a data key with another key, for sealers that hold the key themselves.
 pub(crate) fn wrap_by(key: &DataKey, id: &str, inner: &DataKey) -> Result<Vec<u8>, VaultError> {
     let mut wrapped = vec![0; NONCE_LEN];
     getrandom::fill(&mut wrapped).map_err(|_| VaultError::Random)?;
@@ -171,7 +174,7 @@ pub(crate) fn wrap_by(key: &DataKey, id: &str, inner: &DataKey) -> Result<Vec<u8
     Ok(wrapped)
 }
 
-/// The reverse; `None` if this is not what that key wrapped.
+/// Reverses [`wrap_by`]; `None` if this key did not wrap these bytes.
 pub(crate) fn unwrap_by(key: &DataKey, id: &str, wrapped: &[u8]) -> Option<DataKey> {
     let (nonce, text) = wrapped.split_at_checked(NONCE_LEN)?;
     let mut text = Zeroizing::new(text.to_vec());
@@ -183,7 +186,7 @@ pub(crate) fn unwrap_by(key: &DataKey, id: &str, wrapped: &[u8]) -> Option<DataK
 // === impl Label ===
 
 impl Label<'_> {
-    /// Every part with its length, so that no two labels are the same bytes.
+    /// Encodes every part with its length, so that different labels have different bytes.
     fn bytes(&self) -> Vec<u8> {
         let version = self.version.to_string();
         let parts = [FORMAT, self.tenant.as_str(), self.kind.as_str(), self.name, &version];
@@ -199,9 +202,9 @@ impl Label<'_> {
         VaultError::Forged { label: self.to_string() }
     }
 
-    /// Reads what the catalog held under this label.
+    /// Parses the value that the catalog holds under this label.
     pub fn parse(&self, text: &str) -> Result<Sealed, VaultError> {
-        // The cause is not told: it could quote what it did not understand.
+        // The cause is omitted: it could quote the value.
         serde_json::from_str(text).map_err(|_| VaultError::Damaged { label: self.to_string() })
     }
 }
@@ -217,6 +220,7 @@ impl Kind {
         match self {
             Self::Secret => "secret",
             Self::Authority => "authority",
+            Self::Headers => "headers",
         }
     }
 }
@@ -256,7 +260,10 @@ mod tests {
     const CANARY: &str = "sk-canary-0123456789";
 
     fn vault(directory: &tempfile::TempDir) -> Vault {
-        Vault::new(Arc::new(KeyFile::open_or_make(&directory.path().join("vault.key")).unwrap()), Vec::new())
+        Vault::new(
+            Arc::new(KeyFile::open_or_create(&directory.path().join("vault.key")).unwrap()),
+            Vec::new(),
+        )
     }
 
     fn value() -> SecretBytes {
@@ -264,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_sealed_opens_as_itself_and_shows_nothing() {
+    async fn a_sealed_value_opens_and_reveals_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let (vault, tenant) = (vault(&directory), TenantId::generate());
         let label = Label { tenant: &tenant, kind: Kind::Secret, name: "openai", version: 3 };
@@ -274,13 +281,13 @@ mod tests {
         let text = sealed.to_text();
         assert!(!text.contains("canary") && !format!("{sealed:?}{vault:?}").contains("canary"));
         assert!(!text.contains(&data_encoding::BASE64.encode(CANARY.as_bytes())));
-        // By a vault that has not seen the data key before.
+        // With a vault that has not seen the data key before.
         let later = self::vault(&directory);
         assert_eq!(later.open(&label, &label.parse(&text).unwrap()).await.unwrap(), value());
     }
 
     #[tokio::test]
-    async fn a_row_in_the_place_of_another_does_not_open() {
+    async fn a_swapped_row_does_not_open() {
         let directory = tempfile::tempdir().unwrap();
         let (vault, tenant, other) = (vault(&directory), TenantId::generate(), TenantId::generate());
         let label = Label { tenant: &tenant, kind: Kind::Secret, name: "a", version: 1 };
@@ -298,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_changed_bit_anywhere_is_noticed() {
+    async fn every_changed_bit_is_detected() {
         let directory = tempfile::tempdir().unwrap();
         let (vault, tenant) = (vault(&directory), TenantId::generate());
         let label = Label { tenant: &tenant, kind: Kind::Secret, name: "a", version: 1 };
@@ -313,7 +320,7 @@ mod tests {
             match part {
                 "nonce" => changed.nonce[0] ^= 1,
                 "wrapped" => changed.wrapped[20] ^= 1,
-                // Its wrapped key is remembered, so only a vault that is new to it is asked by this name.
+                // The wrapped key is cached, so only another vault asks for the key by this id.
                 "key" => changed.key = "file:0000000000000000".to_owned(),
                 _ => changed.nonce.truncate(3),
             }
@@ -326,7 +333,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_key_opens_nothing_and_a_renewed_file_opens_all() {
+    async fn another_key_opens_nothing_and_an_extended_file_opens_all() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("vault.key");
         let (vault, tenant) = (vault(&directory), TenantId::generate());
@@ -344,7 +351,7 @@ mod tests {
         assert_eq!(renewed.open(&label, &sealed).await.unwrap(), value());
         let resealed = renewed.seal(&label, &value()).await.unwrap();
         assert_eq!(resealed.key, renewed.key_id());
-        // Without the old line what was sealed anew still opens, and the rest does not.
+        // Without the old line, values sealed with the new key still open, others do not.
         std::fs::write(&path, format!("{new}\n")).unwrap();
         let last = self::vault(&directory);
         assert_eq!(last.open(&label, &resealed).await.unwrap(), value());

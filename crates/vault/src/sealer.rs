@@ -1,4 +1,4 @@
-//! The seam: who keeps the key that wraps data keys.
+//! The seam: holders of the key that wraps data keys.
 
 use std::fmt;
 
@@ -9,23 +9,24 @@ use crate::VaultError;
 
 pub(crate) const KEY_BYTES: usize = 32;
 
-/// Seals values. Never stored but wrapped, and cleared when it goes.
+/// A key that encrypts values. Stored only in wrapped form, and zeroed when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DataKey(Zeroizing<[u8; KEY_BYTES]>);
 
-/// Wraps data keys and unwraps them.
+/// Wraps and unwraps data keys.
 ///
-/// Idempotent: the same wrapped key always unwraps to the same data key, for as long as this sealer knows the key that
-/// wrapped it. A future dropped midway has changed nothing.
+/// Idempotent: a wrapped key always unwraps to the same data key, as long as this sealer knows the key that wrapped
+/// it. A cancelled future has changed nothing.
 #[async_trait]
 pub trait Sealer: fmt::Debug + Send + Sync {
-    /// Names the key that wraps now. Stored with everything that is sealed by it.
+    /// The id of the key that wraps now. Stored with everything that it seals.
     fn key_id(&self) -> String;
-    /// Whether this sealer can unwrap what a key wrapped.
+    /// Whether this sealer can unwrap data keys that were wrapped with a key.
     fn knows(&self, key_id: &str) -> bool;
-    /// By the key that [`Sealer::key_id`] names.
+    /// Wraps with the key that [`Sealer::key_id`] names.
     async fn wrap(&self, key: &DataKey) -> Result<Vec<u8>, VaultError>;
-    /// [`VaultError::UnknownKey`] of a key it does not know; any other error where it was not this key that wrapped.
+    /// Fails with [`VaultError::UnknownKey`] for an unknown key, and with another error if that key did not wrap
+    /// these bytes.
     async fn unwrap(&self, key_id: &str, wrapped: &[u8]) -> Result<DataKey, VaultError>;
 }
 
@@ -36,7 +37,7 @@ impl DataKey {
         Ok(Self(bytes))
     }
 
-    /// `None` unless there are 32 of them.
+    /// `None` unless there are exactly 32 bytes.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut own = Zeroizing::new([0; KEY_BYTES]);
         if bytes.len() != KEY_BYTES {

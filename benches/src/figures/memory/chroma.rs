@@ -1,4 +1,4 @@
-//! The peer: `chromadb`, given the same texts and the same vectors, so that it need not embed.
+//! The peer: `chromadb`, with the same texts and the same vectors, so that it need not embed.
 
 use std::fs;
 use std::io::Write as _;
@@ -13,7 +13,7 @@ use crate::error::BenchError;
 use crate::process::run;
 use crate::samples::Samples;
 
-/// Adds in batches, then one by one, then asks; prints how long each took.
+/// Adds in batches, then one by one, then searches; prints how long each took.
 const PROGRAM: &str = r#"
 import array, json, sys, time
 import chromadb
@@ -43,13 +43,13 @@ print(json.dumps({"bulk": bulk, "single": single, "queries": queries}))
 "#;
 
 #[derive(Debug, Deserialize)]
-struct Answer {
+struct PeerTimes {
     bulk: f64,
     single: Vec<f64>,
     queries: Vec<f64>,
 }
 
-/// What it took the peer.
+/// The measured times of the peer.
 #[derive(Debug)]
 pub(super) struct Chroma {
     pub(super) adds_per_second: Samples,
@@ -57,7 +57,7 @@ pub(super) struct Chroma {
     pub(super) search_ms: Samples,
 }
 
-/// Blocks for as long as it takes: minutes, at a hundred thousand.
+/// Blocks for minutes, at a hundred thousand entries.
 pub(super) fn measure(
     python: &Path,
     state: &Path,
@@ -83,7 +83,7 @@ pub(super) fn measure(
         entries.to_string(),
         samples.to_string(),
     ]))?;
-    let answer: Answer = serde_json::from_str(printed.lines().last().unwrap_or_default())
+    let answer: PeerTimes = serde_json::from_str(printed.lines().last().unwrap_or_default())
         .map_err(|source| BenchError::WrongAnswer { what: format!("chromadb's answer: {source}") })?;
     let collect = |values: &[f64]| {
         let mut samples = Samples::default();

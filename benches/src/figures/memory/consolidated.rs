@@ -1,6 +1,6 @@
-//! What is still found after memory was consolidated to half its size, of the conversations that `LOCOMO` names.
+//! Recall after memory was consolidated to half its size, with the conversations of the file in `LOCOMO`.
 //!
-//! A turn counts as found where it is among the first ten hits itself; beside it, where one of them cites it.
+//! A turn counts as found if it is among the first ten hits, or, in a second figure, if one of the hits cites it.
 
 use std::collections::HashMap;
 
@@ -14,10 +14,10 @@ use crate::error::BenchError;
 use crate::report::{Figure, Target};
 use crate::samples::Samples;
 
-/// What should stay warm.
+/// Number of entries that should stay warm.
 const SHARE: f32 = 0.5;
 const HITS: u32 = 10;
-/// All of a conversation at once.
+/// One batch for a whole conversation.
 const BUDGET_MS: u64 = 600_000;
 const KEPT: Target = Target::RatioAtLeast { limit: 0.98 };
 
@@ -65,7 +65,7 @@ pub(super) async fn measure(client: &Client, prepared: &Prepared) -> Result<Vec<
     ])
 }
 
-/// The share of entries that stayed.
+/// The share of entries that remained.
 #[expect(clippy::cast_precision_loss, reason = "counts of entries are small")]
 async fn consolidate(memory: &Memory) -> Result<f64, BenchError> {
     let request = ConsolidateMemory {

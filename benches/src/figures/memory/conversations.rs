@@ -1,6 +1,6 @@
 //! Reads a file of LoCoMo: long conversations, and questions with the turns that answer them.
 //!
-//! The data is not ours to give away; whoever measures names the file (`LOCOMO=<file>`).
+//! The licence does not allow us to distribute the data; the user names the file (`LOCOMO=<file>`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::error::BenchError;
 
-/// Sessions of one conversation: the numbering has gaps, so all are tried.
+/// Maximum number of sessions of one conversation: the numbering has gaps, so all are tried.
 const SESSIONS_MAX: usize = 100;
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -21,22 +21,22 @@ pub(super) struct Conversation {
 }
 
 pub(super) struct Turn {
-    /// As the file numbers it: `D3:7`.
+    /// The id in the file: `D3:7`.
     pub(super) id: String,
     pub(super) session: String,
     pub(super) at_ms: u64,
-    /// `Name: what was said`.
+    /// `Name: text`.
     pub(super) text: String,
 }
 
 pub(super) struct Question {
     pub(super) text: String,
-    /// 1 several turns together, 2 time, 3 inference, 4 one turn.
+    /// The category: 1 several turns together, 2 time, 3 inference, 4 one turn.
     pub(super) category: u64,
     pub(super) answered_by: BTreeSet<String>,
 }
 
-/// The conversations of a file. Questions without an answer in it (category 5) are left out.
+/// The conversations of a file. Questions without an answer in it (category 5) are omitted.
 pub(super) fn read(path: &Path) -> Result<Vec<Conversation>, BenchError> {
     let bytes = fs::read(path).map_err(BenchError::io("read", path.display()))?;
     let wrong = || BenchError::WrongAnswer { what: format!("`{}` is not a file of LoCoMo", path.display()) };
@@ -57,7 +57,7 @@ fn conversation(value: &Value) -> Option<Conversation> {
             if let Some(caption) = turn.get("blip_caption").and_then(Value::as_str) {
                 text += &format!(" [image: {caption}]");
             }
-            // In the order in which they were said.
+            // In chronological order.
             let at_ms = began_ms + u64::try_from(at).ok()? * 1000;
             turns.push(Turn {
                 id: turn.get("dia_id")?.as_str()?.to_owned(),
@@ -84,7 +84,7 @@ fn conversation(value: &Value) -> Option<Conversation> {
     Some(Conversation { turns, questions })
 }
 
-/// The ids of turns; some fields of the file hold several.
+/// The ids of turns; some fields of the file contain several.
 fn evidence(asked: &Value) -> impl Iterator<Item = String> + '_ {
     let fields = asked.get("evidence").and_then(Value::as_array).into_iter().flatten();
     let apart = |c: char| !(c.is_ascii_alphanumeric() || c == ':');

@@ -1,4 +1,4 @@
-//! Memory: how much of what was said is found again, and how fast.
+//! Memory: recall and speed.
 
 mod chroma;
 mod consolidated;

@@ -15,24 +15,24 @@ use crate::daemon::{Daemon, Kind, Prepared};
 use crate::error::BenchError;
 use crate::report::{Figure, Target};
 
-/// Where every question's result goes.
+/// The file for every question's result.
 const FOLDER: &str = "target/bench";
 
-/// Entries added at once.
+/// Entries per request.
 const BATCH: usize = 200;
 
-/// The longest that vectors may take to be filled in: a conversation at some 5 ms a turn, many times over.
+/// The longest wait for the vectors: a conversation at some 5 ms per turn, many times over.
 const FILL_PATIENCE: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(50);
 
-/// Of every question, what was found.
-struct Asked {
+/// The results of every question.
+struct QuestionResult {
     category: u64,
     at_10: f64,
     at_20: f64,
 }
 
-/// The names of an embedder's figures, and what was promised of the first.
+/// The names of an embedder's figures, and the target of the first.
 struct Names {
     kind: Kind,
     file: &'static str,
@@ -120,7 +120,7 @@ async fn measure_with(
     Ok(figures)
 }
 
-/// Puts a conversation into a space; returns which entry is which turn.
+/// Adds a conversation to a space; returns which entry is which turn.
 pub(super) async fn store(
     client: &Client,
     space: &str,
@@ -156,7 +156,7 @@ async fn ask(
     space: &str,
     question: &Question,
     ids: &HashMap<String, String>,
-) -> Result<(Asked, serde_json::Value), BenchError> {
+) -> Result<(QuestionResult, serde_json::Value), BenchError> {
     let memory = client.memory(MemoryOf::now(&format!("space:{space}")));
     let search = SearchMemory { query: question.text.clone(), limit: Some(20), ..SearchMemory::default() };
     let found = memory.search(&search).await.map_err(BenchError::api("search"))?;
@@ -168,8 +168,8 @@ async fn ask(
         let share = found as f64 / question.answered_by.len() as f64;
         share
     };
-    let asked = Asked { category: question.category, at_10: share(10), at_20: share(20) };
-    // By numbers alone: the texts are not ours to copy.
+    let asked = QuestionResult { category: question.category, at_10: share(10), at_20: share(20) };
+    // Only ids: we may not copy the texts.
     let line = json!({
         "space": space, "category": asked.category, "at_10": asked.at_10, "at_20": asked.at_20,
         "answered_by": question.answered_by, "found": hits,

@@ -1,7 +1,7 @@
-//! How fast memory is over HTTP: adding and searching at a hundred thousand and a million entries, forks, `chromadb`.
+//! The speed of memory over HTTP: adding and searching with a hundred thousand and a million entries, forks, `chromadb`.
 //!
-//! One sandbox is filled in two strides and measured after each. Nothing of the client is in the figures but one
-//! kept-alive connection; embedding, both indices and the sync of the commit are.
+//! One sandbox is filled in two steps and measured after each. Of the client, the figures include only one kept-alive
+//! connection; they include embedding, both indices and the sync of the commit.
 
 use std::time::{Duration, Instant};
 
@@ -19,11 +19,11 @@ use crate::process::rss_kib;
 use crate::report::{Figure, Target};
 use crate::samples::Samples;
 
-/// Entries of one request while filling: what the API takes at most.
+/// Entries per request while filling: the maximum of the API.
 const BATCH: usize = 1000;
-/// Forks of forks.
+/// Depth of nested forks.
 const DEPTH: u32 = 20;
-/// Unmeasured first: page cache, prepared statements, the space's columns.
+/// Warm-up runs: page cache, prepared statements, the space's columns.
 const WARM_UP: usize = 10;
 
 const SEARCH_SMALL: Target = Target::Below { limit: 10.0 };
@@ -33,13 +33,13 @@ const FORK: Target = Target::RatioAtMost { limit: 1.2, wish: 1.0 };
 const DEEP: Target = Target::RatioAtMost { limit: 1.5, wish: 1.0 };
 
 /// A sandbox whose memory is being filled.
-struct Filled {
+struct FilledSandbox {
     language: Language,
     memory: Memory,
     entries: usize,
 }
 
-/// What was measured at one size.
+/// The measurements at one size.
 struct AtSize {
     adds: Samples,
     searches: Samples,
@@ -53,7 +53,7 @@ pub(in super::super) async fn measure(
     let client = daemon.client()?;
     let (empty, full) = (create(&client).await?, create(&client).await?);
     let memory = client.memory(MemoryOf::now(&full));
-    let mut filled = Filled { language: Language::new(), memory, entries: 0 };
+    let mut filled = FilledSandbox { language: Language::new(), memory, entries: 0 };
     let bulk = filled.fill(scale.memory_small).await?;
     let small = filled.measure(scale).await?;
     let (shallow, deep) = deep(&client, &full, &filled, scale).await?;
@@ -105,8 +105,8 @@ fn against_peer(bulk: f64, small: &AtSize, peer: Option<&Chroma>) -> Vec<Figure>
     }
 }
 
-impl Filled {
-    /// Adds up to so many entries, and answers how many per second.
+impl FilledSandbox {
+    /// Adds entries up to this number, and returns the rate per second.
     #[expect(clippy::cast_precision_loss, reason = "counts of entries are small")]
     async fn fill(&mut self, upto: usize) -> Result<f64, BenchError> {
         let (first, begin) = (self.entries, Instant::now());
@@ -164,17 +164,17 @@ impl Filled {
     }
 }
 
-/// Searches before the first fork and below the last, by turns.
+/// Searches before the first fork and below the last, alternately.
 async fn deep(
     client: &Client,
     sandbox: &str,
-    filled: &Filled,
+    filled: &FilledSandbox,
     scale: &Scale,
 ) -> Result<(Samples, Samples), BenchError> {
     let mut below = sandbox.to_owned();
     for depth in 0..DEPTH {
         below = fork(client, &below).await?.0;
-        // A branch is one once something was written to it.
+        // A branch exists only once something was written to it.
         let note = NewEntry::note(format!("fork number {depth} was here"));
         let memory = client.memory(MemoryOf::now(&below));
         memory.add(vec![note]).await.map_err(BenchError::api("add an entry"))?;
@@ -188,7 +188,7 @@ async fn deep(
     Ok((shallow, deep))
 }
 
-/// The child, and how long it took.
+/// The child, and the time to create it.
 async fn fork(client: &Client, sandbox: &str) -> Result<(String, Duration), BenchError> {
     let request = ForkSandbox { files_only: true, ..ForkSandbox::default() };
     let begin = Instant::now();

@@ -1,14 +1,14 @@
-//! Texts to remember, and questions about them, from a seed.
+//! Texts to remember, and questions about them, generated from a seed.
 //!
-//! Words are as common as in real text: their ranks follow Zipf's law, the first ones are English filler and the rest
-//! made of syllables. An entry has a subject, a few rare words that it repeats and that its neighbours share, so that a
-//! search finds something and an index has both the long lists and the short ones that real text gives it.
+//! Words are distributed as in real text: their ranks follow Zipf's law, the first ones are English function words and
+//! the rest are made of syllables. An entry has a subject, a few rare words that it repeats and shares with its
+//! neighbours, so that a search finds something and an index has both the long and the short posting lists of real text.
 
-/// Different words there are.
+/// Number of different words.
 const WORDS: usize = 30_000;
-/// Entries that share their subject, as turns of one talk do.
+/// Entries that share their subject, like turns of one conversation.
 const SESSION: usize = 20;
-/// How steeply words get rarer, as in English.
+/// The exponent of Zipf's law, as in English.
 const EXPONENT: f64 = 1.05;
 
 const FILLER: &str = "the of to and a in is it that was for on with as at by this be from or we not have are but they had \
@@ -38,18 +38,18 @@ impl Random {
         usize::try_from(self.next() % bound as u64).expect("smaller than a usize")
     }
 
-    /// From 0 to 1.
+    /// In the range 0 to 1.
     #[expect(clippy::cast_precision_loss, reason = "53 bits are what a double has")]
     fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
-/// A language.
+/// A vocabulary.
 #[derive(Clone, Debug)]
 pub(super) struct Language {
     words: Vec<String>,
-    /// By rank: how much of all text the words up to it make up.
+    /// By rank: the share of all text that consists of words up to this rank.
     shares: Vec<f64>,
 }
 
@@ -78,13 +78,13 @@ impl Language {
         &self.words[self.shares.partition_point(|known| *known < share).min(WORDS - 1)]
     }
 
-    /// The words an entry and its neighbours are about.
+    /// The subject words of an entry and its neighbours.
     fn subject(&self, number: usize) -> [&str; 3] {
         let mut random = Random::new(0x5eed ^ (number / SESSION) as u64);
         std::array::from_fn(|_| self.words[500 + random.below(WORDS - 500)].as_str())
     }
 
-    /// Entry number `number`, always the same: some 20 words of which a few are its subject's.
+    /// Entry number `number`, always the same: some 20 words, a few of which belong to its subject.
     pub(super) fn entry(&self, number: usize) -> String {
         let mut random = Random::new(0xe47 + number as u64);
         let subject = self.subject(number);
@@ -105,13 +105,13 @@ impl Language {
         format!("session-{}", number / SESSION)
     }
 
-    /// A question about an entry: words of its subject among common ones.
+    /// A question about an entry: words of its subject among common words.
     pub(super) fn question(&self, number: usize, random: &mut Random) -> String {
         let [first, second, _] = self.subject(number);
         format!("when did the {} {first} {} with {second}", self.word(random), self.word(random))
     }
 
-    /// Some entry's number.
+    /// The number of a random entry.
     pub(super) fn pick(random: &mut Random, entries: usize) -> usize {
         random.below(entries.max(1))
     }

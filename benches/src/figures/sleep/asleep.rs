@@ -1,4 +1,4 @@
-//! A daemon with a thousand sleeping sandboxes and one without: what lists and creates cost in each, by turns.
+//! A daemon with a thousand sleeping sandboxes and one without: the cost of lists and creates in each, alternately.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,13 @@ use crate::report::{Figure, Target};
 use crate::samples::Samples;
 
 const TARGET: Target = Target::RatioAtMost { limit: 1.3, wish: 1.3 };
-/// Sandboxes that are awake in both, and the length of the page that is listed.
+/// Sandboxes that are awake in both, which is also the length of the listed page.
 const AWAKE: u32 = 20;
-/// Put to sleep at once.
+/// Sandboxes that are put to sleep at once.
 const AT_ONCE: usize = 3;
-/// Unmeasured rounds first.
+/// Warm-up rounds.
 const WARM_UP: u32 = 3;
-/// Lets stock refill after creates, so that none is short of it.
+/// Lets the warm pool refill after creates, so that it is not empty for any of them.
 const REFILL: Duration = Duration::from_millis(150);
 
 pub(super) async fn measure(
@@ -76,7 +76,7 @@ async fn page(client: &Client) -> Result<Duration, BenchError> {
     Ok(elapsed)
 }
 
-/// From asking for a sandbox to having used it.
+/// Time from requesting a sandbox to having used it.
 async fn new(client: &Client) -> Result<Duration, BenchError> {
     let begin = Instant::now();
     let sandbox = create(client).await?;

@@ -1,4 +1,4 @@
-//! Snapshots and forks without processes: of a sandbox with many files, of an empty one, and a plain create, by turns.
+//! Snapshots and forks without processes: of a sandbox with many files, of an empty one, and a plain create, alternately.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,10 +19,10 @@ use crate::samples::Samples;
 const AGAINST_EMPTY: Target = Target::RatioAtMost { limit: 1.5, wish: 1.5 };
 const AGAINST_CREATE: Target = Target::RatioAtMost { limit: 1.5, wish: 1.5 };
 const SNAPSHOT: Target = Target::Below { limit: 50.0 };
-/// Unmeasured rounds first: page cache, first connections.
+/// Warm-up rounds: page cache, first connections.
 const WARM_UP: u32 = 2;
 
-/// Writes as many files of as many bytes, all different, and waits until they are on disk.
+/// Writes this many files of this many bytes, all different, and waits until they are on disk.
 const FILL: &str = "import os, sys
 files, each = int(sys.argv[1]), int(sys.argv[2])
 block = os.urandom(each)
@@ -38,7 +38,7 @@ struct Forks {
     empty: Samples,
     full: Samples,
     cold: Samples,
-    stock: Samples,
+    warm_pool: Samples,
 }
 
 /// `bare` makes nothing ahead, `usual` does.
@@ -53,7 +53,7 @@ pub(super) async fn measure(
     let each = scale.sleep_mib * 1024 * 1024 / scale.sleep_files;
     let (files, each) = (scale.sleep_files.to_string(), each.to_string());
     exec(&client, &full, &argv(&["python3", "-c", FILL, &files, &each])).await?;
-    // By turns, as below; the second finds all of the files new, and the first nothing.
+    // Alternately, as below; the second one sees all of the files as new, and the first none.
     let mut first = [Samples::default(), Samples::default()];
     for (sandbox, samples) in [&empty, &full].into_iter().zip(&mut first) {
         samples.push_ms(snapshot(&client, sandbox).await?);
@@ -64,7 +64,7 @@ pub(super) async fn measure(
     let (mut small, mut large) = (Samples::default(), Samples::default());
     for round in 0..WARM_UP + scale.snapshots {
         for (sandbox, samples) in [(&empty, &mut small), (&full, &mut large)] {
-            // Something to list as changed, and to write out.
+            // Something to list as changed, and to write to disk.
             exec(&client, sandbox, &argv(&["sh", "-c", "date > /root/changed"])).await?;
             let elapsed = snapshot(&client, sandbox).await?;
             if round >= WARM_UP {
@@ -85,14 +85,14 @@ pub(super) async fn measure(
             plain(&ahead).await?,
         ];
         if round >= WARM_UP {
-            let all = [&mut forks.empty, &mut forks.full, &mut forks.cold, &mut forks.stock];
+            let all = [&mut forks.empty, &mut forks.full, &mut forks.cold, &mut forks.warm_pool];
             all.into_iter().zip(times).for_each(|(samples, time)| samples.push_ms(time));
         }
     }
     Ok(figures([&small, &large, &least], &first, &forks, scale))
 }
 
-/// The least a snapshot takes here: `btrfs` on a volume in which as little changed.
+/// The minimum cost of a snapshot here: `btrfs` on a subvolume with as few changes.
 #[derive(Debug)]
 struct Floor {
     volume: PathBuf,
@@ -132,7 +132,7 @@ async fn snapshot(client: &Client, sandbox: &str) -> Result<Duration, BenchError
     Ok(begin.elapsed())
 }
 
-/// From asking for a child to holding its first output.
+/// Time from requesting a fork to its first output.
 async fn fork(client: &Client, sandbox: &str) -> Result<Duration, BenchError> {
     let request = ForkSandbox { files_only: true, ..ForkSandbox::default() };
     let begin = Instant::now();
@@ -186,7 +186,7 @@ fn figures(snapshots: [&Samples; 3], first: &[Samples; 2], forks: &Forks, scale:
         Figure::median("fork_files_empty_vs_create", &forks.empty, "ms", empty_note)
             .against("create, nothing made ahead", &forks.cold)
             .target(AGAINST_CREATE),
-        Figure::median("fork_files_vs_stock", &forks.full, "ms", fork_note)
-            .against("create from stock", &forks.stock),
+        Figure::median("fork_files_vs_warm_pool", &forks.full, "ms", fork_note)
+            .against("create from warm_pool", &forks.warm_pool),
     ]
 }

@@ -1,7 +1,7 @@
 //! Sleep, wake, snapshot and fork.
 //!
-//! Where two daemons are compared they run side by side, so that both meet the same noise: whatever a figure is compared
-//! with is measured in the same round.
+//! Where two daemons are compared they run side by side, so that the noise is the same for both: compared values are
+//! measured in the same round.
 
 mod asleep;
 mod files;
@@ -15,7 +15,7 @@ use crate::daemon::{Daemon, Kind, Prepared};
 use crate::error::BenchError;
 use crate::report::Figure;
 
-/// With processes, and what waking from a pause adds.
+/// With processes, and the cost of waking from a pause.
 pub(super) async fn measure(
     daemon: &Daemon,
     prepared: &Prepared,
@@ -36,7 +36,7 @@ pub(super) async fn measure_files(prepared: &Prepared, scale: &Scale) -> Result<
     Ok(figures)
 }
 
-/// What many that sleep cost the others.
+/// The cost of many sleeping sandboxes for the others.
 pub(super) async fn measure_sleepers(prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
     let crowded = Daemon::start(prepared, Kind::Roomy).await?;
     let quiet = Daemon::start(prepared, Kind::Roomy).await?;
@@ -46,12 +46,12 @@ pub(super) async fn measure_sleepers(prepared: &Prepared, scale: &Scale) -> Resu
     Ok(figures)
 }
 
-/// Proves that it is awake and answers.
+/// Checks that it is awake and answers.
 async fn greet(client: &Client, sandbox: &str) -> Result<(), BenchError> {
     exec(client, sandbox, &argv(&["true"])).await.map(drop)
 }
 
-/// A duration in microseconds, in milliseconds.
+/// Converts a duration in microseconds to milliseconds.
 fn us_in_ms(us: u64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "a pause is far below 2^52 microseconds")]
     let us = us as f64;

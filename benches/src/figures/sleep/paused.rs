@@ -1,4 +1,4 @@
-//! An exec on a paused sandbox, which wakes it, against the same exec on the same sandbox when it runs.
+//! An exec on a paused sandbox, which wakes it, compared with the same exec on the same sandbox while it runs.
 
 use std::time::Instant;
 

@@ -1,7 +1,8 @@
-//! With processes: a Python server of 64 MiB, against plain `criu` on the same server, by turns.
+//! With processes: a Python server of 64 MiB, compared with plain `criu` on the same server, alternately.
 //!
-//! The floor is `criu dump` and `criu restore` from warm images that nobody made durable. A second one does what a
-//! hibernated sandbox needs: images synced and out of the page cache before they are read again.
+//! The baseline is `criu dump` and `criu restore` from images in the page cache, without a sync. A second baseline does
+//! the work that a hibernated sandbox requires: images are synced and dropped from the page cache before they are read
+//! again.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -20,13 +21,13 @@ use crate::samples::Samples;
 const TARGET: Target = Target::RatioAtMost { limit: 1.3, wish: 1.3 };
 const MANY: Target = Target::RatioAtMost { limit: 8.0, wish: 8.0 };
 const NOTHING: Target = Target::AtMost { limit: 0.0 };
-/// Unmeasured rounds first.
+/// Warm-up rounds.
 const WARM_UP: u32 = 1;
 const CHILDREN: u32 = 20;
 const EVICTED_WITHIN: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Says when it serves by making a file; sandboxes and peers wait for it.
+/// Reports that it serves by creating a file; sandboxes and peers wait for it.
 const SERVER: &str = "import http.server, os
 ballast = bytearray(os.urandom(1 << 20)) * 64
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -47,14 +48,14 @@ struct Rounds {
     wake: Samples,
     fork: Samples,
     fork_pause: Samples,
-    /// The floors.
+    /// The baselines.
     dump: Samples,
     dump_durable: Samples,
     restore: Samples,
     restore_cold: Samples,
     dump_restore: Samples,
     many: Samples,
-    /// Of a hibernated sandbox: processes, control groups, bytes of its dump in the page cache.
+    /// Of a hibernated sandbox: processes, cgroups, bytes of its dump in the page cache.
     left: [f64; 3],
 }
 
@@ -89,7 +90,7 @@ pub(super) async fn measure(
             client.delete_sandbox(&child).await.map_err(BenchError::api("delete a child"))?;
         }
     }
-    // It is the same server as in the beginning, or we measured something else.
+    // It must be the same server as in the beginning, otherwise something else was measured.
     exec(&client, &sandbox, &argv(&["python3", "-c", ASK])).await?;
     Ok(rounds.figures())
 }
@@ -134,7 +135,7 @@ async fn forks(client: &Client, sandbox: &str, peer: &mut Criu, one: &mut Rounds
     Ok(())
 }
 
-/// How long it took, how long the parent stood still, and who the children are.
+/// The duration, how long the parent was paused, and the ids of the children.
 async fn fork(
     client: &Client,
     sandbox: &str,
@@ -159,10 +160,10 @@ async fn sleeps(
     peer: &mut Criu,
     one: &mut Rounds,
 ) -> Result<(), BenchError> {
-    // As little as there is to do: images stay in the page cache.
+    // The minimum of work: images stay in the page cache.
     one.dump.push_ms(peer.dump(After::End)?);
     one.restore.push_ms(peer.restore()?);
-    // What makes them outlive the host.
+    // The sync that makes them survive the host.
     let dumped = peer.dump(After::End)?;
     one.dump_durable.push_ms(dumped + peer.sync_images()?);
 
@@ -182,7 +183,7 @@ async fn sleeps(
     greet(client, sandbox).await
 }
 
-/// What is left of it when it sleeps. Its pages are dropped right after the answer: so much patience must be.
+/// The remaining resources while it sleeps. Its pages are dropped just after the answer, so this must wait a moment.
 async fn left_soon(daemon: &Daemon, sandbox: &str) -> Result<[f64; 3], BenchError> {
     let deadline = Instant::now() + EVICTED_WITHIN;
     loop {
@@ -194,7 +195,7 @@ async fn left_soon(daemon: &Daemon, sandbox: &str) -> Result<[f64; 3], BenchErro
     }
 }
 
-/// What a sleeping sandbox has on the host: processes, control groups, and bytes of all dumps in the page cache.
+/// The resources of a sleeping sandbox on the host: processes, cgroups, and bytes of all dumps in the page cache.
 fn left_of(daemon: &Daemon, sandbox: &str) -> Result<[f64; 3], BenchError> {
     let place = daemon.place();
     let groups = place.groups_of(sandbox);

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Artifact {
     pub name: String,
-    /// 1, and one more each time it is put.
+    /// 1, and one more with each new version.
     pub version: u64,
     /// BLAKE3 of the bytes, in hexadecimal; also the `ETag`.
     pub hash: String,
@@ -17,7 +17,7 @@ pub struct Artifact {
     pub media_type: String,
     #[schema(value_type = Object)]
     pub metadata: Map<String, Value>,
-    /// Number in the log.
+    /// Its position in the log.
     pub seq: u64,
     pub at_ms: u64,
 }

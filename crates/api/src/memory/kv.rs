@@ -10,11 +10,11 @@ pub struct KvItem {
     pub key: String,
     /// Any JSON.
     pub value: Value,
-    /// Number in the log of this version: give it as `if_version` to change nothing but this.
+    /// The position of this version in the log; give it as `if_version` to change only this version.
     pub version: u64,
     pub created_ms: u64,
     pub updated_ms: u64,
-    /// When it goes away by itself.
+    /// When it expires.
     pub expires_ms: Option<u64>,
 }
 
@@ -25,34 +25,34 @@ pub struct KvSet {
     /// Any JSON, 256 KiB at most.
     #[serde(deserialize_with = "given")]
     pub value: Value,
-    /// Goes away by itself after this time; stays when absent.
+    /// Expires after this time; never when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 3_153_600_000_i64)]
     pub ttl_seconds: Option<u64>,
-    /// Only if this is its version still; else a conflict that says which it is.
+    /// Apply only if this is the current version; otherwise the conflict error contains the current version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub if_version: Option<u64>,
-    /// Only if there is none.
+    /// Apply only if the key does not exist.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub if_absent: bool,
 }
 
-/// A field that must be there: `null` is a value, absence is not.
+/// A required field whose value may be `null`.
 fn given<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Value, D::Error> {
     Value::deserialize(from)
 }
 
-/// `POST /v1/memory/{of}/kv-increment`. What is not there counts from 0.
+/// `POST /v1/memory/{of}/kv-increment`. A missing key counts as 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KvIncrement {
     #[schema(min_length = 1, max_length = 512)]
     pub key: String,
-    /// 1 when absent. Whole numbers stay whole.
+    /// 1 when absent. Integers stay integers.
     #[serde(default = "one")]
     #[schema(value_type = f64, default = 1)]
     pub by: serde_json::Number,
-    /// Goes away by itself after this time; keeps the time it had when absent.
+    /// Expires after this time; the expiry stays as it was when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 3_153_600_000_i64)]
     pub ttl_seconds: Option<u64>,
@@ -62,7 +62,7 @@ fn one() -> serde_json::Number {
     serde_json::Number::from(1)
 }
 
-/// `POST /v1/memory/{of}/kv-batch`: all of it, or nothing.
+/// `POST /v1/memory/{of}/kv-batch`: applied atomically.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KvBatch {
@@ -70,7 +70,7 @@ pub struct KvBatch {
     pub ops: Vec<KvOperation>,
 }
 
-/// One step of a batch. A step whose `if_version` or `if_absent` does not hold undoes the whole batch.
+/// One step of a batch. If its `if_version` or `if_absent` does not hold, the whole batch is undone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "op", rename_all = "lowercase", deny_unknown_fields)]
 pub enum KvOperation {
@@ -99,7 +99,7 @@ pub enum KvOperation {
         #[schema(minimum = 1, maximum = 3_153_600_000_i64)]
         ttl_seconds: Option<u64>,
     },
-    /// Changes nothing; only its condition counts.
+    /// Changes nothing; only its condition is checked.
     Check {
         key: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -109,7 +109,7 @@ pub enum KvOperation {
     },
 }
 
-/// Answer of a batch: what each step left under its key, in order; `null` where nothing is left.
+/// Response to a batch: the item that each step left under its key, in order; `null` if the key no longer exists.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct KvChanged {
     pub items: Vec<Option<KvItem>>,
@@ -120,7 +120,7 @@ pub struct KvChanged {
 pub struct KvVersion {
     pub version: u64,
     pub at_ms: u64,
-    /// Absent where it was deleted.
+    /// Absent if the key was deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<KvItem>,
 }
@@ -133,14 +133,14 @@ pub enum KvEvent {
     Set { seq: u64, item: KvItem },
     /// A key was deleted.
     Deleted { seq: u64, key: String },
-    /// The time of a key was over. Who goes on after a break may be told once more.
+    /// A key expired. A client that resumes after an interruption may receive this event twice.
     Expired { seq: u64, key: String, at_ms: u64 },
-    /// The sandbox remembers elsewhere now: it went back to a snapshot, or was given another space. Every key may hold
-    /// something else than was told, so read them anew; what follows is of where it remembers now.
+    /// The sandbox now uses another branch or space, because it was restored to a snapshot or given another space.
+    /// Every key may have changed: read them again. The events that follow are of the new branch.
     Reset { seq: u64 },
-    /// Nothing happened for a while; the stream is alive. Going on from `seq` loses nothing.
+    /// Nothing happened for a while; the stream is alive. Resuming from `seq` loses nothing.
     Heartbeat { seq: u64 },
-    /// The last line, when the stream broke.
+    /// The last line, when the stream was interrupted.
     Error { error: crate::ErrorDetail },
 }
 
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_a_batch_are_told_apart_by_their_name() {
+    fn steps_of_a_batch_are_distinguished_by_op() {
         let batch: KvBatch = serde_json::from_str(
             r#"{"ops":[{"op":"set","key":"a","value":1},{"op":"increment","key":"b"},{"op":"check","key":"c","if_absent":true},{"op":"delete","key":"d"}]}"#,
         )

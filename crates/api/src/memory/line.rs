@@ -1,11 +1,11 @@
-//! Memory as JSON Lines: out of one space, into another.
+//! Memory as JSON Lines: export from one space, import into another.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-/// One line of `GET /v1/memory/{of}/export`, and of what `POST …/import` takes: `line` says what it is, `header` or
-/// `entry`, and an entry's fields are those of a `MemoryEntry`. Ids are kept, so importing twice stores once.
+/// One line of `GET /v1/memory/{of}/export`, and of the body of `POST …/import`. `line` is its type, `header` or
+/// `entry`; the fields of an entry are those of a `MemoryEntry`. Ids are kept, so importing twice stores once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MemoryLine {
     #[serde(flatten)]
@@ -13,17 +13,17 @@ pub struct MemoryLine {
     pub fields: Map<String, Value>,
 }
 
-/// Answer of an import.
+/// Response to an import.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ImportedMemory {
     /// Lines read.
     pub lines: u64,
-    /// Stored now.
+    /// New entries.
     pub added: u64,
-    /// A newer version of what was there.
+    /// Entries of which a newer version was stored.
     pub updated: u64,
-    /// There already, as new or newer.
+    /// Entries that existed already, in the same or a newer version.
     pub existed: u64,
-    /// Was erased here, and stays so.
+    /// Entries that were erased here, and stay erased.
     pub erased: u64,
 }

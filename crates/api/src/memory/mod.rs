@@ -1,8 +1,9 @@
 //! Memory on the wire: what agents remember, under `/v1/spaces` and `/v1/memory/{of}`.
 //!
-//! `{of}` is a sandbox or a space, by id or name: a sandbox first, `space:NAME` and `sandbox:NAME` force one. On a
-//! sandbox's own door it is `self`. Every read takes the query parameter `as_of`: a number of the log, a time (RFC 3339,
-//! or milliseconds since the Unix epoch), or a snapshot. Writes take `space`, which names an attached space to write to.
+//! `{of}` is a sandbox or a space, by id or name: a sandbox first; `space:NAME` and `sandbox:NAME` select one kind. On
+//! the listener inside a sandbox it is `self`. Every read takes the query parameter `as_of`: a position in the log, a
+//! time (RFC 3339, or milliseconds since the Unix epoch), or a snapshot. Writes take `space`, the name of an attached
+//! space to write to.
 
 mod artifact;
 mod entry;

@@ -12,35 +12,35 @@ pub struct SearchMemory {
     /// Words, a question, or a whole message.
     #[schema(min_length = 1, max_length = 65_536)]
     pub query: String,
-    /// Hits at most; 10 when absent.
+    /// Maximum number of hits; 10 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 200, default = 10)]
     pub limit: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<EntryFilter>,
-    /// Names or ids of the spaces to search, among the sandbox's own (`own`) and the attached ones; all when empty.
+    /// Names or ids of the spaces to search, of the sandbox's own (`own`) and the attached ones; all when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 16)]
     pub spaces: Vec<String>,
-    /// Age that halves what recency adds to the score.
+    /// The age at which the contribution of recency to the score is halved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub half_life_seconds: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights: Option<SearchWeights>,
-    /// The cold tier too.
+    /// Include entries in the cold tier.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub include_cold: bool,
     /// Only hits with at least this score.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0.0, maximum = 1.0)]
     pub min_score: Option<f32>,
-    /// Tell the terms and figures of each arm for each hit.
+    /// Include the terms and figures of each arm for each hit.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub explain: bool,
 }
 
-/// What counts how much, relative to one another; what is absent keeps its default.
+/// The relative weights of the parts of the score. Absent fields keep their defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SearchWeights {
@@ -52,7 +52,7 @@ pub struct SearchWeights {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0.0, maximum = 10.0)]
     pub vector: Option<f32>,
-    /// What was said or done just before and after.
+    /// Proximity to matches: what was said or done just before and after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0.0, maximum = 10.0)]
     pub neighbours: Option<f32>,
@@ -64,14 +64,14 @@ pub struct SearchWeights {
     pub importance: Option<f32>,
 }
 
-/// Answer of a search.
+/// Response to a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SearchResult {
     /// Best first.
     pub hits: Vec<MemoryHit>,
-    /// Which arms took part, and which did not and why.
+    /// Which arms took part, and why others did not.
     pub arms: Vec<ArmReport>,
-    /// Entries that could have been found.
+    /// Number of entries that were searched.
     pub searched: u64,
     pub took_us: u64,
 }
@@ -79,17 +79,17 @@ pub struct SearchResult {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MemoryHit {
     pub entry: MemoryEntry,
-    /// Where it was found: a space's name, or the sandbox's whose own it is.
+    /// The space in which it was found: its name, or the name of the sandbox that owns it.
     pub space: String,
     /// From 0 to 1.
     pub score: f32,
     pub why: SearchWhy,
-    /// Ids of entries that say nearly the same, shown by this one.
+    /// Ids of entries with nearly the same text, which this hit represents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub collapsed: Vec<String>,
 }
 
-/// What each arm found in it; an arm that did not find it is absent.
+/// What each arm contributed to a hit; absent for an arm that did not find it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SearchWhy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,39 +98,39 @@ pub struct SearchWhy {
     pub vector: Option<VectorWhy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbours: Option<NeighbourWhy>,
-    /// What its age added.
+    /// The contribution of its age.
     pub recency: f32,
-    /// What its importance added.
+    /// The contribution of its importance.
     pub importance: f32,
-    /// What is left of the score because of when it holds: 1 where it holds now.
+    /// The factor for its validity: 1 if it is valid now.
     pub validity: f32,
 }
 
-/// Its words.
+/// The match by words.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LexicalWhy {
-    /// Place among the arm's finds, from 1.
+    /// Rank among the hits of this arm, from 1.
     pub rank: u64,
     pub score: f32,
-    /// The words of the query that it has.
+    /// The words of the query that it contains.
     #[serde(default)]
     pub terms: Vec<String>,
 }
 
-/// Its meaning.
+/// The match by meaning.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct VectorWhy {
-    /// Place among the arm's finds, from 1.
+    /// Rank among the hits of this arm, from 1.
     pub rank: u64,
-    /// How alike, from -1 to 1.
+    /// Cosine similarity, from -1 to 1.
     pub cosine: f32,
 }
 
-/// What was said or done just before and after it.
+/// The match by proximity: what was said or done just before and after it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NeighbourWhy {
     pub score: f32,
-    /// Ids of the neighbours that have words of the query, as far as known.
+    /// Ids of the neighbours that contain words of the query, as far as known.
     #[serde(default)]
     pub ids: Vec<String>,
 }
@@ -140,10 +140,10 @@ pub struct ArmReport {
     /// `lexical`, `vector`, `neighbours`, …
     pub arm: String,
     pub state: ArmState,
-    /// Why it was down.
+    /// Why it was unavailable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Share of the entries that it could see, from 0 to 1, when not all.
+    /// Share of the entries that it could search, from 0 to 1, when not all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub covered: Option<f32>,
 }
@@ -153,9 +153,9 @@ pub struct ArmReport {
 pub enum ArmState {
     /// Took part.
     Took,
-    /// Was not asked, or had nothing to go by.
+    /// Was not requested, or did not apply.
     Off,
-    /// Could not take part; `reason` says why.
+    /// Was unavailable; `reason` says why.
     Down,
     /// Took part for some of the entries; `covered` says how many.
     Partial,

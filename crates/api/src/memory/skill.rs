@@ -1,4 +1,4 @@
-//! Procedural memory: skills, and how they went.
+//! Procedural memory: skills, and their outcomes.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::RunResult;
 
-/// `POST /v1/memory/{of}/skills`: a new skill, or a new version of one.
+/// `POST /v1/memory/{of}/skills`: a new skill, or a new version of a skill.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewSkill {
@@ -18,7 +18,7 @@ pub struct NewSkill {
     /// What it does.
     #[schema(min_length = 1, max_length = 4096)]
     pub description: String,
-    /// When it is of use: what somebody would be looking for.
+    /// When to use it, in words that a search would contain.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schema(max_length = 4096)]
     pub when_to_use: String,
@@ -33,8 +33,8 @@ pub struct NewSkill {
     pub source: Option<String>,
 }
 
-/// What a skill wants to be told. Commands have it as `{{name}}`, as one quoted word; it is in the environment, too, as
-/// `PARAM_NAME`.
+/// A parameter of a skill. Commands refer to it as `{{name}}`, which becomes one quoted word. It is also in the
+/// environment, as `PARAM_NAME`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SkillParameter {
@@ -51,7 +51,7 @@ pub struct SkillParameter {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum SkillStep {
-    /// A line for `/bin/sh -c`.
+    /// A command line for `/bin/sh -c`.
     Command {
         run: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,7 +62,7 @@ pub enum SkillStep {
         #[schema(minimum = 1)]
         timeout_seconds: Option<u64>,
     },
-    /// A call of a tool, for whoever runs the skill to make: Burrow does not.
+    /// A tool call, which the client that runs the skill makes: Burrow does not.
     ToolCall {
         tool: String,
         #[serde(default)]
@@ -78,13 +78,13 @@ pub enum SkillStep {
     },
 }
 
-/// One version of a skill, with how it went.
+/// One version of a skill, with its outcomes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Skill {
     pub name: String,
-    /// 1, and one more each time it is put.
+    /// 1, and one more with each new version.
     pub version: u64,
-    /// Number in the log.
+    /// Its position in the log.
     pub seq: u64,
     pub description: String,
     pub when_to_use: String,
@@ -92,29 +92,29 @@ pub struct Skill {
     pub steps: Vec<SkillStep>,
     pub source: Option<String>,
     pub created_ms: u64,
-    /// Runs of this version that went well, and that did not.
+    /// Runs of this version that succeeded, and runs that failed.
     pub successes: u64,
     pub failures: u64,
     /// The last run.
     pub last: Option<SkillOutcome>,
-    /// How likely it works, from 0 to 1: learned from its runs.
+    /// The estimated probability of success, from 0 to 1, learned from its runs.
     pub score: f64,
 }
 
-/// `POST /v1/memory/{of}/skills/{name}/outcome`: how a run went that Burrow did not make.
+/// `POST /v1/memory/{of}/skills/{name}/outcome`: the outcome of a run that was not made by Burrow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SkillOutcome {
     pub ok: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// What is worth knowing about it.
+    /// Details worth knowing.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schema(max_length = 4096)]
     pub detail: String,
     #[serde(default)]
     pub took_ms: u64,
-    /// When it was told; not to be given.
+    /// When it was reported. Set by the daemon; not accepted in requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_ms: Option<u64>,
 }
@@ -140,39 +140,39 @@ pub struct FoundSkills {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FoundSkill {
     pub skill: Skill,
-    /// Where it was found: a space's name, or the sandbox's whose own it is.
+    /// The space in which it was found: its name, or the name of the sandbox that owns it.
     pub space: String,
-    /// How well it fits and how well it went, from 0 to 1.
+    /// Relevance and success combined, from 0 to 1.
     pub score: f64,
-    /// How well it fits, from 0 to 1.
+    /// Relevance to the query, from 0 to 1.
     pub relevance: f64,
 }
 
-/// `POST /v1/memory/{of}/skills/promote`: a skill from commands that were run.
+/// `POST /v1/memory/{of}/skills/promote`: creates a skill from commands that were run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PromoteSkill {
     #[schema(pattern = "^[a-z0-9][a-z0-9._-]{0,63}$")]
     pub name: String,
-    /// The sandbox whose execs; the one in the path when absent.
+    /// The sandbox whose execs are used; the one in the path when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
-    /// The first exec and the last: ids, or unique beginnings of them. All between them that ended well become steps.
+    /// The first exec and the last: ids, or unique prefixes of them. All between them that succeeded become steps.
     pub first: String,
     /// `first` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<String>,
-    /// Those that failed as well.
+    /// Include execs that failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub include_failed: bool,
-    /// Made from the commands when empty.
+    /// Generated from the commands when empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schema(max_length = 4096)]
     pub description: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schema(max_length = 4096)]
     pub when_to_use: String,
-    /// Each value given here becomes a parameter of that name, with the value as its default, wherever a step has it.
+    /// Each becomes a parameter of that name with the value as its default, and replaces the value in every step.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
 }
@@ -186,31 +186,31 @@ pub struct RunSkill {
     pub sandbox: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
-    /// The newest when absent.
+    /// The latest version when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
-    /// Wins over the user of the sandbox.
+    /// Overrides the user of the sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Answer with one `SkillRunStep` per line as each step ends (`application/x-ndjson`), the last line saying how it
-    /// went, instead of with all of it (`SkillRun`).
+    /// Stream one `SkillRunStep` per line as each step ends (`application/x-ndjson`), the last line being the outcome,
+    /// instead of one response with everything (`SkillRun`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stream: bool,
 }
 
-/// How a run of a skill went. It stops at the first step that fails.
+/// The outcome of a run of a skill. It stops at the first step that fails.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SkillRun {
     pub name: String,
     pub version: u64,
     pub ok: bool,
     pub steps: Vec<RunResult>,
-    /// Steps in all, those included that were not come to.
+    /// Total number of steps, including those that were not reached.
     pub total: u32,
     pub took_ms: u64,
-    /// The outcome was remembered with the skill.
+    /// Whether the outcome was stored with the skill.
     pub recorded: bool,
-    /// Why the step after the last one shown could not be run at all.
+    /// Why the step after the last one listed could not be run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<crate::ErrorDetail>,
 }
@@ -221,11 +221,11 @@ pub struct SkillRun {
 pub enum SkillRunStep {
     /// A step is about to run.
     Start { step: u32, total: u32, run: String },
-    /// It has ended.
+    /// A step has ended.
     Step { step: u32, result: Box<RunResult> },
     /// The last line.
     End { ok: bool, took_ms: u64, recorded: bool },
-    /// The last line, when a step could not be run at all.
+    /// The last line, when a step could not be run.
     Error { error: crate::ErrorDetail, recorded: bool },
 }
 
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_told_apart_by_their_kind() {
+    fn steps_are_distinguished_by_their_kind() {
         let step: SkillStep = serde_json::from_str(r#"{"kind":"command","run":"make"}"#).unwrap();
         assert!(matches!(step, SkillStep::Command { .. }));
         let step: SkillStep = serde_json::from_str(r#"{"kind":"tool-call","tool":"t"}"#).unwrap();

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSpace {
-    /// Lower-case letters, digits and hyphens; unique among spaces. Usable wherever an id is.
+    /// Lower-case letters, digits and hyphens; unique among spaces. Can be used instead of the id.
     pub name: String,
     /// For people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -19,7 +19,7 @@ pub struct CreateSpace {
     pub labels: BTreeMap<String, String>,
 }
 
-/// `PATCH /v1/spaces/{space}`. What is absent stays as it is.
+/// `PATCH /v1/spaces/{space}`. Absent fields stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateSpace {
@@ -34,7 +34,7 @@ pub struct UpdateSpace {
     pub labels: BTreeMap<String, Option<String>>,
 }
 
-/// A space that outlives sandboxes. A sandbox's own is not listed: it comes and goes with the sandbox.
+/// A space that outlives sandboxes. A sandbox's own space is not listed: it is created and deleted with the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Space {
     pub id: String,
@@ -42,7 +42,7 @@ pub struct Space {
     pub description: String,
     pub labels: BTreeMap<String, String>,
     pub created_ms: u64,
-    /// Ids of the sandboxes that remember in it or have it attached. Empty in lists.
+    /// Ids of the sandboxes that write to it or have it attached. Empty in lists.
     #[serde(default)]
     pub used_by: Vec<String>,
 }

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use super::{ArmReport, EntryFilter};
 
-/// One message of a conversation, as model APIs write it: what goes to a model can be given as it is.
+/// One message of a conversation, in the format of model APIs: messages for a model can be passed unchanged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TurnMessage {
     /// `user`, `assistant`, `tool`, `system`, …
@@ -15,7 +15,7 @@ pub struct TurnMessage {
     /// A text, or a list of parts.
     #[serde(default)]
     pub content: Value,
-    /// Whatever else it holds. Calls of tools are remembered.
+    /// All other fields. Tool calls are remembered.
     #[serde(flatten)]
     #[schema(value_type = Object)]
     pub more: Map<String, Value>,
@@ -32,8 +32,8 @@ impl TurnMessage {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ContextRequest {
-    /// What it should be about. Without it and without messages: "where was I", the last session, open work and recent
-    /// failures.
+    /// The topic. Without it and without messages, the block answers "where was I": the last session, open work and
+    /// recent failures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 65_536)]
     pub query: Option<String>,
@@ -41,49 +41,49 @@ pub struct ContextRequest {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 1000)]
     pub messages: Vec<TurnMessage>,
-    /// Tokens the block may take; 1000 when absent.
+    /// Maximum tokens of the block; 1000 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 64, maximum = 32_000, default = 1000)]
     pub budget_tokens: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<EntryFilter>,
-    /// The session that goes on, if it has a name.
+    /// The session that continues, if it has a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 512)]
     pub session: Option<String>,
-    /// Names or ids of the spaces to look in, among the sandbox's own (`own`) and the attached ones; all when empty.
+    /// Names or ids of the spaces to search, of the sandbox's own (`own`) and the attached ones; all when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 16)]
     pub spaces: Vec<String>,
 }
 
-/// A block for a prompt, and what it is made of.
+/// A block for a prompt, and its contents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ContextBlock {
-    /// Dated, with ids and relevance, fenced as data so that stored text cannot pose as instructions. Empty when there
-    /// is nothing to tell.
+    /// Dated, with ids and relevance, fenced as data so that stored text cannot pose as instructions. Empty when
+    /// nothing relevant was found.
     pub text: String,
     /// Tokens it takes, as estimated.
     pub used_tokens: u32,
     /// Ids of the entries in it.
     pub ids: Vec<String>,
     pub arms: Vec<ArmReport>,
-    /// There was more to tell than fits.
+    /// More was found than fits.
     pub truncated: bool,
 }
 
-/// `POST /v1/memory/{of}/recall`: what to put before a turn. Answers a `ContextBlock`.
+/// `POST /v1/memory/{of}/recall`: a block to insert before a turn. Returns a `ContextBlock`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RecallRequest {
-    /// The conversation so far, as it goes to the model.
+    /// The conversation so far, as it is sent to the model.
     #[schema(min_items = 1, max_items = 1000)]
     pub messages: Vec<TurnMessage>,
-    /// Tokens the block may take; 1000 when absent.
+    /// Maximum tokens of the block; 1000 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 64, maximum = 32_000, default = 1000)]
     pub budget_tokens: Option<u32>,
-    /// The session that goes on, if it has a name.
+    /// The session that continues, if it has a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 512)]
     pub session: Option<String>,
@@ -93,10 +93,10 @@ pub struct RecallRequest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StoreTurn {
-    /// What is new: what was asked and what was answered. What was stored just before is not stored again.
+    /// The new messages: the question and the answer. Messages that were stored just before are not stored again.
     #[schema(min_items = 1, max_items = 1000)]
     pub messages: Vec<TurnMessage>,
-    /// The open session when absent; one opens and closes by itself.
+    /// The open session when absent; sessions open and close automatically.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 512)]
     pub session: Option<String>,
@@ -108,11 +108,11 @@ pub struct StoreTurn {
     pub agent: Option<String>,
 }
 
-/// Answer of storing a turn.
+/// Response to storing a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StoredTurn {
     pub session: String,
-    /// Ids of the entries, in order, those that were there already included.
+    /// Ids of the entries, in order, including those that existed already.
     pub ids: Vec<String>,
     /// How many of them are new.
     pub added: u64,

@@ -12,57 +12,57 @@ use super::Contradiction;
 pub struct MemoryStats {
     /// Id of the space.
     pub space: String,
-    /// Its name; absent for a sandbox's own.
+    /// Its name; absent for the own space of a sandbox.
     pub name: Option<String>,
-    /// The line of it that is seen here.
+    /// The branch of it that is read here.
     pub branch: String,
-    /// The sandbox it was asked for by, if it was.
+    /// The sandbox that the request named, if it did.
     pub sandbox: Option<String>,
-    /// The last number of the log that is seen here; 0: nothing.
+    /// The last position in the log that is visible here; 0 for an empty log.
     pub seq: u64,
-    /// Entries, those in the cold tier and those that others replaced included.
+    /// Number of entries, including those in the cold tier and those that others replaced.
     pub entries: u64,
     pub by_kind: BTreeMap<String, u64>,
-    /// Of these, in the cold tier.
+    /// Of these, entries in the cold tier.
     pub cold: u64,
-    /// Of these, replaced by others.
+    /// Of these, entries that others replaced.
     pub superseded: u64,
     pub sessions: u64,
     pub kv_keys: u64,
     pub skills: u64,
     pub artifacts: u64,
-    /// Of the texts of these entries.
+    /// Total size of the texts of these entries.
     pub text_bytes: u64,
     pub vectors: VectorCoverage,
-    /// Spaces that are searched as well.
+    /// Other spaces that searches include.
     pub attached: Vec<super::AttachedSpace>,
 }
 
-/// How far vectors have come.
+/// How many entries have vectors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VectorCoverage {
-    /// What makes them.
+    /// The model that computes them.
     pub model: String,
-    /// Entries that have one of this model, and that wait for theirs.
+    /// Entries that have a vector of this model, and entries that wait for one.
     pub covered: u64,
     pub pending: u64,
 }
 
-/// `POST /v1/memory/{of}/merge`: brings what a fork remembered back.
+/// `POST /v1/memory/{of}/merge`: merges what a fork remembered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MergeMemory {
-    /// Name or id of the sandbox to merge from: a fork, or one of the same descent.
+    /// Name or id of the sandbox to merge from: a fork, or another sandbox of the same lineage.
     pub from: String,
-    /// Only say what would happen.
+    /// Only report what would happen.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
-    /// Who wins where both changed an entry, or one forgot what the other changed; also of what an earlier merge listed.
-    /// When absent what is here stays, and is listed until a merge says.
+    /// Which side wins if both changed an entry, or one forgot what the other changed; also for conflicts that an
+    /// earlier merge listed. When absent, this side stays, and the conflict is listed until a merge decides it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entries: Option<EntryPolicy>,
-    /// Who wins where both changed a key, a skill or an artifact; also of what an earlier merge listed. When absent what
-    /// is here stays, and is listed until a merge says.
+    /// Which side wins if both changed a key, a skill or an artifact; also for conflicts that an earlier merge listed.
+    /// When absent, this side stays, and the conflict is listed until a merge decides it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv: Option<KvPolicy>,
 }
@@ -70,53 +70,53 @@ pub struct MergeMemory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EntryPolicy {
-    /// What is there stays.
+    /// The existing version stays.
     Ours,
-    /// What comes wins, forgetting included.
+    /// The incoming version wins, including forgetting.
     Theirs,
-    /// What is there stays, and what comes is added beside it, linked to it.
+    /// The existing version stays, and the incoming one is added beside it, linked to it.
     Both,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KvPolicy {
-    /// What is there stays.
+    /// The existing version stays.
     Ours,
-    /// What comes wins.
+    /// The incoming version wins.
     Theirs,
-    /// Nothing is merged; the conflicts are the answer.
+    /// Nothing is merged; the conflicts are returned.
     Fail,
 }
 
-/// Answer of a merge.
+/// Response to a merge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MergedMemory {
     pub dry_run: bool,
     /// Entries that are new here.
     pub added: u64,
-    /// Entries that said what was known, joined with what was there.
+    /// Entries that repeat an existing one, and were joined with it.
     pub joined: u64,
-    /// Updates and forgettings taken over.
+    /// Updates and deletions that were applied.
     pub updated: u64,
-    /// What cannot both hold, and which of it is here now. The first 1,000.
+    /// Contradictions, and which side is in effect here now. The first 1,000.
     pub contradictions: Vec<Contradiction>,
-    /// Keys taken over.
+    /// Number of keys that were taken.
     pub kv: u64,
-    /// Keys that both changed. The first 1,000.
+    /// Keys that both sides changed. The first 1,000.
     pub kv_conflicts: Vec<MergeConflict>,
     pub skills: u64,
     pub artifacts: u64,
 }
 
-/// A key that both changed.
+/// A key that both sides changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MergeConflict {
     pub key: String,
-    /// What it is here, cut short; absent where it was deleted.
+    /// Its value here, truncated; absent if it was deleted.
     pub ours: Option<String>,
     pub theirs: Option<String>,
-    /// Whose is there now.
+    /// Which side is in effect now.
     pub taken: KvPolicy,
 }
 
@@ -124,13 +124,13 @@ pub struct MergeConflict {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConsolidateMemory {
-    /// Only say what would happen.
+    /// Only report what would happen.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
-    /// Only what is older than this; `memory.consolidate_older_than` of the configuration when absent.
+    /// Only entries older than this; `memory.consolidate_older_than` of the configuration when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub older_than_seconds: Option<u64>,
-    /// Entries looked at, at most; 10000 when absent.
+    /// Maximum number of entries to examine; 10000 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 1_000_000)]
     pub entries: Option<u64>,
@@ -138,42 +138,42 @@ pub struct ConsolidateMemory {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 600_000)]
     pub budget_ms: Option<u64>,
-    /// Share of the entries that should stay warm, from 0 to 1; as many as are worth it when absent.
+    /// Share of the entries that should stay warm, from 0 to 1; when absent, all that are worth it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0.01, maximum = 1.0)]
     pub target_share: Option<f32>,
 }
 
-/// Answer of a consolidation. Nothing is lost: sources stay, in `as_of` reads, the history and exports.
+/// Response to a consolidation. Nothing is lost: sources stay in `as_of` reads, the history and exports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ConsolidatedMemory {
     pub dry_run: bool,
-    /// Entries looked at.
+    /// Entries examined.
     pub examined: u64,
-    /// Duplicates joined with what they repeat.
+    /// Duplicates joined with the entries that they repeat.
     pub joined: u64,
-    /// Groups of old entries that a summary now stands for.
+    /// Groups of old entries that a summary now represents.
     pub rolled_up: u64,
-    /// Their entries, which moved to the cold tier.
+    /// Entries of these groups, which moved to the cold tier.
     pub cooled: u64,
     /// Ids of the summaries; each cites its sources.
     pub summaries: Vec<String>,
-    /// Summaries that the configured endpoint failed to write: they are the sources' own sentences.
+    /// Summaries that the configured endpoint failed to write; they consist of sentences of their sources.
     pub fell_back: u64,
     /// Warm entries before and after.
     pub before: u64,
     pub after: u64,
-    /// There is more to do than fitted in the budget.
+    /// More work remains than fitted in the budget.
     pub more: bool,
 }
 
-/// `POST /v1/memory/{of}/check` and `…/rebuild`: whether a space is what was written, and all its indices agree.
+/// `POST /v1/memory/{of}/check` and `…/rebuild`: whether a space is intact and all its indices agree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MemoryCheck {
     pub ok: bool,
-    /// What was compared.
+    /// The parts that were compared.
     pub parts: Vec<MemoryPart>,
-    /// What is wrong, if anything is. The first 100.
+    /// The problems found. The first 100.
     pub problems: Vec<String>,
     pub took_ms: u64,
 }

@@ -1,8 +1,8 @@
-//! Judges a policy document: what it says becomes rules, or a fault with its place and reason.
+//! Validates a policy document: turns it into rules, or into a fault with its place and reason.
 //!
-//! Pure. What it refuses, beside values that mean nothing: two rules that cover one request and treat it differently
-//! (their order would decide, which nobody sees), a secret that is not there, and a rule that goes beyond what the
-//! secret's owner allows. A rule that carries a secret and does not say methods or paths means those of the ceiling.
+//! Pure. Besides invalid values it rejects two rules that cover the same request and treat it differently (their order
+//! would decide, which is not visible), unknown secrets, and rules that exceed what the owner of the secret allows. A
+//! rule with a secret and without methods or paths means those of the ceiling.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,37 +21,37 @@ use super::{
     SecretDocument, SecretSource, SlotDocument,
 };
 
-/// Secrets one file may declare.
+/// Maximum number of secrets that one file may declare.
 pub const SECRETS_MAX: usize = 200;
 
-/// One step on the way to a value.
+/// One step of the path to a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     Key(String),
     Index(usize),
 }
 
-/// What is wrong, and where.
+/// An error in a policy document, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub place: Vec<Step>,
     pub reason: String,
     pub hint: Option<String>,
-    /// Of two that do not go together: the other.
+    /// For two rules that conflict: the place of the other one.
     pub other: Option<Vec<Step>>,
 }
 
-/// A document that makes sense.
+/// A valid document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
     pub secrets: Vec<(SecretSpec, Option<SecretSource>)>,
-    /// `None` where the document says nothing of egress.
+    /// `None` if the document has no network part.
     pub network: Option<NetworkPolicy>,
-    /// Where in the document each of the network's rules about requests is.
+    /// The place in the document of each of the network's request rules.
     pub places: Vec<Vec<Step>>,
 }
 
-/// What is known of a secret when a rule names it.
+/// Returns the ceiling of a secret by its name, or `None` for an unknown secret.
 pub type Ceilings<'a> = dyn Fn(&Name) -> Option<Vec<RequestScope>> + 'a;
 
 // === impl Fault ===
@@ -104,13 +104,16 @@ fn item(place: &[Step], key: &str, index: usize) -> Vec<Step> {
 
 // === Documents ===
 
-/// All that can be judged without knowing the tenant's secrets; those the document declares are known.
+/// Checks everything that does not require the tenant's secrets; secrets that the document declares are known.
 pub fn document(document: &PolicyDocument) -> Result<Checked, Fault> {
     let PolicyDocument { secrets, egress, egress_auth } = document;
     let secrets = secrets_of(secrets)?;
     if egress.is_none() && egress_auth.is_empty() {
         if secrets.is_empty() {
-            return Err(Fault::new(&[], "it says nothing: neither `egress` nor `egressAuth` nor `secrets`"));
+            return Err(Fault::new(
+                &[],
+                "the document is empty: it has none of `egress`, `egressAuth` and `secrets`",
+            ));
         }
         return Ok(Checked { secrets, network: None, places: Vec::new() });
     }
@@ -134,18 +137,18 @@ fn network(
     for (index, auth) in short.iter().enumerate() {
         let place = item(&[], "egressAuth", index);
         let rule = short_rule(auth, &place)?;
-        // Said at length already: there it may have a budget as well.
-        let said = |own: &RequestRule| own.secret == rule.secret && own.scope == rule.scope;
-        if !requests.iter().any(said) {
+        // The full form of the same rule takes precedence: it may also have a budget.
+        let has_full_form = |own: &RequestRule| own.secret == rule.secret && own.scope == rule.scope;
+        if !requests.iter().any(has_full_form) {
             requests.push(rule);
             places.push(place);
         }
     }
-    at_most(requests.len(), REQUEST_RULES_MAX, &below(&place, "rules"), "rules about requests")?;
+    at_most(requests.len(), REQUEST_RULES_MAX, &below(&place, "rules"), "request rules")?;
     apart(&requests, &places)?;
     at_most(allow.len(), RULES_MAX, &below(&place, "allow"), "rules")?;
     at_most(sets.len(), SETS_MAX, &below(&place, "sets"), "host sets")?;
-    at_most(deny.len(), DENIED_MAX, &below(&place, "deny"), "blocks of addresses")?;
+    at_most(deny.len(), DENIED_MAX, &below(&place, "deny"), "address blocks")?;
     let network = NetworkPolicy {
         mode: match default {
             None | Some(Otherwise::Deny) => NetworkMode::Allowlist,
@@ -155,13 +158,14 @@ fn network(
         sets: distinct::<Name>(sets, &place, "sets")?,
         requests,
         deny: distinct::<IpRange>(deny, &place, "deny")?,
+        transforms: None,
     };
     Ok((network, places))
 }
 
-/// Rules that stand alone, at `place`.
+/// Parses rules without a document, at `place`.
 pub fn rules(written: &[RuleDocument], place: &[Step]) -> Result<Vec<RequestRule>, Fault> {
-    at_most(written.len(), REQUEST_RULES_MAX, place, "rules about requests")?;
+    at_most(written.len(), REQUEST_RULES_MAX, place, "request rules")?;
     let at = |index: usize| [place, &[Step::Index(index)]].concat();
     let read = |(index, rule)| self::rule(rule, &at(index));
     let rules: Vec<RequestRule> = written.iter().enumerate().map(read).collect::<Result<_, _>>()?;
@@ -211,8 +215,8 @@ fn rule(written: &RuleDocument, place: &[Step]) -> Result<RequestRule, Fault> {
             ("approve", approve.is_some()),
         ];
         if let Some((key, _)) = needs.into_iter().find(|(_, given)| *given) {
-            let reason = format!("`{key}` needs to see requests, and with `mode: sni` nothing is decrypted");
-            return Err(Fault::new(&below(place, key), reason).hint("leave `mode` out"));
+            let reason = format!("`{key}` requires decryption, and `mode: sni` does not decrypt");
+            return Err(Fault::new(&below(place, key), reason).hint("remove `mode`"));
         }
     }
     let secret = secret.as_ref().map(|name| parse::<Name>(name, &below(place, "secret"))).transpose()?;
@@ -243,8 +247,8 @@ fn short_rule(auth: &EgressAuth, place: &[Step]) -> Result<RequestRule, Fault> {
 fn host(text: &str, place: &[Step]) -> Result<HostPattern, Fault> {
     let host: HostPattern = parse(text, place)?;
     if matches!(host, HostPattern::Address(_) | HostPattern::Block(_)) {
-        let reason = "a rule about requests names a host, not an address: a certificate is checked by name";
-        return Err(Fault::new(place, reason).hint("an address may stand in `egress.allow`"));
+        let reason = "a request rule requires a host name, not an address: certificates are verified by name";
+        return Err(Fault::new(place, reason).hint("put addresses into `egress.allow`"));
     }
     Ok(host)
 }
@@ -258,7 +262,7 @@ fn scope(
 ) -> Result<RequestScope, Fault> {
     let host = self::host(host, &below(place, "host"))?;
     if port == Some(0) {
-        return Err(Fault::new(&below(place, "port"), "a port is 1 to 65535"));
+        return Err(Fault::new(&below(place, "port"), "a port must be between 1 and 65535"));
     }
     at_most(methods.len(), SCOPE_ITEMS_MAX, &below(place, "methods"), "methods")?;
     at_most(paths.len(), SCOPE_ITEMS_MAX, &below(place, "paths"), "paths")?;
@@ -275,7 +279,7 @@ fn budget(written: &BudgetDocument, place: &[Step]) -> Result<Budget, Fault> {
     let BudgetDocument { requests_per_minute, requests_per_day, bytes_out_per_day } = *written;
     let counts = [("requestsPerMinute", requests_per_minute), ("requestsPerDay", requests_per_day)];
     if let Some((key, _)) = counts.into_iter().find(|(_, count)| *count == Some(0)) {
-        let reason = "a budget of nothing: leave the rule out instead";
+        let reason = "a budget of 0 allows nothing: remove the rule instead";
         return Err(Fault::new(&below(place, key), reason));
     }
     let budget = Budget {
@@ -284,18 +288,18 @@ fn budget(written: &BudgetDocument, place: &[Step]) -> Result<Budget, Fault> {
         bytes_out_per_day: bytes_out_per_day.map(|size| size.0),
     };
     if budget == Budget::default() {
-        let reason = "it is empty: `requestsPerMinute`, `requestsPerDay` or `bytesOutPerDay`";
+        let reason = "the budget is empty: set `requestsPerMinute`, `requestsPerDay` or `bytesOutPerDay`";
         return Err(Fault::new(place, reason));
     }
     Ok(budget)
 }
 
-/// Refuses two that cover one request and treat it differently, or count it twice.
+/// Rejects two rules that cover the same request and treat it differently, or count it twice.
 fn apart(rules: &[RequestRule], places: &[Vec<Step>]) -> Result<(), Fault> {
     let Some((earlier, later)) = overlapping(rules) else { return Ok(()) };
     let same = rules[earlier].treats_as(&rules[later]);
-    let how = if same { "counts them again" } else { "treats them differently" };
-    let reason = format!("it covers requests that `{}` covers too, and {how}", rules[earlier]);
+    let how = if same { "would count them twice" } else { "treats them differently" };
+    let reason = format!("it covers the same requests as `{}`, and {how}", rules[earlier]);
     let fault = Fault::new(&places[later], reason);
     let hint = "narrow `methods` or `paths` until each request is covered by one rule";
     Err(Fault { other: Some(places[earlier].clone()), ..fault }.hint(hint))
@@ -303,7 +307,7 @@ fn apart(rules: &[RequestRule], places: &[Vec<Step>]) -> Result<(), Fault> {
 
 // === Ceilings ===
 
-/// Refuses a rule whose secret is not there, or that goes beyond what its owner allows.
+/// Rejects a rule whose secret is unknown, or that exceeds what the owner of the secret allows.
 pub fn within(rules: &[RequestRule], places: &[Vec<Step>], ceilings: &Ceilings<'_>) -> Result<(), Fault> {
     for (rule, place) in rules.iter().zip(places) {
         let Some(secret) = &rule.secret else { continue };
@@ -311,13 +315,15 @@ pub fn within(rules: &[RequestRule], places: &[Vec<Step>], ceilings: &Ceilings<'
         let short = matches!(place.first(), Some(Step::Key(key)) if key == "egressAuth");
         let Some(ceiling) = ceilings(secret) else {
             let place = if short { at("authRef") } else { at("secret") };
-            let reason = format!("there is no secret `{secret}`");
-            return Err(Fault::new(&place, reason).hint(format!("`burrow secret set {secret}` makes one")));
+            let reason = format!("secret `{secret}` does not exist");
+            return Err(
+                Fault::new(&place, reason).hint(format!("create it with `burrow secret set {secret}`"))
+            );
         };
         if !rule.scope.fits(&ceiling) {
             let allowed: Vec<String> = ceiling.iter().map(|scope| format!("`{scope}`")).collect();
             let reason = format!(
-                "`{}` is wider than what the owner of `{secret}` allows, which is {}",
+                "`{}` exceeds what the owner of `{secret}` allows, which is {}",
                 rule.scope,
                 allowed.join(", ")
             );
@@ -344,7 +350,7 @@ fn secrets_of(written: &[SecretDocument]) -> Result<Vec<(SecretSpec, Option<Secr
             if given.iter().filter(|one| one.as_ref().is_some_and(|text| !text.is_empty())).count() != 1
                 || given.iter().filter(|one| one.is_some()).count() != 1
             {
-                let reason = "it says where the value is: one of `env`, `file`, `command`";
+                let reason = "the source of the value must be one of `env`, `file`, `command`";
                 return Err(Fault::new(&below(&place, "from"), reason));
             }
         }
@@ -357,7 +363,7 @@ fn secret(written: &SecretDocument, place: &[Step]) -> Result<SecretSpec, Fault>
     let SecretDocument { name, from: _, allow, slot, placeholder } = written;
     let name: Name = parse(name, &below(place, "name"))?;
     if allow.is_empty() {
-        let reason = "a secret says where it may go: at least one host";
+        let reason = "a secret requires at least one host that it may be sent to";
         return Err(Fault::new(&below(place, "allow"), reason));
     }
     at_most(allow.len(), CEILING_MAX, &below(place, "allow"), "scopes")?;
@@ -380,7 +386,7 @@ fn slot(written: &SlotDocument, place: &[Step]) -> Result<Slot, Fault> {
     let given = [header.is_some(), grpc_metadata.is_some(), query.is_some(), basic.is_some()];
     let kinds = given.iter().filter(|given| **given).count() + usize::from(*client_cert == Some(true));
     if kinds != 1 || *client_cert == Some(false) {
-        let reason = "it is one of `header`, `grpcMetadata`, `query`, `basic`, `clientCert`";
+        let reason = "the slot must be one of `header`, `grpcMetadata`, `query`, `basic`, `clientCert`";
         return Err(Fault::new(place, reason));
     }
     let formatted = || match format {
@@ -411,7 +417,7 @@ fn slot(written: &SlotDocument, place: &[Step]) -> Result<Slot, Fault> {
 // === Answers ===
 
 impl From<&RequestRule> for RuleDocument {
-    /// As it would be written.
+    /// The rule in the format of a document.
     fn from(rule: &RequestRule) -> Self {
         let RequestScope { host, port, methods, paths } = &rule.scope;
         Self {

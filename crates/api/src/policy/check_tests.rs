@@ -1,4 +1,4 @@
-//! What a policy document is refused for, and that no accepted one goes beyond a ceiling.
+//! Which policy documents are rejected and why; accepted documents never exceed a ceiling.
 
 use super::*;
 use burrow_model::HostName;
@@ -20,22 +20,26 @@ fn refused(json: &str, pointer: &str, reason: &str) {
 }
 
 #[test]
-fn what_means_nothing_is_refused_where_it_stands() {
+fn invalid_values_are_rejected_with_their_place() {
     for (rule, place, reason) in [
         (r#"{"host": "*"}"#, "/host", "host"),
         (r#"{"host": "10.0.0.1"}"#, "/host", "not an address"),
-        (r#"{"host": "a.example", "port": 0}"#, "/port", "1 to 65535"),
+        (r#"{"host": "a.example", "port": 0}"#, "/port", "between 1 and 65535"),
         (r#"{"host": "a.example", "methods": ["GET", "G T"]}"#, "/methods/1", "a method is"),
         (r#"{"host": "a.example", "paths": ["/a/../b"]}"#, "/paths/0", "without `..`"),
         (r#"{"host": "a.example", "secret": "A B"}"#, "/secret", "name"),
-        (r#"{"host": "a.example", "mode": "sni", "secret": "key"}"#, "/secret", "needs to see requests"),
-        (r#"{"host": "a.example", "mode": "sni", "paths": ["/"]}"#, "/paths", "needs to see requests"),
-        (r#"{"host": "a.example", "budget": {}}"#, "/budget", "it is empty"),
-        (r#"{"host": "a.example", "budget": {"requestsPerDay": 0}}"#, "/budget/requestsPerDay", "nothing"),
+        (r#"{"host": "a.example", "mode": "sni", "secret": "key"}"#, "/secret", "requires decryption"),
+        (r#"{"host": "a.example", "mode": "sni", "paths": ["/"]}"#, "/paths", "requires decryption"),
+        (r#"{"host": "a.example", "budget": {}}"#, "/budget", "the budget is empty"),
+        (
+            r#"{"host": "a.example", "budget": {"requestsPerDay": 0}}"#,
+            "/budget/requestsPerDay",
+            "allows nothing",
+        ),
     ] {
         refused(&rules_of(rule), &format!("/egress/rules/0{place}"), reason);
     }
-    refused("{}", "", "says nothing");
+    refused("{}", "", "the document is empty");
     refused(r#"{"egress": {"allow": ["*"]}}"#, "/egress/allow/0", "host");
     refused(
         r#"{"egressAuth": [{"destination": "", "authRef": "key"}]}"#,
@@ -47,7 +51,7 @@ fn what_means_nothing_is_refused_where_it_stands() {
 }
 
 #[test]
-fn two_rules_about_one_request_are_refused_with_both_places() {
+fn two_rules_for_one_request_are_rejected_with_both_places() {
     let overlapping = [
         (r#"{"host": "a.example", "secret": "one"}"#, r#"{"host": "a.example", "secret": "two"}"#),
         (r#"{"host": "*.example", "mode": "sni"}"#, r#"{"host": "a.example", "secret": "one"}"#),
@@ -79,7 +83,7 @@ fn two_rules_about_one_request_are_refused_with_both_places() {
 }
 
 #[test]
-fn the_short_form_is_one_rule_and_says_nothing_new_where_the_rule_is_there() {
+fn the_short_form_is_one_rule_and_is_ignored_next_to_its_full_form() {
     let short = r#"{"egressAuth": [{"destination": "a.example", "authRef": "key"}]}"#;
     let long = rules_of(r#"{"host": "a.example", "secret": "key"}"#);
     let network = |json: &str| document(&read(json)).unwrap().network.unwrap();
@@ -94,7 +98,7 @@ fn the_short_form_is_one_rule_and_says_nothing_new_where_the_rule_is_there() {
 }
 
 #[test]
-fn a_secret_says_where_it_is_from_where_it_goes_and_how() {
+fn a_secret_requires_a_source_a_ceiling_and_a_slot() {
     let secret = |rest: &str| format!(r#"{{"secrets": [{{"name": "key", {rest}}}]}}"#);
     let allow = r#""allow": [{"host": "a.example"}]"#;
     for (rest, place, reason) in [
@@ -153,17 +157,17 @@ fn a_rule_narrows_a_ceiling_and_never_widens_it() {
     ] {
         let fault = judged(rule).expect_err(rule);
         assert_eq!(fault.pointer(), "/egress/rules/0");
-        assert!(fault.reason.contains("is wider than what the owner of `key` allows"), "{fault}");
+        assert!(fault.reason.contains("exceeds what the owner of `key` allows"), "{fault}");
     }
     let fault = judged(r#"{"host": "a.example", "secret": "kez"}"#).unwrap_err();
     assert_eq!(
         (fault.pointer().as_str(), fault.reason.as_str()),
-        ("/egress/rules/0/secret", "there is no secret `kez`")
+        ("/egress/rules/0/secret", "secret `kez` does not exist")
     );
 }
 
 #[test]
-fn a_rule_is_told_as_it_was_written() {
+fn rules_survive_parsing_and_formatting() {
     let json = r#"{"host": "*.example", "port": 8443, "methods": ["POST"], "paths": ["/v1/**"], "secret": "key",
                    "budget": {"requestsPerMinute": 6}, "approve": "session"}"#;
     let rule: RuleDocument = serde_json::from_str(json).unwrap();
@@ -198,7 +202,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn an_accepted_rule_covers_nothing_beyond_the_ceiling(
+    fn an_accepted_rule_never_exceeds_the_ceiling(
         rule in scopes(),
         ceiling in proptest::collection::vec(scopes(), 1..4),
         host in proptest::sample::select(vec!["a.example", "b.a.example", "c.b.a.example", "example", "x.example"]),
@@ -206,15 +210,15 @@ proptest! {
         path in paths(),
     ) {
         let host: HostName = host.parse().unwrap();
-        // What a rule does not say is the ceiling's to say, and is judged by it request by request.
-        let said = !rule.methods.is_empty() && !rule.paths.is_empty();
-        if said && rule.fits(&ceiling) && rule.covers(&host, 443, method, &path) {
+        // A rule without methods or paths takes those of the ceiling, which are checked for each request.
+        let is_complete = !rule.methods.is_empty() && !rule.paths.is_empty();
+        if is_complete && rule.fits(&ceiling) && rule.covers(&host, 443, method, &path) {
             prop_assert!(ceiling.iter().any(|scope| scope.covers(&host, 443, method, &path)));
         }
     }
 
     #[test]
-    fn what_two_scopes_share_is_seen(
+    fn the_overlap_of_two_scopes_is_detected(
         one in scopes(),
         other in scopes(),
         host in proptest::sample::select(vec!["a.example", "b.a.example", "c.b.a.example", "example"]),

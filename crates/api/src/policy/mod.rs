@@ -1,12 +1,12 @@
-//! The policy document: what a sandbox's requests may do, as people write it in a file and as the API takes it.
+//! The policy document: what requests of a sandbox may do, as people write it in a file and as the API accepts it.
 //!
 //! ```text
 //!   file (YAML, JSON) ─► document ─► check ─► rules          a fault names its place; the CLI finds its line
-//!   body (JSON)       ─┘                                     in the file, the API tells it as a pointer
-//! ```
+//!   file (YAML, JSON) ─► document ─► check ─► rules          a fault has a place; the CLI finds its line
+//!   body (JSON)       ─┘                                     in the file, the API returns it as a JSON pointer
 //!
-//! One definition for both: [`check`] is all there is to judge by. `secrets` is for files alone: whoever applies one
-//! reads the values where they are and hands them to the daemon as secrets, never as part of a policy.
+//! Files and bodies share one definition and one validation, [`check`]. `secrets` exists in files only: the client that
+//! applies a file reads the values and stores them in the daemon as secrets, never as part of a policy.
 
 pub mod check;
 mod size;
@@ -21,30 +21,30 @@ pub use size::Size;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct PolicyDocument {
-    /// In a file: secrets to set before. Not taken by the API.
+    /// Only in files: secrets to store first. Not accepted by the API.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(ignore)]
     pub secrets: Vec<SecretDocument>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress: Option<EgressDocument>,
-    /// The short form: each is one rule that puts a secret into the requests to one host.
+    /// The short form: each item is one rule that inserts a secret into the requests to one host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 200)]
     pub egress_auth: Vec<EgressAuth>,
 }
 
-/// What may be reached.
+/// What may be connected to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct EgressDocument {
-    /// Of what no rule names; `deny` when absent.
+    /// For hosts that no rule names; `deny` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<Otherwise>,
-    /// Rules about requests. No request may be covered by two of them.
+    /// Request rules. Two of them must not cover the same request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 200)]
     pub rules: Vec<RuleDocument>,
-    /// Rules about connections, such as `tcp://db.example.com:5432`: not decrypted.
+    /// Connection rules, such as `tcp://db.example.com:5432`: not decrypted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 1000)]
     pub allow: Vec<String>,
@@ -52,7 +52,7 @@ pub struct EgressDocument {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub sets: Vec<String>,
-    /// Blocks of addresses that are not dialled, such as `203.0.113.0/24`, unless `allow` names the address or its block.
+    /// Address blocks that are denied, such as `203.0.113.0/24`, unless `allow` contains the address or its block.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 1000)]
     pub deny: Vec<String>,
@@ -66,7 +66,7 @@ pub enum Otherwise {
     Allow,
 }
 
-/// One rule about the requests to a host.
+/// A rule for the requests to a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct RuleDocument {
@@ -77,24 +77,24 @@ pub struct RuleDocument {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub port: Option<u16>,
-    /// Every method when absent; with a secret, those its owner allows.
+    /// Every method when absent; with a secret, those that its owner allows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 32)]
     pub methods: Vec<String>,
-    /// Patterns such as `/v1/**`. Every path when absent; with a secret, those its owner allows.
+    /// Patterns such as `/v1/**`. Every path when absent; with a secret, those that its owner allows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 32)]
     pub paths: Vec<String>,
     /// `intercept` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<RuleMode>,
-    /// The secret that is put into what it covers.
+    /// The secret that is inserted into the requests that the rule covers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 64)]
     pub secret: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetDocument>,
-    /// A person must agree.
+    /// Requests require approval by a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approve: Option<Approve>,
 }
@@ -102,22 +102,23 @@ pub struct RuleDocument {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RuleMode {
-    /// Allowed by name, and not decrypted.
+    /// Allowed by host name, and not decrypted.
     Sni,
-    /// Decrypted, judged request by request, encrypted again.
+    /// Decrypted, checked request by request, and encrypted again.
     Intercept,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Approve {
-    /// Each request.
+    /// Every request requires approval.
     Once,
-    /// The first request; the others follow its answer until the sandbox's network is opened anew.
+    /// The first request requires approval; the decision applies to the others until the sandbox's network is started
+    /// again.
     Session,
 }
 
-/// How much of a rule may be used.
+/// Limits on the use of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct BudgetDocument {
@@ -132,7 +133,7 @@ pub struct BudgetDocument {
     pub bytes_out_per_day: Option<Size>,
 }
 
-/// The short form of one rule.
+/// The short form of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct EgressAuth {
@@ -149,17 +150,17 @@ pub struct EgressAuth {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct SecretDocument {
     pub name: String,
-    /// Absent: its value stays as it is, and the rest is compared.
+    /// The source of the value; when absent, the stored value stays, and the rest is compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<SecretSource>,
-    /// The ceiling.
+    /// The ceiling: where the secret may be sent at most.
     pub allow: Vec<ScopeDocument>,
     pub slot: SlotDocument,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placeholder: Option<PlaceholderDocument>,
 }
 
-/// Where the value is read, by whoever applies the file. One of them.
+/// Where the client that applies the file reads the value. Exactly one field is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct SecretSource {
@@ -172,7 +173,7 @@ pub struct SecretSource {
     pub command: Option<String>,
 }
 
-/// Requests, in a ceiling.
+/// A set of requests, in a ceiling.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ScopeDocument {
@@ -185,7 +186,7 @@ pub struct ScopeDocument {
     pub paths: Vec<String>,
 }
 
-/// Where in a request a secret stands. One of `header`, `grpcMetadata`, `query`, `basic`, `clientCert`.
+/// The position of a secret in a request. One of `header`, `grpcMetadata`, `query`, `basic`, `clientCert`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct SlotDocument {
@@ -198,15 +199,15 @@ pub struct SlotDocument {
     /// The user; the secret is the password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basic: Option<String>,
-    /// `true`.
+    /// Must be `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_cert: Option<bool>,
-    /// Of `header` and `grpcMetadata`: `Bearer {}`; the secret alone when absent.
+    /// For `header` and `grpcMetadata`: `Bearer {}`; the secret alone when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
 }
 
-/// What programs inside see instead of a secret.
+/// The variable that programs inside see instead of a secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct PlaceholderDocument {

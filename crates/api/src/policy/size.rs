@@ -45,7 +45,7 @@ impl FromStr for Size {
 }
 
 impl fmt::Display for Size {
-    /// In the largest unit that fits without a rest.
+    /// In the largest unit that divides it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fitting = |(_, factor): &&(&str, u64)| self.0.is_multiple_of(*factor);
         let (unit, factor) =
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_size_is_read_as_people_write_it() {
+    fn sizes_are_parsed_with_and_without_units() {
         for (text, bytes) in
             [("50MB", 50_000_000), ("1KiB", 1024), ("7", 7), ("7B", 7), ("2kB", 2000), ("1TiB", 1 << 40)]
         {

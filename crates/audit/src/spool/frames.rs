@@ -1,23 +1,23 @@
-//! The end of a segment that is written to: frames after one another, all of a batch or none.
+//! Appends frames to a segment: all frames of a batch, or none.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use super::{CHECK, FIRST, SEGMENT_BYTES_MAX, frame, read_at, write_all_at};
 
-/// A segment open for writing, and how far it is good.
+/// A segment that is open for writing, and the end of its valid frames.
 #[derive(Debug)]
 pub(crate) struct Frames<F> {
     pub(super) file: F,
-    /// Where the next frame goes.
+    /// The position of the next frame.
     end: u64,
-    /// The check before `end`.
+    /// The check of the frame before `end`, or the seed.
     before: [u8; CHECK],
-    /// A write failed: what lies beyond `end` has to go first.
+    /// A write failed: the bytes beyond `end` must be removed first.
     torn: bool,
 }
 
-/// Frames that are written and not counted yet.
+/// Frames that were written but not accepted yet.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Written {
@@ -34,16 +34,16 @@ pub(crate) enum FramesError {
 }
 
 impl<F: AsFd> Frames<F> {
-    /// Of a segment that holds nothing.
+    /// A segment without frames.
     pub(crate) fn at_the_start(file: F) -> io::Result<Self> {
         Self::at(file, FIRST)
     }
 
-    /// Goes on at `end`, which a frame or the header ends at.
+    /// Continues at `end`, the end of a frame or of the header.
     pub(super) fn at(file: F, end: u64) -> io::Result<Self> {
         let mut before = [0; CHECK];
         if read_at(&file, &mut before, end - CHECK as u64)? != CHECK {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a segment shorter than its mark"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the segment is shorter than its mark"));
         }
         rustix::fs::ftruncate(&file, end)?;
         Ok(Self { file, end, before, torn: false })
@@ -53,14 +53,14 @@ impl<F: AsFd> Frames<F> {
         self.end
     }
 
-    /// All of them or none, as far as this process's death is concerned.
+    /// Writes all frames or none, as far as a crash of this process is concerned.
     pub(crate) fn append(&mut self, bodies: &[Vec<u8>]) -> Result<(), FramesError> {
         let written = self.write(bodies)?;
         self.accept(written);
         Ok(())
     }
 
-    /// Writes them after the end, which stays where it is until [`Frames::accept`].
+    /// Writes frames after the end, which moves only with [`Frames::accept`].
     pub(super) fn write(&mut self, bodies: &[Vec<u8>]) -> Result<Written, FramesError> {
         if self.torn {
             rustix::fs::ftruncate(&self.file, self.end).map_err(|errno| FramesError::Repair(errno.into()))?;
@@ -87,7 +87,8 @@ impl<F: AsFd> Frames<F> {
         (self.end, self.before, self.torn) = (written.end, written.before, false);
     }
 
-    /// Now if possible, so that nothing unacknowledged lies there; otherwise before the next write.
+    /// Removes the bytes beyond the end now, if possible, so that no unacknowledged frames remain; otherwise before
+    /// the next write.
     pub(super) fn take_back(&mut self) {
         self.torn = rustix::fs::ftruncate(&self.file, self.end).is_err();
     }

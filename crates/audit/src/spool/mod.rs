@@ -1,4 +1,4 @@
-//! Where a process without any rights leaves events, durably, and where the daemon takes them from.
+//! The spool: files in which an unprivileged process records events durably, and from which the daemon reads them.
 //!
 //! ```text
 //!  segment  ::= header frame*
@@ -7,13 +7,14 @@
 //!  check     =  XXH3-64 over the 8 bytes before the frame, the length and the body
 //! ```
 //!
-//! The daemon makes a segment ([`Segment::create`]) and hands its descriptor over; the process opens nothing. The 8 bytes
-//! before a frame are the check of the frame before, or the seed: so a frame fits only after the very one it was written
-//! after, and what an earlier, failed write left on the disk is never taken for a record. The mark says how far the file
-//! is known to be durable and acknowledged; it is written after each sync. A reader of a segment in use stops there, one
-//! of a segment that nobody writes to any more reads on to the last whole frame.
+//! The daemon creates a segment ([`Segment::create`]) and passes its descriptor; the process opens no file. The 8
+//! bytes before a frame are the check of the previous frame, or the seed. A frame is therefore valid only after the
+//! exact frame that it was written after, and leftovers of a failed write are never read as events. The mark is the
+//! length of the file that is known to be durable and acknowledged; it is written after each sync. A reader of a
+//! segment in use stops there. A reader of a segment without a writer continues to the last complete frame.
 //!
-//! The check finds torn writes. It does not keep out somebody who may write to the file: the tree does, once the event is in it.
+//! The check detects torn writes. It does not protect against deliberate changes of the file; the tree does, once it
+//! contains the event.
 
 mod frames;
 mod reader;
@@ -33,19 +34,19 @@ pub(crate) use frames::Frames;
 pub use reader::{Part, ReadError, Reader};
 pub use writer::{SpoolError, Writer};
 
-/// Bytes of one segment. Written full, nothing more is recorded until it is replaced, so that a process whose daemon is gone
-/// cannot fill the disk. Some 500,000 events.
-pub const SEGMENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Largest size of a segment. A full segment accepts no events until it is replaced, so a process without a daemon
+/// cannot fill the disk. Some 125,000 events.
+pub const SEGMENT_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 const MAGIC: [u8; 8] = *b"BSPOOL1\n";
-/// Where the mark begins.
+/// The position of the mark.
 const MARK: u64 = 8;
-/// Where the first frame begins.
+/// The position of the first frame.
 const FIRST: u64 = 32;
 const LENGTH: usize = 4;
 const CHECK: usize = 8;
 
-/// A new segment, in the daemon's hands.
+/// A new segment, opened by the daemon.
 #[derive(Debug)]
 pub struct Segment {
     pub number: u64,
@@ -54,14 +55,14 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Makes segment `number` in `folder`, durably: file and name. An existing one is an error.
+    /// Creates segment `number` in `folder`, durably: file and name. Fails if it exists.
     pub fn create(folder: &Path, number: u64) -> io::Result<Self> {
         let path = Self::path(folder, number);
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create_new(true).mode(0o600).open(&path)?;
         let made = begin(&file).and_then(|()| File::open(folder)?.sync_all());
         if let Err(error) = made {
-            // Half a segment would stand in the way of the next attempt.
+            // An incomplete segment would make the next attempt fail.
             let _ = fs::remove_file(&path);
             return Err(error);
         }
@@ -108,7 +109,7 @@ fn mark_of(bytes: [u8; 16]) -> Option<u64> {
     number(mark).filter(|mark| number(inverse) == Some(!*mark))
 }
 
-/// A frame of `body` for after a frame with the check `before`.
+/// Encodes a frame of `body` that follows a frame with the check `before`.
 fn frame(before: [u8; CHECK], body: &[u8], into: &mut Vec<u8>) -> [u8; CHECK] {
     let length = u32::try_from(body.len()).unwrap_or(u32::MAX).to_le_bytes();
     let check = check(before, length, body);
@@ -129,7 +130,8 @@ fn check(before: [u8; CHECK], length: [u8; LENGTH], body: &[u8]) -> [u8; CHECK] 
     check
 }
 
-/// The next frame at the beginning of `bytes`: its body, its check, its length in all; `None` where there is no whole one.
+/// Parses the frame at the start of `bytes`: its body, its check, its total length; `None` if it is incomplete or
+/// invalid.
 fn parse(before: [u8; CHECK], bytes: &[u8]) -> Option<(&[u8], [u8; CHECK], usize)> {
     let (length, rest) = bytes.split_first_chunk::<LENGTH>()?;
     let size = usize::try_from(u32::from_le_bytes(*length)).ok()?;
@@ -156,7 +158,7 @@ fn write_all_at(file: impl AsFd, mut bytes: &[u8], mut at: u64) -> io::Result<()
     Ok(())
 }
 
-/// Reads until `bytes` is full or the file ends; answers how much it was.
+/// Reads until `bytes` is full or the file ends; returns the number of bytes.
 fn read_at(file: impl AsFd, bytes: &mut [u8], at: u64) -> io::Result<usize> {
     let mut count = 0;
     while count < bytes.len() {

@@ -1,4 +1,4 @@
-//! The reading end: whole events, in order, from where one left off.
+//! Reads complete events from a segment, in order, starting at a stored offset.
 
 use std::fs::File;
 use std::io;
@@ -7,31 +7,31 @@ use std::path::Path;
 use super::{CHECK, FIRST, LENGTH, MAGIC, mark_of, parse, read_at};
 use crate::{EVENT_BYTES_MAX, Event};
 
-/// Bytes read at once: several of the largest frames, some thousands of usual ones.
+/// Size of one read: several of the largest frames, some thousands of usual ones.
 const PIECE: usize = 1024 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error("could not read the audit spool")]
     Read { source: io::Error },
-    #[error("the file is no segment of an audit spool")]
+    #[error("the file is not a segment of an audit spool")]
     NoSegment,
-    /// Acknowledged to whoever wrote it, and not there: the disk lost it, or somebody changed the file.
+    /// Events that were acknowledged to their writer are missing: the disk lost them, or the file was changed.
     #[error("the segment of the audit spool is damaged at byte {offset} of {end}")]
     Damaged { offset: u64, end: u64 },
 }
 
-/// Who may still write to the segment.
+/// Whether the segment still has a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Somebody: only what is acknowledged is read.
+    /// It has: only acknowledged events are read.
     Acknowledged,
-    /// Nobody: what follows the mark and is whole was durable too, and its mark was lost with the power. A torn tail is no
-    /// error.
+    /// It has none: complete frames after the mark are read too. They were durable, and only the mark was lost in a
+    /// power failure. A torn end is not an error.
     All,
 }
 
-/// Reads one segment. The offset it stands at is all there is to remember of it.
+/// Reads one segment. Its offset is its only state.
 #[derive(Debug)]
 pub struct Reader {
     file: File,
@@ -39,7 +39,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Goes on at `offset`, or at the beginning.
+    /// Opens a segment at `offset`, or at its first frame.
     pub fn open(path: &Path, offset: Option<u64>) -> Result<Self, ReadError> {
         let file = File::open(path).map_err(|source| ReadError::Read { source })?;
         Self::new(file, offset)
@@ -54,22 +54,22 @@ impl Reader {
         Ok(Self { file, offset: offset.unwrap_or(FIRST).max(FIRST) })
     }
 
-    /// After the last event that was read.
+    /// The position after the last event that was read.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Bytes that are acknowledged and not read.
+    /// The number of bytes that are acknowledged but not read yet.
     pub fn behind(&self) -> Result<u64, ReadError> {
         Ok(self.mark()?.unwrap_or(self.offset).saturating_sub(self.offset))
     }
 
-    /// Up to `max` events; none where there are no more now.
+    /// Reads up to `max` events; none if there are no more at the moment.
     pub fn read(&mut self, part: Part, max: usize) -> Result<Vec<Event>, ReadError> {
         let mark = self.mark()?;
         let end = match (part, mark) {
             (Part::Acknowledged, Some(mark)) => mark,
-            // Being written this moment.
+            // The header is being written right now.
             (Part::Acknowledged, None) => return Ok(Vec::new()),
             (Part::All, _) => u64::MAX,
         };
@@ -83,7 +83,7 @@ impl Reader {
         Ok(events)
     }
 
-    /// Reads one piece; answers how many frames were in it.
+    /// Reads one piece of the file; returns how many frames it contained.
     fn piece(
         &mut self,
         end: u64,
@@ -109,7 +109,7 @@ impl Reader {
             self.offset += length as u64;
             frames += 1;
         }
-        // Every frame fits into a piece, so one that does not begin here is none.
+        // Every frame fits into a piece, so a frame that does not start here is invalid.
         const { assert!(PIECE > CHECK + LENGTH + EVENT_BYTES_MAX + CHECK) };
         match frames {
             0 if self.offset < mark => Err(damaged),

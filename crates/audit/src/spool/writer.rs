@@ -1,13 +1,14 @@
-//! The writing end: one thread, one sync for all who wait.
+//! Writes events to a segment: one thread, with one sync for all waiting callers.
 //!
 //! ```text
-//!  record ──bounded queue──► drain up to BATCH_MAX ──► pwrite ──► fdatasync ──► mark ──► answer each
-//!                                                         └────────┴─ failed: answer each with it, take the bytes back
+//!  record ──bounded queue──► drain up to BATCH_MAX ──► pwrite ──► fdatasync ──► mark ──► answer all
+//!                                                         └────────┴─ failed: answer all with the error, remove the bytes
 //! ```
 //!
-//! Invariants: nobody is answered "recorded" before the sync; what failed is never written again by itself, so no event is
-//! there that its caller believes absent, and the other way round; before anything is written after a failure, the file is
-//! cut to what was durable. Needs, of system calls, `pwrite64`, `pread64`, `fdatasync`, `ftruncate`, and opens nothing.
+//! Invariants: no caller is told that its event is recorded before the sync. Events of a failed batch are not
+//! retried, so a caller's view of an event always agrees with the file. Before anything is written after a failure,
+//! the file is truncated to its durable part. Of all system calls this needs `pwrite64`, `pread64`, `fdatasync` and
+//! `ftruncate`, and it opens no file.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,20 +21,20 @@ use super::frames::{Frames, FramesError};
 use super::{FIRST, MAGIC, MARK, mark_bytes, mark_of, read_at, write_all_at};
 use crate::{EVENT_BYTES_MAX, Event};
 
-/// Events that may wait. Beyond it callers wait for a place: back-pressure, not loss.
+/// Largest number of queued events. When the queue is full, callers wait: backpressure, not loss.
 const QUEUE_MAX: usize = 4096;
 
-/// Events of one sync: enough to hide it, and at their largest 8 MiB.
+/// Largest number of events per sync: enough to hide its cost, and at most 8 MiB.
 const BATCH_MAX: usize = 512;
 
-/// Why an event is not recorded. Whoever must not act without a trace does not act.
+/// Why an event was not recorded. Callers that must not act without a record must not act.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SpoolError {
     #[error("could not write to the audit spool")]
     Write { source: Arc<io::Error> },
     #[error("could not sync the audit spool")]
     Sync { source: Arc<io::Error> },
-    #[error("could not take back what was half written to the audit spool")]
+    #[error("could not remove incomplete writes from the audit spool")]
     Repair { source: Arc<io::Error> },
     #[error("the segment of the audit spool is full and was not replaced")]
     SegmentFull,
@@ -47,15 +48,15 @@ impl SpoolError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Write { .. } | Self::Sync { .. } | Self::Repair { .. } => {
-                Some("make room on the disk that holds the audit log; until then no secret is injected")
+                Some("free space on the disk that holds the audit log; until then no secret is inserted")
             }
-            Self::SegmentFull => Some("start the daemon, which takes events out of the spool"),
+            Self::SegmentFull => Some("start the daemon, which reads the events from the spool"),
             Self::TooLarge { .. } | Self::Closed => None,
         }
     }
 }
 
-/// The handle; its clones share one thread, which ends with the last of them.
+/// A handle of the writer thread, which ends when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Writer {
     queue: mpsc::Sender<Message>,
@@ -68,7 +69,7 @@ enum Message {
 }
 
 impl Writer {
-    /// Writes to a segment that the daemon made. What it holds beyond its mark was acknowledged to nobody and is cut off.
+    /// Writes to a segment that the daemon created. Bytes beyond its mark were never acknowledged and are removed.
     pub fn start(file: OwnedFd) -> io::Result<Self> {
         let target = Target::open(file)?;
         let (queue, messages) = mpsc::channel(QUEUE_MAX);
@@ -76,7 +77,7 @@ impl Writer {
         Ok(Self { queue })
     }
 
-    /// Answers once the event is on disk. A future that is dropped may or may not have recorded it.
+    /// Returns when the event is on disk. If the future is cancelled, the event may or may not be recorded.
     pub async fn record(&self, event: &Event) -> Result<(), SpoolError> {
         let body = event.to_bytes();
         if body.len() > EVENT_BYTES_MAX {
@@ -87,8 +88,8 @@ impl Writer {
         answer.await.unwrap_or(Err(SpoolError::Closed))
     }
 
-    /// Puts another segment in place. Once it has answered, nothing is written to the old one any more, and its descriptor
-    /// is closed. An error means that the old one stays in use.
+    /// Continues in another segment. When this returns, nothing is written to the old segment any more, and its
+    /// descriptor is closed. After an error the old one stays in use.
     pub async fn replace(&self, file: OwnedFd) -> io::Result<()> {
         let (reply, answer) = oneshot::channel();
         let closed = || io::Error::from(io::ErrorKind::BrokenPipe);
@@ -116,7 +117,7 @@ fn run(mut target: Target, mut messages: mpsc::Receiver<Message>) {
         if !bodies.is_empty() {
             let outcome = target.append(&bodies);
             for reply in replies {
-                // The caller may have gone.
+                // The caller may have stopped waiting.
                 let _ = reply.send(outcome.clone());
             }
         }
@@ -126,7 +127,7 @@ fn run(mut target: Target, mut messages: mpsc::Receiver<Message>) {
     }
 }
 
-/// The segment: all before its end is durable.
+/// The segment: everything before its end is durable.
 #[derive(Debug)]
 struct Target(Frames<OwnedFd>);
 
@@ -136,22 +137,22 @@ impl Target {
         let known = read_at(&file, &mut header, 0)? == header.len() && header[..8] == MAGIC;
         let mark = header[8..24].try_into().ok().and_then(mark_of);
         let Some(end) = mark.filter(|end| known && *end >= FIRST) else {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "no segment of an audit spool"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not a segment of an audit spool"));
         };
         Frames::at(file, end).map(Self)
     }
 
-    /// All of it, durably, or nothing.
+    /// Writes and syncs all frames, or none.
     fn append(&mut self, bodies: &[Vec<u8>]) -> Result<(), SpoolError> {
-        // The pages that could not be synced are cut off or written anew here, so a sync that succeeds afterwards speaks
-        // for them too; those whose event it was have been told that it failed.
+        // Pages of a failed sync are truncated or overwritten here, so a later successful sync covers them too; the
+        // callers of those events were informed of the failure.
         let written = self.0.write(bodies)?;
         if let Err(errno) = rustix::fs::fdatasync(&self.0.file) {
             self.0.take_back();
             return Err(SpoolError::Sync { source: Arc::new(errno.into()) });
         }
-        // Over bytes that exist: it needs no space, and is synced with the next batch. A reader that finds an older mark only
-        // waits a little longer.
+        // Overwrites existing bytes, so it needs no space, and is synced with the next batch. A reader that finds an
+        // older mark only waits a little longer.
         if let Err(error) = write_all_at(&self.0.file, &mark_bytes(written.end), MARK) {
             self.0.take_back();
             return Err(SpoolError::Write { source: Arc::new(error) });

@@ -1,4 +1,4 @@
-//! Reading what is in the log: lists, and the lines of an export.
+//! Reads the log: lists, and the lines of an export.
 
 use burrow_model::{SandboxId, TenantId};
 use rusqlite::types::Value;
@@ -12,12 +12,12 @@ use crate::{Event, Outcome};
 /// One event of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its place: from 0, without gaps.
+    /// Its position: from 0, without gaps.
     pub index: u64,
     pub event: Event,
 }
 
-/// The exact bytes of an event, or its hash where retention removed them.
+/// The exact bytes of an event, or its hash if retention removed them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outline {
     Body { index: u64, bytes: Vec<u8> },
@@ -32,31 +32,31 @@ impl Outline {
     }
 }
 
-/// Which events; what is `None` does not matter.
+/// Selects events; fields that are `None` match all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     pub sandbox: Option<SandboxId>,
-    /// A whole action, or its first word: `egress` is all of `egress.…`.
+    /// A complete action, or its first word: `egress` matches all of `egress.…`.
     pub action: Option<String>,
     pub outcome: Option<Outcome>,
-    /// A key's id or name, or the whole actor.
+    /// A key's id or name, or the complete actor.
     pub actor: Option<String>,
     pub secret: Option<String>,
     pub since_ms: Option<u64>,
     pub until_ms: Option<u64>,
 }
 
-/// From where, and which way.
+/// The direction and the start of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// Newest first, before this one.
+enum Direction {
+    /// Newest first, before this index.
     Back(Option<u64>),
-    /// Oldest first, from this one.
+    /// Oldest first, from this index.
     On(u64),
 }
 
 impl Store {
-    /// Newest first, those before `before`, at most `limit`.
+    /// Events before `before`, newest first, at most `limit`.
     pub async fn newest(
         &self,
         tenant: &TenantId,
@@ -65,10 +65,10 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<Entry>, StoreError> {
         let tenant = tenant.clone();
-        self.read(move |connection| list(connection, &tenant, &filter, Way::Back(before), limit)).await
+        self.read(move |connection| list(connection, &tenant, &filter, Direction::Back(before), limit)).await
     }
 
-    /// Oldest first, from `from` on, at most `limit`; and where to go on.
+    /// Events starting at `from`, oldest first, at most `limit`; and the index at which to continue.
     pub async fn since(
         &self,
         tenant: &TenantId,
@@ -79,8 +79,8 @@ impl Store {
         let tenant = tenant.clone();
         self.read(move |connection| {
             let size = size_of(connection, &tenant)?;
-            let entries = list(connection, &tenant, &filter, Way::On(from), limit)?;
-            // A full page may have more behind it; otherwise all there is was looked at.
+            let entries = list(connection, &tenant, &filter, Direction::On(from), limit)?;
+            // After a full page there may be more; otherwise all events were checked.
             let next = match entries.last() {
                 Some(last) if entries.len() >= limit as usize => last.index + 1,
                 Some(_) | None => size.max(from),
@@ -90,7 +90,7 @@ impl Store {
         .await
     }
 
-    /// How many events the log has.
+    /// The number of events in the log.
     pub async fn size(&self, tenant: &TenantId) -> Result<u64, StoreError> {
         let tenant = tenant.clone();
         self.read(move |connection| size_of(connection, &tenant)).await
@@ -108,7 +108,7 @@ impl Store {
         .await
     }
 
-    /// The lines `from..to` of an export. One that is missing is missing here: the verifier finds it.
+    /// The lines `from..to` of an export. Missing events are omitted here; the verifier detects that.
     pub async fn outlines(&self, tenant: &TenantId, from: u64, to: u64) -> Result<Vec<Outline>, StoreError> {
         let tenant = tenant.clone();
         self.read(move |connection| {
@@ -124,7 +124,7 @@ impl Store {
                     Some(bytes) => Outline::Body { index, bytes },
                     None => {
                         let hash = Hash::from_slice(&row.get::<_, Vec<u8>>(2)?);
-                        let what = "a hash in it is none";
+                        let what = "it contains an invalid hash";
                         let tenant = tenant.clone();
                         Outline::Hash { index, hash: hash.ok_or(StoreError::Tampered { tenant, what })? }
                     }
@@ -145,7 +145,7 @@ fn list(
     connection: &Connection,
     tenant: &TenantId,
     filter: &Filter,
-    way: Way,
+    way: Direction,
     limit: u32,
 ) -> Result<Vec<Entry>, StoreError> {
     let mut sql = "SELECT place, body FROM leaves WHERE tree = (SELECT number FROM trees WHERE tenant = ?) \
@@ -161,7 +161,7 @@ fn list(
         and("sandbox = ?", vec![sandbox.as_str().to_owned().into()]);
     }
     if let Some(action) = &filter.action {
-        // The words below it: `/` follows `.`.
+        // All actions with this prefix: `/` follows `.` in ASCII.
         let (from, to) = (format!("{action}."), format!("{action}/"));
         and(
             "(action = ? OR (action >= ? AND action < ?))",
@@ -172,7 +172,7 @@ fn list(
         and("outcome = ?", vec![outcome.as_str().to_owned().into()]);
     }
     if let Some(actor) = &filter.actor {
-        // An actor is `<id> <name>` or one word.
+        // An actor is `<id> <name>`, or one word.
         let any = "(actor = ?1_ OR substr(actor, 1, instr(actor, ' ') - 1) = ?1_ OR substr(actor, instr(actor, ' ') + 1) = ?1_)";
         and(&any.replace("?1_", "?"), vec![actor.clone().into(), actor.clone().into(), actor.clone().into()]);
     }
@@ -186,13 +186,13 @@ fn list(
         and("at_ms < ?", vec![as_stored(until).into()]);
     }
     let order = match way {
-        Way::Back(before) => {
+        Direction::Back(before) => {
             if let Some(before) = before {
                 and("place < ?", vec![as_stored(before).into()]);
             }
             "DESC"
         }
-        Way::On(from) => {
+        Direction::On(from) => {
             and("place >= ?", vec![as_stored(from).into()]);
             "ASC"
         }
@@ -203,7 +203,7 @@ fn list(
     let mut entries = Vec::new();
     while let Some(row) = rows.next()? {
         let bytes: Vec<u8> = row.get(1)?;
-        let what = "an event in it cannot be read";
+        let what = "it contains an unreadable event";
         let event = Event::from_bytes(&bytes);
         let event = event.map_err(|_| StoreError::Tampered { tenant: tenant.clone(), what })?;
         entries.push(Entry { index: row.get(0)?, event });

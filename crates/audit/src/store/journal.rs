@@ -1,14 +1,14 @@
-//! What is recorded and not yet in the log: a file that outlives this process, and the same events in RAM.
+//! Events that are recorded but not yet in the log: a file that survives this process, and the same events in RAM.
 //!
 //! ```text
-//!  record ──► pwrite of a frame, no sync ──► answered
-//!                └── the next commit, whatever it is for, takes all that is there into the trees,
-//!                    with the place it was read to, in the one transaction
+//!  record ──► pwrite of a frame, no sync ──► caller continues
+//!                └── the next commit of any kind moves all these events into the trees,
+//!                    and stores the journal's position, in one transaction
 //! ```
 //!
-//! A commit costs some fifty times what a write of some hundred bytes costs, and most calls leave an event. The file is a
-//! segment as the spool has it, without marks: a reader goes on to the last whole frame. Each start begins a new one, so that
-//! what a power cut left of the old one is never written after.
+//! A commit costs some fifty times as much as writing some hundred bytes, and most calls cause an event. The file is
+//! a segment like those of the spool, without marks: a reader continues to the last complete frame. Each start
+//! creates a new segment, so that nothing is appended after remains of a power failure.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -21,15 +21,15 @@ use super::StoreError;
 use crate::spool::{Frames, Part, ReadError, Reader, Segment};
 use crate::{EVENT_BYTES_MAX, Event};
 
-/// Events that may wait for a commit. Beyond it whoever records waits for one.
+/// Largest number of events that wait for a commit. When it is reached, callers commit themselves.
 const WAITING_MAX: usize = 4096;
 
-/// A segment that has grown to this is replaced.
+/// A segment that has reached this size is replaced.
 const REPLACE_BYTES: u64 = 1024 * 1024;
 
-/// A place in the journal: all before it is in the log.
+/// A position in the journal: everything before it is in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct JournalPosition {
     pub(super) segment: u64,
     pub(super) offset: u64,
 }
@@ -38,10 +38,10 @@ pub(super) struct Place {
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     pub(super) events: Vec<Event>,
-    /// By the daemon's clock, of the newest.
+    /// The time of the newest event, by the daemon's clock.
     pub(super) seen_ms: u64,
-    /// After the last of them.
-    pub(super) end: Place,
+    /// The position after the last event.
+    pub(super) end: JournalPosition,
 }
 
 #[derive(Debug)]
@@ -52,22 +52,22 @@ pub(super) struct Journal {
 
 #[derive(Debug)]
 struct State {
-    /// `None` while none could be made: everything goes straight into the log.
-    file: Option<Written>,
-    /// The highest number there ever was.
+    /// `None` if no segment could be created: then every event goes directly into the log.
+    file: Option<OpenSegment>,
+    /// The highest segment number so far.
     newest: u64,
     waiting: Waiting,
 }
 
 #[derive(Debug)]
-struct Written {
+struct OpenSegment {
     number: u64,
     frames: Frames<OwnedFd>,
 }
 
 impl Journal {
-    /// Reads what an earlier process recorded after `taken`, and begins a new segment. Blocks.
-    pub(super) fn open(folder: PathBuf, taken: Place) -> Result<Self, StoreError> {
+    /// Reads the events that an earlier process recorded after `taken`, and creates a new segment. Blocks.
+    pub(super) fn open(folder: PathBuf, taken: JournalPosition) -> Result<Self, StoreError> {
         let failed = |step| {
             let path = folder.clone();
             move |source| StoreError::File { step, path, source }
@@ -86,12 +86,12 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Writes events down so that the death of this process does not take them. `false` where they must go into the log
-    /// at once: there is no room here, or they are too large.
+    /// Records events so that a crash of this process does not lose them. `false` if they must go directly into the
+    /// log, because there is no room here or they are too large.
     pub(super) fn record(&self, events: &[Event], seen_ms: u64) -> bool {
         let mut state = self.state();
         let State { file, waiting, .. } = &mut *state;
-        let Some(Written { number, frames }) = file else { return false };
+        let Some(OpenSegment { number, frames }) = file else { return false };
         let bodies: Vec<_> = events.iter().map(Event::to_bytes).collect();
         let fits = bodies.iter().all(|body| body.len() <= EVENT_BYTES_MAX);
         if !fits || waiting.events.len() + events.len() > WAITING_MAX || frames.append(&bodies).is_err() {
@@ -99,7 +99,7 @@ impl Journal {
         }
         waiting.events.extend_from_slice(events);
         waiting.seen_ms = waiting.seen_ms.max(seen_ms);
-        waiting.end = Place { segment: *number, offset: frames.end() };
+        waiting.end = JournalPosition { segment: *number, offset: frames.end() };
         true
     }
 
@@ -107,7 +107,7 @@ impl Journal {
         self.state().waiting.events.is_empty()
     }
 
-    /// All that waits, for a commit.
+    /// Takes all waiting events, for a commit.
     pub(super) fn take(&self) -> Option<Waiting> {
         let mut state = self.state();
         if state.waiting.events.is_empty() {
@@ -117,7 +117,7 @@ impl Journal {
         Some(std::mem::replace(&mut state.waiting, Waiting { end, ..Waiting::default() }))
     }
 
-    /// After a commit that failed: they wait again, before what came meanwhile.
+    /// Called after a failed commit: puts the events back, before those recorded since.
     pub(super) fn put_back(&self, mut taken: Waiting) {
         let mut state = self.state();
         taken.events.append(&mut state.waiting.events);
@@ -126,27 +126,28 @@ impl Journal {
         state.waiting = taken;
     }
 
-    /// After a commit up to `place`: removes what is in the log as a whole, and begins a new segment where one is due.
-    pub(super) fn taken_to(&self, place: Place) {
+    /// Called after a commit up to `place`: removes segments that are completely in the log, and creates a new one if
+    /// the current one is large.
+    pub(super) fn taken_to(&self, place: JournalPosition) {
         if self.state().file.as_ref().is_none_or(|written| written.frames.end() > REPLACE_BYTES) {
             self.replace();
         }
         let there = Segment::list(&self.folder).unwrap_or_default();
         for number in there.into_iter().filter(|number| *number < place.segment) {
-            // What stays is known to be taken, and is tried again.
+            // A segment that cannot be removed is known to be in the log, and removed later.
             let _ = fs::remove_file(Segment::path(&self.folder, number));
         }
     }
 
-    /// Where that fails, the old one stays in use.
+    /// If this fails, the old segment stays in use.
     fn replace(&self) {
         let number = self.state().newest + 1;
-        // Outside of the lock: it syncs.
+        // Without the mutex, because it syncs.
         let made = Segment::create(&self.folder, number).and_then(|made| Frames::at_the_start(made.file));
         let mut state = self.state();
         if let Ok(frames) = made {
             state.newest = number;
-            state.file = Some(Written { number, frames });
+            state.file = Some(OpenSegment { number, frames });
         }
     }
 
@@ -155,7 +156,7 @@ impl Journal {
     }
 }
 
-/// The rest of one segment. One that was never begun as a whole, or whose end a power cut took, holds nothing.
+/// Reads the rest of one segment. A segment whose header or end was lost in a power failure contains nothing more.
 fn read(folder: &Path, number: u64, from: Option<u64>, waiting: &mut Waiting) -> io::Result<()> {
     let mut reader = match Reader::open(&Segment::path(folder, number), from) {
         Ok(reader) => reader,
@@ -168,7 +169,7 @@ fn read(folder: &Path, number: u64, from: Option<u64>, waiting: &mut Waiting) ->
             Ok(events) => {
                 waiting.seen_ms = events.iter().map(|event| event.at_ms).fold(waiting.seen_ms, u64::max);
                 waiting.events.extend(events);
-                waiting.end = Place { segment: number, offset: reader.offset() };
+                waiting.end = JournalPosition { segment: number, offset: reader.offset() };
             }
             Err(ReadError::Read { source }) => return Err(source),
             Err(ReadError::NoSegment | ReadError::Damaged { .. }) => return Ok(()),

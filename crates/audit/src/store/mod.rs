@@ -1,25 +1,26 @@
-//! The log itself: SQLite, append-only, one Merkle tree per tenant.
+//! The log: SQLite, append-only, with one Merkle tree per tenant.
 //!
 //! ```text
-//!  append (Power), ingest, retain ──bounded queue──► one thread: one commit for all that wait ──► answers
-//!  append (Process) ──► the journal, which the next commit takes in; so does whoever reads
+//!  append (Power), ingest, retain ──bounded queue──► one thread: one commit for all waiting jobs ──► answers
+//!  append (Process) ──► the journal, which the next commit and every read move into the log
 //!  list, export, proofs ──► connections that only read
 //! ```
 //!
 //! Invariants:
-//! - Leaves, the edge of the tree, its signed checkpoint and the places in spool and journal change in one commit. So a kill at any
-//!   moment leaves each event in the log exactly once, and a log whose checkpoint fits it.
-//! - Checkpoints come from the edge, which only grows by appending, never from the leaves as they are found: a leaf that
-//!   somebody changed or removed no longer fits the checkpoint, and the daemon does not sign it away.
-//! - What is given out (checkpoints, proofs, exports) is synced first: a power cut never takes back what somebody else holds
-//!   a proof of.
+//! - Leaves, the edge of the tree, its signed checkpoint, and the positions in spool and journal change in one
+//!   commit. So after a kill at any moment, each event is in the log exactly once, and the checkpoint matches the
+//!   log.
+//! - Checkpoints are computed from the edge, which grows only by appending, never from the stored leaves: a leaf that
+//!   was changed or removed no longer matches the checkpoint, and the daemon does not sign the changed log.
+//! - Checkpoints, proofs and exports are synced before they are returned: a power failure never removes events for
+//!   which a client holds a proof.
 
 mod entries;
 mod journal;
 mod proofs;
 mod writer;
 
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -31,29 +32,29 @@ use tokio::sync::watch;
 
 use crate::Event;
 use crate::note::{NoteError, PublicKey, SigningKey};
-use journal::{Journal, Place};
+use journal::{Journal, JournalPosition};
 use writer::{Queue, WriterThread};
 
 pub use entries::{Entry, Filter, Outline};
 pub use proofs::{ConsistencyProof, InclusionProof};
 
-/// Raised with every change of the schema.
+/// Incremented by every change of the schema.
 const VERSION: i64 = 2;
 
-/// From version 1, which had no journal.
+/// The migration from version 1, which had no journal.
 const FROM_1: &str = "CREATE TABLE journal (segment INTEGER NOT NULL, place INTEGER NOT NULL) STRICT; \
                       INSERT INTO journal VALUES (0, 0);";
 
-/// The journal's folder, beside the log.
+/// The folder of the journal, beside the log.
 const JOURNAL: &str = "journal";
 
-/// Of the signing key, beside the log.
+/// The file of the signing key, beside the log.
 const KEY_FILE: &str = "key";
 
-/// Pages copied at once.
+/// Pages per step of a copy.
 const COPY_PAGES: i32 = 1024;
 
-/// Connections for reading that are kept open.
+/// Read connections that are kept open.
 const READERS_KEPT: usize = 4;
 
 #[derive(Debug, thiserror::Error)]
@@ -66,13 +67,13 @@ pub enum StoreError {
     Commit { source: Arc<StoreError> },
     #[error("the disk that holds the audit log is full")]
     Full,
-    #[error("the audit log is of version {found}, and this program knows {VERSION}")]
+    #[error("the audit log has version {found}, and this program supports {VERSION}")]
     Version { found: i64 },
     #[error(transparent)]
     Note(#[from] NoteError),
     #[error("the audit log of `{tenant}` was changed: {what}")]
     Tampered { tenant: TenantId, what: &'static str },
-    #[error("the log has {size} events, and {asked} is not among them")]
+    #[error("the log has {size} events; event {asked} does not exist")]
     OutOfRange { asked: u64, size: u64 },
     #[error("segment {segment} of the spool was read to {known}, not to {from}")]
     Moved { segment: u64, from: u64, known: u64 },
@@ -85,8 +86,8 @@ pub enum StoreError {
 impl StoreError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Full => Some("make room on that disk"),
-            Self::Version { .. } => Some("a newer Burrow wrote it; use that one"),
+            Self::Full => Some("free space on that disk"),
+            Self::Version { .. } => Some("a newer version of Burrow wrote it; use that version"),
             Self::Tampered { .. } | Self::Note(_) => Some(
                 "keep a copy of the `audit` folder as evidence and compare it with a checkpoint kept elsewhere \
                  (`burrow audit verify`); the daemon starts a new log once the folder is moved away",
@@ -111,12 +112,12 @@ impl From<rusqlite::Error> for StoreError {
     }
 }
 
-/// What an answered append survives.
+/// The failures that an acknowledged event survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
-    /// The death of this process. A power cut may take the last second.
+    /// A crash of this process. A power failure may lose the last second.
     Process,
-    /// A power cut.
+    /// A power failure.
     Power,
 }
 
@@ -124,12 +125,12 @@ pub enum Durability {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     pub segment: u64,
-    /// `None` at its beginning.
+    /// `None` at the start of the segment.
     pub from: Option<u64>,
     pub to: u64,
 }
 
-/// The log; clones are handles of the same.
+/// The audit log. Clones are handles of the same log.
 #[derive(Clone, Debug)]
 pub struct Store {
     inner: Arc<Inner>,
@@ -146,7 +147,7 @@ struct Inner {
 }
 
 impl Store {
-    /// Opens the log in `folder`, or begins one. Blocks.
+    /// Opens the log in `folder`, or creates one. Blocks.
     pub fn open(folder: &Path) -> Result<Self, StoreError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(|source| StoreError::File { step: "make", path: folder.to_owned(), source })?;
@@ -154,7 +155,7 @@ impl Store {
         let path = folder.join("audit.db");
         let connection = Connection::open(&path)?;
         prepare(&connection)?;
-        let journal = Arc::new(Journal::open(folder.join(JOURNAL), place_in_journal(&connection)?)?);
+        let journal = Arc::new(Journal::open(folder.join(JOURNAL), position_in_journal(&connection)?)?);
         let (grows, grown) = watch::channel(0);
         let queue = WriterThread::start(connection, key.clone(), journal.clone(), grows)?;
         Ok(Self { inner: Arc::new(Inner { queue, journal, readers: Mutex::default(), path, key, grown }) })
@@ -164,12 +165,12 @@ impl Store {
         self.inner.key.public()
     }
 
-    /// Changes whenever something was appended.
+    /// Changes whenever events were appended.
     pub fn grown(&self) -> watch::Receiver<u64> {
         self.inner.grown.clone()
     }
 
-    /// Appends; each event goes to its tenant's tree.
+    /// Appends events to the trees of their tenants.
     pub async fn append(
         &self,
         events: Vec<Event>,
@@ -182,19 +183,19 @@ impl Store {
         self.inner.queue.append(events, None, seen_ms, durability).await
     }
 
-    /// Takes into the trees what is recorded so far. Whoever reads has that done first; called from time to time, it has
-    /// those who follow see what is new.
+    /// Moves recorded events from the journal into the trees. Reads do this first; called periodically, it makes new
+    /// events visible to clients that follow the log.
     pub async fn settle(&self) -> Result<(), StoreError> {
         if self.inner.journal.is_empty() { Ok(()) } else { self.inner.queue.settle().await }
     }
 
-    /// Appends what was read from a part of the spool, and remembers that it was. A part that does not begin where the
-    /// last one ended is refused, so nothing is taken twice.
+    /// Appends events from a part of the spool, and stores its position. A part that does not start where the
+    /// previous one ended is refused, so no event is appended twice.
     pub async fn ingest(&self, events: Vec<Event>, span: Span, seen_ms: u64) -> Result<(), StoreError> {
         self.inner.queue.append(events, Some(span), seen_ms, Durability::Power).await
     }
 
-    /// How far a segment was taken in.
+    /// The position up to which a segment was read.
     pub async fn taken(&self, segment: u64) -> Result<Option<u64>, StoreError> {
         self.read(move |connection| {
             let sql = "SELECT place FROM segments WHERE number = ?";
@@ -205,7 +206,7 @@ impl Store {
         .await
     }
 
-    /// The segments it remembers a place in. Blocks.
+    /// The segments with a stored position. Blocks.
     pub fn segments_known(&self) -> Result<Vec<u64>, StoreError> {
         self.inner.read(|connection| {
             let mut statement = connection.prepare_cached("SELECT number FROM segments")?;
@@ -214,22 +215,32 @@ impl Store {
         })
     }
 
-    /// Forgets a segment whose file is gone.
+    /// Deletes the stored position of a segment whose file was removed.
     pub async fn forget(&self, segment: u64) -> Result<(), StoreError> {
         self.inner.queue.forget(segment).await
     }
 
-    /// Removes the bodies of events seen before `before_ms`, and says so in the log. Answers how many it removed.
+    /// Removes the bodies of events seen before `before_ms`, and records that in the log. Returns how many it
+    /// removed.
     pub async fn retain(&self, before_ms: u64, now_ms: u64) -> Result<u64, StoreError> {
         self.inner.queue.retain(before_ms, now_ms).await
     }
 
-    /// Makes sure that a power cut takes nothing back of what has been appended so far.
+    /// Ensures that a power failure loses none of the events appended so far.
     pub async fn sync(&self) -> Result<(), StoreError> {
         self.inner.queue.sync().await
     }
 
-    /// Copies the log as it is to a file that is not there yet, and answers the file of its key, which belongs to it.
+    /// The size of the log's database: a copy is not larger.
+    pub fn database_bytes(&self) -> u64 {
+        let log = self.inner.path.with_extension("db-wal");
+        [&self.inner.path, &log]
+            .into_iter()
+            .map(|path| fs::metadata(path).map_or(0, |found| found.len()))
+            .sum()
+    }
+
+    /// Copies the log to a new file, and returns the path of its key, which belongs to the copy.
     pub async fn copy_to(&self, path: &Path) -> Result<PathBuf, StoreError> {
         let path = path.to_owned();
         self.read_synced(move |connection| {
@@ -252,7 +263,7 @@ impl Store {
         task.await.unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Reads after a sync: for what leaves the house.
+    /// Reads after a sync: for data that is given to clients as proof.
     async fn read_synced<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
@@ -274,7 +285,7 @@ impl Inner {
                 connection
             }
         };
-        // One moment for all that `work` reads.
+        // One transaction, so that `work` sees a consistent state.
         connection.execute_batch("BEGIN")?;
         let result = work(&connection);
         connection.execute_batch("ROLLBACK")?;
@@ -303,12 +314,12 @@ fn prepare(connection: &Connection) -> Result<(), StoreError> {
     }
 }
 
-fn place_in_journal(connection: &Connection) -> Result<Place, StoreError> {
-    let place = |row: &rusqlite::Row<'_>| Ok(Place { segment: row.get(0)?, offset: row.get(1)? });
+fn position_in_journal(connection: &Connection) -> Result<JournalPosition, StoreError> {
+    let place = |row: &rusqlite::Row<'_>| Ok(JournalPosition { segment: row.get(0)?, offset: row.get(1)? });
     Ok(connection.query_row("SELECT segment, place FROM journal", (), place)?)
 }
 
-/// SQLite's integers are signed; ours never get that far.
+/// SQLite's integers are signed; our numbers never exceed them.
 fn as_stored(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Proofs, made from hashes as they are stored.
+//! Creates proofs from the stored hashes.
 
 use burrow_model::TenantId;
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -8,18 +8,18 @@ use super::writer::KEPT_LEVELS;
 use super::{Store, StoreError, as_stored};
 use crate::tree::{self, Edge, Hash, Hashes};
 
-/// That an event is in the log.
+/// Proves that an event is in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InclusionProof {
     pub index: u64,
-    /// Of the tree it is proven for.
+    /// The size of the tree that the proof is for.
     pub size: u64,
     pub leaf: Hash,
     pub path: Vec<Hash>,
     pub root: Hash,
 }
 
-/// That the log only grew.
+/// Proves that a log is an extension of an older one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsistencyProof {
     pub from: u64,
@@ -30,7 +30,7 @@ pub struct ConsistencyProof {
 }
 
 impl Store {
-    /// For the tree of `size` events, or of all.
+    /// Proves inclusion in the tree of `size` events, or of all.
     pub async fn prove_inclusion(
         &self,
         tenant: &TenantId,
@@ -47,7 +47,7 @@ impl Store {
                     size: all,
                 });
             }
-            let stored = Stored::open(connection, &tenant)?;
+            let stored = StoredHashes::open(connection, &tenant)?;
             Ok(InclusionProof {
                 index,
                 size,
@@ -59,7 +59,7 @@ impl Store {
         .await
     }
 
-    /// From the tree of `from` events to that of `to`, or of all.
+    /// Proves that the tree of `to` events, or of all, extends the tree of `from` events.
     pub async fn prove_consistency(
         &self,
         tenant: &TenantId,
@@ -73,7 +73,7 @@ impl Store {
             if to > all || from > to {
                 return Err(StoreError::OutOfRange { asked: from.max(to), size: all });
             }
-            let stored = Stored::open(connection, &tenant)?;
+            let stored = StoredHashes::open(connection, &tenant)?;
             Ok(ConsistencyProof {
                 from,
                 from_root: tree::root(&stored, from)?,
@@ -86,21 +86,21 @@ impl Store {
     }
 }
 
-struct Stored<'a> {
+struct StoredHashes<'a> {
     connection: &'a Connection,
     tenant: &'a TenantId,
     tree: i64,
 }
 
-impl<'a> Stored<'a> {
+impl<'a> StoredHashes<'a> {
     fn open(connection: &'a Connection, tenant: &'a TenantId) -> Result<Self, StoreError> {
         let sql = "SELECT number FROM trees WHERE tenant = ?";
         let tree = connection.query_row(sql, [tenant.as_str()], |row| row.get(0)).optional()?;
-        // Of no tree nothing is ever asked.
+        // If there is no tree, nothing is read.
         Ok(Self { connection, tenant, tree: tree.unwrap_or(-1) })
     }
 
-    /// The hashes `from..to` of a level that is kept.
+    /// The hashes `from..to` of a level that is stored.
     fn kept(&self, level: u32, from: u64, to: u64) -> Result<Vec<Hash>, StoreError> {
         let (sql, level) = match level {
             0 => (
@@ -119,14 +119,14 @@ impl<'a> Stored<'a> {
             found.extend(Hash::from_slice(&row.get::<_, Vec<u8>>(0)?));
         }
         if found.len() as u64 != to - from {
-            let what = "hashes in it are missing";
+            let what = "it lacks hashes";
             return Err(StoreError::Tampered { tenant: self.tenant.clone(), what });
         }
         Ok(found)
     }
 }
 
-impl Hashes for Stored<'_> {
+impl Hashes for StoredHashes<'_> {
     type Error = StoreError;
 
     fn full(&self, level: u32, index: u64) -> Result<Hash, StoreError> {

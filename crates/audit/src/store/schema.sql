@@ -9,12 +9,12 @@ CREATE TABLE trees (
     kept_from INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
--- `body` is what was hashed. What stands beside it is for searching, and goes with the body.
+-- `body` is the hashed content. The columns after it are for searching, and are removed with the body.
 CREATE TABLE leaves (
     tree    INTEGER NOT NULL,
     place   INTEGER NOT NULL,
     hash    BLOB NOT NULL,
-    -- By the daemon's clock, never less than the one before: what retention goes by.
+    -- By the daemon's clock, never less than that of the previous event; retention uses it.
     seen_ms INTEGER NOT NULL,
     body    BLOB,
     at_ms   INTEGER,
@@ -28,7 +28,7 @@ CREATE TABLE leaves (
 
 CREATE INDEX leaves_of_sandboxes ON leaves (tree, sandbox, place) WHERE sandbox IS NOT NULL;
 
--- Full subtrees of 256, 65,536, … leaves, so that a proof reads hundreds of hashes and not all.
+-- Full subtrees of 256, 65,536, … leaves, so that a proof reads hundreds of hashes instead of all.
 CREATE TABLE nodes (
     tree  INTEGER NOT NULL,
     level INTEGER NOT NULL,
@@ -37,13 +37,13 @@ CREATE TABLE nodes (
     PRIMARY KEY (tree, level, place)
 ) STRICT, WITHOUT ROWID;
 
--- How far each segment of the spool was read, in the same commit as what was read.
+-- How far each segment of the spool was read; changes in the same commit as the events that were read.
 CREATE TABLE segments (number INTEGER PRIMARY KEY, place INTEGER NOT NULL) STRICT;
 
--- How far the journal was taken in, in the same commit as what was taken.
+-- How far the journal was moved into the log; changes in the same commit as the events.
 CREATE TABLE journal (segment INTEGER NOT NULL, place INTEGER NOT NULL) STRICT;
 INSERT INTO journal VALUES (0, 0);
 
--- Counted up to have something to sync.
+-- Incremented so that a commit has something to sync.
 CREATE TABLE synced (count INTEGER NOT NULL) STRICT;
 INSERT INTO synced VALUES (0);

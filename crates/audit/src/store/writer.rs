@@ -1,4 +1,4 @@
-//! The one thread that changes the log.
+//! The only thread that changes the log.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,28 +8,28 @@ use burrow_model::TenantId;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::journal::{Journal, Place, Waiting};
+use super::journal::{Journal, JournalPosition, Waiting};
 use super::{Durability, Span, StoreError, as_stored};
 use crate::note::{Checkpoint, SigningKey};
 use crate::tree::{Edge, Hash, leaf_hash};
 use crate::{Action, Event, Outcome};
 
-/// Jobs that may wait. Beyond it callers wait for a place.
+/// Largest number of queued jobs. When the queue is full, callers wait.
 const QUEUE_MAX: usize = 1024;
 
-/// Jobs of one commit.
+/// Largest number of jobs per commit.
 const BATCH_MAX: usize = 256;
 
-/// Only full subtrees of these levels are kept: 256 leaves, 65,536, …
+/// Only full subtrees of these levels are stored: of 256 leaves, 65,536, …
 pub(super) const KEPT_LEVELS: u32 = 8;
 
-/// Bodies removed in one commit, so that a first clean-up does not hold up those who wait.
+/// Bodies removed per commit, so that the first removal does not delay other jobs.
 const RETAIN_MAX: u64 = 20_000;
 
 type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// Tells one who waits how the commit came out.
-type Answer = Box<dyn FnOnce(Result<(), StoreError>)>;
+/// Reports the outcome of the commit to one caller.
+type OnCommit = Box<dyn FnOnce(Result<(), StoreError>)>;
 
 #[derive(Debug)]
 enum Job {
@@ -40,7 +40,7 @@ enum Job {
         durability: Durability,
         reply: Reply<()>,
     },
-    /// Takes in what the journal holds, and nothing else.
+    /// Moves the events of the journal into the log, and nothing else.
     Settle(Reply<()>),
     Sync(Reply<()>),
     Forget {
@@ -54,7 +54,7 @@ enum Job {
     },
 }
 
-/// The way to the thread, which ends with it.
+/// The queue of the thread, which ends when the queue is dropped.
 #[derive(Clone, Debug)]
 pub(super) struct Queue(mpsc::Sender<Job>);
 
@@ -99,12 +99,12 @@ impl Queue {
     }
 }
 
-/// A tenant's tree as the thread knows it.
+/// A tenant's tree as the thread keeps it.
 #[derive(Clone, Debug)]
 struct Tree {
     number: i64,
     edge: Edge,
-    /// Of its newest leaf.
+    /// The time of its newest leaf.
     seen_ms: u64,
 }
 
@@ -114,9 +114,9 @@ pub(super) struct WriterThread {
     journal: Arc<Journal>,
     grows: watch::Sender<u64>,
     trees: HashMap<TenantId, Tree>,
-    /// What the connection is set to.
+    /// The current `synchronous` setting of the connection.
     durability: Durability,
-    /// Something was committed that is not synced.
+    /// A commit has not been synced yet.
     unsynced: bool,
 }
 
@@ -143,7 +143,7 @@ impl WriterThread {
         Ok(Queue(queue))
     }
 
-    /// Reads every tree's edge, and refuses one that does not fit its signed checkpoint.
+    /// Reads the edge of every tree, and refuses one that does not match its signed checkpoint.
     fn load(&mut self) -> Result<(), StoreError> {
         self.trees.clear();
         let sql = "SELECT number, tenant, size, edge, note, \
@@ -158,10 +158,10 @@ impl WriterThread {
             let (size, bytes): (u64, Vec<u8>) = (row.get(2)?, row.get(3)?);
             let full = bytes.chunks_exact(32).filter_map(Hash::from_slice).collect();
             let edge =
-                Edge::from_parts(size, full).ok_or_else(|| tampered("its edge is not one of its size"))?;
+                Edge::from_parts(size, full).ok_or_else(|| tampered("its edge does not match its size"))?;
             let signed = self.key.public().verify(&row.get::<_, String>(4)?)?;
             if signed != (Checkpoint { tenant: tenant.clone(), size, root: edge.root() }) {
-                return Err(tampered("its size or root is not what its checkpoint says"));
+                return Err(tampered("its size or root does not match its checkpoint"));
             }
             if row.get::<_, Option<u64>>(5)?.unwrap_or(0) != size {
                 return Err(tampered("events at its end are missing"));
@@ -185,9 +185,9 @@ impl WriterThread {
         }
     }
 
-    /// One commit for all of them. An error is everybody's, and means that nothing of it happened.
+    /// Executes all jobs in one commit. An error applies to all of them: none had an effect.
     fn commit(&mut self, batch: Vec<Job>) {
-        let mut answers: Vec<Answer> = Vec::with_capacity(batch.len());
+        let mut answers: Vec<OnCommit> = Vec::with_capacity(batch.len());
         let durability = batch.iter().map(durability_of).max().unwrap_or(Durability::Power);
         let waited = self.journal.take();
         let outcome = self.transact(waited.as_ref(), batch, durability, &mut answers);
@@ -196,7 +196,7 @@ impl WriterThread {
                 self.journal.put_back(waited);
             }
             if !self.connection.is_autocommit() {
-                // What cannot be rolled back now is rolled back by the next BEGIN that fails, or by the next start.
+                // If this fails, the transaction is rolled back when the next BEGIN fails, or at the next start.
                 let _ = self.connection.execute_batch("ROLLBACK");
             }
             // The edges in RAM are ahead of those on disk. If they cannot be read either, nothing is appended.
@@ -210,7 +210,7 @@ impl WriterThread {
                 self.journal.taken_to(waited.end);
             }
         }
-        // Everybody's: it is one error with many who hold it.
+        // One error, shared by all callers.
         let outcome = outcome.map_err(Arc::new);
         for answer in answers {
             answer(match &outcome {
@@ -226,12 +226,12 @@ impl WriterThread {
         waited: Option<&Waiting>,
         batch: Vec<Job>,
         durability: Durability,
-        answers: &mut Vec<Answer>,
+        answers: &mut Vec<OnCommit>,
     ) -> Result<(), StoreError> {
         let mut failed =
             self.begin(durability).and_then(|()| waited.map_or(Ok(()), |it| self.settle(it))).err();
         for job in batch {
-            // Everybody is answered, also those after a failure.
+            // Every job is answered, including those after a failure.
             match job {
                 Job::Append { events, span, seen_ms, reply, .. } => {
                     let refused = match failed {
@@ -284,21 +284,21 @@ impl WriterThread {
         }
         self.connection.execute_batch("BEGIN IMMEDIATE").map_err(StoreError::of)?;
         if self.unsynced && durability == Durability::Power {
-            // A commit without a change would sync nothing.
+            // A commit without changes would not sync.
             self.connection.execute_batch("UPDATE synced SET count = count + 1").map_err(StoreError::of)?;
         }
         Ok(())
     }
 
-    /// What the journal held, and how far that goes.
+    /// Appends the events of the journal, and stores the position after them.
     fn settle(&mut self, waited: &Waiting) -> Result<(), StoreError> {
-        let Place { segment, offset } = waited.end;
+        let JournalPosition { segment, offset } = waited.end;
         let sql = "UPDATE journal SET segment = ?, place = ?";
         self.connection.prepare_cached(sql)?.execute([as_stored(segment), as_stored(offset)])?;
         self.append(&waited.events, None, waited.seen_ms).map(|_| ())
     }
 
-    /// `Some` error refuses this job alone: nothing of it was done.
+    /// A returned error refuses only this job, which then has had no effect.
     fn append(
         &mut self,
         events: &[Event],
@@ -322,7 +322,7 @@ impl WriterThread {
                 .execute([as_stored(segment), as_stored(to)])
                 .map_err(StoreError::of)?;
         }
-        // Those of one tenant together, in their order.
+        // The events of one tenant together, in their order.
         let mut groups: Vec<(&TenantId, Vec<&Event>)> = Vec::new();
         for event in events {
             match groups.iter_mut().find(|(tenant, _)| *tenant == &event.tenant) {
@@ -380,13 +380,13 @@ impl WriterThread {
         if let Some(tree) = self.trees.get(tenant) {
             return Ok(tree.clone());
         }
-        // Fails where there is one that was not loaded: its edge is not to be begun anew.
+        // Fails if there is a tree that was not loaded: its edge must not be reset.
         let sql = "INSERT INTO trees (tenant, size, edge, note) VALUES (?, 0, x'', '')";
         self.connection.execute(sql, [tenant.as_str()])?;
         Ok(Tree { number: self.connection.last_insert_rowid(), edge: Edge::default(), seen_ms: 0 })
     }
 
-    /// Removes bodies seen before `before_ms`, from the first on and none beyond the first that stays.
+    /// Removes bodies seen before `before_ms`, from the first event up to the first that is kept.
     fn retain(&mut self, before_ms: u64, now_ms: u64) -> Result<u64, StoreError> {
         let tenants: Vec<_> = self.trees.iter().map(|(tenant, tree)| (tenant.clone(), tree.number)).collect();
         let mut removed = 0;
@@ -408,7 +408,9 @@ impl WriterThread {
             let event = Event {
                 actor: Some("daemon".into()),
                 target: Some(to.to_string().into()),
-                reason: Some(format!("removed what {from} to {} said, by `audit.keep`", to - 1).into()),
+                reason: Some(
+                    format!("removed the bodies of events {from} to {}, by `audit.keep`", to - 1).into(),
+                ),
                 ..Event::new(now_ms, tenant.clone(), Action::AuditRetention, Outcome::Done)
             };
             self.grow(&tenant, &[&event], now_ms)?;

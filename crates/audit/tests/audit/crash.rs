@@ -1,4 +1,4 @@
-//! Killed while it takes events out of the spool, the daemon finds each of them in the log exactly once.
+//! A daemon that is killed while it reads events from the spool finds each of them in the log exactly once.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -12,15 +12,15 @@ use crate::{event, tenant};
 
 const CHILD: &str = "BURROW_TEST_AUDIT_CRASH";
 const EVENTS: u64 = 4000;
-/// Commits that the parent waits for before it kills.
+/// Commits that the parent waits for before it kills the child.
 const COMMITS_MIN: usize = 20;
 const ROUNDS: usize = 3;
 
 #[test]
-fn killed_while_it_takes_the_spool_in_every_event_is_there_once() {
+fn every_event_is_there_once_after_a_kill_while_reading_the_spool() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     if let Some(folder) = std::env::var_os(CHILD) {
-        runtime.block_on(take_in(&PathBuf::from(folder), 13));
+        runtime.block_on(ingest_all(&PathBuf::from(folder), 13));
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -39,7 +39,7 @@ fn killed_while_it_takes_the_spool_in_every_event_is_there_once() {
         kill_one(folder.path());
     }
     runtime.block_on(async {
-        take_in(folder.path(), 500).await;
+        ingest_all(folder.path(), 500).await;
         let store = Store::open(&folder.path().join("audit")).unwrap();
         let found = store.newest(&tenant(), Filter::default(), None, u32::MAX).await.unwrap();
         let mut numbers: Vec<u64> = found
@@ -57,7 +57,7 @@ fn kill_one(folder: &Path) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
-            "crash::killed_while_it_takes_the_spool_in_every_event_is_there_once",
+            "crash::every_event_is_there_once_after_a_kill_while_reading_the_spool",
             "--nocapture",
         ])
         .env(CHILD, folder)
@@ -75,8 +75,8 @@ fn kill_one(folder: &Path) {
     assert!(commits >= COMMITS_MIN, "the child ended early, after {commits}");
 }
 
-/// Takes in all that is left, `batch` at a time, and tells of every commit.
-async fn take_in(folder: &Path, batch: usize) {
+/// Appends all remaining events to the log, `batch` at a time, and reports every commit.
+async fn ingest_all(folder: &Path, batch: usize) {
     let store = Store::open(&folder.join("audit")).unwrap();
     let mut from = store.taken(1).await.unwrap();
     let mut reader = Reader::open(&Segment::path(folder, 1), from).unwrap();

@@ -1,4 +1,4 @@
-//! Events that are answered before their commit: there after a kill, once, in order, and in every read.
+//! Events that are acknowledged before their commit: present after a kill, once, in order, and in every read.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::store::{NOW, events, exported, verify};
 use crate::{event, tenant};
 
 const CHILD: &str = "BURROW_TEST_AUDIT_JOURNAL";
-/// Answers that the parent waits for before it kills.
+/// Acknowledgements that the parent waits for before it kills the child.
 const ANSWERS_MIN: usize = 700;
 const ROUNDS: usize = 3;
 
@@ -21,7 +21,7 @@ async fn numbers(store: &Store) -> Vec<u64> {
     found.iter().map(|entry| entry.event.target.as_ref().unwrap().as_str().parse().unwrap()).collect()
 }
 
-/// What the log itself holds, without asking for what waits.
+/// The number of events in the log itself, without those in the journal.
 fn committed(folder: &Path) -> u64 {
     let connection = Connection::open(folder.join("audit.db")).unwrap();
     connection.query_row("SELECT count(*) FROM leaves", (), |row| row.get(0)).unwrap()
@@ -34,7 +34,7 @@ async fn recorded(store: &Store, range: std::ops::Range<u64>) {
 }
 
 #[tokio::test]
-async fn what_is_recorded_costs_no_commit_and_is_in_every_read() {
+async fn recording_needs_no_commit_and_is_visible_in_every_read() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
     recorded(&store, 0..100).await;
@@ -46,23 +46,23 @@ async fn what_is_recorded_costs_no_commit_and_is_in_every_read() {
     assert_eq!(verify(&text, Vec::new(), &store).unwrap().events, 120);
     recorded(&store, 120..130).await;
     store.append(events(130..131), NOW, Durability::Power).await.unwrap();
-    assert_eq!(committed(folder.path()), 131, "whoever commits takes in what waits");
+    assert_eq!(committed(folder.path()), 131, "every commit includes the waiting events");
     assert_eq!(numbers(&store).await, (0..131).collect::<Vec<_>>());
 }
 
 #[tokio::test]
-async fn more_than_may_wait_goes_into_the_log_in_order() {
+async fn events_beyond_the_limit_go_into_the_log_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
     recorded(&store, 0..10_000).await;
     assert!(committed(folder.path()) >= 4096);
     assert_eq!(numbers(&store).await, (0..10_000).collect::<Vec<_>>());
     let left = Segment::list(&folder.path().join("journal")).unwrap();
-    assert!(left.len() <= 2, "segments that are taken in are removed: {left:?}");
+    assert!(left.len() <= 2, "segments that are in the log are removed: {left:?}");
 }
 
 #[tokio::test]
-async fn a_torn_frame_is_no_event_and_those_before_it_are() {
+async fn a_torn_frame_is_ignored_and_earlier_events_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     recorded(&Store::open(folder.path()).unwrap(), 0..3).await;
     let journal = folder.path().join("journal");
@@ -78,7 +78,7 @@ async fn a_torn_frame_is_no_event_and_those_before_it_are() {
 }
 
 #[tokio::test]
-async fn a_log_of_the_first_version_goes_on() {
+async fn a_log_of_the_first_version_is_migrated() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
     store.append(events(0..5), NOW, Durability::Power).await.unwrap();
@@ -93,11 +93,11 @@ async fn a_log_of_the_first_version_goes_on() {
 }
 
 #[test]
-fn killed_at_any_moment_every_answered_event_is_there_once() {
+fn every_acknowledged_event_is_there_once_after_a_kill() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
     if let Some(folder) = std::env::var_os(CHILD) {
-        runtime.block_on(record_on(&PathBuf::from(folder)));
+        runtime.block_on(continue_recording(&PathBuf::from(folder)));
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -108,7 +108,7 @@ fn killed_at_any_moment_every_answered_event_is_there_once() {
             let store = Store::open(folder.path()).unwrap();
             let found = numbers(&store).await;
             assert_eq!(found, (0..found.len() as u64).collect::<Vec<_>>());
-            assert!(found.len() as u64 > answered, "{} are there, {answered} was answered", found.len());
+            assert!(found.len() as u64 > answered, "{} are there, {answered} was acknowledged", found.len());
         });
     }
     runtime.block_on(async {
@@ -118,10 +118,10 @@ fn killed_at_any_moment_every_answered_event_is_there_once() {
     });
 }
 
-/// Answers the last number that the child was told to be recorded.
+/// Returns the last number that the child reported as recorded.
 fn kill_one(folder: &Path) -> u64 {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "journal::killed_at_any_moment_every_answered_event_is_there_once", "--nocapture"])
+        .args(["--exact", "journal::every_acknowledged_event_is_there_once_after_a_kill", "--nocapture"])
         .env(CHILD, folder)
         .stdout(Stdio::piped())
         .spawn()
@@ -141,8 +141,8 @@ fn kill_one(folder: &Path) -> u64 {
     last
 }
 
-/// Goes on where the log ends, with commits in between, and tells of every answer.
-async fn record_on(folder: &Path) {
+/// Continues where the log ends, with commits in between, and reports every acknowledgement.
+async fn continue_recording(folder: &Path) {
     let store = Store::open(folder).unwrap();
     let first = store.size(&tenant()).await.unwrap();
     for number in first..first + 100_000 {

@@ -1,4 +1,4 @@
-//! The audit log against real files, full disks, kills and people who change files.
+//! The audit log with real files, full disks, kills, and tampering.
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 

@@ -1,4 +1,4 @@
-//! E-A1: what cannot be written down durably is an error, so that nothing is injected without a trace.
+//! E-A1: an event that cannot be recorded durably is an error, so nothing is injected without a record.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -18,7 +18,7 @@ fn numbers(events: &[Event]) -> Vec<u64> {
     events.iter().map(|event| event.target.as_ref().unwrap().as_str().parse().unwrap()).collect()
 }
 
-/// A segment in RAM, whose growing and writing the kernel can be told to refuse.
+/// A segment in RAM, for which the kernel can be told to refuse growing and writing.
 fn memory_segment() -> File {
     let folder = tempfile::tempdir().unwrap();
     let made = Segment::create(folder.path(), 1).unwrap();
@@ -27,12 +27,12 @@ fn memory_segment() -> File {
     file
 }
 
-fn twin(file: &File) -> OwnedFd {
+fn duplicate(file: &File) -> OwnedFd {
     file.try_clone().unwrap().into()
 }
 
 #[tokio::test]
-async fn what_is_recorded_is_read_in_order_by_who_comes_later() {
+async fn recorded_events_are_read_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let segment = Segment::create(folder.path(), 7).unwrap();
     let mut reader = Reader::open(&segment.path, None).unwrap();
@@ -51,7 +51,7 @@ async fn what_is_recorded_is_read_in_order_by_who_comes_later() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_at_once_share_syncs_and_all_arrive() {
+async fn concurrent_events_share_syncs_and_all_are_recorded() {
     let folder = tempfile::tempdir().unwrap();
     let segment = Segment::create(folder.path(), 1).unwrap();
     let writer = Writer::start(segment.file).unwrap();
@@ -71,7 +71,7 @@ async fn many_at_once_share_syncs_and_all_arrive() {
 }
 
 #[tokio::test]
-async fn another_segment_takes_over_and_the_old_one_is_left_alone() {
+async fn after_a_replacement_the_old_segment_is_not_written() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (Segment::create(folder.path(), 1).unwrap(), Segment::create(folder.path(), 2).unwrap());
     let writer = Writer::start(one.file).unwrap();
@@ -80,7 +80,7 @@ async fn another_segment_takes_over_and_the_old_one_is_left_alone() {
     writer.record(&event(2)).await.unwrap();
     let read = |path: &Path| numbers(&Reader::open(path, None).unwrap().read(Part::All, 10).unwrap());
     assert_eq!((read(&one.path), read(&two.path)), (vec![1], vec![2]));
-    // What is no segment does not take over.
+    // A file that is not a segment is refused.
     let wrong = File::open("/dev/null").unwrap();
     assert_eq!(writer.replace(wrong.into()).await.unwrap_err().kind(), io::ErrorKind::InvalidData);
     writer.record(&event(3)).await.unwrap();
@@ -88,16 +88,16 @@ async fn another_segment_takes_over_and_the_old_one_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_descriptor_that_may_only_read_records_nothing() {
+async fn a_read_only_descriptor_records_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let segment = Segment::create(folder.path(), 1).unwrap();
     assert!(Writer::start(File::open(&segment.path).unwrap().into()).is_err());
 }
 
 #[tokio::test]
-async fn a_file_that_may_not_grow_is_an_error_of_every_event_until_it_is_replaced() {
+async fn a_file_that_cannot_grow_fails_every_event_until_it_is_replaced() {
     let file = memory_segment();
-    let writer = Writer::start(twin(&file)).unwrap();
+    let writer = Writer::start(duplicate(&file)).unwrap();
     writer.record(&event(1)).await.unwrap();
     rustix::fs::fcntl_add_seals(&file, SealFlags::GROW).unwrap();
     for number in 2..6 {
@@ -105,16 +105,16 @@ async fn a_file_that_may_not_grow_is_an_error_of_every_event_until_it_is_replace
         assert!(matches!(error, SpoolError::Write { .. }) && error.hint().is_some(), "{error:?}");
     }
     let replaced = memory_segment();
-    writer.replace(twin(&replaced)).await.unwrap();
+    writer.replace(duplicate(&replaced)).await.unwrap();
     writer.record(&event(6)).await.unwrap();
     let read = |file: File| numbers(&Reader::new(file, None).unwrap().read(Part::All, 10).unwrap());
     assert_eq!((read(file), read(replaced)), (vec![1], vec![6]));
 }
 
 #[tokio::test]
-async fn a_file_that_may_not_be_written_is_an_error_of_every_event() {
+async fn a_file_that_cannot_be_written_fails_every_event() {
     let file = memory_segment();
-    let writer = Writer::start(twin(&file)).unwrap();
+    let writer = Writer::start(duplicate(&file)).unwrap();
     writer.record(&event(1)).await.unwrap();
     rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SHRINK).unwrap();
     for number in 2..4 {
@@ -124,7 +124,7 @@ async fn a_file_that_may_not_be_written_is_an_error_of_every_event() {
 }
 
 #[tokio::test]
-async fn a_torn_tail_is_no_record_wherever_it_was_torn() {
+async fn a_torn_end_is_ignored_wherever_it_is_torn() {
     let folder = tempfile::tempdir().unwrap();
     let segment = Segment::create(folder.path(), 1).unwrap();
     let writer = Writer::start(segment.file).unwrap();
@@ -134,19 +134,19 @@ async fn a_torn_tail_is_no_record_wherever_it_was_torn() {
     let both = fs::read(&segment.path).unwrap();
     let path = folder.path().join("torn");
     for cut in whole.len()..both.len() {
-        // The mark of the first: of the second nobody was told.
+        // With the mark of the first event: the second was not acknowledged.
         let mut torn = whole.clone();
         torn.extend(&both[whole.len()..cut]);
         fs::write(&path, &torn).unwrap();
         let mut reader = Reader::open(&path, None).unwrap();
         assert_eq!(numbers(&reader.read(Part::All, 10).unwrap()), [1], "cut at {cut}");
-        // Whoever goes on writing there goes on after the first.
+        // A writer continues after the first event.
         let file = File::options().read(true).write(true).open(&path).unwrap();
         let writer = Writer::start(file.into()).unwrap();
         writer.record(&event(3)).await.unwrap();
         assert_eq!(numbers(&reader.read(Part::All, 10).unwrap()), [3], "cut at {cut}");
     }
-    // Whole, but its mark was lost with the power: taken when nobody writes any more.
+    // A complete event whose mark was lost in a power failure is read if the segment has no writer.
     let mut unmarked = whole.clone();
     unmarked.extend(&both[whole.len()..]);
     fs::write(&path, &unmarked).unwrap();
@@ -156,7 +156,7 @@ async fn a_torn_tail_is_no_record_wherever_it_was_torn() {
 }
 
 #[tokio::test]
-async fn acknowledged_bytes_that_are_gone_or_changed_are_damage_not_silence() {
+async fn missing_or_changed_acknowledged_bytes_are_reported_as_damage() {
     let folder = tempfile::tempdir().unwrap();
     let segment = Segment::create(folder.path(), 1).unwrap();
     let writer = Writer::start(segment.file).unwrap();
@@ -193,11 +193,9 @@ async fn acknowledged_bytes_that_are_gone_or_changed_are_damage_not_silence() {
 }
 
 #[test]
-fn on_a_full_disk_every_event_is_refused_and_with_room_again_recording_goes_on() {
+fn a_full_disk_refuses_every_event_until_there_is_space() {
     let Some(folder) = std::env::var_os(CHILD) else {
-        return in_a_namespace(
-            "spool::on_a_full_disk_every_event_is_refused_and_with_room_again_recording_goes_on",
-        );
+        return in_a_namespace("spool::a_full_disk_refuses_every_event_until_there_is_space");
     };
     let folder = Path::new(&folder);
     let mounted =
@@ -226,11 +224,11 @@ fn on_a_full_disk_every_event_is_refused_and_with_room_again_recording_goes_on()
         writer.record(&event(recorded)).await.unwrap();
         let mut reader = Reader::open(&segment.path, None).unwrap();
         let found = numbers(&reader.read(Part::All, usize::MAX).unwrap());
-        assert_eq!(found, (0..=recorded).collect::<Vec<_>>(), "what was refused is not there");
+        assert_eq!(found, (0..=recorded).collect::<Vec<_>>(), "refused events are not there");
     });
 }
 
-/// Runs a test of this program again in a namespace where mounts are its own.
+/// Runs a test of this program again in a private mount namespace.
 pub(crate) fn in_a_namespace(test: &str) {
     let folder = tempfile::tempdir().unwrap();
     let mut unshare = Command::new("unshare");
@@ -248,7 +246,7 @@ pub(crate) fn in_a_namespace(test: &str) {
     assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
 }
 
-/// To the last byte.
+/// Fills the disk to the last byte.
 pub(crate) fn fill(path: &Path) {
     let mut ballast = File::create(path).unwrap();
     let mut block = vec![1u8; 1 << 16];

@@ -1,4 +1,4 @@
-//! The log as it should be: order, lists, proofs, retention, and one commit for leaves and spool.
+//! The log in normal operation: order, lists, proofs, retention, and one commit for leaves and spool.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,7 +22,7 @@ pub(crate) async fn filled(store: &Store, count: u64) {
     store.append(events(0..count), NOW, Durability::Power).await.unwrap();
 }
 
-/// As `burrow audit export` writes it.
+/// An export as `burrow audit export` writes it.
 pub(crate) async fn exported(store: &Store, tenant: &TenantId) -> Vec<u8> {
     let note = store.checkpoint(tenant).await.unwrap();
     let size = Checkpoint::read(&note).unwrap().size;
@@ -57,7 +57,7 @@ async fn an_empty_log_has_a_checkpoint_and_verifies() {
 }
 
 #[tokio::test]
-async fn events_keep_their_order_over_restarts_and_the_whole_log_verifies() {
+async fn events_keep_their_order_over_restarts_and_the_log_is_valid() {
     let folder = tempfile::tempdir().unwrap();
     let mut kept = Vec::new();
     for round in 0..3 {
@@ -146,7 +146,7 @@ async fn lists_are_filtered_and_paged_and_each_tenant_has_its_own() {
 }
 
 #[tokio::test]
-async fn a_part_of_the_spool_is_taken_once_and_only_where_the_last_one_ended() {
+async fn a_part_of_the_spool_is_appended_once_and_only_after_the_previous_one() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
     let span = |from, to| Span { segment: 3, from, to };
@@ -161,7 +161,7 @@ async fn a_part_of_the_spool_is_taken_once_and_only_where_the_last_one_ended() {
 }
 
 #[tokio::test]
-async fn retention_removes_what_was_said_and_keeps_the_proof() {
+async fn retention_removes_bodies_and_keeps_the_proof() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
     store.append(events(0..700), NOW, Durability::Power).await.unwrap();
@@ -174,7 +174,7 @@ async fn retention_removes_what_was_said_and_keeps_the_proof() {
     assert_eq!(found.len(), 21);
     assert_eq!(found[0].event.action, Action::AuditRetention);
     let text = exported(&store, &tenant()).await;
-    assert!(!String::from_utf8(text.clone()).unwrap().contains("\"target\":\"5\""), "it is gone");
+    assert!(!String::from_utf8(text.clone()).unwrap().contains("\"target\":\"5\""), "the body was removed");
     let verified = verify(&text, vec![kept], &store).unwrap();
     assert_eq!((verified.events, verified.removed, verified.kept), (721, 700, 1));
     let proof = store.prove_inclusion(&tenant(), 5, None).await.unwrap();
@@ -182,7 +182,7 @@ async fn retention_removes_what_was_said_and_keeps_the_proof() {
 }
 
 #[tokio::test]
-async fn a_clock_that_steps_back_changes_neither_order_nor_what_retention_takes() {
+async fn a_clock_that_steps_back_changes_neither_order_nor_retention() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
     store.append(events(0..3), NOW, Durability::Power).await.unwrap();
@@ -190,14 +190,14 @@ async fn a_clock_that_steps_back_changes_neither_order_nor_what_retention_takes(
     drop(store);
     let store = Store::open(folder.path()).unwrap();
     store.append(events(6..9), NOW - 2_000_000, Durability::Power).await.unwrap();
-    assert_eq!(store.retain(NOW, NOW).await.unwrap(), 0, "what came later is not older");
+    assert_eq!(store.retain(NOW, NOW).await.unwrap(), 0, "later events do not count as older");
     let text = exported(&store, &tenant()).await;
     assert_eq!(verify(&text, Vec::new(), &store).unwrap().events, 9);
     assert_eq!(store.retain(NOW + 1, NOW).await.unwrap(), 9);
 }
 
 #[tokio::test]
-async fn who_follows_is_told_of_growth() {
+async fn followers_are_notified_of_new_events() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
     let mut grown = store.grown();
@@ -207,7 +207,7 @@ async fn who_follows_is_told_of_growth() {
 }
 
 #[tokio::test]
-async fn a_copy_with_its_key_is_a_log_that_goes_on() {
+async fn a_copy_with_its_key_is_a_usable_log() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&folder.path().join("one")).unwrap();
     filled(&store, 300).await;
@@ -223,11 +223,9 @@ async fn a_copy_with_its_key_is_a_log_that_goes_on() {
 }
 
 #[test]
-fn on_a_full_disk_appending_is_refused_whole_and_goes_on_once_there_is_room() {
+fn a_full_disk_refuses_whole_appends_until_there_is_space() {
     let Some(folder) = std::env::var_os(CHILD) else {
-        return in_a_namespace(
-            "store::on_a_full_disk_appending_is_refused_whole_and_goes_on_once_there_is_room",
-        );
+        return in_a_namespace("store::a_full_disk_refuses_whole_appends_until_there_is_space");
     };
     let folder = Path::new(&folder);
     let mounted =
@@ -248,7 +246,7 @@ fn on_a_full_disk_appending_is_refused_whole_and_goes_on_once_there_is_room() {
             assert!(size < 1_000_000, "the disk never filled");
         };
         assert!(matches!(error, StoreError::Full | StoreError::Commit { .. }), "{error:?}");
-        assert_eq!(store.size(&tenant()).await.unwrap(), size, "nothing of what was refused is there");
+        assert_eq!(store.size(&tenant()).await.unwrap(), size, "no refused event is there");
         std::fs::remove_file(&ballast).unwrap();
         store.append(events(size..size + 5), NOW, Durability::Power).await.unwrap();
         let text = exported(&store, &tenant()).await;

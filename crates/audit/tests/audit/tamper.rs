@@ -1,4 +1,4 @@
-//! E-A1: whoever changes the store or an export is found out.
+//! E-A1: changes of the store or of an export are detected.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn lines(text: &[u8]) -> Vec<Vec<u8>> {
 
 struct Log {
     store: Store,
-    /// Kept elsewhere, when the log had 60 events.
+    /// Kept elsewhere, from when the log had 60 events.
     kept: Checkpoint,
     text: Vec<u8>,
     _folder: tempfile::TempDir,
@@ -34,7 +34,7 @@ async fn log() -> Log {
 }
 
 #[tokio::test]
-async fn an_export_that_was_changed_in_any_way_does_not_verify() {
+async fn a_changed_export_is_not_valid() {
     let log = log().await;
     let check = |lines: Vec<Vec<u8>>| verify(&lines.concat(), vec![log.kept.clone()], &log.store);
     assert_eq!(check(lines(&log.text)).unwrap().events, 100);
@@ -47,7 +47,7 @@ async fn an_export_that_was_changed_in_any_way_does_not_verify() {
     swapped.swap(3, 4);
     assert!(matches!(check(swapped), Err(VerifyError::Order { expected: 3, .. })));
 
-    // Swapped, and numbered as if they were not.
+    // Swapped and renumbered.
     let mut renumbered = lines(&log.text);
     let text = |line: &[u8]| String::from_utf8(line.to_vec()).unwrap();
     let (three, four) = (text(&renumbered[3]), text(&renumbered[4]));
@@ -69,7 +69,7 @@ async fn an_export_that_was_changed_in_any_way_does_not_verify() {
     cut.push(lines(&log.text).pop().unwrap());
     assert!(matches!(check(cut), Err(VerifyError::Count { events: 90, size: 100 })));
 
-    // As if retention had been there.
+    // As if removed by retention.
     let mut hidden = lines(&log.text);
     let body = burrow_audit::tree::leaf_hash(&crate::event(7).to_bytes());
     hidden[7] = format!("{{\"index\":7,\"hash\":\"{body}\"}}\n").into_bytes();
@@ -81,7 +81,7 @@ async fn an_export_that_was_changed_in_any_way_does_not_verify() {
 }
 
 #[tokio::test]
-async fn every_bit_of_an_export_counts() {
+async fn every_changed_bit_of_an_export_is_detected() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
     filled(&store, 3).await;
@@ -89,7 +89,7 @@ async fn every_bit_of_an_export_counts() {
     for at in 0..text.len() {
         let mut changed = text.clone();
         changed[at] ^= 0x04;
-        // The last line break is no part of what is told.
+        // The last line break is not part of the contents.
         if at + 1 < text.len() {
             assert!(verify(&changed, Vec::new(), &store).is_err(), "byte {at}");
         }
@@ -97,7 +97,7 @@ async fn every_bit_of_an_export_counts() {
 }
 
 #[tokio::test]
-async fn an_older_or_another_log_does_not_fit_the_checkpoint_kept_elsewhere() {
+async fn an_older_or_different_log_does_not_match_the_kept_checkpoint() {
     let log = log().await;
     let folder = tempfile::tempdir().unwrap();
     let short = Store::open(folder.path()).unwrap();
@@ -106,21 +106,22 @@ async fn an_older_or_another_log_does_not_fit_the_checkpoint_kept_elsewhere() {
     let shrunk = verify(&text, vec![log.kept.clone()], &short);
     assert!(matches!(shrunk, Err(VerifyError::Shrunk { events: 40, size: 60 })), "{shrunk:?}");
 
-    // A whole other history, well signed, by the same key.
+    // A different, validly signed history with the same key.
     let folder = tempfile::tempdir().unwrap();
     let forked = Store::open(folder.path()).unwrap();
     let mut history = events(0..100);
     history[30].reason = Some("another".into());
     forked.append(history, 1, burrow_audit::Durability::Power).await.unwrap();
     let text = exported(&forked, &tenant()).await;
-    assert!(verify(&text, Vec::new(), &forked).is_ok(), "it is whole in itself");
+    assert!(verify(&text, Vec::new(), &forked).is_ok(), "it is valid in itself");
     let found = verify(&text, vec![log.kept.clone()], &forked);
     assert!(matches!(found, Err(VerifyError::Root { size: 60, .. })), "{found:?}");
-    // And the other one's key did not sign it.
+    // It was not signed with the other key.
     assert!(matches!(verify(&text, Vec::new(), &log.store), Err(VerifyError::Signature(_))));
 }
 
-/// Fills a store, lets `change` at its file, and answers what verifying its export says; `Err` where it does not open.
+/// Fills a store, applies `change` to its file, and returns the result of verifying its export; `Err` if the store
+/// does not open.
 async fn changed(change: &str) -> Result<Result<(), VerifyError>, StoreError> {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
@@ -138,7 +139,7 @@ fn edit(folder: &Path, change: &str) {
 }
 
 #[tokio::test]
-async fn a_store_whose_file_was_changed_does_not_verify_or_does_not_open() {
+async fn a_store_with_a_changed_file_does_not_open_or_is_not_valid() {
     assert!(changed("").await.unwrap().is_ok());
     for change in [
         "DELETE FROM leaves WHERE place = 300",
@@ -168,7 +169,7 @@ async fn a_store_whose_file_was_changed_does_not_verify_or_does_not_open() {
 }
 
 #[tokio::test]
-async fn hashes_that_were_changed_give_proofs_that_prove_nothing() {
+async fn changed_hashes_give_invalid_proofs() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
     filled(&store, 600).await;
@@ -181,7 +182,7 @@ async fn hashes_that_were_changed_give_proofs_that_prove_nothing() {
 }
 
 #[tokio::test]
-async fn a_store_of_a_newer_program_or_with_another_key_is_not_opened() {
+async fn a_store_with_a_newer_version_or_another_key_is_not_opened() {
     let folder = tempfile::tempdir().unwrap();
     filled(&Store::open(folder.path()).unwrap(), 3).await;
     let key = fs::read(folder.path().join("key")).unwrap();

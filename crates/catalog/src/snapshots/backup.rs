@@ -1,4 +1,4 @@
-//! A catalog that was brought back from a backup: what the backup does not hold must not be named.
+//! A catalog that was restored from a backup must not name anything that the backup does not contain.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ use crate::writer::Manner;
 use crate::{Catalog, CatalogError};
 
 impl Catalog {
-    /// Brings the rows in line with a backup, which holds volumes and no processes, in one commit. Of snapshots only
-    /// `kept` stay, as files; whatever slept or was on its way to it is stopped; operations of the kinds `given_up`
-    /// end where they were. Answers how many snapshots went.
+    /// Adapts the rows to a backup, which contains disks and no processes, in one commit. Only the snapshots in `kept` stay, with
+    /// files only; sandboxes that slept or were being put to sleep are stopped; operations of the kinds `given_up` end without
+    /// being completed. Returns how many snapshots were removed.
     ///
-    /// Only for a catalog that no engine has taken up yet.
+    /// Only for a catalog that no engine has opened yet.
     pub async fn settle_backup(
         &self,
         kept: BTreeSet<SnapshotId>,
@@ -35,8 +35,8 @@ impl Catalog {
     }
 }
 
-/// Dumps are not in a backup: they fit only the kernel and processor that made them. A rotation to a snapshot that
-/// went would only fail again and again. The pool it comes to has no epoch yet, so it has none either.
+/// Dumps are not in a backup: they fit only the kernel and processor that created them. A rotation to a missing snapshot
+/// would fail again and again. The new pool has no epoch yet, so the catalog gets none either.
 const FILES_ONLY: &str = "
     DELETE FROM settings WHERE key = 'epoch';
     UPDATE snapshots SET dump = NULL,
@@ -55,7 +55,7 @@ fn not_kept(connection: &Connection, kept: &BTreeSet<SnapshotId>) -> Result<Vec<
     let mut gone = Vec::new();
     for row in statement.query_and_then((), decode)? {
         let row = row?;
-        // One that was not ready is half of one.
+        // A snapshot that was not ready is incomplete.
         if !row.ready || !kept.contains(&row.snapshot.id) {
             gone.push(row.snapshot.id);
         }

@@ -1,4 +1,4 @@
-//! What came from what, and what is still needed: asked before anything is removed, and to draw a tree.
+//! Origins of sandboxes and snapshots, and which of them are still needed: for removals, and for drawing a tree.
 
 use burrow_model::{BUILD_LABEL, DumpId, SandboxId, SnapshotId, TenantId};
 use rusqlite::{Connection, Row, params_from_iter};
@@ -7,11 +7,11 @@ use super::{SELECT, decode};
 use crate::connection::Columns;
 use crate::{Catalog, CatalogError, Lineage, sandboxes};
 
-/// Most sandboxes, and most snapshots, that a lineage holds: as many as a person can find anything in, and a few
+/// The most sandboxes, and the most snapshots, of a lineage: more would not be readable, and this is a few
 /// megabytes.
 pub const LINEAGE_MAX: usize = 10_000;
 
-/// What all ready snapshots of all tenants hold together, as it was when each was taken.
+/// The total size of all ready snapshots of all tenants, as measured when each was taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotTotals {
     pub count: u64,
@@ -36,7 +36,7 @@ impl Catalog {
         .await
     }
 
-    /// Whether a sandbox or a snapshot, ready or not, names a dump. One that nobody names may be removed.
+    /// Whether a sandbox or a snapshot, ready or not, refers to a dump. If not, the dump may be removed.
     pub async fn dump_in_use(&self, dump: &DumpId) -> Result<bool, CatalogError> {
         let dump = dump.clone();
         self.read(move |connection| {
@@ -47,7 +47,7 @@ impl Catalog {
         .await
     }
 
-    /// Sandboxes that were made from a snapshot, oldest first. They hold copies: none of them needs it.
+    /// Sandboxes that were created from a snapshot, oldest first. They contain copies: none of them needs it.
     pub async fn children_of_snapshot(&self, id: &SnapshotId) -> Result<Vec<SandboxId>, CatalogError> {
         let sql =
             "SELECT id FROM sandboxes WHERE origin IS NOT NULL AND json_extract(origin, '$.snapshot') = ?
@@ -55,18 +55,18 @@ impl Catalog {
         self.sandboxes_where(sql, id).await
     }
 
-    /// Sandboxes whose rotation puts them back to a snapshot, oldest first: they need it.
+    /// Sandboxes whose rotation restores a snapshot, oldest first: they need it.
     pub async fn rotating_to(&self, id: &SnapshotId) -> Result<Vec<SandboxId>, CatalogError> {
         let sql = "SELECT id FROM sandboxes WHERE json_extract(spec, '$.rotate.snapshot') = ?
                    ORDER BY created_ms, id";
         self.sandboxes_where(sql, id).await
     }
 
-    /// A tenant's sandboxes, but for those of builds, and ready snapshots: for a tree.
+    /// A tenant's sandboxes, except those of builds, and ready snapshots: for a tree.
     pub async fn lineage(&self, tenant: &TenantId) -> Result<Lineage, CatalogError> {
         let tenant = tenant.clone();
         self.read(move |connection| {
-            // Read in one transaction, lest a fork between the two reads show a child without its parent.
+            // Read in one transaction: otherwise a fork between the two reads could show a child without its parent.
             let transaction = connection.unchecked_transaction()?;
             let sandboxes = "SELECT * FROM sandboxes WHERE tenant = ?
                  AND NOT EXISTS (SELECT 1 FROM sandbox_labels l WHERE l.sandbox = id AND l.key = ?)";
@@ -94,7 +94,7 @@ impl Catalog {
     }
 }
 
-/// The newest rows of a query, oldest of them first, and whether there are more.
+/// The newest rows of a query, sorted from oldest to newest, and whether there are more.
 fn newest<T>(
     connection: &Connection,
     sql: &str,

@@ -1,4 +1,4 @@
-//! Finding snapshots: by what people type, and in pages by what they filter for.
+//! Finding snapshots: by a text that users type, and in pages by a filter.
 
 use burrow_model::{Snapshot, SnapshotId, TenantId};
 use rusqlite::types::Value as Sql;
@@ -11,8 +11,8 @@ use crate::search::{CANDIDATES_MAX, Query, prefixes};
 use crate::{Catalog, CatalogError, Page, PageRequest, SnapshotFilter};
 
 impl Catalog {
-    /// Finds a ready snapshot by id, by name, or by the beginning of its id, with or without `snp`. A name comes before
-    /// a beginning, as for sandboxes. With the paths of its changes.
+    /// Finds a ready snapshot by id, by name, or by a prefix of its id, with or without `snp`. As for sandboxes, a name has
+    /// priority. With the paths of its changes.
     pub async fn resolve_snapshot(
         &self,
         tenant: &TenantId,

@@ -1,4 +1,4 @@
-//! Invariant: acknowledged means durable. A process that is killed loses nothing it had answered.
+//! Invariant: acknowledged means durable. A process that is killed loses nothing that it has acknowledged.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
@@ -12,11 +12,11 @@ use crate::rows::{self, NOW};
 
 const CHILD: &str = "BURROW_TEST_CATALOG_CRASH";
 const ROUNDS: usize = 3;
-/// Acknowledgements the parent waits for before it kills.
+/// How many acknowledgements the parent waits for before it kills.
 const ACKNOWLEDGED_MIN: usize = 150;
 
 #[test]
-fn what_was_acknowledged_survives_kill_9() {
+fn acknowledged_writes_survive_kill_9() {
     if let Some(path) = std::env::var_os(CHILD) {
         return insert_for_ever(&PathBuf::from(path));
     }
@@ -30,10 +30,10 @@ fn what_was_acknowledged_survives_kill_9() {
     }
 }
 
-/// Lets a child insert, kills it in the middle, and answers what it had been told is durable.
+/// Lets a child insert rows, kills it during that, and returns the rows that it acknowledged.
 fn round(path: &Path) -> Vec<String> {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "crash::what_was_acknowledged_survives_kill_9", "--nocapture"])
+        .args(["--exact", "crash::acknowledged_writes_survive_kill_9", "--nocapture"])
         .env(CHILD, path)
         .stdout(Stdio::piped())
         .spawn()
@@ -45,7 +45,7 @@ fn round(path: &Path) -> Vec<String> {
             acknowledged.push(line);
         }
         if acknowledged.len() == ACKNOWLEDGED_MIN {
-            // What the pipe still holds is read until it closes.
+            // The rest of the pipe is read until it closes.
             child.kill().unwrap();
         }
     }
@@ -65,7 +65,7 @@ async fn check(path: &Path, acknowledged: &HashSet<String>) {
         };
         assert!(found, "{id} was acknowledged and is gone");
     }
-    // A sandbox and the operation that makes it are one commit.
+    // A sandbox and the operation that creates it are in one commit.
     let sandboxes = catalog.all_sandboxes().await.unwrap().len();
     assert_eq!(catalog.open_operations().await.unwrap().len(), sandboxes);
 }
@@ -96,7 +96,7 @@ async fn insert_and_tell(catalog: Catalog) {
     }
 }
 
-/// One write per line, so that a kill never leaves half of an id.
+/// One write per line, so that a kill never leaves a part of an id.
 fn tell(id: &str) {
     std::io::stdout().write_all(format!("{id}\n").as_bytes()).unwrap();
 }

@@ -1,4 +1,4 @@
-//! The egress log: pages, followers, spans of time, and what is forgotten.
+//! The egress log: pages, followers, spans of time, and pruning.
 
 use burrow_catalog::{
     Catalog, EGRESS_KEPT, EGRESS_KEPT_MS, EgressFilter, EgressKind, EgressRow, EgressVerdict,
@@ -112,7 +112,7 @@ async fn a_sandboxs_log_is_bounded_ages_and_goes_with_it() {
 
     catalog.delete_sandbox(&sandbox.id, None, NOW).await.unwrap();
     assert_eq!(catalog.egress_since(&sandbox.tenant, &sandbox.id, 0, 1).await.unwrap(), []);
-    // What arrives late, of a sandbox that is gone, is no error.
+    // A late row of a deleted sandbox is not an error.
     catalog.append_egress(vec![row(&sandbox, NOW, EgressVerdict::Allowed)]).await.unwrap();
     catalog.integrity_check().await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! Events: numbered, read from any number on, and followers wake.
+//! Events: numbered, read from any number on; followers are woken.
 
 use burrow_catalog::Catalog;
 use burrow_model::{ExecId, SandboxId};

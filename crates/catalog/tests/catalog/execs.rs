@@ -1,4 +1,4 @@
-//! Execs: recorded, ended once, lost with their sandbox's start, pruned.
+//! Execs: recorded, ended once, marked as lost when their sandbox stops, pruned.
 
 use burrow_catalog::{Catalog, CatalogError, EXECS_KEPT, ExecState, PageRequest};
 use serde_json::json;
@@ -33,7 +33,7 @@ async fn an_exec_of_an_unknown_sandbox_is_refused() {
 }
 
 #[tokio::test]
-async fn what_ran_in_an_earlier_start_is_lost_and_what_runs_now_is_not() {
+async fn execs_of_an_earlier_start_are_lost_and_running_ones_are_not() {
     let catalog = Catalog::in_memory().unwrap();
     let sandbox = rows::sandbox(&catalog.default_tenant(), NOW);
     rows::store(&catalog, &sandbox).await;

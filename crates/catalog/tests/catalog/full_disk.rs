@@ -1,6 +1,6 @@
-//! A full disk: creates are refused clearly, deletes still work, and with room again all is well.
+//! A full disk: creates are refused clearly, deletes still work, and everything works again once there is room.
 //!
-//! Runs in a mount namespace of its own with a small tmpfs, so nothing is left behind however it ends.
+//! Runs in its own mount namespace with a small tmpfs, so nothing is left behind however it ends.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -33,7 +33,7 @@ fn on_a_full_disk_deletes_still_work() {
     });
 }
 
-/// Runs a test of this program again in a namespace where mounts are its own.
+/// Runs a test of this program again in its own mount namespace.
 fn in_a_namespace(test: &str) {
     let directory = tempfile::tempdir().unwrap();
     let mut unshare = Command::new("unshare");
@@ -58,7 +58,7 @@ fn mount_small(directory: &Path) {
     assert!(mounted.success());
 }
 
-/// Fills the disk with something that is not ours, to the last byte.
+/// Fills the disk with another file, to the last byte.
 fn fill(directory: &Path) {
     let mut ballast = File::create(directory.join("ballast")).unwrap();
     let mut block = vec![1u8; 1 << 16];
@@ -83,7 +83,7 @@ async fn fill_and_spend(directory: &Path) -> Vec<SandboxId> {
     for _ in 0..500 {
         kept.push(create(&catalog).await.unwrap().id);
     }
-    // Of a sandbox that is gone.
+    // Of a sandbox that does not exist any more.
     let gone = rows::sandbox(&catalog.default_tenant(), NOW);
     let (old, making) = (rows::snapshot(&gone, NOW), rows::snapshot(&gone, NOW));
     rows::take(&catalog, &gone, &old).await;
@@ -101,11 +101,11 @@ async fn fill_and_spend(directory: &Path) -> Vec<SandboxId> {
     assert!(reserve.exists(), "a create does not touch the reserve");
     fill(directory);
 
-    // Upkeep goes on and, as soon as it needs it, spends the reserve.
+    // Upkeep continues and, as soon as it needs it, uses the reserve.
     let mut attempts = 0;
     while reserve.exists() {
         let id = kept.pop().unwrap();
-        // In one batch with a create, which does not pull the delete down.
+        // In one batch with a create, whose failure does not affect the delete.
         let (created, deleted) = tokio::join!(create(&catalog), catalog.delete_sandbox(&id, None, NOW));
         deleted.unwrap();
         match created {
@@ -133,7 +133,7 @@ async fn fill_and_spend(directory: &Path) -> Vec<SandboxId> {
     kept
 }
 
-/// With the reserve spent and the rest taken by others there is nothing left to work with, and it says so.
+/// With the reserve spent and the rest used by others, no space is left, and the error says so.
 async fn refuse_clearly(directory: &Path) {
     fill(directory);
     assert!(matches!(Catalog::open(&directory.join("catalog.db")), Err(CatalogError::Full)));

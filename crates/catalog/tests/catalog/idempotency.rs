@@ -35,7 +35,7 @@ async fn a_repeated_create_answers_with_the_sandbox_it_made() {
     assert!(matches!(other, Err(CatalogError::IdempotencyMismatch)));
     let (_, fresh) = create(catalog.clone(), "k2", "{}", NOW + 1).await;
     assert_eq!(fresh.unwrap(), Inserted::New);
-    // A key used for a sandbox is not free for anything else.
+    // A key used for a sandbox cannot be used for anything else.
     let begun = catalog.idempotency_begin(&tenant, Idempotency::of("k1", b"{}"), ROUTE, NOW + 2).await;
     assert_eq!(begun.unwrap(), Begun::Mismatch);
     // After a day it is a new request.
@@ -98,7 +98,7 @@ async fn a_request_is_begun_once_and_its_reply_is_kept_for_a_day() {
     catalog.idempotency_finish(&tenant, "k", 201, b"made".to_vec()).await.unwrap();
     let done = Begun::Done { status: 201, body: b"made".to_vec() };
     assert_eq!(begin(b"1", ROUTE, NOW).await, done);
-    // What is done cannot be abandoned or done otherwise.
+    // A completed request cannot be abandoned or completed again.
     catalog.idempotency_abandon(&tenant, "k").await.unwrap();
     catalog.idempotency_finish(&tenant, "k", 500, Vec::new()).await.unwrap();
     assert_eq!(begin(b"1", ROUTE, NOW + IDEMPOTENCY_KEPT_MS - 1).await, done);
@@ -113,7 +113,7 @@ async fn a_request_is_begun_once_and_its_reply_is_kept_for_a_day() {
 }
 
 #[tokio::test]
-async fn what_a_dead_daemon_began_may_be_begun_again() {
+async fn a_request_started_by_a_dead_daemon_may_be_started_again() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("catalog.db");
     for _ in 0..2 {

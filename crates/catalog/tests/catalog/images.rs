@@ -1,4 +1,4 @@
-//! Images: names that move, images without names, records of the removed, and layers.
+//! Images: names that move, images without names, records of removed images, and layers.
 
 use burrow_catalog::{Catalog, CatalogError, LayerRow};
 use burrow_model::{ImageId, ImageName, TenantId};
@@ -103,8 +103,8 @@ fn layer(tenant: &TenantId, key: &str, parent: Option<&LayerRow>) -> LayerRow {
     LayerRow {
         tenant: tenant.clone(),
         key: key.to_owned(),
-        volume: ImageId::generate(),
-        parent: parent.map(|parent| parent.volume.clone()),
+        disk: ImageId::generate(),
+        parent: parent.map(|parent| parent.disk.clone()),
         what: "a layer".to_owned(),
         size_bytes: 7,
         created_ms: NOW,
@@ -130,14 +130,14 @@ async fn layers_below_an_image_are_in_use_and_all_others_are_not() {
     }
     catalog.insert_layer(layer(&stranger, "b", None)).await.unwrap();
     let mut image = rows::image("base", NOW);
-    image.layer = Some(b.volume.clone());
+    image.layer = Some(b.disk.clone());
     catalog.insert_image(&tenant, image.clone()).await.unwrap();
     assert_eq!(catalog.image(&tenant, &image.id).await.unwrap().unwrap().image, image);
 
     assert_eq!(keys(catalog.unused_layers(&tenant).await.unwrap()), ["c", "d"]);
     assert_eq!(keys(catalog.unused_layers(&stranger).await.unwrap()), ["b"], "another's image uses nothing");
-    assert_eq!(catalog.layer_of_volume(&stranger, &b.volume).await.unwrap(), None);
-    assert_eq!(catalog.layer_of_volume(&tenant, &b.volume).await.unwrap(), Some(b.clone()));
+    assert_eq!(catalog.layer_of_disk(&stranger, &b.disk).await.unwrap(), None);
+    assert_eq!(catalog.layer_of_disk(&tenant, &b.disk).await.unwrap(), Some(b.clone()));
     catalog.remove_image(&tenant, &image.id, NOW).await.unwrap();
     assert_eq!(catalog.unused_layers(&tenant).await.unwrap().len(), 4);
 
@@ -156,11 +156,11 @@ async fn a_key_moves_on_to_a_newer_layer_and_the_older_stays_for_its_image() {
     let (old, new) = (layer(&tenant, "step", None), layer(&tenant, "step", None));
     catalog.insert_layer(old.clone()).await.unwrap();
     let mut image = rows::image("base", NOW);
-    image.layer = Some(old.volume.clone());
+    image.layer = Some(old.disk.clone());
     catalog.insert_image(&tenant, image).await.unwrap();
     catalog.insert_layer(new.clone()).await.unwrap();
-    assert_eq!(catalog.layer(&tenant, "step").await.unwrap().unwrap().volume, new.volume);
-    let kept = catalog.layer_of_volume(&tenant, &old.volume).await.unwrap().unwrap();
-    assert_eq!(kept.key, format!("old:{}", old.volume));
+    assert_eq!(catalog.layer(&tenant, "step").await.unwrap().unwrap().disk, new.disk);
+    let kept = catalog.layer_of_disk(&tenant, &old.disk).await.unwrap().unwrap();
+    assert_eq!(kept.key, format!("old:{}", old.disk));
     assert_eq!(keys(catalog.unused_layers(&tenant).await.unwrap()), ["step"]);
 }

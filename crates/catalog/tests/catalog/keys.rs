@@ -78,7 +78,7 @@ async fn the_last_usable_admin_key_cannot_be_revoked() {
     let refused = catalog.revoke_key(&tenant, &first.id, NOW + 10).await;
     assert!(matches!(refused, Err(CatalogError::LastAdminKey)));
     assert!(catalog.authenticate(secret.expose(), NOW + 10).is_some());
-    // An expired one is no usable one: it may go.
+    // An expired key is not usable, so it may be revoked.
     catalog.revoke_key(&tenant, &expiring.id, NOW + 10).await.unwrap();
 
     let (second, _) = catalog.create_key(rows::key(&tenant, Scope::Admin)).await.unwrap();
@@ -98,7 +98,7 @@ async fn the_use_of_a_key_is_noted_at_most_once_a_minute() {
     let mut noted = Vec::new();
     for at_ms in [NOW, NOW + 59_999, NOW + 60_000, NOW + 61_000] {
         catalog.authenticate(secret.expose(), at_ms);
-        // It was queued before this read, which in RAM takes its turn after it.
+        // It was queued before this read, which is executed after it in RAM.
         noted.push(catalog.key(&tenant, &row.id).await.unwrap().unwrap().last_used_ms);
     }
     assert_eq!(noted, [Some(NOW), Some(NOW), Some(NOW + 60_000), Some(NOW + 60_000)]);

@@ -1,4 +1,4 @@
-//! The catalog through its public surface: one program, so that it links once.
+//! The catalog through its public interface: one program, so that it links once.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
 mod crash;
@@ -19,9 +19,9 @@ mod rows;
 mod sandboxes;
 mod search;
 mod secrets;
-mod shelves;
 mod snapshots;
 mod spaces;
 mod ssh_keys;
-mod stock;
 mod upkeep;
+mod volumes;
+mod warm_pool;

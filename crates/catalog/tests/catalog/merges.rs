@@ -35,7 +35,7 @@ async fn a_merge_is_begun_with_its_operation_and_ends_with_it() {
     let operations = catalog.open_operations().await.unwrap();
     assert_eq!(operations.len(), 2);
     assert_eq!(catalog.merges_remembering().await.unwrap(), []);
-    // Taken back: as if it had never been.
+    // Undone: the row is gone.
     catalog.drop_merge(&dropped.id, operations[1].id.clone()).await.unwrap();
     catalog.settle_merge(&kept.id, json!({ "undo": "other" }), operations[0].id.clone()).await.unwrap();
     assert_eq!(catalog.open_operations().await.unwrap(), []);
@@ -48,7 +48,11 @@ async fn a_merge_is_begun_with_its_operation_and_ends_with_it() {
     assert_eq!(catalog.merges_remembering().await.unwrap(), []);
     let told = catalog.merges_into(&parent.tenant, &parent.id).await.unwrap();
     assert_eq!((told.len(), told[0].state), (1, MergeState::Done));
-    assert_eq!(catalog.merges_into(&TenantId::generate(), &parent.id).await.unwrap(), [], "nobody else's");
+    assert_eq!(
+        catalog.merges_into(&TenantId::generate(), &parent.id).await.unwrap(),
+        [],
+        "not visible to another tenant"
+    );
     assert!(catalog.finish_merge(&MergeId::generate(), None).await.is_err());
 }
 

@@ -1,4 +1,4 @@
-//! Migrations: a catalog of every earlier version becomes one of the current version, whole.
+//! Migrations: a catalog of every earlier version is migrated to the current version, completely.
 //!
 //! `tests/fixtures/vN.sql` is a dump of a catalog of version N with something in every table. A new migration needs
 //! one more: when the one of the current version is missing, the test writes it and fails until it is committed. A
@@ -12,26 +12,23 @@ use burrow_catalog::{
     Catalog, Idempotency, SandboxChange, SandboxFilter, SandboxRow, SnapshotFilter, VERSION,
 };
 use burrow_model::{
-    Change, ChangeKind, Changes, DumpId, MountMode, Origin, OriginKind, SandboxSpec, Scope, ShelfState,
-    Snapshot, SnapshotKind, State,
+    Change, ChangeKind, Changes, DumpId, MountMode, Origin, OriginKind, Scope, Snapshot, SnapshotKind, State,
+    VolumeState,
 };
 use rusqlite::Connection;
 use serde_json::json;
 
 use crate::rows::{self, NOW};
-use crate::{secrets, shelves, ssh_keys};
+use crate::{secrets, ssh_keys, volumes};
 
 fn fixture(version: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/v{version}.sql"))
 }
 
-/// Steps that came together with the one after them: no catalog was ever left at these.
-const NEVER_RELEASED: [u32; 3] = [2, 3, 4];
-
 #[tokio::test]
 async fn a_catalog_of_every_earlier_version_becomes_a_current_one() {
     let fresh = fresh_schema();
-    for version in (1..=VERSION).filter(|version| !NEVER_RELEASED.contains(version)) {
+    for version in 1..=VERSION {
         let Ok(dump) = fs::read_to_string(fixture(version)) else {
             write_fixture_or_fail(version).await;
             continue;
@@ -42,59 +39,20 @@ async fn a_catalog_of_every_earlier_version_becomes_a_current_one() {
         let catalog = Catalog::open(&path).unwrap();
         catalog.integrity_check().await.unwrap();
         check_content(&catalog).await;
-        if version >= 6 {
-            check_snapshots(&catalog).await;
-        }
-        if version >= 8 {
-            check_secrets(&catalog).await;
-        }
-        if version >= 11 {
-            assert!(catalog.ssh_login("SHA256:login", NOW).await.unwrap().is_some());
-        }
-        if version >= 12 {
-            check_shelves(&catalog).await;
-        }
+        check_snapshots(&catalog).await;
+        check_secrets(&catalog).await;
+        check_volumes(&catalog).await;
+        assert!(catalog.ssh_login("SHA256:login", NOW).await.unwrap().is_some());
         let row = catalog.sandbox_by_name(&catalog.default_tenant(), "web").await.unwrap().unwrap();
-        assert_eq!(catalog.token_generation(&row.id), u64::from(version >= 13), "from version {version}");
+        assert_eq!(catalog.token_generation(&row.id), 1, "from version {version}");
         drop(catalog);
         assert_eq!(schema(&Connection::open(&path).unwrap()), fresh, "from version {version}");
     }
 }
 
-#[tokio::test]
-async fn sandboxes_from_before_there_were_snapshots_are_as_they_were_and_never_sleep() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("catalog.db");
-    let dump = fs::read_to_string(fixture(5)).unwrap();
-    Connection::open(&path).unwrap().execute_batch(&dump).unwrap();
-    let catalog = Catalog::open(&path).unwrap();
-    let row = catalog.all_sandboxes().await.unwrap().remove(0);
-    let expected = SandboxRow {
-        // Minted when the fixture was written.
-        id: row.id.clone(),
-        tenant: catalog.default_tenant(),
-        image: row.image.clone(),
-        name: Some("web".parse().unwrap()),
-        state: State::Running,
-        machine: Some(json!({ "pid": 1 })),
-        updated_ms: NOW + 1,
-        started_ms: Some(NOW + 1),
-        generation: 1,
-        spec: SandboxSpec { labels: [("team".to_owned(), "a".to_owned())].into(), ..rows::spec() },
-        ..rows::sandbox(&catalog.default_tenant(), NOW)
-    };
-    assert_eq!(row, expected, "with no dump, no origin, and nothing known of its activity");
-    assert!(row.spec.sleep.is_never() && row.spec.snapshots.is_none() && row.spec.rotate.is_none());
-    assert_eq!(catalog.open_operations().await.unwrap()[0].detail, json!({}));
-    // And it can be all that a new one can.
-    let snapshot = rows::snapshot(&row, NOW + 9);
-    rows::take(&catalog, &row, &snapshot).await;
-    assert_eq!(catalog.latest_snapshot_of(&row.id).await.unwrap(), Some(snapshot));
-}
-
 #[test]
 fn a_released_migration_never_changes() {
-    // The dump of the current version was made by the migrations as they were released.
+    // The dump of the current version was created by the migrations as they were released.
     let Ok(dump) = fs::read_to_string(fixture(VERSION)) else { return };
     let connection = Connection::open_in_memory().unwrap();
     connection.execute_batch(&dump).unwrap();
@@ -119,7 +77,7 @@ fn every_table_names_its_tenant() {
     }
 }
 
-/// What every fixture holds; a fixture of a later version may hold more.
+/// The content of every fixture; a fixture of a later version may contain more.
 async fn populate(catalog: &Catalog) {
     let tenant = catalog.default_tenant();
     let mut row = rows::sandbox(&tenant, NOW);
@@ -144,29 +102,28 @@ async fn populate(catalog: &Catalog) {
     catalog.insert_ssh_key(ssh_keys::row(&key, "SHA256:login")).await.unwrap();
     catalog.insert_image(&tenant, rows::image("base", NOW)).await.unwrap();
     catalog.append_event(rows::event(&tenant, "sandbox.created")).await.unwrap();
-    catalog.insert_stock(vec![rows::stock(&tenant, NOW)]).await.unwrap();
+    catalog.insert_warm(vec![rows::warm_pool(&tenant, NOW)]).await.unwrap();
     populate_snapshots(catalog, &row).await;
     catalog.insert_space(rows::space(&tenant, "team", NOW)).await.unwrap();
     secrets::put(catalog, &tenant, secrets::spec("openai"), 1).await;
     catalog.keep_authority(secrets::authority(&row)).await.unwrap();
     catalog.keep_placeholder(secrets::placeholder(&row, "openai", 1, "sk-stand-in")).await.unwrap();
-    populate_shelves(catalog).await;
-    // Since version 13.
+    populate_volumes(catalog).await;
     catalog.revoke_tokens(&tenant, &row.id).await.unwrap();
 }
 
-/// Since version 12: a volume with a snapshot, and a sandbox that has it.
-async fn populate_shelves(catalog: &Catalog) {
-    let data = shelves::stored(catalog, "data").await;
-    let snapshot = shelves::snapshot(&data, Some("first"));
-    catalog.insert_shelf_snapshot(&catalog.default_tenant(), snapshot.clone()).await.unwrap();
-    catalog.settle_shelf_snapshot(&snapshot.id).await.unwrap();
-    let reader = shelves::sandbox(catalog, vec![shelves::mount(&data, MountMode::Ro)]);
-    // Older than the other, which is looked for as the newest.
+/// A volume with a snapshot, and a sandbox that mounts it.
+async fn populate_volumes(catalog: &Catalog) {
+    let data = volumes::stored(catalog, "data").await;
+    let snapshot = volumes::snapshot(&data, Some("first"));
+    catalog.insert_volume_snapshot(&catalog.default_tenant(), snapshot.clone()).await.unwrap();
+    catalog.settle_volume_snapshot(&snapshot.id).await.unwrap();
+    let reader = volumes::sandbox(catalog, vec![volumes::mount(&data, MountMode::Ro)]);
+    // Older than the other one, which the checks expect to be the newest.
     rows::store(catalog, &SandboxRow { created_ms: NOW - 2, ..reader }).await;
 }
 
-/// Since version 6: a snapshot with its processes, and a sandbox that sleeps on the same.
+/// A snapshot with its processes, and a hibernated sandbox with the same dump.
 async fn populate_snapshots(catalog: &Catalog, row: &SandboxRow) {
     let changes = Changes {
         paths: vec![Change { path: "/etc/hosts".to_owned(), kind: ChangeKind::Changed }],
@@ -183,7 +140,7 @@ async fn populate_snapshots(catalog: &Catalog, row: &SandboxRow) {
     };
     rows::take(catalog, row, &snapshot).await;
     let origin = Origin { snapshot: snapshot.id.clone(), sandbox: row.id.clone(), kind: OriginKind::Fork };
-    // Older than the other, which is looked for as the newest.
+    // Older than the other one, which the checks expect to be the newest.
     let asleep = SandboxRow {
         name: Some("asleep".parse().unwrap()),
         state: State::Hibernated,
@@ -198,7 +155,7 @@ async fn populate_snapshots(catalog: &Catalog, row: &SandboxRow) {
     rows::store(catalog, &asleep).await;
 }
 
-/// Opens the fixtures' key, and nothing else anywhere.
+/// The secret of the fixtures' key, which is valid nowhere else.
 const SECRET: &str = "e2b_00112233445566778899aabbccddeeff00112233";
 
 async fn check_content(catalog: &Catalog) {
@@ -245,14 +202,14 @@ async fn check_secrets(catalog: &Catalog) {
     assert_eq!(placeholder.as_deref(), Some("sk-stand-in"));
 }
 
-async fn check_shelves(catalog: &Catalog) {
+async fn check_volumes(catalog: &Catalog) {
     let tenant = catalog.default_tenant();
-    let data = catalog.resolve_shelf(&tenant, "data").await.unwrap().unwrap().shelf;
-    assert_eq!((data.disk_mib, data.state), (64, ShelfState::Ready));
-    assert_eq!(catalog.snapshots_of_shelf(&data.id).await.unwrap().len(), 1);
-    let users = catalog.users_of_shelf(&data.id).await.unwrap();
+    let data = catalog.resolve_volume(&tenant, "data").await.unwrap().unwrap().volume;
+    assert_eq!((data.disk_mib, data.state), (64, VolumeState::Ready));
+    assert_eq!(catalog.snapshots_of_volume(&data.id).await.unwrap().len(), 1);
+    let users = catalog.users_of_volume(&data.id).await.unwrap();
     let row = catalog.sandbox(&tenant, &users[0].sandbox).await.unwrap().unwrap();
-    assert_eq!(row.spec.volumes, [shelves::mount(&data, MountMode::Ro)]);
+    assert_eq!(row.spec.volumes, [volumes::mount(&data, MountMode::Ro)]);
 }
 
 async fn write_fixture_or_fail(version: u32) {

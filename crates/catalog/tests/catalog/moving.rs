@@ -1,4 +1,4 @@
-//! Snapshots that travelled are found by the files they travelled in, within one tenant, for as long as they are there.
+//! Imported and exported snapshots are found by the identities of their files, within one tenant, while they exist.
 
 use burrow_catalog::{Catalog, CatalogError};
 use burrow_model::{Image, ImageConfig, ImageId, ImageOrigin, Snapshot, SnapshotId, State, TenantId};
@@ -45,7 +45,7 @@ async fn a_snapshot_is_found_by_any_file_it_travelled_in() {
 }
 
 #[tokio::test]
-async fn what_is_in_the_making_is_noted_and_not_found() {
+async fn the_identity_of_an_unfinished_snapshot_is_recorded_but_not_found() {
     let catalog = Catalog::in_memory().unwrap();
     let (tenant, making) = (catalog.default_tenant(), taken(&catalog, false).await);
     catalog.note_identity(&tenant, &making.id, "aa", NOW).await.unwrap();

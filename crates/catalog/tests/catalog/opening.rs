@@ -19,7 +19,7 @@ async fn the_default_tenant_is_made_once() {
 }
 
 #[tokio::test]
-async fn nobody_but_the_owner_can_read_the_files() {
+async fn only_the_owner_can_read_the_files() {
     let directory = tempfile::tempdir().unwrap();
     let catalog = Catalog::open(&directory.path().join("catalog.db")).unwrap();
     catalog.create_tenant("another", 0).await.unwrap();
@@ -81,7 +81,7 @@ fn a_second_daemon_is_kept_out_until_the_first_is_gone() {
     Catalog::open(&path).unwrap();
 }
 
-/// Holds the catalog until its input closes or it is killed.
+/// Keeps the catalog open until its input closes or it is killed.
 fn hold(path: &Path) {
     let catalog = Catalog::open(path).unwrap();
     std::io::stdout().write_all(b"\nheld\n").unwrap();

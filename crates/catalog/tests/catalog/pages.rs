@@ -1,4 +1,4 @@
-//! Pagination against a model: whatever is inserted and deleted between pages, what stays is shown exactly once.
+//! Pagination against a model: whatever is inserted and deleted between pages, every remaining row is shown exactly once.
 
 use burrow_catalog::{Catalog, CatalogError, PageRequest, SandboxFilter};
 use burrow_model::SandboxId;
@@ -9,7 +9,7 @@ use crate::rows::{self, NOW};
 /// What happens between two pages.
 #[derive(Clone, Debug)]
 enum Meanwhile {
-    /// A sandbox comes, so many milliseconds after the newest: often in the same one.
+    /// A sandbox is created, this many milliseconds after the newest: often in the same one.
     Insert {
         later_ms: u64,
     },

@@ -1,4 +1,4 @@
-//! Public ports: known at once, kept over a restart, gone with their sandbox; and the secret that signs links.
+//! Public ports: visible at once, kept after a restart, removed with their sandbox; and the secret that signs links.
 
 use burrow_catalog::{Catalog, CatalogError, PUBLISHED_MAX, Published};
 use burrow_model::{SandboxId, Scope, TenantId};
@@ -38,7 +38,7 @@ async fn a_port_is_public_from_its_commit_on_until_it_is_withdrawn() {
 }
 
 #[tokio::test]
-async fn a_foreign_sandbox_answers_as_an_unknown_one() {
+async fn a_sandbox_of_another_tenant_answers_like_an_unknown_one() {
     let catalog = Catalog::in_memory().unwrap();
     let (tenant, other) = (catalog.default_tenant(), catalog.create_tenant("other", NOW).await.unwrap());
     let id = sandbox(&catalog, &tenant).await;
@@ -72,6 +72,24 @@ async fn the_generation_of_tokens_grows_with_each_revocation_and_goes_with_the_s
     assert_eq!(catalog.token_generation(&one), 2);
     catalog.delete_sandbox(&one, None, NOW).await.unwrap();
     assert_eq!(catalog.token_generation(&one), 0);
+}
+
+#[tokio::test]
+async fn all_tokens_are_revoked_to_generations_that_no_sandbox_had() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("catalog.db");
+    let catalog = Catalog::open(&path).unwrap();
+    let tenant = catalog.default_tenant();
+    let (one, two) = (sandbox(&catalog, &tenant).await, sandbox(&catalog, &tenant).await);
+    catalog.revoke_tokens(&tenant, &one).await.unwrap();
+    catalog.revoke_all_tokens(NOW).await.unwrap();
+    // Not 2 and 1: in the catalog that this one is a copy of, `one` may have had 2 since.
+    assert_eq!((catalog.token_generation(&one), catalog.token_generation(&two)), (NOW, NOW));
+    catalog.revoke_tokens(&tenant, &one).await.unwrap();
+    catalog.revoke_all_tokens(NOW).await.unwrap();
+    drop(catalog);
+    let catalog = Catalog::open(&path).unwrap();
+    assert_eq!((catalog.token_generation(&one), catalog.token_generation(&two)), (NOW + 2, NOW + 1));
 }
 
 #[tokio::test]

@@ -1,10 +1,10 @@
-//! Rows for tests, complete and plain.
+//! Rows for tests, complete and simple.
 
 use std::collections::BTreeMap;
 
 use burrow_catalog::{
     Catalog, ExecRow, ExecState, Inserted, NewEvent, NewKey, OperationRow, PageRequest, SandboxRow,
-    SnapshotRow, SpaceRow, StockRow,
+    SnapshotRow, SpaceRow, WarmRow,
 };
 use burrow_model::{
     Changes, ExecId, Image, ImageConfig, ImageId, Lifetime, Limits, OperationId, Rates, SandboxId,
@@ -98,7 +98,7 @@ pub(crate) fn space(tenant: &TenantId, name: &str, created_ms: u64) -> SpaceRow 
     }
 }
 
-/// Stores the intent to take a snapshot. Answers the operation that would.
+/// Stores the intent to take a snapshot. Returns the operation for it.
 pub(crate) async fn begin(catalog: &Catalog, of: &SandboxRow, snapshot: &Snapshot) -> OperationId {
     let operation = operation(of, "snapshot");
     let id = operation.id.clone();
@@ -107,14 +107,14 @@ pub(crate) async fn begin(catalog: &Catalog, of: &SandboxRow, snapshot: &Snapsho
     id
 }
 
-/// Stores a snapshot that is ready.
+/// Stores a ready snapshot.
 pub(crate) async fn take(catalog: &Catalog, of: &SandboxRow, snapshot: &Snapshot) {
     let operation = begin(catalog, of, snapshot).await;
     catalog.finish_snapshot(snapshot.clone(), Some(operation)).await.unwrap();
 }
 
-pub(crate) fn stock(tenant: &TenantId, made_ms: u64) -> StockRow {
-    StockRow {
+pub(crate) fn warm_pool(tenant: &TenantId, made_ms: u64) -> WarmRow {
+    WarmRow {
         id: SandboxId::generate(),
         tenant: tenant.clone(),
         image: ImageId::generate(),
@@ -129,13 +129,13 @@ pub(crate) fn operation(sandbox: &SandboxRow, kind: &str) -> OperationRow {
         tenant: sandbox.tenant.clone(),
         sandbox: sandbox.id.clone(),
         kind: kind.to_owned(),
-        steps: json!(["volume", "network", "machine"]),
+        steps: json!(["disk", "network", "machine"]),
         started_ms: sandbox.created_ms,
         detail: json!({}),
     }
 }
 
-/// Stores a sandbox whose creation is done.
+/// Stores a sandbox whose creation is complete.
 pub(crate) async fn store(catalog: &Catalog, row: &SandboxRow) {
     let operation = operation(row, "create");
     let id = operation.id.clone();
@@ -186,7 +186,7 @@ pub(crate) fn page(limit: u32) -> PageRequest {
     PageRequest { cursor: None, limit }
 }
 
-/// A tenant beside the default one.
+/// A tenant other than the default one.
 pub(crate) async fn stranger(catalog: &Catalog) -> TenantId {
     catalog.create_tenant("stranger", NOW).await.unwrap()
 }

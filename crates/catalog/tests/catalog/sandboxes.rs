@@ -1,4 +1,4 @@
-//! Sandboxes and the journal: what is stored comes back, in one commit with its operation.
+//! Sandboxes and the journal: rows are read as they were stored, in one commit with their operation.
 
 use burrow_catalog::{Catalog, CatalogError, Inserted, SandboxChange};
 use burrow_model::{ImageId, Lifetime, OperationId, SandboxId, Scope, State, StopReason};
@@ -206,7 +206,7 @@ async fn a_delete_takes_execs_along_and_revokes_keys_limited_to_it() {
 }
 
 #[tokio::test]
-async fn what_is_due_is_told_longest_overdue_first() {
+async fn expired_sandboxes_are_listed_longest_overdue_first() {
     let catalog = Catalog::in_memory().unwrap();
     let mut ids = Vec::new();
     for expires_ms in [Some(NOW + 20), None, Some(NOW + 10), Some(NOW + 30)] {

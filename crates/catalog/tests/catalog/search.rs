@@ -1,4 +1,4 @@
-//! Resolving what people type, and filtered lists.
+//! Resolving the text that users type, and filtered lists.
 
 use burrow_catalog::{Catalog, CatalogError, SandboxFilter, SandboxRow};
 use burrow_model::{Label, State};
@@ -25,11 +25,11 @@ async fn a_sandbox_is_found_by_id_name_and_unique_beginnings() {
         ("web", Some(&one)),
         ("sbxaaaab", Some(&one)),
         ("aaaac", Some(&two)),
-        // A name comes before the beginning of an id.
+        // A name has priority over a prefix of an id.
         ("aaaab", Some(&two)),
         ("sbxz", Some(&three)),
         ("zaaa", Some(&three)),
-        // Too little of an id, and no name.
+        // Too short for a prefix of an id, and not a name.
         ("zaa", None),
         ("sbx", None),
         ("s", None),

@@ -1,9 +1,9 @@
-//! Secrets, authorities and placeholders: versions, epochs, who uses what, and what goes with its lineage.
+//! Secrets, authorities and placeholders: versions, epochs, users of secrets, and removal with the lineage.
 
 use burrow_catalog::{
     AuthorityRow, Catalog, CatalogError, PlaceholderRow, SandboxRow, SealedValue, SecretRow, SecretStored,
 };
-use burrow_model::network::{RequestRule, RequestScope, RuleMode};
+use burrow_model::network::{RequestRule, RequestScope, RuleMode, SealedTransforms};
 use burrow_model::{Name, PlaceholderSpec, SecretSpec, Slot, TenantId};
 
 use crate::rows::{self, NOW};
@@ -73,6 +73,33 @@ async fn a_value_is_stored_for_the_next_version_and_no_other() {
     assert_eq!(catalog.secrets(&tenant).await.unwrap(), [expected]);
     let unknown = catalog.rotate_secret(&tenant, &name("other"), sealed(1), NOW).await.unwrap_err();
     assert!(matches!(unknown, CatalogError::Unknown { kind: "secret", .. }), "{unknown}");
+}
+
+#[tokio::test]
+async fn headers_of_sandboxes_are_found_by_their_key_and_encrypted_again() {
+    let catalog = Catalog::in_memory().unwrap();
+    let tenant = catalog.default_tenant();
+    let of = |sealed: &str, by: &str| SealedTransforms {
+        hosts: vec!["*.example.com".parse().unwrap()],
+        sealed: sealed.to_owned(),
+        sealed_by: by.to_owned(),
+    };
+    let mut with = rows::sandbox(&tenant, NOW);
+    with.spec.network.transforms = Some(of("old", "file:1"));
+    for row in [&with, &rows::sandbox(&tenant, NOW + 1)] {
+        rows::store(&catalog, row).await;
+    }
+    assert_eq!(catalog.transforms_sealed_otherwise("file:1").await.unwrap(), []);
+    let found = catalog.transforms_sealed_otherwise("file:2").await.unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!((&found[0].sandbox, &found[0].transforms), (&with.id, &of("old", "file:1")));
+    // Changed in the meantime: left unchanged.
+    catalog.reseal_transforms(&with.id, "older", of("new", "file:2")).await.unwrap();
+    assert_eq!(catalog.transforms_sealed_otherwise("file:2").await.unwrap(), found);
+    catalog.reseal_transforms(&with.id, "old", of("new", "file:2")).await.unwrap();
+    let row = catalog.sandbox(&tenant, &with.id).await.unwrap().unwrap();
+    assert_eq!(row.spec.network.transforms, Some(of("new", "file:2")));
+    assert_eq!(catalog.transforms_sealed_otherwise("file:2").await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -151,7 +178,7 @@ async fn an_authority_is_one_for_ever_and_goes_with_its_lineage() {
 }
 
 #[tokio::test]
-async fn what_an_old_key_sealed_is_found_and_sealed_anew() {
+async fn values_encrypted_with_an_old_key_are_found_and_encrypted_again() {
     let catalog = Catalog::in_memory().unwrap();
     let tenant = catalog.default_tenant();
     let sandbox = rows::sandbox(&tenant, NOW);
@@ -160,11 +187,12 @@ async fn what_an_old_key_sealed_is_found_and_sealed_anew() {
     assert_eq!(catalog.sealed_otherwise("file:1").await.unwrap(), (Vec::new(), Vec::new()));
     let found = catalog.sealed_otherwise("file:2").await.unwrap();
     assert_eq!(found, (vec![row], vec![authority(&sandbox)]));
-    let anew = |version| SealedValue { version, sealed: "anew".to_owned(), sealed_by: "file:2".to_owned() };
-    catalog.reseal_secret(&tenant, &name("openai"), anew(7)).await.unwrap();
+    let resealed =
+        |version| SealedValue { version, sealed: "resealed".to_owned(), sealed_by: "file:2".to_owned() };
+    catalog.reseal_secret(&tenant, &name("openai"), resealed(7)).await.unwrap();
     assert_eq!(catalog.sealed_otherwise("file:2").await.unwrap().0.len(), 1, "it was another version");
-    catalog.reseal_secret(&tenant, &name("openai"), anew(1)).await.unwrap();
+    catalog.reseal_secret(&tenant, &name("openai"), resealed(1)).await.unwrap();
     let lineage = sandbox.memory().space;
-    catalog.reseal_authority(&lineage, "anew".to_owned(), "file:2".to_owned()).await.unwrap();
+    catalog.reseal_authority(&lineage, "resealed".to_owned(), "file:2".to_owned()).await.unwrap();
     assert_eq!(catalog.sealed_otherwise("file:2").await.unwrap(), (Vec::new(), Vec::new()));
 }

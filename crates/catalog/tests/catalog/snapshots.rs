@@ -1,4 +1,4 @@
-//! Snapshots: taken in two commits, found again, outliving their sandboxes, and never in the way of what is still used.
+//! Snapshots: taken in two commits, found again, kept after their sandboxes, and never removed while they are in use.
 
 use std::collections::BTreeMap;
 
@@ -199,7 +199,7 @@ async fn pages_follow_each_other_and_nothing_is_shown_twice() {
     let row = sandbox(&catalog).await;
     let mut expected = Vec::new();
     for number in 0..7 {
-        // Two of a time each: the id decides between them.
+        // Two with each time: the id decides their order.
         let snapshot = rows::snapshot(&row, NOW + number / 2);
         rows::take(&catalog, &row, &snapshot).await;
         expected.push((snapshot.created_ms, snapshot.id));
@@ -274,7 +274,7 @@ async fn children_of_a_deleted_snapshot_move_up_to_its_parent() {
     for snapshot in [&root, &middle] {
         rows::take(&catalog, &row, snapshot).await;
     }
-    // The middle goes while the leaf is being taken.
+    // The middle one is removed while the leaf is being taken.
     let operation = rows::begin(&catalog, &row, &leaf).await;
     catalog.delete_snapshot(&middle.id, None).await.unwrap();
     catalog.finish_snapshot(leaf.clone(), Some(operation)).await.unwrap();
@@ -323,7 +323,7 @@ async fn a_removed_image_is_remembered_for_snapshots_too() {
 }
 
 #[tokio::test]
-async fn what_is_due_is_found_longest_overdue_first() {
+async fn expired_snapshots_are_listed_longest_overdue_first() {
     let catalog = Catalog::in_memory().unwrap();
     let row = sandbox(&catalog).await;
     let until = |expires_ms| Snapshot { expires_ms, ..rows::snapshot(&row, NOW) };
@@ -332,7 +332,7 @@ async fn what_is_due_is_found_longest_overdue_first() {
     for snapshot in [&late, &soon, &never, &later] {
         rows::take(&catalog, &row, snapshot).await;
     }
-    // One that is being made is its operation's to remove.
+    // A snapshot in progress is removed by its operation.
     rows::begin(&catalog, &row, &until(Some(NOW))).await;
     let due = catalog.expired_snapshots(NOW + 5).await.unwrap();
     assert_eq!(due.iter().map(|row| &row.snapshot.id).collect::<Vec<_>>(), [&soon.id, &late.id]);
@@ -431,7 +431,7 @@ async fn sleep_origin_and_what_policies_did_last_are_stored_and_changed() {
 
 #[tokio::test]
 async fn a_lineage_is_a_tenants_sandboxes_and_snapshots_oldest_first_without_builds() {
-    // In a file: reads go by connections of their own.
+    // In a file: reads then use their own connections.
     let directory = tempfile::tempdir().unwrap();
     let catalog = Catalog::open(&directory.path().join("catalog.db")).unwrap();
     let parent = sandbox(&catalog).await;

@@ -1,4 +1,4 @@
-//! Named spaces, and which memory is still somebody's.
+//! Named spaces, and which memory is still in use.
 
 use burrow_catalog::{Catalog, CatalogError, SandboxChange, SpaceChange};
 use burrow_model::{
@@ -49,15 +49,15 @@ async fn a_space_changes_in_what_is_given_and_is_listed_newest_first() {
 }
 
 #[tokio::test]
-async fn what_sees_into_a_space_is_its_sandboxes_and_snapshots_until_the_last_is_gone() {
+async fn a_space_is_in_use_until_its_last_sandbox_and_snapshot_are_removed() {
     let catalog = Catalog::in_memory().unwrap();
     let tenant = catalog.default_tenant();
     let parent = rows::sandbox(&tenant, NOW);
     rows::store(&catalog, &parent).await;
     let own = parent.memory();
-    assert_eq!(catalog.sight_of(&own.space).await.unwrap().branches, std::slice::from_ref(&own));
+    assert_eq!(catalog.space_users(&own.space).await.unwrap().branches, std::slice::from_ref(&own));
 
-    // A fork is on the same space, on a branch of its own.
+    // A fork uses the same space, on its own branch.
     let point = MemoryPoint { branch: own.branch.clone(), seq: 7 };
     let mut child = rows::sandbox(&tenant, NOW + 1);
     child.branch = Some(MemoryRef::branched(&own.space, Some(point.clone())));
@@ -65,16 +65,19 @@ async fn what_sees_into_a_space_is_its_sandboxes_and_snapshots_until_the_last_is
     let memory = Some(SnapshotMemory { space: own.space.clone(), point: Some(point.clone()), named: None });
     let snapshot = Snapshot { memory, ..rows::snapshot(&parent, NOW + 2) };
     rows::take(&catalog, &parent, &snapshot).await;
-    let sight = catalog.sight_of(&own.space).await.unwrap();
+    let sight = catalog.space_users(&own.space).await.unwrap();
     assert_eq!((sight.branches.len(), sight.points, sight.named), (2, vec![point], false));
     assert_eq!(catalog.spaces_in_use().await.unwrap(), [own.space.clone()].into());
-    assert!(catalog.sight_of(&SpaceId::of(&child.id)).await.unwrap().is_blind(), "it was never on its own");
+    assert!(
+        catalog.space_users(&SpaceId::of(&child.id)).await.unwrap().is_unused(),
+        "it was never on its own"
+    );
 
     catalog.delete_sandbox(&parent.id, None, NOW + 9).await.unwrap();
     catalog.delete_sandbox(&child.id, None, NOW + 9).await.unwrap();
-    assert!(!catalog.sight_of(&own.space).await.unwrap().is_blind(), "a snapshot outlives its sandbox");
+    assert!(!catalog.space_users(&own.space).await.unwrap().is_unused(), "a snapshot outlives its sandbox");
     catalog.delete_snapshot(&snapshot.id, None).await.unwrap();
-    assert!(catalog.sight_of(&own.space).await.unwrap().is_blind());
+    assert!(catalog.space_users(&own.space).await.unwrap().is_unused());
     assert!(catalog.spaces_in_use().await.unwrap().is_empty());
 }
 
@@ -107,5 +110,5 @@ async fn the_sandboxes_that_use_a_named_space_are_known() {
     }
     let users: Vec<SandboxId> = catalog.users_of_space(&space.id).await.unwrap();
     assert_eq!(users, [primary.id, attached.id]);
-    assert!(catalog.sight_of(&space.id).await.unwrap().named);
+    assert!(catalog.space_users(&space.id).await.unwrap().named);
 }

@@ -1,4 +1,4 @@
-//! Public keys that log in: each stands for an API key, and opens nothing without it.
+//! Public keys for logging in: each is bound to an API key, and invalid without it.
 
 use burrow_catalog::{Catalog, CatalogError, KeyRow, NewKey, SSH_KEYS_OF_KEY_MAX, SshKeyRow};
 use burrow_model::{Scope, SshKeyId};
@@ -51,7 +51,7 @@ async fn a_public_key_opens_what_its_api_key_opens_and_as_long() {
 }
 
 #[tokio::test]
-async fn a_key_of_a_dead_api_key_blocks_nobody() {
+async fn an_ssh_key_of_an_invalid_api_key_does_not_block_others() {
     let (_directory, catalog) = open().await;
     let tenant = catalog.default_tenant();
     let (admin, _) = catalog.create_key(rows::key(&tenant, Scope::Admin)).await.unwrap();

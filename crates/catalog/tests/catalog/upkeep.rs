@@ -70,7 +70,7 @@ async fn damage_is_found_by_the_check() {
     file.seek(SeekFrom::Start(length / 2)).unwrap();
     file.write_all(&[0xA5; 16384]).unwrap();
     drop(file);
-    // Already when it is opened, if what an open reads is damaged.
+    // Detected at opening already, if opening reads the damaged part.
     let found = match Catalog::open(&path) {
         Ok(catalog) => catalog.integrity_check().await,
         Err(error) => Err(error),
@@ -79,7 +79,7 @@ async fn damage_is_found_by_the_check() {
 }
 
 #[tokio::test]
-async fn a_checkpoint_empties_the_log_and_sizes_are_told() {
+async fn a_checkpoint_empties_the_log_and_sizes_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let catalog = Catalog::open(&directory.path().join("catalog.db")).unwrap();
     rows::store(&catalog, &rows::sandbox(&catalog.default_tenant(), NOW)).await;

@@ -1,4 +1,4 @@
-//! `burrow attach`: back to an exec that runs, with what was missed.
+//! `burrow attach`: attaches to a running exec and replays its output.
 
 use burrow_api::ExecState;
 use clap::Args;
@@ -9,31 +9,31 @@ use crate::failure::{OrFail as _, Stop};
 use crate::interact::detach::DetachKeys;
 use crate::interact::{Interaction, interact, outcome};
 
-/// Attach to an exec: replay its output, then follow it and pass input on
+/// Attach to a running exec and replay its output
 ///
-/// Ctrl-P Ctrl-Q in a terminal, or Ctrl-C outside of one, leaves it running.
+/// Press Ctrl-P Ctrl-Q in a terminal, or Ctrl-C outside of one, to detach; the exec keeps running.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   burrow attach web                            the latest exec of a sandbox
-  burrow attach exe7h3k…                       one by its id
+  burrow attach exe7h3k…                       an exec by its id
   burrow attach --from 4096 --no-stdin web")]
 pub(crate) struct AttachArgs {
     #[command(flatten)]
     target: ExecTarget,
-    /// First byte of output to replay; all that is still held by default
+    /// Offset of the first byte to replay; all output that is still stored by default
     #[arg(long, value_name = "OFFSET", default_value_t = 0, conflicts_with = "no_replay")]
     from: u64,
-    /// Show only what comes from now on
+    /// Show only new output
     #[arg(long)]
     no_replay: bool,
-    /// Do not pass standard input on
+    /// Do not forward standard input
     #[arg(long)]
     no_stdin: bool,
-    /// Pass signals such as Ctrl-C on to it, as `exec` does
+    /// Forward signals such as Ctrl-C to the exec, as `exec` does
     #[arg(long)]
     forward_signals: bool,
-    /// Keys that leave it running; empty for none
+    /// Key sequence to detach; empty for none
     #[arg(long, value_name = "KEYS", default_value = "ctrl-p,ctrl-q")]
     detach_keys: DetachKeys,
 }
@@ -42,7 +42,7 @@ pub(crate) async fn run(ctx: &Context, args: AttachArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
     let mut exec = args.target.find(&client).await?;
     if args.no_replay && exec.state == ExecState::Running {
-        // How much it has written so far only its sandbox can tell, which is going to be woken anyway.
+        // Only the sandbox knows how much the exec has written so far; attaching wakes the sandbox anyway.
         let what = || format!("could not attach to exec `{}`", exec.id);
         client.wake_sandbox(&exec.sandbox_id).await.or_fail(what)?;
         exec = client.exec(&exec.sandbox_id, &exec.id).await.or_fail(what)?;
@@ -58,5 +58,5 @@ pub(crate) async fn run(ctx: &Context, args: AttachArgs) -> Result<(), Stop> {
         forward_signals: args.forward_signals,
     };
     let end = interact(&client, interaction).await?;
-    outcome::pass_on(&client, end, &exec.id).await
+    outcome::exit_as(&client, end, &exec.id).await
 }

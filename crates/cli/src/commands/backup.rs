@@ -1,4 +1,4 @@
-//! `burrow backup`: everything as an archive, and back.
+//! `burrow backup`: writes the daemon's state to an archive, and restores it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,10 @@ use crate::transfer::download::staged;
 use crate::transfer::interrupt::unless_interrupted;
 use crate::transfer::progress::Progress;
 
-/// Save the configuration, the catalog and every sandbox and image as a tar archive
+/// Back up the state of the daemon as a tar archive
 ///
-/// Sandboxes go on meanwhile: each is frozen only for the moment its snapshot takes.
+/// The archive contains the configuration, the catalog, and every sandbox and image. Sandboxes keep running: each is
+/// frozen only while its snapshot is taken.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -29,29 +30,29 @@ Examples:
 pub(crate) struct BackupArgs {
     #[command(subcommand)]
     action: Option<Action>,
-    /// File to write, complete or not at all; standard output when absent
+    /// File to write, atomically; standard output by default
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Bring a backup back, on a host where no daemon runs and the state directory is empty
+    /// Restore a backup on a host where no daemon runs and the state directory is empty
     Restore(RestoreArgs),
 }
 
 #[derive(Debug, Args)]
 struct RestoreArgs {
-    /// The archive; `-` for standard input
+    /// Archive to restore; `-` for standard input
     file: PathBuf,
-    /// Configuration file; /etc/burrow/config.toml when it exists
+    /// Configuration file; /etc/burrow/config.toml by default, if it exists
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
 pub(crate) async fn run(ctx: &Context, args: BackupArgs) -> Result<(), Stop> {
     match args.action {
-        // It brings a runtime of its own, which must not start inside this one.
+        // Restoring starts its own runtime, which must not run inside this one.
         Some(Action::Restore(args)) => {
             tokio::task::spawn_blocking(move || restore(&args)).await.unwrap_or_else(|panic| {
                 std::panic::resume_unwind(panic.into_panic());
@@ -75,7 +76,7 @@ async fn save(ctx: &Context, output: Option<PathBuf>) -> Result<(), Stop> {
         bytes.copy_to(&mut tokio::io::stdout(), |count| progress.add(count)).await.or_fail(what)?;
         return Ok(());
     };
-    // For its owner's eyes only from the first byte on, and never half of it under its name.
+    // Readable by its owner only, from the first byte on; renamed into place when it is complete.
     let file = staged(&output).or_fail(what)?;
     let mut target = tokio::fs::File::from_std(file.reopen().or_fail(what)?);
     let total = bytes.copy_to(&mut target, |count| progress.add(count)).await.or_fail(what)?;
@@ -98,7 +99,7 @@ fn restore(args: &RestoreArgs) -> Result<(), Stop> {
     match burrow_daemon::restore(args.config.as_deref(), archive) {
         Ok(restored) => {
             print::note(&format!(
-                "restored {} sandboxes, {} snapshots, {} images, {} volumes and {} spaces of memory",
+                "restored {} sandboxes, {} snapshots, {} images, {} volumes and {} memory spaces",
                 restored.sandboxes, restored.snapshots, restored.images, restored.volumes, restored.spaces
             ));
             Ok(())
@@ -113,7 +114,7 @@ fn restore(args: &RestoreArgs) -> Result<(), Stop> {
     }
 }
 
-/// The name is on disk only when its directory is.
+/// A new name is durable only after its directory is synced.
 fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::File::open(parent)?.sync_all()

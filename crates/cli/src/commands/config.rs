@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::failure::{OrFail, Stop};
 use crate::print;
 
-/// The daemon's configuration
+/// Show the configuration of the daemon
 #[derive(Debug, Args)]
 pub(crate) struct ConfigArgs {
     #[command(subcommand)]
@@ -17,7 +17,7 @@ pub(crate) struct ConfigArgs {
 enum Action {
     /// Show the configuration in effect, as JSON
     Show {
-        /// JSON is what it prints anyway
+        /// Accepted for consistency; the output is always JSON
         #[arg(long, hide = true)]
         json: bool,
     },

@@ -1,4 +1,4 @@
-//! `burrow context`: where code runs, one language each.
+//! `burrow context`: the language processes in which code runs.
 
 use burrow_api::{CodeContext, CodeContextState, CreateCodeContext};
 use clap::{Args, Subcommand};
@@ -8,16 +8,16 @@ use crate::failure::{OrFail, Stop};
 use crate::parse;
 use crate::print::{self, Format, table};
 
-/// Contexts of a sandbox, each a language that keeps its variables
+/// Manage code contexts: language processes that keep variables
 ///
-/// `burrow code` runs code in one. The context `default` is there without being made.
+/// `burrow code` runs code in a context. The context `default` always exists.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   id=$(burrow context create lab --language bash)
   burrow code lab --context $id -e 'cd /srv; ls'
   burrow context ls lab
-  burrow context restart lab default             forget all variables")]
+  burrow context restart lab default             discard all variables")]
 pub(crate) struct ContextArgs {
     #[command(subcommand)]
     action: Action,
@@ -25,7 +25,7 @@ pub(crate) struct ContextArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Make one, and print its id
+    /// Create a context and print its id
     Create(CreateArgs),
     /// List contexts
     Ls {
@@ -33,23 +33,23 @@ enum Action {
         #[command(flatten)]
         format: Format,
     },
-    /// End one; its variables are gone
+    /// Remove a context and its variables
     Rm { sandbox: String, context: String },
-    /// End what runs in one; its variables stay
+    /// Interrupt the code that runs in a context; its variables are kept
     Interrupt { sandbox: String, context: String },
-    /// Start one anew, with no variables
+    /// Restart a context without variables
     Restart { sandbox: String, context: String },
 }
 
 #[derive(Debug, Args)]
 struct CreateArgs {
-    /// Language, such as python, javascript or bash; which there are is up to the image
+    /// Language, such as python, javascript or bash; the image determines which are available
     #[arg(short = 'l', long, value_name = "NAME", default_value = "python")]
     language: String,
-    /// Where it starts; its user's home when absent
+    /// Working directory; the user's home by default
     #[arg(short = 'w', long, value_name = "DIRECTORY")]
     workdir: Option<String>,
-    /// Variable of its environment; may be repeated
+    /// Environment variable; may be repeated
     #[arg(short = 'e', long = "env", value_name = "KEY=VALUE", value_parser = parse::variable)]
     env: Vec<(String, String)>,
     /// Print the context as JSON instead of its id
@@ -95,7 +95,7 @@ async fn create(ctx: &Context, args: CreateArgs) -> Result<(), Stop> {
         env: args.env.into_iter().collect(),
     };
     let made = ctx.client()?.create_code_context(&args.sandbox, &request).await;
-    let made = made.or_fail(|| format!("could not make a context in sandbox `{}`", args.sandbox))?;
+    let made = made.or_fail(|| format!("could not create a context in sandbox `{}`", args.sandbox))?;
     match args.json {
         true => print::json::pretty(&made),
         false => print::line(&made.id),

@@ -9,9 +9,9 @@ use crate::transfer::{download, upload};
 
 /// Copy files and directories to, from and between sandboxes
 ///
-/// A directory is copied into a destination that exists, and becomes one that does not. `SOURCE/.` copies what is in
-/// it. `-` is a tar archive on standard input or output. What comes out of a sandbox is unpacked with care: an archive
-/// that tries to leave its directory is refused as a whole.
+/// A directory is copied into a destination that exists; a destination that does not exist is created as its copy.
+/// `SOURCE/.` copies the contents of the directory. `-` is a tar archive on standard input or output. An archive from a
+/// sandbox that tries to write outside of its destination is rejected as a whole.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -22,7 +22,7 @@ Examples:
   burrow cp web:/src - | tar t
   burrow cp web:/data other:/data")]
 pub(crate) struct CpArgs {
-    /// Owner of what is written in a sandbox: name, uid, name:group or uid:gid
+    /// Owner of the files written in a sandbox: name, uid, name:group or uid:gid
     #[arg(short = 'u', long, value_name = "USER")]
     user: Option<String>,
     /// PATH, SANDBOX:/PATH or -
@@ -42,7 +42,7 @@ pub(crate) async fn run(ctx: &Context, args: CpArgs) -> Result<(), Stop> {
         (Endpoint::Remote(from), Endpoint::Remote(to)) => upload::across(&client, from, to, user).await,
         (Endpoint::Local(_) | Endpoint::Pipe, Endpoint::Local(_) | Endpoint::Pipe) => {
             Err(Failure::new("could not copy: neither side is in a sandbox")
-                .hint("write one as SANDBOX:/path")
+                .hint("write one side as SANDBOX:/path")
                 .into())
         }
     }

@@ -1,4 +1,4 @@
-//! `burrow create`: a new sandbox, or with --if-not-exists the one of that name.
+//! `burrow create`: creates a sandbox, or with --if-not-exists returns an existing one.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,15 @@ use burrow_api::CreateSandbox;
 use burrow_client::Created;
 use clap::Args;
 
+use super::creation::create_sandbox;
 use super::egress::apply;
 use super::flags::SandboxFlags;
-use super::make::make;
 use crate::context::Context;
 use crate::failure::{Failure, OrFail, Stop};
 use crate::print;
 use crate::print::escape::escape;
 
-/// Largest specification: what the daemon takes as JSON.
+/// Largest specification: the limit of the daemon for JSON.
 const SPEC_BYTES_MAX: u64 = burrow_api::defaults::JSON_BODY_BYTES_MAX as u64;
 
 /// Create a sandbox and print its id
@@ -23,8 +23,8 @@ const SPEC_BYTES_MAX: u64 = burrow_api::defaults::JSON_BODY_BYTES_MAX as u64;
 #[command(after_help = "\
 Examples:
   burrow create --name web --ram 2G --cpu 1.5 --label team=a
-  burrow create --name web --if-not-exists     the same one, also for callers at the same time
-  burrow create -f spec.yaml                   flags win over the file
+  burrow create --name web --if-not-exists     create or reuse, also for concurrent callers
+  burrow create -f spec.yaml                   flags override the file
   burrow create --name web --sleep-after 5m --hibernate-after 1h --stop-after 7d
   burrow create --name web --from known-good --rotate-every 7d
   burrow create --name web --policy policy.yaml
@@ -45,13 +45,13 @@ pub(crate) struct CreateArgs {
     /// Specification in YAML; `-` for standard input
     #[arg(short = 'f', long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Policy file: what it may reach, and the secrets put into its requests; in place of the specification's `network`
+    /// Policy file with egress rules and secrets; replaces `network` of the specification
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["net", "allow", "sets", "deny"])]
     policy: Option<PathBuf>,
-    /// With a name that exists: use that sandbox, woken or started if need be
+    /// If a sandbox with this name exists, use it, and wake or start it if needed
     #[arg(long)]
     if_not_exists: bool,
-    /// Delete it, with all it holds, as soon as it stops
+    /// Delete the sandbox and its data as soon as it stops
     #[arg(long)]
     ephemeral: bool,
     /// Print the whole sandbox as JSON instead of its id
@@ -83,7 +83,7 @@ pub(crate) async fn run(ctx: &Context, args: CreateArgs) -> Result<(), Stop> {
         }
         None => request,
     };
-    let (created, sandbox) = make(&client, &request, from.as_deref()).await?;
+    let (created, sandbox) = create_sandbox(&client, &request, from.as_deref()).await?;
     if created == Created::Existed && std::io::IsTerminal::is_terminal(&std::io::stderr()) {
         print::note(&format!(
             "sandbox `{}` exists already",
@@ -108,7 +108,7 @@ fn read(file: &Path) -> Result<CreateSandbox, Stop> {
 }
 
 fn parse(text: &str) -> Result<CreateSandbox, serde_norway::Error> {
-    // An empty file asks for nothing in particular.
+    // An empty file leaves everything at its default.
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(CreateSandbox::default());
     }

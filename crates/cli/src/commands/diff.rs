@@ -1,4 +1,4 @@
-//! `burrow diff`: what is different in one tree of files from another.
+//! `burrow diff`: shows the differences between two trees of files.
 
 use burrow_api::{ChangeKind, Diff, DiffEntry, DiffRequest, FileKind};
 use clap::Args;
@@ -10,33 +10,33 @@ use crate::print::paint::{self, Colour, paint};
 use crate::print::{self, Format, quantity};
 use crate::transfer::progress::Progress;
 
-/// Show what is different in one sandbox, snapshot or image from another
+/// Show the differences between sandboxes, snapshots or images
 ///
-/// Each may run, sleep or be stopped; nothing stands still for it. Takes as long as there are differences, not as long as
-/// the disks are large. Caches, temporary files, logs and pid files are counted, and shown with --all.
+/// Sandboxes may be in any state, and are not paused. The time depends on the number of differences, not on the size of
+/// the disks. Caches, temporary files, logs and pid files are only counted; --all shows them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  burrow diff web web-1                        what the fork web-1 has changed since they parted, or web has
+  burrow diff web web-1                        changes in web and in its fork web-1 since the fork
   burrow diff before-upgrade web               since a snapshot
   burrow diff debian web --stat                since its image, in numbers
   burrow diff web web-1 --content '*.py'       lines of Python files
   burrow diff web web-1 '/srv/**' --json       for a script
 
-Signs: + added, - deleted, ~ changed. A pattern without `/` is about a name anywhere; what matches a directory matches
-all that is in it. A name of several things means the sandbox: write snapshot:NAME or image:NAME for the others.")]
+Signs: + added, - deleted, ~ changed. A pattern without `/` matches names in any directory; a pattern that matches a
+directory matches its contents too. An ambiguous name means the sandbox: write snapshot:NAME or image:NAME otherwise.")]
 pub(crate) struct DiffArgs {
-    /// What is there before: a sandbox, a snapshot or an image
+    /// Old state: a sandbox, a snapshot or an image
     from: String,
-    /// What is there after
+    /// New state: a sandbox, a snapshot or an image
     to: String,
-    /// Only paths that one of these patterns matches
+    /// Only paths that match one of these patterns
     #[arg(value_name = "GLOB")]
     globs: Vec<String>,
     /// Show the lines of text files that differ
     #[arg(long, conflicts_with = "stat")]
     content: bool,
-    /// Only numbers
+    /// Show only totals
     #[arg(long)]
     stat: bool,
     /// Show noise too: caches, temporary files, logs, pid files
@@ -102,13 +102,13 @@ pub(super) fn shown(entry: &DiffEntry, colours: bool) -> String {
             text.push('\n');
         }
         if lines.cut {
-            text.push_str("… and more lines than are shown\n");
+            text.push_str("… more lines are not shown\n");
         }
     }
     text
 }
 
-/// What is to be said of an entry besides its path.
+/// The details of an entry besides its path.
 fn about(entry: &DiffEntry) -> String {
     let mut parts = Vec::new();
     let is_directory =
@@ -126,7 +126,7 @@ fn about(entry: &DiffEntry) -> String {
                     Aspect::Mode => format!("mode {} → {}", old.mode, new.mode),
                     Aspect::Owner => format!("owner {}:{} → {}:{}", old.uid, old.gid, new.uid, new.gid),
                     Aspect::Link => format!("→ {}", escape(new.target.as_deref().unwrap_or_default())),
-                    Aspect::Device => "another device".to_owned(),
+                    Aspect::Device => "different device".to_owned(),
                     Aspect::Xattr => "extended attributes".to_owned(),
                 });
             }
@@ -175,11 +175,13 @@ fn remarks(diff: &Diff) -> Vec<String> {
         remarks.push(format!("left out as noise: {} (--all shows them)", parts.join(", ")));
     }
     if diff.cut {
-        remarks
-            .push(format!("only the first {} paths are listed; patterns narrow it down", diff.entries.len()));
+        remarks.push(format!(
+            "only the first {} paths are listed; add patterns to narrow the list",
+            diff.entries.len()
+        ));
     }
     if diff.base.is_none() {
-        remarks.push("they have no history in common, so all of it was compared".to_owned());
+        remarks.push("they have no common history, so all files were compared".to_owned());
     }
     remarks
 }
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_tell_what_has_changed_and_nothing_moves_the_terminal() {
+    fn entries_show_what_changed_with_control_characters_escaped() {
         assert_eq!(shown(&entry("/a\u{1b}[2J", ChangeKind::Added), false), "+ /a\\x1b[2J  (5 B)\n");
         let changed = DiffEntry {
             what: vec![DiffAspect::Content, DiffAspect::Mode],
@@ -222,12 +224,12 @@ mod tests {
         };
         assert_eq!(
             shown(&changed, false),
-            "~ /b  (1.0 KiB → 5 B, mode 0600 → 0644)\n@@ -0,0 +1 @@\n+x\\x07\n… and more lines than are shown\n"
+            "~ /b  (1.0 KiB → 5 B, mode 0600 → 0644)\n@@ -0,0 +1 @@\n+x\\x07\n… more lines are not shown\n"
         );
     }
 
     #[test]
-    fn noise_is_counted_and_said() {
+    fn noise_is_counted_and_reported() {
         let side = || DiffSide { kind: DiffSideKind::Image, id: "img".to_owned() };
         let diff = Diff {
             from: side(),

@@ -1,4 +1,4 @@
-//! `burrow doctor`: what this host can do, why not, and the command that mends it.
+//! `burrow doctor`: checks this host, and suggests a fix for each problem.
 
 use std::path::PathBuf;
 
@@ -10,9 +10,9 @@ use crate::failure::Stop;
 use crate::print::escape::escape;
 use crate::print::{self, Format};
 
-/// Check this host: what works, what does not and why, and the command that mends it
+/// Check this host and suggest fixes for problems
 ///
-/// Exits with 1 when something required is missing. Works also while the daemon is down.
+/// Exits with 1 when something required is missing. Also works while the daemon is down.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
     /// Configuration file of the daemon
@@ -56,9 +56,9 @@ fn report(checks: &[Check]) -> String {
     let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
     let (failed, warned) = (count(Verdict::Fail), count(Verdict::Warn));
     let summary = match (failed, warned) {
-        (0, 0) => "everything that is required works".to_owned(),
-        (0, warned) => format!("everything that is required works; warnings: {warned}"),
-        (failed, warned) => format!("required and missing: {failed}; warnings: {warned}"),
+        (0, 0) => "all required checks passed".to_owned(),
+        (0, warned) => format!("all required checks passed; warnings: {warned}"),
+        (failed, warned) => format!("failed checks: {failed}; warnings: {warned}"),
     };
     text + &summary + "\n"
 }
@@ -80,7 +80,7 @@ mod tests {
              network\n\
              \x20 FAIL  nft                    not found\n\
              \x20       fix: apt-get install -y nftables\n\
-             required and missing: 1; warnings: 0\n"
+             failed checks: 1; warnings: 0\n"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! `burrow down`: ends the daemon; sandboxes go on.
+//! `burrow down`: stops the daemon; sandboxes keep running.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,18 +7,18 @@ use burrow_api::SandboxState;
 use burrow_client::{Client, SandboxQuery};
 use clap::Args;
 
-use super::host::{self, Running};
+use super::host::{self, RunningDaemon};
 use crate::context::Context;
 use crate::failure::{Failure, OrFail, Stop};
 use crate::local::LocalDaemon;
 use crate::print;
 
-/// The daemon lets requests under way finish, for 10 s at most, and then puts its own house in order.
+/// The daemon lets current requests finish, for 10 s at most, and then cleans up.
 const END_LIMIT: Duration = Duration::from_secs(60);
 
-/// Stop the daemon; sandboxes and their processes go on
+/// Stop the daemon; sandboxes keep running
 ///
-/// `burrow up` finds them again.
+/// `burrow up` starts the daemon again, and it takes over the running sandboxes.
 #[derive(Debug, Args)]
 pub(crate) struct DownArgs {
     /// Configuration file of the daemon
@@ -42,20 +42,22 @@ pub(crate) async fn run(ctx: &Context, args: DownArgs) -> Result<(), Stop> {
     if args.stop_sandboxes && answers {
         stop_all(&client).await?;
     }
-    // A file that somebody named is that of another daemon than the unit's.
+    // A configuration file on the command line means another daemon than that of the unit.
     let named = args.config.is_some() || std::env::var_os(burrow_daemon::config::PATH_VARIABLE).is_some();
     if !named && host::has_unit() && host::unit_is_active().await {
         host::systemctl("stop").await.or_fail(what)?;
         print::note("the daemon has stopped");
         return Ok(());
     }
-    let Some(running) = Running::find(&daemon.pid_file()) else {
+    let Some(running) = RunningDaemon::find(&daemon.pid_file()) else {
         if answers && !host::is_root() {
-            return Err(Failure::new(format!("{}: it needs root", what())).hint("sudo burrow down").into());
+            return Err(Failure::new(format!("{}: root is required", what()))
+                .hint("sudo burrow down")
+                .into());
         }
         if answers {
             return Err(Failure::new(format!(
-                "{}: something answers at `{}`, but no pid file names it",
+                "{}: a daemon answers at `{}`, but it has no pid file",
                 what(),
                 client.url()
             ))
@@ -67,13 +69,13 @@ pub(crate) async fn run(ctx: &Context, args: DownArgs) -> Result<(), Stop> {
     };
     running.terminate().or_fail(what)?;
     if !running.ended(END_LIMIT).await.or_fail(what)? {
-        return Err(Failure::new(format!("{}: it did not end within {} s", what(), END_LIMIT.as_secs()))
-            .hint("its log says what it waits for: /var/log/burrow.log")
+        return Err(Failure::new(format!("{}: it did not exit within {} s", what(), END_LIMIT.as_secs()))
+            .hint("see its log: /var/log/burrow.log")
             .into());
     }
     print::note(match args.stop_sandboxes {
         true => "all sandboxes and the daemon have stopped; `burrow up` starts it again",
-        false => "the daemon has stopped; sandboxes go on, and `burrow up` finds them again",
+        false => "the daemon has stopped; sandboxes keep running, `burrow up` starts it again",
     });
     Ok(())
 }
@@ -85,7 +87,7 @@ async fn stop_all(client: &Client) -> Result<(), Stop> {
             client.all_sandboxes(&query).await.or_fail(|| "could not list sandboxes".to_owned())?;
         for sandbox in sandboxes {
             match client.stop_sandbox(&sandbox.id, None).await {
-                // It stopped, and went if it was ephemeral, while we were at it.
+                // It has stopped meanwhile, and was deleted if it was ephemeral.
                 Err(error) if error.is_not_found() => {}
                 result => {
                     result.or_fail(|| format!("could not stop sandbox `{}`", sandbox.id))?;

@@ -11,9 +11,9 @@ use crate::parse;
 use crate::print::escape::escape;
 use crate::print::{self, Format};
 
-/// The environment of a sandbox's execs
+/// Manage the environment variables of a sandbox
 ///
-/// Changes reach execs started from then on.
+/// Changes apply to execs that start afterwards.
 #[derive(Debug, Args)]
 pub(crate) struct EnvArgs {
     #[command(subcommand)]
@@ -25,7 +25,7 @@ enum Action {
     /// Set variables
     Set {
         sandbox: String,
-        /// A bare KEY takes your own value
+        /// A bare KEY takes the value from your environment
         #[arg(required = true, value_name = "KEY=VALUE", value_parser = parse::variable)]
         variables: Vec<(String, String)>,
     },

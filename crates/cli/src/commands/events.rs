@@ -1,4 +1,4 @@
-//! `burrow events`: what happened, and what happens.
+//! `burrow events`: past and new events of sandboxes.
 
 use burrow_api::Event;
 use burrow_client::EventQuery;
@@ -9,7 +9,7 @@ use crate::failure::{OrFail, Stop};
 use crate::print::escape::escape;
 use crate::print::{self, Format, quantity};
 
-/// Show what happened to sandboxes
+/// Show events of sandboxes
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -17,13 +17,13 @@ Examples:
   burrow events -f --sandbox web
   burrow events -f --json --since 120 | jq .kind")]
 pub(crate) struct EventsArgs {
-    /// Go on as events happen
+    /// Follow new events
     #[arg(short = 'f', long)]
     follow: bool,
-    /// Only those after this sequence number
+    /// Only events after this sequence number
     #[arg(long, value_name = "SEQUENCE")]
     since: Option<u64>,
-    /// Only those of this sandbox
+    /// Only events of this sandbox
     #[arg(long)]
     sandbox: Option<String>,
     #[command(flatten)]
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_one_line_whatever_it_holds() {
+    fn an_event_is_printed_on_one_line() {
         let event = Event {
             seq: 7,
             at_ms: 0,

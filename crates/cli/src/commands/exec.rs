@@ -1,11 +1,11 @@
-//! `burrow exec`: runs a process in a sandbox, and is that process as far as a shell can tell.
+//! `burrow exec`: runs a process in a sandbox, with its input, output, signals and exit code.
 
 use burrow_api::{CreateExec, Exec};
 use burrow_client::Client;
 use clap::Args;
 
-use super::flags::TalkFlags;
-use super::undo::UndoFlags;
+use super::flags::ProcessFlags;
+use super::rollback::RollbackFlags;
 use crate::context::Context;
 use crate::failure::{OrFail, Stop};
 use crate::interact::{Interaction, interact, outcome};
@@ -13,35 +13,35 @@ use crate::{parse, print};
 
 /// Run a process in a sandbox
 ///
-/// Its exit code is passed on: 128 + n when signal n ended it, 124 when its time was up, 127 when there is no such
-/// program, 126 when it cannot be executed, 125 for failures of burrow.
+/// Exits with the code of the process: 128 + n when signal n ended it, 124 when it timed out, 127 when the program does
+/// not exist, 126 when it cannot be executed, 125 for failures of burrow.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   burrow exec web -- ls -la /srv
-  burrow exec web -c 'ps aux | wc -l'          a line for the shell
-  burrow exec -it web -- bash                  a terminal; Ctrl-P Ctrl-Q leaves it running
+  burrow exec web -c 'ps aux | wc -l'          a shell command
+  burrow exec -it web -- bash                  a terminal; Ctrl-P Ctrl-Q detaches
   burrow exec -i web -- psql < dump.sql
-  burrow exec --rollback-on-failure web -- make install    a failed one leaves no trace
+  burrow exec --rollback-on-failure web -- make install    a failure is rolled back
   id=$(burrow exec -d web -- make); burrow wait $id")]
 pub(crate) struct ExecArgs {
     #[command(flatten)]
-    talk: TalkFlags,
+    process: ProcessFlags,
     #[command(flatten)]
-    undo: UndoFlags,
-    /// Variable; a bare KEY takes your own value; may be repeated
+    undo: RollbackFlags,
+    /// Environment variable; a bare KEY takes the value from your environment; may be repeated
     #[arg(short = 'e', long = "env", value_name = "KEY=VALUE", value_parser = parse::variable)]
     env: Vec<(String, String)>,
-    /// Where it starts
+    /// Working directory
     #[arg(short = 'w', long, value_name = "DIRECTORY")]
     workdir: Option<String>,
-    /// Who it runs as: name, uid, name:group or uid:gid
+    /// User to run as: name, uid, name:group or uid:gid
     #[arg(short = 'u', long, value_name = "USER")]
     user: Option<String>,
-    /// A line for /bin/sh instead of a command
+    /// Command line for /bin/sh instead of COMMAND
     #[arg(short = 'c', long, value_name = "LINE", conflicts_with = "argv")]
     command: Option<String>,
-    /// Sandbox to run it in
+    /// Sandbox to run in
     sandbox: String,
     /// Command and arguments
     #[arg(
@@ -53,24 +53,29 @@ pub(crate) struct ExecArgs {
     argv: Vec<String>,
 }
 
-/// An exec under way, with how to talk to it.
+/// A running exec, and how to interact with it.
 #[derive(Debug)]
-pub(crate) struct Started<'a> {
+pub(crate) struct StartedExec<'a> {
     pub(crate) exec: Exec,
-    pub(crate) talk: &'a TalkFlags,
-    pub(crate) undo: UndoFlags,
+    pub(crate) process: &'a ProcessFlags,
+    pub(crate) undo: RollbackFlags,
 }
 
 pub(crate) async fn run(ctx: &Context, args: ExecArgs) -> Result<(), Stop> {
     let (argv, command) = take_line(args.argv, args.command);
     let client = ctx.client()?;
-    let request =
-        CreateExec { argv, command, workdir: args.workdir, user: args.user, ..args.talk.request(args.env) };
-    start(&client, &args.sandbox, args.undo.over(request), &args.talk, args.undo).await
+    let request = CreateExec {
+        argv,
+        command,
+        workdir: args.workdir,
+        user: args.user,
+        ..args.process.request(args.env)
+    };
+    start(&client, &args.sandbox, args.undo.over(request), &args.process, args.undo).await
 }
 
-/// After the sandbox everything belongs to the command, also a `-c` meant for us: `exec SANDBOX -c LINE` is what
-/// people write, and no program is called `-c`.
+/// clap assigns everything after the sandbox to the command, also our own `-c`. `exec SANDBOX -c LINE` is common, and
+/// no program is called `-c`.
 fn take_line(mut argv: Vec<String>, command: Option<String>) -> (Vec<String>, Option<String>) {
     match argv.as_slice() {
         [flag, _] if flag == "-c" => (Vec::new(), argv.pop()),
@@ -82,37 +87,37 @@ pub(crate) async fn start(
     client: &Client,
     sandbox: &str,
     request: CreateExec,
-    talk: &TalkFlags,
-    undo: UndoFlags,
+    process: &ProcessFlags,
+    undo: RollbackFlags,
 ) -> Result<(), Stop> {
     let what = || {
         let line = request.command.clone().unwrap_or_else(|| request.argv.join(" "));
         format!("could not run `{line}` in sandbox `{sandbox}`")
     };
     let exec = client.create_exec(sandbox, &request).await.or_fail(what)?;
-    self::talk(client, Started { exec, talk, undo }).await
+    run_started(client, StartedExec { exec, process, undo }).await
 }
 
-/// Is the exec, as far as its caller can tell: its output, its input, its exit code.
-pub(crate) async fn talk(client: &Client, started: Started<'_>) -> Result<(), Stop> {
-    let Started { exec, talk, undo } = started;
-    undo.tell(&exec);
-    if talk.detach {
+/// Forwards input and output of the exec, and exits with its code.
+pub(crate) async fn run_started(client: &Client, started: StartedExec<'_>) -> Result<(), Stop> {
+    let StartedExec { exec, process, undo } = started;
+    undo.print_snapshot(&exec);
+    if process.detach {
         return print::line(&exec.id);
     }
-    let end = interact(client, interaction(&exec.sandbox_id, &exec.id, talk)).await?;
-    undo.settle(client, &end).await?;
-    talk.related.tell(&end);
-    outcome::pass_on(client, end, &exec.id).await
+    let end = interact(client, interaction(&exec.sandbox_id, &exec.id, process)).await?;
+    undo.await_rollback(client, &end).await?;
+    process.related.print(&end);
+    outcome::exit_as(client, end, &exec.id).await
 }
 
-pub(crate) fn interaction(sandbox: &str, exec: &str, talk: &TalkFlags) -> Interaction {
+pub(crate) fn interaction(sandbox: &str, exec: &str, process: &ProcessFlags) -> Interaction {
     Interaction {
         sandbox: sandbox.to_owned(),
         exec: exec.to_owned(),
-        input: talk.interactive,
-        terminal: talk.tty,
-        detach_keys: talk.detach_keys.clone(),
+        input: process.interactive,
+        terminal: process.tty,
+        detach_keys: process.detach_keys.clone(),
         offset: 0,
         forward_signals: true,
     }
@@ -123,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_for_the_shell_may_stand_after_the_sandbox() {
+    fn a_shell_command_may_follow_the_sandbox() {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         assert_eq!(take_line(words(&["-c", "ls | wc"]), None), (Vec::new(), Some("ls | wc".to_owned())));
         assert_eq!(take_line(words(&["ls", "-c"]), None), (words(&["ls", "-c"]), None));

@@ -1,4 +1,4 @@
-//! `burrow export`: a snapshot as one file.
+//! `burrow export`: writes a snapshot to a portable file.
 
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
@@ -11,21 +11,22 @@ use crate::context::Context;
 use crate::failure::{Failure, OrFail, Stop};
 use crate::print::escape::escape;
 use crate::print::{self, Format, quantity};
-use crate::transfer::bridge::{Taken, to_blocking};
+use crate::transfer::bridge::{SendOutcome, to_blocking};
 use crate::transfer::download::staged;
 use crate::transfer::encrypt::{EncryptFlags, encrypt};
 use crate::transfer::interrupt::unless_interrupted;
 use crate::transfer::progress::Progress;
 
-/// Write a snapshot as one portable file: its files, its processes and what it remembers
+/// Export a snapshot to a portable file
 ///
-/// `burrow import` takes it in, here or on another host. The file is complete or not there at all. Secrets are never in it,
-/// but whatever its processes hold in RAM is: leave them out with `--files-only`, or encrypt the file.
+/// The file contains the files, the processes and the memory of the snapshot; `burrow import` reads it on this or
+/// another host. It is written atomically. It never contains secrets, but it contains the RAM of the processes: omit
+/// them with `--files-only`, or encrypt the file.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   burrow export before-upgrade web.burrow
-  burrow export today web-today.burrow --since before-upgrade    only what changed; the receiver has that one
+  burrow export today web-today.burrow --since before-upgrade    only changes; the receiver has before-upgrade
   burrow export today - --recipient age1… | ssh host burrow import - --identity key.txt")]
 pub(crate) struct ExportArgs {
     /// Name or id of the snapshot
@@ -33,10 +34,10 @@ pub(crate) struct ExportArgs {
     /// File to write; `-` for standard output
     #[arg(value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
-    /// Only what differs from this snapshot, which the receiver has
+    /// Write only the differences from this snapshot, which the receiver must have
     #[arg(long, value_name = "SNAPSHOT")]
     since: Option<String>,
-    /// Leave the processes out
+    /// Omit the processes
     #[arg(long)]
     files_only: bool,
     #[command(flatten)]
@@ -45,9 +46,9 @@ pub(crate) struct ExportArgs {
     format: Format,
 }
 
-/// What was written, for `--json`.
+/// The result, for `--json`.
 #[derive(Debug, serde::Serialize)]
-struct Written<'w> {
+struct ExportReport<'w> {
     file: &'w Path,
     bytes: u64,
     signer: Option<&'w str>,
@@ -82,9 +83,9 @@ async fn write(ctx: &Context, args: ExportArgs) -> Result<(), Stop> {
             target.flush().await.or_fail(what)?;
             bytes
         }
-        (None, Some(encryptor)) => seal(export.bytes, encryptor, io::stdout(), &progress, what).await?,
+        (None, Some(encryptor)) => encrypt_to(export.bytes, encryptor, io::stdout(), &progress, what).await?,
         (Some(file), Some(encryptor)) => {
-            seal(export.bytes, encryptor, file.reopen().or_fail(what)?, &progress, what).await?
+            encrypt_to(export.bytes, encryptor, file.reopen().or_fail(what)?, &progress, what).await?
         }
     };
     if let Some(file) = file {
@@ -97,7 +98,7 @@ async fn write(ctx: &Context, args: ExportArgs) -> Result<(), Stop> {
         return Ok(());
     }
     if args.format.json {
-        return print::json::pretty(&Written { file: &args.file, bytes, signer, encrypted });
+        return print::json::pretty(&ExportReport { file: &args.file, bytes, signer, encrypted });
     }
     let shown = escape(&args.file.display().to_string());
     print::note(&format!("wrote {} to `{shown}`", quantity::bytes(bytes)));
@@ -107,8 +108,8 @@ async fn write(ctx: &Context, args: ExportArgs) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Encrypts on a thread of its own what arrives.
-async fn seal(
+/// Encrypts the stream on its own thread.
+async fn encrypt_to(
     mut bytes: ByteStream,
     encryptor: age::Encryptor,
     into: impl io::Write + Send + 'static,
@@ -121,7 +122,7 @@ async fn seal(
     while let Some(piece) = bytes.chunk().await.or_fail(what)? {
         total += piece.len() as u64;
         progress.add(piece.len() as u64);
-        if sender.send(piece).await == Taken::ReaderGone {
+        if sender.send(piece).await == SendOutcome::ReaderGone {
             break;
         }
     }

@@ -1,4 +1,4 @@
-//! `burrow files`: single files of a sandbox.
+//! `burrow files`: reads and changes single files of a sandbox.
 
 use std::io::IsTerminal as _;
 
@@ -13,7 +13,7 @@ use crate::parse;
 use crate::print::escape::{StreamEscaper, escape};
 use crate::print::{self, Format, quantity, table};
 
-/// Files of a sandbox
+/// Read and change single files of a sandbox
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -33,7 +33,7 @@ enum Action {
         sandbox: String,
         #[arg(default_value = "/")]
         path: String,
-        /// Levels to go down
+        /// Depth of the listing
         #[arg(long, default_value_t = 1)]
         depth: u32,
         #[command(flatten)]
@@ -41,11 +41,11 @@ enum Action {
     },
     /// Print a file
     Cat(CatArgs),
-    /// Write standard input to a file, replacing it at once when complete
+    /// Write standard input to a file, atomically
     Write(WriteArgs),
     /// Remove files or directories
     Rm {
-        /// Directories with all they hold
+        /// Remove directories with their contents
         #[arg(short = 'r', long)]
         recursive: bool,
         sandbox: String,
@@ -54,9 +54,9 @@ enum Action {
     },
     /// Move or rename a file or directory
     Mv { sandbox: String, from: String, to: String },
-    /// Make directories
+    /// Create directories
     Mkdir {
-        /// Make missing parents; one that exists is fine
+        /// Create missing parents; an existing directory is no error
         #[arg(short = 'p', long)]
         parents: bool,
         /// Octal permission bits
@@ -72,15 +72,15 @@ enum Action {
     /// Change permission bits
     Chmod {
         sandbox: String,
-        /// Octal, e.g. 755
+        /// Octal permission bits, e.g. 755
         #[arg(value_parser = parse::mode)]
         mode: String,
         #[arg(required = true, value_name = "PATH")]
         paths: Vec<String>,
     },
-    /// Show what a path is
+    /// Show the type, size, owner and mode of a path
     Stat {
-        /// Of a link: what it points to
+        /// Follow symbolic links
         #[arg(short = 'L', long)]
         follow: bool,
         sandbox: String,
@@ -88,9 +88,9 @@ enum Action {
         #[command(flatten)]
         format: Format,
     },
-    /// Show changes as they happen
+    /// Watch a path for changes
     Watch {
-        /// Also in directories below
+        /// Include subdirectories
         #[arg(short = 'r', long)]
         recursive: bool,
         sandbox: String,
@@ -102,13 +102,13 @@ enum Action {
 
 #[derive(Debug, Args)]
 struct CatArgs {
-    /// First byte
+    /// Offset of the first byte
     #[arg(long, default_value_t = 0)]
     offset: u64,
-    /// Bytes at most
+    /// Maximum number of bytes
     #[arg(long)]
     length: Option<u64>,
-    /// Send control bytes to the terminal as they are
+    /// Print control characters to the terminal unescaped
     #[arg(long)]
     raw: bool,
     sandbox: String,
@@ -123,13 +123,13 @@ struct WriteArgs {
     /// Owner
     #[arg(short = 'u', long)]
     user: Option<String>,
-    /// Make missing parent directories
+    /// Create missing parent directories
     #[arg(short = 'p', long)]
     parents: bool,
-    /// Write at this byte of the existing file instead of replacing it
+    /// Write at this offset of the existing file instead of replacing it
     #[arg(long)]
     offset: Option<u64>,
-    /// On disk before the command ends
+    /// Sync the file to disk before the command ends
     #[arg(long)]
     sync: bool,
     sandbox: String,
@@ -156,7 +156,7 @@ pub(crate) async fn run(ctx: &Context, args: FilesArgs) -> Result<(), Stop> {
         }
         Action::Mkdir { parents, mode, user, sandbox, paths } => {
             for path in paths {
-                let what = || format!("could not make directory `{sandbox}:{path}`");
+                let what = || format!("could not create directory `{sandbox}:{path}`");
                 let request =
                     MakeDirectory { path: path.clone(), parents, mode: mode.clone(), user: user.clone() };
                 client.make_directory(&sandbox, &request).await.or_fail(what)?;
@@ -188,7 +188,7 @@ async fn ls(client: &Client, sandbox: &str, path: &str, depth: u32, format: Form
     if format.json {
         return print::json::pretty(&entries);
     }
-    // Below the first level a bare name would not say where it is.
+    // Below the first level, a bare name would be ambiguous.
     show(&entries, |entry| if depth > 1 { &entry.path } else { &entry.name })
 }
 
@@ -228,7 +228,7 @@ async fn cat(client: &Client, args: CatArgs) -> Result<(), Stop> {
     }
     let mut download = client.download(&args.sandbox, &args.path, range).await.or_fail(what)?;
     let mut stdout = tokio::io::stdout();
-    // A file may hold what a terminal acts upon; a pipe gets the bytes as they are.
+    // A file may contain control characters; a pipe gets the bytes unchanged.
     if args.raw || !std::io::stdout().is_terminal() {
         return download.bytes.copy_to(&mut stdout, |_| {}).await.or_fail(what).map(drop);
     }

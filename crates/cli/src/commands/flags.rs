@@ -9,13 +9,13 @@ use burrow_api::{
 use clap::{Args, ValueEnum};
 
 use super::life::LifeFlags;
-use super::memory::choose::MemoryFlags;
 use super::memory::related::RelatedFlags;
+use super::memory::sandbox_flags::MemoryFlags;
 use super::volume::VolumeFlags;
 use crate::interact::detach::DetachKeys;
 use crate::{parse, terminal};
 
-/// What a sandbox may use.
+/// Resource limits of a sandbox.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LimitFlags {
     /// RAM, e.g. 512M or 2G
@@ -30,14 +30,14 @@ pub(crate) struct LimitFlags {
     /// Processes and threads
     #[arg(long, value_name = "COUNT")]
     pids: Option<u32>,
-    /// What it reads from its disk and writes to it in a second, in MiB, e.g. 50; microVMs only
+    /// Disk bandwidth in MiB per second, reads and writes together, e.g. 50; microVMs only
     ///
-    /// In an update, 0 or none takes the bound away.
+    /// In an update, 0 or none removes the limit.
     #[arg(long, value_name = "MIB", value_parser = parse::rate)]
     disk_rate: Option<u32>,
-    /// What it sends in a second, in MiB, and as much again for what it receives, e.g. 10
+    /// Network bandwidth in MiB per second, in each direction, e.g. 10
     ///
-    /// In an update, 0 or none takes the bound away. Execs and files are not counted.
+    /// In an update, 0 or none removes the limit. Traffic of execs and file transfers is not counted.
     #[arg(long, value_name = "MIB", value_parser = parse::rate)]
     net_rate: Option<u32>,
 }
@@ -49,7 +49,7 @@ impl LimitFlags {
         sizes.iter().chain(&rates).all(Option::is_none)
     }
 
-    /// These over `base`.
+    /// Merges the flags into `base`.
     pub(crate) fn over(&self, base: Option<LimitsRequest>) -> Option<LimitsRequest> {
         if self.is_empty() {
             return base;
@@ -66,12 +66,12 @@ impl LimitFlags {
     }
 }
 
-/// How far a sandbox may reach.
+/// The network mode of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Net {
-    /// Nothing
+    /// No destination
     None,
-    /// What its rules name
+    /// Destinations named by its rules
     Allowlist,
     /// Any public host
     Open,
@@ -87,19 +87,19 @@ impl From<Net> for NetworkMode {
     }
 }
 
-/// What a sandbox may reach.
+/// The network policy of a sandbox.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct NetworkFlags {
-    /// How far it may reach
+    /// Network mode
     #[arg(long, value_enum, value_name = "MODE")]
     net: Option<Net>,
-    /// Rule, e.g. '*.example.com:443' or tcp://db.example.com:5432; may be repeated
+    /// Egress rule, e.g. '*.example.com:443' or tcp://db.example.com:5432; may be repeated
     #[arg(long = "allow", value_name = "RULE", value_parser = parse::rule)]
     allow: Vec<String>,
-    /// Host set of the daemon's configuration; may be repeated
+    /// Host set from the configuration of the daemon; may be repeated
     #[arg(long = "allow-set", value_name = "NAME")]
     sets: Vec<String>,
-    /// Block of addresses that it may not reach, e.g. 203.0.113.0/24; may be repeated
+    /// Address block to deny, e.g. 203.0.113.0/24; may be repeated
     #[arg(long = "deny", value_name = "BLOCK")]
     deny: Vec<String>,
 }
@@ -109,7 +109,7 @@ impl NetworkFlags {
         self.net.is_none() && self.allow.is_empty() && self.sets.is_empty() && self.deny.is_empty()
     }
 
-    /// These over `base`: a mode wins, rules and sets are added.
+    /// Merges the flags into `base`: a mode replaces, rules and sets are added.
     fn over(self, base: Option<NetworkRequest>) -> Option<NetworkRequest> {
         if self.is_empty() {
             return base;
@@ -125,11 +125,11 @@ impl NetworkFlags {
         if !self.deny.is_empty() {
             request.deny.get_or_insert_default().extend(self.deny);
         }
-        // Rules about requests are a file's to give.
+        // Rules about requests come from a policy file only.
         Some(request)
     }
 
-    /// As a change of a sandbox that is there.
+    /// The flags as a change of an existing sandbox.
     pub(crate) fn change(self) -> UpdateNetwork {
         UpdateNetwork {
             mode: self.net.map(NetworkMode::from),
@@ -141,20 +141,20 @@ impl NetworkFlags {
     }
 }
 
-/// What a new sandbox is like.
+/// The specification of a new sandbox.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Sandbox options")]
 pub(crate) struct SandboxFlags {
-    /// Name to use wherever an id is
+    /// Name, accepted wherever an id is
     #[arg(long)]
     name: Option<String>,
     /// Image to start from, by name or id
     #[arg(long)]
     image: Option<String>,
-    /// Snapshot to go on from instead of an image; --rotate-every goes back to it
+    /// Snapshot to start from instead of an image; --rotate-every restores it
     #[arg(long, value_name = "SNAPSHOT", conflicts_with_all = ["image", "driver", "workdir", "user"])]
     pub(crate) from: Option<String>,
-    /// What isolates it: microvm (a kernel of its own) or container; see `burrow doctor` for the default here
+    /// Isolation: microvm (with its own kernel) or container; `burrow doctor` shows the default
     #[arg(long = "isolation", alias = "driver", value_name = "DRIVER")]
     driver: Option<String>,
     /// Label, for `ls --label`; may be repeated
@@ -164,16 +164,16 @@ pub(crate) struct SandboxFlags {
     limits: LimitFlags,
     #[command(flatten)]
     network: NetworkFlags,
-    /// Delete it this long after creation, e.g. 2h
+    /// Delete the sandbox this long after creation, e.g. 2h
     #[arg(long, value_name = "DURATION", value_parser = parse::duration_from_second)]
     ttl: Option<Duration>,
-    /// Variable of every exec in it; a bare KEY takes your own value; may be repeated
+    /// Environment variable of its execs; a bare KEY takes the value from your environment; may be repeated
     #[arg(short = 'e', long = "env", value_name = "KEY=VALUE", value_parser = parse::variable)]
     env: Vec<(String, String)>,
-    /// Where its execs start
+    /// Working directory of its execs
     #[arg(short = 'w', long, value_name = "DIRECTORY")]
     workdir: Option<String>,
-    /// Who its execs run as
+    /// User of its execs
     #[arg(short = 'u', long, value_name = "USER")]
     user: Option<String>,
     #[command(flatten)]
@@ -185,7 +185,7 @@ pub(crate) struct SandboxFlags {
 }
 
 impl SandboxFlags {
-    /// Flags win over the file's values; labels and variables are added to the file's.
+    /// Flags override the values of the file; labels and variables are added to those of the file.
     pub(crate) fn over(self, base: CreateSandbox) -> CreateSandbox {
         let mut request = base;
         request.limits = self.limits.over(request.limits);
@@ -205,39 +205,39 @@ impl SandboxFlags {
     }
 }
 
-/// How a process is run and talked to.
+/// How a process is run, and how to interact with it.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct TalkFlags {
-    /// Pass standard input on
+pub(crate) struct ProcessFlags {
+    /// Forward standard input
     #[arg(short = 'i', long)]
     pub(crate) interactive: bool,
-    /// Give it a terminal
+    /// Allocate a terminal
     #[arg(short = 't', long)]
     pub(crate) tty: bool,
-    /// Start it in the background and print its exec id
+    /// Run in the background and print the exec id
     #[arg(short = 'd', long, conflicts_with_all = ["interactive", "tty"])]
     pub(crate) detach: bool,
-    /// End it after this time, e.g. 30s; the exit code is then 124
+    /// Time limit, e.g. 30s; when it is exceeded, the exit code is 124
     #[arg(long, value_name = "DURATION", value_parser = parse::duration_positive)]
     timeout: Option<Duration>,
-    /// Keys that leave it running; empty for none
+    /// Key sequence to detach; empty for none
     #[arg(long, value_name = "KEYS", default_value = "ctrl-p,ctrl-q")]
     pub(crate) detach_keys: DetachKeys,
-    /// Output to keep for re-attaching, e.g. 8M
+    /// Size of the output buffer for re-attaching, e.g. 8M
     #[arg(long, value_name = "SIZE", value_parser = parse::mebibytes)]
     keep: Option<u32>,
     #[command(flatten)]
     pub(crate) related: RelatedFlags,
 }
 
-impl TalkFlags {
-    /// As `-it` would have it.
+impl ProcessFlags {
+    /// Sets the flags as `-it` does.
     pub(crate) fn make_interactive(&mut self, tty: bool) {
         self.interactive = true;
         self.tty |= tty;
     }
 
-    /// The request, but for what to run.
+    /// The request, without the command.
     pub(crate) fn request(&self, env: Vec<(String, String)>) -> CreateExec {
         let mut env: BTreeMap<_, _> = env.into_iter().collect();
         if self.tty && !env.contains_key("TERM") {
@@ -250,7 +250,7 @@ impl TalkFlags {
             terminal: self.tty.then(terminal::size),
             timeout_ms: self.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
             ring_bytes: self.keep.map(|mebibytes| mebibytes.saturating_mul(1 << 20)),
-            // Whoever detaches does not come back within the time a hold lasts.
+            // A client that detaches does not return before the hold expires.
             hold: !self.detach,
             ..CreateExec::default()
         }
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_win_over_the_file_and_add_to_its_maps() {
+    fn flags_override_the_file_and_add_to_its_maps() {
         let flags =
             Flags::parse_from(["x", "--name", "flag", "--ram", "2G", "--label", "b=2", "-e", "A=flag"]);
         let base = CreateSandbox {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_alone_is_a_limit_and_leaves_the_files_others() {
+    fn a_rate_alone_is_a_limit_and_keeps_the_other_limits_of_the_file() {
         let flags = Flags::parse_from(["x", "--net-rate", "10"]);
         let file = LimitsRequest { disk_mib_per_second: Some(5), ..LimitsRequest::default() };
         let base = CreateSandbox { limits: Some(file), ..CreateSandbox::default() };
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_added_to_the_files_and_a_mode_wins() {
+    fn rules_are_added_to_those_of_the_file_and_a_mode_overrides() {
         let flags = Flags::parse_from(["x", "--net", "open", "--allow", "Example.com", "--allow-set", "apt"]);
         let file = NetworkRequest {
             mode: Some(NetworkMode::None),

@@ -1,4 +1,4 @@
-//! `burrow fork`: more sandboxes that go on from where one is.
+//! `burrow fork`: creates sandboxes from the present state of another.
 
 use std::time::Duration;
 
@@ -12,33 +12,33 @@ use crate::print::escape::escape;
 use crate::print::{self, Format, quantity};
 use crate::transfer::progress::Progress;
 
-/// Make more sandboxes that go on from where one is now, and print their ids
+/// Fork a sandbox, and print the ids of its children
 ///
-/// The children of a running sandbox go on from the same instant, processes included, each with an identity, a network
-/// and keys of its own. The parent stands still for a moment, and standard error tells for how long. It may also sleep
-/// or be stopped.
+/// The children of a running sandbox continue from the same instant, processes included, each with its own identity,
+/// network and keys. The parent is paused for a moment; standard error reports for how long. It may also be asleep or
+/// stopped.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   burrow fork web                              one child
   burrow fork web --count 20 --name try        try-1 to try-20, from one dump
-  burrow fork web --files-only --ephemeral     boots from the files; gone when it stops")]
+  burrow fork web --files-only --ephemeral     boots from the files; deleted when it stops")]
 pub(crate) struct ForkArgs {
     /// Sandbox to fork
     sandbox: String,
-    /// How many children
+    /// Number of children
     #[arg(short = 'n', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     count: u32,
     /// Name of the child; several are NAME-1, NAME-2 and so on
     #[arg(long)]
     name: Option<String>,
-    /// Leave the processes out: the children boot from the files
+    /// Omit the processes: the children boot from the files
     #[arg(long)]
     files_only: bool,
-    /// Delete each child, with all it holds, as soon as it stops
+    /// Delete each child and its data as soon as it stops
     #[arg(long)]
     ephemeral: bool,
-    /// Label of the children, in place of the parent's; may be repeated
+    /// Label of the children, instead of the labels of the parent; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse::label)]
     labels: Vec<(String, String)>,
     /// Delete each child this long after creation, e.g. 2h
@@ -66,7 +66,7 @@ pub(crate) async fn run(ctx: &Context, args: ForkArgs) -> Result<(), Stop> {
     } else {
         let ids: String = forked.children.iter().map(|child| format!("{}\n", child.id)).collect();
         print::data(&ids)?;
-        print::note(&told(&args.sandbox, &forked));
+        print::note(&summary(&args.sandbox, &forked));
     }
     for failure in &forked.failed {
         print::note(&format!("error: {}", escape(&failure.message)));
@@ -77,7 +77,7 @@ pub(crate) async fn run(ctx: &Context, args: ForkArgs) -> Result<(), Stop> {
     if forked.failed.is_empty() { Ok(()) } else { Err(Stop::Exit(CODE_GENERAL)) }
 }
 
-/// One for each child.
+/// One name for each child.
 fn names(name: Option<String>, count: u32) -> Vec<String> {
     match (name, count) {
         (None, _) => Vec::new(),
@@ -86,9 +86,9 @@ fn names(name: Option<String>, count: u32) -> Vec<String> {
     }
 }
 
-fn told(parent: &str, forked: &Forked) -> String {
+fn summary(parent: &str, forked: &Forked) -> String {
     let count = quantity::count(forked.children.len(), "child", "children");
-    format!("{count} of `{}`, which stood still for {}", escape(parent), quantity::pause(forked.pause_us))
+    format!("{count} of `{}`, which was paused for {}", escape(parent), quantity::pause(forked.pause_us))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `burrow gc`: what nobody needs any more, what it costs, and what becomes of it.
+//! `burrow gc`: finds stale objects and what they cost, and removes them.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::print::escape::escape;
 use crate::print::{self, Format, ask, quantity, table};
 use crate::transfer::progress::Progress;
 
-/// Show stale sandboxes, snapshots and images with what they hold and cost; --apply acts on them
+/// Find and remove stale sandboxes, snapshots and images
 ///
-/// Without --apply nothing is touched. What is marked `keep` is left for you to decide on: named images, snapshots that
-/// somebody took, and sandboxes, unless `gc.sandboxes` in the daemon's configuration says otherwise.
+/// Without --apply, nothing is removed. Objects marked `keep` are left for you to decide: named images, snapshots that
+/// were taken by users, and sandboxes, unless `gc.sandboxes` in the configuration of the daemon says otherwise.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -24,13 +24,13 @@ Examples:
   burrow gc --apply                            asks first
   burrow gc --apply --yes --json")]
 pub(crate) struct GcArgs {
-    /// Do what the table says
+    /// Remove the objects marked `remove`
     #[arg(long)]
     apply: bool,
-    /// What nobody used for this long is stale
+    /// Objects that were not used for this long are stale
     #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = parse::duration)]
     unused_for: Duration,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short = 'y', long, requires = "apply")]
     yes: bool,
     #[command(flatten)]
@@ -39,7 +39,7 @@ pub(crate) struct GcArgs {
 
 pub(crate) async fn run(ctx: &Context, args: GcArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
-    let what = || "could not look for what is stale".to_owned();
+    let what = || "could not list stale objects".to_owned();
     if !args.apply || !args.yes {
         let report = client.garbage(Some(args.unused_for)).await.or_fail(what)?;
         if !args.apply {
@@ -49,12 +49,13 @@ pub(crate) async fn run(ctx: &Context, args: GcArgs) -> Result<(), Stop> {
             return show(&report, args.format);
         }
         if !ask::can_ask() {
-            let failure = Failure::new("could not clean up: nobody is there to be asked");
-            return Err(failure.hint("add --yes, or look first with `burrow gc`").into());
+            let failure =
+                Failure::new("could not clean up: confirmation is required, but there is no terminal");
+            return Err(failure.hint("add --yes, or preview with `burrow gc`").into());
         }
         print::note(table::render(HEADER, &rows(&report)).trim_end());
         if !ask::confirm(&question(&report))? {
-            print::note("nothing was touched");
+            print::note("nothing was removed");
             return Ok(());
         }
     }
@@ -74,7 +75,7 @@ pub(crate) async fn run(ctx: &Context, args: GcArgs) -> Result<(), Stop> {
     }
 }
 
-const HEADER: &[&str] = &["KIND", "ID", "NAME", "COST", "ACTION", "WHY"];
+const HEADER: &[&str] = &["KIND", "ID", "NAME", "COST", "ACTION", "REASON"];
 
 fn show(report: &GarbageReport, format: Format) -> Result<(), Stop> {
     if format.json {
@@ -130,8 +131,8 @@ fn summary(report: &GarbageReport) -> String {
         report.items.iter().filter(|item| item.action == GarbageAction::Remove && item.failure.is_none());
     let bytes = quantity::bytes(removed.fold(0u64, |sum, item| sum.saturating_add(item.bytes)));
     match report.applied {
-        true => format!("{bytes} given back"),
-        false => format!("`burrow gc --apply` gives {bytes} back; nothing was touched"),
+        true => format!("{bytes} freed"),
+        false => format!("`burrow gc --apply` would free {bytes}; nothing was removed"),
     }
 }
 
@@ -182,18 +183,18 @@ mod tests {
     }
 
     #[test]
-    fn a_report_says_what_would_be_done_and_afterwards_what_was() {
+    fn a_report_shows_the_plan_and_afterwards_the_result() {
         let actions =
             |report: &GarbageReport| rows(report).into_iter().map(|row| row[4].clone()).collect::<Vec<_>>();
         assert_eq!(actions(&report(false)), ["remove", "remove", "remove", "keep"]);
         assert_eq!(actions(&report(true)), ["removed", "removed", "failed", "keep"]);
         assert_eq!(question(&report(false)), "remove 1 sandbox, 1 snapshot, 1 image?");
-        assert_eq!(summary(&report(false)), "`burrow gc --apply` gives 3.0 MiB back; nothing was touched");
-        assert_eq!(summary(&report(true)), "2.0 MiB given back");
+        assert_eq!(summary(&report(false)), "`burrow gc --apply` would free 3.0 MiB; nothing was removed");
+        assert_eq!(summary(&report(true)), "2.0 MiB freed");
     }
 
     #[test]
-    fn nothing_stale_is_told() {
+    fn a_report_without_stale_objects_says_so() {
         let empty = GarbageReport { applied: false, unused_for_seconds: 604_800, items: Vec::new() };
         assert!(!has_work(&empty));
         assert_eq!(summary(&empty), "nothing was unused for 7d");

@@ -1,4 +1,4 @@
-//! The daemon as a process of this host: found by its pid file, started with or without systemd.
+//! The daemon process of this host: found by its pid file, started with or without systemd.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -16,9 +16,9 @@ use crate::print::escape::StreamEscaper;
 
 const UNIT: &str = "burrow.service";
 const UNIT_DIRECTORIES: [&str; 3] = ["/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"];
-/// Where the daemon's log goes without systemd; into its state directory where that cannot be.
+/// The daemon's log without systemd; if it cannot be written, the log is in the state directory.
 const LOG_FILE: &str = "/var/log/burrow.log";
-/// Shown of a log when the daemon does not come up.
+/// Bytes of the log shown when the daemon does not start.
 const LOG_TAIL_BYTES: u64 = 2048;
 
 pub(super) fn is_root() -> bool {
@@ -40,30 +40,30 @@ pub(super) async fn systemctl(verb: &str) -> io::Result<()> {
     Err(io::Error::other(text.trim().to_owned()))
 }
 
-/// Whether the unit runs; false also when nobody can say.
+/// Whether the unit is active; false also when that is unknown.
 pub(super) async fn unit_is_active() -> bool {
     let status =
         Command::new("systemctl").args(["is-active", "--quiet", UNIT]).stdin(Stdio::null()).status().await;
     status.is_ok_and(|status| status.success())
 }
 
-/// A daemon started by us, in a session of its own.
+/// A daemon started by this command, in its own session.
 #[derive(Debug)]
-pub(super) struct Background {
+pub(super) struct BackgroundDaemon {
     pub(super) child: Child,
     pub(super) log: PathBuf,
-    /// Where the log stood when it was started.
+    /// Size of the log when the daemon was started.
     log_start: u64,
 }
 
-impl Background {
+impl BackgroundDaemon {
     pub(super) fn start(config: Option<&Path>, state_dir: &Path) -> io::Result<Self> {
         let (log, file) = open_log(state_dir)?;
         let log_start = file.metadata()?.len();
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["serve", "--new-session"]);
         if let Some(config) = config {
-            // Absolute, since the daemon starts elsewhere.
+            // Absolute, since the daemon starts in another directory.
             command.arg("--config").arg(std::path::absolute(config)?);
         }
         // Not the caller's directory, which the daemon would keep busy for as long as it runs.
@@ -72,8 +72,8 @@ impl Background {
         Ok(Self { child, log, log_start })
     }
 
-    /// The last of what it wrote, harmless to a terminal.
-    pub(super) fn last_words(&self) -> String {
+    /// The end of its log, with control characters escaped.
+    pub(super) fn log_tail(&self) -> String {
         let mut text = Vec::new();
         let read = File::open(&self.log).and_then(|mut file| {
             let end = file.seek(SeekFrom::End(0))?;
@@ -101,18 +101,19 @@ fn open_log(state_dir: &Path) -> io::Result<(PathBuf, File)> {
     })
 }
 
-/// The daemon that runs, held by a descriptor, so that its pid cannot become somebody else's.
+/// The running daemon, referenced by a pidfd, so that its pid cannot be reused by another process.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningDaemon {
     handle: OwnedFd,
 }
 
-impl Running {
+impl RunningDaemon {
     /// `None`: it does not run.
     pub(super) fn find(pid_file: &Path) -> Option<Self> {
         let pid: i32 = fs::read_to_string(pid_file).ok()?.trim().parse().ok()?;
         let handle = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-        // A stale file may name whoever has the pid now; the handle is taken first, so the answer is about its process.
+        // In a stale file, the pid may be that of another process. The pidfd is opened first, so the check is about
+        // its process.
         is_daemon(pid).then_some(Self { handle })
     }
 
@@ -123,7 +124,7 @@ impl Running {
     /// Whether it has ended within `limit`.
     pub(super) async fn ended(self, limit: Duration) -> io::Result<bool> {
         let waiting = tokio::task::spawn_blocking(move || {
-            // The handle becomes readable when its process ends.
+            // The pidfd becomes readable when its process ends.
             let limit =
                 Timespec::try_from(limit).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
             let mut handles = [PollFd::new(&self.handle, PollFlags::IN)];

@@ -1,4 +1,4 @@
-//! `burrow import`: a snapshot from a file.
+//! `burrow import`: reads a snapshot from a portable file.
 
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -16,28 +16,28 @@ use crate::transfer::encrypt::{DecryptFlags, decrypt};
 use crate::transfer::interrupt::unless_interrupted;
 use crate::transfer::progress::Progress;
 
-/// Take in a snapshot that `burrow export` wrote, here or elsewhere, and print its id
+/// Import a snapshot from a file and print its id
 ///
-/// Nothing of a file is used before all of it was read and found whole. Processes are taken only from hosts that are
-/// trusted: this one, those in the configuration, and whom `--trust` names.
+/// The file is verified as a whole before any part of it is used. Processes are accepted only from trusted hosts: this
+/// host, those in the configuration, and those named by `--trust`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   burrow import web.burrow
   burrow import web.burrow --name from-laptop --trust burrow-export+…
-  burrow import web.burrow --files-only        its files and memory, without its processes
-  burrow snapshot restore from-laptop --name web    a sandbox that goes on where it was")]
+  burrow import web.burrow --files-only        files and memory, without processes
+  burrow snapshot restore from-laptop --name web    a sandbox that continues from the snapshot")]
 pub(crate) struct ImportArgs {
-    /// The file; `-` for standard input
+    /// File to import; `-` for standard input
     #[arg(value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
-    /// What to call it; as where it came from when absent, if that name is free
+    /// Name of the snapshot; its original name by default, if that is free
     #[arg(long)]
     name: Option<String>,
-    /// Leave the processes out
+    /// Omit the processes
     #[arg(long)]
     files_only: bool,
-    /// Take processes that this key signed; `burrow export` prints it
+    /// Accept processes signed by this key, which `burrow export` prints
     #[arg(long, value_name = "KEY")]
     trust: Option<String>,
     #[command(flatten)]
@@ -59,7 +59,7 @@ async fn read(ctx: &Context, args: ImportArgs) -> Result<(), Stop> {
     } else {
         let metadata = std::fs::metadata(&args.file).or_fail(what)?;
         if !metadata.is_file() {
-            return Err(Failure::new(format!("{}: it is no file", what())).into());
+            return Err(Failure::new(format!("{}: not a regular file", what())).into());
         }
         Some(metadata.len())
     };
@@ -93,7 +93,7 @@ async fn read(ctx: &Context, args: ImportArgs) -> Result<(), Stop> {
     }
     print::line(&escape(&imported.snapshot.id))?;
     let processes = if imported.snapshot.processes { "with its processes" } else { "without processes" };
-    let names = quantity::count(usize::try_from(imported.entries).unwrap_or(usize::MAX), "name", "names");
+    let names = quantity::count(usize::try_from(imported.entries).unwrap_or(usize::MAX), "entry", "entries");
     let content = quantity::bytes(imported.content_bytes);
     print::note(&format!("snapshot `{}`, {names}, {content}, {processes}", escape(&imported.origin)));
     Ok(())

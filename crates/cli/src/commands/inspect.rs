@@ -1,4 +1,4 @@
-//! `burrow inspect`: all there is to know about a sandbox, as JSON.
+//! `burrow inspect`: the details of sandboxes, as JSON.
 
 use clap::Args;
 
@@ -6,14 +6,14 @@ use crate::context::Context;
 use crate::failure::{OrFail, Stop};
 use crate::print;
 
-/// Show everything about sandboxes, as JSON
+/// Show the details of sandboxes as JSON
 ///
 /// One sandbox is an object, several are an array.
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
     #[arg(required = true, value_name = "SANDBOX")]
     sandboxes: Vec<String>,
-    /// JSON is what it prints anyway; taken since every list has it
+    /// Accepted for consistency; the output is always JSON
     #[arg(long, hide = true)]
     json: bool,
 }

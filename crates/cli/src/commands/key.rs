@@ -10,7 +10,7 @@ use crate::failure::{OrFail, Stop};
 use crate::parse;
 use crate::print::{self, Format, quantity, table};
 
-/// API keys
+/// Manage API keys
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -24,17 +24,17 @@ pub(crate) struct KeyArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Create a key and print it; it is shown this once
+    /// Create a key and print it; it is shown only once
     Create {
-        /// For people
+        /// Name of the key
         name: String,
-        /// What it may do: look, use sandboxes, or everything
+        /// Rights: read, exec (use sandboxes) or admin (everything)
         #[arg(long, value_enum, default_value_t = ScopeName::Exec)]
         scope: ScopeName,
-        /// Only for this sandbox
+        /// Restrict the key to this sandbox
         #[arg(long)]
         sandbox: Option<String>,
-        /// Valid for this long, e.g. 24h
+        /// Lifetime, e.g. 24h
         #[arg(long, value_name = "DURATION", value_parser = parse::duration_from_second)]
         ttl: Option<Duration>,
         #[command(flatten)]
@@ -45,7 +45,7 @@ enum Action {
         #[command(flatten)]
         format: Format,
     },
-    /// Show one key, but for its secret
+    /// Show a key without its secret
     Show {
         // Not `key`, which is the id of the global `--key`: clap would take this word for the API key.
         #[arg(id = "shown", value_name = "KEY")]
@@ -53,14 +53,14 @@ enum Action {
         #[command(flatten)]
         format: Format,
     },
-    /// Make keys useless for ever
+    /// Revoke keys permanently
     Revoke {
         #[arg(required = true, value_name = "KEY")]
         keys: Vec<String>,
     },
-    /// Make tokens useless that E2B's clients were given for a sandbox
+    /// Revoke the tokens that E2B clients have for a sandbox
     RevokeTokens {
-        /// Its id, a unique beginning of its id, or its name
+        /// Id, unique id prefix, or name
         sandbox: String,
     },
 }
@@ -87,7 +87,7 @@ pub(crate) async fn run(ctx: &Context, args: KeyArgs) -> Result<(), Stop> {
             if format.json {
                 return print::json::pretty(&created);
             }
-            print::note(&format!("key {}: keep it, it is shown this once", created.key.id));
+            print::note(&format!("key {}: store it now, it is shown only once", created.key.id));
             print::line(&created.secret)
         }
         Action::Ls { format } => {

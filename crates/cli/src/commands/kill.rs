@@ -18,7 +18,7 @@ pub(crate) struct KillArgs {
     /// Signal to send: TERM, SIGKILL, 9
     #[arg(short = 's', long, default_value = "TERM", value_parser = parse::signal)]
     signal: String,
-    /// Its first process only, not the whole group
+    /// Signal only the first process, not the whole process group
     #[arg(long)]
     leader_only: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Flags for what a sandbox does by itself: sleep, take snapshots, start over from a known good state.
+//! Flags for automatic behaviour of a sandbox: sleep, snapshots, rotation.
 
 use burrow_api::{
     CreateSandbox, RotatePolicy, RotateRequest, SleepRequest, SnapshotPolicyRequest, UpdateSandbox, defaults,
@@ -7,25 +7,25 @@ use clap::Args;
 
 use crate::parse;
 
-/// What a sandbox does by itself. Seconds; 0 is never, as on the wire.
+/// Automatic behaviour of a sandbox. In seconds; 0 means never, as in the API.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct LifeFlags {
-    /// Pause it when it did no work for this long, e.g. 5m; or never
+    /// Pause the sandbox when it was idle for this long, e.g. 5m; or never
     #[arg(long, value_name = "DURATION", value_parser = parse::seconds_or_never)]
     sleep_after: Option<u64>,
-    /// Hibernate it when it did no work for this long, e.g. 1h; or never
+    /// Hibernate the sandbox when it was idle for this long, e.g. 1h; or never
     #[arg(long, value_name = "DURATION", value_parser = parse::seconds_or_never)]
     hibernate_after: Option<u64>,
-    /// Stop it when it did no work for this long, e.g. 7d; or never
+    /// Stop the sandbox when it was idle for this long, e.g. 7d; or never
     #[arg(long, value_name = "DURATION", value_parser = parse::seconds_or_never)]
     stop_after: Option<u64>,
-    /// Take a snapshot this often while it works, e.g. 15m; or never
+    /// Take a snapshot this often while the sandbox is active, e.g. 15m; or never
     #[arg(long, value_name = "DURATION", value_parser = parse::seconds_or_never)]
     snapshot_every: Option<u64>,
-    /// How many of those to keep; 10 when not given
+    /// Number of these snapshots to keep; 10 by default
     #[arg(long, value_name = "COUNT", requires = "snapshot_every", value_parser = clap::value_parser!(u32).range(1..=1000))]
     snapshot_keep: Option<u32>,
-    /// Go back to the snapshot of --from this often, e.g. 7d; or never
+    /// Restore the snapshot of --from this often, e.g. 7d; or never
     #[arg(long, value_name = "DURATION", value_parser = parse::seconds_or_never)]
     rotate_every: Option<u64>,
 }
@@ -35,7 +35,7 @@ impl LifeFlags {
         self.sleep(None).is_none() && self.snapshot_every.is_none() && self.rotate_every.is_none()
     }
 
-    /// These over the file's.
+    /// Merges the flags into the request of the file.
     pub(crate) fn over(&self, from: Option<&str>, request: &mut CreateSandbox) {
         request.sleep = self.sleep(request.sleep);
         request.snapshot_policy = self.snapshots().or(request.snapshot_policy);
@@ -44,7 +44,7 @@ impl LifeFlags {
         request.rotate = self.rotate(from.map(str::to_owned).or(known_snapshot)).or(known);
     }
 
-    /// As a change of a sandbox that rotates as `known` says. A rotation without --from keeps its snapshot.
+    /// The flags as a change of a sandbox with the rotation `known`. A rotation without --from keeps its snapshot.
     pub(crate) fn change(
         &self,
         from: Option<&str>,
@@ -57,7 +57,7 @@ impl LifeFlags {
         update.rotate = self.rotate(from.map(str::to_owned).or(known));
     }
 
-    /// Whether a rotation is asked for whose snapshot must be looked up.
+    /// Whether the flags ask for a rotation whose snapshot must be looked up.
     pub(crate) fn rotates(&self) -> bool {
         self.rotate_every.is_some_and(|seconds| seconds > 0)
     }
@@ -86,7 +86,7 @@ impl LifeFlags {
     }
 }
 
-/// Whether a rotation lacks the snapshot to go back to.
+/// Whether a rotation lacks the snapshot to restore.
 pub(crate) fn lacks_snapshot(rotate: Option<&RotateRequest>) -> bool {
     rotate.is_some_and(|rotate| rotate.every_seconds > 0 && rotate.snapshot.is_none())
 }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_win_over_the_file_and_never_is_zero() {
+    fn flags_override_the_file_and_never_is_zero() {
         let mut request = CreateSandbox {
             sleep: Some(SleepRequest {
                 pause_after_seconds: Some(60),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn without_flags_nothing_is_asked_for() {
+    fn without_flags_nothing_is_requested() {
         let mut request = CreateSandbox::default();
         flags("").over(Some("base"), &mut request);
         assert_eq!(request, CreateSandbox::default());
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_needs_a_snapshot_and_its_end_none() {
+    fn a_rotation_needs_a_snapshot_but_ending_one_does_not() {
         let mut update = UpdateSandbox::default();
         flags("--rotate-every 7d").change(None, None, &mut update);
         assert!(lacks_snapshot(update.rotate.as_ref()));

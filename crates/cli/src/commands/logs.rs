@@ -1,4 +1,4 @@
-//! `burrow logs`: an exec's output, past and present.
+//! `burrow logs`: the output of an exec.
 
 use std::collections::VecDeque;
 
@@ -13,9 +13,10 @@ use crate::failure::{Failure, OrFail, Stop};
 use crate::print;
 use crate::print::process_output::ProcessOutput;
 
-/// Show the output of an exec, as far as it is still held
+/// Show the output of an exec
 ///
-/// Standard error goes to standard error. On a terminal, control bytes are shown as escapes unless --raw is given.
+/// Shows the output that is still stored; standard error goes to standard error. On a terminal, control characters are
+/// escaped unless --raw is given.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -23,19 +24,19 @@ Examples:
   burrow logs -f exe7h3k…
   burrow logs -n 20 web --service app")]
 pub(crate) struct LogsArgs {
-    /// Go on until it ends
+    /// Follow new output until the exec ends
     #[arg(short = 'f', long)]
     follow: bool,
-    /// First byte of output
+    /// Offset of the first byte
     #[arg(long, value_name = "OFFSET", default_value_t = 0)]
     from: u64,
-    /// Only the last lines
+    /// Show only this many last lines
     #[arg(short = 'n', long, value_name = "LINES")]
     tail: Option<usize>,
-    /// Of this service of the sandbox
+    /// Show the output of this service of the sandbox
     #[arg(long, conflicts_with = "exec")]
     service: Option<String>,
-    /// Send control bytes to the terminal as they are
+    /// Print control characters to the terminal unescaped
     #[arg(long)]
     raw: bool,
     #[command(flatten)]
@@ -49,9 +50,9 @@ pub(crate) async fn run(ctx: &Context, args: LogsArgs) -> Result<(), Stop> {
         None => args.target.find(&client).await?,
     };
     let mut sink = ProcessOutput::new(args.raw);
-    let offset = past(&client, &exec, &args, &mut sink).await?;
+    let offset = print_stored(&client, &exec, &args, &mut sink).await?;
     if args.follow && exec.outcome.is_none() {
-        present(&client, &exec, offset, &mut sink).await?;
+        follow(&client, &exec, offset, &mut sink).await?;
     }
     sink.finish()
 }
@@ -66,8 +67,13 @@ async fn of_service(client: &Client, sandbox: &str, service: &str) -> Result<Exe
     client.exec(sandbox, &exec).await.or_fail(what)
 }
 
-/// What there is by now. Answers where it ends.
-async fn past(client: &Client, exec: &Exec, args: &LogsArgs, sink: &mut ProcessOutput) -> Result<u64, Stop> {
+/// Prints the stored output. Returns the offset of its end.
+async fn print_stored(
+    client: &Client,
+    exec: &Exec,
+    args: &LogsArgs,
+    sink: &mut ProcessOutput,
+) -> Result<u64, Stop> {
     let what = || format!("could not read the output of exec `{}`", exec.id);
     let query = OutputQuery { offset: args.from, follow: false };
     let mut chunks = client.output(&exec.sandbox_id, &exec.id, query).await.or_fail(what)?;
@@ -85,9 +91,12 @@ async fn past(client: &Client, exec: &Exec, args: &LogsArgs, sink: &mut ProcessO
             }
             OutputChunk::Gap { from, to } => {
                 end = end.max(to);
-                // The beginning of what is asked for is long gone with every old exec; only --from asks for more.
+                // Old execs have always lost the start of their output; it matters only if --from asks for it.
                 if args.from > 0 {
-                    print::note(&format!("note: {} bytes of output were not kept", to.saturating_sub(from)));
+                    print::note(&format!(
+                        "note: {} bytes of output are no longer stored",
+                        to.saturating_sub(from)
+                    ));
                 }
             }
             OutputChunk::Exit { .. } => break,
@@ -109,8 +118,8 @@ async fn past(client: &Client, exec: &Exec, args: &LogsArgs, sink: &mut ProcessO
     Ok(end)
 }
 
-/// What comes from now on, until the exec ends.
-async fn present(client: &Client, exec: &Exec, offset: u64, sink: &mut ProcessOutput) -> Result<(), Stop> {
+/// Prints new output until the exec ends.
+async fn follow(client: &Client, exec: &Exec, offset: u64, sink: &mut ProcessOutput) -> Result<(), Stop> {
     let what = || format!("could not follow exec `{}`", exec.id);
     // A reader of logs must not slow the process down.
     let options = AttachOptions { offset, mode: AttachMode::Lossy };
@@ -119,7 +128,10 @@ async fn present(client: &Client, exec: &Exec, offset: u64, sink: &mut ProcessOu
         match event {
             AttachEvent::Output { stream, bytes, .. } => sink.write(stream, &bytes)?,
             AttachEvent::Gap { from, to } => {
-                print::note(&format!("note: {} bytes of output were not kept", to.saturating_sub(from)));
+                print::note(&format!(
+                    "note: {} bytes of output are no longer stored",
+                    to.saturating_sub(from)
+                ));
             }
             AttachEvent::Reattached { .. } => {}
             AttachEvent::Exit(_) => break,
@@ -136,7 +148,7 @@ fn decode(text: Option<String>, base64: Option<String>) -> Option<Vec<u8>> {
     }
 }
 
-/// The last lines of two streams, in the order they were written. Bounded by what the daemon holds.
+/// The last lines of two streams, in the order they were written. Bounded by the daemon's output buffer.
 #[derive(Debug)]
 struct Tail {
     count: usize,
@@ -172,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tail_is_the_last_lines_whichever_pieces_they_came_in() {
+    fn a_tail_has_the_last_lines_however_they_are_split() {
         let mut tail = Tail::new(2);
         for (stream, piece) in [
             (OutputStream::Stdout, "one\ntw"),
@@ -189,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_come_in_base64() {
+    fn binary_output_is_decoded_from_base64() {
         assert_eq!(decode(None, Some("/w==".to_owned())), Some(vec![0xff]));
         assert_eq!(decode(Some("ü".to_owned()), None), Some("ü".as_bytes().to_vec()));
         assert_eq!(decode(None, None), None);

@@ -1,4 +1,4 @@
-//! `burrow ls`: the sandboxes there are.
+//! `burrow ls`: lists sandboxes.
 
 use burrow_api::{Sandbox, SandboxState};
 use burrow_client::SandboxQuery;
@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::failure::{OrFail, Stop};
 use crate::print::{self, Format, quantity, table};
 
-/// Characters of an id in tables: enough to be unique, and to be typed.
+/// Characters of an id in tables: enough to be unique, and few enough to type.
 const ID_SHOWN: usize = 12;
 
 /// List sandboxes
@@ -25,13 +25,13 @@ pub(crate) struct LsArgs {
     /// Print ids only
     #[arg(short = 'q', long, conflicts_with = "json")]
     quiet: bool,
-    /// Only those with this label; may be repeated
+    /// Only sandboxes with this label; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE")]
     labels: Vec<String>,
-    /// Only those in this state
+    /// Only sandboxes in this state
     #[arg(long, value_name = "STATE", value_parser = state)]
     state: Option<SandboxState>,
-    /// Every sandbox is listed anyway; taken for habit's sake
+    /// Accepted for compatibility; all sandboxes are always listed
     #[arg(short = 'a', long, hide = true)]
     all: bool,
     #[command(flatten)]
@@ -65,7 +65,7 @@ fn row(sandbox: &Sandbox, now_ms: u64) -> Vec<String> {
     ]
 }
 
-/// The state, and since when it sleeps.
+/// The state, and how long the sandbox has been asleep.
 fn state_shown(sandbox: &Sandbox, now_ms: u64) -> String {
     if sandbox.recovering.is_some() {
         return "recovering".to_owned();

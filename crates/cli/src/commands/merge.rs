@@ -1,4 +1,4 @@
-//! `burrow merge`: the work of a fork, brought home.
+//! `burrow merge`: merges the changes of a fork into its parent.
 
 use burrow_api::{
     DiffNode, FileConflict, FileKind, MergeMemoryPolicy, MergePolicy, MergeRule, MergeSandbox, Merged,
@@ -12,47 +12,48 @@ use crate::print::paint::{self, Colour, paint};
 use crate::print::{self, Format, ask, quantity};
 use crate::transfer::progress::Progress;
 
-/// Paths shown of each kind, so that a person sees all of it; `--json` has more.
+/// Maximum number of paths shown of each kind; `--json` has all of them.
 const SHOWN_MAX: usize = 30;
 
-/// Bring the work of a fork into the sandbox it came from
+/// Merge the changes of a fork into the sandbox it came from
 ///
-/// What the child changed since both were the same comes into the parent: three-way, against the snapshot both came from.
-/// Where both changed the same path differently there is a conflict, and nothing is merged until a policy decides it. The
-/// parent may run: files are replaced at once, and what processes have open is told. It is snapshotted before, so a merge
-/// can be undone. What the child remembers comes too.
+/// This is a three-way merge: the changes of the child since the common snapshot are applied to the parent. If both
+/// changed a path differently, there is a conflict, and nothing is merged until a policy decides it. The parent may be
+/// running: files are replaced atomically, and files that processes have open are reported. A snapshot of the parent is
+/// taken first, so that a merge can be undone. The memory of the child is merged too.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  burrow merge web-1 --into web                shows what would come, and asks
-  burrow merge web-1 --into web --yes          does it
-  burrow merge web-1 --into web --dry-run      only shows it
+  burrow merge web-1 --into web                show the changes, and ask
+  burrow merge web-1 --into web --yes          merge without asking
+  burrow merge web-1 --into web --dry-run      only show the changes
   burrow merge web-1 --into web --policy '*.md=union' --policy '/srv/app/**=text' --policy theirs
-  burrow snapshot restore SNAPSHOT --in-place web     undoes it; the answer names the snapshot
+  burrow snapshot restore SNAPSHOT --in-place web     undo; the output names the snapshot
 
-Policies: fail (a conflict), ours (the parent's stays), theirs (the child's comes), union (lines of both), text (line by
-line; a conflict where both changed the same lines). Without a pattern it is about all other paths. Several children
-are merged one after the other. Exits 1 if there are conflicts.")]
+Policies: fail (report a conflict), ours (keep the parent's version), theirs (take the child's version), union (lines of
+both), text (line by line; a conflict if both changed the same lines). A policy without a pattern applies to all other
+paths. Several children are merged in order. Exits with 1 if there are conflicts.")]
 pub(crate) struct MergeArgs {
-    /// Whose work is brought
+    /// Forks to merge
     #[arg(value_name = "CHILD", required = true)]
     children: Vec<String>,
-    /// Where it is brought
+    /// Sandbox to merge into
     #[arg(long, value_name = "PARENT")]
     into: String,
     /// Only show what would happen
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
-    /// What is done where both changed a path: GLOB=POLICY, or POLICY for all others; may be repeated, the first counts
+    /// Policy for paths that both changed: GLOB=POLICY, or POLICY for all others; may be repeated, the first match
+    /// counts
     #[arg(long = "policy", value_name = "[GLOB=]POLICY", value_parser = rule)]
     policies: Vec<(Option<String>, MergePolicy)>,
-    /// Noise too: caches, temporary files, logs, pid files
+    /// Include noise: caches, temporary files, logs, pid files
     #[arg(long)]
     all: bool,
-    /// What becomes of what the child remembers: none, list, ours, theirs, both, fail
+    /// Policy for the memory of the child: none, list, ours, theirs, both, fail
     #[arg(long, value_name = "POLICY", value_parser = memory_policy, default_value = "list")]
     memory: MergeMemoryPolicy,
     #[command(flatten)]
@@ -60,25 +61,27 @@ pub(crate) struct MergeArgs {
 }
 
 pub(super) fn rule(text: &str) -> Result<(Option<String>, MergePolicy), String> {
-    // A pattern may have a `=` of its own.
+    // A pattern may contain `=`.
     let (glob, word) = match text.rsplit_once('=') {
         Some((glob, word)) => (Some(glob.to_owned()), word),
         None => (None, text),
     };
     let policy = MergePolicy::ALL.into_iter().find(|policy| policy.as_str() == word);
-    let policy = policy.ok_or_else(|| format!("`{word}` is none of fail, ours, theirs, union, text"))?;
+    let policy = policy.ok_or_else(|| format!("`{word}` is not one of fail, ours, theirs, union, text"))?;
     Ok((glob, policy))
 }
 
 pub(super) fn memory_policy(text: &str) -> Result<MergeMemoryPolicy, String> {
     let policy = MergeMemoryPolicy::ALL.into_iter().find(|policy| policy.as_str() == text);
-    policy.ok_or_else(|| format!("`{text}` is none of none, list, ours, theirs, both, fail"))
+    policy.ok_or_else(|| format!("`{text}` is not one of none, list, ours, theirs, both, fail"))
 }
 
 pub(crate) async fn run(ctx: &Context, args: MergeArgs) -> Result<(), Stop> {
     let [child] = &args.children[..] else {
         let failure = Failure::new("several children cannot be merged at once");
-        return Err(failure.hint("merge one after the other: each finds what the one before brought").into());
+        return Err(failure
+            .hint("merge them one after the other: each merge is based on the previous one")
+            .into());
     };
     let mut request = MergeSandbox {
         child: child.clone(),
@@ -96,8 +99,8 @@ pub(crate) async fn run(ctx: &Context, args: MergeArgs) -> Result<(), Stop> {
     }
     if !args.dry_run && !args.yes {
         if !ask::can_ask() {
-            let failure = Failure::new("a merge changes the parent, and there is nobody to ask");
-            return Err(failure.hint("say --yes, or --dry-run to see what would happen").into());
+            let failure = Failure::new("could not merge: confirmation is required, but there is no terminal");
+            return Err(failure.hint("add --yes, or preview with --dry-run").into());
         }
         let foreseen = merge(ctx, &args.into, &MergeSandbox { dry_run: true, ..request.clone() }).await?;
         print::data(&shown(&foreseen, paint::colours_on_stdout()))?;
@@ -115,13 +118,13 @@ pub(crate) async fn run(ctx: &Context, args: MergeArgs) -> Result<(), Stop> {
     report(&merged, &args.into, args.format)
 }
 
-/// Tells what a merge did. One with conflicts is a failure.
+/// Reports the result of a merge. A merge with conflicts is a failure.
 pub(super) fn report(merged: &Merged, into: &str, format: Format) -> Result<(), Stop> {
     if format.json {
         print::json::pretty(merged)?;
     } else {
         print::data(&shown(merged, paint::colours_on_stdout()))?;
-        for line in told(merged, into) {
+        for line in notes(merged, into) {
             print::note(&line);
         }
     }
@@ -148,7 +151,7 @@ fn brings_memory(merged: &Merged) -> bool {
     })
 }
 
-/// What comes, and what is in the way.
+/// The changes and the conflicts.
 fn shown(merged: &Merged, colours: bool) -> String {
     let mut text = String::new();
     let kinds = [
@@ -172,15 +175,15 @@ fn shown(merged: &Merged, colours: bool) -> String {
         }
     }
     for moved in merged.moved.iter().take(SHOWN_MAX) {
-        let line = format!("> {} is changed as {}", escape(&moved.from), escape(&moved.to));
+        let line = format!("> the change of {} is applied to {}", escape(&moved.from), escape(&moved.to));
         push(&mut text, &line, Colour::Faint, colours);
     }
     for conflict in merged.conflicts.iter().take(SHOWN_MAX) {
         push(&mut text, &conflict_line(conflict), Colour::Bad, colours);
-        for (whose, node) in
+        for (label, node) in
             [("base", &conflict.base), ("ours", &conflict.ours), ("theirs", &conflict.theirs)]
         {
-            text.push_str(&format!("    {whose:7}{}\n", side(node.as_ref())));
+            text.push_str(&format!("    {label:7}{}\n", side(node.as_ref())));
         }
     }
     text
@@ -196,7 +199,7 @@ fn conflict_line(conflict: &FileConflict) -> String {
 }
 
 fn side(node: Option<&DiffNode>) -> String {
-    let Some(node) = node else { return "not there".to_owned() };
+    let Some(node) = node else { return "missing".to_owned() };
     let what = match (node.kind, &node.target) {
         (FileKind::Directory, _) => "directory".to_owned(),
         (FileKind::Symlink, target) => format!("→ {}", escape(target.as_deref().unwrap_or_default())),
@@ -206,13 +209,13 @@ fn side(node: Option<&DiffNode>) -> String {
     format!("{what}, mode {}, owner {}:{}", node.mode, node.uid, node.gid)
 }
 
-/// What is to be said besides.
-fn told(merged: &Merged, into: &str) -> Vec<String> {
+/// Notes about the merge.
+fn notes(merged: &Merged, into: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let paths = quantity::count(usize::try_from(merged.total).unwrap_or(usize::MAX), "path", "paths");
     match (merged.applied, merged.conflicts.is_empty()) {
         (true, _) => lines.push(format!(
-            "{paths} merged into `{}`, which stood still for {}",
+            "{paths} merged into `{}`, which was paused for {}",
             escape(into),
             quantity::pause(merged.pause_us)
         )),
@@ -222,13 +225,13 @@ fn told(merged: &Merged, into: &str) -> Vec<String> {
     }
     if let Some(memory) = merged.memory.as_ref().filter(|_| brings_memory(merged)) {
         lines.push(format!(
-            "memory: {} added, {} updated, {} known already, {} keys, {} skills, {} artifacts",
+            "memory: {} added, {} updated, {} unchanged, {} keys, {} skills, {} artifacts",
             memory.added, memory.updated, memory.joined, memory.kv, memory.skills, memory.artifacts
         ));
     }
     for open in merged.open.iter().take(SHOWN_MAX) {
         lines.push(format!(
-            "{} is open in {} ({}): it goes on with the old one until it opens it again",
+            "{} is open in {} ({}), which uses the old file until it opens it again",
             escape(&open.path),
             escape(&open.program),
             open.pid
@@ -236,7 +239,7 @@ fn told(merged: &Merged, into: &str) -> Vec<String> {
     }
     let noise: u64 = merged.noise.iter().map(|noise| noise.count).sum();
     if noise > 0 {
-        lines.push(format!("left out as noise: {noise} paths (--all brings them)"));
+        lines.push(format!("left out as noise: {noise} paths (--all includes them)"));
     }
     if let Some(undo) = &merged.undo {
         lines.push(format!("undo: burrow snapshot restore {} --in-place {}", escape(&undo.id), escape(into)));
@@ -249,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_policy_is_of_a_pattern_or_of_all() {
+    fn a_policy_applies_to_a_pattern_or_to_all_paths() {
         assert_eq!(rule("theirs"), Ok((None, MergePolicy::Theirs)));
         assert_eq!(rule("/a=b/**=text"), Ok((Some("/a=b/**".to_owned()), MergePolicy::Text)));
         assert!(rule("*.md=mine").is_err());
@@ -277,6 +280,6 @@ mod tests {
         };
         assert_eq!(conflict_line(&conflict), "! /a\\x07: the child deleted what the parent changed");
         assert_eq!(side(conflict.base.as_ref()), "3 B, mode 0644, owner 0:0");
-        assert_eq!(side(conflict.theirs.as_ref()), "not there");
+        assert_eq!(side(conflict.theirs.as_ref()), "missing");
     }
 }

@@ -1,4 +1,4 @@
-//! One file per command: its arguments, and what it does with them.
+//! One file per command: its arguments and its implementation.
 
 pub(crate) mod artifact;
 pub(crate) mod attach;
@@ -10,6 +10,7 @@ pub(crate) mod config;
 pub(crate) mod context;
 pub(crate) mod cp;
 pub(crate) mod create;
+mod creation;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod down;
@@ -22,6 +23,7 @@ pub(crate) mod files;
 mod flags;
 pub(crate) mod fork;
 pub(crate) mod gc;
+pub(crate) mod help;
 mod host;
 pub(crate) mod image;
 pub(crate) mod import;
@@ -32,7 +34,6 @@ pub(crate) mod kv;
 mod life;
 pub(crate) mod logs;
 pub(crate) mod ls;
-mod make;
 pub(crate) mod mcp;
 pub(crate) mod memory;
 pub(crate) mod merge;
@@ -44,6 +45,7 @@ pub(crate) mod ps;
 pub(crate) mod race;
 pub(crate) mod rename;
 pub(crate) mod rm;
+mod rollback;
 pub(crate) mod run;
 pub(crate) mod secret;
 pub(crate) mod serve;
@@ -56,7 +58,6 @@ pub(crate) mod ssh;
 pub(crate) mod stats;
 mod target;
 pub(crate) mod tree;
-mod undo;
 pub(crate) mod up;
 pub(crate) mod update;
 pub(crate) mod version;

@@ -1,4 +1,4 @@
-//! `burrow open`: a port in the browser.
+//! `burrow open`: opens a port in the browser.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -10,19 +10,20 @@ use crate::context::Context;
 use crate::failure::{OrFail, Stop};
 use crate::{parse, print};
 
-/// Open a port of a sandbox in the browser, or print the link where there is none
+/// Open a port of a sandbox in the browser
 ///
-/// The link opens the port without a key until it expires. A sandbox that is stopped or asleep wakes.
+/// Prints the link if there is no browser. The link opens the port without a key until it expires. A sandbox that is
+/// stopped or asleep wakes up.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   burrow open web 8080
-  burrow open web 8080 --print --expires 8h    only the link, for somebody else")]
+  burrow open web 8080 --print --expires 8h    only print the link")]
 pub(crate) struct OpenArgs {
-    /// Print the link and open nothing
+    /// Print the link instead of opening it
     #[arg(long)]
     print: bool,
-    /// How long the link opens it, 30 days at most
+    /// Lifetime of the link, 30 days at most
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse::duration_from_second)]
     expires: Duration,
     sandbox: String,
@@ -46,7 +47,7 @@ fn has_display() -> bool {
         .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
 }
 
-/// Whether the desktop took it.
+/// Whether the desktop accepted the address.
 fn browse(url: &str) -> bool {
     let mut command = Command::new("xdg-open");
     command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -1,4 +1,4 @@
-//! `burrow port`: what listens in a sandbox, and who may open it.
+//! `burrow port`: lists the ports of a sandbox, and controls access to them.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use crate::failure::{OrFail, Stop};
 use crate::parse;
 use crate::print::{self, Format, table};
 
-/// What listens in a sandbox, and who may open it
+/// List the ports of a sandbox, and control access to them
 ///
-/// A port is private: it opens with a key of yours (header X-Burrow-Key), or by a link from `port url` or `open`.
+/// A port is private: it needs your API key (header X-Burrow-Key), or a link from `port url` or `open`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   burrow port ls web
-  burrow port publish web 8080                 anybody may open it
+  burrow port publish web 8080                 open to any client
   burrow port unpublish web 8080
-  burrow port url web 8080 --expires 1h        a link for a browser, which needs no key
+  burrow port url web 8080 --expires 1h        a link that needs no key
   curl -H \"X-Burrow-Key: $BURROW_API_KEY\" http://8080-web.localhost:7700/")]
 pub(crate) struct PortArgs {
     #[command(subcommand)]
@@ -28,13 +28,13 @@ pub(crate) struct PortArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List what listens, with its process, and what is public
+    /// List listening ports with their processes and access
     Ls {
         sandbox: String,
         #[command(flatten)]
         format: Format,
     },
-    /// Let anybody open a port, without a key
+    /// Make a port public: any client may open it without a key
     Publish {
         sandbox: String,
         #[arg(value_parser = clap::value_parser!(u16).range(1..))]
@@ -52,7 +52,7 @@ enum Action {
 
 #[derive(Debug, Args)]
 struct UrlArgs {
-    /// How long the link opens it, 30 days at most
+    /// Lifetime of the link, 30 days at most
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse::duration_from_second)]
     expires: Duration,
     sandbox: String,
@@ -96,7 +96,7 @@ pub(super) fn what(sandbox: &str, port: u16) -> String {
 }
 
 pub(super) fn url_request(expires: Duration) -> CreatePortUrl {
-    // Longer than the daemon gives is asked for as it is, and refused with the bound.
+    // Longer lifetimes are sent unchanged; the daemon rejects them with its limit.
     let expires_seconds = u32::try_from(expires.as_secs()).unwrap_or(u32::MAX).max(1);
     CreatePortUrl { expires_seconds }
 }

@@ -1,4 +1,4 @@
-//! `burrow port-forward`: local TCP ports that end in a sandbox.
+//! `burrow port-forward`: forwards local TCP ports into a sandbox.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -17,24 +17,24 @@ use crate::failure::{Failure, OrFail, Stop};
 use crate::print;
 use crate::print::escape::escape;
 
-/// Connections at once over all ports, half of what one sandbox carries; one more waits.
+/// Concurrent connections over all ports, half the limit of a sandbox; further ones wait.
 const CONNECTIONS_MAX: usize = 128;
 
-/// When we are out of descriptors, accepting again at once would only spin.
+/// Delay after a failed accept: without file descriptors, an immediate retry would only spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Forward local TCP ports into a sandbox, until Ctrl-C
 ///
-/// Anything over TCP: databases, SSH, debuggers. What listens inside may be bound to localhost only. A sandbox that is
-/// stopped or asleep wakes with the first connection.
+/// Works for any TCP protocol: databases, SSH, debuggers. The server in the sandbox may listen on localhost only. A
+/// sandbox that is stopped or asleep wakes up at the first connection.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   burrow port-forward web 5432                 localhost:5432 to port 5432 of web
   burrow port-forward web 8080:80 9229         several at once
-  burrow port-forward web 0:5432               any free port; which one is printed")]
+  burrow port-forward web 0:5432               any free port, which is printed")]
 pub(crate) struct PortForwardArgs {
-    /// Where to listen on this machine
+    /// Local address to listen on
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     address: IpAddr,
     sandbox: String,
@@ -42,10 +42,10 @@ pub(crate) struct PortForwardArgs {
     ports: Vec<Forward>,
 }
 
-/// A local port and where it ends.
+/// A local port and its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Forward {
-    /// 0 takes a free one.
+    /// 0 selects a free port.
     local: u16,
     remote: u16,
 }
@@ -63,7 +63,7 @@ impl FromStr for Forward {
 
 pub(crate) async fn run(ctx: &Context, args: PortForwardArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
-    // A mistyped name is told now, not to whoever connects first.
+    // Report a mistyped name now, not at the first connection.
     let sandbox = client.sandbox(&args.sandbox).await;
     let id = sandbox.or_fail(|| format!("could not find sandbox `{}`", args.sandbox))?.id;
     let mut listeners = Vec::new();
@@ -77,31 +77,31 @@ pub(crate) async fn run(ctx: &Context, args: PortForwardArgs) -> Result<(), Stop
     for (_, address, remote) in &listeners {
         print::line(&format!("{address} -> {}:{remote}", args.sandbox))?;
     }
-    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut forwards = JoinSet::new();
     for (listener, _, remote) in listeners {
-        let target = Target { client: client.clone(), sandbox: id.clone(), remote };
-        forwards.spawn(accept(listener, target, slots.clone()));
+        let target = ForwardTarget { client: client.clone(), sandbox: id.clone(), remote };
+        forwards.spawn(accept(listener, target, permits.clone()));
     }
-    until_told_to_end().await
-    // Dropping the set ends what is still open.
+    until_interrupted().await
+    // Dropping the set closes open connections.
 }
 
 #[derive(Clone, Debug)]
-struct Target {
+struct ForwardTarget {
     client: Client,
     sandbox: String,
     remote: u16,
 }
 
-async fn accept(listener: TcpListener, target: Target, slots: Arc<Semaphore>) {
+async fn accept(listener: TcpListener, target: ForwardTarget, permits: Arc<Semaphore>) {
     let mut connections = JoinSet::new();
     loop {
-        let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
+        let permit = permits.clone().acquire_owned().await.expect("the semaphore is never closed");
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((local, _)) => {
-                    connections.spawn(carry(target.clone(), local, slot));
+                    connections.spawn(forward(target.clone(), local, permit));
                 }
                 Err(error) => {
                     print::note(&format!("could not accept a connection: {error}"));
@@ -113,24 +113,24 @@ async fn accept(listener: TcpListener, target: Target, slots: Arc<Semaphore>) {
     }
 }
 
-async fn carry(target: Target, local: TcpStream, _slot: OwnedSemaphorePermit) {
+async fn forward(target: ForwardTarget, local: TcpStream, _permit: OwnedSemaphorePermit) {
     let _ = local.set_nodelay(true);
     match target.client.connect_port(&target.sandbox, target.remote).await {
         Ok(connection) => {
             if let Err(error) = connection.carry(local).await {
-                tell(target.remote, &error);
+                report(target.remote, &error);
             }
         }
         Err(error) => {
-            tell(target.remote, &error);
-            // Only now: whoever sees the connection close finds the reason told.
+            report(target.remote, &error);
+            // Closed only now, so that the reason is printed before the connection closes.
             drop(local);
         }
     }
 }
 
-fn tell(remote: u16, error: &burrow_client::ClientError) {
-    // Local programs hang up as they please.
+fn report(remote: u16, error: &burrow_client::ClientError) {
+    // A local program may close its connection at any time.
     if matches!(error, burrow_client::ClientError::Local { .. }) {
         return;
     }
@@ -141,7 +141,7 @@ fn tell(remote: u16, error: &burrow_client::ClientError) {
     }
 }
 
-async fn until_told_to_end() -> Result<(), Stop> {
+async fn until_interrupted() -> Result<(), Stop> {
     let catch = |kind| signal(kind).or_fail(|| "could not wait for signals".to_owned());
     let (mut interrupt, mut terminate) = (catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?);
     tokio::select! {
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_read_as_people_write_them() {
+    fn ports_are_parsed() {
         for (text, local, remote) in [("8080", 8080, 8080), ("8080:80", 8080, 80), ("0:80", 0, 80)] {
             assert_eq!(text.parse(), Ok(Forward { local, remote }), "{text}");
         }

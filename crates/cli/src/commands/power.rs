@@ -10,27 +10,29 @@ use crate::failure::{OrFail, Stop};
 use crate::parse;
 use crate::transfer::progress::Progress;
 
-/// Stop sandboxes: processes end, files stay
+/// Stop sandboxes: end their processes, keep their files
 #[derive(Debug, Args)]
 pub(crate) struct StopArgs {
     #[arg(required = true, value_name = "SANDBOX")]
     sandboxes: Vec<String>,
-    /// Time for processes to end by themselves
+    /// Time for processes to end before they are killed
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     grace: Option<Duration>,
 }
 
-/// Start stopped sandboxes, with their services; wake hibernated ones
+/// Start stopped sandboxes with their services
 #[derive(Debug, Args)]
 pub(crate) struct StartArgs {
     #[arg(required = true, value_name = "SANDBOX")]
     sandboxes: Vec<String>,
-    /// Boot a hibernated one from its files, and give its processes up
+    /// Boot a hibernated sandbox from its files, and discard its processes
     #[arg(long)]
     files_only: bool,
 }
 
-/// Pause sandboxes: no processor time, RAM stays; any use wakes them
+/// Pause sandboxes: freeze their processes, keep their RAM
+///
+/// Any use wakes them.
 #[derive(Debug, Args)]
 pub(crate) struct PauseArgs {
     #[arg(required = true, value_name = "SANDBOX")]
@@ -44,17 +46,20 @@ pub(crate) struct ResumeArgs {
     sandboxes: Vec<String>,
 }
 
-/// Hibernate sandboxes: processes go to disk, RAM is given back; any use wakes them
+/// Hibernate sandboxes: save their processes to disk, free RAM
 ///
-/// Whatever runs goes on from where it was; connections to the outside are closed. What cannot be written to disk is
-/// refused beforehand, and the sandbox runs on.
+/// Any use wakes them. Processes continue where they were; connections to the outside are closed. If a process cannot
+/// be saved, the command fails and the sandbox keeps running.
 #[derive(Debug, Args)]
 pub(crate) struct HibernateArgs {
     #[arg(required = true, value_name = "SANDBOX")]
     sandboxes: Vec<String>,
+    /// Hibernate also where no trial can show whether the processes can be restored
+    #[arg(long)]
+    untried: bool,
 }
 
-/// Make sandboxes run again, whether they are paused, hibernated or stopped
+/// Wake sandboxes that are paused, hibernated or stopped
 #[derive(Debug, Args)]
 pub(crate) struct WakeArgs {
     #[arg(required = true, value_name = "SANDBOX")]
@@ -90,7 +95,10 @@ pub(crate) async fn hibernate(ctx: &Context, args: HibernateArgs) -> Result<(), 
     let client = ctx.client()?;
     let hibernate = async |sandbox: &str| {
         let _working = Progress::working(&format!("hibernating {sandbox}"));
-        client.hibernate_sandbox(sandbox).await.map(drop)
+        match args.untried {
+            true => client.hibernate_sandbox_untried(sandbox).await.map(drop),
+            false => client.hibernate_sandbox(sandbox).await.map(drop),
+        }
     };
     each(&args.sandboxes, "hibernate", hibernate).await
 }
@@ -104,7 +112,7 @@ pub(crate) async fn wake(ctx: &Context, args: WakeArgs) -> Result<(), Stop> {
     each(&args.sandboxes, "wake", wake).await
 }
 
-/// All are tried, the failed ones told of; the last failure is the command's.
+/// Tries all sandboxes and reports each failure; the last one decides the exit code.
 pub(super) async fn each(
     sandboxes: &[String],
     verb: &str,

@@ -12,7 +12,7 @@ use crate::print::{self, Format, quantity, table};
 #[derive(Debug, Args)]
 pub(crate) struct PsArgs {
     sandbox: String,
-    /// Only those that still run
+    /// Only running execs
     #[arg(long)]
     running: bool,
     /// Print ids only

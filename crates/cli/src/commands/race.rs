@@ -1,4 +1,4 @@
-//! `burrow race`: several forks try the same, and the best of them comes home.
+//! `burrow race`: runs the same task in several forks, and keeps the best result.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use crate::parse;
 use crate::print::escape::escape;
 use crate::print::{self, Format, quantity};
 
-/// How long one question waits for news.
+/// How long one request waits for a change.
 const WAIT_MS: u64 = 20_000;
 
-/// How often a daemon that does not answer is asked again, and how long is waited in between: two minutes in all, for one
-/// that is being restarted.
+/// Retries while the daemon does not answer, and the delay between them: two minutes in total, for a daemon that is
+/// being restarted.
 const RETRIES_MAX: u32 = 60;
 const RETRY_PACE: Duration = Duration::from_secs(2);
 
-/// Have several forks try the same, and keep the best
+/// Run the same task in several forks and keep the best result
 ///
-/// Forks the sandbox, runs the command in every fork, and picks a winner: by the judge's score, or else the quickest that
-/// exits 0. The others are deleted, and so is the winner once it is merged. A race goes on when this command is
-/// interrupted, and when the daemon is restarted.
+/// Forks the sandbox, runs the command in every fork, and picks a winner: by the score of the judge, or else the
+/// fastest that exits with 0. The others are deleted, and the winner too after it is merged. A race continues when
+/// this command is interrupted, and when the daemon is restarted.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -39,40 +39,40 @@ Examples:
   burrow race ls
   burrow race merge rac… --policy theirs
 
-Commands are run by the sandbox's shell. An attempt finds its number in BURROW_ATTEMPT, a judge the attempt's exit code
-in BURROW_EXIT_CODE; the last line of a judge's output is the score, and the highest wins."
+Commands run in the shell of the sandbox. BURROW_ATTEMPT is the number of the attempt; for a judge, BURROW_EXIT_CODE is
+the exit code of the attempt. The last line of a judge's output is the score, and the highest score wins."
 )]
 pub(crate) struct RaceArgs {
     #[command(subcommand)]
     action: Option<Action>,
-    /// Whose forks race
+    /// Sandbox to fork
     #[arg(required = true)]
     parent: Option<String>,
-    /// How many try
+    /// Number of attempts
     #[arg(short = 'n', long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=32))]
     attempts: u32,
-    /// What they try
+    /// Command of each attempt
     #[arg(long, value_name = "COMMAND", required = true)]
     run: Option<String>,
-    /// What says how good an attempt is: its last line of output is a number
+    /// Command that scores an attempt: its last line of output is a number
     #[arg(long, value_name = "COMMAND")]
     judge: Option<String>,
-    /// How many run at once; all when absent
+    /// Number of attempts that run at once; all by default
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=32))]
     parallel: Option<u32>,
-    /// How long an attempt may take
+    /// Time limit of an attempt
     #[arg(long, value_name = "DURATION", value_parser = parse::duration_from_second)]
     timeout: Option<Duration>,
-    /// Leave the processes out: the attempts boot from the files
+    /// Omit the processes: the attempts boot from the files
     #[arg(long)]
     files_only: bool,
     /// Merge the winner into the parent
     #[arg(long)]
     merge_winner: bool,
-    /// Delete none of the attempts
+    /// Keep all attempts
     #[arg(long)]
     keep: bool,
-    /// Do not wait for the end: print the race's id
+    /// Print the id of the race without waiting for its end
     #[arg(short, long)]
     detach: bool,
     #[command(flatten)]
@@ -84,10 +84,10 @@ pub(crate) struct RaceArgs {
 /// How the winner is merged.
 #[derive(Debug, Args)]
 pub(crate) struct HowArgs {
-    /// How the winner is merged where both changed a path: GLOB=POLICY, or POLICY for all others
+    /// Merge policy for paths that both changed: GLOB=POLICY, or POLICY for all others
     #[arg(long = "policy", value_name = "[GLOB=]POLICY", value_parser = rule)]
     policies: Vec<(Option<String>, MergePolicy)>,
-    /// What becomes of what the winner remembers: none, list, ours, theirs, both, fail
+    /// Policy for the memory of the winner: none, list, ours, theirs, both, fail
     #[arg(long, value_name = "POLICY", value_parser = memory_policy, default_value = "list")]
     memory: MergeMemoryPolicy,
 }
@@ -112,7 +112,7 @@ enum Action {
         #[command(flatten)]
         format: Format,
     },
-    /// Show how a race stands
+    /// Show the state of a race
     Show {
         race: String,
         #[command(flatten)]
@@ -135,7 +135,7 @@ enum Action {
         #[command(flatten)]
         format: Format,
     },
-    /// End a race, delete its attempts, and forget it
+    /// Cancel a race, and delete it with its attempts
     Rm { race: String },
 }
 
@@ -204,22 +204,22 @@ async fn start(ctx: &Context, args: RaceArgs) -> Result<(), Stop> {
     if args.detach {
         return print::line(&race.id);
     }
-    print::note(&format!("race {}: `burrow race wait {}` follows it again", race.id, race.id));
+    print::note(&format!("race {}: `burrow race wait {}` follows it", race.id, race.id));
     follow(ctx, race, args.format).await
 }
 
-/// Tells of every change until the end.
+/// Prints every change until the end.
 async fn follow(ctx: &Context, mut race: Race, format: Format) -> Result<(), Stop> {
     let mut known = Vec::new();
     let mut retries = 0;
     loop {
-        tell(&race, &mut known);
+        print_changes(&race, &mut known);
         if race.stage == RaceStage::Done {
             break;
         }
         match ctx.client()?.race(&race.id, Some((race.version, WAIT_MS))).await {
             Ok(next) => (race, retries) = (next, 0),
-            // The daemon may be on its way down or up; the race goes on with the next one.
+            // The daemon may be restarting; the race continues afterwards.
             Err(error) if error.code().is_none() && retries < RETRIES_MAX => {
                 retries += 1;
                 tokio::time::sleep(RETRY_PACE).await;
@@ -234,8 +234,8 @@ async fn follow(ctx: &Context, mut race: Race, format: Format) -> Result<(), Sto
     Err(Stop::Exit(CODE_GENERAL))
 }
 
-/// Says what is new.
-fn tell(race: &Race, known: &mut Vec<String>) {
+/// Prints the lines that are new.
+fn print_changes(race: &Race, known: &mut Vec<String>) {
     for line in std::iter::once(race.stage.as_str().to_owned()).chain(race.attempts.iter().map(attempt_line))
     {
         let waits = line.contains(": waiting");
@@ -299,7 +299,7 @@ fn show(race: &Race, format: Format) -> Result<(), Stop> {
             )),
             (None, true) => text.push_str("  merged: nothing was left to merge\n"),
             (None, false) => text.push_str(&format!(
-                "  not merged: {}; `burrow race merge {} --policy theirs` decides them\n",
+                "  not merged: {}; `burrow race merge {} --policy theirs` resolves them\n",
                 quantity::count(merged.conflicts.len(), "conflict", "conflicts"),
                 escape(&race.id)
             )),
@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_attempt_tells_how_it_went_in_one_line() {
+    fn an_attempt_is_shown_in_one_line() {
         let attempt = RaceAttempt {
             number: 2,
             sandbox: "sbx".to_owned(),

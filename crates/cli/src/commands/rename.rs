@@ -1,4 +1,4 @@
-//! `burrow rename`: another name for a sandbox.
+//! `burrow rename`: renames a sandbox.
 
 use burrow_api::UpdateSandbox;
 use clap::Args;
@@ -6,11 +6,11 @@ use clap::Args;
 use crate::context::Context;
 use crate::failure::{OrFail, Stop};
 
-/// Give a sandbox another name
+/// Rename a sandbox
 #[derive(Debug, Args)]
 pub(crate) struct RenameArgs {
     sandbox: String,
-    /// Lower-case letters, digits and inner hyphens
+    /// New name: lower-case letters, digits and inner hyphens
     name: String,
 }
 

@@ -6,15 +6,15 @@ use super::power::each;
 use crate::context::Context;
 use crate::failure::Stop;
 
-/// Delete sandboxes with all they hold, running or not
+/// Delete sandboxes with their data, running or not
 ///
-/// Snapshots taken of them stay, unless --snapshots is given.
+/// Their snapshots are kept, unless --snapshots is given.
 #[derive(Debug, Args)]
 pub(crate) struct RmArgs {
-    /// Delete the snapshots taken of them, too
+    /// Delete their snapshots too
     #[arg(long)]
     snapshots: bool,
-    /// One that does not exist is no failure
+    /// Ignore sandboxes that do not exist
     #[arg(short = 'f', long)]
     force: bool,
     #[arg(required_unless_present = "force", value_name = "SANDBOX")]

@@ -1,4 +1,4 @@
-//! `burrow run`: a new sandbox and a command in it, in one go.
+//! `burrow run`: creates a sandbox and runs a command in it.
 
 use std::io::IsTerminal as _;
 
@@ -7,11 +7,11 @@ use burrow_client::Client;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::exec::{self, Started};
-use super::flags::{SandboxFlags, TalkFlags};
-use super::make::make;
+use super::creation::create_sandbox;
+use super::exec::{self, StartedExec};
+use super::flags::{ProcessFlags, SandboxFlags};
+use super::rollback::RollbackFlags;
 use super::shell;
-use super::undo::UndoFlags;
 use crate::context::Context;
 use crate::failure::{OrFail, Stop};
 use crate::interact::{End, interact, outcome};
@@ -20,12 +20,13 @@ use crate::print::escape::escape;
 
 /// Create a sandbox and run a command in it
 ///
-/// A command follows the image's entrypoint. Without one you get what the image runs by itself, else a shell. Without --rm the sandbox stays; its name or id is printed on standard error.
+/// The command is appended to the entrypoint of the image. Without a command, the default command of the image runs, or
+/// else a shell. Without --rm, the sandbox is kept; its name or id is printed on standard error.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  burrow run --rm -- python3 -c 'print(1)'     a sandbox for one command, gone afterwards
-  burrow run --name dev -it                    a shell in a sandbox that stays
+  burrow run --rm -- python3 -c 'print(1)'     a sandbox for one command, deleted afterwards
+  burrow run --name dev -it                    a shell in a sandbox that is kept
   burrow run --rm --ram 256M --timeout 10s -- ./test.sh
   tar c . | burrow run --rm -i -- tar t")]
 pub(crate) struct RunArgs {
@@ -33,12 +34,12 @@ pub(crate) struct RunArgs {
     #[arg(long, conflicts_with = "rollback_on_failure")]
     rm: bool,
     #[command(flatten)]
-    talk: TalkFlags,
+    process: ProcessFlags,
     #[command(flatten)]
-    undo: UndoFlags,
+    undo: RollbackFlags,
     #[command(flatten)]
     sandbox: SandboxFlags,
-    /// Program to put in front of the command, in place of the image's; empty for none
+    /// Entrypoint instead of that of the image; empty for none
     #[arg(long, value_name = "PROGRAM")]
     entrypoint: Option<String>,
     /// Command and arguments
@@ -54,24 +55,26 @@ pub(crate) async fn run(ctx: &Context, mut args: RunArgs) -> Result<(), Stop> {
         let name = sandbox.name.as_deref().unwrap_or(&sandbox.id);
         print::note(&format!("sandbox `{}`", escape(name)));
     }
-    if !args.rm || args.talk.detach {
-        return exec::talk(&client, Started { exec, talk: &args.talk, undo: args.undo }).await;
+    if !args.rm || args.process.detach {
+        return exec::run_started(&client, StartedExec { exec, process: &args.process, undo: args.undo })
+            .await;
     }
-    args.undo.tell(&exec);
-    let end = interact(&client, exec::interaction(&sandbox.id, &exec.id, &args.talk)).await?;
-    args.talk.related.tell(&end);
+    args.undo.print_snapshot(&exec);
+    let end = interact(&client, exec::interaction(&sandbox.id, &exec.id, &args.process)).await?;
+    args.process.related.print(&end);
     let ended = matches!(end, End::Exit(_));
-    let result = outcome::pass_on(&client, end, &exec.id).await;
+    let result = outcome::exit_as(&client, end, &exec.id).await;
     if ended {
-        // It goes by itself, but whoever looks after us should not find it any more. A failure is the daemon's to mend.
+        // The daemon deletes an ephemeral sandbox anyway, but it should be gone when this command ends. If this fails,
+        // the daemon does it later.
         let _ = client.delete_sandbox(&sandbox.id).await;
     }
     result
 }
 
-/// Starts what the image and the arguments come to; a shell when both say nothing.
+/// Starts the command of the image and the arguments; a shell if both are empty.
 async fn start(client: &Client, sandbox: &Sandbox, args: &mut RunArgs) -> Result<Exec, Stop> {
-    // Removed since the sandbox was made, it has nothing to say.
+    // An image that was removed since has no defaults.
     let config = client.image(&sandbox.image_id).await.map(|detail| detail.image.config).unwrap_or_default();
     let entrypoint = match &args.entrypoint {
         Some(program) if program.is_empty() => Vec::new(),
@@ -79,25 +82,25 @@ async fn start(client: &Client, sandbox: &Sandbox, args: &mut RunArgs) -> Result
         None => config.entrypoint,
     };
     let mut argv = entrypoint;
-    // The image's arguments are for the image's program.
+    // The default arguments of the image belong to its entrypoint.
     if !args.argv.is_empty() {
         argv.extend(args.argv.iter().cloned());
     } else if args.entrypoint.is_none() {
         argv.extend(config.cmd);
     }
     if argv.is_empty() {
-        if !args.talk.detach {
-            args.talk.make_interactive(std::io::stdin().is_terminal());
+        if !args.process.detach {
+            args.process.make_interactive(std::io::stdin().is_terminal());
         }
         argv = shell::argv();
     }
-    let request = CreateExec { argv, then_stop: args.rm, ..args.talk.request(Vec::new()) };
+    let request = CreateExec { argv, then_stop: args.rm, ..args.process.request(Vec::new()) };
     let request = args.undo.over(request);
     let what = || format!("could not run `{}`", request.argv.join(" "));
     client.create_exec(&sandbox.id, &request).await.or_fail(what)
 }
 
-/// Until the exec runs, nobody but us knows of the sandbox: whatever ends us before removes it.
+/// Until the exec runs, only this command knows of the sandbox: if it is interrupted before, it deletes the sandbox.
 async fn interruptible(
     client: &Client,
     create: &CreateSandbox,
@@ -106,8 +109,8 @@ async fn interruptible(
     let what = || "could not watch for signals".to_owned();
     let mut interrupt = signal(SignalKind::interrupt()).or_fail(what)?;
     let mut terminate = signal(SignalKind::terminate()).or_fail(what)?;
-    // Never dropped midway, since a request under way may still make a sandbox.
-    let (_, sandbox) = make(client, create, args.sandbox.from.as_deref()).await?;
+    // Never dropped midway, since a pending request may still create a sandbox.
+    let (_, sandbox) = create_sandbox(client, create, args.sandbox.from.as_deref()).await?;
     let started = tokio::select! {
         biased;
         Some(()) = interrupt.recv() => Err(Stop::Exit(130)),
@@ -117,7 +120,7 @@ async fn interruptible(
     match started {
         Ok(exec) => Ok((sandbox, exec)),
         Err(stop) => {
-            // With --rm it would have gone with the command; without, nobody asked for an empty one either.
+            // With --rm it would be deleted after the command; without, an unused sandbox is not wanted either.
             let _ = client.delete_sandbox(&sandbox.id).await;
             Err(stop)
         }

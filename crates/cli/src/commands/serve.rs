@@ -10,20 +10,20 @@ use crate::roles;
 /// Run the daemon in the foreground
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Configuration file; /etc/burrow/config.toml when it exists
+    /// Configuration file; /etc/burrow/config.toml by default, if it exists
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Go on though catalog and pool are of different times; what the catalog does not know is removed
+    /// Start although the catalog and the pool do not match; delete disks that are not in the catalog
     #[arg(long)]
     accept_rollback: bool,
-    /// Leave the terminal's session first, so that closing it does not end the daemon
+    /// Start a new session, so that closing the terminal does not end the daemon
     #[arg(long, hide = true)]
     new_session: bool,
 }
 
 pub(crate) fn run(args: ServeArgs) -> Result<(), Stop> {
     if args.new_session {
-        // Fails only for the leader of a process group, which has a session or group of its own already.
+        // Fails only for the leader of a process group, which has its own session or group already.
         let _ = rustix::process::setsid();
     }
     roles::serve(args.config, args.accept_rollback)

@@ -8,7 +8,7 @@ use crate::failure::{OrFail, Stop};
 use crate::parse;
 use crate::print::{self, Format, table};
 
-/// Supervised processes of a sandbox, started with it
+/// Manage services: supervised processes of a sandbox
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -22,7 +22,7 @@ pub(crate) struct ServiceArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Add a service, or replace the one of that name, and start it
+    /// Add or replace a service, and start it
     Add(AddArgs),
     /// List services
     Ls {
@@ -30,24 +30,24 @@ enum Action {
         #[command(flatten)]
         format: Format,
     },
-    /// End a service and forget it
+    /// Stop and remove a service
     Rm { sandbox: String, name: String },
-    /// End a service and start it again
+    /// Restart a service
     Restart { sandbox: String, name: String },
 }
 
 #[derive(Debug, Args)]
 struct AddArgs {
-    /// When to start it again after it ended
+    /// When to restart it after it ended
     #[arg(long, value_enum, default_value_t = Restart::Always)]
     restart: Restart,
-    /// Variable; may be repeated
+    /// Environment variable; may be repeated
     #[arg(short = 'e', long = "env", value_name = "KEY=VALUE", value_parser = parse::variable)]
     env: Vec<(String, String)>,
-    /// Where it starts
+    /// Working directory
     #[arg(short = 'w', long, value_name = "DIRECTORY")]
     workdir: Option<String>,
-    /// Who it runs as
+    /// User to run as
     #[arg(short = 'u', long, value_name = "USER")]
     user: Option<String>,
     sandbox: String,

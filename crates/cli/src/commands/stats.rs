@@ -1,4 +1,4 @@
-//! `burrow stats`: what sandboxes use.
+//! `burrow stats`: resource usage of sandboxes.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -14,13 +14,13 @@ use crate::print::{self, Format, quantity, table};
 
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// Show what sandboxes use: processor, RAM, disk, processes
+/// Show resource usage: processor, RAM, disk, processes
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {
-    /// Refresh every second, with the share of a processor
+    /// Refresh every second, with processor usage in percent
     #[arg(short = 'f', long)]
     follow: bool,
-    /// Sandboxes; all that run when none is given
+    /// Sandboxes; all running sandboxes by default
     #[arg(value_name = "SANDBOX")]
     sandboxes: Vec<String>,
     #[command(flatten)]
@@ -51,7 +51,7 @@ async fn collect(client: &Client, given: &[String]) -> Result<Vec<Stats>, Stop> 
         let query = SandboxQuery { labels: Vec::new(), state: Some(SandboxState::Running) };
         let running = client.all_sandboxes(&query).await.or_fail(|| "could not list sandboxes".to_owned())?;
         for sandbox in running {
-            // One that went away while we asked is not missed.
+            // A sandbox that was deleted meanwhile is skipped.
             if let Ok(stats) = client.stats(&sandbox.id).await {
                 all.push(stats);
             }
@@ -72,7 +72,7 @@ fn show(all: &[Stats], before: &HashMap<String, (u64, Instant)>, follow: bool) -
         &rows,
     );
     if follow && std::io::IsTerminal::is_terminal(&std::io::stdout()) {
-        // Home, then clear to the end: the table is drawn over the last one without a flicker.
+        // Cursor home, then clear to the end: the table replaces the last one without flicker.
         return print::data(&format!("\u{1b}[H\u{1b}[J{text}"));
     }
     print::data(&text)

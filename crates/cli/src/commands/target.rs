@@ -1,4 +1,4 @@
-//! Finds the exec that somebody means: by id, by the first characters of it, or as the latest one of a sandbox.
+//! Finds an exec: by id, by the first characters of its id, or as the latest exec of a sandbox.
 
 use burrow_api::{ErrorCode, Exec, ExecState};
 use burrow_client::{Client, SandboxQuery};
@@ -8,15 +8,15 @@ use futures_util::StreamExt as _;
 
 use crate::failure::{Failure, OrFail, Stop};
 
-/// Sandboxes asked at the same time: enough to hide the round trip, few enough to bother nobody.
+/// Sandboxes queried concurrently: enough to hide the round trip, few enough not to load the daemon.
 const LOOKUPS_AT_ONCE: usize = 8;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ExecTarget {
-    /// An exec's id, or a sandbox (then its latest exec is meant, unless EXEC names one)
+    /// Id of an exec, or a sandbox (for its latest exec, unless EXEC is given)
     #[arg(value_name = "SANDBOX|EXEC")]
     target: String,
-    /// An exec of that sandbox
+    /// Exec of the sandbox
     #[arg(value_name = "EXEC")]
     exec: Option<String>,
 }
@@ -47,8 +47,8 @@ async fn of_sandbox(client: &Client, sandbox: &str, exec: &str) -> Result<Exec, 
 
 async fn anywhere(client: &Client, exec: &str) -> Result<Exec, Stop> {
     match client.find_exec(exec).await {
-        // A daemon without that route is asked sandbox by sandbox; so is one that has no record of it, since a service's
-        // run is known to its sandbox alone.
+        // A daemon without that route is queried sandbox by sandbox; so is one that has no record of the exec, since
+        // only the sandbox knows the execs of its services.
         Err(error) if error.is_not_found() || error.code() == Some(ErrorCode::NoSuchRoute) => {
             scan(client, exec).await
         }
@@ -76,20 +76,20 @@ fn latest(execs: Vec<Exec>) -> Option<Exec> {
     execs.into_iter().max_by_key(|exec| (exec.state == ExecState::Running, exec.started_ms))
 }
 
-/// Sandbox by sandbox; looking wakes nobody.
+/// Queries each sandbox; this wakes none of them.
 async fn scan(client: &Client, prefix: &str) -> Result<Exec, Stop> {
-    let what = || format!("could not look for exec `{prefix}`");
+    let what = || format!("could not search for exec `{prefix}`");
     let whole = prefix.parse::<ExecId>().is_ok();
     let sandboxes = client.all_sandboxes(&SandboxQuery::default()).await.or_fail(what)?;
     let lookups = sandboxes.into_iter().map(|sandbox| async move {
-        // One that nobody lists, such as a service's run, is still found by its whole id.
+        // An exec that is not listed, such as that of a service, is still found by its full id.
         let found = if whole {
             client.exec(&sandbox.id, prefix).await.map(|exec| vec![exec])
         } else {
             client.execs(&sandbox.id).await
         };
         match found {
-            // The sandbox may have gone away while we looked.
+            // The sandbox may have been deleted meanwhile.
             Err(error) if error.is_not_found() => Ok(Vec::new()),
             found => found,
         }
@@ -109,7 +109,7 @@ fn only_one(mut found: Vec<Exec>, prefix: &str) -> Result<Exec, Stop> {
         0 => Err(Failure::new(format!("could not find an exec `{prefix}`"))
             .hint("`burrow ps SANDBOX` lists the execs of a sandbox")
             .into()),
-        count => Err(Failure::new(format!("`{prefix}` could be any of {count} execs"))
+        count => Err(Failure::new(format!("ambiguous id prefix `{prefix}`: matches {count} execs"))
             .hint("give more characters of the id")
             .into()),
     }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_exec_is_meant_before_a_newer_one_that_ended() {
+    fn a_running_exec_is_preferred_to_a_newer_one_that_ended() {
         let execs = vec![
             exec("a", ExecState::Running, 1),
             exec("b", ExecState::Running, 2),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_must_mean_one_exec() {
+    fn a_prefix_must_match_one_exec() {
         assert_eq!(only_one(vec![exec("exea", ExecState::Ended, 0)], "exe").unwrap().id, "exea");
         assert!(only_one(Vec::new(), "exe").is_err());
         assert!(

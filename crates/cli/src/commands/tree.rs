@@ -1,7 +1,7 @@
-//! `burrow tree` and `burrow snapshot tree`: who came from whom.
+//! `burrow tree` and `burrow snapshot tree`: the lineage of sandboxes and snapshots.
 //!
-//! The daemon answers nodes, parents first. What a view leaves out hands its children to its own parent, so that lineage
-//! is never broken; a sandbox that is gone but whose snapshots live on gets a line of its own.
+//! The daemon returns nodes, parents first. When a view omits a node, its children move to its parent, so that the
+//! lineage stays connected. A deleted sandbox whose snapshots still exist gets its own line.
 
 use std::collections::BTreeMap;
 
@@ -16,43 +16,43 @@ use crate::print::forest::{self, Cell, Item, Style};
 use crate::print::paint::{self, Colour};
 use crate::print::{self, Format, quantity};
 
-/// Show which sandbox came from which
+/// Show the lineage of sandboxes
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   burrow tree
-  burrow tree web --snapshots                  one sandbox, its snapshots and what came from it")]
+  burrow tree web --snapshots                  a sandbox, its snapshots and its descendants")]
 pub(crate) struct TreeArgs {
-    /// Only this sandbox and what came from it
+    /// Only this sandbox and its descendants
     sandbox: Option<String>,
-    /// Show snapshots, too
+    /// Include snapshots
     #[arg(short = 's', long)]
     snapshots: bool,
     #[command(flatten)]
     format: Format,
 }
 
-/// Show snapshots below the sandboxes they were taken of
+/// Show the lineage of snapshots, below their sandboxes
 ///
-/// Each follows the one above it; what was left behind by a restore, and sandboxes made from a snapshot, are indented
-/// below it.
+/// Each snapshot follows the one above it. Snapshots that a restore left behind, and sandboxes created from a snapshot,
+/// are indented below it.
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotTreeArgs {
-    /// Only of this sandbox and of what came from it
+    /// Only snapshots of this sandbox and its descendants
     sandbox: Option<String>,
-    /// Also those that forks stand on
+    /// Include snapshots that forks are based on
     #[arg(short = 'a', long)]
     all: bool,
     #[command(flatten)]
     format: Format,
 }
 
-/// What is drawn besides sandboxes.
+/// The nodes that are shown besides sandboxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum View {
     Sandboxes,
     Snapshots,
-    /// With those that forks stand on.
+    /// With the snapshots that forks are based on.
     All,
 }
 
@@ -83,12 +83,12 @@ async fn show(client: &Client, sandbox: Option<&str>, view: View, format: Format
     print::data(&forest::draw(&items(&nodes, view, quantity::now_ms()), style))
 }
 
-/// The parent of a node, if the daemon's word can be taken for it.
+/// The parent of a node, if the daemon's answer is valid.
 fn parent(nodes: &[TreeNode], place: usize) -> Option<usize> {
     nodes[place].parent.filter(|parent| *parent < place)
 }
 
-/// What belongs to a sandbox, or to what is left of it: itself, its snapshots, and all that came from them.
+/// The nodes of a sandbox, which may be deleted: itself, its snapshots, and all descendants.
 fn of_sandbox(nodes: &[TreeNode], sandbox: &str) -> Vec<TreeNode> {
     let named = |node: &TreeNode| {
         let (id, name) = match node.kind {
@@ -112,22 +112,22 @@ fn of_sandbox(nodes: &[TreeNode], sandbox: &str) -> Vec<TreeNode> {
 /// One line of a view.
 #[derive(Debug)]
 struct Entry<'a> {
-    /// `None`: a sandbox that is gone.
+    /// `None`: a deleted sandbox.
     node: Option<&'a TreeNode>,
     parent: Option<usize>,
     cells: Vec<Cell>,
 }
 
 fn items(nodes: &[TreeNode], view: View, now_ms: u64) -> Vec<Item> {
-    let mut entries = with_gone(nodes, now_ms);
+    let mut entries = with_deleted_sandboxes(nodes, now_ms);
     collapse(&mut entries, |entry| match entry.node {
         Some(node) => is_shown(node, view),
         None => true,
     });
     if view != View::Sandboxes {
-        straighten(&mut entries);
+        flatten_successors(&mut entries);
     }
-    // A sandbox that is gone and has nothing below it has no place in the view.
+    // A deleted sandbox without children is not shown.
     let parents: Vec<_> = entries.iter().filter_map(|entry| entry.parent).collect();
     let mut place = 0;
     collapse(&mut entries, |entry| {
@@ -145,20 +145,20 @@ fn is_shown(node: &TreeNode, view: View) -> bool {
     }
 }
 
-/// The nodes, behind one entry for each sandbox that is gone but for its snapshots.
-fn with_gone(nodes: &[TreeNode], now_ms: u64) -> Vec<Entry<'_>> {
+/// The nodes, preceded by one entry for each deleted sandbox that still has snapshots.
+fn with_deleted_sandboxes(nodes: &[TreeNode], now_ms: u64) -> Vec<Entry<'_>> {
     let living: BTreeMap<&str, usize> = nodes
         .iter()
         .enumerate()
         .filter(|(_, node)| node.kind == TreeNodeKind::Sandbox)
         .map(|(place, node)| (node.id.as_str(), place))
         .collect();
-    let mut gone: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut deleted: BTreeMap<&str, usize> = BTreeMap::new();
     let mut entries = Vec::new();
     let orphans = nodes.iter().enumerate().filter(|(place, _)| parent(nodes, *place).is_none());
     for (_, node) in orphans.filter(|(_, node)| node.kind == TreeNodeKind::Snapshot) {
         let Some(id) = node.sandbox_id.as_deref().filter(|id| !living.contains_key(id)) else { continue };
-        gone.entry(id).or_insert_with(|| {
+        deleted.entry(id).or_insert_with(|| {
             let cells = cells(node.sandbox_name.as_deref(), id, Cell::coloured("deleted", Colour::Faint));
             entries.push(Entry { node: None, parent: None, cells });
             entries.len() - 1
@@ -167,11 +167,11 @@ fn with_gone(nodes: &[TreeNode], now_ms: u64) -> Vec<Entry<'_>> {
     let before = entries.len();
     for (place, node) in nodes.iter().enumerate() {
         let own = parent(nodes, place).map(|parent| before + parent);
-        // A snapshot whose predecessor is gone still belongs to its sandbox.
+        // A snapshot whose predecessor was deleted still belongs to its sandbox.
         let adopted = || {
             let id = node.sandbox_id.as_deref().filter(|_| node.kind == TreeNodeKind::Snapshot)?;
             let living = living.get(id).filter(|sandbox| **sandbox < place).map(|sandbox| before + sandbox);
-            gone.get(id).copied().or(living)
+            deleted.get(id).copied().or(living)
         };
         entries.push(Entry {
             node: Some(node),
@@ -182,7 +182,7 @@ fn with_gone(nodes: &[TreeNode], now_ms: u64) -> Vec<Entry<'_>> {
     entries
 }
 
-/// Leaves entries out; their children go to their parents.
+/// Removes entries; their children move to their parents.
 fn collapse(entries: &mut Vec<Entry<'_>>, mut keep: impl FnMut(&Entry<'_>) -> bool) {
     let mut places = Vec::with_capacity(entries.len());
     let mut kept = Vec::with_capacity(entries.len());
@@ -198,26 +198,27 @@ fn collapse(entries: &mut Vec<Entry<'_>>, mut keep: impl FnMut(&Entry<'_>) -> bo
     *entries = kept;
 }
 
-/// Puts each snapshot beside the one it followed instead of below it: a sandbox's life is a line, not a staircase. Only
-/// the newest follower goes on with the line; what a restore left behind stays below.
-fn straighten(entries: &mut [Entry<'_>]) {
+/// Moves each snapshot to the level of its predecessor, so that the snapshots of a sandbox are a list, not a staircase.
+/// Only the newest successor continues the list; snapshots that a restore left behind stay below.
+fn flatten_successors(entries: &mut [Entry<'_>]) {
     let follows = |entries: &[Entry<'_>], place: usize| {
         let above = entries[place].parent?;
         let (own, other) = (entries[place].node?, entries[above].node?);
         let snapshots = own.kind == TreeNodeKind::Snapshot && other.kind == TreeNodeKind::Snapshot;
         (snapshots && own.sandbox_id == other.sandbox_id).then_some(above)
     };
-    let mut heirs = BTreeMap::new();
+    let mut successors = BTreeMap::new();
     for place in 0..entries.len() {
         if let Some(above) = follows(entries, place) {
-            heirs.insert(above, place);
+            successors.insert(above, place);
         }
     }
-    // Parents come first, so that each finds its predecessor where it has moved to.
-    let mut heirs: Vec<_> = heirs.into_iter().map(|(above, heir)| (heir, above)).collect();
-    heirs.sort_unstable();
-    for (heir, above) in heirs {
-        entries[heir].parent = entries[above].parent;
+    // Parents come first, so that each predecessor has moved already.
+    let mut successors: Vec<_> =
+        successors.into_iter().map(|(above, successor)| (successor, above)).collect();
+    successors.sort_unstable();
+    for (successor, above) in successors {
+        entries[successor].parent = entries[above].parent;
     }
 }
 
@@ -235,7 +236,7 @@ fn node_cells(nodes: &[TreeNode], place: usize, now_ms: u64) -> Vec<Cell> {
         TreeNodeKind::Sandbox => {
             parent(nodes, place).map(|parent| origin(&nodes[parent])).unwrap_or_default()
         }
-        TreeNodeKind::Snapshot => holds(node).to_owned(),
+        TreeNodeKind::Snapshot => content(node).to_owned(),
     }));
     cells
 }
@@ -255,7 +256,7 @@ fn origin(snapshot: &TreeNode) -> String {
     format!("from {}", snapshot.name.clone().unwrap_or_else(|| short(&snapshot.id)))
 }
 
-fn holds(snapshot: &TreeNode) -> &'static str {
+fn content(snapshot: &TreeNode) -> &'static str {
     match snapshot.processes {
         Some(true) => "files, processes",
         Some(false) => "files",
@@ -316,7 +317,7 @@ mod tests {
 
     const WEB: (&str, &str) = ("sbxweb", "web");
 
-    /// web: s1 → s2, back to s1, → s3; forked into kid; copy made from s1; old is gone but for a snapshot and its copy.
+    /// web: s1 → s2, restored to s1, → s3; forked into kid; copy created from s1; old is deleted except for a snapshot and its copy.
     fn family() -> Vec<TreeNode> {
         vec![
             sandbox("sbxweb", "web", None, SandboxState::Running),
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn sandboxes_stand_below_those_they_came_from_whatever_is_between() {
+    fn sandboxes_are_below_their_ancestors_when_snapshots_are_omitted() {
         check(
             &family(),
             View::Sandboxes,
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_snapshots_stays_a_line_and_what_was_left_behind_is_below() {
+    fn successive_snapshots_are_a_list_and_those_left_behind_are_below() {
         check(
             &family(),
             View::Snapshots,
@@ -368,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn all_shows_what_forks_stand_on() {
+    fn all_shows_the_snapshots_that_forks_are_based_on() {
         let nodes = of_sandbox(&family(), "web");
         check(
             &nodes,
@@ -384,13 +385,13 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_the_tree_is_found_by_name_or_id_also_of_what_is_gone() {
+    fn a_part_of_the_tree_is_found_by_name_or_id_also_of_a_deleted_sandbox() {
         let ids =
             |sandbox| of_sandbox(&family(), sandbox).into_iter().map(|node| node.id).collect::<Vec<_>>();
         assert_eq!(ids("old"), ["snpold", "sbxnew"]);
         assert_eq!(ids("sbxk"), ["sbxkid"]);
         assert_eq!(ids("sbxweb").len(), 7);
-        assert!(ids("nobody").is_empty());
+        assert!(ids("missing").is_empty());
     }
 
     #[test]
@@ -408,10 +409,10 @@ mod tests {
     }
 
     #[test]
-    fn parents_that_make_no_sense_do_not_lead_astray() {
+    fn invalid_parents_are_ignored() {
         let mut nodes = family();
         nodes[1].parent = Some(5);
         nodes[5].parent = Some(99);
-        assert_eq!(items(&nodes, View::All, 0).len(), nodes.len() + 1, "and one that is gone");
+        assert_eq!(items(&nodes, View::All, 0).len(), nodes.len() + 1, "and the deleted sandbox");
     }
 }

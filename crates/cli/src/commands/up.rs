@@ -1,4 +1,4 @@
-//! `burrow up`: a daemon that runs, with an image to start sandboxes from.
+//! `burrow up`: starts the daemon, and builds the default image.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use burrow_client::{Client, ClientError};
 use clap::Args;
 use tokio::time::Instant;
 
-use super::host::{self, Background};
+use super::host::{self, BackgroundDaemon};
 use super::image;
 use crate::context::Context;
 use crate::failure::{Failure, OrFail, Stop};
@@ -15,13 +15,13 @@ use crate::local::LocalDaemon;
 use crate::print;
 use crate::transfer::progress::Progress;
 
-/// A daemon that re-adopts hundreds of sandboxes needs seconds; beyond this it hangs.
+/// A daemon that adopts hundreds of sandboxes needs seconds; beyond this limit it hangs.
 const READY_LIMIT: Duration = Duration::from_secs(120);
 const READY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Start the daemon in the background, and build the default image
+/// Start the daemon in the background and build the default image
 ///
-/// Uses systemd when its unit is installed. Does nothing that is done already.
+/// Uses systemd if its unit is installed. Running it again is safe: only missing parts are done.
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
     /// Configuration file of the daemon
@@ -61,20 +61,20 @@ pub(crate) async fn run(ctx: &Context, args: UpArgs) -> Result<(), Stop> {
     Ok(())
 }
 
-/// `None`: systemd has it.
-async fn start(args: &UpArgs, daemon: &LocalDaemon) -> Result<Option<Background>, Stop> {
+/// `None`: systemd starts it.
+async fn start(args: &UpArgs, daemon: &LocalDaemon) -> Result<Option<BackgroundDaemon>, Stop> {
     let what = || "could not start the daemon".to_owned();
     if !host::is_root() {
-        return Err(Failure::new(format!("{}: it needs root", what())).hint("sudo burrow up").into());
+        return Err(Failure::new(format!("{}: root is required", what())).hint("sudo burrow up").into());
     }
     if host::has_unit() && args.config.is_none() {
         host::systemctl("start").await.or_fail(what)?;
         return Ok(None);
     }
-    Background::start(args.config.as_deref(), &daemon.state_dir).or_fail(what).map(Some)
+    BackgroundDaemon::start(args.config.as_deref(), &daemon.state_dir).or_fail(what).map(Some)
 }
 
-async fn wait(client: &Client, mut started: Option<Background>) -> Result<(), Stop> {
+async fn wait(client: &Client, mut started: Option<BackgroundDaemon>) -> Result<(), Stop> {
     let deadline = Instant::now() + READY_LIMIT;
     let progress = Progress::stages("daemon");
     loop {
@@ -93,13 +93,13 @@ async fn wait(client: &Client, mut started: Option<Background>) -> Result<(), St
         if let Some(started) = &mut started
             && let Ok(Some(status)) = started.child.try_wait()
         {
-            return Err(gave_up(started, &format!("the daemon ended with {status}")));
+            return Err(start_failure(started, &format!("the daemon exited with {status}")));
         }
         if Instant::now() >= deadline {
             return Err(match &started {
-                Some(started) => gave_up(started, "the daemon is not ready"),
+                Some(started) => start_failure(started, "the daemon is not ready"),
                 None => Failure::new(format!("the daemon is not ready; it waits for: {waiting_for}"))
-                    .hint("its log says more: `journalctl -u burrow`, or /var/log/burrow.log")
+                    .hint("see its log: `journalctl -u burrow`, or /var/log/burrow.log")
                     .into(),
             });
         }
@@ -107,8 +107,8 @@ async fn wait(client: &Client, mut started: Option<Background>) -> Result<(), St
     }
 }
 
-fn gave_up(started: &Background, what: &str) -> Stop {
-    let words = started.last_words();
+fn start_failure(started: &BackgroundDaemon, what: &str) -> Stop {
+    let words = started.log_tail();
     if !words.is_empty() {
         print::note(&words);
     }
@@ -119,9 +119,9 @@ fn gave_up(started: &Background, what: &str) -> Stop {
 
 fn welcome(url: &str) {
     print::note(&format!("the daemon is ready at {url}"));
-    print::note("what to type next:");
+    print::note("next steps:");
     print::note("  burrow run --rm -- uname -a      a sandbox for one command");
-    print::note("  burrow create --name dev         a sandbox that stays");
+    print::note("  burrow create --name dev         a persistent sandbox");
     print::note("  burrow shell dev                 a shell in it");
-    print::note("  burrow doctor                    what this host can do");
+    print::note("  burrow doctor                    check this host");
 }

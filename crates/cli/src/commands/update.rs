@@ -1,30 +1,32 @@
-//! `burrow update`: other limits, other labels, another reach, another rhythm of sleep, another memory.
+//! `burrow update`: changes limits, labels, network policy, sleep policy and memory of a sandbox.
 
 use burrow_api::{UpdateNetwork, UpdateSandbox};
 use clap::Args;
 
 use super::flags::{LimitFlags, NetworkFlags};
 use super::life::{LifeFlags, lacks_snapshot};
-use super::memory::choose::MemoryFlags;
+use super::memory::sandbox_flags::MemoryFlags;
 use super::volume::VolumeFlags;
 use crate::context::Context;
 use crate::failure::{Failure, OrFail, Stop};
 use crate::parse;
 use crate::print::{self, Format};
 
-/// Change the limits, the labels, the reach and the policies of a sandbox, also while it runs
+/// Change limits, labels, network and policies of a sandbox
+///
+/// Most changes also apply to a running sandbox.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   burrow update web --ram 2G --cpu 2
-  burrow update web --net-rate 10              10 MiB/s each way; --net-rate none ends that
+  burrow update web --net-rate 10              10 MiB/s each way; --net-rate none removes the limit
   burrow update web --label tier=gold --unlabel tmp
   burrow update web --allow '*.example.com' --disallow example.org
-  burrow update web --net none                 cuts what it has open
+  burrow update web --net none                 closes open connections
   burrow update web --sleep-after 5m --hibernate-after 1h --stop-after never
   burrow update web --rotate-every 7d --from known-good
   burrow update web --attach handbook:ro --remember errors
-  burrow update web --volume data:/data        of a stopped one: these volumes, and no others")]
+  burrow update web --volume data:/data        of a stopped sandbox; replaces its volumes")]
 pub(crate) struct UpdateArgs {
     sandbox: String,
     #[command(flatten)]
@@ -43,22 +45,22 @@ pub(crate) struct UpdateArgs {
     /// Host set to remove; may be repeated
     #[arg(long = "disallow-set", value_name = "NAME")]
     disallow_sets: Vec<String>,
-    /// Block of addresses to deny no longer; may be repeated
+    /// Denied address block to remove; may be repeated
     #[arg(long = "undeny", value_name = "BLOCK")]
     undeny: Vec<String>,
     #[command(flatten)]
     life: LifeFlags,
-    /// Snapshot that --rotate-every goes back to
+    /// Snapshot that --rotate-every restores
     #[arg(long, value_name = "SNAPSHOT", requires = "rotate_every")]
     from: Option<String>,
     #[command(flatten)]
     memory: MemoryFlags,
-    /// Space to attach no longer; may be repeated
+    /// Memory space to detach; may be repeated
     #[arg(long = "unattach", value_name = "SPACE")]
     unattach: Vec<String>,
     #[command(flatten)]
     volumes: VolumeFlags,
-    /// Take its volumes away; only of a stopped one
+    /// Remove its volumes; the sandbox must be stopped
     #[arg(long, conflicts_with = "volumes")]
     no_volumes: bool,
     #[command(flatten)]
@@ -78,10 +80,10 @@ pub(crate) async fn run(ctx: &Context, args: UpdateArgs) -> Result<(), Stop> {
     let plain = plain && args.volumes.volumes.is_empty() && !args.no_volumes;
     if plain && network.is_none() && args.life.is_empty() {
         return Err(Failure::new(format!(
-            "could not update sandbox `{}`: nothing to change was given",
+            "could not update sandbox `{}`: no change was given",
             args.sandbox
         ))
-        .hint("give --ram, --cpu, --disk, --label, --net, --allow, --sleep-after or another; see `burrow update --help`")
+        .hint("give --ram, --cpu, --disk, --label, --net, --allow, --sleep-after or another option; see `burrow update --help`")
         .into());
     }
     let set = args.labels.into_iter().map(|(key, value)| (key, Some(value)));
@@ -102,7 +104,7 @@ pub(crate) async fn run(ctx: &Context, args: UpdateArgs) -> Result<(), Stop> {
     update.memory = args.memory.change(&client, &args.sandbox, &args.unattach).await.or_fail(what)?;
     args.life.change(args.from.as_deref(), known.as_ref(), &mut update);
     if lacks_snapshot(update.rotate.as_ref()) {
-        let failure = Failure::new(format!("{}: a rotation needs a snapshot to go back to", what()));
+        let failure = Failure::new(format!("{}: a rotation needs a snapshot to restore", what()));
         return Err(failure.hint("add --from SNAPSHOT; `burrow snapshot ls` lists them").into());
     }
     let updated = client.update_sandbox(&args.sandbox, &update).await.or_fail(what)?;

@@ -1,4 +1,4 @@
-//! `burrow version`: ours and the daemon's.
+//! `burrow version`: the versions of this program and of the daemon.
 
 use clap::Args;
 
@@ -10,7 +10,7 @@ use crate::print::{self, Format};
 /// Show the version of this program and of the daemon
 #[derive(Debug, Args)]
 pub(crate) struct VersionArgs {
-    /// Do not ask the daemon
+    /// Show only the version of this program
     #[arg(long)]
     client: bool,
     #[command(flatten)]
@@ -23,7 +23,7 @@ pub(crate) async fn run(ctx: &Context, args: VersionArgs) -> Result<(), Stop> {
         return show(args.format, own, None);
     }
     let server = ctx.client()?.version().await;
-    // Our own version is of use even if nobody answers.
+    // The version of this program is useful even if the daemon does not answer.
     show(args.format, own, server.as_ref().ok())?;
     server.or_fail(|| "could not read the daemon's version".to_owned()).map(drop)
 }

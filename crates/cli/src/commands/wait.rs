@@ -1,4 +1,4 @@
-//! `burrow wait`: until an exec has ended.
+//! `burrow wait`: waits for the end of an exec.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::interact::outcome;
 use crate::parse;
 use crate::print::{self, Format};
 
-/// Wait for an exec to end, and exit with its code
+/// Wait for an exec to end and exit with its code
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -20,7 +20,7 @@ Examples:
   burrow wait $id && echo passed
   burrow wait --timeout 5m --json $id")]
 pub(crate) struct WaitArgs {
-    /// Give up after this time, with exit code 124; the exec goes on
+    /// Stop waiting after this time, with exit code 124; the exec keeps running
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     timeout: Option<Duration>,
     #[command(flatten)]

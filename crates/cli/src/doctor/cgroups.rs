@@ -1,4 +1,4 @@
-//! Control groups: which layout, and whether the controllers for limits are there.
+//! Control groups: their layout, and whether the controllers for limits exist.
 
 use std::fs;
 use std::path::Path;
@@ -7,9 +7,13 @@ use super::Check;
 
 const AREA: &str = "cgroups";
 
-/// For hosts with systemd, which are all that come with the hybrid layout.
+/// For hosts with systemd, the only ones with the hybrid layout.
 const USE_V2: &str =
     "add `systemd.unified_cgroup_hierarchy=1` to the kernel's command line and reboot, for cgroup v2";
+
+/// Mounts a v2 tree without controllers.
+const MOUNT_V2: &str =
+    "sudo mkdir -p /sys/fs/cgroup/unified && sudo mount -t cgroup2 none /sys/fs/cgroup/unified";
 
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 
@@ -73,9 +77,10 @@ fn layout_check(layout: Layout) -> Check {
         Layout::Legacy => Check::warn(
             AREA,
             "layout",
-            "v1 only: without a v2 tree sandboxes cannot be paused or killed at once",
+            "v1 only: without a v2 tree sandboxes cannot be paused or killed at once, and the buffers of a sandbox's sockets are \
+             not part of its RAM limit",
         )
-        .fix("sudo mkdir -p /sys/fs/cgroup/unified && sudo mount -t cgroup2 none /sys/fs/cgroup/unified"),
+        .fix(format!("{USE_V2}; or, for a v2 tree beside v1: {MOUNT_V2}")),
         Layout::Missing => Check::fail(AREA, "layout", "nothing is mounted at /sys/fs/cgroup")
             .fix("sudo mount -t cgroup2 none /sys/fs/cgroup"),
     }
@@ -86,7 +91,7 @@ fn has(root: &Path, layout: Layout, controller: &str) -> bool {
         Layout::Unified => fs::read_to_string(root.join("cgroup.controllers"))
             .is_ok_and(|text| text.split_whitespace().any(|name| name == controller)),
         Layout::Hybrid | Layout::Legacy => {
-            // `cpu` is often mounted together with `cpuacct`, with a link of its own name.
+            // `cpu` is often mounted together with `cpuacct`, with a symbolic link of this name.
             root.join(controller).join("tasks").exists()
         }
         Layout::Missing => false,
@@ -99,7 +104,7 @@ mod tests {
     use crate::doctor::Verdict;
 
     #[test]
-    fn the_layouts_are_told_apart() {
+    fn layouts_are_distinguished() {
         let place = tempfile::tempdir().unwrap();
         let root = place.path();
         assert_eq!(layout(root), Layout::Missing);
@@ -108,6 +113,8 @@ mod tests {
             fs::write(root.join(name).join("tasks"), "").unwrap();
         }
         assert_eq!(layout(root), Layout::Legacy);
+        let fix = examine_at(root)[0].fix.clone().unwrap();
+        assert!(fix.starts_with(USE_V2) && fix.ends_with(MOUNT_V2), "v2 is recommended first: {fix}");
         fs::create_dir(root.join("unified")).unwrap();
         fs::write(root.join("unified/cgroup.procs"), "").unwrap();
         assert_eq!(layout(root), Layout::Hybrid);

@@ -1,4 +1,4 @@
-//! The daemon: whether it answers, its version, its drivers and what each can do, its pool.
+//! The daemon: whether it answers, its version, its drivers and their capabilities, its pool.
 
 use burrow_api::{Ability, Driver, ErrorCode, HostInfo, Ssh};
 use burrow_client::Client;
@@ -18,7 +18,7 @@ pub(super) async fn examine(ctx: &Context) -> Vec<Check> {
             return vec![Check::fail(
                 AREA,
                 "address",
-                format!("`{}` is no address of a daemon", ctx.args.url),
+                format!("`{}` is not the address of a daemon", ctx.args.url),
             )];
         }
     };
@@ -34,7 +34,7 @@ pub(super) async fn examine(ctx: &Context) -> Vec<Check> {
         }
         Err(error) => {
             let found = if error.is_unreachable() {
-                format!("nothing answers at {}; drivers are only known to a daemon that runs", ctx.args.url)
+                format!("no daemon answers at {}; only a running daemon knows its drivers", ctx.args.url)
             } else {
                 error.to_string()
             };
@@ -44,13 +44,12 @@ pub(super) async fn examine(ctx: &Context) -> Vec<Check> {
     }
     checks.push(version(&client).await);
     checks.extend(audit(&client).await);
-    // A key that may not ask is told of below.
+    // A key without the right to ask is reported below.
     checks.extend(client.ssh().await.ok().map(ssh));
     match client.host().await {
         Ok(host) => checks.extend(host_checks(&host)),
         Err(error) if error.code() == Some(ErrorCode::Unauthorized) => {
-            let hint =
-                ctx.missing_key_hint().unwrap_or("set BURROW_API_KEY to a key that is valid").to_owned();
+            let hint = ctx.missing_key_hint().unwrap_or("set BURROW_API_KEY to a valid key").to_owned();
             checks.push(Check::warn(AREA, "key", error.to_string()).fix(hint));
         }
         Err(error) => checks.push(Check::warn(AREA, "host", error.to_string())),
@@ -58,7 +57,7 @@ pub(super) async fn examine(ctx: &Context) -> Vec<Check> {
     checks
 }
 
-/// Whether the audit log answers, to those who may ask.
+/// Whether the audit log is available, if the key has the right to ask.
 async fn audit(client: &Client) -> Option<Check> {
     match client.audit_checkpoint().await {
         Ok(checkpoint) => {
@@ -68,7 +67,7 @@ async fn audit(client: &Client) -> Option<Check> {
         }
         Err(error) if matches!(error.code(), Some(ErrorCode::Unauthorized | ErrorCode::Forbidden)) => None,
         Err(error) => {
-            let fix = "make room where `state_dir` is; without an audit log no secret is injected";
+            let fix = "free space on the disk of `state_dir`; without an audit log, no secret is injected";
             Some(Check::warn(AREA, "audit", error.to_string()).fix(fix))
         }
     }
@@ -86,12 +85,11 @@ async fn version(client: &Client) -> Check {
     }
 }
 
-fn ssh(told: Ssh) -> Check {
-    match told.address {
+fn ssh(ssh: Ssh) -> Check {
+    match ssh.address {
         Some(address) => Check::ok(AREA, "ssh", format!("served at {address}")),
-        None => Check::note(AREA, "ssh", "not served: it is turned off, or something else has its port").fix(
-            "set `ssh.listen` in the configuration to an address that is free, and start the daemon again",
-        ),
+        None => Check::note(AREA, "ssh", "not served: it is disabled, or its port is in use")
+            .fix("set `ssh.listen` in the configuration to a free address, and restart the daemon"),
     }
 }
 
@@ -101,10 +99,11 @@ fn host_checks(host: &HostInfo) -> Vec<Check> {
         checks.extend(driver_checks(driver));
     }
     if !host.drivers.iter().any(|driver| driver.available.yes) {
-        checks.push(Check::fail(AREA, "drivers", "none can run sandboxes here"));
+        checks.push(Check::fail(AREA, "drivers", "no driver can run sandboxes on this host"));
         return checks;
     }
-    let default = format!("sandboxes run as `{}` unless `--isolation` says otherwise", host.default_driver);
+    let default =
+        format!("sandboxes run as `{}` by default; `--isolation` overrides it", host.default_driver);
     checks.push(Check::ok(AREA, "isolation", default));
     checks
 }
@@ -120,15 +119,14 @@ fn pool(host: &HostInfo) -> Check {
     if host.pool_free_bytes.saturating_mul(100) >= host.pool_total_bytes.saturating_mul(POOL_FREE_PERCENT) {
         Check::ok(AREA, "pool", shown)
     } else {
-        Check::warn(AREA, "pool", shown)
-            .fix("delete sandboxes that nobody needs: `burrow ls`, `burrow rm SANDBOX`")
+        Check::warn(AREA, "pool", shown).fix("delete unused sandboxes: `burrow ls`, `burrow rm SANDBOX`")
     }
 }
 
 fn driver_checks(driver: &Driver) -> Vec<Check> {
     if !driver.available.yes {
         let check =
-            Check::note(AREA, "driver", format!("{}: not here{}", driver.name, why(&driver.available)));
+            Check::note(AREA, "driver", format!("{}: not available{}", driver.name, why(&driver.available)));
         return vec![with_fix(check, &driver.available)];
     }
     let mut checks = vec![Check::ok(AREA, "driver", format!("{} runs sandboxes", driver.name))];
@@ -151,7 +149,7 @@ fn driver_checks(driver: &Driver) -> Vec<Check> {
         checks.push(if rate.yes {
             Check::ok(AREA, "driver", format!("{}: disk rates", driver.name))
         } else {
-            // Nothing is wrong with a host for it.
+            // This is not a problem of the host.
             Check::note(AREA, "driver", format!("{}: no disk rates{}", driver.name, why(rate)))
         });
     }
@@ -159,7 +157,7 @@ fn driver_checks(driver: &Driver) -> Vec<Check> {
 }
 
 fn why(ability: &Ability) -> String {
-    ability.reason.as_ref().map(|reason| format!(", since {reason}")).unwrap_or_default()
+    ability.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default()
 }
 
 fn with_fix(check: Check, ability: &Ability) -> Check {
@@ -205,27 +203,27 @@ mod tests {
     }
 
     #[test]
-    fn every_no_comes_with_its_reason_and_its_fix() {
+    fn every_missing_capability_has_a_reason_and_a_fix() {
         let checks = host_checks(&host(true, 50));
         let hibernate = checks.iter().find(|check| check.found.contains("hibernate")).unwrap();
-        assert_eq!(hibernate.found, "container: no hibernate, since CRIU is too old");
+        assert_eq!(hibernate.found, "container: no hibernate: CRIU is too old");
         assert_eq!((hibernate.verdict, hibernate.fix.as_deref()), (Verdict::Warn, Some("make up")));
         assert!(checks.iter().all(|check| check.verdict != Verdict::Fail));
         let rates = checks.iter().find(|check| check.found.contains("disk rates")).unwrap();
         assert_eq!((rates.verdict, rates.fix.as_deref()), (Verdict::Note, None), "{}", rates.found);
-        for said in ["container: machines run by magic", "sandboxes run as `container` unless"] {
-            assert!(checks.iter().any(|check| check.found.starts_with(said)), "{said}");
+        for expected in ["container: machines run by magic", "sandboxes run as `container` by default"] {
+            assert!(checks.iter().any(|check| check.found.starts_with(expected)), "{expected}");
         }
     }
 
     #[test]
-    fn whether_ssh_is_served_is_told() {
-        let told = |address: Option<&str>| {
+    fn the_ssh_gateway_is_reported() {
+        let check = |address: Option<&str>| {
             let address = address.map(str::to_owned);
             ssh(Ssh { address, host_key: None, host_fingerprint: None })
         };
-        assert_eq!(told(Some("127.0.0.1:2222")), Check::ok(AREA, "ssh", "served at 127.0.0.1:2222"));
-        let off = told(None);
+        assert_eq!(check(Some("127.0.0.1:2222")), Check::ok(AREA, "ssh", "served at 127.0.0.1:2222"));
+        let off = check(None);
         assert!(off.verdict == Verdict::Note && off.fix.unwrap().contains("`ssh.listen`"), "{}", off.found);
     }
 

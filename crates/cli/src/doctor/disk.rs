@@ -2,19 +2,19 @@
 
 use std::path::Path;
 
-use burrow_daemon::probes::{self, PoolBacking, VolumesFinding};
+use burrow_daemon::probes::{self, DisksFinding, PoolBacking};
 
 use super::Check;
 use crate::local::LocalDaemon;
 use crate::print::quantity;
 
 const AREA: &str = "disk";
-/// The default image, a few sandboxes, and room to work.
+/// The default image, a few sandboxes, and some free space.
 const SPACE_WANTED: u64 = 5 << 30;
 const SPACE_NEEDED: u64 = 1 << 30;
 
 pub(super) async fn examine(daemon: Option<&LocalDaemon>) -> Vec<Check> {
-    // It asks programs for their version, which blocks.
+    // It runs programs to get their versions, which blocks.
     let findings = tokio::task::spawn_blocking(probes::volumes).await.unwrap_or_default();
     let mut checks: Vec<_> = findings.into_iter().map(finding).collect();
     let state = daemon.map_or(Path::new("/var/lib/burrow"), |daemon| &daemon.state_dir);
@@ -23,7 +23,7 @@ pub(super) async fn examine(daemon: Option<&LocalDaemon>) -> Vec<Check> {
     checks
 }
 
-fn finding(finding: VolumesFinding) -> Check {
+fn finding(finding: DisksFinding) -> Check {
     match finding.found {
         Ok(found) => Check::ok(AREA, finding.subject, found),
         Err(problem) => {
@@ -42,13 +42,13 @@ fn finding(finding: VolumesFinding) -> Check {
 fn space(name: &'static str, path: &Path) -> Check {
     let existing = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let Ok(found) = rustix::fs::statvfs(existing) else {
-        return Check::warn(AREA, name, format!("could not ask the file system of `{}`", existing.display()));
+        return Check::warn(AREA, name, format!("could not get the free space of `{}`", existing.display()));
     };
     let free = found.f_bavail.saturating_mul(found.f_frsize);
     space_check(name, existing, free)
 }
 
-/// A loop-backed pool is a sparse file: its disk must hold what the pool may still write.
+/// A loop-backed pool is a sparse file: its disk must have space for everything the pool may still write.
 fn promised(backing: PoolBacking) -> Check {
     let shown = format!(
         "the pool may write {} more, and {} are free on its disk",
@@ -56,7 +56,8 @@ fn promised(backing: PoolBacking) -> Check {
         quantity::bytes(backing.disk_free_bytes)
     );
     if backing.is_overcommitted() {
-        let fix = "free space on the disk that holds `state_dir`, then restart the daemon: it shrinks the pool where it can";
+        let fix =
+            "free space on the disk of `state_dir`, then restart the daemon: it shrinks the pool if possible";
         Check::fail(AREA, "space for the pool", shown).fix(fix.to_owned())
     } else {
         Check::ok(AREA, "space for the pool", shown)
@@ -66,7 +67,7 @@ fn promised(backing: PoolBacking) -> Check {
 fn space_check(name: &'static str, path: &Path, free: u64) -> Check {
     let shown = format!("{} free at {}", quantity::bytes(free), path.display());
     let fix = format!(
-        "free some, or put the state elsewhere; what takes it: sudo du -xh -d 2 {} | sort -h | tail",
+        "free some space, or move the state to another disk; to find large directories: sudo du -xh -d 2 {} | sort -h | tail",
         path.display()
     );
     if free >= SPACE_WANTED {
@@ -84,7 +85,7 @@ mod tests {
     use crate::doctor::Verdict;
 
     #[test]
-    fn a_pool_that_its_disk_cannot_hold_fails() {
+    fn a_pool_larger_than_its_disk_fails() {
         let backing =
             |free| PoolBacking { size_bytes: 16 << 30, allocated_bytes: 4 << 30, disk_free_bytes: free };
         assert_eq!(promised(backing(20 << 30)).verdict, Verdict::Ok);

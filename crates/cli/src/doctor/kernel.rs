@@ -1,10 +1,10 @@
-//! The kernel: its version, user namespaces, what a container driver needs of it, and the clock.
+//! The kernel: its version, user namespaces, the requirements of the container driver, and the clock.
 
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use burrow_daemon::probes::{BOUNDS, Standing};
+use burrow_daemon::probes::{BOUNDS, Standing, apparmor};
 
 use super::Check;
 use super::program::{Version, version_in};
@@ -12,7 +12,7 @@ use super::program::{Version, version_in};
 const AREA: &str = "kernel";
 /// `cgroup.kill` came with 5.14; 5.15 is the first long-term kernel that has everything the container driver calls.
 const FLOOR: Version = Version { major: 5, minor: 15 };
-/// No host of ours was ever set up before this: the first of January 2025.
+/// No host was set up before this: 1 January 2025.
 const CLOCK_FLOOR: Duration = Duration::from_secs(1_735_689_600);
 
 pub(super) fn examine() -> Vec<Check> {
@@ -23,14 +23,37 @@ pub(super) fn examine() -> Vec<Check> {
         version_check(&release, version),
         user_namespaces(),
         architecture(&uname.machine().to_string_lossy()),
-        shared_bounds(),
+        shared_limits(),
+        apparmor_check(apparmor::standing(), apparmor::has_parser()),
         clock(SystemTime::now()),
     ]
 }
 
-/// What one sandbox could use up for all.
-fn shared_bounds() -> Check {
-    let name = "shared bounds";
+/// Whether containers have a second barrier behind namespaces and filter.
+fn apparmor_check(standing: apparmor::Standing, has_parser: bool) -> Check {
+    let name = "AppArmor";
+    match (standing, has_parser) {
+        (apparmor::Standing::NoAppArmor, _) => Check::ok(AREA, name, "not enabled in this kernel"),
+        (apparmor::Standing::Loaded, _) => {
+            Check::ok(AREA, name, format!("active: the profile `{}` is loaded", apparmor::PROFILE))
+        }
+        (apparmor::Standing::NotLoaded, true) => {
+            let found = format!("enabled; the profile `{}` is not loaded", apparmor::PROFILE);
+            Check::ok(AREA, name, found)
+                .fix("set `runtime.apparmor = true` in the daemon's configuration and restart it to run containers in the profile")
+        }
+        (apparmor::Standing::NotLoaded, false) => Check::ok(
+            AREA,
+            name,
+            "enabled; `apparmor_parser`, which loads the profile of containers, is missing",
+        )
+        .fix("sudo apt-get install apparmor"),
+    }
+}
+
+/// Kernel limits that one sandbox could exhaust for all others.
+fn shared_limits() -> Check {
+    let name = "shared limits";
     let low: Vec<_> = BOUNDS
         .iter()
         .filter_map(|bound| match bound.standing() {
@@ -39,13 +62,15 @@ fn shared_bounds() -> Check {
         })
         .collect();
     if low.is_empty() {
-        return Check::ok(AREA, name, "out of reach of any one sandbox");
+        return Check::ok(AREA, name, "high enough that no sandbox can exhaust them");
     }
-    let told: Vec<String> =
-        low.iter().map(|(bound, now)| format!("{} is {now}: used up, {}", bound.name, bound.why)).collect();
+    let found: Vec<String> = low
+        .iter()
+        .map(|(bound, now)| format!("{} is {now}: when it is exhausted, {}", bound.name, bound.why))
+        .collect();
     let settings: Vec<String> =
         low.iter().map(|(bound, _)| format!("{}={}", bound.name, bound.value())).collect();
-    Check::warn(AREA, name, told.join("; ")).fix(format!("sudo sysctl -w {}", settings.join(" ")))
+    Check::warn(AREA, name, found.join("; ")).fix(format!("sudo sysctl -w {}", settings.join(" ")))
 }
 
 fn version_check(release: &str, version: Option<Version>) -> Check {
@@ -53,7 +78,7 @@ fn version_check(release: &str, version: Option<Version>) -> Check {
         Some(version) if version >= FLOOR => Check::ok(AREA, "version", release),
         Some(_) => Check::fail(AREA, "version", format!("{release} is older than {FLOOR}"))
             .fix("install a newer kernel of your distribution and reboot"),
-        None => Check::warn(AREA, "version", format!("`{release}` is not a version we understand")),
+        None => Check::warn(AREA, "version", format!("`{release}` is not a known version format")),
     }
 }
 
@@ -61,13 +86,11 @@ fn user_namespaces() -> Check {
     let name = "user namespaces";
     if !Path::new("/proc/self/ns/user").exists() {
         return Check::fail(AREA, name, "the kernel was built without them")
-            .fix("install your distribution's own kernel");
+            .fix("install the kernel of your distribution");
     }
     let most = fs::read_to_string("/proc/sys/user/max_user_namespaces").ok();
     match most.as_deref().map(str::trim).and_then(|text| text.parse::<u64>().ok()) {
-        Some(0) => {
-            Check::fail(AREA, name, "switched off").fix("sudo sysctl -w user.max_user_namespaces=15000")
-        }
+        Some(0) => Check::fail(AREA, name, "disabled").fix("sudo sysctl -w user.max_user_namespaces=15000"),
         Some(most) => Check::ok(AREA, name, format!("up to {most}")),
         None => Check::ok(AREA, name, "available"),
     }
@@ -76,7 +99,7 @@ fn user_namespaces() -> Check {
 fn architecture(machine: &str) -> Check {
     match machine {
         "x86_64" | "aarch64" => Check::ok(AREA, "architecture", machine),
-        _ => Check::fail(AREA, "architecture", format!("the container driver knows no {machine}")),
+        _ => Check::fail(AREA, "architecture", format!("the container driver does not support {machine}")),
     }
 }
 
@@ -86,7 +109,9 @@ fn clock(now: SystemTime) -> Check {
         Ok(since) if since >= CLOCK_FLOOR => {
             Check::ok(AREA, "clock", humantime::format_rfc3339_seconds(now).to_string())
         }
-        _ => Check::fail(AREA, "clock", "it stands before 2025").fix("sudo timedatectl set-ntp true"),
+        _ => {
+            Check::fail(AREA, "clock", "it is set to a time before 2025").fix("sudo timedatectl set-ntp true")
+        }
     }
 }
 
@@ -96,7 +121,19 @@ mod tests {
     use crate::doctor::Verdict;
 
     #[test]
-    fn an_old_kernel_is_told_from_a_new_one() {
+    fn the_check_shows_whether_the_apparmor_profile_is_loaded() {
+        let found = |standing, has_parser| {
+            let check = apparmor_check(standing, has_parser);
+            (check.found, check.fix.unwrap_or_default())
+        };
+        assert!(found(apparmor::Standing::NoAppArmor, false).0.contains("not enabled"));
+        assert!(found(apparmor::Standing::Loaded, true).0.starts_with("active"));
+        assert!(found(apparmor::Standing::NotLoaded, true).1.contains("runtime.apparmor = true"));
+        assert!(found(apparmor::Standing::NotLoaded, false).1.contains("apt-get install apparmor"));
+    }
+
+    #[test]
+    fn an_old_kernel_is_distinguished_from_a_new_one() {
         for (release, verdict) in [
             ("6.18.5", Verdict::Ok),
             ("6.1.0-28-amd64", Verdict::Ok),

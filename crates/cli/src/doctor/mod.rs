@@ -1,6 +1,6 @@
-//! Examines this host, one file per area. Looks only; changes nothing.
+//! Checks this host, one file per area, without changing it.
 //!
-//! Whatever can be found out without the daemon is, since the daemon may be down for just that reason.
+//! Most checks work without the daemon, since it may be down because of the problem.
 
 mod cgroups;
 mod daemon;
@@ -20,12 +20,12 @@ use crate::context::Context;
 use crate::failure::Stop;
 use crate::local::LocalDaemon;
 
-/// What a check came to.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verdict {
     Ok,
-    /// Worth knowing; nothing is missing.
+    /// For information; nothing is missing.
     Note,
     /// Something optional does not work.
     Warn,
@@ -38,9 +38,9 @@ pub(crate) struct Check {
     pub(crate) area: &'static str,
     pub(crate) name: &'static str,
     pub(crate) verdict: Verdict,
-    /// What was found, and for a "no" the reason.
+    /// The finding, with the reason of a problem.
     pub(crate) found: String,
-    /// The command that mends it.
+    /// The command that fixes the problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fix: Option<String>,
 }
@@ -90,7 +90,7 @@ pub(crate) async fn examine(ctx: &Context, config: Option<&Path>) -> Vec<Check> 
     checks
 }
 
-/// A configuration that cannot be read keeps the daemon from starting.
+/// With an unreadable configuration, the daemon does not start.
 fn configuration(stop: Stop) -> Check {
     let check = |found: String| Check::fail("daemon", "configuration", found);
     match stop {

@@ -22,14 +22,18 @@ pub(super) async fn examine(ctx: &Context, daemon: Option<&LocalDaemon>) -> Vec<
     checks
 }
 
-/// Nobody else should be who the egress process runs as: they could send it signals.
+/// No other user should have the uid of the egress process: its processes could send it signals.
 fn egress_user(uid: u32) -> Check {
-    let name = "the egress process's user";
+    let name = "egress user";
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     match owner(&passwd, uid) {
-        None => Check::ok(AREA, name, format!("uid {uid} is nobody else's")),
-        Some(user) => Check::warn(AREA, name, format!("uid {uid} is also `{user}`, who could end it"))
-            .fix("set `egress.uid` in the configuration to a number that no user has"),
+        None => Check::ok(AREA, name, format!("no other user has uid {uid}")),
+        Some(user) => Check::warn(
+            AREA,
+            name,
+            format!("uid {uid} is also `{user}`, which could kill the egress process"),
+        )
+        .fix("set `egress.uid` in the configuration to a number that no user has"),
     }
 }
 
@@ -41,14 +45,14 @@ fn owner(passwd: &str, uid: u32) -> Option<&str> {
     })
 }
 
-/// Makes a sandbox's network as the daemon would, and takes it away again.
+/// Creates and removes the network of a sandbox, like the daemon.
 async fn slot() -> Check {
-    let name = "a sandbox's network";
+    let name = "sandbox network";
     if !rustix::process::geteuid().is_root() {
-        return Check::note(AREA, name, "only root can try it: sudo burrow doctor");
+        return Check::note(AREA, name, "this check requires root: sudo burrow doctor");
     }
     match tokio::task::spawn_blocking(probes::network).await {
-        Ok(Ok(())) => Check::ok(AREA, name, "made and removed"),
+        Ok(Ok(())) => Check::ok(AREA, name, "created and removed"),
         Ok(Err(unable)) => {
             let check = Check::fail(AREA, name, unable.reason);
             match unable.fix {
@@ -70,11 +74,11 @@ async fn nft() -> Check {
         Some(_) => {
             Check::fail(AREA, "nft", format!("{line} is older than {NFT_FLOOR}")).fix(install("nftables"))
         }
-        None => Check::warn(AREA, "nft", format!("`{}` does not say its version", program.display())),
+        None => Check::warn(AREA, "nft", format!("`{}` does not print its version", program.display())),
     }
 }
 
-/// Free, or the daemon's own.
+/// Whether the port is free, or used by the daemon.
 async fn port(ctx: &Context, daemon: &LocalDaemon) -> Check {
     let answers = match ctx.client() {
         Ok(client) => client.health().await.is_ok(),
@@ -88,7 +92,7 @@ async fn port(ctx: &Context, daemon: &LocalDaemon) -> Check {
         Ok(_) => Check::ok(AREA, "port", format!("{listen} is free")),
         Err(error) => {
             Check::fail(AREA, "port", format!("could not listen on {listen}: {error}")).fix(format!(
-                "sudo ss -ltnp 'sport = :{}' shows who does; or set another `listen` in the configuration",
+                "sudo ss -ltnp 'sport = :{}' shows which process does; or set another `listen` in the configuration",
                 listen.port()
             ))
         }
@@ -100,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uid_is_somebodys_or_nobodys() {
+    fn the_user_of_a_uid_is_found() {
         let passwd = "root:x:0:0:root:/root:/bin/bash\nuser:x:1000:1000::/home/user:/bin/sh\n";
         assert_eq!(owner(passwd, 1000), Some("user"));
         assert_eq!(owner(passwd, 99_077), None);

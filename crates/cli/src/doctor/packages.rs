@@ -1,8 +1,8 @@
-//! How to install something on this distribution.
+//! How to install packages on this distribution.
 
 use std::fs;
 
-/// The command that installs a package that is called the same everywhere.
+/// The command that installs a package, which has the same name on all distributions.
 pub(super) fn install(name: &str) -> String {
     install_on(&fs::read_to_string("/etc/os-release").unwrap_or_default(), name)
 }
@@ -25,7 +25,7 @@ fn install_on(os_release: &str, name: &str) -> String {
     } else if is(&["suse", "opensuse", "opensuse-tumbleweed", "opensuse-leap"]) {
         format!("sudo zypper install -y {name}")
     } else {
-        format!("install the package `{name}` with your distribution's own tool")
+        format!("install the package `{name}` with the package manager of your distribution")
     }
 }
 
@@ -43,7 +43,7 @@ mod tests {
             ),
             ("ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n", "sudo dnf install -y nftables"),
             ("ID=arch\n", "sudo pacman -S --noconfirm nftables"),
-            ("", "install the package `nftables` with your distribution's own tool"),
+            ("", "install the package `nftables` with the package manager of your distribution"),
         ] {
             assert_eq!(install_on(os_release, "nftables"), command);
         }

@@ -8,7 +8,7 @@ use super::program::{Version, find, first_line, version_in};
 use crate::local::LocalDaemon;
 
 const AREA: &str = "processes";
-/// Where the set-up puts it: distributions' own are often too old.
+/// Installed by the setup: the versions of distributions are often too old.
 const CRIU_OWN: &str = "/usr/local/lib/burrow/criu/sbin/criu";
 /// Kernels from 6.16 on break older ones.
 const CRIU_FLOOR: Version = Version { major: 4, minor: 2 };
@@ -20,7 +20,7 @@ pub(super) async fn examine(daemon: Option<&LocalDaemon>) -> Vec<Check> {
     vec![criu(chosen).await, qemu(), kvm()]
 }
 
-/// The one that the configuration names, else the set-up's, else the distribution's.
+/// The CRIU in the configuration, else that of the setup, else that of the distribution.
 async fn criu(chosen: Option<PathBuf>) -> Check {
     let name = "CRIU";
     let fix = "run `make up` in Burrow's source directory again: it provides CRIU";
@@ -42,18 +42,20 @@ async fn criu(chosen: Option<PathBuf>) -> Check {
             ),
         )
         .fix(fix),
-        None => Check::warn(AREA, name, format!("`{}` does not say its version", program.display())).fix(fix),
+        None => {
+            Check::warn(AREA, name, format!("`{}` does not print its version", program.display())).fix(fix)
+        }
     }
 }
 
-/// Only what the set-up provides is used: a program with its libraries, and a kernel for its guests.
+/// Only QEMU and the guest kernel of the setup are used.
 fn qemu() -> Check {
     let name = "QEMU";
     let fix =
         "run `make up` in Burrow's source directory again: it provides QEMU and a kernel for its guests";
     for needed in [QEMU_OWN, KERNEL_OWN] {
         if !Path::new(needed).is_file() {
-            let lacks = format!("`{needed}` is not there: no microVMs, only containers");
+            let lacks = format!("`{needed}` does not exist: no microVMs, only containers");
             return Check::note(AREA, name, lacks).fix(fix);
         }
     }
@@ -69,8 +71,8 @@ fn kvm() -> Check {
         Ok(_) => Check::note(
             AREA,
             "KVM",
-            "/dev/kvm opens; the daemon boots a machine to find out whether it works",
+            "/dev/kvm can be opened; the daemon boots a machine to check whether it works",
         ),
-        Err(error) => Check::note(AREA, "KVM", format!("/dev/kvm does not open: {error}")),
+        Err(error) => Check::note(AREA, "KVM", format!("/dev/kvm cannot be opened: {error}")),
     }
 }

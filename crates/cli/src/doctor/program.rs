@@ -1,4 +1,4 @@
-//! Finds programs and asks them for their version.
+//! Finds programs and their versions.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-/// Where system programs are, also for users whose PATH leaves the administrator's directories out.
+/// The directories of system programs, also for users whose PATH lacks the administrator's directories.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// A program that does not say its version by then hangs.
+/// A program that has not printed its version by then hangs.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 pub(super) fn find(name: &str) -> Option<PathBuf> {
     PATH.split(':').map(|directory| Path::new(directory).join(name)).find(|path| path.is_file())
 }
 
-/// The first line it prints, wherever it prints it.
+/// The first line it prints, on standard output or standard error.
 pub(super) async fn first_line(program: &Path, argument: &str) -> Option<String> {
     let mut command = Command::new(program);
     command
@@ -30,7 +30,7 @@ pub(super) async fn first_line(program: &Path, argument: &str) -> Option<String>
     Some(String::from_utf8_lossy(&text).lines().next()?.trim().to_owned())
 }
 
-/// A version as far as it is compared.
+/// The compared parts of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Version {
     pub(super) major: u32,
@@ -43,7 +43,7 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// The first thing in a text that looks like `12.3`.
+/// The first version in a text, such as `12.3`.
 pub(super) fn version_in(text: &str) -> Option<Version> {
     text.split(|c: char| !(c.is_ascii_digit() || c == '.')).find_map(|word| {
         let mut numbers = word.split('.');
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_found_in_what_programs_print() {
+    fn versions_are_found_in_the_output_of_programs() {
         for (text, version) in [
             ("btrfs-progs v6.2", Some((6, 2))),
             ("nftables v1.0.6 (Lester Gooch #5)", Some((1, 0))),

@@ -1,4 +1,4 @@
-//! The key that opens secrets: whether it is there, and closed to others.
+//! The key that decrypts secrets: whether it exists, and is readable by its owner only.
 
 use std::os::unix::fs::MetadataExt as _;
 
@@ -16,14 +16,18 @@ pub(super) fn examine(daemon: Option<&LocalDaemon>) -> Vec<Check> {
             let found = format!("`{shown}` can be read by others (mode {:03o})", about.mode() & 0o777);
             Check::fail(AREA, "key file", found).fix(format!("sudo chmod 600 {shown}"))
         }
-        Ok(_) => Check::ok(AREA, "key file", format!("`{shown}`, closed to others; keep a copy of it apart")),
+        Ok(_) => Check::ok(
+            AREA,
+            "key file",
+            format!("`{shown}`, readable by its owner only; store a copy on another machine"),
+        ),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && daemon.vault_command => {
-            Check::ok(AREA, "key file", "none; `secrets.sealer_command` keeps the key")
+            Check::ok(AREA, "key file", "none; `secrets.sealer_command` manages the key")
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Check::note(AREA, "key file", format!("`{shown}` is made when the daemon starts"))
+            Check::note(AREA, "key file", format!("`{shown}` is created when the daemon starts"))
         }
-        Err(error) => Check::warn(AREA, "key file", format!("could not look at `{shown}`: {error}")),
+        Err(error) => Check::warn(AREA, "key file", format!("could not inspect `{shown}`: {error}")),
     };
     vec![check]
 }

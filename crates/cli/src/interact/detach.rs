@@ -1,4 +1,4 @@
-//! The keys that leave an exec running: Ctrl-P Ctrl-Q unless chosen otherwise.
+//! The key sequence to detach from an exec: Ctrl-P Ctrl-Q by default.
 
 use std::str::FromStr;
 
@@ -10,12 +10,12 @@ pub(crate) struct DetachKeys {
     typed: usize,
 }
 
-/// What became of some typed bytes.
+/// The result of feeding typed bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Typed {
-    /// These go to the exec (keys that may begin the sequence are held back).
+    /// These go to the exec; keys that may start the sequence are held back.
     Pass(Vec<u8>),
-    /// These still go to the exec; then the person leaves.
+    /// These still go to the exec; then the user detaches.
     Detach(Vec<u8>),
 }
 
@@ -31,7 +31,7 @@ impl DetachKeys {
         let mut pass = Vec::with_capacity(bytes.len() + self.typed);
         for byte in bytes {
             if *byte != self.sequence[self.typed] && self.typed > 0 {
-                // Not the sequence after all: what was held back is the exec's.
+                // Not the sequence: the keys that were held back go to the exec.
                 pass.extend_from_slice(&self.sequence[..self.typed]);
                 self.typed = 0;
             }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sequence_detaches_wherever_it_is_cut() {
+    fn the_sequence_detaches_however_it_is_split() {
         let mut keys: DetachKeys = "ctrl-p,ctrl-q".parse().unwrap();
         assert_eq!(keys.feed(b"ab\x10"), Typed::Pass(b"ab".to_vec()));
         assert_eq!(keys.feed(b"\x11x"), Typed::Detach(Vec::new()));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_turn_out_to_be_something_else_reach_the_exec() {
+    fn an_incomplete_sequence_reaches_the_exec() {
         let mut keys: DetachKeys = "ctrl-p,ctrl-q".parse().unwrap();
         assert_eq!(keys.feed(b"\x10"), Typed::Pass(Vec::new()));
         assert_eq!(keys.feed(b"x"), Typed::Pass(b"\x10x".to_vec()));

@@ -1,4 +1,4 @@
-//! Carries standard input to the exec.
+//! Forwards standard input to the exec.
 
 use std::io::{self, Read as _};
 
@@ -6,22 +6,22 @@ use burrow_client::AttachSender;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use super::Aside;
+use super::TaskMessage;
 use super::detach::{DetachKeys, Typed};
 
-/// Read at once.
+/// Bytes per read.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Pieces read ahead of what the exec takes.
+/// Chunks read ahead of the exec.
 const CHUNKS_AHEAD: usize = 4;
 
-/// Ends at the end of standard input, when the exec takes no more, or when the person detaches.
-pub(super) async fn pump(sender: AttachSender, mut keys: DetachKeys, aside: mpsc::Sender<Aside>) {
+/// Ends at the end of standard input, when the exec accepts no more, or when the user detaches.
+pub(super) async fn pump(sender: AttachSender, mut keys: DetachKeys, messages: mpsc::Sender<TaskMessage>) {
     let mut chunks = read_in_thread();
     while let Some(chunk) = chunks.recv().await {
         let chunk = match chunk {
             Ok(chunk) => chunk,
             Err(error) => {
-                let _ = aside.send(Aside::InputFailed(error)).await;
+                let _ = messages.send(TaskMessage::InputFailed(error)).await;
                 break;
             }
         };
@@ -33,15 +33,15 @@ pub(super) async fn pump(sender: AttachSender, mut keys: DetachKeys, aside: mpsc
             return;
         }
         if detach {
-            let _ = aside.send(Aside::Detach).await;
+            let _ = messages.send(TaskMessage::Detach).await;
             return;
         }
     }
     let _ = sender.close_stdin().await;
 }
 
-/// A thread of its own: a blocked read cannot be taken back, and must not keep the runtime from ending. It ends with
-/// the program.
+/// Reads in a separate thread: a blocked read cannot be cancelled, and must not keep the runtime from ending. The
+/// thread ends with the program.
 fn read_in_thread() -> mpsc::Receiver<io::Result<Bytes>> {
     let (sender, receiver) = mpsc::channel(CHUNKS_AHEAD);
     std::thread::spawn(move || {

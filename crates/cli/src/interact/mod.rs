@@ -1,4 +1,4 @@
-//! A person (or a script) at one end, an exec at the other.
+//! Connects the user, or a script, with an exec.
 //!
 //! ```text
 //!  stdin ──thread──► input task ──┐
@@ -7,7 +7,7 @@
 //!  stdout, stderr ◄── output loop ◄── Attachment ◄───────┘
 //! ```
 //!
-//! Three tasks, so that a full standard output never keeps a Ctrl-C from its exec.
+//! There are three tasks, so that a blocked standard output never delays a Ctrl-C.
 
 pub(crate) mod detach;
 mod input;
@@ -34,27 +34,27 @@ pub(crate) struct Interaction {
     pub(crate) exec: String,
     /// Standard input goes to the exec.
     pub(crate) input: bool,
-    /// The exec has a terminal of its own.
+    /// The exec has its own terminal.
     pub(crate) terminal: bool,
     pub(crate) detach_keys: DetachKeys,
     pub(crate) offset: u64,
-    /// Signals sent to us go to the exec; else they end us and leave it running.
+    /// Signals sent to this program go to the exec; otherwise they end this program and the exec keeps running.
     pub(crate) forward_signals: bool,
 }
 
-/// How it ended.
+/// How the interaction ended.
 #[derive(Debug)]
 pub(crate) enum End {
     Exit(Box<Exec>),
-    /// The person left with the detach keys; the exec goes on.
+    /// The user detached with the key sequence; the exec keeps running.
     Detached,
-    /// The person insisted (several Ctrl-C, a closed terminal); the exec goes on. With an exit code.
+    /// The user forced it (several Ctrl-C, a closed terminal); the exec keeps running. With an exit code.
     Left(u8),
 }
 
-/// What the tasks beside the output loop tell it.
+/// Messages of the other tasks to the output loop.
 #[derive(Debug)]
-enum Aside {
+enum TaskMessage {
     Detach,
     Leave(u8),
     Continued,
@@ -71,17 +71,17 @@ pub(crate) async fn interact(client: &Client, options: Interaction) -> Result<En
         true => RawMode::enter().or_fail(|| "could not set up the terminal".to_owned())?,
         false => None,
     };
-    // One of each kind can be under way; more would say nothing new.
-    let (aside, asides) = mpsc::channel(4);
+    // At most one message of each kind is pending.
+    let (messages, received) = mpsc::channel(4);
     let mut tasks = tokio::task::JoinSet::new();
     if options.input {
         let keys = if raw.is_some() { options.detach_keys.clone() } else { DetachKeys::none() };
-        tasks.spawn(input::pump(sender.clone(), keys, aside.clone()));
+        tasks.spawn(input::pump(sender.clone(), keys, messages.clone()));
     }
     let watch = signals::Watch { forward: options.forward_signals, resize: options.terminal };
     let signals = signals::Signals::install(watch).or_fail(|| "could not watch for signals".to_owned())?;
-    tasks.spawn(signals.pump(sender, aside));
-    let end = Output { client, options: &options, raw: &raw }.run(attachment, asides).await;
+    tasks.spawn(signals.pump(sender, messages));
+    let end = Output { client, options: &options, raw: &raw }.run(attachment, received).await;
     // The tasks end with the set; a thread blocked on standard input ends with the program.
     tasks.abort_all();
     drop(raw);
@@ -95,7 +95,11 @@ struct Output<'a> {
 }
 
 impl Output<'_> {
-    async fn run(&self, mut attachment: Attachment, mut asides: mpsc::Receiver<Aside>) -> Result<End, Stop> {
+    async fn run(
+        &self,
+        mut attachment: Attachment,
+        mut received: mpsc::Receiver<TaskMessage>,
+    ) -> Result<End, Stop> {
         let (mut stdout, mut stderr) = (tokio::io::stdout(), tokio::io::stderr());
         loop {
             tokio::select! {
@@ -112,18 +116,18 @@ impl Output<'_> {
                             self.write(&mut stderr, &bytes).await?;
                         }
                         Some(AttachEvent::Gap { from, to }) => {
-                            self.say(&format!("note: {} bytes of output were not kept", to.saturating_sub(from)));
+                            self.print_note(&format!("note: {} bytes of output are no longer stored", to.saturating_sub(from)));
                         }
                         Some(AttachEvent::Reattached { input_in_doubt }) => self.reattached(input_in_doubt).await?,
                         Some(AttachEvent::Exit(exec)) => return Ok(End::Exit(exec)),
-                        None => return Err(Failure::new("the exec's stream ended without its outcome").into()),
+                        None => return Err(Failure::new("the stream of the exec ended without its outcome").into()),
                     }
                 }
-                Some(aside) = asides.recv() => match aside {
-                    Aside::Detach => return Ok(End::Detached),
-                    Aside::Leave(code) => return Ok(End::Left(code)),
-                    Aside::Continued => if let Some(raw) = self.raw { raw.enter_again() },
-                    Aside::InputFailed(error) => self.say(&format!("warning: could not read standard input: {error}")),
+                Some(message) = received.recv() => match message {
+                    TaskMessage::Detach => return Ok(End::Detached),
+                    TaskMessage::Leave(code) => return Ok(End::Left(code)),
+                    TaskMessage::Continued => if let Some(raw) = self.raw { raw.enter_again() },
+                    TaskMessage::InputFailed(error) => self.print_note(&format!("warning: could not read standard input: {error}")),
                 },
             }
         }
@@ -139,51 +143,51 @@ impl Output<'_> {
             Err(error) => {
                 let stop = Stop::output(error);
                 if matches!(stop, Stop::BrokenPipe) {
-                    self.pass_broken_pipe_on().await;
+                    self.forward_broken_pipe().await;
                 }
                 Err(stop)
             }
         }
     }
 
-    /// A process that writes into a closed pipe is ended by the kernel; ours is far away, so we do it.
-    async fn pass_broken_pipe_on(&self) {
+    /// The kernel ends a process that writes to a closed pipe; for a remote process, this program does it.
+    async fn forward_broken_pipe(&self) {
         self.end_exec("PIPE").await;
     }
 
-    /// A person at a terminal sees what is missing and types it again. A program fed from a pipe would take a hole in
-    /// its input for the real thing, so it is ended instead.
+    /// A user at a terminal sees what is missing and types it again. A program that reads from a pipe would not
+    /// notice the gap in its input, so it is ended instead.
     async fn reattached(&self, input_in_doubt: bool) -> Result<(), Stop> {
         if input_in_doubt && !self.options.terminal {
             self.end_exec("HUP").await;
             return Err(Failure::new(format!(
-                "the connection to exec `{}` was lost while its input was on its way, and part of it may be missing",
+                "the connection to exec `{}` was lost while its input was being sent, and part of it may be missing",
                 self.options.exec
             ))
-            .hint("the process was told to end (SIGHUP); start it again")
+            .hint("the process was sent SIGHUP; start it again")
             .into());
         }
-        self.say("note: the connection was lost and made again");
+        self.print_note("note: the connection was lost and restored");
         Ok(())
     }
 
-    /// Somebody put the sandbox to sleep. Attaching again would wake it at once, against their will: so we leave.
+    /// The sandbox was put to sleep. Attaching again would wake it at once, so this program exits.
     fn asleep(&self) -> Stop {
         let Interaction { sandbox, exec, .. } = self.options;
         let failure =
             Failure::new(format!("sandbox `{sandbox}` was put to sleep, and exec `{exec}` with it"));
-        let hint = format!("`burrow attach {exec}` wakes it and goes on from here");
+        let hint = format!("`burrow attach {exec}` wakes it and continues from here");
         Stop::from(failure.hint(hint)).with_code(CODE_OWN_FAILURE)
     }
 
-    /// Best effort: we are leaving.
+    /// Best effort: this program exits.
     async fn end_exec(&self, signal: &str) {
         let signal = SendSignal { signal: signal.to_owned(), group: true };
         let _ = self.client.signal_exec(&self.options.sandbox, &self.options.exec, &signal).await;
     }
 
-    fn say(&self, text: &str) {
-        // In raw mode a line end does not go back to the first column by itself.
+    fn print_note(&self, text: &str) {
+        // In raw mode, a line end does not return to the first column.
         let end = if self.raw.is_some() { "\r" } else { "" };
         print::note(&format!("{end}{text}{end}"));
     }

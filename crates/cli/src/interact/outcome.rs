@@ -1,4 +1,4 @@
-//! What an exec's end means for our own exit code.
+//! The exit code of this program, from the outcome of the exec.
 
 use burrow_api::{Exec, ExecState};
 use burrow_client::Client;
@@ -10,7 +10,7 @@ use crate::print;
 use crate::print::escape::escape;
 
 /// Ends the program as the exec ended.
-pub(crate) async fn pass_on(client: &Client, end: End, exec: &str) -> Result<(), Stop> {
+pub(crate) async fn exit_as(client: &Client, end: End, exec: &str) -> Result<(), Stop> {
     match end {
         End::Exit(exec) => {
             explain(client, &exec).await;
@@ -18,25 +18,25 @@ pub(crate) async fn pass_on(client: &Client, end: End, exec: &str) -> Result<(),
             if let Some(line) = denied(&exec).filter(|_| code != 0) {
                 print::note(&line);
             }
-            leave(code)
+            exit_with(code)
         }
         End::Detached => {
-            // The cursor is somewhere behind a prompt.
-            print::note(&format!("\ndetached; `burrow attach {exec}` brings you back"));
+            // The cursor may be behind a prompt.
+            print::note(&format!("\ndetached; `burrow attach {exec}` reattaches"));
             Ok(())
         }
         End::Left(code) => {
-            print::note(&format!("left exec `{exec}` running; `burrow attach {exec}` brings you back"));
-            leave(code)
+            print::note(&format!("exec `{exec}` keeps running; `burrow attach {exec}` reattaches"));
+            exit_with(code)
         }
     }
 }
 
-fn leave(code: u8) -> Result<(), Stop> {
+fn exit_with(code: u8) -> Result<(), Stop> {
     if code == 0 { Ok(()) } else { Err(Stop::Exit(code)) }
 }
 
-/// The exec's own code, 128 + n for signal n, 124 when its time was up, 125 when nobody saw how it ended.
+/// The exit code of the exec, 128 + n for signal n, 124 if it timed out, 125 if its outcome is unknown.
 pub(crate) fn exit_code(exec: &Exec) -> u8 {
     let Some(outcome) = &exec.outcome else { return CODE_OWN_FAILURE };
     if outcome.timed_out {
@@ -50,7 +50,7 @@ pub(crate) fn exit_code(exec: &Exec) -> u8 {
     }
 }
 
-/// Says what an exit code cannot.
+/// Explains what the exit code does not show.
 pub(crate) async fn explain(client: &Client, exec: &Exec) {
     let Some(outcome) = &exec.outcome else {
         if exec.state == ExecState::Lost {
@@ -59,28 +59,28 @@ pub(crate) async fn explain(client: &Client, exec: &Exec) {
         return;
     };
     if outcome.timed_out {
-        print::note("the process was ended: its time was up");
+        print::note("the process timed out and was killed");
     }
     if outcome.killed_from_outside {
-        // A process may also have killed itself or a sibling; the kernel's own count tells.
+        // A process may also have killed itself or another; the OOM counter of the kernel decides.
         match client.stats(&exec.sandbox_id).await {
             Ok(stats) if stats.oom_kills == 0 => {}
             Ok(_) => {
-                print::note("the kernel killed the process for want of RAM");
+                print::note("the kernel killed the process: out of memory");
                 print::note(&format!(
-                    "hint: `burrow update {} --ram 2G` gives its sandbox more",
+                    "hint: `burrow update {} --ram 2G` gives its sandbox more RAM",
                     exec.sandbox_id
                 ));
             }
-            Err(_) => print::note("the process was killed from outside, most likely for want of RAM"),
+            Err(_) => print::note("the process was killed, most likely because it was out of memory"),
         }
     }
 }
 
-/// Names what the sandbox was not let through to while a process that failed ran, and what would let it through.
+/// Names the first connection that was denied while the failed process ran, and the command that allows it.
 fn denied(exec: &Exec) -> Option<String> {
     let first = exec.egress_denied.first()?;
-    // What lets through any port of the web is the short form; a port of its own is named.
+    // A host alone allows the ports of the web; other ports are named.
     let rule = match first.port {
         None | Some(80 | 443) => first.host.clone(),
         Some(port) => format!("tcp://{}:{port}", first.host),
@@ -89,13 +89,13 @@ fn denied(exec: &Exec) -> Option<String> {
         0 => String::new(),
         more => format!(" and {more} more (`burrow egress log {} --denied`)", exec.sandbox_id),
     };
-    // A request that a rule covers was refused for what it is; another rule would not help it.
+    // A request that a rule covers was denied by that rule; another rule would not help.
     let help = match first.reason.starts_with("no rule allows") {
-        true => format!("`burrow egress allow {} {}` lets it", exec.sandbox_id, escape(&rule)),
+        true => format!("`burrow egress allow {} {}` allows it", exec.sandbox_id, escape(&rule)),
         false => format!("`burrow egress show {}` shows its rules", exec.sandbox_id),
     };
     let (host, reason) = (escape(&first.host), escape(&first.reason));
-    Some(format!("note: its sandbox was not let through to {host}{more}: {reason}; {help}"))
+    Some(format!("note: egress from its sandbox to {host}{more} was denied: {reason}; {help}"))
 }
 
 #[cfg(test)]
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_execs_end_is_ours() {
+    fn the_exit_code_of_the_exec_is_passed_on() {
         for (outcome, code) in [
             (outcome(Some(0), None, false), 0),
             (outcome(Some(3), None, false), 3),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_denied_is_told_in_one_line_with_what_would_allow_it() {
+    fn a_denied_connection_is_reported_with_the_command_that_allows_it() {
         let mut exec = exec(outcome(Some(1), None, false));
         assert_eq!(denied(&exec), None);
         let denial = |host: &str, port| EgressDenied {
@@ -162,10 +162,10 @@ mod tests {
         exec.egress_denied = vec![denial("example.com", Some(443))];
         assert_eq!(
             denied(&exec).unwrap(),
-            "note: its sandbox was not let through to example.com: no rule allows it; \
-             `burrow egress allow sbx example.com` lets it"
+            "note: egress from its sandbox to example.com was denied: no rule allows it; \
+             `burrow egress allow sbx example.com` allows it"
         );
-        exec.egress_denied[0].reason = "POST: a placeholder stands in the URL".to_owned();
+        exec.egress_denied[0].reason = "POST: a placeholder is in the URL".to_owned();
         assert!(denied(&exec).unwrap().ends_with("in the URL; `burrow egress show sbx` shows its rules"));
         exec.egress_denied = vec![denial("db.example.com", Some(5432)), denial("x.example", None)];
         let line = denied(&exec).unwrap();

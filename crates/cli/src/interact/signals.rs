@@ -1,4 +1,4 @@
-//! Carries signals and changes of the terminal's size to the exec.
+//! Forwards signals and changes of the terminal size to the exec.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use burrow_client::AttachSender;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::Aside;
+use super::TaskMessage;
 use crate::terminal;
 
-/// So many Ctrl-C in a row from somebody whose exec ignores them mean "let me go".
+/// After this many Ctrl-C in a row that the exec ignores, this program exits.
 const INTERRUPTS_MAX: u32 = 3;
 const SIGCONT: i32 = 18;
 /// 128 + the number, as a shell shows it.
@@ -50,8 +50,8 @@ impl Signals {
         })
     }
 
-    /// Ends when the exec takes no more, or when the person must be let go.
-    pub(super) async fn pump(mut self, sender: AttachSender, aside: mpsc::Sender<Aside>) {
+    /// Ends when the exec accepts no more, or when this program must exit.
+    pub(super) async fn pump(mut self, sender: AttachSender, messages: mpsc::Sender<TaskMessage>) {
         let mut interrupts = 0;
         // The size may have changed between the exec's start and now.
         if self.watch.resize && resize(&sender).await.is_none() {
@@ -72,8 +72,8 @@ impl Signals {
                 Some(()) = self.continued.recv() => "CONT",
             };
             let went_on = match name {
-                "WINCH" | "CONT" => self.redraw(name, &sender, &aside).await,
-                _ => self.forward(name, interrupts, &sender, &aside).await,
+                "WINCH" | "CONT" => self.redraw(name, &sender, &messages).await,
+                _ => self.forward(name, interrupts, &sender, &messages).await,
             };
             if went_on.is_none() {
                 return;
@@ -81,9 +81,14 @@ impl Signals {
         }
     }
 
-    async fn redraw(&self, name: &str, sender: &AttachSender, aside: &mpsc::Sender<Aside>) -> Option<()> {
+    async fn redraw(
+        &self,
+        name: &str,
+        sender: &AttachSender,
+        messages: &mpsc::Sender<TaskMessage>,
+    ) -> Option<()> {
         if name == "CONT" {
-            aside.send(Aside::Continued).await.ok()?;
+            messages.send(TaskMessage::Continued).await.ok()?;
         }
         if self.watch.resize { resize(sender).await } else { Some(()) }
     }
@@ -93,11 +98,11 @@ impl Signals {
         name: &str,
         interrupts: u32,
         sender: &AttachSender,
-        aside: &mpsc::Sender<Aside>,
+        messages: &mpsc::Sender<TaskMessage>,
     ) -> Option<()> {
         let leave = match name {
             "INT" if !self.watch.forward || interrupts >= INTERRUPTS_MAX => Some(CODE_INTERRUPTED),
-            // The terminal is gone, and with it whoever could read more.
+            // The terminal is closed: no one can read more output.
             "HUP" => Some(CODE_HUNG_UP),
             _ if !self.watch.forward => Some(128 + crate::parse::signal_number(name).unwrap_or_default()),
             _ => None,
@@ -107,7 +112,7 @@ impl Signals {
         }
         match leave {
             Some(code) => {
-                let _ = aside.send(Aside::Leave(code)).await;
+                let _ = messages.send(TaskMessage::Leave(code)).await;
                 None
             }
             None => Some(()),

@@ -1,4 +1,4 @@
-//! Asks the person at the terminal before something is replaced or removed.
+//! Asks for confirmation before something is replaced or removed.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
@@ -7,12 +7,12 @@ use crate::failure::{OrFail as _, Stop};
 /// Longest answer read: anything but `y` and `yes` is a no anyway.
 const ANSWER_BYTES_MAX: u64 = 256;
 
-/// Whether there is a person to ask.
+/// Whether there is a terminal to ask on.
 pub(crate) fn can_ask() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// `question [y/N]`; everything but a yes is a no.
+/// `question [y/N]`; every answer except yes is a no.
 pub(crate) fn confirm(question: &str) -> Result<bool, Stop> {
     let what = || "could not ask for confirmation".to_owned();
     let mut stderr = io::stderr().lock();

@@ -1,7 +1,8 @@
-//! Makes text from sandboxes harmless to a terminal.
+//! Escapes control characters in text from sandboxes.
 //!
-//! Names, file names, command lines and messages may hold control bytes that move the cursor, change the title, or
-//! make the terminal type for its user. They are shown as escapes here; only raw attach passes bytes through.
+//! Names, file names, command lines and messages may contain control characters that move the cursor, change the
+//! title, or make the terminal type for its user. They are shown as escapes here; only raw attach passes bytes
+//! through.
 
 use std::fmt::Write as _;
 
@@ -14,11 +15,11 @@ pub(crate) fn escape(text: &str) -> String {
     shown
 }
 
-/// Whether a character can do something to a terminal, or to the order in which a line is read.
+/// Whether a character can control a terminal, or change the order in which a line is displayed.
 fn is_harmful(character: char) -> bool {
     character.is_control()
         || matches!(character,
-            // Marks and overrides of direction: they make `txt.exe` out of `exe.txt`.
+            // Direction marks and overrides: they display `exe.txt` as `txt.exe`.
             '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
             // Line and paragraph separators, and a byte order mark within text.
             | '\u{2028}' | '\u{2029}' | '\u{feff}')
@@ -40,8 +41,8 @@ fn push(into: &mut String, character: char) {
     }
 }
 
-/// Escapes a stream of bytes as it comes: lines and tabs stay, `\r\n` becomes a line end, and a character cut in two
-/// by a boundary of pieces is put together again.
+/// Escapes a stream of bytes: lines and tabs are kept, `\r\n` becomes a line end, and a character that is split between
+/// two pieces is joined.
 #[derive(Debug, Default)]
 pub(crate) struct StreamEscaper {
     /// Up to three bytes of an unfinished character.
@@ -80,7 +81,7 @@ impl StreamEscaper {
         shown
     }
 
-    /// What is left when the stream has ended.
+    /// The rest, at the end of the stream.
     pub(crate) fn finish(&mut self) -> String {
         let mut shown = String::new();
         self.end_carriage_return(&mut shown);
@@ -109,7 +110,7 @@ impl StreamEscaper {
         }
     }
 
-    /// A lone one would let later text overwrite earlier text.
+    /// A lone carriage return would let later text overwrite earlier text.
     fn end_carriage_return(&mut self, into: &mut String) {
         if std::mem::take(&mut self.carriage_return) {
             into.push_str("\\r");
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_moves_a_terminal_is_shown_instead() {
+    fn control_characters_are_shown_as_escapes() {
         for (text, shown) in [
             ("plain ümläut 漢字", "plain ümläut 漢字"),
             ("\u{1b}]0;title\u{7}", "\\x1b]0;title\\x07"),
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_escaped_the_same_wherever_it_is_cut() {
+    fn a_stream_is_escaped_the_same_however_it_is_split() {
         let input = "ein Tag\r\nkühl\u{1b}[2J\tund\rweg \u{9b}".as_bytes();
         let mut input = input.to_vec();
         input.extend_from_slice(b"\xff\xe6\xbc");

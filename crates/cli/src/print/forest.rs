@@ -1,4 +1,4 @@
-//! Draws forests: what belongs to what, with lines in front and columns behind.
+//! Draws forests: trees with lines in front and columns behind.
 //!
 //! ```text
 //! web      sbx7h3k2m9p  running
@@ -12,7 +12,7 @@ use crate::print::paint::{Colour, paint};
 /// One line of a forest.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
-    /// Place of its parent, lower than its own; anything else makes it a root.
+    /// Index of its parent, lower than its own; with any other value it is a root.
     pub(crate) parent: Option<usize>,
     /// Drawn after the lines, then the other columns.
     pub(crate) cells: Vec<Cell>,
@@ -34,29 +34,31 @@ impl Cell {
     }
 }
 
-/// What the terminal shows.
+/// The capabilities of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Style {
     pub(crate) utf8: bool,
     pub(crate) colours: bool,
 }
 
-/// The pieces a line begins with: before a child that others follow, before the last, below each of them.
+/// The prefixes of a line: before a child with later siblings, before the last child, and below each of them.
 #[derive(Clone, Copy, Debug)]
-struct Pieces {
+struct LinePrefixes {
     middle: &'static str,
     last: &'static str,
     below_middle: &'static str,
     below_last: &'static str,
 }
 
-const LINES: Pieces = Pieces { middle: "├─ ", last: "└─ ", below_middle: "│  ", below_last: "   " };
-const ASCII: Pieces = Pieces { middle: "|- ", last: "`- ", below_middle: "|  ", below_last: "   " };
+const LINES: LinePrefixes =
+    LinePrefixes { middle: "├─ ", last: "└─ ", below_middle: "│  ", below_last: "   " };
+const ASCII: LinePrefixes =
+    LinePrefixes { middle: "|- ", last: "`- ", below_middle: "|  ", below_last: "   " };
 
-/// Deeper than this is drawn at this depth: no screen is wider, and the lines of a long chain would fill the RAM.
+/// Deeper items are drawn at this depth: no screen is wider, and the lines of a long chain would exhaust the RAM.
 const DEPTH_MAX: usize = 40;
 
-/// Children in the order they are given, each below its parent.
+/// Draws children in their order, each below its parent.
 pub(crate) fn draw(items: &[Item], style: Style) -> String {
     let pieces = if style.utf8 { LINES } else { ASCII };
     let mut children = vec![Vec::new(); items.len()];
@@ -67,7 +69,7 @@ pub(crate) fn draw(items: &[Item], style: Style) -> String {
             None => roots.push(place),
         }
     }
-    // A stack of its own: a chain of thousands must not end ours.
+    // An explicit stack: recursion over a chain of thousands would overflow the call stack.
     let mut rows = Vec::with_capacity(items.len());
     let mut stack: Vec<_> =
         roots.into_iter().rev().map(|root| (root, String::new(), String::new())).collect();
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn without_utf8_the_lines_are_of_ascii() {
+    fn without_utf8_the_lines_are_ascii() {
         let drawn = draw(&family(), Style { utf8: false, colours: false });
         assert!(drawn.is_ascii(), "{drawn}");
         assert!(drawn.contains("|- a      paused\n|  `- a1\n`- b"), "{drawn}");
@@ -166,13 +168,13 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_from_outside_makes_roots_and_moves_no_terminal() {
+    fn invalid_parents_make_roots_and_text_is_escaped() {
         let items = vec![item(Some(7), "a\u{1b}[2J", "x"), item(Some(1), "self", "y")];
         assert_eq!(draw(&items, PLAIN), "a\\x1b[2J  x\nself      y\n");
     }
 
     #[test]
-    fn a_chain_of_thousands_is_drawn_and_stays_narrow() {
+    fn a_chain_of_thousands_is_drawn_within_the_maximum_depth() {
         let items: Vec<_> =
             (0..3_000_usize).map(|place| item(place.checked_sub(1), "x", "running")).collect();
         let drawn = draw(&items, PLAIN);

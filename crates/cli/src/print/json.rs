@@ -1,4 +1,4 @@
-//! JSON for scripts and for eyes: indented, and without characters that a terminal would act on.
+//! JSON for scripts and users: indented, with control characters escaped.
 
 use std::fmt::Write as _;
 
@@ -18,11 +18,11 @@ pub(crate) fn compact<T: Serialize + ?Sized>(value: &T) -> Result<(), Stop> {
 }
 
 fn encode(error: serde_json::Error) -> Stop {
-    Failure::new("could not write the answer as JSON").because(&error).into()
+    Failure::new("could not encode the answer as JSON").because(&error).into()
 }
 
-/// JSON leaves DEL and the C1 controls as they are. Outside of ASCII there are only strings in JSON, and in a string
-/// every character may be written as an escape, so this changes nothing for who parses it.
+/// JSON does not escape DEL and the C1 control characters. Non-ASCII characters occur only in strings, where every
+/// character may be written as an escape, so this does not change the parsed value.
 fn harmless(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_means_the_same_and_moves_no_terminal() {
+    fn escaped_json_has_the_same_value() {
         let value = serde_json::json!({ "name": "a\u{1b}[0m\u{9b}1m\u{202e}ü" });
         let text = harmless(&serde_json::to_string(&value).unwrap());
         assert_eq!(text, r#"{"name":"a\u001b[0m\u009b1m\u202eü"}"#);

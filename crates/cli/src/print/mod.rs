@@ -1,4 +1,4 @@
-//! Answers as text: tables, JSON, ages; everything from a sandbox escaped on its way to a terminal.
+//! Output: tables, JSON, ages; text from sandboxes is escaped on a terminal.
 
 pub(crate) mod ask;
 pub(crate) mod escape;
@@ -24,12 +24,12 @@ pub(crate) fn line(text: &str) -> Result<(), Stop> {
     data(&format!("{text}\n"))
 }
 
-/// Says something to the person at the terminal. A closed standard error is nobody's loss.
+/// Prints a message on standard error. Failures are ignored.
 pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// What a list or an object is printed as.
+/// The output format of a list or an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
 pub(crate) struct Format {
     /// Print JSON

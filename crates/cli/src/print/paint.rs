@@ -1,8 +1,8 @@
-//! Colours and line-drawing characters: for terminals that show them, and for users who did not say otherwise.
+//! Colours and line-drawing characters, for terminals that support them, unless the user disabled them.
 
 use std::io::IsTerminal as _;
 
-/// What a word means, told by its colour.
+/// The meaning of a coloured word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Colour {
     Good,
@@ -11,7 +11,7 @@ pub(crate) enum Colour {
     Faint,
 }
 
-/// Whether a stream that is, or is not, a terminal gets colours.
+/// Whether a stream gets colours; `terminal` says whether it is a terminal.
 pub(crate) fn colours(terminal: bool) -> bool {
     let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
@@ -34,9 +34,9 @@ pub(crate) fn paint(text: &str, colour: Colour) -> String {
     format!("\u{1b}[{code}m{text}\u{1b}[0m")
 }
 
-/// Whether the user's locale is one of UTF-8.
+/// Whether the locale of the user is UTF-8.
 pub(crate) fn is_utf8() -> bool {
-    // The first of these that says anything decides, as in setlocale(3).
+    // The first of these that is set decides, as in setlocale(3).
     let values = ["LC_ALL", "LC_CTYPE", "LANG"].map(|name| std::env::var(name).unwrap_or_default());
     locale_is_utf8(&values)
 }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_word_on_the_locale_decides() {
+    fn the_first_locale_variable_that_is_set_decides() {
         for (values, utf8) in [
             (["", "", ""], false),
             (["", "", "C.UTF-8"], true),

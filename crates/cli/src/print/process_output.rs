@@ -1,6 +1,6 @@
-//! Writes what a process in a sandbox wrote to our own two outputs, escaped where one is a terminal.
+//! Writes the output of a process in a sandbox to standard output and standard error, escaped on a terminal.
 //!
-//! Into a file or a pipe the bytes go as they are.
+//! Files and pipes get the bytes unchanged.
 
 use std::io::{self, IsTerminal as _, Write};
 
@@ -9,7 +9,7 @@ use burrow_api::OutputStream;
 use super::escape::StreamEscaper;
 use crate::failure::Stop;
 
-/// Our two outputs.
+/// Standard output and standard error.
 #[derive(Debug)]
 pub(crate) struct ProcessOutput<Out = io::Stdout, Err = io::Stderr> {
     stdout: Destination<Out>,
@@ -19,7 +19,7 @@ pub(crate) struct ProcessOutput<Out = io::Stdout, Err = io::Stderr> {
 #[derive(Debug)]
 struct Destination<W> {
     writer: W,
-    /// Present where the writer is a terminal.
+    /// Present if the writer is a terminal.
     escaper: Option<StreamEscaper>,
 }
 
@@ -41,8 +41,8 @@ impl<Out: Write, Err: Write> ProcessOutput<Out, Err> {
         .map_err(Stop::output)
     }
 
-    /// Writes what was held back because it may have been the beginning of something: at the end of the output, and before
-    /// something else is written between two parts of it.
+    /// Writes bytes that were held back as the start of an incomplete character: at the end of the output, and before
+    /// other text is written in between.
     pub(crate) fn finish(&mut self) -> Result<(), Stop> {
         self.stdout.finish().and_then(|()| self.stderr.finish()).map_err(Stop::output)
     }
@@ -73,8 +73,8 @@ pub(crate) mod tests {
     use super::*;
 
     impl ProcessOutput<Vec<u8>, Vec<u8>> {
-        /// One that keeps what is written, as if both outputs were terminals, or neither.
-        pub(crate) fn kept(terminal: bool) -> Self {
+        /// Stores the output in memory, as if both outputs were terminals, or neither.
+        pub(crate) fn in_memory(terminal: bool) -> Self {
             Self {
                 stdout: Destination::new(Vec::new(), terminal),
                 stderr: Destination::new(Vec::new(), terminal),
@@ -90,7 +90,7 @@ pub(crate) mod tests {
     #[test]
     fn a_terminal_gets_escapes_and_a_file_gets_the_bytes() {
         for (terminal, shown) in [(true, "\\x1b]0;title\\x07 ok\n"), (false, "\x1b]0;title\x07 ok\n")] {
-            let mut output = ProcessOutput::kept(terminal);
+            let mut output = ProcessOutput::in_memory(terminal);
             for piece in ["\x1b]0;ti", "tle\x07 ok\n"] {
                 output.write(OutputStream::Stdout, piece.as_bytes()).unwrap();
                 output.write(OutputStream::Stderr, piece.as_bytes()).unwrap();
@@ -101,8 +101,8 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_held_back_is_written_at_the_end() {
-        let mut output = ProcessOutput::kept(true);
+    fn incomplete_characters_are_written_at_the_end() {
+        let mut output = ProcessOutput::in_memory(true);
         output.write(OutputStream::Stdout, b"50%\r").unwrap();
         output.finish().unwrap();
         assert_eq!(output.written().0, "50%\\r");

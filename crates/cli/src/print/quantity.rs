@@ -1,4 +1,4 @@
-//! Times and sizes as people read them.
+//! Times and sizes in readable form.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -50,7 +50,7 @@ pub(crate) fn count(count: usize, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }
 
-/// How long something stood still, from microseconds: `850 µs`, `12.3 ms`, `1.25 s`.
+/// The duration of a pause, from microseconds: `850 µs`, `12.3 ms`, `1.25 s`.
 pub(crate) fn pause(micros: u64) -> String {
     match micros {
         0..1_000 => format!("{micros} µs"),
@@ -59,7 +59,7 @@ pub(crate) fn pause(micros: u64) -> String {
     }
 }
 
-/// A period as people write it: `90s` as `1m30s`, `15m`, `7d`. Never longer units, whose length is a matter of opinion.
+/// A period: `90s` as `1m30s`, `15m`, `7d`. Never longer units, whose length varies.
 pub(crate) fn period(seconds: u64) -> String {
     let parts =
         [(seconds / 86_400, "d"), (seconds / 3_600 % 24, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_age_is_its_largest_unit() {
+    fn an_age_has_its_largest_unit() {
         for (seconds, shown) in [
             (0, "0s"),
             (59, "59s"),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_has_the_unit_that_fits_it() {
+    fn a_pause_has_a_suitable_unit() {
         for (micros, shown) in
             [(0, "0 µs"), (999, "999 µs"), (12_340, "12.3 ms"), (999_999, "1000.0 ms"), (1_250_000, "1.25 s")]
         {

@@ -1,4 +1,4 @@
-//! Tables for people: aligned columns, no lines, everything escaped.
+//! Tables: aligned columns without lines, everything escaped.
 
 use comfy_table::{ContentArrangement, Table, presets};
 
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up_and_lines_have_no_tail() {
+    fn columns_are_aligned_and_lines_have_no_trailing_spaces() {
         let rows = vec![
             vec!["sbxabc".to_owned(), "web".to_owned(), String::new()],
             vec!["sbxdefghi".to_owned(), "a\u{1b}[2J".to_owned(), "漢=1".to_owned()],

@@ -6,17 +6,17 @@ use bytes::{Buf as _, Bytes};
 use futures_util::Stream;
 use tokio::sync::mpsc;
 
-/// Pieces under way; with the size of a piece, the memory a transfer takes.
+/// Pieces in the queue; times the size of a piece, this is the memory use of a transfer.
 const QUEUE: usize = 8;
 const PIECE_BYTES: usize = 256 << 10;
 
-/// A blocking reader of what the async side sends.
+/// A blocking reader of the bytes that the async side sends.
 pub(crate) fn to_blocking() -> (QueueSender, QueueReader) {
     let (queue, received) = mpsc::channel(QUEUE);
     (QueueSender { queue }, QueueReader { queue: received, current: Bytes::new(), complete: false })
 }
 
-/// An async stream of what the blocking side writes.
+/// An async stream of the bytes that the blocking side writes.
 pub(crate) fn from_blocking() -> (QueueWriter, impl Stream<Item = io::Result<Bytes>> + Send + 'static) {
     let (sender, queue) = mpsc::channel(QUEUE);
     let stream =
@@ -26,41 +26,42 @@ pub(crate) fn from_blocking() -> (QueueWriter, impl Stream<Item = io::Result<Byt
     (QueueWriter { queue: sender, buffer: Vec::with_capacity(PIECE_BYTES) }, stream)
 }
 
-/// Dropped without [`QueueSender::finish`], the reader meets an error: half an archive must not look like a whole one.
+/// If it is dropped without [`QueueSender::finish`], the reader gets an error: a truncated archive must not look
+/// complete.
 #[derive(Debug)]
 pub(crate) struct QueueSender {
-    queue: mpsc::Sender<Piece>,
+    queue: mpsc::Sender<QueueItem>,
 }
 
 #[derive(Debug)]
-enum Piece {
+enum QueueItem {
     Bytes(Bytes),
     End,
 }
 
-/// Whether there is still somebody to read.
+/// Whether there is still a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum SendOutcome {
     Yes,
     ReaderGone,
 }
 
 impl QueueSender {
-    pub(crate) async fn send(&self, bytes: Bytes) -> Taken {
-        match self.queue.send(Piece::Bytes(bytes)).await {
-            Ok(()) => Taken::Yes,
-            Err(_) => Taken::ReaderGone,
+    pub(crate) async fn send(&self, bytes: Bytes) -> SendOutcome {
+        match self.queue.send(QueueItem::Bytes(bytes)).await {
+            Ok(()) => SendOutcome::Yes,
+            Err(_) => SendOutcome::ReaderGone,
         }
     }
 
     pub(crate) async fn finish(self) {
-        let _ = self.queue.send(Piece::End).await;
+        let _ = self.queue.send(QueueItem::End).await;
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct QueueReader {
-    queue: mpsc::Receiver<Piece>,
+    queue: mpsc::Receiver<QueueItem>,
     current: Bytes,
     complete: bool,
 }
@@ -72,10 +73,10 @@ impl Read for QueueReader {
                 return Ok(0);
             }
             match self.queue.blocking_recv() {
-                Some(Piece::Bytes(bytes)) => self.current = bytes,
-                Some(Piece::End) => self.complete = true,
+                Some(QueueItem::Bytes(bytes)) => self.current = bytes,
+                Some(QueueItem::End) => self.complete = true,
                 None => {
-                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the transfer was given up"));
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the transfer was cancelled"));
                 }
             }
         }
@@ -92,7 +93,7 @@ pub(crate) struct QueueWriter {
 }
 
 impl QueueWriter {
-    /// Ends the stream with an error instead of quietly.
+    /// Ends the stream with an error.
     pub(crate) fn fail(&mut self, error: &io::Error) {
         self.buffer.clear();
         let _ = self.queue.blocking_send(Err(io::Error::new(error.kind(), error.to_string())));
@@ -115,7 +116,7 @@ impl Write for QueueWriter {
         }
         let piece = std::mem::replace(&mut self.buffer, Vec::with_capacity(PIECE_BYTES));
         let sent = self.queue.blocking_send(Ok(Bytes::from(piece)));
-        sent.map_err(|_| io::Error::new(io::ErrorKind::BrokenPipe, "the transfer was given up"))
+        sent.map_err(|_| io::Error::new(io::ErrorKind::BrokenPipe, "the transfer was cancelled"))
     }
 }
 
@@ -125,7 +126,7 @@ mod tests {
     use futures_util::TryStreamExt as _;
 
     #[tokio::test]
-    async fn bytes_come_through_in_order_both_ways() {
+    async fn bytes_arrive_in_order_in_both_directions() {
         let sent: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
         let (mut writer, stream) = from_blocking();
         let copy = sent.clone();
@@ -138,7 +139,7 @@ mod tests {
         });
         let mut stream = Box::pin(stream);
         while let Some(piece) = stream.try_next().await.unwrap() {
-            assert_eq!(sender.send(piece).await, Taken::Yes);
+            assert_eq!(sender.send(piece).await, SendOutcome::Yes);
         }
         sender.finish().await;
         writing.await.unwrap().unwrap();
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_transfer_that_is_given_up_does_not_look_complete() {
+    async fn a_cancelled_transfer_does_not_look_complete() {
         let (sender, mut reader) = to_blocking();
         sender.send(Bytes::from_static(b"half")).await;
         drop(sender);

@@ -1,4 +1,4 @@
-//! From a sandbox to this host.
+//! Copies from a sandbox to this host.
 
 use std::fs::Permissions;
 use std::io;
@@ -9,15 +9,15 @@ use burrow_api::FileKind;
 use burrow_client::{ByteStream, Client, ClientError};
 use tokio::io::AsyncWriteExt as _;
 
-use super::bridge::{QueueSender, Taken, to_blocking};
+use super::archive_reader::ArchiveError;
+use super::bridge::{QueueSender, SendOutcome, to_blocking};
+use super::destination::unpack_to;
 use super::endpoint::{LocalPath, RemotePath};
 use super::interrupt::unless_interrupted;
-use super::place::unpack_to;
 use super::progress::Progress;
-use super::tape::TapeError;
 use crate::failure::{Failure, OrFail, Stop};
 
-/// A file or directory of a sandbox.
+/// Downloads a file or directory of a sandbox.
 pub(crate) async fn download(client: &Client, from: &RemotePath, to: &LocalPath) -> Result<(), Stop> {
     let what = || format!("could not copy `{}` to `{}`", from.shown(), to.path.display());
     let entry = client.stat(&from.sandbox, &from.path, true).await.or_fail(what)?;
@@ -26,7 +26,7 @@ pub(crate) async fn download(client: &Client, from: &RemotePath, to: &LocalPath)
             let into_directory = to.path.is_dir();
             if to.directory && !into_directory {
                 return Err(Failure::new(what())
-                    .hint(format!("`{}` is no directory", to.path.display()))
+                    .hint(format!("`{}` is not a directory", to.path.display()))
                     .into());
             }
             let target = if into_directory { to.path.join(from.name()) } else { to.path.clone() };
@@ -38,12 +38,12 @@ pub(crate) async fn download(client: &Client, from: &RemotePath, to: &LocalPath)
             tree(client, from, target).await
         }
         FileKind::Symlink | FileKind::Other => {
-            Err(Failure::new(what()).hint("it is no file or directory").into())
+            Err(Failure::new(what()).hint("it is not a file or directory").into())
         }
     }
 }
 
-/// As a tar archive on standard output, as it comes.
+/// Streams a tar archive to standard output.
 pub(crate) async fn archive(client: &Client, from: &RemotePath) -> Result<(), Stop> {
     let what = || format!("could not read `{}` as an archive", from.shown());
     if io::IsTerminal::is_terminal(&io::stdout()) {
@@ -69,7 +69,7 @@ async fn file(client: &Client, from: &RemotePath, to: &Path) -> Result<(), Stop>
         download.bytes.copy_to(&mut target, |count| progress.add(count)).await.or_fail(what)?;
         return Ok(());
     }
-    // The user's own link at the destination is written through, as cp does.
+    // A symbolic link at the destination is followed, as cp does.
     let to = to.canonicalize().unwrap_or_else(|_| to.to_owned());
     let staged = staged(&to).or_fail(what)?;
     let mut target = tokio::fs::File::from_std(staged.reopen().or_fail(what)?);
@@ -81,13 +81,13 @@ async fn file(client: &Client, from: &RemotePath, to: &Path) -> Result<(), Stop>
     Ok(())
 }
 
-/// A file beside the destination, which takes its place when it is complete.
+/// A temporary file beside the destination, which replaces it when complete.
 pub(crate) fn staged(to: &Path) -> io::Result<tempfile::NamedTempFile> {
     let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     tempfile::Builder::new().prefix(".burrow-").tempfile_in(parent)
 }
 
-/// Permission bits only: a sandbox does not hand out powers on this host.
+/// Permission bits only: a sandbox must not grant privileges on this host.
 fn mode(text: Option<&str>) -> u32 {
     text.and_then(|text| u32::from_str_radix(text, 8).ok()).map_or(0o644, |mode| mode & 0o777)
 }
@@ -99,18 +99,18 @@ async fn tree(client: &Client, from: &RemotePath, to: PathBuf) -> Result<(), Sto
     let (sender, reader) = to_blocking();
     let unpacking = tokio::task::spawn_blocking(move || unpack_to(reader, &to));
     let received = unless_interrupted(pour(bytes, sender, &progress)).await;
-    // In any case it is waited for: it takes away what it has unpacked of an archive that is not complete.
+    // Always awaited: it removes what it has unpacked of an incomplete archive.
     let unpacked = unpacking.await.expect("unpacking does not panic");
     progress.finish();
     received?.or_fail(what)?;
     unpacked.map(drop).map_err(|error| refusal(&what(), error))
 }
 
-/// Ends early, without an error, when the reader does: it has its own to tell.
+/// Ends early, without an error, if the reader ends: the reader reports its own error.
 async fn pour(mut bytes: ByteStream, sender: QueueSender, progress: &Progress) -> Result<(), ClientError> {
     while let Some(chunk) = bytes.chunk().await? {
         progress.add(chunk.len() as u64);
-        if sender.send(chunk).await == Taken::ReaderGone {
+        if sender.send(chunk).await == SendOutcome::ReaderGone {
             return Ok(());
         }
     }
@@ -118,14 +118,14 @@ async fn pour(mut bytes: ByteStream, sender: QueueSender, progress: &Progress) -
     Ok(())
 }
 
-fn refusal(what: &str, error: TapeError) -> Stop {
+fn refusal(what: &str, error: ArchiveError) -> Stop {
     let failure = match error {
-        TapeError::Read(error) => Failure::new(format!("{what}: the archive is broken")).because(&error),
-        TapeError::Refused { path, why } => {
-            Failure::new(format!("{what}: the archive holds `{path}`, and {why}"))
-                .hint("nothing was written; to look at it yourself: `burrow cp SANDBOX:PATH - | tar tv`")
+        ArchiveError::Read(error) => Failure::new(format!("{what}: the archive is corrupt")).because(&error),
+        ArchiveError::Refused { path, why } => {
+            Failure::new(format!("{what}: the archive contains `{path}`: {why}"))
+                .hint("nothing was written; to inspect the archive: `burrow cp SANDBOX:PATH - | tar tv`")
         }
-        TapeError::Write { path, error } => {
+        ArchiveError::Write { path, error } => {
             Failure::new(format!("{what}: could not write `{path}`")).because(&error)
         }
     };

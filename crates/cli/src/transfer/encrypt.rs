@@ -1,4 +1,4 @@
-//! Encryption with age, on this side: the daemon sees neither keys nor what they protect elsewhere.
+//! Encryption with age on the client: the daemon never sees the keys.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -14,33 +14,33 @@ use crate::failure::{Failure, Stop};
 /// A file with a passphrase or with identities.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// Effort of deriving a key from a passphrase that is still taken: what others may have chosen, up to seconds.
+/// Maximum work factor of a passphrase: that of other programs, up to some seconds.
 const WORK_FACTOR_MAX: u8 = 22;
 
-/// For whom.
+/// Recipients of the encryption.
 #[derive(Debug, Args)]
 pub(crate) struct EncryptFlags {
     /// Encrypt with age for this recipient (age1…); may be repeated
     #[arg(long, value_name = "AGE1", conflicts_with = "passphrase_file")]
     recipient: Vec<String>,
-    /// Encrypt with age by the passphrase in the first line of this file
+    /// Encrypt with age and the passphrase in the first line of this file
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     passphrase_file: Option<PathBuf>,
 }
 
-/// By what.
+/// Keys for the decryption.
 #[derive(Debug, Args)]
 pub(crate) struct DecryptFlags {
     /// Decrypt with the age identities in this file (AGE-SECRET-KEY-1…); may be repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     identity: Vec<PathBuf>,
-    /// Decrypt by the passphrase in the first line of this file
+    /// Decrypt with the passphrase in the first line of this file
     #[arg(long, value_name = "FILE", conflicts_with = "identity", value_hint = clap::ValueHint::FilePath)]
     passphrase_file: Option<PathBuf>,
 }
 
 impl EncryptFlags {
-    /// `None`: nobody asked for it.
+    /// `None`: no encryption.
     pub(crate) fn encryptor(&self) -> Result<Option<Encryptor>, Stop> {
         if let Some(path) = &self.passphrase_file {
             return Ok(Some(Encryptor::with_user_passphrase(passphrase(path)?)));
@@ -65,7 +65,7 @@ impl EncryptFlags {
 }
 
 impl DecryptFlags {
-    /// What opens the file. `None`: it is not said to be encrypted.
+    /// The identities that decrypt the file. `None`: the file is not encrypted.
     pub(crate) fn identities(&self) -> Result<Option<Vec<Box<dyn Identity + Send>>>, Stop> {
         if let Some(path) = &self.passphrase_file {
             let mut identity = age::scrypt::Identity::new(passphrase(path)?);
@@ -92,14 +92,14 @@ impl DecryptFlags {
     }
 }
 
-/// Writes what is read, encrypted. Blocks.
+/// Encrypts a stream. Blocks.
 pub(crate) fn encrypt(encryptor: Encryptor, from: &mut impl Read, into: impl Write) -> io::Result<()> {
     let mut sealed = encryptor.wrap_output(into)?;
     io::copy(from, &mut sealed)?;
     sealed.finish()?.flush()
 }
 
-/// Writes what is read, decrypted. Blocks.
+/// Decrypts a stream. Blocks.
 pub(crate) fn decrypt(
     identities: &[Box<dyn Identity + Send>],
     from: impl Read,
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_encrypted_for_somebody_is_decrypted_by_them_alone() {
+    fn only_the_recipient_can_decrypt() {
         use age::secrecy::ExposeSecret as _;
         let folder = tempfile::tempdir().unwrap();
         let (ours, others) = (age::x25519::Identity::generate(), age::x25519::Identity::generate());

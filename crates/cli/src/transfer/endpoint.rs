@@ -14,16 +14,16 @@ pub(crate) enum Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LocalPath {
     pub(crate) path: PathBuf,
-    /// Written with `/.` at its end: what is in the directory, not the directory itself.
+    /// Ends with `/.`: the contents of the directory, not the directory itself.
     pub(crate) contents: bool,
-    /// Written with a slash at its end: it must be a directory.
+    /// Ends with a slash: it must be a directory.
     pub(crate) directory: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RemotePath {
     pub(crate) sandbox: String,
-    /// Absolute, without `/.` or a slash at its end.
+    /// Absolute, without a final `/.` or slash.
     pub(crate) path: String,
     pub(crate) contents: bool,
     pub(crate) directory: bool,
@@ -54,7 +54,7 @@ impl FromStr for Endpoint {
     }
 }
 
-/// The path without its tail, and what the tail meant.
+/// The path without its suffix, and the meaning of the suffix.
 fn trim(text: &str) -> Result<(String, bool, bool), String> {
     if text.is_empty() {
         return Err("a path is missing".to_owned());
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn sides_are_told_apart_as_in_docker() {
+    fn sides_are_distinguished_as_in_docker() {
         for (text, endpoint) in [
             ("-", Endpoint::Pipe),
             ("web:/etc/hosts", remote("web", "/etc/hosts", false, false)),

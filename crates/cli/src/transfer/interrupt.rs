@@ -1,4 +1,4 @@
-//! Lets a Ctrl-C end a transfer without leaving half of it behind.
+//! Lets Ctrl-C cancel a transfer without leaving a part of it behind.
 
 use std::future::Future;
 
@@ -11,7 +11,7 @@ const CODE_HUNG_UP: u8 = 129;
 const CODE_INTERRUPTED: u8 = 130;
 const CODE_TERMINATED: u8 = 143;
 
-/// Does the work, or drops it when the program is told to end; what it holds (temporary files) goes with it.
+/// Does the work, or drops it on a signal to end; its temporary files are then removed.
 pub(crate) async fn unless_interrupted<T>(work: impl Future<Output = T>) -> Result<T, Stop> {
     let what = || "could not watch for signals".to_owned();
     let mut interrupt = signal(SignalKind::interrupt()).or_fail(what)?;

@@ -1,7 +1,7 @@
-//! Packs a local directory into a tar archive, as it goes over the wire.
+//! Packs a local directory into a tar archive while it is sent.
 //!
-//! Links are packed as links, never followed. Owners are root's numbers, since this host's users mean nothing inside;
-//! sockets, pipes and devices are left out and told of.
+//! Links are packed as links, never followed. The owner is root, since the users of this host do not exist inside;
+//! sockets, pipes and devices are skipped and reported.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 
 use tar::{Builder, EntryType, Header};
 
-/// What was left out or sent.
+/// What was skipped and sent.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Packed {
     pub(crate) entries: u64,
     pub(crate) left_out: Vec<PathBuf>,
 }
 
-/// Writes the content of `directory`, with paths relative to it, calling `progress` with each file's pieces.
+/// Writes the contents of `directory`, with paths relative to it, calling `progress` for each piece of a file.
 pub(crate) fn pack(directory: &Path, into: impl Write, progress: impl FnMut(u64)) -> io::Result<Packed> {
     let mut packer = Packer { builder: Builder::new(into), packed: Packed::default(), progress };
     let metadata = fs::metadata(directory)?;
@@ -27,7 +27,7 @@ pub(crate) fn pack(directory: &Path, into: impl Write, progress: impl FnMut(u64)
     Ok(packer.packed)
 }
 
-/// Several trees in one archive, each where its caller says.
+/// Several trees in one archive, each at a given path.
 pub(crate) struct Tree<W: Write> {
     packer: Packer<W, fn(u64)>,
 }
@@ -37,13 +37,13 @@ impl<W: Write> Tree<W> {
         Self { packer: Packer { builder, packed: Packed::default(), progress: |_| {} } }
     }
 
-    /// A directory without what is in it.
+    /// A directory without its contents.
     pub(crate) fn directory_entry(&mut self, path: &Path, inside: &Path) -> io::Result<()> {
         let metadata = fs::metadata(path).map_err(|error| at(path, error))?;
         self.packer.plain(inside, &metadata, EntryType::Directory)
     }
 
-    /// A file, a link, or a directory with all in it.
+    /// A file, a link, or a directory with its contents.
     pub(crate) fn add(&mut self, path: &Path, inside: &Path) -> io::Result<()> {
         self.packer.entry(path, inside)
     }
@@ -74,7 +74,7 @@ impl<W: Write, P: FnMut(u64)> Packer<W, P> {
 
     fn entry(&mut self, path: &Path, inside: &Path) -> io::Result<()> {
         let metadata = match fs::symlink_metadata(path) {
-            // It went away since the directory was read.
+            // It was removed since the directory was read.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             result => result.map_err(|error| at(path, error))?,
         };
@@ -107,7 +107,7 @@ impl<W: Write, P: FnMut(u64)> Packer<W, P> {
     }
 
     fn file(&mut self, path: &Path, inside: &Path) -> io::Result<()> {
-        // Whatever took the file's place meanwhile: a link is not followed, a pipe does not block.
+        // The file may have been replaced meanwhile: a link is not followed, a pipe does not block.
         let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
         let flags = i32::try_from(flags.bits()).expect("open flags fit an int");
         let file =
@@ -141,8 +141,8 @@ fn at(path: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// A file of exactly the size that its header says: one that grew is cut, one that shrank is an error, since the rest
-/// of the archive would be read at the wrong place.
+/// Reads a file of exactly the size in its header: a file that grew is truncated, a file that shrank is an error, since
+/// the rest of the archive would be at the wrong offset.
 struct Exact<'a, P> {
     file: File,
     left: u64,
@@ -157,7 +157,10 @@ impl<P: FnMut(u64)> Read for Exact<'_, P> {
         }
         let count = self.file.read(&mut buffer[..most])?;
         if count == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it became shorter while it was read"));
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the file was truncated while it was read",
+            ));
         }
         self.left -= count as u64;
         (self.progress)(count as u64);
@@ -172,7 +175,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     #[test]
-    fn a_tree_is_packed_as_it_is_but_for_owners_and_sockets() {
+    fn a_tree_is_packed_without_owners_and_sockets() {
         let place = tempfile::tempdir().unwrap();
         let tree = place.path().join("tree");
         fs::create_dir_all(tree.join("sub")).unwrap();
@@ -198,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_can_be_unpacked() {
+    fn a_packed_tree_can_be_unpacked() {
         let place = tempfile::tempdir().unwrap();
         let tree = place.path().join("tree");
         fs::create_dir_all(tree.join("a/b")).unwrap();
@@ -206,7 +209,7 @@ mod tests {
         let mut bytes = Vec::new();
         pack(&tree, &mut bytes, |_| {}).unwrap();
         let copy = place.path().join("copy");
-        crate::transfer::place::unpack_to(bytes.as_slice(), &copy).unwrap();
+        crate::transfer::destination::unpack_to(bytes.as_slice(), &copy).unwrap();
         assert_eq!(fs::read(copy.join("a/b/c")).unwrap(), fs::read(tree.join("a/b/c")).unwrap());
     }
 }

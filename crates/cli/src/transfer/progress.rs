@@ -1,4 +1,4 @@
-//! Progress for people: bars on standard error when it is a terminal, plain lines for stages when it is not.
+//! Progress display: bars on standard error when it is a terminal, plain lines for stages when it is not.
 
 use std::io::IsTerminal as _;
 use std::sync::Mutex;
@@ -13,12 +13,12 @@ use crate::print::escape::escape;
 pub(crate) struct Progress {
     bar: ProgressBar,
     label: String,
-    /// Without a terminal: the stage last told of.
-    told: Mutex<Option<String>>,
+    /// Without a terminal: the stage that was printed last.
+    printed: Mutex<Option<String>>,
 }
 
 impl Progress {
-    /// Of a transfer, of known or unknown size.
+    /// Progress of a transfer, of known or unknown size.
     pub(crate) fn bytes(label: &str, total: Option<u64>) -> Self {
         let progress = Self::new(label, total);
         let template = match total {
@@ -30,14 +30,14 @@ impl Progress {
         progress
     }
 
-    /// Of work in stages.
+    /// Progress of work in stages.
     pub(crate) fn stages(label: &str) -> Self {
         let progress = Self::new(label, Some(100));
         progress.style("{msg} [{bar:30}] {percent}%");
         progress
     }
 
-    /// Of work whose length nobody knows: shown on a terminal only, and gone when it is over.
+    /// Progress of work of unknown length: shown on a terminal only, and removed at the end.
     pub(crate) fn working(label: &str) -> Self {
         let progress = Self::new(label, None);
         progress.style("{spinner} {msg} {elapsed}");
@@ -47,7 +47,7 @@ impl Progress {
 
     fn new(label: &str, total: Option<u64>) -> Self {
         let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
-        Self { bar, label: escape(label), told: Mutex::new(None) }
+        Self { bar, label: escape(label), printed: Mutex::new(None) }
     }
 
     fn style(&self, template: &str) {
@@ -71,14 +71,14 @@ impl Progress {
             }
             return;
         }
-        let mut told = self.told.lock().expect("nothing panics while it is held");
-        if told.as_ref() != Some(&text) {
+        let mut printed = self.printed.lock().expect("no panic while the lock is held");
+        if printed.as_ref() != Some(&text) {
             print::note(&text);
-            *told = Some(text);
+            *printed = Some(text);
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,9 +1,9 @@
-//! Unpacks an archive from a sandbox, as if its maker were an enemy: because it may be.
+//! Unpacks an archive from a sandbox, which may be hostile.
 //!
-//! Everything goes below one directory that was made for it, through directory handles, without following a
-//! symbolic link anywhere. Absolute paths, `..`, entries below a link, devices, and names that come twice refuse the
-//! whole archive; what was unpacked until then is in a place of its own and goes away with it. Links themselves are
-//! kept as they are: they are only text until somebody follows them. Set-user-id bits and owners are not kept.
+//! Everything is written below one new directory, through directory handles, without following symbolic links. An
+//! archive with absolute paths, `..`, entries below a link, devices, or duplicate names is rejected as a whole; the
+//! parts that were unpacked are in a temporary directory and are deleted with it. Links themselves are kept: they are
+//! only text until they are followed. Set-user-id bits and owners are not kept.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,12 +17,12 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::tape::{self, Head, Kind, TapeError};
+use super::archive_reader::{self, ArchiveError, Head, Kind};
 
-/// Directories within directories. The deepest trees of people (node_modules) reach a tenth of it.
+/// Maximum depth of directories. The deepest common trees (node_modules) reach a tenth of it.
 const DEPTH_MAX: usize = 256;
 
-/// Directories whose bits are set last, since a read-only one could not be filled.
+/// A directory whose permission bits are set last, since a read-only directory could not be filled.
 #[derive(Clone, Debug)]
 pub(crate) struct Directory {
     path: Vec<u8>,
@@ -31,7 +31,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// The directory that was asked for.
+    /// The destination directory itself.
     pub(crate) fn root(mode: u32) -> Self {
         Self { path: Vec::new(), mode, modified: None }
     }
@@ -49,9 +49,9 @@ pub(crate) struct Unpacked {
 }
 
 /// Unpacks below `root`, an empty directory.
-pub(crate) fn unpack(archive: impl Read, root: BorrowedFd<'_>) -> Result<Unpacked, TapeError> {
+pub(crate) fn unpack(archive: impl Read, root: BorrowedFd<'_>) -> Result<Unpacked, ArchiveError> {
     let mut unpacker = Unpacker { root, done: Unpacked::default() };
-    tape::read(archive, |head, content| unpacker.entry(&head, content))?;
+    archive_reader::read(archive, |head, content| unpacker.entry(&head, content))?;
     Ok(unpacker.done)
 }
 
@@ -61,11 +61,11 @@ struct Unpacker<'a> {
 }
 
 impl Unpacker<'_> {
-    fn entry(&mut self, head: &Head, content: &mut dyn Read) -> Result<(), TapeError> {
+    fn entry(&mut self, head: &Head, content: &mut dyn Read) -> Result<(), ArchiveError> {
         let parts = Self::parts(head, &head.path)?;
         self.done.entries += 1;
         let Some((name, parents)) = parts.split_last() else {
-            // The directory that was asked for.
+            // The destination directory itself.
             return self.root_entry(head);
         };
         let parent = self.walk(head, parents)?;
@@ -89,9 +89,9 @@ impl Unpacker<'_> {
         }
     }
 
-    fn root_entry(&mut self, head: &Head) -> Result<(), TapeError> {
+    fn root_entry(&mut self, head: &Head) -> Result<(), ArchiveError> {
         if head.kind != Kind::Directory {
-            return Err(refused(head, "it would replace the directory it is in"));
+            return Err(refused(head, "it would replace the destination directory"));
         }
         self.done.directories.push(Directory {
             path: Vec::new(),
@@ -101,27 +101,27 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    /// The parts of a path that stays below the root.
-    fn parts<'p>(head: &Head, path: &'p [u8]) -> Result<Vec<&'p [u8]>, TapeError> {
+    /// The parts of a path, which must stay below the root.
+    fn parts<'p>(head: &Head, path: &'p [u8]) -> Result<Vec<&'p [u8]>, ArchiveError> {
         if path.first() == Some(&b'/') {
             return Err(refused(head, "its path is absolute"));
         }
         if path.contains(&0) {
-            return Err(refused(head, "its path holds a NUL byte"));
+            return Err(refused(head, "its path contains a NUL byte"));
         }
         let parts: Vec<&[u8]> =
             path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
         if parts.contains(&b"..".as_slice()) {
-            return Err(refused(head, "its path leads out of the directory"));
+            return Err(refused(head, "its path is outside of the directory"));
         }
         if parts.len() > DEPTH_MAX {
-            return Err(refused(head, "it is too deep"));
+            return Err(refused(head, "its path is too deep"));
         }
         Ok(parts)
     }
 
-    /// Opens a directory below the root, making what is missing. A link on the way is a trick.
-    fn walk(&self, head: &Head, parts: &[&[u8]]) -> Result<OwnedFd, TapeError> {
+    /// Opens a directory below the root, creating missing ones. A link in the path is an attack.
+    fn walk(&self, head: &Head, parts: &[&[u8]]) -> Result<OwnedFd, ArchiveError> {
         let mut at = open_directory(self.root, b".").map_err(|error| failed(head, error))?;
         for part in parts {
             at = match open_directory(at.as_fd(), part) {
@@ -131,7 +131,7 @@ impl Unpacker<'_> {
                     open_directory(at.as_fd(), part).map_err(|error| failed(head, error))?
                 }
                 Err(Errno::LOOP | Errno::NOTDIR) => {
-                    return Err(refused(head, "it is below something that is no directory"));
+                    return Err(refused(head, "its parent is not a directory"));
                 }
                 Err(error) => return Err(failed(head, error)),
             };
@@ -139,28 +139,34 @@ impl Unpacker<'_> {
         Ok(at)
     }
 
-    fn hardlink(&self, head: &Head, target: &[u8], parent: &OwnedFd, name: &[u8]) -> Result<(), TapeError> {
+    fn hardlink(
+        &self,
+        head: &Head,
+        target: &[u8],
+        parent: &OwnedFd,
+        name: &[u8],
+    ) -> Result<(), ArchiveError> {
         let parts = Self::parts(head, target)?;
         let Some((target_name, target_parents)) = parts.split_last() else {
             return Err(refused(head, "a link to a directory"));
         };
         let target_parent = self.walk(head, target_parents)?;
         let found = statat(&target_parent, os(target_name), AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(|_| refused(head, "a link to what is not in the archive"))?;
+            .map_err(|_| refused(head, "a link to a missing entry"))?;
         if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-            return Err(refused(head, "a link to what is no file"));
+            return Err(refused(head, "a link to an entry that is not a file"));
         }
         linkat(&target_parent, os(target_name), parent, os(name), AtFlags::empty())
             .map_err(|error| failed(head, error))
     }
 }
 
-fn file(head: &Head, parent: &OwnedFd, name: &[u8], content: &mut dyn Read) -> Result<(), TapeError> {
+fn file(head: &Head, parent: &OwnedFd, name: &[u8], content: &mut dyn Read) -> Result<(), ArchiveError> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let created =
         openat(parent, os(name), flags, Mode::RUSR | Mode::WUSR).map_err(|error| failed(head, error))?;
     let mut file = File::from(created);
-    io::copy(content, &mut file).map_err(|error| TapeError::Write { path: head.shown(), error })?;
+    io::copy(content, &mut file).map_err(|error| ArchiveError::Write { path: head.shown(), error })?;
     fchmod(&file, permissions(head.mode)).map_err(|error| failed(head, error))?;
     let _ = futimens(&file, &times(head.modified));
     Ok(())
@@ -168,7 +174,7 @@ fn file(head: &Head, parent: &OwnedFd, name: &[u8], content: &mut dyn Read) -> R
 
 fn directory(parent: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     match mkdirat(parent, os(name), Mode::RWXU) {
-        // It was made for something in it, or is listed twice.
+        // It was created for an entry in it, or is listed twice.
         Err(Errno::EXIST) => open_directory(parent.as_fd(), name).map(drop),
         result => result,
     }
@@ -180,10 +186,13 @@ pub(crate) fn open_directory(at: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd,
 }
 
 /// Sets the bits and times of directories, the inner ones first.
-pub(crate) fn finish_directories(root: BorrowedFd<'_>, directories: &[Directory]) -> Result<(), TapeError> {
+pub(crate) fn finish_directories(
+    root: BorrowedFd<'_>,
+    directories: &[Directory],
+) -> Result<(), ArchiveError> {
     for directory in directories.iter().rev() {
         let shown = || String::from_utf8_lossy(&directory.path).into_owned();
-        let wrap = |error: Errno| TapeError::Write { path: shown(), error: error.into() };
+        let wrap = |error: Errno| ArchiveError::Write { path: shown(), error: error.into() };
         let mut at = open_directory(root, b".").map_err(wrap)?;
         for part in directory.path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
             at = open_directory(at.as_fd(), part).map_err(wrap)?;
@@ -196,7 +205,7 @@ pub(crate) fn finish_directories(root: BorrowedFd<'_>, directories: &[Directory]
     Ok(())
 }
 
-/// Without set-user-id, set-group-id and sticky: a sandbox does not hand out powers on this host.
+/// Without set-user-id, set-group-id and sticky bits: a sandbox must not grant privileges on this host.
 fn permissions(mode: u32) -> Mode {
     Mode::from_raw_mode(mode & 0o777)
 }
@@ -212,15 +221,15 @@ fn os(bytes: &[u8]) -> &OsStr {
     OsStr::from_bytes(bytes)
 }
 
-fn refused(head: &Head, why: &'static str) -> TapeError {
-    TapeError::Refused { path: head.shown(), why }
+fn refused(head: &Head, why: &'static str) -> ArchiveError {
+    ArchiveError::Refused { path: head.shown(), why }
 }
 
-fn failed(head: &Head, error: Errno) -> TapeError {
+fn failed(head: &Head, error: Errno) -> ArchiveError {
     match error {
-        Errno::EXIST => refused(head, "it comes twice"),
-        Errno::LOOP | Errno::NOTDIR => refused(head, "it is below something that is no directory"),
-        _ => TapeError::Write { path: head.shown(), error: error.into() },
+        Errno::EXIST => refused(head, "it occurs twice"),
+        Errno::LOOP | Errno::NOTDIR => refused(head, "its parent is not a directory"),
+        _ => ArchiveError::Write { path: head.shown(), error: error.into() },
     }
 }
 

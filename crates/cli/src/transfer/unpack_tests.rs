@@ -1,4 +1,4 @@
-//! Hostile archives, each of which must be refused without a byte outside of the directory.
+//! Hostile archives, each of which must be rejected without writing outside of the directory.
 
 use std::fs;
 use std::os::fd::AsFd as _;
@@ -14,7 +14,7 @@ fn header(kind: EntryType, path: &str, size: usize) -> Header {
     header.set_entry_type(kind);
     header.set_mode(0o644);
     header.set_size(size as u64);
-    // Past the library's own checks, as a hostile archiver would.
+    // Bypasses the checks of the library, as a hostile archiver would.
     let name = &mut header.as_old_mut().name;
     name[..path.len()].copy_from_slice(path.as_bytes());
     header.set_cksum();
@@ -32,7 +32,7 @@ fn link(kind: EntryType, path: &str, target: &str) -> (Header, Vec<u8>) {
     (header, Vec::new())
 }
 
-fn tape_of(entries: &[(Header, Vec<u8>)]) -> Vec<u8> {
+fn archive_of(entries: &[(Header, Vec<u8>)]) -> Vec<u8> {
     let mut builder = Builder::new(Vec::new());
     for (header, content) in entries {
         builder.append(header, content.as_slice()).unwrap();
@@ -40,29 +40,29 @@ fn tape_of(entries: &[(Header, Vec<u8>)]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-fn unpack_in(place: &Path, bytes: &[u8]) -> Result<Unpacked, TapeError> {
+fn unpack_in(place: &Path, bytes: &[u8]) -> Result<Unpacked, ArchiveError> {
     let root = place.join("root");
     fs::create_dir(&root).unwrap();
     let handle = fs::File::open(&root).unwrap();
     unpack(bytes, handle.as_fd())
 }
 
-/// Refused, and nothing but the root directory exists beside it.
+/// Checks that the archive is rejected, and that nothing was written outside of the root directory.
 #[track_caller]
 fn check_refused(entries: &[(Header, Vec<u8>)], reason: &str) {
     let place = tempfile::tempdir().unwrap();
-    match unpack_in(place.path(), &tape_of(entries)) {
-        Err(TapeError::Refused { why, .. }) => assert_eq!(why, reason),
+    match unpack_in(place.path(), &archive_of(entries)) {
+        Err(ArchiveError::Refused { why, .. }) => assert_eq!(why, reason),
         other => panic!("expected a refusal ({reason}), got {other:?}"),
     }
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "something was written outside");
 }
 
 #[test]
-fn paths_that_lead_out_are_refused() {
-    check_refused(&[file("../evil", "x")], "its path leads out of the directory");
-    check_refused(&[file("a/../../evil", "x")], "its path leads out of the directory");
-    check_refused(&[file("a/../b", "x")], "its path leads out of the directory");
+fn paths_outside_of_the_directory_are_rejected() {
+    check_refused(&[file("../evil", "x")], "its path is outside of the directory");
+    check_refused(&[file("a/../../evil", "x")], "its path is outside of the directory");
+    check_refused(&[file("a/../b", "x")], "its path is outside of the directory");
     check_refused(&[file("/etc/evil", "x")], "its path is absolute");
     check_refused(&[file("//evil", "x")], "its path is absolute");
 }
@@ -70,37 +70,34 @@ fn paths_that_lead_out_are_refused() {
 #[test]
 fn a_file_below_a_link_is_refused() {
     check_refused(
-        &[link(EntryType::Symlink, "door", ".."), file("door/evil", "x")],
-        "it is below something that is no directory",
+        &[link(EntryType::Symlink, "link", ".."), file("link/evil", "x")],
+        "its parent is not a directory",
     );
     check_refused(
-        &[link(EntryType::Symlink, "door", "/tmp"), file("door/evil", "x")],
-        "it is below something that is no directory",
+        &[link(EntryType::Symlink, "link", "/tmp"), file("link/evil", "x")],
+        "its parent is not a directory",
     );
-    check_refused(
-        &[file("plain", ""), file("plain/evil", "x")],
-        "it is below something that is no directory",
-    );
+    check_refused(&[file("plain", ""), file("plain/evil", "x")], "its parent is not a directory");
 }
 
 #[test]
 fn a_file_that_would_be_written_through_a_link_is_refused() {
-    check_refused(&[link(EntryType::Symlink, "a", "../evil"), file("a", "x")], "it comes twice");
+    check_refused(&[link(EntryType::Symlink, "a", "../evil"), file("a", "x")], "it occurs twice");
     check_refused(
         &[link(EntryType::Symlink, "a", ".."), (header(EntryType::Directory, "a", 0), Vec::new())],
-        "it is below something that is no directory",
+        "its parent is not a directory",
     );
 }
 
 #[test]
 fn hard_links_out_of_the_archive_are_refused() {
     check_refused(&[link(EntryType::Link, "a", "/etc/passwd")], "its path is absolute");
-    check_refused(&[link(EntryType::Link, "a", "../x")], "its path leads out of the directory");
-    check_refused(&[link(EntryType::Link, "a", "missing")], "a link to what is not in the archive");
+    check_refused(&[link(EntryType::Link, "a", "../x")], "its path is outside of the directory");
+    check_refused(&[link(EntryType::Link, "a", "missing")], "a link to a missing entry");
     // A hard link to a symbolic link, written through afterwards.
     check_refused(
-        &[link(EntryType::Symlink, "door", "../evil"), link(EntryType::Link, "a", "door")],
-        "a link to what is no file",
+        &[link(EntryType::Symlink, "link", "../evil"), link(EntryType::Link, "a", "link")],
+        "a link to an entry that is not a file",
     );
 }
 
@@ -116,11 +113,11 @@ fn devices_and_pipes_are_refused() {
 fn a_long_name_is_bounded_and_checked_like_any_other() {
     let long =
         |path: &str| (header(EntryType::GNULongName, "././@LongLink", path.len()), path.as_bytes().to_vec());
-    check_refused(&[long("../evil"), file("harmless", "x")], "its path leads out of the directory");
+    check_refused(&[long("../evil"), file("harmless", "x")], "its path is outside of the directory");
     let huge = "a/".repeat(1 << 20);
     check_refused(&[long(&huge), file("harmless", "x")], "its extended header is too long");
     check_refused(&[long(&"a".repeat(5000)), file("harmless", "x")], "its path is too long");
-    check_refused(&[long(&"a/".repeat(300)), file("harmless", "x")], "it is too deep");
+    check_refused(&[long(&"a/".repeat(300)), file("harmless", "x")], "its path is too deep");
 }
 
 #[test]
@@ -130,12 +127,12 @@ fn an_extended_header_cannot_smuggle_a_path_or_a_size() {
         assert_eq!(body.len().to_string().len(), 2, "the length counts itself");
         (header(EntryType::XHeader, "pax", body.len()), body.into_bytes())
     };
-    check_refused(&[pax("path=../evil"), file("harmless", "x")], "its path leads out of the directory");
-    check_refused(&[pax("size=1000000"), file("harmless", "x")], "its size is given twice, differently");
+    check_refused(&[pax("path=../evil"), file("harmless", "x")], "its path is outside of the directory");
+    check_refused(&[pax("size=1000000"), file("harmless", "x")], "it has two different sizes");
 }
 
 #[test]
-fn an_honest_archive_arrives_whole_without_powers() {
+fn a_regular_archive_is_unpacked_without_set_user_id_bits() {
     let place = tempfile::tempdir().unwrap();
     let mut setuid = file("sub/run", "#!/bin/sh\n");
     setuid.0.set_mode(0o6755);
@@ -148,19 +145,19 @@ fn an_honest_archive_arrives_whole_without_powers() {
         link(EntryType::Symlink, "away", "/etc/alternatives/x"),
         file("deep/er/file", "text"),
     ];
-    let done = unpack_in(place.path(), &tape_of(&entries)).unwrap();
+    let done = unpack_in(place.path(), &archive_of(&entries)).unwrap();
     let root = place.path().join("root");
     assert_eq!(done.entries, 5);
     let run = fs::metadata(root.join("sub/run")).unwrap();
-    assert_eq!(run.permissions().mode() & 0o7777, 0o755, "set-user-id bits stay behind");
+    assert_eq!(run.permissions().mode() & 0o7777, 0o755, "set-user-id bits are not kept");
     assert_eq!((run.mtime(), run.nlink()), (1_000_000, 2));
     assert_eq!(fs::read_link(root.join("away")).unwrap(), Path::new("/etc/alternatives/x"));
     assert_eq!(fs::read_to_string(root.join("deep/er/file")).unwrap(), "text");
 }
 
 #[test]
-fn an_archive_that_breaks_off_is_an_error() {
+fn a_truncated_archive_is_an_error() {
     let place = tempfile::tempdir().unwrap();
-    let bytes = tape_of(&[file("a", &"x".repeat(5000))]);
+    let bytes = archive_of(&[file("a", &"x".repeat(5000))]);
     assert!(unpack_in(place.path(), &bytes[..2000]).is_err());
 }

@@ -1,4 +1,4 @@
-//! From this host into a sandbox.
+//! Copies from this host into a sandbox.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::failure::{Failure, OrFail, Stop};
 use crate::print;
 use crate::print::escape::escape;
 
-/// A local file or directory.
+/// Uploads a local file or directory.
 pub(crate) async fn upload(
     client: &Client,
     from: &LocalPath,
@@ -28,17 +28,17 @@ pub(crate) async fn upload(
     let name = || -> Result<String, Stop> {
         let absolute = std::path::absolute(&from.path).or_fail(what)?;
         let name = absolute.file_name().map(|name| name.to_string_lossy().into_owned());
-        name.ok_or_else(|| Failure::new(what()).hint("name the destination in full").into())
+        name.ok_or_else(|| Failure::new(what()).hint("give the full path of the destination").into())
     };
     let into_directory = to.directory || is_directory(client, to).await.or_fail(what)?;
     if metadata.is_dir() {
-        // A directory goes into one that exists, and becomes one that does not (as docker does).
+        // A directory is copied into one that exists; otherwise it is created under the given name (like docker).
         let exists = is_directory(client, to).await.or_fail(what)?;
         let target = if exists && !from.contents { to.join(&name()?) } else { to.path.clone() };
         return tree(client, from, &RemotePath { path: target, ..to.clone() }, user).await;
     }
     if !metadata.is_file() {
-        return Err(Failure::new(what()).hint("it is no file or directory").into());
+        return Err(Failure::new(what()).hint("it is not a file or directory").into());
     }
     let target = if into_directory { to.join(&name()?) } else { to.path.clone() };
     let file = tokio::fs::File::open(&from.path).await.or_fail(what)?;
@@ -56,7 +56,7 @@ pub(crate) async fn upload(
     Ok(())
 }
 
-/// A tar archive from standard input, unpacked below a directory.
+/// Unpacks a tar archive from standard input below a directory.
 pub(crate) async fn archive(client: &Client, to: &RemotePath, user: Option<&str>) -> Result<(), Stop> {
     let progress = Arc::new(Progress::bytes(&to.shown(), None));
     let body = counted(UploadBody::from_reader(tokio::io::stdin(), None), &progress);
@@ -85,13 +85,13 @@ async fn tree(client: &Client, from: &LocalPath, to: &RemotePath, user: Option<&
         (Ok(_), Ok(packed)) => {
             for path in packed.left_out {
                 print::note(&format!(
-                    "left out `{}`: no file, directory or link",
+                    "skipped `{}`: it is not a file, directory or link",
                     escape(&path.display().to_string())
                 ));
             }
             Ok(())
         }
-        // When the daemon refused, the packing's broken pipe says nothing new; otherwise it is the cause.
+        // If the daemon refused the upload, a broken pipe of the packer is a consequence; otherwise it is the cause.
         (Err(error), Ok(_)) => Err(error).or_fail(what),
         (Err(error), Err(local)) if local.kind() == std::io::ErrorKind::BrokenPipe => {
             Err(error).or_fail(what)
@@ -105,20 +105,20 @@ async fn is_directory(client: &Client, to: &RemotePath) -> Result<bool, burrow_c
     match client.stat(&to.sandbox, &to.path, true).await {
         Ok(entry) => Ok(entry.kind == FileKind::Directory),
         Err(error) if error.is_not_found() => {
-            // The sandbox itself may be what is missing: then no path of it is right.
+            // The sandbox itself may not exist.
             client.sandbox(&to.sandbox).await.map(|_| false)
         }
         Err(error) => Err(error),
     }
 }
 
-/// The same bytes, counted as they go.
+/// The same bytes, counted for the progress display.
 fn counted(body: UploadBody, progress: &Arc<Progress>) -> UploadBody {
     let progress = progress.clone();
     body.inspect(move |bytes: &Bytes| progress.add(bytes.len() as u64))
 }
 
-/// From one sandbox into another, through here.
+/// Copies from one sandbox into another, through this program.
 pub(crate) async fn across(
     client: &Client,
     from: &RemotePath,
@@ -154,7 +154,7 @@ pub(crate) async fn across(
             client.upload_tar(&to.sandbox, &into, user, counted(body, &progress)).await.or_fail(what)?;
         }
         FileKind::Symlink | FileKind::Other => {
-            return Err(Failure::new(what()).hint("it is no file or directory").into());
+            return Err(Failure::new(what()).hint("it is not a file or directory").into());
         }
     }
     progress.finish();

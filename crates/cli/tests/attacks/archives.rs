@@ -1,4 +1,4 @@
-//! P-F5 and P-F6: archives that want to be unpacked somewhere else, in both directions.
+//! P-F5 and P-F6: archives with entries that would be unpacked outside of their directory, in both directions.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -30,13 +30,13 @@ pub(crate) const ROWS: &[Row] = &[
     },
 ];
 
-/// One more than any upload may have.
+/// One entry more than an upload may have.
 const ENTRIES: u32 = 1_000_001;
 
-/// What is found outside if an archive had its way.
+/// The file that exists outside if an archive succeeded.
 const MARK: &[u8] = b"escaped";
 
-// === building archives that no library would build ===
+// === archives that no library would write ===
 
 #[derive(Default)]
 struct Archive(Vec<u8>);
@@ -77,7 +77,7 @@ impl Archive {
     }
 }
 
-/// `outside` is an absolute folder that no entry may reach, one level above where the archive is unpacked.
+/// `outside` is an absolute folder that no entry may reach, one level above the directory of the archive.
 fn hostile(outside: &str) -> Vec<(&'static str, Vec<u8>)> {
     let start = Archive::default;
     let mut two_sizes = start();
@@ -141,7 +141,7 @@ fn uploads(sandbox: &Sandbox<'_>) -> Finding {
     uploads_of(sandbox, ENTRIES)
 }
 
-/// The last of them with so many entries.
+/// The last archive has this many entries.
 pub(crate) fn uploads_of(sandbox: &Sandbox<'_>, entries: u32) -> Finding {
     let made = sandbox.sh("mkdir -p /out/in && echo untouched > /out/victim && ln -s /out /out/in/planted");
     ensure(made.ok(), || format!("{made:?}"))?;
@@ -155,7 +155,7 @@ pub(crate) fn uploads_of(sandbox: &Sandbox<'_>, entries: u32) -> Finding {
         let after = sandbox.sh(listing).out;
         ensure(after == before, || format!("{what}: from {before} to {after}"))?;
     }
-    // Taken or not, a file in the place of a link goes there, not to where the link points.
+    // Accepted or refused, a file that replaces a link must be written in its place, not where the link points.
     let replaced = Archive::default().entry(EntryType::Symlink, "l", "/out/victim", b"").file("l").end();
     upload(sandbox, "/out/in", &replaced)?;
     let after = sandbox.sh(&format!("rm -f /out/in/l; {listing}")).out;
@@ -174,7 +174,7 @@ pub(crate) fn uploads_of(sandbox: &Sandbox<'_>, entries: u32) -> Finding {
     ))
 }
 
-/// Small files without end: the bound on entries or the disk's stops it, and nothing of it stays.
+/// Endless small files: the limit on entries or the disk's quota stops it, and nothing of it remains.
 fn many_entries(sandbox: &Sandbox<'_>, entries: u32) -> Result<u16, Trouble> {
     let mut archive = Archive::default();
     archive.0.reserve(entries as usize * 512);
@@ -193,7 +193,7 @@ fn many_entries(sandbox: &Sandbox<'_>, entries: u32) -> Result<u16, Trouble> {
     Ok(status)
 }
 
-/// What `tar -P` does with the archives that it can be fooled by.
+/// The result of `tar -P` with the archives that affect it.
 fn unpacked_naively(ground: &Ground, name: &str) -> Finding {
     let mut escaped = Vec::new();
     for (what, _) in hostile("/") {
@@ -225,7 +225,7 @@ fn uploads_naive(ground: &Ground) -> Finding {
 
 // --- P-F6
 
-/// A daemon that answers downloads with whatever it was given, for one command.
+/// A fake daemon that answers downloads with a given archive, for one command.
 struct Impostor {
     address: String,
     thread: std::thread::JoinHandle<()>,
@@ -237,7 +237,7 @@ impl Impostor {
         let address = listener.local_addr().unwrap().to_string();
         let thread = std::thread::spawn(move || {
             for stream in listener.incoming() {
-                // The last visitor says so.
+                // The last connection sends this.
                 if !serve(&stream.unwrap(), &archive) {
                     return;
                 }
@@ -253,7 +253,7 @@ impl Impostor {
     }
 }
 
-/// Answers requests of one connection; false: it was told to stop.
+/// Answers requests of one connection; false: it received the request to stop.
 fn serve(stream: &TcpStream, archive: &[u8]) -> bool {
     let mut lines = BufReader::new(stream).lines();
     let Some(Ok(request)) = lines.next() else { return true };

@@ -1,4 +1,4 @@
-//! P-K10 and P-K12 to P-K14: powers, programs, descriptors and places that belong to both sides of the boundary.
+//! P-K10 and P-K12 to P-K14: privileges, programs, descriptors and paths that both sides of the boundary use.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
@@ -37,7 +37,7 @@ pub(crate) const ROWS: &[Row] = &[
     },
 ];
 
-/// Who nobody is.
+/// The uid and gid of `nobody`.
 const NOBODY: &str = "65534";
 
 // --- P-K10
@@ -48,11 +48,11 @@ fn setuid(sandbox: &Sandbox<'_>) -> Finding {
     let made = sandbox
         .sh("cp /usr/bin/id /suid && chmod 4755 /suid && setpriv --reuid 1000 --clear-groups /suid -u");
     ensure(made.out.trim() == "0", || format!("a setuid file does nothing inside: {made:?}"))?;
-    // Root inside is an ordinary stranger to the host.
+    // Root inside is an unprivileged user of the host.
     sandbox.start(&json!({ "command": "sudo -n sleep 61.7", "user": "user" }));
     let uid = crate::harness::eventually("a process of root inside", || uid_of("61.7"));
     ensure(uid >= 100_000, || format!("root inside is uid {uid} on the host"))?;
-    // And the file is neither the host's root's nor within anybody's reach.
+    // The file is neither owned by the host's root nor accessible to other users.
     let file = sandbox.root().join("suid");
     let owner = std::fs::metadata(&file).unwrap().uid();
     ensure(owner == 100_000, || format!("the file belongs to uid {owner}"))?;
@@ -63,7 +63,7 @@ fn setuid(sandbox: &Sandbox<'_>) -> Finding {
     ))
 }
 
-/// The host's idea of who runs `sleep` with this argument.
+/// The host uid of the process `sleep` with this argument.
 fn uid_of(argument: &str) -> Option<u32> {
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     processes
@@ -76,7 +76,7 @@ fn uid_of(argument: &str) -> Option<u32> {
 }
 
 fn as_nobody(program: &Path) -> crate::ground::Run {
-    // By way of a shell: until its first exec, setpriv keeps the powers to walk anywhere.
+    // Through a shell: until its first exec, setpriv keeps the capabilities that bypass file permissions.
     let mut command = Command::new("setpriv");
     command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "sh", "-c", "exec \"$0\" -u"]);
     run(command.arg(program).current_dir("/"))
@@ -103,7 +103,7 @@ fn hash(path: &Path) -> u64 {
     hasher.finish()
 }
 
-/// Holds on to the program of `pid` and tries to write it, while it runs and after; writes nothing.
+/// Opens the program of `pid` and tries to open it for writing, while it runs and afterwards; writes nothing.
 pub(crate) const EXE_PROBE: &str = "import os,sys,time\n\
     pid=sys.argv[1]\n\
     def attempt(name,path):\n\
@@ -117,7 +117,7 @@ pub(crate) const EXE_PROBE: &str = "import os,sys,time\n\
     while os.path.exists('/proc/'+pid) and time.monotonic()<until: time.sleep(0.01)\n\
     attempt('ended','/proc/self/fd/%d'%fd)\n";
 
-/// The same for whoever comes along: children of the agent are it until they become something else.
+/// The same for every new process: children of the agent run its program until they call exec.
 const EXE_WATCH: &str = "import os,time\n\
     until=time.monotonic()+float(3); seen=0; opened=0\n\
     own=os.stat('/proc/self/exe').st_ino\n\
@@ -137,7 +137,7 @@ const EXE_WATCH: &str = "import os,time\n\
 
 fn overwrite(sandbox: &Sandbox<'_>) -> Finding {
     let guest = PathBuf::from(std::env::var_os("BURROW_TEST_GUEST").unwrap());
-    // As it runs: the file of that name may be rebuilt meanwhile.
+    // Through the running process: the file of that name may be rebuilt meanwhile.
     let running = PathBuf::from(format!("/proc/{}/exe", sandbox.ground.daemon.pid()));
     let programs = [running, guest, sandbox.root().join(".burrow/guest")];
     let before: Vec<u64> = programs.iter().map(|path| hash(path)).collect();
@@ -150,7 +150,7 @@ fn overwrite(sandbox: &Sandbox<'_>) -> Finding {
          do sh -c \"$c\" 2>/dev/null && echo \"did: $c\"; done; true",
     );
     ensure(!changed.out.contains("did:"), || format!("{changed:?}"))?;
-    // The way out that CVE-2019-5736 was for runc: an entry point that is the runtime itself.
+    // The attack of CVE-2019-5736 on runc: an entry point that is the runtime itself.
     sandbox
         .sh("printf '#!/proc/self/exe\\n' > /entry && chmod 755 /entry && ln -s /proc/self/exe /entry-link");
     let watch = sandbox.start(&json!({ "argv": ["python3", "-c", EXE_WATCH] }));
@@ -218,7 +218,7 @@ fn descriptors(sandbox: &Sandbox<'_>) -> Finding {
     } else {
         ensure([400, 422].contains(&created.status), || format!("{} {}", created.status, created.text()))?;
     }
-    // The listing's own descriptor is closed by the time the links are read.
+    // The listing's own descriptor is already closed when the links are read.
     let list = "import os\nd='/proc/self/fd/'\nfor n in os.listdir(d):\n  try: os.readlink(d+n); print('fd='+n)\n  except OSError: pass";
     for terminal in [Value::Null, json!({ "columns": 80, "rows": 24 })] {
         let run = sandbox.run(json!({ "argv": ["python3", "-c", list], "terminal": terminal }));
@@ -244,7 +244,7 @@ fn leaked_descriptor(ground: &Ground) -> Finding {
 
 // --- P-K14
 
-/// What the host writes to or mounts on when a sandbox starts.
+/// Paths that the host writes to or mounts on when a sandbox starts.
 const PLACES: [&str; 16] = [
     "dev",
     "dev/null",
@@ -264,7 +264,7 @@ const PLACES: [&str; 16] = [
     "etc/resolv.conf",
 ];
 
-/// Starts under which somebody swaps directories and links.
+/// Number of starts during which directories and links are swapped.
 const RACES: u32 = 20;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -343,7 +343,7 @@ fn replace(path: &Path, target: &Path) {
     symlink(target, path).unwrap();
 }
 
-/// What started must stand on its own files.
+/// A started sandbox must run on its own files.
 fn check_inside(victim: &Sandbox<'_>, place: &str, target: &Path) -> Result<(), Trouble> {
     let context = || format!("{place} -> {}", target.display());
     let probe = "stat -f -c proc=%T /proc; stat -f -c sys=%T /sys; stat -f -c pts=%T /dev/pts; stat -c null=%t:%T /dev/null; \
@@ -359,7 +359,7 @@ fn check_inside(victim: &Sandbox<'_>, place: &str, target: &Path) -> Result<(), 
     })
 }
 
-/// Somebody with a hand in the files swaps `dev` and `proc` while the sandbox starts. Answers how often it did.
+/// A process with access to the files swaps `dev` and `proc` while the sandbox starts. Returns the number of swaps.
 fn race(sandbox: &Sandbox<'_>) -> Result<u32, Trouble> {
     let daemon = &sandbox.ground.daemon;
     let root = sandbox.root();
@@ -390,7 +390,7 @@ fn race(sandbox: &Sandbox<'_>) -> Result<u32, Trouble> {
     Ok(started)
 }
 
-/// Exchanges two names at once.
+/// Exchanges two names atomically.
 fn swap(one: &Path, other: &Path) {
     let _ = rustix::fs::renameat_with(
         rustix::fs::CWD,

@@ -1,4 +1,4 @@
-//! Things no attack may read or change: a host file, a token in the daemon's environment, a neighbour's secret.
+//! Values that no attack may read or change: a host file, a token in the daemon's environment, a neighbour's secret.
 
 use std::path::{Path, PathBuf};
 
@@ -15,15 +15,15 @@ pub(crate) struct Canaries {
 }
 
 impl Canaries {
-    /// Of the daemon's environment.
+    /// The token in the daemon's environment.
     pub(crate) const VARIABLE: &str = "BURROW_ATTACKS_TOKEN";
-    /// In the neighbour.
+    /// The secret in the neighbour.
     pub(crate) const NEIGHBOUR_FILE: &str = "/root/secret";
 
     pub(crate) fn plant() -> Self {
         let folder = tempfile::Builder::new().prefix("burrow-canary-").tempdir().unwrap();
         let file = folder.path().join("canary");
-        // Put together here, so that no source or command line holds what is searched for.
+        // Assembled here, so that no source or command line contains the searched value.
         let random = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap().trim().replace('-', "");
         let content = format!("host-canary-{random}");
         std::fs::write(&file, &content).unwrap();
@@ -40,7 +40,7 @@ impl Canaries {
         &self.file
     }
 
-    /// What is in the host file.
+    /// The content of the host file.
     pub(crate) fn content(&self) -> &str {
         &self.content
     }

@@ -1,4 +1,4 @@
-//! P-F1 to P-F4: the file interface, asked for what lies outside, for what never ends, and while files change.
+//! P-F1 to P-F4: the file interface with paths that lead outside, with endless files, and while files change.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -38,7 +38,7 @@ pub(crate) const ROWS: &[Row] = &[
 
 // --- P-F1
 
-/// Query values, already encoded as they shall go over the wire.
+/// Query values, already encoded for the wire.
 fn hostile_paths(canary: &Path, root: &Path) -> Vec<Vec<u8>> {
     let canary = canary.to_str().unwrap();
     let up = "/..".repeat(20);
@@ -81,7 +81,7 @@ fn paths(sandbox: &Sandbox<'_>) -> Finding {
             let more: &[u8] = if method == "PUT" { b"&parents=true" } else { b"" };
             let target =
                 [format!("/v1/sandboxes/{}/files{rest}?path=", sandbox.id).as_bytes(), path, more].concat();
-            // Whoever refuses the request line may hang up; that is a refusal, too.
+            // A server that refuses the request line may close the connection; that is a refusal, too.
             let Ok(answer) = ground.wire().ask(method, &target, "", b"overwritten") else { continue };
             sandbox.heard(&answer.body);
             let shown = || {
@@ -126,7 +126,7 @@ fn joined(ground: &Ground) -> Finding {
 const READS: u32 = 10_000;
 const WRITES: u32 = 1000;
 
-/// Swaps a link between the whole root and a folder with a decoy, as fast as it can.
+/// Swaps a link between the root and a folder with a decoy, as fast as possible.
 const SWAPPER: &str = "import os,sys\n\
     n=0\n\
     while True:\n\
@@ -137,7 +137,7 @@ fn swapped(sandbox: &Sandbox<'_>) -> Finding {
     swapped_during(sandbox, READS, WRITES)
 }
 
-/// During so many reads and writes.
+/// Number of reads and writes during the swaps.
 pub(crate) fn swapped_during(sandbox: &Sandbox<'_>, reads: u32, writes: u32) -> Finding {
     let canary = sandbox.ground.canaries.file().to_str().unwrap();
     let decoy =
@@ -239,7 +239,7 @@ pub(crate) fn read_endless(sandbox: &Sandbox<'_>, devices: &[&str]) -> Finding {
     }
     let list = sandbox.ask("GET", "/files/list?path=/many");
     ensure((400..500).contains(&list.status), || format!("listing {ENTRIES} entries: {}", list.status))?;
-    // However large, it is streamed for as long as somebody reads, and held nowhere.
+    // It is streamed for as long as the client reads, and never buffered as a whole.
     let mut wire = sandbox.ground.wire();
     let status =
         wire.begin("GET", format!("/v1/sandboxes/{}/files?path=/sparse", sandbox.id).as_bytes()).unwrap();

@@ -1,7 +1,7 @@
 //! P-R14: descriptors that are sent over Unix sockets and never received.
 //!
-//! The kernel counts them for each user of the host. Were sandboxes the same users there, one could keep all others from
-//! sending any, and their processes from being dumped.
+//! The kernel counts them per user of the host. If sandboxes shared a uid there, one sandbox could prevent all others
+//! from sending any, and their processes from being dumped.
 
 use std::process::Command;
 
@@ -20,7 +20,7 @@ pub(crate) const ROWS: &[Row] = &[Row {
     control: of_one_user,
 }];
 
-/// Sends so many descriptors to itself, with at most so many open, and keeps them in flight for so many seconds.
+/// Sends this many descriptors to itself, with a limit on open files, and keeps them in flight for some seconds.
 const FLIGHT: &str = "import resource,socket,sys,time\n\
     count,limit,seconds=map(int,sys.argv[1:])\n\
     resource.setrlimit(resource.RLIMIT_NOFILE,(limit,limit))\n\
@@ -57,7 +57,7 @@ fn many_in_flight(sandbox: &Sandbox<'_>) -> Finding {
 }
 
 fn of_one_user(_: &Ground) -> Finding {
-    // The host's own Python: one that is installed for root cannot be run by another user.
+    // The host's system Python: one that is installed for root cannot be run by another user.
     let script = "user='setpriv --reuid 99123 --clear-groups /usr/bin/python3 -c'; out=$(mktemp); \
                   $user \"$1\" 1000 4096 60 < /dev/null > \"$out\" & first=$!; \
                   until grep -q sent=1000 \"$out\" || ! kill -0 $first; do sleep 0.05; done; \

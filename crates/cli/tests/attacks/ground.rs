@@ -1,4 +1,4 @@
-//! What every row shares: a daemon, a neighbour, canaries, and a root for controls; and the sandboxes under attack.
+//! The set-up that all rows share: a daemon, a neighbour, canaries, a root for controls, and the sandboxes under attack.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -13,23 +13,23 @@ use crate::neighbour::Neighbour;
 use crate::report::{Trouble, ensure};
 use crate::wire::{Answer, Wire, encode};
 
-/// The longest a probe may run.
+/// The maximum run time of a probe.
 const PROBE_MS_MAX: u64 = 300_000;
 
-/// What a microVM under attack is like: small, since it is emulated.
+/// The size of a microVM under attack: small, because it is emulated.
 const SMALL: &str = "defaults.ram = \"256M\"\ndefaults.cpu = 1\ndefaults.disk = \"1G\"";
 
 pub(crate) struct Ground {
     pub(crate) daemon: Daemon,
     pub(crate) canaries: Canaries,
     pub(crate) neighbour: Neighbour,
-    /// Of a stopped sandbox: the same files, for what runs unguarded.
+    /// The files of a stopped sandbox, for programs that run unguarded.
     pub(crate) control_root: PathBuf,
     pub(crate) scratch: tempfile::TempDir,
-    /// Ids that are there between rows.
+    /// Ids of resources that exist between rows.
     residents: BTreeSet<String>,
     next: AtomicU32,
-    /// What isolates the sandboxes under attack.
+    /// The driver of the sandboxes under attack.
     driver: &'static str,
 }
 
@@ -43,14 +43,14 @@ impl Ground {
         Self::prepare_after(extra, |_| ())
     }
 
-    /// The same, with something done to the daemon's place before it is launched.
+    /// The same, with a change to the daemon's directory before it is launched.
     pub(crate) fn prepare_after(extra: &str, before: impl FnOnce(&Daemon)) -> Self {
         let daemon = Daemon::prepare(extra);
         before(&daemon);
         Self::on(daemon, "container")
     }
 
-    /// One whose sandboxes under attack are microVMs. The neighbour and what controls run in are containers, as ever.
+    /// With microVMs as the sandboxes under attack. The neighbour and the roots of controls are containers, as usual.
     pub(crate) fn prepare_machines(extra: &str) -> Self {
         Self::on(Daemon::prepare_microvms(&format!("{SMALL}\n{extra}")), "microvm")
     }
@@ -85,7 +85,7 @@ impl Ground {
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
 
-    /// A fresh sandbox, gone again when it is dropped.
+    /// Creates a fresh sandbox, which is deleted when it is dropped.
     pub(crate) fn sandbox(&self, flags: &[&str]) -> Sandbox<'_> {
         let name = format!("box-{}", self.next.fetch_add(1, Ordering::SeqCst));
         let id = create(&self.daemon, self.driver, &name, flags);
@@ -104,7 +104,7 @@ impl Ground {
         self.ask("POST", target.as_bytes(), "application/json", body.to_string().as_bytes())
     }
 
-    /// A folder of the test's own, empty.
+    /// An empty folder of the test.
     pub(crate) fn folder(&self, name: &str) -> PathBuf {
         let folder = self.scratch.path().join(name);
         let _ = std::fs::remove_dir_all(&folder);
@@ -112,7 +112,7 @@ impl Ground {
         folder
     }
 
-    /// The world after an attack, given all that its probes said.
+    /// Checks the daemon, the host and the neighbour after an attack, given all output of its probes.
     pub(crate) fn check(&self, said: &str) -> Result<(), Trouble> {
         self.canaries.check(said)?;
         let health = self.ask("GET", b"/healthz", "", b"");
@@ -129,7 +129,7 @@ impl Ground {
         Ok(())
     }
 
-    /// Kilobytes of RAM the daemon holds.
+    /// RAM of the daemon in kilobytes.
     pub(crate) fn daemon_rss_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.daemon.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -141,7 +141,7 @@ impl Ground {
     }
 }
 
-/// A sandbox with hostile code in it.
+/// A sandbox that runs hostile code.
 pub(crate) struct Sandbox<'a> {
     pub(crate) ground: &'a Ground,
     pub(crate) id: String,
@@ -149,10 +149,10 @@ pub(crate) struct Sandbox<'a> {
     deleted: RefCell<bool>,
 }
 
-/// What a probe came to.
+/// The result of a probe.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// `None`: a signal ended it.
+    /// `None`: it was ended by a signal.
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
@@ -163,14 +163,14 @@ impl Run {
         self.code == Some(0)
     }
 
-    /// The number after `name=` on a line of its own.
+    /// The number after `name=` on a separate line.
     pub(crate) fn number(&self, name: &str) -> u64 {
         let found = self.out.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
         let found = found.and_then(|number| number.trim().parse().ok());
         found.unwrap_or_else(|| panic!("the probe said no {name}: {self:?}"))
     }
 
-    /// Lines of the form `word rest`, for one word.
+    /// The rest of lines of the form `word rest`, for one word.
     pub(crate) fn lines_of<'a>(&'a self, word: &'a str) -> impl Iterator<Item = &'a str> {
         self.out.lines().filter_map(move |line| line.strip_prefix(word)?.strip_prefix(' '))
     }
@@ -181,7 +181,7 @@ impl Sandbox<'_> {
         format!("/v1/sandboxes/{}{rest}", self.id)
     }
 
-    /// Its files, as the host sees them.
+    /// Its files, by their path on the host.
     pub(crate) fn root(&self) -> PathBuf {
         volume(&self.ground.daemon, &self.id)
     }
@@ -208,7 +208,7 @@ impl Sandbox<'_> {
         Run { code, out: text("stdout"), err: text("stderr") }
     }
 
-    /// Starts something in the background and answers its exec id.
+    /// Starts a background process and returns its exec id.
     pub(crate) fn start(&self, request: &Value) -> String {
         let answer = self.post("/execs", request);
         assert_eq!(answer.status, 201, "could not start {request}: {}", answer.text());
@@ -237,14 +237,14 @@ impl Sandbox<'_> {
         assert_eq!(answer.status, 200, "could not write {path}: {}", answer.text());
     }
 
-    /// Compiles a probe with the sandbox's own compiler.
+    /// Compiles a probe with the sandbox's compiler.
     pub(crate) fn compile(&self, name: &str, source: &str) {
         self.put(&format!("/{name}.c"), source.as_bytes());
         let built = self.sh(&format!("gcc -O1 -w -o /{name} /{name}.c"));
         assert!(built.ok(), "the probe does not compile: {built:?}");
     }
 
-    /// Brings a program that [`Ground::compile_unguarded`] made: compiling takes long where instructions are emulated.
+    /// Copies in a program of [`Ground::compile_unguarded`]: compiling takes long on an emulated processor.
     pub(crate) fn bring(&self, name: &str) {
         let program = std::fs::read(self.ground.control_path(name)).unwrap();
         self.put(&format!("/{name}"), &program);
@@ -266,12 +266,12 @@ impl Sandbox<'_> {
         answer
     }
 
-    /// Adds to what is searched for leaked canaries.
+    /// Adds to the text that is searched for leaked canaries.
     pub(crate) fn heard(&self, bytes: &[u8]) {
         self.said.borrow_mut().push_str(&String::from_utf8_lossy(bytes));
     }
 
-    /// All that its probes and the API said about it.
+    /// All output of its probes and answers of the API about it.
     pub(crate) fn said(&self) -> String {
         self.said.borrow().clone()
     }
@@ -301,7 +301,7 @@ fn volume(daemon: &Daemon, id: &str) -> PathBuf {
     path
 }
 
-/// Everything about a file or folder that an attack could have changed, one line per entry.
+/// All properties of a file or folder that an attack could have changed, one line per entry.
 pub(crate) fn fingerprint(path: &Path) -> String {
     use std::os::unix::fs::MetadataExt as _;
     let meta = std::fs::symlink_metadata(path).unwrap();

@@ -57,7 +57,7 @@ pub(crate) fn worked(run: &Run) -> Vec<String> {
     run.out.lines().filter_map(|line| line.strip_suffix(" ok")).map(str::to_owned).collect()
 }
 
-/// None of the probe's attempts worked, and it made `count` of them.
+/// None of the probe's attempts succeeded, and it made `count` of them.
 fn none_worked(run: &Run, count: usize) -> Finding {
     let worked = worked(run);
     ensure(worked.is_empty(), || format!("{worked:?} worked: {run:?}"))?;
@@ -66,7 +66,7 @@ fn none_worked(run: &Run, count: usize) -> Finding {
     Ok(format!("{made} attempts refused"))
 }
 
-/// All of these attempts worked.
+/// All of these attempts succeeded.
 fn all_worked(run: &Run, expected: &[&str]) -> Finding {
     let worked = worked(run);
     let missing: Vec<_> = expected.iter().filter(|way| !worked.iter().any(|worked| worked == *way)).collect();
@@ -74,7 +74,7 @@ fn all_worked(run: &Run, expected: &[&str]) -> Finding {
     Ok(format!("as the host's root: {}", worked.join(", ")))
 }
 
-/// `try NAME COMMAND…` says whether the command worked.
+/// `try NAME COMMAND…` prints whether the command succeeded.
 const TRY: &str =
     "try() { n=$1; shift; if \"$@\" >/dev/null 2>&1; then echo \"$n ok\"; else echo \"$n refused\"; fi; }; ";
 
@@ -89,7 +89,7 @@ fn mount_probe() -> String {
     )
 }
 
-/// Of capabilities(7): those with which root inside would be more than an administrator of its own files and users.
+/// Of capabilities(7): those that would make root inside more than an administrator of its own files and users.
 const POWERS: [(&str, u32); 14] = [
     ("DAC_READ_SEARCH", 2),
     ("LINUX_IMMUTABLE", 9),
@@ -129,7 +129,7 @@ fn mounts_unguarded(ground: &Ground) -> Finding {
 
 // --- P-K2
 
-/// `pid` is whose namespaces and root are tried.
+/// `pid` is the process whose namespaces and root are tried.
 pub(crate) fn namespace_probe(canary: &Path, pid: u32) -> String {
     let canary = canary.display();
     format!(
@@ -141,7 +141,7 @@ pub(crate) fn namespace_probe(canary: &Path, pid: u32) -> String {
 
 fn namespaces(sandbox: &Sandbox<'_>) -> Finding {
     let note = none_worked(&sandbox.sh(&namespace_probe(sandbox.ground.canaries.file(), 1)), 9)?;
-    // What is to be seen of processes is the sandbox's own.
+    // Only the sandbox's own processes are visible.
     let seen =
         sandbox.sh("ps -eo pid= | wc -l; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'");
     let count: u32 = seen.out.lines().next().and_then(|line| line.trim().parse().ok()).unwrap_or(u32::MAX);
@@ -150,7 +150,7 @@ fn namespaces(sandbox: &Sandbox<'_>) -> Finding {
 }
 
 fn namespaces_unguarded(ground: &Ground) -> Finding {
-    // This very program: it is surely of the host, whatever may not be looked into besides.
+    // This test program: it certainly belongs to the host, whatever else is inaccessible.
     let probe = namespace_probe(ground.canaries.file(), std::process::id());
     all_worked(
         &unguarded(&ground.control_root, Processes::Hosts, &probe),
@@ -170,7 +170,7 @@ fn tracing(sandbox: &Sandbox<'_>) -> Finding {
     Ok(format!("{note}; nor does the file API read /proc/1"))
 }
 
-/// It runs as the agent, which may always look into itself.
+/// It runs as the agent, which always has access to itself.
 pub(crate) fn not_by_the_file_interface(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
     for file in ["/proc/1/mem", "/proc/1/environ", "/proc/self/mem", "/proc/1/maps", "/proc/thread-self/mem"]
     {
@@ -205,7 +205,7 @@ const KERNEL_FILES: [&str; 12] = [
     "/sys/kernel/mm/transparent_hugepage/enabled",
 ];
 
-/// Opens each for writing and writes nothing. A device that holds nothing in its place is not the file.
+/// Opens each for writing and writes nothing. A device without content in its place does not count as the file.
 fn write_probe() -> String {
     format!(
         "python3 - {} <<'END'\n\
@@ -242,7 +242,7 @@ fn kernel_writes_unguarded(ground: &Ground) -> Finding {
 
 // --- P-K8
 
-/// Takes nothing out of the kernel's log: `/proc/kmsg` is opened, not read.
+/// Reads nothing of the kernel's log: `/proc/kmsg` is opened, not read.
 pub(crate) const READ_PROBE: &str = "import ctypes,os,stat\n\
     def say(name, good): print(name, 'ok' if good else 'refused')\n\
     def null(fd):\n\

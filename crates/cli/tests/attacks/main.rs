@@ -6,11 +6,11 @@
 //!                  aftermath: canaries, daemon, neighbour, nothing left behind  ─┘
 //! ```
 //!
-//! A row is blocked when its attempt failed *and* the world around it is as it was. Its control proves that the attempt
-//! is a real one: a probe that fails everywhere shows nothing. A skipped row counts as neither.
+//! A row is blocked when its attempt failed *and* its surroundings are unchanged. Its control proves that the attempt is
+//! effective: a probe that fails everywhere proves nothing. A skipped row counts as neither.
 //!
-//! Needs root and what `scripts/test.sh` prepares; `make attacks` does both. `BURROW_ATTACKS=P-K3,P-F` runs the rows
-//! that begin so. All load is bounded, and nothing leaves the machine.
+//! Needs root and the set-up of `scripts/test.sh`; `make attacks` does both. `BURROW_ATTACKS=P-K3,P-F` runs the rows
+//! whose ids begin with these prefixes. All load is limited, and no packet leaves the machine.
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
@@ -45,17 +45,18 @@ mod protocols;
 mod pseudofiles;
 mod report;
 mod resources;
-mod sea;
 mod storage;
 mod strangers;
 mod streams;
+mod surfaces;
 mod syscalls;
+mod test_network;
 mod wire;
 
 use ground::Ground;
 use report::{Report, Row};
 
-/// The threat list, in its order.
+/// The rows, in the order of the threat list.
 fn rows() -> Vec<Row> {
     let resources = [resources::ROWS, storage::ROWS, streams::ROWS, flights::ROWS];
     let kernel = [kernel::ROWS, syscalls::ROWS, boundaries::ROWS, pseudofiles::ROWS];
@@ -64,9 +65,9 @@ fn rows() -> Vec<Row> {
     in_order(groups.flatten().copied().collect())
 }
 
-/// As the threat list has them.
+/// With the ids of the threat list.
 fn in_order(mut rows: Vec<Row>) -> Vec<Row> {
-    let groups = ["P-R", "P-K", "P-F", "P-N", "E-N", "E-T"];
+    let groups = ["P-R", "P-K", "P-F", "P-N", "P-S", "E-N", "E-T"];
     rows.sort_by_key(|row| {
         let (group, number) = row.id.split_at(3);
         (groups.iter().position(|known| *known == group), number.parse::<u32>().unwrap())
@@ -74,7 +75,7 @@ fn in_order(mut rows: Vec<Row>) -> Vec<Row> {
     rows
 }
 
-/// Those of `rows` that are asked for; `None` if that is none of them.
+/// The requested ones of `rows`; `None` if none of them is requested.
 fn wanted(rows: Vec<Row>) -> Option<Vec<Row>> {
     let wanted = std::env::var("BURROW_ATTACKS").unwrap_or_default();
     let wanted: Vec<&str> = wanted.split(',').filter(|prefix| !prefix.is_empty()).collect();
@@ -94,8 +95,8 @@ fn hostile_code_stays_in_its_sandbox() {
     report.finish(&ground);
 }
 
-/// Of rows on machines, those that every run has time for. An emulated processor takes minutes for the others, which are tried
-/// where all that is long is, or where they are asked for.
+/// The rows on machines for which every run has time. The others take minutes on an emulated processor; they run in `make
+/// test-all`, or on request.
 fn in_time(rows: Vec<Row>) -> Vec<Row> {
     let asked = std::env::var("BURROW_ATTACKS").is_ok_and(|rows| !rows.is_empty());
     if asked || std::env::var_os("BURROW_TEST_ALL").is_some() {
@@ -121,14 +122,14 @@ fn hostile_code_stays_in_its_machine() {
 }
 
 #[test]
-fn a_hostile_machine_reaches_nothing_it_may_not() {
-    if !island::landed("a_hostile_machine_reaches_nothing_it_may_not") {
+fn a_hostile_machine_reaches_only_allowed_hosts() {
+    if !island::landed("a_hostile_machine_reaches_only_allowed_hosts") {
         return;
     }
     let Some(rows) = wanted(in_order(machines::network_rows(&network_rows()))) else { return };
     let rows = in_time(rows);
-    sea::fill();
-    let ground = Ground::prepare_machines(sea::CONFIG);
+    test_network::fill();
+    let ground = Ground::prepare_machines(test_network::CONFIG);
     let mut report = machines::report("microvm, emulated, network out", &ground);
     for row in &rows {
         report.take(row, &ground);
@@ -136,19 +137,19 @@ fn a_hostile_machine_reaches_nothing_it_may_not() {
     report.finish(&ground);
 }
 
-/// The rows about the network out, which need a network of their own.
+/// The rows about egress, which need a separate network.
 fn network_rows() -> Vec<Row> {
     in_order([network::ROWS, protocols::ROWS].into_iter().flatten().copied().collect())
 }
 
 #[test]
-fn hostile_code_reaches_nothing_it_may_not() {
-    if !island::landed("hostile_code_reaches_nothing_it_may_not") {
+fn hostile_code_reaches_only_allowed_hosts() {
+    if !island::landed("hostile_code_reaches_only_allowed_hosts") {
         return;
     }
     let Some(rows) = wanted(network_rows()) else { return };
-    sea::fill();
-    let ground = Ground::prepare_with(sea::CONFIG);
+    test_network::fill();
+    let ground = Ground::prepare_with(test_network::CONFIG);
     let mut report = Report::new("container, network out");
     for row in &rows {
         report.take(row, &ground);
@@ -166,7 +167,8 @@ fn secrets_stay_outside() {
     let mut spool = None;
     let config = egress::outside().config();
     let ground = Ground::prepare_after(&config, |daemon| spool = Some(egress::SmallSpool::under(daemon)));
-    // Named after the ground, it goes before it: the daemon's folder cannot be removed with something mounted in it.
+    // Declared after the ground, so it is dropped first: the daemon's folder cannot be removed while something is
+    // mounted in it.
     let _spool = spool;
     egress::outside().declare(&ground);
     let mut report = Report::new("container, secrets").named("egress: ", egress::aftermath);
@@ -188,8 +190,25 @@ fn strangers_stay_outside_of_ssh() {
 }
 
 #[test]
-fn every_row_about_secrets_is_here() {
-    // The others of E-T are about the network out; E-S18 and E-S19 are about protocols that there are not yet.
+fn clients_get_no_more_than_their_keys_allow() {
+    let Some(rows) = wanted(surfaces::ROWS.to_vec()) else { return };
+    let ground = Ground::prepare_with(surfaces::CONFIG);
+    let mut report = Report::new("container, clients");
+    for row in &rows {
+        report.take(row, &ground);
+    }
+    report.finish(&ground);
+}
+
+#[test]
+fn the_list_of_client_rows_is_complete() {
+    let found: Vec<&str> = surfaces::ROWS.iter().map(|row| row.id).collect();
+    assert_eq!(found, ["P-S1", "P-S2", "P-S3", "P-S4", "P-S5", "P-S6", "P-S7", "P-S8"]);
+}
+
+#[test]
+fn the_list_of_secret_rows_is_complete() {
+    // The other rows of E-T are about egress; E-S18 and E-S19 are about protocols that are not implemented yet.
     let expected = [1, 2, 3, 4, 6, 8, 9, 10, 11]
         .map(|number| format!("E-T{number}"))
         .into_iter()
@@ -200,7 +219,7 @@ fn every_row_about_secrets_is_here() {
 }
 
 #[test]
-fn every_row_about_the_network_out_is_here() {
+fn the_list_of_egress_rows_is_complete() {
     let expected = (1..=7)
         .chain([10])
         .map(|number| format!("P-N{number}"))
@@ -211,8 +230,8 @@ fn every_row_about_the_network_out_is_here() {
 }
 
 #[test]
-fn every_row_of_the_threat_list_is_here() {
-    let expected = (1..=14)
+fn the_threat_list_is_complete() {
+    let expected = (1..=15)
         .map(|number| format!("P-R{number}"))
         .chain((1..=14).chain(16..=18).map(|number| format!("P-K{number}")))
         .chain((1..=6).map(|number| format!("P-F{number}")));
@@ -221,10 +240,11 @@ fn every_row_of_the_threat_list_is_here() {
 }
 
 #[test]
-fn every_row_is_tried_on_machines_or_says_why_not() {
+fn every_row_runs_on_machines_or_has_a_reason_not_to() {
     let ids = |rows: Vec<Row>| rows.iter().map(|row| row.id.to_owned()).collect::<Vec<_>>();
-    // The one that containers have nothing to be tried with for: devices of their own.
-    let mut expected = [ids(rows()), ids(network_rows()), vec!["P-K15".to_owned()]].concat();
+    // The only row that has no attempt in containers: device emulation.
+    let mut expected =
+        [ids(rows()), ids(network_rows()), ids(surfaces::ROWS.to_vec()), vec!["P-K15".to_owned()]].concat();
     let tried = [machines::rows(&rows()), machines::network_rows(&network_rows())].concat();
     let left_out = machines::NOT_OF_MACHINES.iter().flat_map(|(rows, reason)| {
         assert!(!reason.is_empty());

@@ -1,4 +1,4 @@
-//! A sandbox that minds its own business while others are attacked, and how fast it is meanwhile.
+//! A sandbox that works normally while others are attacked, and its latency during that time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,17 +13,17 @@ use crate::harness::Daemon;
 use crate::report::{Trouble, ensure};
 use crate::wire::Wire;
 
-/// Between two execs of the watch.
+/// The pause between two execs of the watch.
 const PACE: Duration = Duration::from_millis(40);
 
-/// Execs at rest, for comparison.
+/// Number of execs without an attack, for comparison.
 const AT_REST: usize = 50;
 
 pub(crate) struct Neighbour {
     url: String,
     key: String,
     rest: Mutex<Vec<Duration>>,
-    /// By row: its 99th percentile and how many execs that is of.
+    /// By row: its 99th percentile and the number of execs.
     rows: Mutex<Vec<(&'static str, Duration, usize)>>,
 }
 
@@ -32,7 +32,7 @@ impl Neighbour {
         Self { url: daemon.url(), key: daemon.key(), rest: Mutex::default(), rows: Mutex::default() }
     }
 
-    /// Measures it while nothing else goes on.
+    /// Measures the latency while nothing else runs.
     pub(crate) fn rest(&self) {
         let mut wire = Wire::open(&self.url, &self.key);
         let measured = (0..AT_REST).map(|_| exec(&mut wire).unwrap()).collect();
@@ -56,7 +56,7 @@ impl Neighbour {
         })
     }
 
-    /// Reported, not judged: other programs use this machine, too.
+    /// Reported, not asserted: other programs use this machine, too.
     pub(crate) fn summary(&self) -> String {
         let rest = percentile(&self.rest.lock().unwrap(), 99);
         let rows = self.rows.lock().unwrap();
@@ -75,7 +75,7 @@ impl Neighbour {
     }
 }
 
-/// Uses the neighbour for as long as an attack lasts.
+/// Uses the neighbour for the duration of an attack.
 pub(crate) struct Watch {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Duration>>,
@@ -98,7 +98,7 @@ impl Watch {
         Self { stop, thread }
     }
 
-    /// How long each exec took. Panics if one failed, which fails the row.
+    /// The duration of each exec. Panics if one failed, which fails the row.
     pub(crate) fn end(self) -> Vec<Duration> {
         self.stop.store(true, Ordering::SeqCst);
         self.thread.join().unwrap()

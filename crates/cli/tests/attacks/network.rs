@@ -1,4 +1,4 @@
-//! P-N and E-N: what hostile code tries to reach, and what it tries to reach it with.
+//! P-N and E-N: the addresses that hostile code tries to reach, and the methods.
 //!
 //! Controls run the same probes in a namespace whose default route leads straight to the decoys.
 
@@ -9,7 +9,7 @@ use crate::ground::{Ground, Run, Sandbox};
 use crate::harness::{eventually, run};
 use crate::island::{self, OUTSIDE};
 use crate::report::{Finding, Row, Trouble, ensure};
-use crate::sea::{PROBE, WEAK_GATEWAY, sea};
+use crate::test_network::{PROBE, UNGUARDED_GATEWAY, test_network};
 
 const OPEN: &[&str] = &["--net", "open"];
 const UP: &[&str] = &["--allow", "up.example", "--allow", "tcp://db.example:5432"];
@@ -25,23 +25,29 @@ const fn row(
 }
 
 pub(crate) const ROWS: &[Row] = &[
-    row("P-N1", "the cloud's metadata, in every spelling", OPEN, metadata, metadata_weakly),
-    row("P-N2", "gateway, host, API, other sandboxes", OPEN, host, host_weakly),
-    row("P-N3", "forged ARP and source addresses", OPEN, spoof, spoof_weakly),
-    row("P-N4", "raw and packet sockets", OPEN, raw_sockets, raw_sockets_weakly),
-    row("P-N5", "around the proxy: no environment, QUIC, ICMP, another resolver", UP, around, around_weakly),
-    row("P-N7", "a name that leads inside, and one that comes to", INSIDE, rebinding, rebinding_weakly),
-    row("P-N10", "a flood of connections", UP, flood, flood_weakly),
-    row("E-N1", "any port by address, no name in it", UP, by_address, by_address_weakly),
-    row("E-N2", "private, carrier's, mapped and translated addresses", OPEN, addresses, addresses_weakly),
-    row("E-N3", "IPv6 instead of IPv4", UP, six, six_weakly),
-    row("E-N4", "UDP, ICMP, other protocols", OPEN, protocols, protocols_weakly),
-    row("E-N5", "a tunnel through names", TUNNEL, tunnel, tunnel_weakly),
-    row("E-N6", "an address of one's own with a good name", UP, forged, forged_weakly),
-    row("E-N7", "root inside rewrites routes and rules", UP, rewrite, rewrite_weakly),
-    row("E-N8", "somebody else's address", UP, foreign, foreign_weakly),
-    row("E-N9", "the egress process is killed", UP, killed, killed_weakly),
-    row("E-N10", "half a hello, for ever, many times", UP, slow, slow_weakly),
+    row("P-N1", "the cloud's metadata, in every spelling", OPEN, metadata, metadata_unguarded),
+    row("P-N2", "gateway, host, API, other sandboxes", OPEN, host, host_unguarded),
+    row("P-N3", "forged ARP and source addresses", OPEN, spoof, spoof_unguarded),
+    row("P-N4", "raw and packet sockets", OPEN, raw_sockets, raw_sockets_unguarded),
+    row(
+        "P-N5",
+        "around the proxy: no environment, QUIC, ICMP, another resolver",
+        UP,
+        around,
+        around_unguarded,
+    ),
+    row("P-N7", "a name that leads inside, and one that comes to", INSIDE, rebinding, rebinding_unguarded),
+    row("P-N10", "a flood of connections", UP, flood, flood_unguarded),
+    row("E-N1", "any port by address, no name in it", UP, by_address, by_address_unguarded),
+    row("E-N2", "private, carrier's, mapped and translated addresses", OPEN, addresses, addresses_unguarded),
+    row("E-N3", "IPv6 instead of IPv4", UP, six, six_unguarded),
+    row("E-N4", "UDP, ICMP, other protocols", OPEN, protocols, protocols_unguarded),
+    row("E-N5", "a tunnel through names", TUNNEL, tunnel, tunnel_unguarded),
+    row("E-N6", "an address of one's own with a good name", UP, forged, forged_unguarded),
+    row("E-N7", "root inside rewrites routes and rules", UP, rewrite, rewrite_unguarded),
+    row("E-N8", "somebody else's address", UP, foreign, foreign_unguarded),
+    row("E-N9", "the egress process is killed", UP, killed, killed_unguarded),
+    row("E-N10", "half a hello, for ever, many times", UP, slow, slow_unguarded),
 ];
 
 const INSIDE: &[&str] = &["--allow", "private.example:8080", "--allow", "tcp://up.example:8080"];
@@ -53,21 +59,21 @@ pub(crate) fn program(body: &str) -> String {
     format!("{PROBE}\n{body}\n")
 }
 
-/// Every attempt of a probe failed, and nobody came to any decoy.
+/// Every attempt of a probe failed, and no decoy received a connection.
 pub(crate) fn blocked(sandbox: &Sandbox<'_>, body: &str) -> Finding {
-    let before = sea().hits();
+    let before = test_network().hits();
     let run = sandbox.python(&program(body));
     let tried = attempts(&run)?;
     let through: Vec<&str> = run.out.lines().filter(|line| line.contains("REACHED")).collect();
     ensure(through.is_empty(), || format!("got through: {through:?}"))?;
-    let after = sea().hits();
+    let after = test_network().hits();
     ensure(after == before, || format!("{} came to the decoys: {}", after - before, run.out))?;
     Ok(format!("{tried} attempts, none arrived"))
 }
 
-/// The same where nobody is in between: every attempt arrives.
+/// The same without a proxy: every attempt arrives.
 fn arrives(body: &str) -> Finding {
-    let run = sea().weakly(&program(body));
+    let run = test_network().weakly(&program(body));
     let tried = attempts(&run)?;
     let stuck: Vec<&str> = run.out.lines().filter(|line| !line.contains("REACHED")).collect();
     ensure(stuck.is_empty(), || format!("did not arrive: {stuck:?} {}", run.err))?;
@@ -80,7 +86,7 @@ fn attempts(run: &Run) -> Result<usize, Trouble> {
     Ok(count)
 }
 
-/// What the sandbox can still do: reach what it may.
+/// Allowed hosts are still reachable.
 fn still_works(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
     let run = sandbox.python(&program("tell('db', reach('db.example', 5432))"));
     ensure(run.out.contains("REACHED"), || format!("what is allowed does not work: {run:?}"))
@@ -98,7 +104,7 @@ fn metadata(sandbox: &Sandbox<'_>) -> Finding {
     blocked(sandbox, METADATA)
 }
 
-fn metadata_weakly(_: &Ground) -> Finding {
+fn metadata_unguarded(_: &Ground) -> Finding {
     arrives(METADATA)
 }
 
@@ -116,7 +122,7 @@ fn addresses(sandbox: &Sandbox<'_>) -> Finding {
     Ok(note)
 }
 
-fn addresses_weakly(_: &Ground) -> Finding {
+fn addresses_unguarded(_: &Ground) -> Finding {
     arrives(ADDRESSES)
 }
 
@@ -132,7 +138,7 @@ fn host_probe(gateway: &str, api: u16) -> String {
 fn host(sandbox: &Sandbox<'_>) -> Finding {
     let api = api_port(sandbox.ground);
     let note = blocked(sandbox, &host_probe("10.88.0.1", api))?;
-    // A neighbour has the same address as we do: nothing of it is there.
+    // A neighbour has the same address as the sandbox: it is not reachable by it.
     let neighbour = sandbox.python(&program(
         "tell('guest', reach('10.88.0.2', 10000, want=b'{'))\ntell('loopback', reach('127.0.0.1', 8080))",
     ));
@@ -145,19 +151,19 @@ fn api_port(ground: &Ground) -> u16 {
     url.rsplit(':').next().and_then(|port| port.parse().ok()).expect("an address ends with its port")
 }
 
-/// On every address of this namespace something greets whoever comes by the weak route.
-fn host_weakly(_: &Ground) -> Finding {
+/// On every address of this namespace, a listener answers connections from the unguarded path.
+fn host_unguarded(_: &Ground) -> Finding {
     let open: Vec<island::Decoy> =
-        crate::sea::PORTS.iter().map(|port| island::Decoy::open(WEAK_GATEWAY, *port)).collect();
+        crate::test_network::PORTS.iter().map(|port| island::Decoy::open(UNGUARDED_GATEWAY, *port)).collect();
     let body = format!(
-        "for port in (22, 443, 5432, 8080): tell('gateway-%d' % port, reach('{WEAK_GATEWAY}', port))"
+        "for port in (22, 443, 5432, 8080): tell('gateway-%d' % port, reach('{UNGUARDED_GATEWAY}', port))"
     );
     let finding = arrives(&body);
     ensure(open.iter().all(|decoy| decoy.hits() == 1), || "the gateway's decoys saw nobody".to_owned())?;
     finding
 }
 
-// --- P-N3, P-N4, E-N8: packets of one's own making
+// --- P-N3, P-N4, E-N8: packets that the attacker creates
 
 const RAW: &str = "
 for name, kind in [('packet', (socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))),
@@ -172,11 +178,11 @@ fn raw_sockets(sandbox: &Sandbox<'_>) -> Finding {
     blocked(sandbox, RAW)
 }
 
-fn raw_sockets_weakly(_: &Ground) -> Finding {
+fn raw_sockets_unguarded(_: &Ground) -> Finding {
     arrives(RAW)
 }
 
-/// Claims the gateway's address by ARP; whether the frame left.
+/// Claims the gateway's address by ARP; prints whether the frame was sent.
 const ARP: &str = "
 try:
     s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0806)); s.bind(('eth0', 0))
@@ -190,7 +196,7 @@ except OSError as error: tell('arp', 'no: %s' % error)
 
 fn spoof(sandbox: &Sandbox<'_>) -> Finding {
     let note = blocked(sandbox, ARP)?;
-    // Even with an address that is not its own nobody answers it, and its own still works.
+    // An address that is not its own gets no answer, and its own address still works.
     let changed = sandbox
         .sh("ip address add 10.9.8.7/8 dev eth0 2>&1; ip link set eth0 address 02:00:00:00:00:99 2>&1; true");
     let bound = "
@@ -204,7 +210,7 @@ except OSError as error: tell('foreign', 'no: %s' % error)
     Ok(format!("{note}; {}", changed.out.lines().next().unwrap_or("it could change its own interface")))
 }
 
-fn spoof_weakly(_: &Ground) -> Finding {
+fn spoof_unguarded(_: &Ground) -> Finding {
     arrives(ARP)
 }
 
@@ -223,8 +229,8 @@ fn foreign(sandbox: &Sandbox<'_>) -> Finding {
     blocked(sandbox, FOREIGN)
 }
 
-fn foreign_weakly(_: &Ground) -> Finding {
-    // An address that was put on top, unguarded, is as good as the first.
+fn foreign_unguarded(_: &Ground) -> Finding {
+    // Unguarded, an added address works like the first one.
     let body = format!("os.system('ip address add 10.88.0.6/32 dev eth0 2>/dev/null')\n{FOREIGN}");
     run(Command::new("ip").args(["route", "replace", "10.88.0.6/32", "dev", "weak0"]));
     let finding = arrives(&body);
@@ -232,7 +238,7 @@ fn foreign_weakly(_: &Ground) -> Finding {
     finding
 }
 
-// --- P-N5, E-N1, E-N3, E-N4: around the proxy
+// --- P-N5, E-N1, E-N3, E-N4: bypassing the proxy
 
 const UDP: &str = "
 def ask(name, host, port, data, family=socket.AF_INET):
@@ -253,16 +259,16 @@ fn around_probe() -> String {
 }
 
 fn around(sandbox: &Sandbox<'_>) -> Finding {
-    let before = sea().datagrams();
+    let before = test_network().datagrams();
     let note = blocked(sandbox, &around_probe())?;
-    ensure(sea().datagrams() == before, || "a datagram arrived".to_owned())?;
+    ensure(test_network().datagrams() == before, || "a datagram arrived".to_owned())?;
     let ping = sandbox.sh(&format!("ping -c 1 -W 2 {OUTSIDE}"));
     ensure(!ping.ok(), || format!("a ping was answered: {ping:?}"))?;
     still_works(sandbox)?;
     Ok(format!("{note}; no datagram and no echo either"))
 }
 
-fn around_weakly(_: &Ground) -> Finding {
+fn around_unguarded(_: &Ground) -> Finding {
     arrives(&around_probe())
 }
 
@@ -279,7 +285,7 @@ fn by_address(sandbox: &Sandbox<'_>) -> Finding {
     Ok(note)
 }
 
-fn by_address_weakly(_: &Ground) -> Finding {
+fn by_address_unguarded(_: &Ground) -> Finding {
     arrives(BY_ADDRESS)
 }
 
@@ -294,7 +300,7 @@ fn six(sandbox: &Sandbox<'_>) -> Finding {
     blocked(sandbox, SIX)
 }
 
-fn six_weakly(_: &Ground) -> Finding {
+fn six_unguarded(_: &Ground) -> Finding {
     arrives(SIX)
 }
 
@@ -306,9 +312,9 @@ fn protocols_probe() -> String {
 }
 
 fn protocols(sandbox: &Sandbox<'_>) -> Finding {
-    let before = sea().datagrams();
+    let before = test_network().datagrams();
     blocked(sandbox, &protocols_probe())?;
-    ensure(sea().datagrams() == before, || "a datagram arrived".to_owned())?;
+    ensure(test_network().datagrams() == before, || "a datagram arrived".to_owned())?;
     let kinds = "
 for name, kind in [('sctp', (socket.AF_INET, socket.SOCK_STREAM, 132)), ('gre', (socket.AF_INET, socket.SOCK_RAW, 47)),
                    ('ping', (socket.AF_INET, socket.SOCK_DGRAM, 1))]:
@@ -321,21 +327,21 @@ for name, kind in [('sctp', (socket.AF_INET, socket.SOCK_STREAM, 132)), ('gre', 
     blocked(sandbox, kinds)
 }
 
-fn protocols_weakly(_: &Ground) -> Finding {
+fn protocols_unguarded(_: &Ground) -> Finding {
     arrives(&protocols_probe())
 }
 
-// --- P-N7: names that lead inside
+// --- P-N7: names that resolve to internal addresses
 
 const REBINDING: &str =
     "tell('private', reach('private.example', 8080))\ntell('turned', reach('up.example', 8080))";
 
-/// While it lives, `up.example`, which led outside before, leads to another address.
-struct Turned {
+/// While it lives, `up.example`, which resolved to the outside before, resolves to another address.
+struct RepointedName {
     hosts: String,
 }
 
-impl Turned {
+impl RepointedName {
     fn to(address: &str) -> Self {
         let hosts = std::fs::read_to_string("/etc/hosts").unwrap();
         let without = |line: &str| {
@@ -348,7 +354,7 @@ impl Turned {
     }
 }
 
-impl Drop for Turned {
+impl Drop for RepointedName {
     fn drop(&mut self) {
         island::rewrite_hosts(&self.hosts);
     }
@@ -358,22 +364,22 @@ fn rebinding(sandbox: &Sandbox<'_>) -> Finding {
     let leads = || sandbox.python(&program("tell('up', reach('up.example', 8080))")).out.contains("REACHED");
     for address in ["127.0.0.1", "10.20.0.1", "169.254.169.254"] {
         eventually("the name to lead outside", || leads().then_some(()));
-        let before = sea().hits_at(address);
-        let turned = Turned::to(address);
-        // An answer is used again for some seconds: until then the one before counts, which was checked as well.
+        let before = test_network().hits_at(address);
+        let turned = RepointedName::to(address);
+        // An answer is cached for some seconds: until then the previous one, which was checked as well, is used.
         eventually("the new answer to count", || {
             let run = sandbox.python(&program(REBINDING));
             (run.ok() && !run.out.contains("REACHED")).then_some(())
         });
         drop(turned);
-        let after = sea().hits_at(address);
+        let after = test_network().hits_at(address);
         ensure(after == before, || format!("{} came to {address}", after - before))?;
     }
     Ok("each answer is checked before it is dialled; 3 addresses refused".to_owned())
 }
 
-fn rebinding_weakly(_: &Ground) -> Finding {
-    let _turned = Turned::to("10.20.0.1");
+fn rebinding_unguarded(_: &Ground) -> Finding {
+    let _turned = RepointedName::to("10.20.0.1");
     arrives(REBINDING)
 }
 
@@ -406,14 +412,14 @@ fn flood(sandbox: &Sandbox<'_>) -> Finding {
     Ok(format!("{alive} of 300 connections at once; another sandbox had its own meanwhile"))
 }
 
-fn flood_weakly(_: &Ground) -> Finding {
-    let run = sea().weakly(&program(FLOOD));
+fn flood_unguarded(_: &Ground) -> Finding {
+    let run = test_network().weakly(&program(FLOOD));
     let alive = run.number("alive");
     ensure(alive == 300, || format!("only {alive} of 300: {run:?}"))?;
     Ok("all 300 from a namespace with a route".to_owned())
 }
 
-/// Half a hello on many connections; how many are still open after a while, which is longer than a hello may take.
+/// Half a ClientHello on many connections; prints how many are still open after the time limit for a ClientHello.
 const SLOW: &str = "
 held = []
 half = hello(b'up.example')[:40]
@@ -433,7 +439,7 @@ print('open=%d' % len(held))
 
 fn slow(sandbox: &Sandbox<'_>) -> Finding {
     let other = sandbox.ground.sandbox(UP);
-    let before = sea().hits();
+    let before = test_network().hits();
     let exec = sandbox.start(&serde_json::json!({ "argv": ["python3", "-c", program(SLOW)] }));
     still_works(&other)?;
     other.delete();
@@ -442,12 +448,12 @@ fn slow(sandbox: &Sandbox<'_>) -> Finding {
     ensure(output.contains("open=0"), || {
         format!("connections that say half a hello stay: {output} {ended}")
     })?;
-    ensure(sea().hits() == before + 1, || "half a hello reached somebody".to_owned())?;
+    ensure(test_network().hits() == before + 1, || "half a hello reached a host".to_owned())?;
     Ok("40 half hellos were cut off in time, and nobody else was held up".to_owned())
 }
 
-fn slow_weakly(_: &Ground) -> Finding {
-    let run = sea().weakly(&program(SLOW));
+fn slow_unguarded(_: &Ground) -> Finding {
+    let run = test_network().weakly(&program(SLOW));
     ensure(run.number("open") == 40, || format!("{run:?}"))?;
     Ok("a server without a guard holds all 40".to_owned())
 }
@@ -468,7 +474,7 @@ def asked(server, name, kind):
 ";
 
 fn tunnel(sandbox: &Sandbox<'_>) -> Finding {
-    let before = sea().tunnelled();
+    let before = test_network().tunnelled();
     let body = format!(
         "{ASK_NAMES}\n\
          servers = [line.split()[1] for line in open('/etc/resolv.conf') if line.startswith('nameserver')]\n\
@@ -491,19 +497,19 @@ fn tunnel(sandbox: &Sandbox<'_>) -> Finding {
     })?;
     let answered = run.number("answered");
     ensure(answered > 0 && answered < 1000, || format!("{answered} of 1500 new names in a minute"))?;
-    ensure(sea().tunnelled() == before, || "a question left the host".to_owned())?;
+    ensure(test_network().tunnelled() == before, || "a question left the host".to_owned())?;
     Ok(format!("{answered} of 1500 new names were answered, none was asked of anybody"))
 }
 
-fn tunnel_weakly(_: &Ground) -> Finding {
-    let before = sea().tunnelled();
+fn tunnel_unguarded(_: &Ground) -> Finding {
+    let before = test_network().tunnelled();
     let body = format!("{ASK_NAMES}\ntell('asked', asked('{OUTSIDE}', 'secret.tunnel.example', 16)[0])");
-    sea().weakly(&program(&body));
-    ensure(sea().tunnelled() == before + 1, || "the question did not arrive".to_owned())?;
+    test_network().weakly(&program(&body));
+    ensure(test_network().tunnelled() == before + 1, || "the question did not arrive".to_owned())?;
     Ok("the same question reaches a resolver outside".to_owned())
 }
 
-// --- E-N6, E-N7: a good name on a bad address, and one's own rules
+// --- E-N6, E-N7: an allowed name on a forbidden address, and the sandbox's own rules
 
 const FORGED: &str = "
 for address in ['10.20.0.1', '127.0.0.1', '169.254.169.254', '100.64.0.1']:
@@ -513,18 +519,18 @@ for address in ['10.20.0.1', '127.0.0.1', '169.254.169.254', '100.64.0.1']:
 
 fn forged(sandbox: &Sandbox<'_>) -> Finding {
     let inside = ["10.20.0.1", "169.254.169.254", "100.64.0.1"];
-    let before: Vec<usize> = inside.iter().map(|address| sea().hits_at(address)).collect();
-    // Where such a connection ends up, if anywhere, is where the name leads.
+    let before: Vec<usize> = inside.iter().map(|address| test_network().hits_at(address)).collect();
+    // Such a connection, if it succeeds, goes to the address of the name.
     let run = sandbox.python(&program(FORGED));
     attempts(&run)?;
     sandbox.sh("echo '10.20.0.1 up.example' >> /etc/hosts");
     sandbox.python(&program("tell('hosts', reach('up.example', 443, hello(b'up.example')))"));
-    let after: Vec<usize> = inside.iter().map(|address| sea().hits_at(address)).collect();
+    let after: Vec<usize> = inside.iter().map(|address| test_network().hits_at(address)).collect();
     ensure(before == after, || format!("an address the sandbox chose was dialled: {run:?}"))?;
     Ok("no address of the sandbox's choice was dialled".to_owned())
 }
 
-fn forged_weakly(_: &Ground) -> Finding {
+fn forged_unguarded(_: &Ground) -> Finding {
     arrives(FORGED)
 }
 
@@ -540,15 +546,15 @@ fn rewrite(sandbox: &Sandbox<'_>) -> Finding {
     Ok(format!("{note}; {}", said.out.lines().next().unwrap_or_default()))
 }
 
-fn rewrite_weakly(_: &Ground) -> Finding {
-    arrives(&format!("os.system('ip route replace default via {WEAK_GATEWAY}')\n{REWRITE}"))
+fn rewrite_unguarded(_: &Ground) -> Finding {
+    arrives(&format!("os.system('ip route replace default via {UNGUARDED_GATEWAY}')\n{REWRITE}"))
 }
 
-// --- E-N9: nobody behind the doors
+// --- E-N9: no process behind the listeners
 
 fn killed(sandbox: &Sandbox<'_>) -> Finding {
     still_works(sandbox)?;
-    // One that talks all the time, so that the process goes in the middle of it.
+    // A program that sends continuously, so that the process ends in the middle of it.
     let talk = "
 end = time.monotonic() + 8
 while time.monotonic() < end:
@@ -575,6 +581,6 @@ while time.monotonic() < end:
     Ok(format!("killed {} times; nothing leaked, and it came back", seen.len()))
 }
 
-fn killed_weakly(_: &Ground) -> Finding {
+fn killed_unguarded(_: &Ground) -> Finding {
     arrives("for port in (22, 8080): tell('port-%d' % port, reach('198.51.100.1', port))")
 }

@@ -1,10 +1,10 @@
-//! P-N6, E-T5, E-T7: names and requests that are not what they seem.
+//! P-N6, E-T5, E-T7: misleading names and requests.
 
 use std::time::Duration;
 
 use crate::ground::{Ground, Sandbox};
 use crate::report::{Finding, Row, Trouble, ensure};
-use crate::sea::{PROBE, sea};
+use crate::test_network::{PROBE, test_network};
 
 const UP: &[&str] = &["--allow", "up.example"];
 
@@ -14,49 +14,49 @@ pub(crate) const ROWS: &[Row] = &[
         what: "hosts in disguise, smuggled requests",
         sandbox: UP,
         attack: hosts,
-        control: hosts_weakly,
+        control: hosts_unguarded,
     },
-    Row { id: "E-T5", what: "hellos in disguise", sandbox: UP, attack: hellos, control: hellos_weakly },
+    Row { id: "E-T5", what: "hellos in disguise", sandbox: UP, attack: hellos, control: hellos_unguarded },
     Row {
         id: "E-T7",
         what: "CONNECT, h2c, HTTP/2 in clear",
         sandbox: UP,
         attack: tunnels,
-        control: tunnels_weakly,
+        control: tunnels_unguarded,
     },
 ];
 
-/// A word that is in every attempt, and must not be in what a server hears.
+/// A word that is in every attempt, and that no server may receive.
 const MARK: &str = "canary-of-the-row";
 
 fn program(body: &str) -> String {
     format!("{PROBE}\nmark = b'{MARK}'\n{body}\n")
 }
 
-/// None of a probe's attempts was answered or heard by a server.
+/// None of a probe's attempts was answered or received by a server.
 fn unheard(sandbox: &Sandbox<'_>, body: &str) -> Finding {
-    let before = sea().heard().matches(MARK).count();
+    let before = test_network().heard().matches(MARK).count();
     let run = sandbox.python(&program(body));
     let count = run.out.lines().count();
     ensure(run.ok() && count > 0, || format!("the probe did not run: {run:?}"))?;
     let through: Vec<&str> = run.out.lines().filter(|line| line.contains("REACHED")).collect();
     ensure(through.is_empty(), || format!("got through: {through:?}"))?;
-    // What was let through arrives within a moment.
+    // A forwarded attempt would arrive within a moment.
     std::thread::sleep(Duration::from_millis(500));
-    let after = sea().heard().matches(MARK).count();
+    let after = test_network().heard().matches(MARK).count();
     ensure(after == before, || format!("{} were heard: {}", after - before, run.out))?;
     Ok(format!("{count} attempts, none was heard"))
 }
 
-/// Without anybody in between every one of them is heard.
+/// Without a proxy, every one of them is received.
 fn heard(body: &str) -> Finding {
-    let before = sea().heard().matches(MARK).count();
-    let run = sea().weakly(&program(body));
+    let before = test_network().heard().matches(MARK).count();
+    let run = test_network().weakly(&program(body));
     let count = run.out.lines().count();
     ensure(run.ok() && count > 0, || format!("the probe did not run: {run:?}"))?;
     let mut after = before;
     for _ in 0..50 {
-        after = sea().heard().matches(MARK).count();
+        after = test_network().heard().matches(MARK).count();
         if after - before >= count {
             break;
         }
@@ -66,7 +66,7 @@ fn heard(body: &str) -> Finding {
     Ok(format!("all {count} are heard where nobody is in between"))
 }
 
-/// The same request in order goes through.
+/// The valid form of the request succeeds.
 fn in_order(sandbox: &Sandbox<'_>, body: &str) -> Result<(), Trouble> {
     let run = sandbox.python(&program(body));
     ensure(run.out.contains("REACHED"), || format!("what is allowed does not work: {run:?}"))
@@ -97,7 +97,7 @@ fn hosts(sandbox: &Sandbox<'_>) -> Finding {
     unheard(sandbox, HOSTS)
 }
 
-fn hosts_weakly(_: &Ground) -> Finding {
+fn hosts_unguarded(_: &Ground) -> Finding {
     heard(HOSTS)
 }
 
@@ -115,7 +115,7 @@ tell('two-names', reach('up.example', 443, hello(b'up.example', two + marked)))
 "#;
 
 fn hellos(sandbox: &Sandbox<'_>) -> Finding {
-    // Letter case, one final dot, GREASE and a hello in pieces change nothing about which host is meant.
+    // Letter case, one final dot, GREASE and a fragmented ClientHello do not change which host is meant.
     let good = r#"
 grease = b'\x0a\x0a\x00\x00\x1a\x1a\x00\x01\x00'
 for host in (b'up.example', b'UP.Example', b'up.example.'):
@@ -125,7 +125,7 @@ for host in (b'up.example', b'UP.Example', b'up.example.'):
     unheard(sandbox, HELLOS)
 }
 
-fn hellos_weakly(_: &Ground) -> Finding {
+fn hellos_unguarded(_: &Ground) -> Finding {
     heard(HELLOS)
 }
 
@@ -147,6 +147,6 @@ tell('asked', 'done')
     Ok(note)
 }
 
-fn tunnels_weakly(_: &Ground) -> Finding {
+fn tunnels_unguarded(_: &Ground) -> Finding {
     heard(TUNNELS)
 }

@@ -1,4 +1,4 @@
-//! P-K18: which files below `/proc` and `/sys` can be written inside, and what the readable ones tell about the host.
+//! P-K18: which files below `/proc` and `/sys` are writable inside, and what the readable ones reveal about the host.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,17 +16,17 @@ pub(crate) const ROWS: &[Row] = &[Row {
 
 const PROBE: &str = include_str!("probes/pseudofiles.py");
 
-/// All that may be writable. A kernel may lack some of it; it may offer no more.
+/// All files that may be writable. A kernel may lack some of them, but may not have others.
 const WRITABLE: &str = include_str!("probes/writable.txt");
 
-/// A mount's source device and the directory it was bound from are part of every line the kernel writes about it.
+/// The kernel prints a mount's source device and the directory it was bound from in every line about it.
 const NAMES_MOUNTS: [&str; 3] = ["/proc/PID/mountinfo", "/proc/PID/mounts", "/proc/PID/mountstats"];
 
 /// Texts that only the host may read.
 struct Secrets {
-    /// Names of disks, found as whole words.
+    /// Names of disks, matched as whole words.
     disks: Vec<String>,
-    /// Found anywhere: files behind loop devices, where the pool is, the kernel's command line.
+    /// Matched anywhere: files behind loop devices, the path of the pool, the kernel's command line.
     texts: Vec<String>,
 }
 
@@ -40,13 +40,13 @@ impl Secrets {
         let mut texts: Vec<String> = swap_files.map(str::to_owned).collect();
         texts.extend(backing_files());
         texts.push(ground.control_root.ancestors().nth(2).unwrap_or(Path::new("/")).display().to_string());
-        // One word of it is `quiet` or `ro`; the whole line is nothing else.
+        // Its words include `quiet` and `ro`; only the whole line is unambiguous.
         texts.push(read("/proc/cmdline").trim().to_owned());
         texts.retain(|text| text.len() > 5);
         Self { disks: disks.map(str::to_owned).collect(), texts }
     }
 
-    /// Puts the probe and what it searches for into a root. Not as arguments, in which it would find them again.
+    /// Copies the probe and its search terms into a root. Not as arguments, in which the probe would find them again.
     fn put_probe(&self, root: &Path) {
         let secrets = serde_json::json!({ "words": self.disks, "texts": self.texts });
         std::fs::write(root.join("pseudofiles.py"), PROBE).unwrap();
@@ -85,7 +85,7 @@ fn pseudofiles(sandbox: &Sandbox<'_>) -> Finding {
     ))
 }
 
-/// What programs need of `/sys` is there.
+/// The parts of `/sys` that programs need exist.
 fn useful(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
     let script = "test -r /sys/devices/system/cpu/online && test -r /sys/class/net/lo/mtu && \
                   test -d /sys/fs/cgroup && echo there";

@@ -1,4 +1,4 @@
-//! Runs a row, judges it and prints what came of it.
+//! Runs a row, judges it and prints the result.
 
 #![expect(clippy::print_stdout, reason = "the report is what this program is for")]
 
@@ -12,11 +12,11 @@ use crate::neighbour::Watch;
 pub(crate) struct Row {
     pub(crate) id: &'static str,
     pub(crate) what: &'static str,
-    /// Flags of the sandbox that is attacked from within.
+    /// Options of the sandbox that is attacked from within.
     pub(crate) sandbox: &'static [&'static str],
     /// Ok: it was blocked, and how.
     pub(crate) attack: fn(&Sandbox<'_>) -> Finding,
-    /// Ok: without the guard the same attempt works, and where that was seen.
+    /// Ok: without the guard the same attempt succeeds, and where that was observed.
     pub(crate) control: fn(&Ground) -> Finding,
 }
 
@@ -24,7 +24,7 @@ pub(crate) type Finding = Result<String, Trouble>;
 
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// The attack got through, or the control did not.
+    /// The attack succeeded, or the control failed.
     Failed(String),
     /// This host cannot show it, for this reason.
     Skipped(String),
@@ -43,11 +43,11 @@ pub(crate) fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<
 
 const REASON_CHARACTERS_MAX: usize = 1500;
 
-/// What is looked at after every row, its sandbox still there.
+/// A check after every row, while its sandbox still exists.
 pub(crate) type Aftermath = fn(&Sandbox<'_>) -> Result<(), Trouble>;
 
 pub(crate) struct Report {
-    /// What its last line begins with.
+    /// The beginning of its last line.
     name: &'static str,
     aftermath: Option<Aftermath>,
     rows: usize,
@@ -63,7 +63,7 @@ impl Report {
         Self { name: "", aftermath: None, rows: 0, blocked: 0, skipped: 0, live: 0, failures: Vec::new() }
     }
 
-    /// One whose last line begins with `name`, and that looks at more after every row.
+    /// A report whose last line begins with `name`, with an additional check after every row.
     pub(crate) fn named(self, name: &'static str, aftermath: Aftermath) -> Self {
         Self { name, aftermath: Some(aftermath), ..self }
     }
@@ -110,7 +110,7 @@ impl Report {
     }
 }
 
-/// The attack, and the world after it.
+/// The attack, and the checks after it.
 fn attack(row: &Row, ground: &Ground, aftermath: Option<Aftermath>) -> Finding {
     let sandbox = ground.sandbox(row.sandbox);
     let watch = Watch::begin(ground);
@@ -131,7 +131,7 @@ fn attack(row: &Row, ground: &Ground, aftermath: Option<Aftermath>) -> Finding {
     Ok(note)
 }
 
-/// A daemon's log of a thousand lines hides the rows around it; the beginning says what went wrong.
+/// A daemon's log of a thousand lines hides the rows around it; its beginning has the cause.
 fn shortened(text: &str) -> String {
     text.chars().map(|c| if c == '\n' { ' ' } else { c }).take(REASON_CHARACTERS_MAX).collect()
 }

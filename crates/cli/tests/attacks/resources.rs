@@ -1,4 +1,5 @@
-//! P-R1 to P-R7 and P-R12: using up what the host has: processes, RAM, disk, files, processors, socket buffers.
+//! P-R1 to P-R7, P-R12 and P-R15: exhausting the host's resources: processes, RAM, disk, files, processors, socket
+//! buffers.
 
 use std::path::Path;
 use std::process::Command;
@@ -56,11 +57,18 @@ pub(crate) const ROWS: &[Row] = &[
         attack: buffer_bomb,
         control: buffers,
     },
+    Row {
+        id: "P-R15",
+        what: "RAM in netlink queues",
+        sandbox: &["--ram", "64M"],
+        attack: netlink_bomb,
+        control: netlink_queues,
+    },
 ];
 
 // --- P-R1
 
-/// Forks children that stay until told, at most `wanted`, and says how many the kernel gave.
+/// Forks up to `wanted` children that stay until they are told to exit, and prints how many the kernel allowed.
 fn fork_probe(wanted: u32) -> String {
     format!(
         "import os,signal\n\
@@ -84,7 +92,7 @@ fn fork_bomb(sandbox: &Sandbox<'_>) -> Finding {
     let run = sandbox.python(&fork_probe(2000));
     let forks = run.number("forks");
     ensure(forks < 64 && run.number("error") == EAGAIN, || format!("{run:?}"))?;
-    // The real thing, which nobody can count from inside.
+    // A real fork bomb, which cannot be counted from inside.
     sandbox.start(&json!({ "argv": ["bash", "-c", ":(){ :|:& };:"], "timeout_ms": 30_000 }));
     eventually("the bomb to go off", || (processes(sandbox) >= 50).then_some(()));
     let most = (0..50).map(|_| counted(sandbox)).max().unwrap_or(0);
@@ -104,8 +112,8 @@ fn processes(sandbox: &Sandbox<'_>) -> usize {
     group_files(sandbox, "cgroup.procs").iter().map(|members| members.lines().count()).max().unwrap_or(0)
 }
 
-/// The same by the kernel's own count, at one moment. A list of a group's members is put together while some of a bomb's
-/// processes end and others begin, and may have more of them than there ever were.
+/// The same, from the kernel's own counter, at one moment. A list of a group's members is assembled while some of a
+/// bomb's processes end and others start, and may have more of them than ever existed at once.
 fn counted(sandbox: &Sandbox<'_>) -> usize {
     let counts = group_files(sandbox, "pids.current");
     counts.iter().filter_map(|count| count.trim().parse().ok()).max().expect("a hierarchy counts processes")
@@ -118,7 +126,7 @@ pub(crate) fn group_files(sandbox: &Sandbox<'_>, name: &str) -> Vec<String> {
     let folders = mounts.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split(' ').collect();
         fields.get(2).filter(|kind| kind.starts_with("cgroup"))?;
-        // Containers' and microVMs'.
+        // Those of containers and of microVMs.
         Some([cgroup, &format!("{cgroup}-vm")].map(|group| format!("{}/{group}/{}", fields[1], sandbox.id)))
     });
     let files = folders.flatten().map(|folder| format!("{folder}/{name}"));
@@ -185,10 +193,10 @@ fn disk_bomb(sandbox: &Sandbox<'_>) -> Finding {
     ensure(!said("terabyte") && !said("allocated"), || format!("fallocate got through: {run:?}"))?;
     ensure(size <= 64 << 20, || format!("{size} bytes in a sandbox of 64 MiB"))?;
     ensure(said("quota exceeded") || said("No space left"), || format!("{run:?}"))?;
-    // Not by the pool's own room: others may be using it.
+    // Not by the pool's free space: others may be using it.
     let used = sandbox.stats()["disk_used_bytes"].as_u64().unwrap();
     ensure(used <= 66 << 20, || format!("{used} bytes are counted in a sandbox of 64 MiB"))?;
-    // Whoever is full must be able to make room.
+    // A sandbox with a full disk must be able to delete files.
     let after = sandbox.sh("rm /x && sync && echo room > /y && cat /y");
     ensure(after.out.contains("room"), || format!("a full sandbox cannot make room: {after:?}"))?;
     Ok(format!("refused at {} MiB; deleting makes room again", size >> 20))
@@ -237,7 +245,7 @@ fn many_files(ground: &Ground) -> Finding {
 
 // --- P-R5
 
-/// Raises its own limit as far as it may first.
+/// Raises its own limit as far as possible first.
 pub(crate) const DESCRIPTORS: &str = "import os,resource,sys\n\
     hard=resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n\
     resource.setrlimit(resource.RLIMIT_NOFILE,(hard,hard))\n\
@@ -254,7 +262,7 @@ fn descriptor_bomb(sandbox: &Sandbox<'_>) -> Finding {
     let after = sandbox.ground.daemon_files();
     let opened = run.number("opened");
     ensure(run.number("error") == EMFILE && opened <= 1 << 20, || format!("{run:?}"))?;
-    // Connections come and go; the bomb's files would be thousands.
+    // Connections are opened and closed; the bomb's files would be thousands.
     ensure(after < before + 64, || format!("the daemon went from {before} to {after} files"))?;
     let watches = watch_bomb(sandbox)?;
     let pipes = pipe_bomb(sandbox)?;
@@ -263,15 +271,15 @@ fn descriptor_bomb(sandbox: &Sandbox<'_>) -> Finding {
     ))
 }
 
-/// Makes so many pipes, says how much the last one holds, and keeps them for so many seconds.
+/// Creates pipes, prints the capacity of the last one, and keeps them for some seconds.
 const PIPES: &str = "import fcntl,os,sys,time\n\
     for _ in range(int(sys.argv[1])): r,w=os.pipe()\n\
     print('holds='+str(fcntl.fcntl(w,1032)),flush=True)\n\
     time.sleep(int(sys.argv[2]))\n";
 
-/// The kernel counts the pages of pipes, and the watches of epoll, for each user of the *host*. Where sandboxes are the same
-/// users there, and the bounds where kernels have them by default, 1,024 pipes in one sandbox would leave its
-/// neighbours, and their agents, with small ones.
+/// The kernel counts the pages of pipes, and the watches of epoll, for each user of the *host*. If sandboxes shared a uid
+/// there, with the kernel's default limits, 1,024 pipes in one sandbox would leave its neighbours, and their agents, with
+/// small ones.
 fn pipe_bomb(sandbox: &Sandbox<'_>) -> Result<String, Trouble> {
     const FULL: u64 = 65_536;
     let bound =
@@ -291,8 +299,8 @@ fn pipe_bomb(sandbox: &Sandbox<'_>) -> Result<String, Trouble> {
     Ok("2,000 pipes leave the neighbours' as large as ever".to_owned())
 }
 
-/// The kernel counts inotify instances for whoever made a user namespace, too. Were that one user for all sandboxes,
-/// the first to take them all would leave none to its neighbours, nor to the host's own services.
+/// The kernel also counts inotify instances for the user who created a user namespace. If one user created all of them,
+/// the first sandbox to take all instances would leave none to its neighbours, nor to the host's own services.
 fn watch_bomb(sandbox: &Sandbox<'_>) -> Result<u64, Trouble> {
     let wanted = watches_wanted().to_string();
     let exec = sandbox.start(&json!({ "argv": ["python3", "-c", WATCHES, wanted, "60"] }));
@@ -307,13 +315,13 @@ fn watch_bomb(sandbox: &Sandbox<'_>) -> Result<u64, Trouble> {
     Ok(taken)
 }
 
-/// More than a user of this host may have, or as many as one process can hold.
+/// More than a user of this host may have, or as many as one process can open.
 fn watches_wanted() -> u64 {
     let limit = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_instances").unwrap();
     (limit.trim().parse::<u64>().unwrap() + 50).min(10_000)
 }
 
-/// A namespace that the host's root made itself uses up the host's root's own.
+/// A namespace that the host's root created uses up the quota of the host's root.
 fn watches_of_root() -> Finding {
     if watches_wanted() == 10_000 {
         return Ok("this host has inotify instances for everybody".to_owned());
@@ -327,7 +335,7 @@ fn watches_of_root() -> Finding {
     Ok("a namespace made by root itself takes all of root's inotify instances".to_owned())
 }
 
-/// Takes so many inotify instances, and keeps them for so many seconds.
+/// Takes this many inotify instances, and keeps them for some seconds.
 const WATCHES: &str = "import ctypes,sys,time\n\
     libc=ctypes.CDLL(None,use_errno=True); n=0\n\
     while n<int(sys.argv[1]) and libc.inotify_init1(0)>=0: n+=1\n\
@@ -335,7 +343,7 @@ const WATCHES: &str = "import ctypes,sys,time\n\
     time.sleep(int(sys.argv[2]))\n";
 
 fn descriptors(ground: &Ground) -> Finding {
-    // Two processes have two limits: together they pass what one is held to.
+    // Two processes have two limits: together they exceed the limit of one.
     let twice = format!(
         "import os,time\nfor _ in range(2):\n  if os.fork()==0: exec({DESCRIPTORS:?}); time.sleep(3); os._exit(0)\nos.wait();os.wait()"
     );
@@ -361,7 +369,7 @@ fn share(sandbox: &Sandbox<'_>) -> u64 {
     measured_share(sandbox)
 }
 
-/// Hundredths of a processor that the sandbox gets over some seconds.
+/// Hundredths of a processor that the sandbox uses over some seconds.
 pub(crate) fn measured_share(sandbox: &Sandbox<'_>) -> u64 {
     let used = || {
         let files = group_files(sandbox, "cpu.stat");
@@ -370,7 +378,7 @@ pub(crate) fn measured_share(sandbox: &Sandbox<'_>) -> u64 {
         used.and_then(|number| number.parse::<u64>().ok()).expect("the unified tree counts processor time")
     };
     let (begun, before) = (Instant::now(), used());
-    // A measurement takes time; nothing is waited for here.
+    // A measurement takes time; this does not wait for a condition.
     std::thread::sleep(Duration::from_secs(3));
     let (after, took) = (used(), begun.elapsed());
     (after - before) * 100 / u64::try_from(took.as_micros()).unwrap()
@@ -391,7 +399,7 @@ fn processors(ground: &Ground) -> Finding {
 
 // --- P-R7
 
-/// Children that end at once and that nobody waits for.
+/// Children that end at once and are never reaped by their parent.
 fn zombie_probe(wanted: u32) -> String {
     format!(
         "import os,time\n\
@@ -428,7 +436,7 @@ fn zombie_bomb(sandbox: &Sandbox<'_>) -> Finding {
     zombies_of(sandbox, ORPHANS)
 }
 
-/// In a sandbox of 128 processes, with so many orphans.
+/// In a sandbox with a limit of 128 processes, with this many orphans.
 pub(crate) fn zombies_of(sandbox: &Sandbox<'_>, wanted: u32) -> Finding {
     let run = sandbox.python(&zombie_probe(wanted));
     ensure(run.number("zombies") < 128 && run.number("error") == EAGAIN, || format!("{run:?}"))?;
@@ -448,7 +456,7 @@ pub(crate) fn zombies_of(sandbox: &Sandbox<'_>, wanted: u32) -> Finding {
     ))
 }
 
-/// Zombies that were in cgroups of this daemon; others may have some of their own.
+/// Zombies that were in cgroups of this daemon; other programs may have some of their own.
 fn zombies_on_host(ground: &Ground) -> usize {
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).map(|entry| entry.path());
     let text = |path: &Path, name: &str| std::fs::read_to_string(path.join(name)).unwrap_or_default();
@@ -465,38 +473,54 @@ fn zombies(ground: &Ground) -> Finding {
 
 // --- P-R12
 
-/// Connections to itself, each of which takes what the kernel lets it have.
-const BUFFER_CONNECTIONS: u32 = 200;
+/// Connections to itself, each with the largest buffer that the kernel allows, up to 128 KiB.
+const BUFFER_CONNECTIONS: u32 = 2000;
 
-/// The other end never reads, so the kernel holds everything that was sent.
+/// The other end never reads, so the kernel buffers everything that was sent.
 fn buffer_probe() -> String {
     format!(
-        "import socket\n\
+        "import resource,socket\n\
+         most=resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n\
+         resource.setrlimit(resource.RLIMIT_NOFILE,(most,most))\n\
          listener=socket.create_server(('127.0.0.1',0),backlog=16)\n\
          kept=[];sent=0\n\
-         for _ in range({BUFFER_CONNECTIONS}):\n\
-         \x20 one=socket.create_connection(listener.getsockname())\n\
-         \x20 kept.append((one,listener.accept()[0]))\n\
-         \x20 one.setblocking(False)\n\
-         \x20 try:\n\
-         \x20   for _ in range(64): sent+=one.send(bytes(65536))\n\
-         \x20 except BlockingIOError: pass\n\
-         \x20 except OSError as error: print('error='+str(error.errno)); break\n\
-         print('mib='+str(sent>>20))\n"
+         try:\n\
+         \x20 for _ in range({BUFFER_CONNECTIONS}):\n\
+         \x20   one=socket.create_connection(listener.getsockname())\n\
+         \x20   kept.append((one,listener.accept()[0]))\n\
+         \x20   one.setblocking(False)\n\
+         \x20   try:\n\
+         \x20     for _ in range(2): sent+=one.send(bytes(65536))\n\
+         \x20   except BlockingIOError: pass\n\
+         except OSError as error: print('error='+str(error.errno))\n\
+         print('mib='+str(sent>>20))\n\
+         print('connections='+str(len(kept)))\n"
     )
 }
 
 fn buffer_bomb(sandbox: &Sandbox<'_>) -> Finding {
+    const ENOMEM: u64 = 12;
+    const ENOBUFS: u64 = 105;
+    let kills = || sandbox.stats()["oom_kills"].as_u64().unwrap();
+    let before = kills();
     let run = sandbox.python(&buffer_probe());
     let alive = sandbox.sh("echo alive");
     ensure(alive.out.trim() == "alive", || format!("{alive:?}"))?;
     if !run.ok() {
         // cgroup v2 charges buffers like all other RAM.
-        return Ok("the kernel ended it at its RAM limit".to_owned());
+        let after = kills();
+        ensure(after > before, || format!("it ended, and not for lack of RAM: {run:?}"))?;
+        return Ok(format!("the kernel ended it at its RAM limit ({} kills)", after - before));
     }
-    let mib = run.number("mib");
-    ensure(mib <= 64, || format!("a sandbox of 64 MiB holds {mib} MiB in socket buffers: {run:?}"))?;
-    Ok(format!("{mib} MiB in {BUFFER_CONNECTIONS} connections, in a sandbox of 64 MiB"))
+    let (mib, connections) = (run.number("mib"), run.number("connections"));
+    // A quarter of its RAM, and the first message of each of its 256 sockets.
+    ensure(mib <= 40, || format!("a sandbox of 64 MiB holds {mib} MiB in socket buffers: {run:?}"))?;
+    if connections < u64::from(BUFFER_CONNECTIONS) {
+        let error = run.number("error");
+        ensure([ENOMEM, ENOBUFS].contains(&error), || format!("not the limit of sockets: {run:?}"))?;
+        return Ok(format!("{mib} MiB in {connections} connections, then errno {error}"));
+    }
+    Ok(format!("{mib} MiB in {connections} connections, in a sandbox of 64 MiB"))
 }
 
 fn buffers(ground: &Ground) -> Finding {
@@ -504,4 +528,55 @@ fn buffers(ground: &Ground) -> Finding {
     let mib = ground.unguarded("python3 /buffers.py").number("mib");
     ensure(mib > 128, || format!("without a limit only {mib} MiB are held"))?;
     Ok(format!("without a limit {mib} MiB"))
+}
+
+// --- P-R15
+
+/// Sockets whose queue is filled with the kernel's answer to a malformed request, which repeats the request: together
+/// more than twice the RAM of the sandbox. Then they are kept open for a while.
+fn netlink_probe(seconds: u32) -> String {
+    format!(
+        "import resource,socket,struct,time\n\
+         most=resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n\
+         resource.setrlimit(resource.RLIMIT_NOFILE,(most,most))\n\
+         try: socket.socket(socket.AF_NETLINK,socket.SOCK_RAW,2); print('usersock=1')\n\
+         except OSError as error: print('usersock=0')\n\
+         request=bytearray(180000)\n\
+         struct.pack_into('=IHHII',request,0,len(request),255,5,1,0)\n\
+         kept=[];sent=0\n\
+         for _ in range(800):\n\
+         \x20 one=socket.socket(socket.AF_NETLINK,socket.SOCK_RAW,0)\n\
+         \x20 one.setblocking(False); kept.append(one)\n\
+         \x20 try: sent+=one.send(request)\n\
+         \x20 except OSError: pass\n\
+         print('mib='+str(sent>>20),flush=True)\n\
+         time.sleep({seconds})\n\
+         print('kept=1')\n"
+    )
+}
+
+fn netlink_bomb(sandbox: &Sandbox<'_>) -> Finding {
+    let begun = Instant::now();
+    let run = sandbox.python(&netlink_probe(20));
+    let took = begun.elapsed();
+    ensure(!run.ok() && !run.out.contains("kept=1"), || format!("it kept its sockets: {run:?}"))?;
+    // It may have been killed before it had filled all of them.
+    ensure(!run.out.contains("usersock=1"), || {
+        format!("processes may send each other netlink messages: {run:?}")
+    })?;
+    let alive = sandbox.sh("echo alive; python3 -c 'import socket; print(len(socket.if_nameindex()))'");
+    ensure(alive.out.starts_with("alive\n"), || format!("{alive:?}"))?;
+    let small = "import socket\ns=[socket.socket(16,3,0) for _ in range(50)]\nprint('ok')\n";
+    let small = sandbox.python(small);
+    ensure(small.out.trim() == "ok", || format!("{small:?}"))?;
+    Ok(format!("the process was killed after {} ms; the sandbox runs on", took.as_millis()))
+}
+
+fn netlink_queues(ground: &Ground) -> Finding {
+    std::fs::write(ground.control_path("/netlink.py"), netlink_probe(4)).unwrap();
+    let run = ground.unguarded("python3 /netlink.py");
+    ensure(run.ok() && run.number("kept") == 1 && run.number("usersock") == 1, || format!("{run:?}"))?;
+    let mib = run.number("mib");
+    ensure(mib > 128, || format!("only {mib} MiB are held"))?;
+    Ok(format!("unguarded, {mib} MiB are held"))
 }

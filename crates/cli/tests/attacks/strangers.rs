@@ -1,4 +1,4 @@
-//! P-A7: strangers at the SSH gateway, and those who have a key and want more.
+//! P-A7: unauthenticated clients at the SSH gateway, and authenticated ones that try to exceed their rights.
 
 use std::fs;
 use std::io::{self, Read, Write as _};
@@ -13,40 +13,40 @@ use crate::harness::eventually;
 use crate::report::{Finding, Row, Trouble, ensure};
 use crate::ssh_client::{SshClient, text};
 
-/// Bounds that a test meets soon.
+/// Limits that a test reaches soon.
 pub(crate) const CONFIG: &str =
     "[ssh]\nlisten = \"127.0.0.1:0\"\nhalf_open = 24\nhalf_open_per_address = 16\nlogin_seconds = 10";
 const HALF_OPEN: usize = 16;
 
 const CROWD: usize = 1000;
 
-/// What a stranger tries to make the gateway keep.
+/// The amount that an unauthenticated client tries to make the gateway buffer.
 const FLOOD_BYTES: usize = 16 << 20;
 
-/// What may remain of it: allocators and other connections have their own ups and downs.
+/// The part of it that may remain: allocators and other connections vary.
 const KEPT_KIB_MAX: u64 = 12 << 10;
 
 pub(crate) const ROWS: &[Row] = &[
-    Row { id: "P-A7", what: "an endless banner", sandbox: &[], attack: banner, control: banner_weakly },
-    Row { id: "P-A7", what: "a packet of 4 GB", sandbox: &[], attack: length, control: length_weakly },
+    Row { id: "P-A7", what: "an endless banner", sandbox: &[], attack: banner, control: banner_unguarded },
+    Row { id: "P-A7", what: "a packet of 4 GB", sandbox: &[], attack: length, control: length_unguarded },
     Row {
         id: "P-A7",
         what: "1000 half-open connections",
         sandbox: &[],
         attack: crowd,
-        control: crowd_weakly,
+        control: crowd_unguarded,
     },
     Row {
         id: "P-A7",
         what: "ways out: -L, -D, -R",
         sandbox: &[],
         attack: ways_out,
-        control: ways_out_weakly,
+        control: ways_out_unguarded,
     },
-    Row { id: "P-A7", what: "SFTP: .. and links", sandbox: &[], attack: above, control: above_weakly },
+    Row { id: "P-A7", what: "SFTP: .. and links", sandbox: &[], attack: above, control: above_unguarded },
 ];
 
-/// How many bytes somebody takes before hanging up.
+/// How many bytes a client accepts before it closes the connection.
 fn pour(port: u16, first: &[u8], piece: &[u8]) -> io::Result<usize> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_write_timeout(Some(Duration::from_secs(20)))?;
@@ -61,7 +61,7 @@ fn pour(port: u16, first: &[u8], piece: &[u8]) -> io::Result<usize> {
     Ok(taken)
 }
 
-/// Somebody who keeps what comes until it is complete.
+/// A client that reads until the answer is complete.
 fn trusting(complete: fn(&[u8]) -> bool) -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -81,7 +81,7 @@ fn trusting(complete: fn(&[u8]) -> bool) -> (u16, Arc<AtomicUsize>) {
     (port, kept)
 }
 
-/// The gateway gives up early, keeps little, and lets others in.
+/// The gateway closes the connection early, buffers little, and accepts other clients.
 fn shed(sandbox: &Sandbox<'_>, first: &[u8], piece: &[u8]) -> Finding {
     let ground = sandbox.ground;
     let client = SshClient::known(&ground.daemon);
@@ -108,7 +108,7 @@ fn banner(sandbox: &Sandbox<'_>) -> Finding {
     shed(sandbox, b"SSH-2.0-", &[b'A'; 4096])
 }
 
-fn banner_weakly(_: &Ground) -> Finding {
+fn banner_unguarded(_: &Ground) -> Finding {
     let (port, kept) = trusting(|all| all.contains(&b'\n'));
     kept_all(port, &kept, b"SSH-2.0-", &[b'A'; 4096])
 }
@@ -119,12 +119,12 @@ fn length(sandbox: &Sandbox<'_>) -> Finding {
     shed(sandbox, LONG, &[0x14; 4096])
 }
 
-fn length_weakly(_: &Ground) -> Finding {
+fn length_unguarded(_: &Ground) -> Finding {
     let (port, kept) = trusting(|all| all.len() >= 0xffff_fff0);
     kept_all(port, &kept, LONG, &[0x14; 4096])
 }
 
-/// Connections that say nothing, and how many of them were greeted.
+/// Connections that send nothing, and how many of them got the server's greeting.
 fn gather(port: u16) -> (Vec<TcpStream>, usize) {
     let mut greeted = 0;
     let mut all = Vec::new();
@@ -143,7 +143,7 @@ fn gather(port: u16) -> (Vec<TcpStream>, usize) {
 fn crowd(sandbox: &Sandbox<'_>) -> Finding {
     let ground = sandbox.ground;
     let client = SshClient::known(&ground.daemon);
-    // Somebody who is in already.
+    // A client that is already logged in.
     let mut inside = client.ssh(&[&format!("{}@127.0.0.1", sandbox.id), "cat"]);
     let mut inside =
         inside.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(|e| e.to_string())?;
@@ -157,11 +157,11 @@ fn crowd(sandbox: &Sandbox<'_>) -> Finding {
     let files = ground.daemon_files();
     let (held, greeted) = gather(client.port);
     let now = ground.daemon_files();
-    // They come one after another, and those whose time is up make room.
+    // They connect one after another, and those that time out make room.
     ensure(greeted < CROWD / 2, || format!("{greeted} of {CROWD} were let in"))?;
     ensure(now <= files + HALF_OPEN + 16, || format!("{} files more are open", now - files))?;
     talk().map_err(|error| format!("who was in is not any more: {error}"))?;
-    // Held on to, they are hung up on by themselves.
+    // Connections that stay open are closed by the server.
     eventually("strangers to be hung up on", || {
         client.exec(&sandbox.id, "true").status.success().then_some(())
     });
@@ -171,7 +171,7 @@ fn crowd(sandbox: &Sandbox<'_>) -> Finding {
     Ok(format!("{greeted} of {CROWD} were greeted, {} files more were open", now.saturating_sub(files)))
 }
 
-fn crowd_weakly(_: &Ground) -> Finding {
+fn crowd_unguarded(_: &Ground) -> Finding {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -186,7 +186,7 @@ fn crowd_weakly(_: &Ground) -> Finding {
     Ok(format!("all {greeted} are let in where nobody counts"))
 }
 
-/// A server of the host's, which nobody who logs in to a sandbox may reach. It counts those who come.
+/// A server on the host, which no client of a sandbox may reach. It counts connections.
 fn hosts_own() -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -234,7 +234,7 @@ fn ways_out(sandbox: &Sandbox<'_>) -> Finding {
     Ok(format!("{} ways, none leads out of the sandbox", tried + 3))
 }
 
-/// What comes of asking a SOCKS proxy for a port of its own loopback.
+/// The result of asking a SOCKS proxy for a port of its own loopback.
 fn socks_connect(proxy: &mut TcpStream, port: u16) -> String {
     let mut request = vec![5, 1, 0, 5, 1, 0, 1, 127, 0, 0, 1];
     request.extend(port.to_be_bytes());
@@ -245,7 +245,7 @@ fn socks_connect(proxy: &mut TcpStream, port: u16) -> String {
     text(&answer)
 }
 
-fn ways_out_weakly(_: &Ground) -> Finding {
+fn ways_out_unguarded(_: &Ground) -> Finding {
     let (port, came) = hosts_own();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string())?;
     stream.read_exact(&mut [0; 4]).map_err(|error| error.to_string())?;
@@ -253,7 +253,7 @@ fn ways_out_weakly(_: &Ground) -> Finding {
     Ok("the host's own server answers whoever reaches it".to_owned())
 }
 
-/// Paths that lead to a file of the host's where nothing keeps one in.
+/// Paths that lead to a file of the host unless they are confined.
 fn paths(file: &str) -> Vec<String> {
     let up = "/..".repeat(12);
     vec![file.to_owned(), format!("{up}{file}"), format!("/proc/1/root{file}"), format!("/tmp/link{file}")]
@@ -293,7 +293,7 @@ fn above(sandbox: &Sandbox<'_>) -> Finding {
     ensure(text(&output.stdout).contains("sftp>"), || format!("sftp did not run: {}", text(&output.stderr)))?;
     let found = fetched(&folder, SECRET);
     ensure(found == 0, || format!("{found} paths led to the host's file"))?;
-    // The way is open otherwise.
+    // Forwarding works otherwise.
     sandbox.put("/tmp/own", b"its own");
     fs::write(folder.join("batch"), format!("get /tmp/link/../tmp/own {}/own\n", folder.display())).unwrap();
     let output =
@@ -303,7 +303,7 @@ fn above(sandbox: &Sandbox<'_>) -> Finding {
 }
 
 /// The same server, outside of any sandbox.
-fn above_weakly(ground: &Ground) -> Finding {
+fn above_unguarded(ground: &Ground) -> Finding {
     let guest = std::env::var("BURROW_TEST_GUEST").map_err(|_| Trouble::Failed("no guest".to_owned()))?;
     let folder = batch(ground, &hosts_file(ground));
     let _ = fs::remove_file("/tmp/link");

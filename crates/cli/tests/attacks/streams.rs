@@ -1,4 +1,4 @@
-//! P-R8 to P-R11: output without end, readers that do not read, terminals, and bytes that act on a terminal.
+//! P-R8 to P-R11: endless output, readers that do not read, terminals, and bytes that control a terminal.
 
 use std::process::Command;
 
@@ -40,10 +40,10 @@ pub(crate) const ROWS: &[Row] = &[
     },
 ];
 
-/// RAM the daemon may gain while somebody floods it. A frame is 1 MiB; allocators keep some.
+/// RAM that the daemon may gain during a flood. A frame is 1 MiB; allocators keep some.
 const DAEMON_GROWTH_KIB_MAX: u64 = 96 * 1024;
 
-/// RAM an agent may hold: a ring of 1 MiB and what it needs anyway.
+/// RAM that an agent may use: a ring of 1 MiB and its base size.
 const AGENT_BYTES_MAX: u64 = 64 << 20;
 
 // --- P-R8
@@ -58,7 +58,7 @@ fn flood(sandbox: &Sandbox<'_>) -> Finding {
     Ok(note)
 }
 
-/// So many bytes of output that nobody reads.
+/// This many bytes of output that are never read.
 pub(crate) fn flood_of(sandbox: &Sandbox<'_>, bytes: u64) -> Finding {
     let before = sandbox.ground.daemon_rss_kib();
     let command = format!("yes | head -c {bytes}");
@@ -98,12 +98,12 @@ fn stuck_reader(sandbox: &Sandbox<'_>) -> Finding {
     held_up(sandbox, LINE_BYTES)
 }
 
-/// With one line of so many bytes.
+/// With one line of this many bytes.
 pub(crate) fn held_up(sandbox: &Sandbox<'_>, bytes: u64) -> Finding {
     let before = sandbox.ground.daemon_rss_kib();
     let begin = || sandbox.start(&json!({ "command": long_line(bytes), "hold": true, "timeout_ms": 90_000 }));
     let route = |exec: &str, rest: &str| format!("/v1/sandboxes/{}/execs/{exec}/{rest}", sandbox.id);
-    // Whoever attaches losslessly holds the process up once every buffer on the way is full.
+    // A lossless reader blocks the process once every buffer on the path is full.
     let held = begin();
     let mut lossless = sandbox.ground.wire();
     let status = lossless.upgrade(&route(&held, "attach?offset=0")).unwrap();
@@ -114,7 +114,7 @@ pub(crate) fn held_up(sandbox: &Sandbox<'_>, bytes: u64) -> Finding {
         (end > 0 && sandbox.exec(&held)["output_end"] == end).then_some(end)
     });
     ensure(stuck < bytes, || format!("{stuck} bytes went somewhere though nobody read them"))?;
-    // Whoever only looks on does not.
+    // A reader that only watches does not.
     let passed = begin();
     let mut lossy = sandbox.ground.wire();
     let status =
@@ -151,10 +151,10 @@ pub(crate) fn read_whole(ground: &Ground, bytes: u64) -> Finding {
 
 // --- P-R10
 
-/// Terminals of the agent; one more is refused.
+/// Terminals per agent; one more is refused.
 const AGENT_TERMINALS_MAX: usize = 256;
 
-/// Opens as many as it may.
+/// Opens as many as possible.
 pub(crate) const OPEN_TERMINALS: &str = "import os\n\
     import resource\n\
     hard=resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n\
@@ -165,7 +165,7 @@ pub(crate) const OPEN_TERMINALS: &str = "import os\n\
     except OSError as error: print('error='+str(error.errno))\n\
     print('terminals='+str(n))\n";
 
-/// Resizes of one terminal.
+/// Number of resizes of one terminal.
 const RESIZES: u32 = 2000;
 
 fn terminals(sandbox: &Sandbox<'_>) -> Finding {
@@ -178,7 +178,7 @@ fn terminals(sandbox: &Sandbox<'_>) -> Finding {
     ))
 }
 
-/// As many as the agent gives, one of which is resized so often. Answers how many it gave.
+/// Opens as many as the agent allows, and resizes one of them repeatedly. Returns how many it opened.
 pub(crate) fn agent_terminals(sandbox: &Sandbox<'_>, resizes: u32) -> Result<usize, Trouble> {
     let mut wire = sandbox.ground.wire();
     let target = format!("/v1/sandboxes/{}/execs", sandbox.id);
@@ -210,7 +210,7 @@ pub(crate) fn agent_terminals(sandbox: &Sandbox<'_>, resizes: u32) -> Result<usi
 
 fn uncapped(ground: &Ground) -> Finding {
     std::fs::write(ground.control_path("/terminals.py"), OPEN_TERMINALS).unwrap();
-    // `/dev/ptmx` in the files is a link to `pts/ptmx`, here of an instance without a bound.
+    // `/dev/ptmx` in the files is a link to `pts/ptmx`, here of an instance without a limit.
     let run = ground.unguarded("python3 /terminals.py");
     ensure(run.number("terminals") > 1024, || format!("{run:?}"))?;
     Ok(format!("without a bound on the instance the probe opens {}", run.number("terminals")))
@@ -218,7 +218,7 @@ fn uncapped(ground: &Ground) -> Finding {
 
 // --- P-R11
 
-/// A title, a colour, a cleared screen; and the same by the 8-bit CSI.
+/// A title, a colour, a cleared screen; and the same with the 8-bit CSI.
 const EVIL: &str = "\u{1b}]0;owned\u{7}\u{1b}[31mred\u{1b}[2J\u{9b}5m";
 
 fn harmless(bytes: &[u8]) -> bool {
@@ -226,7 +226,7 @@ fn harmless(bytes: &[u8]) -> bool {
     !text.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\r' | '\t'))
 }
 
-/// The CLI on a terminal, as a person would see it.
+/// The output of the CLI on a terminal.
 fn on_terminal(sandbox: &Sandbox<'_>, arguments: &[&str]) -> Vec<u8> {
     let line: Vec<String> = std::iter::once(burrow().display().to_string())
         .chain(arguments.iter().map(|argument| (*argument).to_owned()))
@@ -288,8 +288,60 @@ fn escapes(sandbox: &Sandbox<'_>) -> Finding {
     ensure(harmless(&logs), || {
         format!("burrow logs on a terminal prints {:?}", String::from_utf8_lossy(&logs))
     })?;
-    Ok("refused in names and labels; shown as escapes by ps, files, events, errors and logs".to_owned())
+    escapes_of_programs(sandbox)?;
+    Ok("refused in names and labels; shown as escapes by ps, files, events, errors, logs, skills, memory and code".to_owned())
 }
+
+/// Prints a title for the terminal, on both streams.
+const TITLE: &str = "printf '\\033]0;owned\\007out\\n'; printf '\\033]0;owned\\007err\\n' >&2";
+
+/// Commands that run a program and show its output.
+fn escapes_of_programs(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
+    let (ground, id) = (sandbox.ground, sandbox.id.as_str());
+    let skill =
+        json!({ "name": "title", "description": "d", "steps": [{ "kind": "command", "run": TITLE }] });
+    let saved = ground.post(&format!("/v1/memory/{id}/skills"), &skill);
+    ensure(saved.status < 300, || format!("no skill: {}", saved.text()))?;
+    let entry = json!({ "text": format!("a note {EVIL}"), "kind": "fact" });
+    let stored = ground.post(&format!("/v1/memory/{id}/entries"), &entry);
+    ensure(stored.status < 300, || format!("no entry: {}", stored.text()))?;
+    for (arguments, word) in
+        [(&["skill", "run", id, "title"][..], "out"), (&["memory", "context", id, "note"], "a note")]
+    {
+        let shown = on_terminal(sandbox, arguments);
+        let text = String::from_utf8_lossy(&shown).into_owned();
+        ensure(harmless(&shown) && text.contains(word), || {
+            format!("burrow {arguments:?} on a terminal prints {text:?}")
+        })?;
+    }
+    // A program that prints arbitrary bytes in place of the code interpreter.
+    sandbox.start(&json!({ "argv": ["python3", "-c", INTERPRETER, EVIL] }));
+    let listens = "until (: > /dev/tcp/127.0.0.1/49999) 2>/dev/null; do sleep 0.1; done";
+    sandbox.run(json!({ "argv": ["bash", "-c", listens], "timeout_ms": 60_000 }));
+    let shown = on_terminal(sandbox, &["code", id, "-e", "1"]);
+    let text = String::from_utf8_lossy(&shown).into_owned();
+    ensure(harmless(&shown) && text.matches("said").count() >= 4, || {
+        format!("burrow code on a terminal prints {text:?}")
+    })
+}
+
+/// Answers every request for code with its first argument, in all fields that `burrow code` prints.
+const INTERPRETER: &str = r#"
+import json, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Interpreter(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers.get('Content-Length', 0)))
+        text = 'said ' + sys.argv[1]
+        lines = [{'type': kind, 'text': text + '\n'} for kind in ('stdout', 'stderr')]
+        lines.append({'type': 'result', 'is_main_result': True, 'text': text})
+        lines.append({'type': 'error', 'name': text, 'value': text, 'traceback': text})
+        lines.append({'type': 'end_of_execution', 'status': 'error', 'execution_count': 1, 'duration_ms': 1})
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(''.join(json.dumps(line) + '\n' for line in lines).encode())
+HTTPServer(('0.0.0.0', 49999), Interpreter).serve_forever()
+"#;
 
 fn raw_bytes(ground: &Ground) -> Finding {
     let sandbox = ground.sandbox(&[]);

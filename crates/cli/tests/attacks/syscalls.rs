@@ -1,5 +1,5 @@
-//! P-K4 to P-K6, P-K16 and P-K17: which system calls get past the filter, by all three ways into the kernel, and with which
-//! arguments.
+//! P-K4 to P-K6, P-K16 and P-K17: which system calls pass the filter, by all three entry points of the kernel, and with
+//! which arguments.
 
 use std::collections::BTreeMap;
 
@@ -50,16 +50,16 @@ pub(crate) const ROWS: &[Row] = &[
 
 pub(crate) const PROBE: &str = include_str!("probes/syscalls.c");
 
-/// Far beyond the newest call there is.
+/// Far beyond the newest system call.
 pub(crate) const LAST: u32 = 600;
 
 const EPERM: &str = "1";
 const ENOSYS: &str = "38";
 
-/// Calls of the list that every program may make; there to show that the probe works.
+/// Calls of the list that every program may make; they show that the probe works.
 const PERMITTED: [&str; 2] = ["getpid", "ptrace"];
 
-/// By name: what each way answered.
+/// By name: the result by each entry point.
 pub(crate) struct Named {
     pub(crate) native: String,
     pub(crate) x32: String,
@@ -130,7 +130,7 @@ fn named_foreign(sandbox: &Sandbox<'_>) -> Finding {
         .filter(|(_, call)| call.x32 != EPERM || call.int80 != EPERM)
         .map(|(name, call)| format!("{name}: x32 {}, int 0x80 {}", call.x32, call.int80))
         .collect();
-    // Even getpid: a foreign number means another call than the filter would think.
+    // Including getpid: a foreign number means another call than the filter assumes.
     ensure(through.is_empty(), || format!("{through:?}"))?;
     Ok(format!("EPERM to all {}, getpid included", calls.len()))
 }
@@ -154,8 +154,8 @@ pub(crate) fn numbered(run: &Run) -> BTreeMap<u32, String> {
     lines.map(|(number, answer)| (number.parse().unwrap(), answer.to_owned())).collect()
 }
 
-/// `uretprobe` and `uprobe`: newer kernels let them past every filter, and they do nothing to whoever is not being
-/// probed but end it or answer ENXIO.
+/// `uretprobe` and `uprobe`: newer kernels allow them past every filter. For a process that is not being probed, they
+/// only end it or return ENXIO.
 const UNFILTERABLE: [u32; 2] = [335, 336];
 
 fn all(sandbox: &Sandbox<'_>) -> Finding {
@@ -168,14 +168,14 @@ fn all(sandbox: &Sandbox<'_>) -> Finding {
     let (mut allowed, mut refused) = (0, 0);
     for (number, answer) in &answers {
         let as_the_table_says = match verdict(*number) {
-            // The kernel's own ENOSYS is a call that this kernel does not have.
+            // ENOSYS from the kernel itself means that this kernel does not have the call.
             Verdict::Allowed => answer != EPERM,
             Verdict::Refused if UNFILTERABLE.contains(number) => {
                 [EPERM, "died", "6"].contains(&answer.as_str())
             }
             Verdict::Refused => answer == EPERM,
             Verdict::Unknown => answer == ENOSYS,
-            // With arguments that mean nothing they may be answered either way.
+            // With meaningless arguments, both results are possible.
             Verdict::Judged => true,
         };
         allowed += u32::from(verdict(*number) == Verdict::Allowed);
@@ -212,7 +212,7 @@ fn all_unguarded(ground: &Ground) -> Finding {
 
 const CORE_PROBE: &str = include_str!("probes/core_limit.c");
 
-/// Ways to change the limit that the probe tries.
+/// The ways in which the probe tries to change the limit.
 const CORE_WAYS: usize = 6;
 
 fn core_limit(sandbox: &Sandbox<'_>) -> Finding {
@@ -223,11 +223,11 @@ fn core_limit(sandbox: &Sandbox<'_>) -> Finding {
     ensure(changed.is_empty(), || format!("{changed:?} changed the limit: {run:?}"))?;
     let tried = run.out.lines().filter(|line| line.ends_with(" refused")).count();
     ensure(tried == CORE_WAYS, || format!("the probe tried {tried} ways: {run:?}"))?;
-    // The kernel skips a piped `core_pattern` for a soft limit of exactly 1, and for no other.
+    // The kernel skips a piped `core_pattern` for a soft limit of exactly 1, and for no other value.
     let limits = sandbox.sh("grep -h 'Max core file size' /proc/[0-9]*/limits | sort -u");
     let words: Vec<&str> = limits.out.split_whitespace().collect();
     ensure(words == ["Max", "core", "file", "size", "1", "1", "bytes"], || format!("{limits:?}"))?;
-    // Programs that exit when they cannot turn core dumps off go on.
+    // Programs that exit when they cannot turn core dumps off continue.
     let shell = sandbox.sh("ulimit -c 0 && echo on");
     ensure(shell.out.trim() == "on", || format!("{shell:?}"))?;
     Ok(format!("{tried} ways leave it at 1 byte; `ulimit -c 0` reports success"))
@@ -244,7 +244,7 @@ fn core_limit_unguarded(ground: &Ground) -> Finding {
 
 // --- P-K17
 
-/// The cases to try, and the input of the probe for each: the system call number and the arguments.
+/// The cases, and the input of the probe for each: the system call number and the arguments.
 fn tried_cases() -> (Vec<ArgumentCase>, String) {
     let cases: Vec<ArgumentCase> =
         argument_cases().into_iter().filter(|case| case.result.is_some()).collect();

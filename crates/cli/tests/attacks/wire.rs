@@ -1,12 +1,12 @@
-//! The smallest HTTP client: what it sends is what it was given, byte for byte.
+//! A minimal HTTP client that sends exactly the given bytes.
 //!
-//! The client library would not send most of what is sent here.
+//! The client library would refuse to send most of these requests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Nothing here takes longer; a request that does has failed.
+/// No request here takes longer; one that does has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Answers larger than this are cut off.
@@ -29,7 +29,7 @@ impl Answer {
     }
 }
 
-/// One connection, used for one request after the other.
+/// One connection, used for several requests in sequence.
 #[derive(Debug)]
 pub(crate) struct Wire {
     stream: BufReader<TcpStream>,
@@ -37,7 +37,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// `url` as the daemon's harness gives it.
+    /// `url` in the form of the daemon's harness.
     pub(crate) fn open(url: &str, key: &str) -> Self {
         let stream = TcpStream::connect(url.trim_start_matches("http://")).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -46,7 +46,7 @@ impl Wire {
         Self { stream: BufReader::new(stream), key: key.to_owned() }
     }
 
-    /// A whole request and its whole answer.
+    /// A complete request and its complete answer.
     pub(crate) fn ask(
         &mut self,
         method: &str,
@@ -55,6 +55,10 @@ impl Wire {
         body: &[u8],
     ) -> std::io::Result<Answer> {
         self.send(method, target, kind, body)?;
+        self.answer()
+    }
+
+    fn answer(&mut self) -> std::io::Result<Answer> {
         let head = self.head()?;
         let mut content = Vec::new();
         if head.chunked {
@@ -65,13 +69,13 @@ impl Wire {
         Ok(Answer { status: head.status, body: content })
     }
 
-    /// Sends a request and reads no more of the answer than its status.
+    /// Sends a request and reads only the status of the answer.
     pub(crate) fn begin(&mut self, method: &str, target: &[u8]) -> std::io::Result<u16> {
         self.send(method, target, "", b"")?;
         Ok(self.head()?.status)
     }
 
-    /// Asks for a WebSocket, and reads nothing that comes over it.
+    /// Requests a WebSocket, and reads nothing from it.
     pub(crate) fn upgrade(&mut self, target: &str) -> std::io::Result<u16> {
         let request = format!(
             "GET {target} HTTP/1.1\r\nhost: attacks\r\nx-api-key: {}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
@@ -82,7 +86,7 @@ impl Wire {
         Ok(self.head()?.status)
     }
 
-    /// Up to `bytes` of a begun answer, as they came.
+    /// Up to `bytes` of a partly read answer, unchanged.
     pub(crate) fn some(&mut self, bytes: u64) -> std::io::Result<u64> {
         std::io::copy(&mut (&mut self.stream).take(bytes), &mut std::io::sink())
     }
@@ -99,7 +103,7 @@ impl Wire {
         write!(request, "content-length: {}\r\n\r\n", body.len())?;
         let stream = self.stream.get_mut();
         stream.write_all(&request)?;
-        // Whoever refuses a body may answer and close before all of it was sent.
+        // A server that refuses a body may answer and close before all of it was sent.
         let _ = stream.write_all(body);
         Ok(())
     }
@@ -142,13 +146,32 @@ impl Wire {
     }
 }
 
+/// A request on a separate connection, with these headers and no other key. Without a `host` header it gets the daemon's.
+/// daemon's own.
+pub(crate) fn plain(url: &str, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    let mut wire = Wire::open(url, "");
+    let mut request =
+        format!("{method} {target} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
+    if headers.iter().all(|(name, _)| *name != "host") {
+        request.push_str("host: localhost\r\n");
+    }
+    for (name, value) in headers.iter().filter(|(_, value)| !value.is_empty()) {
+        request.push_str(&format!("{name}: {value}\r\n"));
+    }
+    request.push_str("\r\n");
+    let stream = wire.stream.get_mut();
+    stream.write_all(request.as_bytes()).unwrap();
+    let _ = stream.write_all(body);
+    wire.answer().unwrap()
+}
+
 struct Head {
     status: u16,
     length: u64,
     chunked: bool,
 }
 
-/// Percent-encodes everything that is not plainly harmless.
+/// Percent-encodes all characters except plainly harmless ones.
 pub(crate) fn encode(bytes: &[u8]) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-".contains(byte);
     bytes

@@ -1,4 +1,4 @@
-//! The REST surface as anybody with an HTTP client sees it: lists, repeats, refusals, bounds.
+//! The REST API as a plain HTTP client uses it: lists, idempotent repeats, refusals, limits.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -57,7 +57,7 @@ fn sandboxes_are_found_by_labels_and_state_page_by_page() {
 }
 
 #[test]
-fn the_same_idempotency_key_creates_once_also_over_a_crash() {
+fn a_repeated_idempotency_key_creates_one_sandbox_even_over_a_crash() {
     let mut daemon = Daemon::start();
     let create = |daemon: &Daemon, body: &Value| {
         daemon.http("POST", "/v1/sandboxes").header("idempotency-key", "abc").json(body).send()
@@ -87,7 +87,7 @@ fn the_same_idempotency_key_creates_once_also_over_a_crash() {
 }
 
 #[test]
-fn creates_at_once_with_one_idempotency_key_make_one_sandbox() {
+fn concurrent_creates_with_one_idempotency_key_create_one_sandbox() {
     let daemon = Daemon::start();
     let call = daemon.http("POST", "/v1/sandboxes").header("idempotency-key", "abc").json(&json!({}));
     let ids: BTreeSet<String> = std::thread::scope(|scope| {
@@ -107,7 +107,7 @@ fn creates_at_once_with_one_idempotency_key_make_one_sandbox() {
 }
 
 #[test]
-fn wrong_json_unknown_fields_and_negative_limits_are_refused_by_name_and_make_nothing() {
+fn invalid_json_unknown_fields_and_negative_limits_are_refused_by_name() {
     let daemon = Daemon::start();
     let raw = |body: &str| {
         let call = daemon.http("POST", "/v1/sandboxes").header("content-type", "application/json");
@@ -147,12 +147,12 @@ fn wrong_json_unknown_fields_and_negative_limits_are_refused_by_name_and_make_no
 }
 
 #[test]
-fn bodies_beyond_their_bound_and_of_the_wrong_kind_are_refused() {
+fn bodies_that_are_too_large_or_of_the_wrong_type_are_refused() {
     let daemon = Daemon::start();
     let huge = json!({ "labels": { "a": "x".repeat(3 << 20) } });
     let error = daemon.post("/v1/sandboxes", &huge).refused(413, "too_large");
     assert!(!error["hint"].is_null(), "{error}");
-    // One that does not say how long it is.
+    // A request without a `Content-Length`.
     let call = daemon.http("POST", "/v1/sandboxes").header("content-type", "application/json");
     let chunk = format!("100000\r\n{}\r\n", " ".repeat(1 << 20));
     let mut stream = call.begin_chunked();
@@ -203,7 +203,7 @@ fn bad_and_foreign_ids_routes_and_methods_have_stable_codes_with_hints() {
 }
 
 #[test]
-fn requests_and_sandboxes_beyond_the_configured_number_are_told_so() {
+fn requests_and_sandboxes_beyond_the_configured_number_are_refused() {
     let daemon = Daemon::start_with("limits.requests = 8\nlimits.sandboxes = 1");
     daemon.create("alpha");
     daemon.post("/v1/sandboxes", &json!({})).refused(429, "too_many");

@@ -1,4 +1,4 @@
-//! Short ways to ask a daemon under test, and to look at what it uses.
+//! Short helpers that call a daemon under test and read what it uses.
 
 use std::fs;
 use std::io::Write as _;
@@ -16,18 +16,18 @@ impl Daemon {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("burrow {arguments:?}: {error}: {text}"))
     }
 
-    /// A line for the shell of a sandbox.
+    /// Runs a shell line in a sandbox and returns its standard output.
     #[track_caller]
     pub(crate) fn sh(&self, sandbox: &str, line: &str) -> String {
         self.ok(&["exec", sandbox, "--", "sh", "-c", line])
     }
 
-    /// Whether a line for the shell of a sandbox succeeds.
+    /// Whether a shell line in a sandbox succeeds.
     pub(crate) fn holds(&self, sandbox: &str, line: &str) -> bool {
         self.cli(&["exec", sandbox, "--", "sh", "-c", line]).status.success()
     }
 
-    /// What a command that must fail with `code` said on standard error; standard output must be empty.
+    /// Standard error of a command that must fail with exit code `code`; its standard output must be empty.
     #[track_caller]
     pub(crate) fn refused(&self, arguments: &[&str], code: i32) -> String {
         let output = self.cli(arguments);
@@ -38,14 +38,15 @@ impl Daemon {
         said
     }
 
-    /// A command with something on its standard input.
+    /// Runs a command with the given standard input.
     pub(crate) fn fed(&self, arguments: &[&str], input: &[u8]) -> Output {
         let mut command = self.command(arguments);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         std::thread::scope(|scope| {
-            // Beside the reading: a program that answers while it reads would otherwise wait for us as we wait for it.
+            // Written on another thread: a program that answers while it reads would otherwise wait for us
+            // while we wait for it.
             scope.spawn(move || {
                 let _ = stdin.write_all(input);
             });
@@ -53,7 +54,7 @@ impl Daemon {
         })
     }
 
-    /// A new sandbox of this name, and its id.
+    /// Creates a sandbox of this name and returns its id.
     #[track_caller]
     pub(crate) fn create(&self, name: &str) -> String {
         self.ok(&["create", "--name", name])
@@ -63,7 +64,7 @@ impl Daemon {
         self.json(&["inspect", sandbox])
     }
 
-    /// What the daemon's own process uses now, and what it used at most, in KiB.
+    /// Current and peak RAM of the daemon's own process, in KiB.
     pub(crate) fn ram_kib(&self) -> (u64, u64) {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let value = |name: &str| {
@@ -73,7 +74,7 @@ impl Daemon {
         (value("VmRSS:"), value("VmHWM:"))
     }
 
-    /// Lines of the log at these levels, each of which a person would have to look at.
+    /// Lines of the log at these levels, which an operator would have to read.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let bad = |line: &&str| line.contains(" ERROR ") || line.contains(" WARN ");
         self.log().lines().filter(bad).map(str::to_owned).collect()

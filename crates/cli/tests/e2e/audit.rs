@@ -1,4 +1,4 @@
-//! The audit log through the real binary: what is in it, that it verifies, and that whoever changes it is found out.
+//! The audit log through the real binary: its content, its verification, and that changes to it are detected.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::harness::{Daemon, eventually};
 
-/// What `burrow` prints, which must succeed.
+/// Standard output of `burrow`, which must succeed.
 #[track_caller]
 fn says(daemon: &Daemon, args: &[&str]) -> String {
     let output = daemon.command(args).output().unwrap();
@@ -15,7 +15,7 @@ fn says(daemon: &Daemon, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What it complains about, which it must.
+/// Standard error of `burrow`, which must fail.
 #[track_caller]
 fn complains(daemon: &Daemon, args: &[&str]) -> String {
     let output = daemon.command(args).output().unwrap();
@@ -34,7 +34,7 @@ fn actions(events: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn who_did_what_is_in_the_log_and_survives_the_daemon() {
+fn the_audit_log_records_who_did_what_and_survives_the_daemon() {
     let mut daemon = Daemon::start();
     let sandbox = daemon.create("web");
     says(&daemon, &["exec", "web", "--", "sh", "-c", "true hunter2"]);
@@ -77,13 +77,13 @@ fn who_did_what_is_in_the_log_and_survives_the_daemon() {
     assert!(after.ends_with(&found), "what was there before is there still");
     let kept = kept.to_str().unwrap();
     let verified = says(&daemon, &["audit", "verify", "--checkpoint", kept]);
-    assert!(verified.contains("verified: ") && verified.contains("1 kept checkpoint"), "{verified}");
+    assert!(verified.contains("verified: ") && verified.contains("1 stored checkpoint"), "{verified}");
     assert!(says(&daemon, &["audit", "prove", "0"]).contains("proven: event 0"));
     assert!(says(&daemon, &["audit", "prove", "--grown-from", "1"]).contains("proven: "));
 }
 
 #[test]
-fn an_export_verifies_offline_until_somebody_changes_it() {
+fn an_export_verifies_offline_until_it_is_changed() {
     let daemon = Daemon::start();
     daemon.create("web");
     says(&daemon, &["exec", "web", "--", "true"]);
@@ -93,7 +93,7 @@ fn an_export_verifies_offline_until_somebody_changes_it() {
     fs::write(&key, says(&daemon, &["audit", "key"])).unwrap();
     says(&daemon, &["exec", "web", "--", "true"]);
     says(&daemon, &["audit", "export", "-o", &export]);
-    // Nobody answers there: it is checked here, or not at all.
+    // No daemon listens at this address, so the check must be done offline.
     let nowhere = "http://127.0.0.1:9";
     let verify = [
         "audit",
@@ -142,7 +142,7 @@ fn an_export_verifies_offline_until_somebody_changes_it() {
 }
 
 #[test]
-fn a_log_whose_file_was_changed_is_told_by_verify() {
+fn verify_detects_a_changed_log_file() {
     let mut daemon = Daemon::start();
     daemon.create("web");
     says(&daemon, &["exec", "web", "--", "true"]);

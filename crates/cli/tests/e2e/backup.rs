@@ -1,4 +1,4 @@
-//! Backups: everything out, everything back.
+//! Backups: everything is exported, everything is restored.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use crate::harness::Daemon;
 
-/// Another host, with what a backup holds.
+/// A fresh host, with a backup restored on it.
 fn bring_back(archive: &Path) -> Daemon {
     let mut other = Daemon::prepare_empty("");
     let restored = std::process::Command::new(crate::harness::burrow())
@@ -49,6 +49,37 @@ fn a_backup_brings_sandboxes_back_on_another_host() {
 }
 
 #[test]
+fn a_restored_backup_opens_nothing_to_tokens_from_before() {
+    let daemon = Daemon::start();
+    let id = daemon.ok(&["create", "--name", "alpha"]);
+    let health = |daemon: &Daemon, token: &str| {
+        let call = daemon.http_open("GET", "/health").header("e2b-sandbox-id", &id);
+        call.header("x-access-token", token).send().status
+    };
+    let connect = |daemon: &Daemon| {
+        let opened = daemon.post(&format!("/sandboxes/{id}/connect"), &serde_json::json!({})).json();
+        opened["envdAccessToken"].as_str().unwrap().to_owned()
+    };
+    let revoked_later = connect(&daemon);
+    let archive = tempfile::NamedTempFile::new().unwrap();
+    daemon.ok(&["backup", "-o", archive.path().to_str().unwrap()]);
+    assert_eq!(health(&daemon, &revoked_later), 204);
+    let mut before = vec![revoked_later];
+    for _ in 0..2 {
+        daemon.ok(&["key", "revoke-tokens", "alpha"]);
+        before.push(connect(&daemon));
+    }
+    drop(daemon);
+
+    let other = bring_back(archive.path());
+    other.ok(&["start", "alpha"]);
+    for token in &before {
+        assert_eq!(health(&other, token), 401);
+    }
+    assert_eq!(health(&other, &connect(&other)), 204);
+}
+
+#[test]
 fn a_backup_carries_snapshots_as_files_and_brings_back_no_processes() {
     let daemon = Daemon::start();
     daemon.ok(&["create", "--name", "alpha"]);
@@ -72,7 +103,7 @@ fn a_backup_carries_snapshots_as_files_and_brings_back_no_processes() {
     let listed = listed.as_array().unwrap();
     assert_eq!(listed.len(), 2, "{listed:?}");
     assert!(listed.iter().all(|snapshot| snapshot["processes"] == false), "{listed:?}");
-    // The second came as its difference to the first.
+    // The second snapshot was stored as its difference to the first.
     for text in ["second", "first"] {
         other.ok(&["snapshot", "restore", text, "--name", &format!("from-{text}")]);
         assert_eq!(other.ok(&["exec", &format!("from-{text}"), "--", "cat", "/root/file"]), text);

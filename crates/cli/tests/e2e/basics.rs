@@ -1,4 +1,4 @@
-//! The first five minutes: create, run, look, stop, start, delete.
+//! The first steps: create, run, inspect, stop, start, delete.
 
 use crate::harness::Daemon;
 

@@ -1,9 +1,9 @@
-//! Everything a sandbox can have, given to one, and looked for again after something happened to it.
+//! Gives one sandbox everything that a sandbox can have, and checks what remains after an event.
 //!
 //! The rows of the table in `docs/what-survives.md`.
 
 use crate::harness::{Daemon, eventually};
-use crate::survivor::{self, Told};
+use crate::survivor::{self, SurvivorState};
 
 /// A package made and installed inside, with no mirror.
 const PACKAGE: &str = "set -e; mkdir -p /tmp/p/DEBIAN /tmp/p/usr/bin; cd /tmp\n\
@@ -11,7 +11,7 @@ const PACKAGE: &str = "set -e; mkdir -p /tmp/p/DEBIAN /tmp/p/usr/bin; cd /tmp\n\
     printf '#!/bin/sh\\necho packaged\\n' > p/usr/bin/belonging; chmod 755 p/usr/bin/belonging\n\
     dpkg-deb --root-owner-group --build p belonging.deb >/dev/null; dpkg -i belonging.deb >/dev/null 2>&1";
 
-/// Says a first line, and then one each time it is given one.
+/// Prints a first line, then one more for each line it is given.
 const TALKER: &str =
     "mkfifo /root/talk; exec 3<>/root/talk; echo first words; while read -r line <&3; do echo $line; done";
 
@@ -19,22 +19,22 @@ const TALKER: &str =
 #[derive(Clone, Debug)]
 pub(crate) struct Belongings {
     /// Files, locks, sockets, a connection within, a timer and a shell on a terminal, all in one program.
-    told: Told,
+    told: SurvivorState,
     exec: String,
     network: serde_json::Value,
 }
 
-/// What must still be there; files, packages, variables and the policy always must.
+/// What must still exist. Files, packages, variables and the policy must always exist.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
-    /// Processes and all they hold, the output of execs included.
+    /// Processes and all their resources, including the output of execs.
     pub(crate) processes: bool,
     pub(crate) published: bool,
 }
 
 pub(crate) const ALL: Expected = Expected { processes: true, published: true };
 
-/// A new sandbox with everything.
+/// Creates a sandbox with everything.
 pub(crate) fn give(daemon: &Daemon, sandbox: &str) -> Belongings {
     daemon.ok(&["create", "--name", sandbox, "--allow", "up.example", "--env", "STAGE=made"]);
     let told = survivor::start(daemon, sandbox);
@@ -52,7 +52,7 @@ pub(crate) fn give(daemon: &Daemon, sandbox: &str) -> Belongings {
 }
 
 impl Belongings {
-    /// Looks for everything, in the sandbox itself or in another that came from it.
+    /// Checks everything, in the same sandbox or in another one that was made from it.
     #[track_caller]
     pub(crate) fn check(&self, daemon: &Daemon, sandbox: &str, expected: Expected, context: &str) {
         assert_eq!(daemon.sh(sandbox, "cat /root/kept"), "kept", "files, {context}");
@@ -83,7 +83,7 @@ impl Belongings {
             survivor::try_ask(daemon, sandbox).filter(|later| later.beats > now.beats)
         });
         survivor::goes_on(&now, &later, context);
-        // The process of the exec talks on, whichever sandbox it is in now.
+        // The process of the exec continues to answer, in whichever sandbox it now runs.
         assert!(daemon.holds(sandbox, "echo more > /root/talk"), "{context}");
         let runs = |exec: &serde_json::Value| exec["id"] == self.exec.as_str();
         let execs = daemon.json(&["ps", sandbox, "--json"]);
@@ -95,7 +95,7 @@ impl Belongings {
         }
     }
 
-    /// That the exec itself is known, running, with the words it said before.
+    /// The exec itself is known and running, with its earlier output.
     #[track_caller]
     pub(crate) fn check_exec(&self, daemon: &Daemon, sandbox: &str, context: &str) {
         let execs = daemon.json(&["ps", sandbox, "--json"]);
@@ -105,7 +105,7 @@ impl Belongings {
         assert!(daemon.ok(&["logs", sandbox, &self.exec]).starts_with("first words\n"), "{context}");
     }
 
-    /// That it is told as lost.
+    /// The exec is reported as lost.
     #[track_caller]
     pub(crate) fn check_exec_lost(&self, daemon: &Daemon, sandbox: &str, context: &str) {
         let exec = daemon.get(&format!("/v1/sandboxes/{sandbox}/execs/{}", self.exec)).expect(200);

@@ -40,7 +40,7 @@ fn every_list_is_json_when_asked() {
 }
 
 #[test]
-fn names_and_unique_beginnings_of_ids_work_wherever_ids_do() {
+fn names_and_unique_id_prefixes_work_wherever_ids_do() {
     let daemon = Daemon::start();
     let (alpha, beta) = (daemon.create("alpha"), daemon.create("beta"));
     let shared = alpha.chars().zip(beta.chars()).take_while(|(a, b)| a == b).count();
@@ -61,7 +61,7 @@ fn names_and_unique_beginnings_of_ids_work_wherever_ids_do() {
 }
 
 #[test]
-fn an_error_says_what_was_tried_on_what_and_what_to_do() {
+fn an_error_names_the_operation_its_object_and_a_solution() {
     let daemon = Daemon::start();
     for (arguments, code, parts) in [
         (&["inspect", "nowhere"][..], 1, &["could not inspect sandbox `nowhere`", "hint: "][..]),
@@ -72,7 +72,7 @@ fn an_error_says_what_was_tried_on_what_and_what_to_do() {
         (&["exec", "nowhere", "--", "true"], 125, &["could not run `true` in sandbox `nowhere`", "hint: "]),
         (&["create", "--if-not-exists"], 1, &["needs a name", "hint: "]),
         (&["create", "--image", "none"], 1, &["no image `none`", "hint: "]),
-        (&["update", "nowhere"], 1, &["nothing to change", "hint: "]),
+        (&["update", "nowhere"], 1, &["no change was given", "hint: "]),
         (&["key", "show", "nowhere"], 1, &["could not show key `nowhere`"]),
         (&["attach", "exe00000000000000000000"], 125, &["exe00000000000000000000"]),
     ] {
@@ -80,7 +80,7 @@ fn an_error_says_what_was_tried_on_what_and_what_to_do() {
         assert!(parts.iter().all(|part| said.contains(part)), "{arguments:?}: {said}");
     }
     daemon.ok(&["rm", "-f", "nowhere"]);
-    // What clap refuses is refused with 2, before anything is asked.
+    // Errors of argument parsing exit with 2, before any request is sent.
     for arguments in [
         &["create", "--ram", "5"][..],
         &["ls", "--state", "asleep"],
@@ -92,9 +92,9 @@ fn an_error_says_what_was_tried_on_what_and_what_to_do() {
 }
 
 #[test]
-fn a_daemon_that_is_not_there_is_told_with_what_to_do() {
+fn an_unreachable_daemon_is_reported_with_a_hint() {
     let mut command = Command::new(burrow());
-    // Port 1 of this host: nobody listens there.
+    // Nothing listens on port 1 of this host.
     command.arg("ls").env("BURROW_URL", "http://127.0.0.1:1").env("NO_COLOR", "1").stdin(Stdio::null());
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -120,7 +120,7 @@ fn colours_are_for_terminals_whose_user_wants_them() {
 }
 
 #[test]
-fn what_a_sandbox_wrote_cannot_move_the_cursor_of_who_looks_at_it() {
+fn output_of_a_sandbox_cannot_control_the_terminal_that_shows_it() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     let exec = daemon.ok(&[
@@ -146,7 +146,7 @@ fn what_a_sandbox_wrote_cannot_move_the_cursor_of_who_looks_at_it() {
 }
 
 #[test]
-fn a_specification_makes_a_sandbox_and_a_bad_key_in_it_is_named_with_its_line() {
+fn a_specification_creates_a_sandbox_and_an_invalid_key_is_reported_with_its_line() {
     let daemon = Daemon::start();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("spec.yaml");
@@ -171,7 +171,7 @@ fn a_specification_makes_a_sandbox_and_a_bad_key_in_it_is_named_with_its_line() 
 }
 
 #[test]
-fn run_makes_a_sandbox_for_a_command_and_with_rm_leaves_nothing() {
+fn run_creates_a_sandbox_for_a_command_and_rm_removes_it_afterwards() {
     let daemon = Daemon::start();
     let output = daemon.cli(&["run", "--rm", "--", "sh", "-c", "echo out; echo err >&2; exit 9"]);
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(9), &b"out\n"[..]));
@@ -179,7 +179,7 @@ fn run_makes_a_sandbox_for_a_command_and_with_rm_leaves_nothing() {
     eventually("nothing to be left", || daemon.inventory().sandboxes().is_empty().then_some(()));
     let output = daemon.fed(&["run", "--rm", "-i", "--", "cat"], b"through");
     assert_eq!(output.stdout, b"through");
-    // Somebody who presses Ctrl-C, or whose terminal is gone, leaves nothing either.
+    // A user who presses Ctrl-C, or whose terminal closes, leaves nothing behind either.
     let mut command = daemon.command(&["run", "--rm", "--", "sh", "-c", "echo begun; exec sleep 1000"]);
     let mut client = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
@@ -198,7 +198,7 @@ fn run_makes_a_sandbox_for_a_command_and_with_rm_leaves_nothing() {
 }
 
 #[test]
-fn create_if_not_exists_answers_the_same_sandbox_awake_again() {
+fn create_if_not_exists_returns_the_same_sandbox_and_wakes_it() {
     let daemon = Daemon::start();
     let id = daemon.ok(&["create", "--name", "shared", "--if-not-exists"]);
     for down in ["pause", "stop"] {
@@ -251,7 +251,7 @@ fn update_sets_and_removes_labels() {
 }
 
 #[test]
-fn events_tell_what_happened_in_order_and_go_on_as_it_happens() {
+fn events_are_listed_in_order_and_followed_live() {
     let daemon = Daemon::start();
     let id = daemon.create("alpha");
     daemon.create("beta");
@@ -286,7 +286,7 @@ fn events_tell_what_happened_in_order_and_go_on_as_it_happens() {
 }
 
 #[test]
-fn stats_tell_what_a_sandbox_uses() {
+fn stats_report_the_resource_usage_of_a_sandbox() {
     let daemon = Daemon::start();
     daemon.ok(&["create", "--name", "alpha", "--ram", "256M", "--disk", "512M"]);
     let exec = daemon.ok(&[
@@ -333,7 +333,7 @@ fn logs_show_streams_apart_their_tail_and_follow_to_the_end() {
 }
 
 #[test]
-fn completion_scripts_are_sound_and_every_command_has_help() {
+fn completion_scripts_are_valid_and_every_command_has_help() {
     let bash = Command::new(burrow()).args(["completion", "bash"]).output().unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), &bash.stdout).unwrap();
@@ -387,7 +387,7 @@ fn completion_scripts_are_sound_and_every_command_has_help() {
 }
 
 #[test]
-fn version_and_config_show_tell_what_runs() {
+fn version_and_config_show_describe_the_running_daemon() {
     let daemon = Daemon::start();
     let version = daemon.json(&["version", "--json"]);
     assert_eq!(version["client"]["version"], env!("CARGO_PKG_VERSION"));

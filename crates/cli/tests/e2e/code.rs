@@ -1,4 +1,4 @@
-//! Code that keeps its variables, by real kernels in the image that is made for it.
+//! Code contexts that keep their variables, with real kernels in the image that is made for them.
 
 use serde_json::{Value, json};
 
@@ -11,18 +11,18 @@ fn start() -> Daemon {
     daemon
 }
 
-/// A sandbox in which code runs.
+/// A sandbox that can run code.
 fn lab(daemon: &Daemon, name: &str) -> String {
     daemon.ok(&["create", "--name", name, "--image", "python-interpreter"])
 }
 
-/// What a piece of Python prints and shows.
+/// Standard output and results of a piece of Python.
 #[track_caller]
 fn code(daemon: &Daemon, sandbox: &str, code: &str) -> String {
     daemon.ok(&["code", sandbox, "-e", code])
 }
 
-/// The whole of a run.
+/// The complete result of a run.
 #[track_caller]
 fn run(daemon: &Daemon, context: &str, code: &str, more: &Value) -> Value {
     let mut body = json!({ "code": code, "wait": true });
@@ -36,7 +36,7 @@ fn variables_stay_through_sleep_restore_and_fork() {
     lab(&daemon, "lab");
     assert_eq!(code(&daemon, "lab", "x = 41\nimport threading, time"), "");
     assert_eq!(code(&daemon, "lab", "x + 1"), "42");
-    // Something that goes on by itself, between the runs as well.
+    // A background task that continues between runs.
     let counting = "n = 0\ndef count():\n    global n\n    while True:\n        n += 1\n        time.sleep(0.01)\n\
                     threading.Thread(target=count, daemon=True).start()";
     code(&daemon, "lab", counting);
@@ -68,7 +68,7 @@ fn variables_stay_through_sleep_restore_and_fork() {
 }
 
 #[test]
-fn results_come_in_every_form_they_have() {
+fn results_are_returned_in_every_available_format() {
     let daemon = start();
     lab(&daemon, "lab");
     let one = |code: &str| {
@@ -117,7 +117,7 @@ fn results_come_in_every_form_they_have() {
 }
 
 #[test]
-fn what_goes_wrong_is_told_and_leaves_the_context_usable() {
+fn errors_are_reported_and_leave_the_context_usable() {
     let daemon = start();
     lab(&daemon, "lab");
     code(&daemon, "lab", "x = 7");
@@ -137,7 +137,7 @@ fn what_goes_wrong_is_told_and_leaves_the_context_usable() {
         Some(124)
     );
 
-    // Ended by somebody else, while it runs.
+    // The context is ended by another client while code runs in it.
     let running = {
         let mut command = daemon.command(&["code", "lab", "-e", "time.sleep(600)"]);
         command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap()
@@ -148,7 +148,7 @@ fn what_goes_wrong_is_told_and_leaves_the_context_usable() {
     let code_of = running.wait_with_output().unwrap().status.code();
     assert_eq!(code_of, Some(130), "interrupted");
 
-    // Whoever reads along goes away: nobody is left who could read what comes of it.
+    // The attached client disconnects: no reader is left for the result.
     let mut leaving = daemon
         .command(&["code", "lab", "-e", "time.sleep(600)"])
         .stdout(std::process::Stdio::null())
@@ -169,7 +169,7 @@ fn what_goes_wrong_is_told_and_leaves_the_context_usable() {
 }
 
 #[test]
-fn contexts_are_apart_and_run_at_once() {
+fn contexts_are_independent_and_run_concurrently() {
     let daemon = start();
     lab(&daemon, "lab");
     let other = daemon.ok(&["context", "create", "lab", "-w", "/tmp", "-e", "GREETING=hello"]);
@@ -180,7 +180,7 @@ fn contexts_are_apart_and_run_at_once() {
         "('other', '/tmp', 'hello')"
     );
     assert_eq!(code(&daemon, "lab", "x"), "default");
-    // At once: the one waits for a file that the other writes.
+    // Run at the same time: one waits for a file that the other writes.
     let waiting =
         "import pathlib, time\nwhile not pathlib.Path('/tmp/go').exists(): time.sleep(0.01)\n'went'";
     let mut command = daemon.command(&["code", "lab", "--context", &other, "-e", waiting]);
@@ -212,7 +212,8 @@ fn a_person_types_code_line_by_line() {
     code(&daemon, "lab", "x = 20");
     let mut terminal = Terminal::run(&daemon, &["code", "lab"], 100, 30);
     terminal.wait_for(">>> ");
-    // What is typed while code runs is for whatever reads next; a person waits for the prompt, which reads key by key.
+    // Input that is typed while code runs goes to the next reader. A person waits for the prompt, which reads key by
+    // key.
     let prompt = |terminal: &Terminal| eventually("a prompt", || (!terminal.is_cooked()).then_some(()));
     terminal.type_in("x + 1\r");
     terminal.wait_for("21");
@@ -234,7 +235,7 @@ fn a_person_types_code_line_by_line() {
 }
 
 #[test]
-fn a_sandbox_without_a_kernel_says_what_it_needs() {
+fn a_sandbox_without_a_kernel_reports_what_is_missing() {
     let daemon = Daemon::start();
     daemon.create("plain");
     let refused = daemon.refused(&["code", "plain", "-e", "1"], 125);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use burrow_engine::faults::{POINTS, STOCK_POINTS};
+use burrow_engine::faults::{POINTS, WARM_POOL_POINTS};
 
 use crate::harness::{Daemon, eventually};
 use crate::sleep_crash::check_inventory;
@@ -14,7 +14,7 @@ fn listed(daemon: &Daemon) -> Vec<(String, String)> {
     json.as_array().unwrap().iter().map(|row| (text(&row["id"]), text(&row["state"]))).collect()
 }
 
-/// Brings a fresh daemon to where `point`'s operation begins, arms the point and performs the operation.
+/// Brings a fresh daemon to the start of `point`'s operation, arms the point and performs the operation.
 fn hit(point: &str, action: &str) -> Daemon {
     let mut daemon = Daemon::start();
     let (operation, _) = point.split_once('.').unwrap();
@@ -37,7 +37,7 @@ fn hit(point: &str, action: &str) -> Daemon {
     daemon
 }
 
-/// The host after a fault: in order, and as good as new.
+/// Checks the host after a fault: it is consistent, and everything works.
 fn check_recovered(daemon: &mut Daemon, point: &str, context: &str) {
     daemon.arm(None);
     daemon.launch();
@@ -74,7 +74,7 @@ fn a_kill_at_every_step_of_every_operation_leaves_the_host_as_the_catalog_says()
 
 #[test]
 fn a_failure_at_every_step_of_every_operation_leaves_the_host_as_the_catalog_says() {
-    // After `settled` the work is done; a failure there has nothing left to undo.
+    // After `settled` the work is done; a failure there leaves nothing to undo.
     for point in POINTS.iter().filter(|point| !point.ends_with(".settled")) {
         let context = format!("after a failure at {point}");
         let mut daemon = hit(point, "fail");
@@ -138,7 +138,7 @@ fn sandboxes_outlive_the_daemon() {
 }
 
 #[test]
-fn an_attached_client_goes_on_over_a_restart_of_the_daemon() {
+fn an_attached_client_continues_over_a_restart_of_the_daemon() {
     let mut daemon = Daemon::start_with("");
     // The port must stay, so that the client finds the daemon again.
     let address = daemon.url().trim_start_matches("http://").to_owned();
@@ -196,24 +196,24 @@ fn after_a_reboot_persistent_sandboxes_come_back_stopped_with_files_and_services
     });
 }
 
-/// Sandboxes-to-be that the daemon says are ready.
+/// Pre-created sandboxes that the daemon reports as ready.
 pub(crate) fn ready(daemon: &Daemon) -> usize {
     let page = daemon.http_open("GET", "/metrics").send().text();
-    let line = page.lines().find_map(|line| line.strip_prefix("burrow_stock_ready "));
+    let line = page.lines().find_map(|line| line.strip_prefix("burrow_warm_pool_ready "));
     line.expect("the page tells").parse().unwrap()
 }
 
 #[test]
-fn what_is_made_ahead_is_taken_made_again_and_gone_with_the_daemon() {
+fn pre_created_sandboxes_are_used_replaced_and_removed_with_the_daemon() {
     let mut daemon = Daemon::prepare("");
     daemon.keep_ready(2);
     daemon.launch();
-    eventually("the stock to fill", || (ready(&daemon) == 2).then_some(()));
+    eventually("the warm pool to fill", || (ready(&daemon) == 2).then_some(()));
     let ahead = daemon.inventory();
     assert_eq!((ahead.volumes.len(), ahead.networks.len(), ahead.cgroups.len()), (2, 2, 2));
     assert_eq!(listed(&daemon).len(), 0, "it is nobody's sandbox yet");
 
-    // One that is told its name when it is taken, and one that keeps its own.
+    // One sandbox gets its name when it is taken from the pool; the other keeps its default name.
     daemon.ok(&["create", "--name", "alpha"]);
     let plain = daemon.ok(&["create"]);
     let ids: Vec<String> = listed(&daemon).into_iter().map(|(id, _)| id).collect();
@@ -227,41 +227,42 @@ fn what_is_made_ahead_is_taken_made_again_and_gone_with_the_daemon() {
             "{said}"
         );
     }
-    // A tenth more or less: a machine has a kernel of its own to feed.
+    // Within 10 %, because the kernel of a machine takes RAM too.
     let has_its_ram = "awk '/^MemTotal:/ {exit !($2 > 943718 && $2 < 1153434)}' /proc/meminfo";
     daemon.ok(&["exec", "alpha", "-c", &format!("{has_its_ram} && echo kept > /root/file")]);
 
-    eventually("the stock to fill again", || (ready(&daemon) == 2).then_some(()));
+    eventually("the warm pool to fill again", || (ready(&daemon) == 2).then_some(()));
     assert_eq!(daemon.inventory().volumes.len(), 4);
     assert_eq!(daemon.terminate(), Some(0));
     let left = daemon.inventory();
-    assert_eq!(left.sandboxes(), ids.iter().cloned().collect(), "an orderly end leaves no stock");
+    assert_eq!(left.sandboxes(), ids.iter().cloned().collect(), "an orderly end leaves no warm_pool");
 
-    // What a crash leaves is removed by the next start, without a word of warning.
+    // The next start removes what a crash leaves, without a warning in the log.
     daemon.launch();
-    eventually("the stock to fill", || (ready(&daemon) == 2).then_some(()));
+    eventually("the warm pool to fill", || (ready(&daemon) == 2).then_some(()));
     daemon.kill();
     assert_eq!(daemon.inventory().volumes.len(), 4);
     daemon.keep_ready(0);
     daemon.launch();
-    check_inventory(&daemon, "after a crash with a full stock");
-    assert!(!daemon.log().contains("that no sandbox has"), "{}", daemon.log());
+    check_inventory(&daemon, "after a crash with a full warm pool");
+    assert!(!daemon.log().contains("removing an unused"), "{}", daemon.log());
     assert_eq!(daemon.ok(&["exec", "alpha", "--", "cat", "/root/file"]), "kept");
 }
 
 #[test]
-fn a_kill_at_every_step_into_stock_and_out_of_it_leaves_the_host_as_the_catalog_says() {
-    for point in STOCK_POINTS {
+fn a_kill_at_every_step_of_the_warm_pool_leaves_the_host_as_the_catalog_says() {
+    for point in WARM_POOL_POINTS {
         let context = format!("after kill -9 at {point}");
         let mut daemon = Daemon::prepare("");
         daemon.keep_ready(1);
         daemon.arm(Some(&format!("{point}=kill")));
-        // A point on the way into stock ends the daemon as soon as it is up, or before anybody could see that it is.
+        // A fault point of filling the warm pool ends the daemon as soon as it is up, possibly before a client can
+        // see that it is.
         let is_of_create = point.starts_with("create");
         daemon.spawn();
         if is_of_create {
             daemon.wait_up();
-            eventually("the stock to fill", || (ready(&daemon) == 1).then_some(()));
+            eventually("the warm pool to fill", || (ready(&daemon) == 1).then_some(()));
             daemon.cli(&["create", "--name", "alpha"]);
         }
         daemon.wait_dead();
@@ -269,7 +270,7 @@ fn a_kill_at_every_step_into_stock_and_out_of_it_leaves_the_host_as_the_catalog_
         daemon.keep_ready(0);
         daemon.launch();
         check_inventory(&daemon, &context);
-        // From the one commit on, it is a sandbox.
+        // From that commit on, it is a sandbox.
         assert_eq!(listed(&daemon).len(), usize::from(*point == "create.claimed"), "{context}");
         daemon.cli(&["rm", "-f", "alpha"]);
         daemon.ok(&["create", "--name", "omega"]);
@@ -280,15 +281,15 @@ fn a_kill_at_every_step_into_stock_and_out_of_it_leaves_the_host_as_the_catalog_
 }
 
 #[test]
-fn a_failure_on_the_way_into_stock_or_out_of_it_fails_no_create() {
-    for point in STOCK_POINTS.iter().filter(|point| **point != "create.claimed") {
+fn a_failure_of_the_warm_pool_fails_no_create() {
+    for point in WARM_POOL_POINTS.iter().filter(|point| **point != "create.claimed") {
         let context = format!("after a failure at {point}");
         let mut daemon = Daemon::prepare("");
         daemon.keep_ready(1);
         daemon.arm(Some(&format!("{point}=fail")));
         daemon.launch();
         if point.starts_with("create") {
-            eventually("the stock to fill", || (ready(&daemon) == 1).then_some(()));
+            eventually("the warm pool to fill", || (ready(&daemon) == 1).then_some(()));
         }
         daemon.ok(&["create", "--name", "alpha"]);
         assert_eq!(daemon.ok(&["exec", "alpha", "--", "hostname"]), "alpha", "{context}");

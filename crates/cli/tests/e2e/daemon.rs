@@ -1,4 +1,4 @@
-//! The daemon itself: its document, health, metrics, logs, TLS, configuration, and how it ends.
+//! The daemon itself: its OpenAPI document, health, metrics, logs, TLS, configuration, and shutdown.
 
 use std::io::Read as _;
 use std::process::Command;
@@ -19,7 +19,7 @@ fn the_openapi_document_it_serves_is_the_committed_one() {
 }
 
 #[test]
-fn health_readiness_version_and_metrics_tell_how_it_does() {
+fn health_readiness_version_and_metrics_report_the_state_of_the_daemon() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     daemon.sh("alpha", "true");
@@ -72,7 +72,7 @@ fn logs_are_structured_and_carry_sandbox_and_exec_ids() {
 }
 
 #[test]
-fn it_serves_https_to_whoever_trusts_its_certificate() {
+fn it_serves_https_to_clients_that_trust_its_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
     self_signed(&at("key.pem"), &at("cert.pem"));
@@ -95,7 +95,7 @@ fn it_serves_https_to_whoever_trusts_its_certificate() {
     certificate_changes_without_a_restart(&daemon, &folder, &url);
 }
 
-/// SIGHUP brings a new certificate into use; one that is of no use leaves the last one in place.
+/// SIGHUP loads a new certificate; an invalid one leaves the previous one in use.
 fn certificate_changes_without_a_restart(daemon: &Daemon, folder: &tempfile::TempDir, url: &str) {
     let at = |name: &str| folder.path().join(name).display().to_string();
     let ask = |trusted: &str| {
@@ -126,7 +126,7 @@ fn self_signed(key: &str, certificate: &str) {
 }
 
 #[test]
-fn it_listens_beyond_this_host_only_with_tls_or_an_explicit_word() {
+fn it_listens_beyond_this_host_only_with_tls_or_an_explicit_setting() {
     let daemon = Daemon::prepare("");
     let config = std::fs::read_to_string(daemon.config()).unwrap();
     std::fs::write(daemon.config(), config.replace("127.0.0.1:0", "0.0.0.0:0")).unwrap();
@@ -156,7 +156,7 @@ fn a_bad_configuration_names_the_key_and_the_line() {
 }
 
 #[test]
-fn told_to_end_it_ends_streams_with_a_word_and_leaves_sandboxes_running() {
+fn a_shutdown_ends_streams_with_a_message_and_leaves_sandboxes_running() {
     let mut daemon = Daemon::start();
     daemon.create("alpha");
     let exec = daemon.ok(&["exec", "-d", "alpha", "--", "sh", "-c", "echo first; exec sleep 1000"]);
@@ -178,12 +178,12 @@ fn told_to_end_it_ends_streams_with_a_word_and_leaves_sandboxes_running() {
 }
 
 #[test]
-fn a_create_under_way_when_it_is_told_to_end_is_whole_or_not_there() {
+fn a_create_during_a_shutdown_is_complete_or_undone() {
     let mut daemon = Daemon::start();
     let call = daemon.http("POST", "/v1/sandboxes").json(&json!({ "name": "alpha" }));
     let stream = std::thread::spawn(move || call.send().status);
     daemon.terminate();
-    // A connection that came too late is refused; that is an answer too.
+    // A connection that came too late is refused, which is also a valid answer.
     let status = stream.join().ok();
     daemon.launch();
     let rows = daemon.json(&["ls", "--json"]);
@@ -199,7 +199,7 @@ fn a_create_under_way_when_it_is_told_to_end_is_whole_or_not_there() {
 }
 
 #[test]
-fn the_first_key_belongs_to_whoever_called_sudo_and_to_nobody_else() {
+fn the_first_key_is_readable_only_by_the_user_who_called_sudo() {
     use std::os::unix::fs::MetadataExt as _;
     let mut daemon = Daemon::prepare("");
     daemon.set_env("SUDO_UID", "4321");
@@ -212,7 +212,7 @@ fn the_first_key_belongs_to_whoever_called_sudo_and_to_nobody_else() {
 }
 
 #[test]
-fn the_log_level_follows_the_file_while_it_runs() {
+fn a_changed_log_level_applies_without_a_restart() {
     let daemon = Daemon::start();
     let config = std::fs::read_to_string(daemon.config()).unwrap();
     std::fs::write(daemon.config(), config.replace("level = \"debug\"", "level = \"error\"")).unwrap();
@@ -225,7 +225,7 @@ fn the_log_level_follows_the_file_while_it_runs() {
 }
 
 #[test]
-fn an_ordinary_day_leaves_nothing_to_complain_about_in_the_log() {
+fn ordinary_use_logs_no_warnings() {
     let mut daemon = Daemon::start();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("file"), "content\n").unwrap();
@@ -252,7 +252,7 @@ fn an_ordinary_day_leaves_nothing_to_complain_about_in_the_log() {
 }
 
 #[test]
-fn two_daemons_do_not_share_one_state() {
+fn two_daemons_cannot_share_one_state_directory() {
     let daemon = Daemon::start();
     let output = Command::new(burrow()).arg("serve").arg("--config").arg(daemon.config()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

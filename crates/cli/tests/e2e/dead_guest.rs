@@ -1,4 +1,4 @@
-//! A guest that is frozen or dead: told clearly, within bounds, and never at the cost of others.
+//! A guest that is frozen or dead is reported clearly, within time limits, and without an effect on other sandboxes.
 
 use std::fs;
 use std::process::Command;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Daemon, eventually, run};
 
-/// PID 1 of the only sandbox, by the number it has outside.
+/// PID 1 of the only sandbox, by its pid on the host.
 fn first_process(daemon: &Daemon, sandbox: &str) -> u32 {
     let inside = |pid: &u32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -23,7 +23,7 @@ fn signal(pid: u32, name: &str) {
 }
 
 #[test]
-fn a_frozen_guest_is_told_as_unreachable_and_others_do_not_feel_it() {
+fn a_frozen_guest_is_reported_as_unreachable_and_other_sandboxes_are_unaffected() {
     let daemon = Daemon::start();
     let id = daemon.create("alpha");
     daemon.create("beta");
@@ -56,7 +56,7 @@ fn a_frozen_guest_is_told_as_unreachable_and_others_do_not_feel_it() {
 }
 
 #[test]
-fn a_killed_guest_is_noticed_as_stopped_with_its_files_kept() {
+fn a_sandbox_whose_guest_is_killed_is_stopped_and_keeps_its_files() {
     let daemon = Daemon::start();
     let id = daemon.create("alpha");
     daemon.sh("alpha", "echo kept > /root/file; sync");
@@ -77,7 +77,7 @@ fn a_killed_guest_is_noticed_as_stopped_with_its_files_kept() {
 }
 
 #[test]
-fn a_client_whose_sandbox_dies_is_told_so_instead_of_waiting() {
+fn a_client_whose_sandbox_dies_gets_an_error_instead_of_waiting() {
     let daemon = Daemon::start();
     let id = daemon.create("alpha");
     let mut command = daemon.command(&["exec", "alpha", "--", "sh", "-c", "echo begun; sleep 1000"]);

@@ -1,10 +1,10 @@
-//! What is different between sandboxes, snapshots and images.
+//! Differences between sandboxes, snapshots and images.
 
 use serde_json::Value;
 
 use crate::harness::Daemon;
 
-/// The entries of a diff, one a line: sign, path, what has changed.
+/// The entries of a diff, one per line: sign, path, what has changed.
 pub(crate) fn entries(daemon: &Daemon, arguments: &[&str]) -> Vec<String> {
     let mut all = vec!["diff", "--json"];
     all.extend(arguments);
@@ -58,21 +58,21 @@ fn any_two_of_sandboxes_snapshots_and_images_are_compared_in_any_state() {
     for (found, expected) in edited.iter().zip(EDITED) {
         assert!(found.starts_with(expected), "{found} is not {expected}");
     }
-    // The other way round, everything is the other way round.
+    // In the opposite direction, every sign is reversed.
     let back = entries(&daemon, &["child", "alpha", "/srv"]);
     assert!(back.contains(&"+/srv/gone".to_owned()) && back.contains(&"-/srv/new".to_owned()), "{back:?}");
-    // Of a snapshot, asleep, stopped: the same.
+    // The result is the same for a snapshot, a sleeping and a stopped sandbox.
     for (from, prepare) in [("before", "hibernate"), ("alpha", "stop")] {
         daemon.ok(&[prepare, "child"]);
         assert_eq!(entries(&daemon, &[from, "child", "/srv"]), edited, "{prepare}");
     }
-    // With the image both came from, what both have changed is there.
+    // Compared with the image that both come from, the changes of both are listed.
     let all = entries(&daemon, &["debian", "child", "/srv"]);
     assert!(
         all.contains(&"+/srv/content".to_owned()) && all.contains(&"+/srv/new/deep/file".to_owned()),
         "{all:?}"
     );
-    // Noise is counted, and shown when asked for.
+    // Noise is counted, and listed on request.
     let folded = daemon.json(&["diff", "alpha", "child", "--json"]);
     assert!(folded["noise"].as_array().unwrap().len() >= 3, "{}", folded["noise"]);
     assert!(!shown(&folded["entries"]).iter().any(|entry| entry.contains(".cache/x")));
@@ -80,12 +80,12 @@ fn any_two_of_sandboxes_snapshots_and_images_are_compared_in_any_state() {
     for noise in ["+/root/.cache/x", "+/tmp/y", "+/var/log/z.log", "+/srv/app.pid"] {
         assert!(loud.contains(&noise.to_owned()), "{noise}: {loud:?}");
     }
-    // Nothing is left of what was compared.
+    // The comparison leaves nothing behind.
     assert_eq!(std::fs::read_dir(daemon.pool().join("transfer")).unwrap().count(), 0);
 }
 
 #[test]
-fn lines_numbers_patterns_and_refusals_read_as_they_should() {
+fn the_output_of_diff_options_and_errors_is_as_documented() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     daemon.sh("alpha", "printf '1\\n2\\n3\\n' > /srv/a.txt; printf 'x' > /srv/b.bin");

@@ -1,4 +1,4 @@
-//! Network out, end to end: closed until opened, judged by name, logged, explained, and never in the way of a restart.
+//! Network egress, end to end: denied by default, decided by name, logged, explained, and not interrupted by restarts.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use crate::harness::{Daemon, eventually, run};
 use crate::island::{self, CONFIG, Decoy, FORBIDDEN, OUTSIDE, OUTSIDE_V6, Web};
 
-/// Whether a page comes, asked for with no proxy and no patience.
+/// Whether a page can be fetched, without a proxy and with a short timeout.
 fn fetch(daemon: &Daemon, sandbox: &str, url: &str) -> Result<String, String> {
     let output = daemon.cli(&["exec", sandbox, "--", "curl", "-fsS", "-k", "--max-time", "20", url]);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
-/// A waited-for exec, as the API tells it.
+/// An exec that ran to its end, as the API describes it.
 fn run_in(daemon: &Daemon, sandbox: &str, script: &str) -> Value {
     let body = json!({ "command": script, "wait": true, "timeout_ms": 60_000 });
     daemon.post(&format!("/v1/sandboxes/{sandbox}/execs"), &body).expect(200)
@@ -41,7 +41,7 @@ fn a_sandbox_reaches_nothing_until_a_rule_allows_it() {
     let daemon = Daemon::start_with(CONFIG);
     let id = daemon.create("alpha");
 
-    // Closed: the name is refused, and everybody is told which.
+    // Denied: the name is refused, and the reason is visible in the exec, the log and the events.
     let result = run_in(&daemon, "alpha", "curl -sS https://up.example/ 2>&1");
     assert_ne!(result["exec"]["outcome"]["exit_code"], 0, "{result}");
     let denied = &result["exec"]["egress_denied"][0];
@@ -52,9 +52,9 @@ fn a_sandbox_reaches_nothing_until_a_rule_allows_it() {
     assert!(said.contains(&format!("`burrow egress allow {id} up.example`")), "{said}");
     let explained = daemon.json(&["egress", "explain", "alpha", "https://up.example/x", "--json"]);
     assert_eq!(explained["allowed"], false);
-    assert_eq!(explained["hint"], "`burrow egress allow alpha up.example` lets it through");
+    assert_eq!(explained["hint"], "`burrow egress allow alpha up.example` allows it");
 
-    // Opened, while it runs.
+    // Allowed, while the sandbox runs.
     daemon.ok(&["egress", "allow", "alpha", "up.example"]);
     assert_eq!(fetch(&daemon, "alpha", "https://up.example/").unwrap(), "hello from outside\n");
     assert_eq!(fetch(&daemon, "alpha", "http://up.example/").unwrap(), "hello from outside\n");
@@ -66,7 +66,7 @@ fn a_sandbox_reaches_nothing_until_a_rule_allows_it() {
     let failed = daemon.cli(&["egress", "test", "alpha", "other.example"]);
     assert_eq!(failed.status.code(), Some(1));
 
-    // And closed again.
+    // Denied again.
     daemon.ok(&["egress", "deny", "alpha", "up.example"]);
     fetch(&daemon, "alpha", "https://up.example/").unwrap_err();
 
@@ -90,8 +90,8 @@ fn a_sandbox_reaches_nothing_until_a_rule_allows_it() {
 }
 
 #[test]
-fn rules_go_by_host_port_and_protocol_over_both_families() {
-    if !island::landed("egress::rules_go_by_host_port_and_protocol_over_both_families") {
+fn rules_match_host_port_and_protocol_in_both_address_families() {
+    if !island::landed("egress::rules_match_host_port_and_protocol_in_both_address_families") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -104,7 +104,7 @@ fn rules_go_by_host_port_and_protocol_over_both_families() {
     daemon.ok(&["create", "--name", "alpha", "--allow-set", "ours", "--allow", "tcp://db.example:5432"]);
     assert_eq!(fetch(&daemon, "alpha", "https://www.up.example:8443/").unwrap(), "hello from outside\n");
     for flag in ["-4", "-6"] {
-        // Whatever family the program chooses, the host is reached by the one it has.
+        // Whichever address family the program chooses, the host is reached by the family it has.
         let line = format!("curl -sS -k {flag} --max-time 20 https://six.example/");
         assert_eq!(daemon.sh("alpha", &line), "hello from outside", "{flag}");
     }
@@ -120,14 +120,17 @@ fn rules_go_by_host_port_and_protocol_over_both_families() {
     });
     let unknown = daemon.cli(&["update", "alpha", "--allow-set", "theirs"]);
     let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
-    assert!(said.contains("no host set `theirs`; there are ") && said.contains("`ours`"), "{said}");
+    assert!(
+        said.contains("unknown host set `theirs`; known host sets: ") && said.contains("`ours`"),
+        "{said}"
+    );
     let inspected = daemon.json(&["inspect", "alpha"]);
     assert_eq!(inspected["network"]["sets"], json!(["ours"]), "{inspected}");
 }
 
 #[test]
-fn an_open_sandbox_reaches_public_hosts_and_never_what_trusts_its_visitors() {
-    if !island::landed("egress::an_open_sandbox_reaches_public_hosts_and_never_what_trusts_its_visitors") {
+fn an_open_sandbox_reaches_public_hosts_and_no_internal_addresses() {
+    if !island::landed("egress::an_open_sandbox_reaches_public_hosts_and_no_internal_addresses") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -143,7 +146,7 @@ fn an_open_sandbox_reaches_public_hosts_and_never_what_trusts_its_visitors() {
     }
     for address in FORBIDDEN {
         let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
-        // What is the sandbox's own loopback is its own affair.
+        // Traffic on the sandbox's own loopback is not restricted.
         let _ = fetch(&daemon, "alpha", &format!("http://{host}:8080/"));
     }
     assert_eq!(decoys.iter().map(Decoy::hits).collect::<Vec<_>>(), before, "nobody came");
@@ -154,12 +157,12 @@ fn an_open_sandbox_reaches_public_hosts_and_never_what_trusts_its_visitors() {
     fetch(&daemon, "alpha", "https://other.example/").unwrap_err();
 }
 
-/// A connection from inside that says something each time it is asked to.
-struct Flow {
+/// A connection from inside that sends data on request.
+struct TestConnection {
     child: std::process::Child,
 }
 
-impl Flow {
+impl TestConnection {
     fn open(daemon: &Daemon, sandbox: &str) -> Self {
         let program = "import socket,sys\n\
             s=socket.create_connection(('db.example',5432),20)\n\
@@ -196,7 +199,7 @@ impl Flow {
         self.line()
     }
 
-    /// Waits for its end, which must be an unhappy one.
+    /// Waits for the end of the connection, which must be an error.
     fn cut(mut self) {
         drop(self.child.stdin.take());
         assert!(!self.child.wait().unwrap().success(), "the flow was not cut");
@@ -216,12 +219,12 @@ fn flows_outlive_the_daemon_and_end_with_the_rule_that_allowed_them() {
     let config = std::fs::read_to_string(daemon.config()).unwrap();
     let address = daemon.url().trim_start_matches("http://").to_owned();
     std::fs::write(daemon.config(), config.replace("127.0.0.1:0", &address)).unwrap();
-    let mut flow = Flow::open(&daemon, "alpha");
+    let mut flow = TestConnection::open(&daemon, "alpha");
     assert_eq!(flow.say("one"), "one");
     daemon.kill();
     daemon.launch();
     assert_eq!(egress_pid(&daemon), process, "the egress process outlives the daemon");
-    // The client attaches again by itself; the flow inside never noticed.
+    // The client attaches again by itself; the connection inside is not interrupted.
     assert_eq!(flow.say("two"), "two");
     assert_eq!(daemon.terminate(), Some(0));
     daemon.launch();
@@ -258,7 +261,7 @@ fn e_n9_without_the_egress_process_nothing_leaves_and_it_comes_back_by_itself() 
         eventually("the network to work again", || fetch(&daemon, "alpha", "https://up.example/").ok());
         fetch(&daemon, "alpha", "https://other.example/").unwrap_err();
     }
-    // A policy that is changed while it is away counts when it is back.
+    // A policy that is changed while the process is down applies when it is back.
     let process = egress_pid(&daemon);
     run(Command::new("kill").args(["-9", &process.to_string()]));
     daemon.ok(&["update", "alpha", "--disallow", "up.example"]);
@@ -272,8 +275,8 @@ fn e_n9_without_the_egress_process_nothing_leaves_and_it_comes_back_by_itself() 
 }
 
 #[test]
-fn the_egress_process_has_no_powers_and_ends_when_nobody_needs_it() {
-    if !island::landed("egress::the_egress_process_has_no_powers_and_ends_when_nobody_needs_it") {
+fn the_egress_process_is_unprivileged_and_ends_when_it_is_not_needed() {
+    if !island::landed("egress::the_egress_process_is_unprivileged_and_ends_when_it_is_not_needed") {
         return;
     }
     let mut daemon = Daemon::start_with(CONFIG);
@@ -292,7 +295,7 @@ fn the_egress_process_has_no_powers_and_ends_when_nobody_needs_it() {
     }
     assert_eq!(field("Seccomp"), "2", "under a filter");
     assert_eq!(field("NoNewPrivs"), "1");
-    // Not dumpable: what is in /proc belongs to root, not to its own user.
+    // Not dumpable: its files in /proc belong to root, not to its own user.
     let maps = Command::new("setpriv")
         .args([
             "--reuid",

@@ -1,4 +1,4 @@
-//! Execs: how they are started, talked to, ended and told of.
+//! Execs: how they are started, fed, ended and reported.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::Stdio;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Daemon, as_many, eventually, run};
 
-/// Starts an exec over HTTP and answers it.
+/// Starts an exec over HTTP and returns it.
 #[track_caller]
 fn start(daemon: &Daemon, sandbox: &str, body: &Value) -> Value {
     daemon.post(&format!("/v1/sandboxes/{sandbox}/execs"), body).expect(201)
@@ -39,7 +39,7 @@ fn a_signal_a_missing_program_and_a_missing_sandbox_each_have_their_own_exit_cod
 }
 
 #[test]
-fn argv_or_a_line_env_workdir_and_user_are_as_asked() {
+fn argv_shell_lines_env_workdir_and_user_are_as_requested() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     assert_eq!(daemon.ok(&["exec", "alpha", "--", "echo", "$HOME", "a  b", "*"]), "$HOME a  b *");
@@ -58,7 +58,7 @@ fn argv_or_a_line_env_workdir_and_user_are_as_asked() {
 fn standard_input_reaches_an_exec_with_i_and_only_then() {
     let daemon = Daemon::start();
     daemon.create("alpha");
-    // More than any buffer on the way holds, with every byte value.
+    // More than any buffer on the path can store, with every byte value.
     let input: Vec<u8> = (0..3 << 20).map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let output = daemon.fed(&["exec", "-i", "alpha", "--", "cat"], &input);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -82,7 +82,7 @@ fn an_exec_is_fed_and_signalled_over_plain_http() {
     let mut got = [0; 10];
     output.read_exact(&mut got).unwrap();
     assert_eq!(&got, b"got hello\n");
-    // The first process only: its `sleep` would die of it and have the shell say so.
+    // Only the first process: its `sleep` would also die, and the shell would report that.
     daemon.post(&format!("{at}/signal"), &json!({ "signal": "USR1", "group": false })).expect(204);
     let mut rest = String::new();
     output.read_to_string(&mut rest).unwrap();
@@ -112,7 +112,7 @@ fn signals_sent_to_the_command_line_reach_the_exec() {
 }
 
 #[test]
-fn a_detached_exec_is_known_by_its_id_to_ps_logs_wait_and_kill() {
+fn ps_logs_wait_and_kill_accept_the_id_of_a_detached_exec() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     let exec =
@@ -137,7 +137,7 @@ fn a_detached_exec_is_known_by_its_id_to_ps_logs_wait_and_kill() {
 fn a_timeout_ends_the_whole_process_group_with_code_124() {
     let daemon = Daemon::start();
     daemon.create("alpha");
-    // A child that ignores SIGTERM, and a grandchild: both must be gone, not only the shell.
+    // A child that ignores SIGTERM, and a grandchild: both must end, not only the shell.
     let line = "(trap '' TERM; exec sleep 7771) & sh -c 'sleep 7772; true' & wait";
     let output = daemon.cli(&["exec", "--timeout", "300ms", "alpha", "-c", line]);
     assert_eq!(output.status.code(), Some(124), "{}", String::from_utf8_lossy(&output.stderr));
@@ -161,7 +161,7 @@ fn attaching_again_replays_from_any_offset_and_misses_nothing() {
         let end = daemon.get(&at).expect(200)["output_end"].as_u64().unwrap();
         (end == expected.len() as u64).then_some(())
     });
-    // One client goes away in the middle; the next one asks from where it got to.
+    // One client disconnects in the middle; the next one continues from that offset.
     let half = expected.len() as u64 / 2;
     let mut first = daemon.http("GET", &format!("{at}/output?follow=true&format=raw")).open();
     let mut read = vec![0; usize::try_from(half).unwrap()];
@@ -178,7 +178,7 @@ fn attaching_again_replays_from_any_offset_and_misses_nothing() {
 }
 
 #[test]
-fn a_ring_that_overflowed_gives_its_last_bytes_and_says_what_is_gone() {
+fn an_overflowed_output_ring_returns_its_last_bytes_and_reports_the_lost_ones() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     let exec = start(&daemon, "alpha", &json!({ "command": "seq 100000", "ring_bytes": 65536 }));
@@ -204,12 +204,12 @@ fn a_ring_that_overflowed_gives_its_last_bytes_and_says_what_is_gone() {
 }
 
 #[test]
-fn two_hundred_execs_in_one_sandbox_run_at_once() {
+fn two_hundred_execs_in_one_sandbox_run_concurrently() {
     const EXECS: usize = 200;
     let daemon = Daemon::start();
     daemon.create("alpha");
     daemon.sh("alpha", "mkfifo /tmp/gate");
-    // Each waits for one byte of the gate, so that none can end before all have begun.
+    // Each waits for one byte from the gate, so that none can end before all have started.
     let ids: Vec<String> = std::thread::scope(|scope| {
         let starters: Vec<_> = (0..8)
             .map(|starter| {
@@ -244,7 +244,7 @@ fn two_hundred_execs_in_one_sandbox_run_at_once() {
 }
 
 #[test]
-fn a_client_that_does_not_read_stalls_neither_the_daemon_nor_its_neighbours() {
+fn a_client_that_does_not_read_stalls_neither_the_daemon_nor_other_clients() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     let exec = start(&daemon, "alpha", &json!({ "argv": ["yes"] }));
@@ -257,7 +257,7 @@ fn a_client_that_does_not_read_stalls_neither_the_daemon_nor_its_neighbours() {
         let begun = end();
         eventually("the process to go on writing", || (end() > begun + bytes).then_some(()));
     };
-    // Twenty streams fill their buffers first, with some 35 MiB together, and take nothing after that.
+    // Twenty streams first fill their buffers, with some 35 MiB together, and accept nothing after that.
     write_on(as_many(256 << 20));
     let (filled, _) = daemon.ram_kib();
     assert!(filled < before + (64 << 10), "from {before} KiB to {filled} KiB");
@@ -273,7 +273,7 @@ fn a_client_that_does_not_read_stalls_neither_the_daemon_nor_its_neighbours() {
 }
 
 #[test]
-fn an_exec_tells_its_exit_code_signal_processor_time_ram_and_wall_time() {
+fn an_exec_reports_its_exit_code_signal_processor_time_ram_and_wall_time() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     let program = "import time\nx = b'x' * (64 << 20)\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass\ntime.sleep(0.1)";
@@ -332,7 +332,7 @@ fn an_exec_that_is_repeated_after_a_crash_of_the_daemon_runs_once() {
     let call = |daemon: &Daemon, body: &Value| {
         daemon.http("POST", "/v1/sandboxes/alpha/execs").header("idempotency-key", "once").json(body)
     };
-    // The first one's client sees its connection break, and asks the next daemon.
+    // The first client's connection breaks, and it repeats the request to the next daemon.
     let first = call(&daemon, &body).begin(u64::try_from(body.to_string().len()).unwrap());
     {
         use std::io::Write as _;
@@ -347,7 +347,7 @@ fn an_exec_that_is_repeated_after_a_crash_of_the_daemon_runs_once() {
         daemon.sh("alpha", "touch /srv/go");
         let done = again.join().unwrap().expect(200);
         assert_eq!(done["stdout"], "first\nlast\n", "{done}");
-        // Once more: the answer is kept.
+        // A second repeat: the answer is stored.
         let kept = eventually("its answer to be kept", || {
             let answer = call(&daemon, &body).send();
             (answer.status != 409).then_some(answer)

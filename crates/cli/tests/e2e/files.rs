@@ -27,7 +27,7 @@ fn a_directory_of_a_hundred_thousand_entries_is_listed_and_one_more_is_refused()
 }
 
 #[test]
-fn files_are_written_read_looked_at_listed_moved_changed_and_removed() {
+fn files_are_written_read_inspected_listed_moved_changed_and_removed() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     daemon.ok(&["files", "mkdir", "-p", "-m", "750", "alpha", "/srv/a/b"]);
@@ -76,7 +76,7 @@ fn each_failure_of_a_file_operation_has_its_own_code_and_names_the_path() {
     };
     assert!(check("GET", "?path=/nowhere", 404, "not_found").contains("/nowhere"));
     check("GET", "?path=/srv/full", 422, "unprocessable");
-    // A pipe that nobody writes to must not hold the request.
+    // A pipe without a writer must not block the request.
     check("GET", "?path=/srv/pipe", 422, "unprocessable");
     check("GET", "?path=relative", 400, "invalid_request");
     check("GET", "?path=/a%00b", 400, "invalid_request");
@@ -117,7 +117,7 @@ fn a_range_of_a_file_is_read_alone_and_one_outside_is_refused() {
     assert_eq!(daemon.ok(&["files", "cat", "--offset", "3", "--length", "2", "alpha", "/srv/digits"]), "34");
     daemon.fed(&["files", "write", "--offset", "4", "alpha", "/srv/digits"], b"xy");
     assert_eq!(daemon.sh("alpha", "cat /srv/digits"), "0123xy6789");
-    // Files that have no size and still have something to say.
+    // Files that report size 0 and still have content.
     let read = daemon.get(&format!("{FILES}?path=/proc/uptime"));
     assert!(read.status == 200 && !read.body.is_empty(), "{}", read.text());
 }
@@ -173,7 +173,7 @@ fn an_upload_that_breaks_off_leaves_the_old_file_and_no_trace() {
 }
 
 #[test]
-fn a_file_is_replaced_as_a_whole_before_the_eyes_of_a_reader() {
+fn a_file_is_replaced_atomically_while_it_is_read() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     let program = r"
@@ -207,7 +207,7 @@ while not os.path.exists('/tmp/enough'):
     );
 }
 
-/// A small tree with what trees have: folders, a program, a link, an empty folder, a name with a space.
+/// A small tree with the usual kinds of entries: folders, a program, a link, an empty folder, a name with a space.
 fn make_tree(at: &Path) {
     fs::create_dir_all(at.join("inner/empty")).unwrap();
     fs::write(at.join("inner/with space"), "spaced\n").unwrap();
@@ -256,7 +256,7 @@ fn cp_copies_files_and_directories_both_ways() {
 }
 
 #[test]
-fn cp_takes_a_tar_on_standard_input_and_gives_one_on_standard_output() {
+fn cp_reads_a_tar_from_standard_input_and_writes_one_to_standard_output() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     let folder = tempfile::tempdir().unwrap();
@@ -277,7 +277,7 @@ fn cp_takes_a_tar_on_standard_input_and_gives_one_on_standard_output() {
 }
 
 #[test]
-fn an_archive_that_climbs_out_of_its_directory_is_refused_whole() {
+fn an_archive_with_entries_outside_of_its_directory_is_refused_entirely() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     daemon.sh("alpha", "mkdir /srv/here");
@@ -298,7 +298,7 @@ fn an_archive_that_climbs_out_of_its_directory_is_refused_whole() {
 }
 
 #[test]
-fn a_recursive_watch_tells_of_changes_in_directories_made_after_it() {
+fn a_recursive_watch_reports_changes_in_directories_created_after_it() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     daemon.sh("alpha", "mkdir -p /srv/w/known");
@@ -308,7 +308,7 @@ fn a_recursive_watch_tells_of_changes_in_directories_made_after_it() {
     let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
     assert_eq!(next()["kind"], "ready");
     let mut until = |kind: &str, path: &str| {
-        // Writing a file is several changes; only the one asked for matters.
+        // Writing a file causes several events; only those of the requested file matter.
         let mut event = next();
         while event["kind"] != kind || event["path"] != path {
             event = next();

@@ -1,4 +1,4 @@
-//! Starts daemons for tests, each with a state, a pool, a cgroup and a port of its own, and removes all of it again.
+//! Starts daemons for tests, each with its own state, pool, cgroup and port, and removes all of it afterwards.
 
 use std::cell::RefCell;
 use std::fs;
@@ -12,13 +12,13 @@ use burrow_client::{ApiKey, Client, ClientOptions};
 
 use crate::inventory::Inventory;
 
-/// The longest anything is waited for before a test gives up: what an emulated machine may need on a busy host.
+/// The longest wait before a test fails: enough for an emulated machine on a busy host.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// What a test failed with, to be said again where the log of its daemon ends: whoever reads only the end sees it.
+    /// The failure of a test, printed again at the end of its daemon's log, for readers who see only the end.
     static FAILED_WITH: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
@@ -33,7 +33,7 @@ fn keep_what_tests_fail_with() {
     });
 }
 
-/// A daemon under test. Dropping it removes its sandboxes, its pool and whatever else it made.
+/// A daemon under test. Dropping it removes its sandboxes, its pool and everything else it created.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     folder: tempfile::TempDir,
@@ -43,12 +43,12 @@ pub(crate) struct Daemon {
     child: Option<Child>,
     fault: Option<String>,
     extra: String,
-    /// Sandboxes-to-be it keeps ready. None for most tests, which compare what is on the host with what was asked for.
+    /// Size of the warm pool. Zero in most tests, which compare the resources of the host with what was requested.
     ready: usize,
     env: Vec<(String, String)>,
-    /// It runs microVMs, and by default.
+    /// Whether it runs microVMs, and uses them by default.
     microvms: bool,
-    /// Where the log of this launch begins.
+    /// Offset in the log at which this launch begins.
     log_start: usize,
 }
 
@@ -67,17 +67,17 @@ fn prepared() -> Prepared {
     Prepared { pool: need("BURROW_TEST_POOL"), guest: need("BURROW_TEST_GUEST"), criu: var("BURROW_CRIU") }
 }
 
-/// Whether the suite runs on the other driver: then sandboxes of every daemon are microVMs, where a test does not say what they are.
+/// Whether the suite runs on the microVM driver: then sandboxes are microVMs unless a test chooses the driver.
 pub(crate) fn all_on_microvms() -> bool {
     std::env::var_os("BURROW_TEST_DRIVER").is_some_and(|driver| driver == "microvm")
 }
 
-/// So many bytes, or fewer where an emulated processor has to make them.
+/// This number of bytes, or fewer where an emulated processor has to produce them.
 pub(crate) fn as_many(bytes: u64) -> u64 {
     if all_on_microvms() { bytes / 8 } else { bytes }
 }
 
-/// Where microVMs find what they boot, as configuration.
+/// The files that microVMs boot from, as configuration.
 fn microvms() -> String {
     let lib = std::env::var_os("BURROW_TEST_LIB");
     let lib = PathBuf::from(lib.expect("BURROW_TEST_LIB is not set: run `make test`, which prepares it"));
@@ -90,7 +90,7 @@ pub(crate) fn burrow() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_burrow"))
 }
 
-/// Polls until `look` answers something.
+/// Polls until `look` returns a value.
 #[track_caller]
 pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
@@ -115,7 +115,7 @@ impl Daemon {
         daemon
     }
 
-    /// One whose sandboxes are microVMs unless they say otherwise, emulated: so the test is the same everywhere.
+    /// A daemon whose sandboxes are microVMs by default, emulated, so that the test is the same on every host.
     #[allow(dead_code, reason = "the attack suite shares this file")]
     pub(crate) fn prepare_microvms(extra: &str) -> Self {
         let mut daemon = Self::prepare(extra);
@@ -123,24 +123,24 @@ impl Daemon {
         daemon
     }
 
-    /// From its next launch on.
+    /// Applies from its next launch on.
     pub(crate) fn use_microvms(&mut self) {
         self.microvms = true;
         fs::write(self.config(), self.configuration(&prepared())).unwrap();
     }
 
-    /// A place for a daemon, which is not started yet.
+    /// Prepares a daemon without starting it.
     pub(crate) fn prepare(extra: &str) -> Self {
         Self::prepare_from("template", extra)
     }
 
-    /// One that has the image `python-interpreter`, too.
+    /// A daemon that also has the image `python-interpreter`.
     #[allow(dead_code, reason = "the attack suite shares this file")]
     pub(crate) fn prepare_for_code(extra: &str) -> Self {
         Self::prepare_from("code", extra)
     }
 
-    /// With the images of a folder of the shared pool.
+    /// A daemon with the images of a folder of the shared pool.
     fn prepare_from(folder: &str, extra: &str) -> Self {
         let daemon = Self::prepare_empty(extra);
         let prepared = prepared();
@@ -163,7 +163,7 @@ impl Daemon {
         daemon
     }
 
-    /// As a host where Burrow never ran: no catalog, no image.
+    /// As on a host where Burrow never ran: no catalog, no image.
     pub(crate) fn prepare_empty(extra: &str) -> Self {
         let prepared = prepared();
         keep_what_tests_fail_with();
@@ -197,7 +197,7 @@ impl Daemon {
             true => ("defaults.driver = \"microvm\"\n", microvms()),
             false => ("", String::new()),
         };
-        // Whoever does not ask for it leaves its port to the host's own daemon.
+        // Unless a test needs it, its port is left to the host's own daemon.
         let ssh = if self.extra.contains("[ssh]") { "" } else { "ssh.enabled = false\n" };
         format!(
             "{default}{ssh}listen = \"127.0.0.1:0\"\nstate_dir = {:?}\nrun_dir = {:?}\nadmin_key_file = {:?}\n{}\n\
@@ -234,25 +234,25 @@ impl Daemon {
         self.fault = fault.map(str::to_owned);
     }
 
-    /// Makes it keep so many ready, from the next launch on.
+    /// Sets the size of the warm pool, from the next launch on.
     #[allow(dead_code, reason = "the attack suite shares this file and keeps none")]
     pub(crate) fn keep_ready(&mut self, ready: usize) {
         self.ready = ready;
         fs::write(self.config(), self.configuration(&prepared())).unwrap();
     }
 
-    /// A variable of the daemon's environment, for the next launch.
+    /// Sets an environment variable of the daemon for the next launch.
     pub(crate) fn set_env(&mut self, name: &str, value: &str) {
         self.env.push((name.to_owned(), value.to_owned()));
     }
 
-    /// The name of its part of every cgroup tree.
+    /// The name of its group in every cgroup tree.
     #[allow(dead_code, reason = "the attack suite shares this file and uses it")]
     pub(crate) fn cgroup(&self) -> &str {
         &self.cgroup
     }
 
-    /// Starts it, and waits until every sandbox can be used.
+    /// Starts it, and waits until every sandbox is usable.
     pub(crate) fn launch(&mut self) {
         self.spawn();
         self.wait_up();
@@ -264,7 +264,7 @@ impl Daemon {
         });
     }
 
-    /// Starts it, without waiting for anything.
+    /// Starts it without waiting.
     pub(crate) fn spawn(&mut self) {
         assert!(self.child.is_none(), "it runs already");
         let _ = fs::remove_file(self.address_file());
@@ -377,7 +377,7 @@ impl Daemon {
         }
     }
 
-    /// Kills every process of every sandbox, unmounts what this daemon mounted: what a power cut does.
+    /// Kills every process of every sandbox and unmounts what this daemon mounted, as a power failure does.
     pub(crate) fn reboot(&mut self) {
         if self.child.is_some() {
             self.kill();
@@ -391,7 +391,7 @@ impl Daemon {
         let _ = fs::remove_dir_all(self.folder.path().join("run"));
     }
 
-    /// The egress process that serves this daemon's sandboxes; several while one takes over from another.
+    /// The egress process that serves this daemon's sandboxes; several during a handover.
     pub(crate) fn egress_processes(&self) -> Vec<u32> {
         crate::inventory::egress_processes(&self.folder.path().join("run"))
     }

@@ -1,4 +1,4 @@
-//! The host: what `doctor` says of it, and `up` and `down` on one without systemd.
+//! The host: the output of `doctor`, and `up` and `down` on a host without systemd.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::harness::{Daemon, burrow};
 
 #[test]
-fn doctor_judges_each_part_of_the_host_and_every_problem_has_its_command() {
+fn doctor_checks_each_part_of_the_host_and_suggests_a_command_for_every_problem() {
     let daemon = Daemon::start();
     let output = daemon.cli(&["doctor", "--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -49,16 +49,16 @@ fn doctor_works_while_the_daemon_is_down() {
     assert!(report["checks"].as_array().unwrap().len() > 5, "{report}");
 }
 
-/// In a mount namespace of its own, so that neither the host's `/run` nor its log are touched.
+/// In a separate mount namespace, so that the host's `/run` and its log are not touched.
 #[test]
-fn up_starts_a_daemon_in_the_background_and_down_ends_it_while_sandboxes_go_on() {
+fn up_starts_a_daemon_in_the_background_and_down_ends_it_while_sandboxes_continue() {
     let daemon = Daemon::prepare("");
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let config = std::fs::read_to_string(daemon.config()).unwrap();
     let run_dir = config.lines().find(|line| line.starts_with("run_dir")).unwrap().to_owned();
     let key_line = config.lines().find(|line| line.starts_with("admin_key_file")).unwrap();
     let key_file = key_line.split('"').nth(1).unwrap();
-    // Where the command line looks for a key of its user.
+    // Where the command line finds its user's key.
     let home = tempfile::tempdir().unwrap();
     std::fs::create_dir(home.path().join("burrow")).unwrap();
     std::os::unix::fs::symlink(key_file, home.path().join("burrow/key")).unwrap();
@@ -92,8 +92,7 @@ fn up_starts_a_daemon_in_the_background_and_down_ends_it_while_sandboxes_go_on()
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    for part in ["what to type next", "the daemon has stopped", "is not running", "it goes on", "\"stopped\""]
-    {
+    for part in ["next steps", "the daemon has stopped", "is not running", "it goes on", "\"stopped\""] {
         assert!(said.contains(part), "no {part:?} in {said}");
     }
     assert!(daemon.inventory().sandboxes().is_empty());

@@ -1,7 +1,7 @@
-//! A plain HTTP/1.1 client, as somebody with curl would use the API: it sends what it is told, sense or nonsense.
+//! A plain HTTP/1.1 client, like curl: it sends exactly what it is given, valid or not.
 //!
-//! Our own client crate would refuse to send half of what these tests send. One connection per request; every wait is
-//! bounded by the harness's patience.
+//! Our own client crate would refuse to send half of these requests. One connection per request; every wait is limited by
+//! the timeout of the harness.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -20,7 +20,7 @@ pub(crate) struct Call {
     body: Vec<u8>,
 }
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -28,7 +28,7 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-/// An answer whose body is still to come.
+/// An answer whose body has not been read yet.
 #[derive(Debug)]
 pub(crate) struct Streamed {
     pub(crate) status: u16,
@@ -109,13 +109,13 @@ impl Call {
         Answer { status: streamed.status, headers: streamed.headers, body }
     }
 
-    /// Sends and reads the head of the answer only.
+    /// Sends the request and reads only the head of the answer.
     #[track_caller]
     pub(crate) fn open(mut self) -> Streamed {
         let body = std::mem::take(&mut self.body);
         let length = body.len() as u64;
         let mut stream = self.begin(length);
-        // A daemon that refuses a body early hangs up on the rest of it; its answer is there to read all the same.
+        // A daemon that refuses a body early closes the connection; its answer can still be read.
         let _ = stream.write_all(&body);
         Self::answer(stream)
     }
@@ -127,7 +127,7 @@ impl Call {
         self.connect(sized.then_some(length))
     }
 
-    /// The same for a body that does not say how long it is; the caller sends its chunks.
+    /// The same for a body of unknown length, whose chunks the caller sends.
     #[track_caller]
     pub(crate) fn begin_chunked(self) -> TcpStream {
         self.header("transfer-encoding", "chunked").connect(None)
@@ -203,7 +203,7 @@ impl Answer {
         if self.body.is_empty() { Value::Null } else { self.json() }
     }
 
-    /// Checks that it is an error as every error is: a status, a stable code, a message; answers the error.
+    /// Checks that it has the form of every error (a status, a stable code, a message) and returns the error.
     #[track_caller]
     pub(crate) fn refused(&self, status: u16, code: &str) -> Value {
         assert_eq!(self.status, status, "{}", self.text());
@@ -248,7 +248,7 @@ impl Body {
         Ok(read as u64)
     }
 
-    /// The length of the next chunk, past the line end of the one before.
+    /// The length of the next chunk, after the line end of the previous one.
     fn next_chunk(&mut self) -> io::Result<u64> {
         loop {
             let mut line = String::new();

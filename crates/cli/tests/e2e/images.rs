@@ -1,5 +1,5 @@
-//! Images: imported, exported, pulled from a real registry, built with kept steps, committed, named, cleaned up; and
-//! hostile ones.
+//! Images: import, export, pulls from a real registry, builds with cached steps, commits, names, clean-up, and hostile
+//! images.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::harness::{Daemon, eventually, run};
 
-/// A tar being put together.
+/// A tar archive under construction.
 struct Tar(tar::Builder<Vec<u8>>);
 
 impl Tar {
@@ -49,7 +49,7 @@ impl Tar {
     }
 }
 
-/// A program that needs nothing but a kernel: it prints `message` and ends with 0.
+/// A program that needs only a kernel: it prints `message` and exits with 0.
 fn program(message: &str) -> Vec<u8> {
     if cfg!(not(target_arch = "x86_64")) {
         panic!("this program is written for another machine");
@@ -99,7 +99,7 @@ fn sha256(bytes: &[u8]) -> String {
     String::from_utf8(output.stdout).unwrap()[..64].to_owned()
 }
 
-/// An archive as `docker save` writes it.
+/// An archive as written by `docker save`.
 fn docker_save(name: &str, config: &serde_json::Value, layers: &[Vec<u8>]) -> Vec<u8> {
     let diff_ids: Vec<String> = layers.iter().map(|layer| format!("sha256:{}", sha256(layer))).collect();
     let document = serde_json::json!({
@@ -119,9 +119,9 @@ fn docker_save(name: &str, config: &serde_json::Value, layers: &[Vec<u8>]) -> Ve
 }
 
 /// A folder for archives and build files.
-struct Place(tempfile::TempDir);
+struct Folder(tempfile::TempDir);
 
-impl Place {
+impl Folder {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -138,7 +138,7 @@ impl Place {
     }
 }
 
-/// Ids of images' volumes in the pool, finished and not.
+/// Ids of images' subvolumes in the pool, finished and unfinished.
 fn volumes(daemon: &Daemon) -> Vec<String> {
     let mut found = Vec::new();
     for part in ["images", "staged"] {
@@ -150,15 +150,15 @@ fn volumes(daemon: &Daemon) -> Vec<String> {
     found
 }
 
-/// Nothing is left on its way in or out. To be waited for: a client that breaks off its own upload is gone before the
-/// daemon has noticed.
+/// No upload or download is left. The caller must wait for this: a client that aborts its upload exits before the daemon
+/// has noticed.
 #[track_caller]
 fn scratch_empties(daemon: &Daemon) {
     let scratch = daemon.state_dir().join("scratch");
     eventually("scratch to be empty", || fs::read_dir(&scratch).unwrap().next().is_none().then_some(()));
 }
 
-/// What a command that must fail says.
+/// Standard error of a command that must fail.
 #[track_caller]
 fn refused(daemon: &Daemon, arguments: &[&str]) -> String {
     let output = daemon.cli(arguments);
@@ -178,7 +178,7 @@ fn progress(daemon: &Daemon, arguments: &[&str]) -> String {
 #[test]
 fn an_image_of_one_program_and_nothing_else_runs() {
     let daemon = Daemon::start();
-    let place = Place::new();
+    let place = Folder::new();
     let archive = place.put("hello.tar", &Tar::new().file("hello", &program("hello\n")).finish());
     let id = daemon.ok(&["image", "import", &archive, "--name", "hello"]);
     assert!(id.starts_with("img"), "{id}");
@@ -187,17 +187,17 @@ fn an_image_of_one_program_and_nothing_else_runs() {
 }
 
 #[test]
-fn what_an_image_says_about_its_processes_is_honoured() {
+fn the_process_settings_of_an_image_are_applied() {
     let daemon = Daemon::start();
-    let place = Place::new();
-    // Upon the default image there is a shell to show it with.
+    let place = Folder::new();
+    // Based on the default image, so that there is a shell to check with.
     let config = serde_json::json!({ "Env": ["GREETING=hi"], "Entrypoint": ["/say"], "Cmd": ["all"], "WorkingDir": "/deep/er" });
     let layer = Tar::new().file("say", &program("said\n")).finish();
     let archive = place.put("say.tar", &docker_save("org/say:v1", &config, &[layer]));
     daemon.ok(&["image", "import", &archive]);
     assert_eq!(daemon.ok(&["run", "--rm", "--image", "org/say:v1"]), "said");
     assert_eq!(daemon.ok(&["run", "--rm", "--image", "org/say:v1", "--", "ignored"]), "said");
-    // `exec` does not put the entrypoint in front, and `--entrypoint` takes it away.
+    // `exec` does not prepend the entrypoint, and `--entrypoint` removes it.
     let message =
         refused(&daemon, &["run", "--rm", "--image", "org/say:v1", "--entrypoint", "", "--", "/nothing"]);
     assert!(message.contains("/nothing"), "{message}");
@@ -209,9 +209,9 @@ fn what_an_image_says_about_its_processes_is_honoured() {
 }
 
 #[test]
-fn an_exported_image_comes_back_as_it_was() {
+fn an_exported_image_is_unchanged_by_an_import() {
     let daemon = Daemon::start();
-    let place = Place::new();
+    let place = Folder::new();
     let config = serde_json::json!({ "Env": ["A=b"], "Cmd": ["/hello"] });
     let layers = [
         Tar::new().file("hello", &program("old\n")).file("gone", b"x").finish(),
@@ -241,9 +241,9 @@ fn an_exported_image_comes_back_as_it_was() {
 }
 
 #[test]
-fn an_archive_that_is_known_is_not_unpacked_again() {
+fn a_known_archive_is_not_unpacked_again() {
     let daemon = Daemon::start();
-    let place = Place::new();
+    let place = Folder::new();
     let layers =
         [Tar::new().file("hello", &program("shared\n")).finish(), Tar::new().file("more", b"more").finish()];
     let archive = place.put("a.tar", &docker_save("a", &serde_json::json!({}), &layers));
@@ -251,7 +251,7 @@ fn an_archive_that_is_known_is_not_unpacked_again() {
     assert!(first.contains("unpacking") && !first.contains("cached"), "{first}");
     let again = progress(&daemon, &["image", "import", &archive]);
     assert!(again.matches("cached").count() == 2 && !again.contains("unpacking"), "{again}");
-    // Another image upon the same first layer shares it.
+    // Another image with the same first layer shares it.
     let other = [layers[0].clone(), Tar::new().file("other", b"other").finish()];
     let archive = place.put("b.tar", &docker_save("b", &serde_json::json!({}), &other));
     let shared = progress(&daemon, &["image", "import", &archive]);
@@ -265,7 +265,7 @@ fn a_committed_sandbox_keeps_its_files_its_variables_and_its_user() {
     let sandbox = daemon.ok(&["create", "--name", "dev", "-e", "TOKEN_NAME=x y", "-u", "user"]);
     daemon.ok(&["exec", &sandbox, "-u", "root", "-c", "echo kept > /srv/file; chown user /srv/file"]);
     daemon.ok(&["image", "commit", "dev", "--name", "my-setup", "-e", "MORE=1", "-w", "/srv"]);
-    // What happens afterwards is not in it.
+    // Later changes are not part of it.
     daemon.ok(&["exec", &sandbox, "-u", "root", "-c", "echo changed > /srv/file"]);
     let seen = daemon.ok(&[
         "run",
@@ -278,7 +278,7 @@ fn a_committed_sandbox_keeps_its_files_its_variables_and_its_user() {
         "cat file; id -un; echo $TOKEN_NAME $MORE; pwd",
     ]);
     assert_eq!(seen, "kept\nuser\nx y 1\n/srv");
-    // The image outlives the sandbox, and the sandbox made from an image outlives that.
+    // The image outlives the sandbox, and a sandbox made from an image outlives the image.
     daemon.ok(&["rm", "dev"]);
     let other = daemon.ok(&["create", "--image", "my-setup"]);
     daemon.ok(&["image", "rm", "my-setup"]);
@@ -301,9 +301,9 @@ steps:
 ";
 
 #[test]
-fn a_build_keeps_its_steps_and_does_again_only_what_changed() {
+fn a_build_caches_its_steps_and_repeats_only_changed_ones() {
     let daemon = Daemon::start();
-    let place = Place::new();
+    let place = Folder::new();
     let file = place.put("burrow.yaml", RECIPE.as_bytes());
     place.put("app/file", b"one\n");
     let first = progress(&daemon, &["image", "build", "-f", &file, "--name", "app"]);
@@ -331,17 +331,17 @@ fn a_build_keeps_its_steps_and_does_again_only_what_changed() {
 }
 
 #[test]
-fn a_step_that_fails_is_told_with_its_last_words_and_leaves_nothing() {
+fn a_failed_build_step_is_reported_with_its_last_output_and_leaves_nothing() {
     let daemon = Daemon::start();
-    let place = Place::new();
+    let place = Folder::new();
     let before = volumes(&daemon);
     let file = place.put("bad.yaml", b"base: debian\nrun: [sh, -c, 'echo so sad >&2; exit 7']\n");
     let said = refused(&daemon, &["image", "build", "-f", &file, "--name", "bad"]);
-    assert!(said.contains("ended with code 7") && said.contains("so sad"), "{said}");
-    // What it was not let through to is told, whatever the program made of it.
+    assert!(said.contains("exited with code 7") && said.contains("so sad"), "{said}");
+    // A denied host is reported, however the program handled the failure.
     let file = place.put("bad.yaml", b"base: debian\nrun: getent hosts elsewhere.example\n");
     let said = refused(&daemon, &["image", "build", "-f", &file, "--name", "bad"]);
-    assert!(said.contains("not let through to `elsewhere.example`"), "{said}");
+    assert!(said.contains("egress to `elsewhere.example` denied"), "{said}");
     for (recipe, expected) in [
         ("base: missing\nrun: x\n", "no image `missing`"),
         ("base: debian\nnonsense: x\n", "build file"),
@@ -356,11 +356,11 @@ fn a_step_that_fails_is_told_with_its_last_words_and_leaves_nothing() {
     scratch_empties(&daemon);
 }
 
-/// Needs no mirror: the repository is a directory of the image.
+/// Needs no mirror: the package repository is a directory of the image.
 #[test]
 fn packages_are_installed_from_the_images_own_sources() {
     let daemon = Daemon::start();
-    let place = Place::new();
+    let place = Folder::new();
     let repository = "\
 base: debian
 run: |
@@ -392,14 +392,14 @@ run: |
 #[test]
 fn images_are_named_and_cleaned_up() {
     let daemon = Daemon::start();
-    let place = Place::new();
+    let place = Folder::new();
     let before = volumes(&daemon);
     let one = place.put("one.tar", &Tar::new().file("hello", &program("1\n")).finish());
     let two = place.put("two.tar", &Tar::new().file("hello", &program("2\n")).finish());
     let id = daemon.ok(&["image", "import", &one, "--name", "app"]);
     assert_eq!(daemon.ok(&["image", "tag", "app", "registry.example.com/org/app:v1"]), id);
     assert!(daemon.ok(&["image", "ls"]).contains("app registry.example.com/org/app:v1"));
-    // A newer one takes the name over; the other name stays.
+    // A newer image takes over the name; the other name stays.
     let newer = daemon.ok(&["image", "import", &two, "--name", "app"]);
     assert_eq!(daemon.ok(&["run", "--rm", "--image", "app", "--", "/hello"]), "2");
     assert_eq!(
@@ -409,7 +409,7 @@ fn images_are_named_and_cleaned_up() {
     daemon.ok(&["image", "untag", "registry.example.com/org/app:v1"]);
     assert_eq!(daemon.ok(&["run", "--rm", "--image", &id, "--", "/hello"]), "1", "nameless, but there");
 
-    // In use by a sandbox it is not cleaned up; then it is.
+    // While a sandbox uses it, it is not removed; afterwards it is.
     let sandbox = daemon.ok(&["create", "--image", &id]);
     let pruned: serde_json::Value = serde_json::from_str(&daemon.ok(&["image", "prune", "--json"])).unwrap();
     assert_eq!(pruned["images"], serde_json::json!([]));
@@ -426,8 +426,8 @@ fn images_are_named_and_cleaned_up() {
 }
 
 #[test]
-fn a_daemon_that_dies_in_the_middle_leaves_no_half_image() {
-    let place = Place::new();
+fn a_daemon_that_is_killed_during_an_import_leaves_no_partial_image() {
+    let place = Folder::new();
     let archive = place.put(
         "a.tar",
         &docker_save(
@@ -458,7 +458,7 @@ fn a_daemon_that_dies_in_the_middle_leaves_no_half_image() {
         assert_eq!(daemon.ok(&["image", "ls", "--json"]), images, "{point}");
         assert!(daemon.inventory().sandboxes().is_empty(), "{point}");
         scratch_empties(&daemon);
-        // Whole layers may stay: they are kept for the next time, and go with a clean-up.
+        // Complete layers may stay: they are cached, and a clean-up removes them.
         daemon.ok(&["image", "prune"]);
         assert_eq!(volumes(&daemon), before, "{point}");
         if step {
@@ -469,12 +469,12 @@ fn a_daemon_that_dies_in_the_middle_leaves_no_half_image() {
     }
 }
 
-/// `THREATS` P-K14 and P-F5, with a control beside each.
+/// `THREATS` P-K14 and P-F5, each with a control.
 #[test]
-fn an_image_whose_special_places_lead_elsewhere_touches_nothing_outside() {
+fn an_image_whose_system_paths_are_links_changes_nothing_outside() {
     let daemon = Daemon::start();
-    let place = Place::new();
-    let host = Place::new();
+    let place = Folder::new();
+    let host = Folder::new();
     host.put("null", b"the host's");
     host.put("passwd", b"the host's");
     let outside = host.0.path().display().to_string();
@@ -507,14 +507,14 @@ fn an_image_whose_special_places_lead_elsewhere_touches_nothing_outside() {
         let archive = place.put("file.tar", &archive.finish());
         check_contained(&daemon, &archive, &host, special);
     }
-    // Control: the same without the trap runs.
+    // Control: the same archive without the attack runs.
     let archive = place.put("control.tar", &Tar::new().file("hello", &program("alive\n")).finish());
     daemon.ok(&["image", "import", &archive, "--name", "control"]);
     assert_eq!(daemon.ok(&["run", "--rm", "--image", "control", "--", "/hello"]), "alive");
 }
 
-/// It is refused with a reason, or it runs; either way the host is as it was.
-fn check_contained(daemon: &Daemon, archive: &str, host: &Place, special: &str) {
+/// It is refused with a reason, or it runs; in both cases the host is unchanged.
+fn check_contained(daemon: &Daemon, archive: &str, host: &Folder, special: &str) {
     let imported = daemon.cli(&["image", "import", archive, "--name", "trap"]);
     if imported.status.success() {
         let ran = daemon.cli(&["run", "--rm", "--image", "trap", "--", "/hello"]);
@@ -538,12 +538,12 @@ fn check_contained(daemon: &Daemon, archive: &str, host: &Place, special: &str) 
 }
 
 #[test]
-fn hostile_archives_are_refused_whole() {
+fn hostile_archives_are_refused_entirely() {
     let daemon = Daemon::start();
-    let place = Place::new();
+    let place = Folder::new();
     let before = volumes(&daemon);
     let raw = |path: &str| {
-        // The library would not write such a path.
+        // The library would refuse to write such a path.
         let mut header = tar::Header::new_gnu();
         header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
         header.set_size(1);
@@ -586,12 +586,12 @@ fn hostile_archives_are_refused_whole() {
 struct Registry {
     child: Child,
     address: String,
-    _place: Place,
+    _place: Folder,
 }
 
 impl Registry {
     fn start() -> Self {
-        let place = Place::new();
+        let place = Folder::new();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         drop(listener);
@@ -610,7 +610,7 @@ impl Registry {
         Self { child, address, _place: place }
     }
 
-    /// Puts an archive of `docker save` there.
+    /// Uploads an archive of `docker save` to it.
     fn push(&self, archive: &Path, name: &str) -> String {
         let reference = format!("{}/{name}", self.address);
         let source = format!("docker-archive:{}", archive.display());
@@ -630,7 +630,7 @@ impl Drop for Registry {
 
 #[test]
 fn an_image_is_pulled_from_a_registry_and_its_layers_only_once() {
-    let (daemon, registry, place) = (Daemon::start(), Registry::start(), Place::new());
+    let (daemon, registry, place) = (Daemon::start(), Registry::start(), Folder::new());
     let config = serde_json::json!({ "Cmd": ["/hello"], "Env": ["A=1"] });
     let layers = [
         Tar::new().file("hello", &program("pulled\n")).finish(),
@@ -659,8 +659,8 @@ fn an_image_is_pulled_from_a_registry_and_its_layers_only_once() {
 }
 
 #[test]
-fn two_pulls_at_once_do_the_work_once() {
-    let (daemon, registry, place) = (Daemon::start(), Registry::start(), Place::new());
+fn two_concurrent_pulls_download_once() {
+    let (daemon, registry, place) = (Daemon::start(), Registry::start(), Folder::new());
     let layers = [Tar::new().file("hello", &program("once\n")).file("big", &vec![9; 8 << 20]).finish()];
     let archive = place.put("a.tar", &docker_save("app:v1", &serde_json::json!({}), &layers));
     let reference = registry.push(Path::new(&archive), "app:v1");

@@ -1,7 +1,7 @@
-//! What one daemon has on the host: processes, cgroups, namespaces, mounts, volumes.
+//! The resources that one daemon has on the host: processes, cgroups, namespaces, mounts, subvolumes.
 //!
-//! Taken from the kernel's own lists, not from the program under test, and limited to what carries this daemon's
-//! cgroup, run directory or pool.
+//! Read from the kernel's own lists, not from the program under test, and limited to this daemon's cgroup, run directory
+//! and pool.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,7 +26,7 @@ pub(crate) struct Inventory {
 
 impl Inventory {
     pub(crate) fn take(cgroup: &str, run_dir: &Path, pool: &Path) -> Self {
-        // Containers' and microVMs'.
+        // Those of containers and of microVMs.
         let mut cgroup_folders = cgroup_folders_of(cgroup);
         cgroup_folders.extend(cgroup_folders_of(&format!("{cgroup}-vm")));
         let mut processes = BTreeSet::new();
@@ -44,7 +44,7 @@ impl Inventory {
         Self { processes, cgroups, networks, volumes, cgroup_folders, run_dir, pool: pool.to_owned() }
     }
 
-    /// The ids of whatever there is, of any kind.
+    /// The ids of all sandboxes that have a resource of any kind.
     pub(crate) fn sandboxes(&self) -> BTreeSet<String> {
         self.cgroups.iter().chain(&self.networks).chain(&self.volumes).cloned().collect()
     }
@@ -71,8 +71,8 @@ impl Inventory {
         }
     }
 
-    /// Asks again for a while: a process that was just killed holds its cgroup until it is gone, and one that was
-    /// forked meanwhile was not among those killed.
+    /// Retries for a while: a process that was just killed keeps its cgroup until it has exited, and a process that
+    /// was forked at the same time was not among those killed.
     pub(crate) fn remove_cgroups(&self) {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
@@ -91,7 +91,7 @@ impl Inventory {
     }
 
     pub(crate) fn remove_volumes(&self) {
-        for part in ["sandboxes", "staged", "images", "snapshots", "shelves", "shelf-snapshots"] {
+        for part in ["sandboxes", "staged", "images", "snapshots", "volumes", "volume-snapshots"] {
             for name in names(&self.pool.join(part)) {
                 let path = self.pool.join(part).join(name);
                 let _ = Command::new("btrfs")
@@ -106,11 +106,11 @@ impl Inventory {
 }
 
 fn alive(pid: u32) -> bool {
-    // A zombie has nothing left but its number.
+    // A zombie has only its pid.
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// This daemon's folder in every cgroup hierarchy there is.
+/// This daemon's directory in every cgroup hierarchy.
 fn cgroup_folders_of(cgroup: &str) -> Vec<PathBuf> {
     let mounts = fs::read_to_string("/proc/mounts").unwrap();
     mounts

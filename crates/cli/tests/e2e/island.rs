@@ -1,13 +1,13 @@
-//! A network of the test's own: the test runs again in fresh network and mount namespaces, with hosts on an
-//! interface, names in a private `/etc/hosts`, and nothing beyond.
+//! A separate network for a test: the test runs again in fresh network and mount namespaces, with hosts on an interface,
+//! names in a private `/etc/hosts`, and no route to anything else.
 //!
 //! ```text
 //!   test process ──unshare──► the same test: lo, out0 with every address below, /etc/hosts, /etc/resolv.conf
 //!                               └─► daemon, egress process, sandboxes: all of them here
 //! ```
 //!
-//! The addresses are of ranges for documentation, so the daemon has to be told to dial them (`egress.allow_ranges`);
-//! the others are what must never be dialled, with decoys that count who comes.
+//! The addresses are in ranges for documentation, so the daemon must be allowed to connect to them
+//! (`egress.allow_ranges`). To the other addresses it must never connect; decoys there count connections.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -22,19 +22,19 @@ use crate::harness::{eventually, run};
 
 const INSIDE: &str = "BURROW_TEST_ISLAND";
 
-/// Where hosts that may be reached live.
+/// Addresses of hosts that may be reached.
 pub(crate) const OUTSIDE: &str = "198.51.100.1";
 pub(crate) const OUTSIDE_V6: &str = "2001:db8:51::1";
 
-/// The configuration that lets the egress process dial them.
+/// The configuration that allows the egress process to connect to them.
 pub(crate) const CONFIG: &str =
     "egress.allow_ranges = [\"198.51.100.0/24\", \"2001:db8:51::/48\"]\negress.connections_per_second = 500";
 
-/// Addresses that no sandbox ever reaches: the host's own and its cloud's, private ones, a carrier's.
+/// Addresses that no sandbox may reach: the host's own and its cloud's, private ones, carrier-grade NAT.
 pub(crate) const FORBIDDEN: [&str; 6] =
     ["127.0.0.1", "169.254.169.254", "10.20.0.1", "100.64.0.1", "fd00:ec2::254", "::1"];
 
-/// Names that lead somewhere.
+/// Names that resolve to an address of the island.
 const NAMES: &[(&str, &str)] = &[
     (OUTSIDE, "up.example www.up.example other.example git.example db.example flood.example"),
     (OUTSIDE_V6, "six.example"),
@@ -45,7 +45,7 @@ const NAMES: &[(&str, &str)] = &[
     ("100.64.0.1", "carrier.example"),
 ];
 
-/// True where the test is to do its work. Elsewhere it has been run, in namespaces of its own, by the time this
+/// True in the namespaces, where the test must do its work. Otherwise the test has already been run there when this
 /// returns.
 #[track_caller]
 pub(crate) fn landed(test: &str) -> bool {
@@ -83,7 +83,7 @@ fn settle() {
     }
     let hosts: String = NAMES.iter().map(|(address, names)| format!("{address} {names}\n")).collect();
     replace("/etc/hosts", &hosts);
-    // Nobody answers there, and says so at once.
+    // Nothing listens there, and connections are refused at once.
     replace("/etc/resolv.conf", &format!("nameserver {OUTSIDE}\noptions timeout:1 attempts:1\n"));
 }
 
@@ -91,28 +91,28 @@ fn is_loopback(address: &str) -> bool {
     address.parse::<IpAddr>().unwrap().is_loopback()
 }
 
-/// Covers a file of the host, for this mount namespace only.
+/// Covers a file of the host, in this mount namespace only.
 fn replace(path: &str, content: &str) {
     let folder = std::env::temp_dir().join(format!("burrow-island-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let file = folder.join(Path::new(path).file_name().unwrap());
     fs::write(&file, content).unwrap();
     run(Command::new("mount").arg("--bind").arg(&file).arg(path));
-    // The mount holds what it needs.
+    // The mount keeps a reference to the file.
     fs::remove_file(&file).unwrap();
     let _ = fs::remove_dir(&folder);
 }
 
-/// Gives the island other names, from the next look-up on.
+/// Gives the island other names, from the next lookup on.
 #[allow(dead_code, reason = "the attack suite shares this file and uses it")]
 pub(crate) fn rewrite_hosts(content: &str) {
-    // Never the host's own file.
+    // Never write to the host's own file.
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(mounts.lines().any(|line| line.split(' ').nth(4) == Some("/etc/hosts")), "not on an island");
     fs::write("/etc/hosts", content).unwrap();
 }
 
-/// Something that listens, counts who comes and remembers what they said first.
+/// A listener that counts connections and stores the first bytes of each.
 #[derive(Debug)]
 pub(crate) struct Decoy {
     pub(crate) address: SocketAddr,
@@ -120,31 +120,31 @@ pub(crate) struct Decoy {
     heard: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
-/// What a decoy does with a visitor.
+/// How a decoy handles a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Manners {
-    /// One line at once, then an echo.
+enum Behaviour {
+    /// Sends one line at once, then echoes.
     Greets,
-    /// Waits for a request's head and answers it.
+    /// Reads the head of a request and answers it.
     Web,
 }
 
-/// Longest that is remembered of what one visitor said.
+/// Maximum number of bytes that are stored per connection.
 const HEARD_BYTES_MAX: usize = 64 << 10;
 
 impl Decoy {
-    /// Answers every connection with one line, then echoes what it is sent.
+    /// Answers every connection with one line, then echoes.
     pub(crate) fn open(address: &str, port: u16) -> Self {
-        Self::with(address, port, Manners::Greets)
+        Self::with(address, port, Behaviour::Greets)
     }
 
     /// Answers every request with `ready`.
     #[allow(dead_code, reason = "the attack suite shares this file and uses it")]
     pub(crate) fn web(address: &str, port: u16) -> Self {
-        Self::with(address, port, Manners::Web)
+        Self::with(address, port, Behaviour::Web)
     }
 
-    fn with(address: &str, port: u16, manners: Manners) -> Self {
+    fn with(address: &str, port: u16, manners: Behaviour) -> Self {
         let address: SocketAddr = (address.parse::<IpAddr>().unwrap(), port).into();
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
@@ -160,7 +160,7 @@ impl Decoy {
         decoy
     }
 
-    /// All that visitors said, in hexadecimal digits and as text.
+    /// All bytes received, in hexadecimal digits and as text.
     #[allow(dead_code, reason = "the attack suite shares this file and uses it")]
     pub(crate) fn heard(&self) -> String {
         let heard = self.heard.lock().unwrap();
@@ -171,7 +171,7 @@ impl Decoy {
         self.hits.load(Ordering::SeqCst)
     }
 
-    /// Whether somebody without a guard reaches it, which counts as a hit.
+    /// Whether it is reachable without restrictions; the check counts as a connection.
     pub(crate) fn answers(&self) -> bool {
         let Ok(mut stream) = std::net::TcpStream::connect_timeout(&self.address, Duration::from_secs(5))
         else {
@@ -182,9 +182,9 @@ impl Decoy {
     }
 }
 
-fn receive(mut stream: std::net::TcpStream, manners: Manners, heard: &Mutex<Vec<Vec<u8>>>) {
+fn receive(mut stream: std::net::TcpStream, manners: Behaviour, heard: &Mutex<Vec<Vec<u8>>>) {
     let _ = stream.set_read_timeout(Some(Duration::from_secs(120)));
-    if manners == Manners::Greets && stream.write_all(b"ready\n").is_err() {
+    if manners == Behaviour::Greets && stream.write_all(b"ready\n").is_err() {
         return;
     }
     let place = {
@@ -201,19 +201,19 @@ fn receive(mut stream: std::net::TcpStream, manners: Manners, heard: &Mutex<Vec<
             said.windows(4).any(|bytes| bytes == b"\r\n\r\n")
         };
         let answer: &[u8] = match manners {
-            Manners::Greets => &buffer[..count],
-            Manners::Web if whole => {
+            Behaviour::Greets => &buffer[..count],
+            Behaviour::Web if whole => {
                 b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nready\n"
             }
-            Manners::Web => b"",
+            Behaviour::Web => b"",
         };
-        if stream.write_all(answer).is_err() || (manners == Manners::Web && whole) {
+        if stream.write_all(answer).is_err() || (manners == Behaviour::Web && whole) {
             return;
         }
     }
 }
 
-/// A web server, HTTP or HTTPS, of a folder. Ends with the value.
+/// A web server, HTTP or HTTPS, for a folder. Ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Web {
     child: Child,
@@ -239,7 +239,7 @@ impl Web {
         Self::serve(address, port, None)
     }
 
-    /// With a certificate that names every host of the island; its text is `ca.pem` in `folder`.
+    /// With a certificate that names every host of the island; its PEM is `ca.pem` in `folder`.
     pub(crate) fn https(address: &str, port: u16, folder: &Path) -> Self {
         let at = |name: &str| folder.join(name).display().to_string();
         if !folder.join("ca.pem").exists() {

@@ -1,4 +1,4 @@
-//! API keys: what each may do, for which sandbox, until when; and what is kept of them.
+//! API keys: what each key may do, for which sandbox, until when; and what is stored of them.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Daemon, eventually};
 
-/// The secret of a new key.
+/// Creates a key and returns its secret.
 #[track_caller]
 fn create(daemon: &Daemon, body: &Value) -> String {
     daemon.post("/v1/keys", body).expect(201)["secret"].as_str().unwrap().to_owned()
@@ -15,7 +15,7 @@ fn create(daemon: &Daemon, body: &Value) -> String {
 
 fn status(daemon: &Daemon, key: &str, method: &str, target: &str, body: &Value) -> u16 {
     let call = daemon.http_open(method, target).header("x-api-key", key);
-    // The head is enough: a backup is as large as all there is.
+    // Only the head is read: a backup is as large as all state together.
     if method == "GET" || method == "DELETE" { call.open().status } else { call.json(body).open().status }
 }
 
@@ -27,7 +27,7 @@ fn a_key_does_what_its_scope_allows_and_no_more() {
         ["read", "exec", "admin"].map(|scope| create(&daemon, &json!({ "name": scope, "scope": scope })));
     let exec = json!({ "argv": ["true"], "wait": true });
     let key = json!({ "name": "x", "scope": "read" });
-    // For each route, what the keys of the three scopes are answered.
+    // For each route, the status for the keys of the three scopes.
     for (method, target, body, answers) in [
         ("GET", "/v1/sandboxes", &Value::Null, [200, 200, 200]),
         ("GET", "/v1/sandboxes/alpha/stats", &Value::Null, [200, 200, 200]),
@@ -53,7 +53,7 @@ fn a_key_does_what_its_scope_allows_and_no_more() {
 }
 
 #[test]
-fn without_a_key_or_with_a_wrong_one_nothing_but_the_open_routes_answers() {
+fn without_a_valid_key_only_the_public_routes_answer() {
     let daemon = Daemon::start();
     daemon.http_open("GET", "/v1/sandboxes").send().refused(401, "unauthorized");
     daemon
@@ -91,7 +91,7 @@ fn a_key_for_one_sandbox_sees_that_one_and_nothing_else() {
     assert_eq!(list["items"].as_array().unwrap().len(), 1);
     let events = daemon.http_open("GET", "/v1/events").header("x-api-key", &key).send().text();
     assert!(events.contains(&alpha) && !events.contains(&beta), "{events}");
-    // The other one answers exactly as one that does not exist.
+    // The answer for the other sandbox is exactly that for one that does not exist.
     let other = daemon.http_open("GET", "/v1/sandboxes/beta").header("x-api-key", &key).send();
     let none = daemon.http_open("GET", "/v1/sandboxes/zeta").header("x-api-key", &key).send();
     assert_eq!((other.status, none.status), (404, 404));
@@ -100,7 +100,7 @@ fn a_key_for_one_sandbox_sees_that_one_and_nothing_else() {
     assert_eq!(ask("POST", &format!("/v1/sandboxes/{beta}/execs"), &exec), 404);
     assert_eq!(ask("DELETE", &format!("/v1/sandboxes/{beta}"), &Value::Null), 404);
     assert_eq!(ask("POST", "/v1/sandboxes", &json!({})), 403, "it cannot make others");
-    // It may be inside its sandbox, and widens nothing about it.
+    // The key may be inside its sandbox, and changes none of the sandbox's boundaries.
     for (method, target, body) in [
         ("PATCH", "/v1/sandboxes/alpha", json!({ "network": { "mode": "open" } })),
         ("PATCH", "/v1/sandboxes/alpha", json!({ "limits": { "ram_mib": 4096 } })),
@@ -164,7 +164,7 @@ fn secrets_of_keys_are_nowhere_in_the_daemons_state_or_log() {
     let repeated = again.send();
     assert!(!repeated.text().contains(&idempotent), "a repeat does not show the secret again");
     assert_eq!(status(&daemon, &other, "GET", "/v1/keys", &Value::Null), 200);
-    // Configuration and catalog come first; what follows is the image.
+    // The configuration and the catalog come first; the image follows.
     let mut backup = Vec::new();
     daemon.http("GET", "/v1/backup").open().take(8 << 20).read_to_end(&mut backup).unwrap();
     assert!(contains(&backup, "SQLite format 3"), "the catalog is in it");

@@ -1,4 +1,4 @@
-//! End-to-end tests: the real binary, real namespaces, real btrfs, one test for each promise.
+//! End-to-end tests: the real binary, real namespaces, real btrfs.
 //!
 //! They need root and what `scripts/test.sh` prepares (a btrfs pool with the default image, the static guest); `make
 //! test` does both. A test that lacks something fails and says so.
@@ -44,7 +44,7 @@ mod microvm_disks;
 mod microvms;
 mod mirrors;
 mod moving;
-mod own_door;
+mod own_listener;
 mod ports;
 mod race;
 mod rates;
@@ -52,6 +52,7 @@ mod recovery;
 mod sandbox_world;
 mod secret_canary;
 mod secret_clients;
+mod secret_headers;
 mod secret_placeholders;
 mod secrets;
 mod services;
@@ -66,3 +67,4 @@ mod survival;
 mod talking;
 mod volumes;
 mod workloads;
+mod zoo;

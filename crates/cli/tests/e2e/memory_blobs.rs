@@ -1,4 +1,4 @@
-//! Artifacts: large ones at constant RAM, small ones by name and version, all of them with the sandbox's past.
+//! Artifacts: large ones with constant RAM, small ones by name and version, all of them restored with the sandbox.
 
 use std::io::{Read as _, Write as _};
 use std::process::Stdio;
@@ -6,10 +6,10 @@ use std::process::Stdio;
 use crate::harness::{Daemon, eventually};
 
 const LARGE: u64 = 100 << 20;
-/// What the daemon may grow by while a blob passes through: buffers, not the blob.
+/// The growth of the daemon that is allowed while a blob passes through: buffers, not the blob.
 const GROWTH_KIB_MAX: u64 = 40 << 10;
 
-/// Bytes that no compression and no deduplication makes smaller, the same each time.
+/// Bytes that neither compression nor deduplication makes smaller, the same each time.
 fn noise(length: u64) -> impl Iterator<Item = Vec<u8>> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     (0..length / (1 << 20)).map(move |_| {
@@ -62,11 +62,11 @@ fn an_artifact_of_a_hundred_megabytes_passes_at_constant_ram() {
         .cli(&["artifact", "get", "alpha", "dumps/large", "--from", "1048576", "--to", "1048580"])
         .stdout;
     assert_eq!(part, noise(LARGE).nth(1).unwrap()[..4]);
-    assert!(daemon.ok(&["memory", "check", "alpha"]).contains("sound"));
+    assert!(daemon.ok(&["memory", "check", "alpha"]).contains("intact"));
 }
 
 #[test]
-fn versions_of_an_artifact_go_back_with_the_sandbox_and_are_stored_once() {
+fn versions_of_an_artifact_are_restored_with_the_sandbox_and_stored_once() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     let hash = |text: &[u8]| {
@@ -94,7 +94,7 @@ fn versions_of_an_artifact_go_back_with_the_sandbox_and_are_stored_once() {
         (&first.as_str().into(), &"text/plain; charset=utf-8".into())
     );
 
-    // The same content elsewhere has the same hash, and goes when nobody refers to it any more.
+    // The same content elsewhere has the same hash, and is removed with its last reference.
     daemon.create("beta");
     let put = daemon.fed(&["artifact", "put", "beta", "-", "--name", "copy"], b"first");
     assert_eq!(String::from_utf8(put.stdout).unwrap().trim(), first);

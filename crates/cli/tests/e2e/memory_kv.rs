@@ -1,4 +1,4 @@
-//! Working memory under several hands at once: compare-and-set, watches, batches, expiry.
+//! Working memory with concurrent writers: compare-and-set, watches, batches, expiry.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
@@ -12,7 +12,7 @@ fn code(daemon: &Daemon, arguments: &[&str]) -> Option<i32> {
 }
 
 #[test]
-fn of_two_that_compare_and_set_one_wins_and_no_step_is_lost() {
+fn of_two_concurrent_compare_and_sets_one_succeeds_and_no_increment_is_lost() {
     const STEPS: usize = 15;
     let daemon = Daemon::start();
     daemon.ok(&["space", "create", "shared"]);
@@ -36,7 +36,7 @@ fn of_two_that_compare_and_set_one_wins_and_no_step_is_lost() {
         }
     });
     assert_eq!(daemon.ok(&["kv", "get", "shared", "count"]), (2 * STEPS).to_string());
-    // An increment needs no turns.
+    // An increment needs no lock.
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -82,7 +82,7 @@ fn a_watch_sees_every_change_once_from_the_number_it_was_given() {
 }
 
 #[test]
-fn a_batch_is_all_or_nothing_and_what_expires_is_gone() {
+fn a_batch_is_atomic_and_expired_keys_are_removed() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     let first = daemon.ok(&["kv", "set", "alpha", "a", "1"]);

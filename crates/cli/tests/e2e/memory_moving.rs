@@ -1,4 +1,4 @@
-//! Memory leaves as lines and comes back, survives a killed daemon, is erased for good, and gets smaller.
+//! Memory is exported and imported as lines, survives a killed daemon, is erased permanently, and is consolidated.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::harness::{Daemon, eventually, run};
 
 #[test]
-fn what_is_exported_is_imported_once_and_is_the_same() {
+fn exported_memory_is_imported_once_and_unchanged() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     let id = daemon.remember("alpha", "the tide turns at six");
@@ -32,12 +32,12 @@ fn what_is_exported_is_imported_once_and_is_the_same() {
     let entry = daemon.json(&["memory", "get", "copy", &id, "--json"]);
     assert_eq!(entry["metadata"], json!({ "checked": true }), "{entry}");
     assert_eq!(daemon.recalled("copy", "moon", &["--session", "night"]), ["the moon is full"]);
-    assert!(daemon.ok(&["memory", "check", "copy"]).contains("sound"));
+    assert!(daemon.ok(&["memory", "check", "copy"]).contains("intact"));
     let file = tempfile::tempdir().unwrap();
     let path = file.path().join("lines.jsonl");
     daemon.ok(&["memory", "export", "alpha", "-o", path.to_str().unwrap()]);
     assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), lines.lines().count());
-    // Versions: whoever changed it first is not overwritten.
+    // Versions: an entry that was changed first on the other side is not overwritten.
     let late = daemon.refused(&["memory", "update", "alpha", &id, "late", "--if-version", "1"], 1);
     assert!(late.contains('2'), "{late}");
     let history = daemon.json(&["memory", "history", "alpha", &id, "--json"]);
@@ -45,7 +45,7 @@ fn what_is_exported_is_imported_once_and_is_the_same() {
 }
 
 #[test]
-fn a_daemon_killed_in_the_middle_of_adds_has_kept_all_it_acknowledged() {
+fn a_daemon_killed_during_adds_keeps_all_acknowledged_entries() {
     let mut daemon = Daemon::start();
     daemon.ok(&["space", "create", "log"]);
     for round in 0..3 {
@@ -73,7 +73,7 @@ fn a_daemon_killed_in_the_middle_of_adds_has_kept_all_it_acknowledged() {
                     })
                 })
                 .collect();
-            // Once something was acknowledged, and more is under way.
+            // After some writes were acknowledged, while more are in progress.
             eventually("something to be stored", || {
                 let seq = daemon.json(&["memory", "stats", "log", "--json"])["seq"].as_u64().unwrap();
                 (seq >= 4 * (round + 1)).then_some(())
@@ -90,12 +90,12 @@ fn a_daemon_killed_in_the_middle_of_adds_has_kept_all_it_acknowledged() {
             assert_eq!(daemon.json(&["memory", "get", "log", &id, "--json"])["text"], text.as_str());
         }
     }
-    assert!(daemon.ok(&["memory", "rebuild", "log"]).contains("sound"));
+    assert!(daemon.ok(&["memory", "rebuild", "log"]).contains("intact"));
     assert!(!daemon.recalled("log", "writer entry", &[]).is_empty());
 }
 
 #[test]
-fn what_is_forgotten_is_there_as_of_before_and_what_is_erased_is_nowhere() {
+fn forgotten_entries_are_readable_as_of_an_earlier_time_and_erased_ones_nowhere() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     let kept = daemon.remember("alpha", "the greenhouse is open");
@@ -128,12 +128,12 @@ fn what_is_forgotten_is_there_as_of_before_and_what_is_erased_is_nowhere() {
         }
     }
     assert!(!on_disk.windows(16).any(|window| window == b"zanzibarthirteen"), "not a trace on the disk");
-    assert!(daemon.ok(&["memory", "check", "alpha"]).contains("sound"));
+    assert!(daemon.ok(&["memory", "check", "alpha"]).contains("intact"));
     assert_eq!(daemon.json(&["memory", "get", "alpha", &kept, "--json"])["text"], "the greenhouse is open");
 }
 
 #[test]
-fn many_lines_are_added_at_once_found_again_and_made_smaller_without_a_loss() {
+fn many_lines_are_imported_found_and_consolidated_without_loss() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     let day_ms = 24 * 3_600 * 1_000_u64;
@@ -169,12 +169,12 @@ fn many_lines_are_added_at_once_found_again_and_made_smaller_without_a_loss() {
     let done =
         daemon.json(&["memory", "consolidate", "alpha", "--older-than", "30d", "--keep", "0.5", "--json"]);
     assert!(done["after"].as_u64() < done["before"].as_u64(), "{done}");
-    // Nothing is lost: as of before, in the export, and by id, it is all there.
+    // Nothing is lost: it is all readable as of an earlier time, in the export, and by id.
     let then = daemon.json(&["memory", "ls", "alpha", "--all", "--as-of", &before.to_string(), "--json"]);
     assert_eq!(then.as_array().unwrap().len(), 1_501);
     let exported = daemon.ok(&["memory", "export", "alpha"]);
     for n in [0, 499] {
         assert!(exported.contains(&format!("on run {n} the turbine")), "{n}");
     }
-    assert!(daemon.ok(&["memory", "check", "alpha"]).contains("sound"));
+    assert!(daemon.ok(&["memory", "check", "alpha"]).contains("intact"));
 }

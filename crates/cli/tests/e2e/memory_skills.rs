@@ -1,4 +1,4 @@
-//! What was done once is done again: skills in real sandboxes, and what execs leave by themselves.
+//! Skills in real sandboxes, and the entries that execs record by themselves.
 
 use serde_json::Value;
 
@@ -48,7 +48,7 @@ fn a_skill_made_of_execs_runs_with_other_parameters_and_learns() {
     let shown = daemon.json(&["skill", "show", "alpha", "greet", "--json"]);
     assert_eq!((&shown["successes"], &shown["failures"]), (&2.into(), &0.into()), "{shown}");
 
-    // A worse one that fits as well ranks below.
+    // A skill that failed more often ranks below one that matches equally well.
     daemon.ok(&[
         "skill",
         "add",
@@ -106,7 +106,7 @@ fn a_spaces_skill_runs_in_any_sandbox() {
 }
 
 #[test]
-fn a_failure_is_remembered_and_the_next_one_is_told_what_fixed_it() {
+fn a_failure_is_recorded_and_the_next_one_is_answered_with_its_fix() {
     let daemon = Daemon::start();
     daemon.ok(&["create", "--name", "alpha", "--remember", "errors"]);
     assert_eq!(daemon.inspect("alpha")["memory"]["remember"], "errors");
@@ -120,7 +120,7 @@ fn a_failure_is_remembered_and_the_next_one_is_told_what_fixed_it() {
     };
     let text = noted(1)[0]["text"].as_str().unwrap().to_owned();
     assert!(text.contains("cat /srv/config.toml") && text.contains("No such file"), "{text}");
-    // What went well is no failure; what then goes well where it had failed is what fixed it.
+    // A success is not recorded as a failure; a success after a failure of the same command is recorded as its fix.
     daemon.sh("alpha", "true");
     daemon.sh("alpha", "echo 'port = 80' > /srv/config.toml");
     assert!(daemon.cli(&build).status.success());

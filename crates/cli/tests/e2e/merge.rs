@@ -1,4 +1,4 @@
-//! The work of a fork, brought home: what comes, what conflicts, what is undone.
+//! Merging a fork into its parent: what is merged, conflicts, and undo.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -41,7 +41,7 @@ const TREE: &str = "set -e; cd /srv; mkdir -p app/old; for f in a b c d e; do se
     echo x > app/old/x; ln -s a app/link; ln app/b app/b-too; echo kept > app/kept";
 
 #[test]
-fn what_a_child_did_comes_home_and_can_be_undone() {
+fn changes_of_a_child_are_merged_and_can_be_undone() {
     let daemon = Daemon::start();
     family(&daemon, TREE);
     daemon.sh(
@@ -78,7 +78,7 @@ fn what_a_child_did_comes_home_and_can_be_undone() {
         sed -n 3p moved; test ! -e e; test b -ef b-too; test kept -ef kept-too; test ! -e /tmp/noise; test ! -e /root/.cache/noise");
     assert_eq!(found, "changed\n700 1000\nc\n21\nn\nmine\nthree");
     assert!(daemon.ok(&["memory", "search", "web", "which port"]).contains("8080"));
-    // The audit tells of it as of something that was done to the parent.
+    // The audit log records it as a change of the parent.
     let events = daemon.json(&["audit", "ls", "--json", "-n", "1000"]);
     let told = events.as_array().unwrap().iter().find(|event| event["action"] == "sandbox.merge");
     let id = |name| daemon.json(&["inspect", name, "--json"])["id"].clone();
@@ -87,7 +87,7 @@ fn what_a_child_did_comes_home_and_can_be_undone() {
         Some((&id("web"), &id("child"))),
         "{events}"
     );
-    // Again: there is nothing left, and no snapshot is left of that.
+    // Repeated: there is nothing to merge, and no snapshot remains of the attempt.
     let again = merge(&daemon, &["child", "--into", "web", "--yes"]);
     assert_eq!((&again["applied"], &again["total"]), (&false.into(), &0.into()), "{again}");
     assert_eq!(snapshots(), 2);
@@ -125,7 +125,7 @@ fn every_conflict_is_listed_and_nothing_is_merged_until_a_policy_decides() {
         "/srv/lines both-changed",
         "/srv/log both-changed",
         "/srv/mode attributes",
-        // Ours changed it by another name of the same file.
+        // Our side changed it through another hard link to the same file.
         "/srv/named both-changed",
     ];
     assert_eq!(conflicts(&refused), expected.map(str::to_owned).into());
@@ -156,7 +156,7 @@ fn every_conflict_is_listed_and_nothing_is_merged_until_a_policy_decides() {
 }
 
 #[test]
-fn a_parent_goes_on_and_is_told_what_its_processes_have_open() {
+fn a_parent_continues_during_a_merge_and_its_open_files_are_reported() {
     let daemon = Daemon::start();
     daemon.create("web");
     daemon.sh("web", "echo old > /srv/open; echo 0 > /srv/count");
@@ -179,7 +179,7 @@ fn a_parent_goes_on_and_is_told_what_its_processes_have_open() {
     assert!(open.iter().any(|open| open["path"] == "/srv/open" && open["program"] == "sh"), "{merged}");
     assert!(merged["pause_us"].as_u64().unwrap() > 0);
     assert_eq!(
-        // What the loop starts has the file open too, and ends at any moment.
+        // A process that the loop starts has the file open too, and can end at any moment.
         daemon.sh("web", "cat /srv/open /srv/other; for f in /proc/[0-9]*/fd/3; do case \"$(readlink $f)\" in /srv/open*) cat $f 2>/dev/null && break;; esac; done"),
         "new\nother\nold"
     );
@@ -187,7 +187,7 @@ fn a_parent_goes_on_and_is_told_what_its_processes_have_open() {
     let now = count();
     eventually("it goes on", || (count() > now).then_some(()));
 
-    // Asleep it is woken for it; stopped it stays so.
+    // A sleeping sandbox is woken for the merge; a stopped one stays stopped.
     daemon.sh("child", "echo third > /srv/other");
     daemon.ok(&["hibernate", "web"]);
     assert_eq!(merge(&daemon, &["child", "--into", "web", "--yes", "--policy", "theirs"])["applied"], true);
@@ -201,7 +201,7 @@ fn a_parent_goes_on_and_is_told_what_its_processes_have_open() {
 }
 
 #[test]
-fn several_children_come_one_after_the_other_and_strangers_do_not() {
+fn several_children_are_merged_in_sequence_and_unrelated_sandboxes_are_refused() {
     let daemon = Daemon::start();
     daemon.create("web");
     daemon.sh("web", "seq 1 20 > /srv/lines");
@@ -225,10 +225,10 @@ fn several_children_come_one_after_the_other_and_strangers_do_not() {
         assert!(!refused.status.success() && told.contains(said), "{child}: {told}");
     }
     let scripted = daemon.cli(&["merge", "child-1", "--into", "web"]);
-    assert!(String::from_utf8_lossy(&scripted.stderr).contains("nobody to ask"));
+    assert!(String::from_utf8_lossy(&scripted.stderr).contains("confirmation is required"));
 }
 
-/// A child's tree is hostile: nothing in it leads out of the parent's.
+/// A child's tree is hostile: nothing in it may lead out of the parent's tree.
 #[test]
 fn links_and_odd_names_of_a_child_stay_inside() {
     let daemon = Daemon::start();
@@ -264,7 +264,8 @@ fn prepare() -> (Daemon, String) {
     (daemon, before)
 }
 
-/// D1 to D5 of a merge: whatever step it is killed or fails at, the parent has all of it or nothing, and what ran runs.
+/// D1 to D5 of a merge: at whichever step it is killed or fails, the parent has all of it or nothing, and its processes
+/// continue to run.
 fn check_whole(daemon: &Daemon, before: &str, merged: bool, context: &str) {
     check_inventory(daemon, context);
     let now = daemon.sh("web", STATE);
@@ -278,14 +279,14 @@ fn check_whole(daemon: &Daemon, before: &str, merged: bool, context: &str) {
     let remembers = daemon.ok(&["memory", "search", "web", "which port"]).contains("8080");
     assert_eq!(remembers, merged, "{context}");
     assert_eq!(std::fs::read_dir(daemon.pool().join("transfer")).unwrap().count(), 0, "{context}");
-    // And it can be asked for again.
+    // The merge can be repeated.
     if !merged {
         assert_eq!(merge(daemon, &["child", "--into", "web", "--yes"])["applied"], true, "{context}");
         assert_eq!(daemon.sh("web", STATE), daemon.sh("child", STATE), "{context}");
     }
 }
 
-/// Where a merge can break off. A machine's own agent changes its files, and nobody stops that halfway.
+/// The points where a merge can fail. In a machine, its own agent changes the files, and cannot be stopped halfway.
 fn points() -> impl Iterator<Item = &'static str> {
     MERGE_POINTS.iter().copied().filter(|point| !(all_on_microvms() && *point == "merge.half"))
 }
@@ -325,11 +326,12 @@ fn a_failure_at_every_step_of_a_merge_leaves_nothing_of_it() {
     }
 }
 
-/// The files of a child are copied between its operations. In the middle of a merge into it, it has a state that never was.
+/// The files of a child are copied between its operations: in the middle of a merge into it, it has a state that must not
+/// be copied.
 #[test]
-fn neither_a_merge_nor_an_image_has_half_of_another_merge() {
+fn neither_a_merge_nor_an_image_contains_half_of_another_merge() {
     if all_on_microvms() {
-        // A machine's own agent changes its files, and cannot be held halfway.
+        // In a machine, its own agent changes the files, and cannot be paused halfway.
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -349,7 +351,7 @@ fn neither_a_merge_nor_an_image_has_half_of_another_merge() {
     eventually("half of a merge", || (brought() >= 15).then_some(()));
     let mut second = spawn(&["merge", "child", "--into", "web", "--dry-run", "--json"]);
     let mut commit = spawn(&["image", "commit", "child", "--name", "whole"]);
-    // They must wait for the first. One that does not is given the time to end.
+    // They must wait for the first operation. If one does not wait, it gets enough time to finish.
     for waiting in [&mut second, &mut commit] {
         for _ in 0..100 {
             if waiting.try_wait().unwrap().is_some() {

@@ -1,4 +1,4 @@
-//! What is on the disks of microVMs: compared, merged, made an image of. The host reads none of it itself.
+//! The disks of microVMs: compared, merged, committed as an image. The host itself reads none of them.
 
 use crate::diff::entries;
 use crate::harness::Daemon;
@@ -36,7 +36,7 @@ fn nothing_is_left(daemon: &Daemon, machines: usize) {
 }
 
 #[test]
-fn what_a_child_microvm_did_is_told_comes_home_and_can_be_undone() {
+fn changes_of_a_child_microvm_are_listed_merged_and_can_be_undone() {
     let daemon = start("");
     create(&daemon, "web", &[]);
     daemon.sh("web", TREE);
@@ -69,7 +69,7 @@ fn what_a_child_microvm_did_is_told_comes_home_and_can_be_undone() {
         test ! -e /root/.cache/noise; test ! -e /.burrow-merging",
     );
     assert_eq!(found, "changed\n700\nc\n21\nn\nmine\nthree\n1000:1000");
-    // What ran in the parent never noticed.
+    // The processes of the parent were not interrupted.
     counts_on(&daemon, "web", from);
     let again = merge(&daemon, &["child", "--into", "web", "--yes"]);
     assert_eq!((&again["applied"], &again["total"]), (&false.into(), &0.into()), "{again}");
@@ -79,7 +79,7 @@ fn what_a_child_microvm_did_is_told_comes_home_and_can_be_undone() {
     assert_eq!(daemon.sh("web", "cd /srv/app; find . | sort | xargs stat -c '%n %A %U'; cat a b e"), before);
     counts_on(&daemon, "web", from);
 
-    // What both changed is a conflict, and nothing is done; into one that is stopped it comes as well.
+    // A file that both changed is a conflict, and nothing is merged. A merge into a stopped parent works as well.
     daemon.sh("web", "echo ours > /srv/app/a; rm /srv/app/c");
     let refused = merge(&daemon, &["child", "--into", "web", "--yes"]);
     assert_eq!(refused["applied"], false);
@@ -103,7 +103,7 @@ fn a_merge_into_a_microvm_that_is_cut_short_leaves_nothing_half_done() {
     let listing = "cd /srv/app; find . | sort | xargs stat -c '%n %A %U %Y'; cat a b e";
     let before = daemon.sh("web", listing);
     let from = count(&daemon, "web");
-    // All of it is in the files, and no row says so.
+    // All changes are in the files, and the catalog has no unfinished operation.
     daemon.kill();
     daemon.arm(Some("merge.applied=kill"));
     daemon.launch();
@@ -125,7 +125,7 @@ fn a_merge_into_a_microvm_that_is_cut_short_leaves_nothing_half_done() {
 }
 
 #[test]
-fn an_image_of_a_microvm_is_one_for_containers_too() {
+fn an_image_of_a_microvm_also_works_for_containers() {
     let daemon = start("");
     create(&daemon, "web", &[]);
     daemon.sh("web", TREE);
@@ -138,7 +138,7 @@ fn an_image_of_a_microvm_is_one_for_containers_too() {
     create(&daemon, "third", &["--image", "mine"]);
     assert_eq!(daemon.sh("third", look), expected);
     assert_eq!(entries(&daemon, &["mine", "third", "/srv"]), [""; 0]);
-    // A tree of the host's files is not compared with a disk.
+    // A host's file tree cannot be compared with a disk.
     let refused = daemon.cli(&["diff", "other", "third"]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("no disk of the driver"), "{said}");

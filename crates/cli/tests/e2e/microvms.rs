@@ -1,5 +1,5 @@
-//! Sandboxes that are microVMs: every promise once, on machines with a kernel of their own. They are emulated, so that the
-//! test is the same on every host; what is slow is few and thorough.
+//! Sandboxes that are microVMs: each guarantee is tested once. The machines are emulated, so that the test is the same on
+//! every host; because that is slow, there are few tests, each of which checks much.
 
 use std::fs;
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use crate::crash::ready;
 use crate::harness::{Daemon, eventually};
 use crate::island::{self, CONFIG, OUTSIDE, Web};
 
-/// What fits beside the other tests.
+/// Small enough to run beside the other tests.
 const SMALL: [&str; 6] = ["--ram", "192M", "--cpu", "1", "--disk", "1G"];
 
 pub(crate) fn start(extra: &str) -> Daemon {
@@ -25,7 +25,7 @@ pub(crate) fn create(daemon: &Daemon, name: &str, further: &[&str]) -> String {
     daemon.ok(&arguments)
 }
 
-/// Counts for as long as it runs; answers how far it has come.
+/// Counts for as long as it runs; returns how far it has come.
 pub(crate) fn begin_to_count(daemon: &Daemon, sandbox: &str) -> String {
     let counting = "i=0; while :; do i=$((i+1)); echo $i > /tmp/count.new; mv /tmp/count.new /tmp/count; sleep 0.05; done";
     let exec = daemon.ok(&["exec", "-d", sandbox, "--", "sh", "-c", counting]);
@@ -37,7 +37,7 @@ pub(crate) fn count(daemon: &Daemon, sandbox: &str) -> u64 {
     daemon.sh(sandbox, "cat /tmp/count").parse().unwrap()
 }
 
-/// It counts on, from where it was.
+/// It continues to count from where it was.
 #[track_caller]
 pub(crate) fn counts_on(daemon: &Daemon, sandbox: &str, from: u64) {
     let first = count(daemon, sandbox);
@@ -58,12 +58,12 @@ fn a_microvm_is_a_sandbox_like_any_other() {
     assert_eq!(state(&daemon, "alpha")["driver"], "microvm");
     let own = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     assert_ne!(daemon.sh("alpha", "uname -r"), own.trim(), "its kernel is its own");
-    // The other kind is one word away.
+    // A single option chooses the other driver.
     daemon.ok(&["create", "--name", "shared", "--isolation", "container"]);
     assert_eq!(daemon.sh("shared", "uname -r"), own.trim());
     daemon.ok(&["rm", "shared"]);
 
-    // Commands, files, terminals' size of output.
+    // Commands, files, terminal sizes.
     assert_eq!(daemon.cli(&["exec", "alpha", "--", "sh", "-c", "exit 7"]).status.code(), Some(7));
     let fed = daemon.fed(&["exec", "-i", "alpha", "--", "sha256sum"], &vec![b'x'; 1 << 20]);
     let folder = tempfile::tempdir().unwrap();
@@ -89,7 +89,7 @@ fn a_microvm_is_a_sandbox_like_any_other() {
     daemon.ok(&["update", "alpha", "--disk", "2G"]);
     assert!(size(&daemon) > 1900, "{}", size(&daemon));
 
-    // Paused, asleep, and the daemon gone meanwhile: its processes go on.
+    // Paused, asleep, and over a restart of the daemon: its processes continue.
     begin_to_count(&daemon, "alpha");
     daemon.ok(&["pause", "alpha"]);
     assert_eq!(state(&daemon, "alpha")["state"], "paused");
@@ -114,17 +114,18 @@ fn a_microvm_is_a_sandbox_like_any_other() {
 }
 
 #[test]
-fn what_was_made_ahead_is_taken_and_a_machine_that_dies_is_told() {
+fn a_pre_created_microvm_is_used_and_a_crashed_machine_is_reported() {
     let mut daemon = Daemon::prepare_microvms("");
     daemon.keep_ready(1);
     daemon.launch();
-    // The first of its kind makes the template, the second is seen to be wanted, the third was made ahead.
+    // The first machine of a specification makes the template, the second one shows that more are needed, the third
+    // one was pre-created.
     for name in ["one", "two"] {
         create(&daemon, name, &[]);
         daemon.ok(&["rm", name]);
     }
-    // Besides the one of the usual kind.
-    eventually("two in stock", || (ready(&daemon) == 2).then_some(()));
+    // In addition to the one with default settings.
+    eventually("two pre-created", || (ready(&daemon) == 2).then_some(()));
     let waiting: Vec<u32> = daemon.inventory().processes.into_iter().collect();
     create(&daemon, "three", &[]);
     assert!(
@@ -133,7 +134,7 @@ fn what_was_made_ahead_is_taken_and_a_machine_that_dies_is_told() {
     );
     assert_eq!(daemon.sh("three", "hostname"), "three");
 
-    // A guest that brings its emulator down harms nobody else.
+    // A guest that crashes its emulator affects no other sandbox.
     create(&daemon, "four", &[]);
     let mut command =
         daemon.command(&["exec", "three", "--", "sh", "-c", "echo c > /proc/sysrq-trigger; sleep 9999"]);
@@ -147,7 +148,7 @@ fn what_was_made_ahead_is_taken_and_a_machine_that_dies_is_told() {
 }
 
 #[test]
-fn a_crash_on_the_way_to_a_template_leaves_nothing_and_the_next_makes_one() {
+fn a_crash_while_a_template_is_created_leaves_nothing_and_the_next_attempt_succeeds() {
     let mut daemon = Daemon::prepare_microvms("");
     for point in DISK_POINTS {
         daemon.arm(Some(&format!("{point}=kill")));
@@ -171,7 +172,7 @@ fn a_crash_on_the_way_to_a_template_leaves_nothing_and_the_next_makes_one() {
 }
 
 #[test]
-fn snapshots_and_forks_of_a_microvm_bring_back_all_that_it_was() {
+fn snapshots_and_forks_of_a_microvm_preserve_its_whole_state() {
     let daemon = start("");
     create(&daemon, "alpha", &[]);
     begin_to_count(&daemon, "alpha");
@@ -182,7 +183,7 @@ fn snapshots_and_forks_of_a_microvm_bring_back_all_that_it_was() {
     let then = count(&daemon, "alpha");
     daemon.sh("alpha", "echo now > /root/file; pkill -f '[c]ount.new'; rm -r /dev/shm/ram");
 
-    // Two children, and a grandchild; each goes on, and each is somebody else.
+    // Two children, and a grandchild; each continues, and each has its own identity.
     daemon.ok(&["snapshot", "restore", "good", "--in-place", "alpha", "--yes"]);
     assert_eq!(daemon.sh("alpha", "cat /root/file /dev/shm/ram/here"), "then\nonly");
     counts_on(&daemon, "alpha", then.saturating_sub(100));
@@ -206,7 +207,7 @@ fn snapshots_and_forks_of_a_microvm_bring_back_all_that_it_was() {
     daemon.sh(&children[0], "echo mine > /root/file");
     assert_eq!(daemon.sh(&children[1], "cat /root/file"), "then", "what one writes is its own");
 
-    // Files alone, of a machine that runs: what was written is in them.
+    // A files-only snapshot of a running machine includes written data.
     daemon.sh("alpha", "echo late > /root/late");
     let files = daemon.json(&["snapshot", "create", "alpha", "--files-only", "--json"]);
     daemon.ok(&["snapshot", "restore", files["id"].as_str().unwrap(), "--name", "other"]);
@@ -243,12 +244,12 @@ fn a_microvm_reaches_what_its_rules_allow_and_nothing_else() {
     assert!(!daemon.holds("alpha", fetch));
     daemon.ok(&["egress", "allow", "alpha", "up.example"]);
     assert_eq!(daemon.sh("alpha", fetch), "hello from outside");
-    // The host itself, by whatever way, is out of reach.
+    // The host itself is unreachable on every path.
     assert!(!daemon.holds(
         "alpha",
         "curl -fsS --max-time 5 http://127.0.0.1:1/ || curl -fsSk --max-time 5 https://10.20.0.1/"
     ));
-    // Asleep and awake again, the same.
+    // The same after a sleep.
     daemon.ok(&["hibernate", "alpha"]);
     assert_eq!(daemon.sh("alpha", fetch), "hello from outside");
     daemon.ok(&["egress", "deny", "alpha", "up.example"]);

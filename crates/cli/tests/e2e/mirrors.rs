@@ -1,8 +1,9 @@
-//! Package managers inside a sandbox, against the mirrors that this host itself uses: needs them to be reachable.
+//! Package managers inside a sandbox, against the mirrors that this host uses, which must be reachable.
 //!
-//! No host is named here: the host's own configuration of `apt`, `pip` and `npm` says where packages come from. Where a
-//! mirror cannot be reached, or a client is not installed, the part is listed as skipped. `BURROW_TEST_ALLOW_RANGES`
-//! names ranges the egress process may dial beyond public addresses; without it, exactly the mirrors' own addresses.
+//! No host is named here: the host's own configuration of `apt`, `pip` and `npm` names the package sources. A part whose
+//! mirror is unreachable, or whose client is not installed, is listed as skipped. `BURROW_TEST_ALLOW_RANGES` names ranges
+//! that the egress process may connect to in addition to public addresses; the default is exactly the mirrors' own
+//! addresses.
 
 use std::collections::BTreeSet;
 use std::net::ToSocketAddrs as _;
@@ -11,7 +12,7 @@ use std::process::Command;
 
 use crate::harness::Daemon;
 
-/// Small, old, without dependencies.
+/// A small old package without dependencies.
 const PIP_PACKAGE: &str = "six";
 const NPM_PACKAGE: &str = "is-number";
 const APT_PACKAGE: &str = "hello";
@@ -19,16 +20,16 @@ const APT_PACKAGE: &str = "hello";
 /// The last npm that runs on the Node.js of Debian 12.
 const NPM: &str = "npm@9";
 
-/// Listed at the end of the run. Not by a macro, whose words the test runner keeps to itself when a test passes.
+/// Listed at the end of the run. Not printed by a macro, whose output the test runner hides when a test passes.
 pub(crate) fn skipped(part: &str, why: &str) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr(), "skipped: {part} in a sandbox: {why}");
 }
 
-/// Standard output of a command of the host, if it works.
+/// Standard output of a command of the host, if it succeeds.
 fn host(program: &str, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
-    // What the host keeps at hand would answer instead of the mirror.
+    // The host's own cache would answer instead of the mirror.
     command.args(arguments).env("PIP_FIND_LINKS", "").env("PIP_NO_CACHE_DIR", "1");
     let output = command.output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned()).filter(|text| !text.is_empty())
@@ -41,7 +42,7 @@ fn rule_of(url: &str) -> Option<String> {
     Some(format!("{scheme}://{host}"))
 }
 
-/// The addresses of a rule's host; none where it cannot be looked up.
+/// The addresses of a rule's host; empty if it cannot be resolved.
 pub(crate) fn addresses_of(rule: &str) -> BTreeSet<String> {
     let host = rule.rsplit("://").next().unwrap_or_default();
     let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
@@ -49,7 +50,7 @@ pub(crate) fn addresses_of(rule: &str) -> BTreeSet<String> {
     found.map(|address| address.ip().to_string()).collect()
 }
 
-/// Where `pip` finds packages, and where it fetches them.
+/// Where `pip` finds packages, and from where it downloads them.
 fn pip_urls() -> Option<(String, Vec<String>)> {
     let of_pip = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)";
     let index = host("pip", &["config", "get", "global.index-url"])
@@ -69,14 +70,14 @@ fn npm_registry() -> Option<(String, String)> {
     Some((registry, rule))
 }
 
-/// The URLs of the host's package sources, by its own word.
+/// The URLs of the host's package sources, from its own configuration.
 pub(crate) fn apt_rules() -> Vec<String> {
     let targets = host("apt-get", &["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]);
     let rules: BTreeSet<String> = targets.unwrap_or_default().lines().filter_map(rule_of).collect();
     rules.into_iter().collect()
 }
 
-/// A daemon that may dial the mirrors, whatever their addresses are.
+/// A daemon that may connect to the mirrors, whatever their addresses are.
 pub(crate) fn daemon(rules: &[String]) -> Daemon {
     let ranges = std::env::var("BURROW_TEST_ALLOW_RANGES").ok().filter(|ranges| !ranges.is_empty());
     let ranges: Vec<String> = match ranges {
@@ -88,7 +89,7 @@ pub(crate) fn daemon(rules: &[String]) -> Daemon {
     Daemon::start_with(&format!("egress.allow_ranges = {ranges:?}"))
 }
 
-/// A sandbox that trusts whom the host trusts.
+/// A sandbox that trusts the same certificate authorities as the host.
 fn sandbox(daemon: &Daemon, rules: &[String]) {
     let mut arguments = vec!["create", "--name", "alpha", "--ram", "1G"];
     for rule in rules {
@@ -105,7 +106,7 @@ const TRUST: &str = "export SSL_CERT_FILE=/root/ca.pem PIP_CERT=/root/ca.pem NOD
                      GIT_SSL_CAINFO=/root/ca.pem PIP_DISABLE_PIP_VERSION_CHECK=1; ";
 
 #[test]
-fn apt_get_works_with_the_set_of_its_sources_where_the_mirror_is_reachable() {
+fn apt_get_works_with_rules_for_its_sources_where_the_mirror_is_reachable() {
     let rules = apt_rules();
     if rules.is_empty() || rules.iter().any(|rule| addresses_of(rule).is_empty()) {
         return skipped("apt-get", "the host's package sources cannot be looked up");
@@ -131,7 +132,7 @@ fn pip_installs_with_rules_for_its_hosts_where_the_index_is_reachable() {
         "{TRUST}python3 -m venv /root/venv && /root/venv/bin/pip install -q --retries 0 --index-url {index} {PIP_PACKAGE}"
     );
     if rules.len() > 1 {
-        // One host of two is not enough, and the exec says which is missing.
+        // One host of two is not enough, and the exec reports which is missing.
         let request = serde_json::json!({ "command": line, "wait": true });
         let result = daemon.post("/v1/sandboxes/alpha/execs", &request).expect(200);
         assert_ne!(result["exec"]["outcome"]["exit_code"], 0, "{result}");

@@ -1,4 +1,5 @@
-//! Snapshots on the move: out of one daemon as a file, into another with a pool of its own, and on from there.
+//! Export and import: a snapshot leaves one daemon as a file, and is imported and continued by another one with its own
+//! pool.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +18,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A sandbox with files of all kinds, something remembered, and a process that counts in RAM alone.
+/// A sandbox with files of all kinds, an entry in its memory, and a process that counts in RAM only.
 fn lived(daemon: &Daemon, name: &str) {
     daemon.ok(&["create", "--name", name, "--label", "team=a"]);
     let script = "mkdir -p /srv/d; echo first > /srv/d/file; ln /srv/d/file /srv/d/again; ln -s ../d/file /srv/d/link
@@ -42,7 +43,7 @@ fn counted(daemon: &Daemon, name: &str) -> u64 {
 }
 
 #[test]
-fn a_sandbox_moves_to_another_daemon_and_goes_on_where_it_was() {
+fn a_sandbox_moves_to_another_daemon_and_continues_there() {
     let (here, there) = (Daemon::start(), Daemon::start());
     lived(&here, "alpha");
     count_up(&here, "alpha");
@@ -57,7 +58,7 @@ fn a_sandbox_moves_to_another_daemon_and_goes_on_where_it_was() {
     let signer = written["signer"].as_str().unwrap();
     assert_eq!(written["bytes"].as_u64().unwrap(), fs::metadata(&file).unwrap().len());
 
-    // Refused by its header alone, so the rest of it need not even come.
+    // Refused because of its header, before the rest of the file is sent.
     let beginning = folder.path().join("beginning");
     fs::write(&beginning, &fs::read(&file).unwrap()[..8192]).unwrap();
     let refused = there.cli(&["import", text(&beginning)]);
@@ -78,7 +79,7 @@ fn a_sandbox_moves_to_another_daemon_and_goes_on_where_it_was() {
     let recalled = there.ok(&["memory", "ls", "beta"]);
     assert!(recalled.contains("the build needs make"), "{recalled}");
     assert_eq!(there.ok(&["kv", "get", "beta", "step"]), "7");
-    // It is somebody else, and so is whoever stayed.
+    // The imported sandbox has its own identity, and the original keeps its own.
     let id = |daemon: &Daemon, name: &str| daemon.ok(&["exec", name, "--", "cat", "/etc/machine-id"]);
     assert_ne!(id(&there, "beta"), id(&here, "alpha"));
     assert_eq!(here.ok(&["exec", "alpha", "--", "cat", "/srv/d/file"]), "first");
@@ -86,7 +87,7 @@ fn a_sandbox_moves_to_another_daemon_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_changed_since_is_all_that_travels_to_who_has_the_rest() {
+fn an_incremental_export_contains_only_the_changes() {
     let (here, there) = (Daemon::start(), Daemon::start());
     lived(&here, "alpha");
     here.ok(&["snapshot", "create", "alpha", "--name", "one", "--files-only"]);
@@ -105,19 +106,22 @@ fn what_changed_since_is_all_that_travels_to_who_has_the_rest() {
                    && test large -ef l2 && test d/file -ef d/again";
     let expected = here.ok(&["exec", "alpha", "--", "sh", "-c", listing]);
 
-    // By its header alone.
+    // Because of its header alone.
     let beginning = folder.path().join("beginning");
     fs::write(&beginning, &fs::read(&part).unwrap()[..4096]).unwrap();
     let missing = there.cli(&["import", text(&beginning)]);
     let message = String::from_utf8_lossy(&missing.stderr).into_owned();
-    assert!(message.contains("which is not here") && message.contains("import that one first"), "{message}");
+    assert!(
+        message.contains("which does not exist here") && message.contains("import that snapshot first"),
+        "{message}"
+    );
     there.ok(&["import", text(&whole)]);
     let second = json(&there.ok(&["import", text(&part), "--json"]));
     assert!(second["snapshot"]["parent"].is_string(), "it follows upon the first: {second}");
     there.ok(&["snapshot", "restore", "two", "--name", "beta"]);
     assert_eq!(there.ok(&["exec", "beta", "--", "sh", "-c", listing]), expected);
     assert!(there.ok(&["memory", "ls", "beta"]).contains("and then it changed"));
-    // The one it stands on is as it was, and may go.
+    // Its base is unchanged, and may be removed.
     there.ok(&["snapshot", "restore", "one", "--name", "gamma"]);
     assert_eq!(there.ok(&["exec", "gamma", "--", "cat", "/srv/d/file"]), "first");
     there.ok(&["snapshot", "rm", "one"]);
@@ -125,7 +129,7 @@ fn what_changed_since_is_all_that_travels_to_who_has_the_rest() {
 }
 
 #[test]
-fn damaged_and_encrypted_files_are_told_apart_and_leave_nothing() {
+fn damaged_and_encrypted_exports_are_distinguished_and_leave_nothing() {
     let daemon = Daemon::start();
     daemon.ok(&["create", "--name", "alpha"]);
     daemon.ok(&["memory", "add", "alpha", "something"]);
@@ -168,14 +172,14 @@ fn damaged_and_encrypted_files_are_told_apart_and_leave_nothing() {
     fs::write(at("newer"), &newer[..4096]).unwrap();
     check(&at("newer"), "upgrade");
     fs::write(at("other"), "something else").unwrap();
-    check(&at("other"), "no export");
+    check(&at("other"), "not an exported snapshot");
     check_inventory(&daemon, "after refused imports");
     let left = json(&daemon.ok(&["snapshot", "ls", "--json"]));
     assert_eq!(left.as_array().unwrap().len(), 1, "{left}");
 }
 
 #[test]
-fn secrets_never_travel() {
+fn secrets_are_never_exported() {
     let daemon = Daemon::start();
     let canary = "canary-7f3a9c-never-to-travel";
     let allow = ["--allow", "https://api.example.com/v1/**", "--header", "Authorization: Bearer {}"];
@@ -217,7 +221,7 @@ fn unpacked(file: &Path) -> Vec<u8> {
     all
 }
 
-/// Brings a fresh daemon to where `point`'s work begins, arms the point and does the work.
+/// Brings a fresh daemon to the start of `point`'s operation, arms the point and performs the operation.
 fn hit(point: &str, action: &str, folder: &Path) -> Daemon {
     let mut daemon = Daemon::start();
     daemon.ok(&["create", "--name", "alpha"]);
@@ -238,7 +242,7 @@ fn hit(point: &str, action: &str, folder: &Path) -> Daemon {
     daemon
 }
 
-/// The host after a fault: nothing of an import that was not answered, unless all of it.
+/// Checks the host after a fault: an unacknowledged import is there completely or not at all.
 fn check_recovered(daemon: &mut Daemon, point: &str, folder: &Path, context: &str) {
     daemon.arm(None);
     daemon.launch();

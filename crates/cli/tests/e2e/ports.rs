@@ -1,4 +1,4 @@
-//! Ports: what listens is listed, real clients reach it, and nobody else does.
+//! Ports: listening ports are listed, and only authorised clients reach them.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -12,7 +12,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use crate::harness::{Daemon, PATIENCE, eventually};
 use crate::http::Call;
 
-/// Answers what it was asked, streams events, echoes WebSockets. Only Python's own library.
+/// Answers requests, streams events, echoes WebSockets. Uses only Python's standard library.
 const SERVER: &str = r#"
 import base64, hashlib, json, os, struct, sys, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -88,7 +88,7 @@ class Handler(BaseHTTPRequestHandler):
 ThreadingHTTPServer((sys.argv[1], int(sys.argv[2])), Handler).serve_forever()
 "#;
 
-/// A daemon with a sandbox `web` that serves on 8000, on loopback only, whenever it runs.
+/// A daemon with a sandbox `web` that serves on port 8000, on loopback only, whenever it runs.
 struct Site {
     daemon: Daemon,
     id: String,
@@ -123,7 +123,7 @@ impl Site {
         self.daemon.url().rsplit_once(':').unwrap().1.to_owned()
     }
 
-    /// A request on the host form, without credentials.
+    /// A request in the host form, without credentials.
     fn http(&self, port: u16, target: &str) -> Call {
         self.daemon.http_open("GET", target).header("host", &self.host(port))
     }
@@ -132,7 +132,7 @@ impl Site {
         format!("X-Burrow-Key: {}", self.daemon.key())
     }
 
-    /// What curl prints, with its arguments and the key.
+    /// Output of curl, with these arguments and the key.
     #[track_caller]
     fn curl(&self, arguments: &[&str], port: u16, target: &str) -> String {
         let (host, at) = (self.host(port), self.listens_on());
@@ -167,7 +167,7 @@ fn header<'a>(seen: &'a Value, name: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn what_listens_is_listed_with_its_process() {
+fn listening_ports_are_listed_with_their_processes() {
     let site = site();
     site.daemon.ok(&["port", "publish", "web", "9999"]);
     let ports = site.daemon.json(&["port", "ls", "web", "--json"]);
@@ -220,7 +220,7 @@ fn real_clients_reach_servers_on_loopback_and_on_every_address() {
 }
 
 #[test]
-fn a_large_body_goes_through_in_little_memory_and_whole() {
+fn a_large_body_passes_unchanged_with_constant_ram() {
     let site = site();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("large");
@@ -256,7 +256,7 @@ fn events_arrive_one_by_one() {
     assert_eq!(next(), "");
 }
 
-/// Opens a WebSocket, says something, and answers the echo, or the status it was refused with.
+/// Opens a WebSocket, sends a message, and returns the echo, or the status of the refusal.
 fn chat(site: &Site, target: &str, headers: &[(&str, &str)]) -> Result<String, u16> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let url = format!("ws://{}:{}{target}", site.host(8000), site.listens_on());
@@ -300,14 +300,14 @@ fn a_websocket_goes_through_with_key_link_or_cookie_and_not_from_another_site() 
 }
 
 #[test]
-fn a_link_opens_a_browser_and_dies_with_its_time_its_key_and_its_letters() {
+fn a_link_works_in_a_browser_until_it_expires_or_its_key_is_revoked_or_it_is_altered() {
     let site = site();
     let link = site.link(8000, &["--expires", "10m"]);
     assert_eq!(site.daemon.ok(&["open", "web", "8000", "--print"]).split('?').next(), link.split('?').next());
     let target = format!("/page?{}", link.split_once('?').unwrap().1);
     let folder = tempfile::tempdir().unwrap();
     let jar = folder.path().join("jar").display().to_string();
-    // A browser: follows the redirect, keeps the cookie, and comes again with it alone.
+    // Like a browser: follows the redirect, keeps the cookie, and then requests with the cookie alone.
     let browser = ["-L", "-c", &jar, "-b", &jar, "-H", "Accept: text/html"];
     let seen = parse(&site.curl(&browser, 8000, &target));
     assert_eq!((&seen["path"], header(&seen, "cookie").len()), (&"/page".into(), 0));
@@ -315,18 +315,18 @@ fn a_link_opens_a_browser_and_dies_with_its_time_its_key_and_its_letters() {
     assert_eq!((&seen["path"], header(&seen, "cookie").len()), (&"/again".into(), 0));
     let page = site.curl(&["-H", "Accept: text/html"], 8000, "/page");
     assert!(page.contains("is private") && page.contains("<html"), "{page}");
-    // Time.
+    // The time has passed.
     let brief = site.daemon.ok(&["port", "url", "web", "8000", "--expires", "1s"]);
     let brief = format!("/?{}", brief.split_once('?').unwrap().1);
     eventually("the link to expire", || (site.http(8000, &brief).send().status == 401).then_some(()));
-    // Letters.
+    // Changed letters.
     let token = site.token(8000);
     let changed = token.replacen('.', ".1", 1);
     for bad in [changed.as_str(), &token[1..], ""] {
         site.http(8000, &format!("/?burrow_token={bad}")).send().refused(401, "unauthorized");
     }
     site.http(8001, &format!("/?burrow_token={token}")).send().refused(401, "unauthorized");
-    // Its key.
+    // The key was revoked.
     let created = site.daemon.json(&["key", "create", "ci", "--scope", "exec", "--json"]);
     let mut command = site.daemon.command(&["port", "url", "web", "8000"]);
     let output = command.env("BURROW_API_KEY", created["secret"].as_str().unwrap()).output().unwrap();
@@ -338,7 +338,7 @@ fn a_link_opens_a_browser_and_dies_with_its_time_its_key_and_its_letters() {
 }
 
 #[test]
-fn a_published_port_is_anybodys_and_is_so_after_a_restart() {
+fn a_published_port_is_public_also_after_a_restart() {
     let mut site = site();
     site.http(8000, "/").send().refused(401, "unauthorized");
     site.daemon.ok(&["port", "publish", "web", "8000"]);
@@ -357,7 +357,7 @@ fn a_published_port_is_anybodys_and_is_so_after_a_restart() {
 }
 
 #[test]
-fn a_sleeping_or_stopped_sandbox_wakes_for_its_port_once_for_all_who_ask() {
+fn a_sleeping_or_stopped_sandbox_wakes_once_for_concurrent_requests_to_its_port() {
     let site = site();
     let key = site.daemon.key();
     let ask = || site.http(8000, "/").header("x-burrow-key", &key).send().status;
@@ -379,12 +379,12 @@ fn a_sleeping_or_stopped_sandbox_wakes_for_its_port_once_for_all_who_ask() {
 }
 
 #[test]
-fn where_nothing_listens_the_answer_says_what_does() {
+fn a_request_to_a_closed_port_lists_the_open_ones() {
     let site = site();
     let key = site.daemon.key();
     let error = site.http(8123, "/").header("x-burrow-key", &key).send().refused(502, "port_closed");
     assert!(error["message"].as_str().unwrap().contains("8123"), "{error}");
-    assert_eq!(error["hint"], "what listens in it: 8000 (`python3`)");
+    assert_eq!(error["hint"], "ports with a listening process: 8000 (`python3`)");
     site.http(7711, "/").header("x-burrow-key", &key).send().refused(400, "invalid_request");
     site.daemon.ok(&["service", "rm", "web", "app"]);
     eventually("the server to end", || {
@@ -415,7 +415,7 @@ impl Forwarding {
         stream
     }
 
-    /// Ctrl-C, its exit code, and what it said.
+    /// Sends Ctrl-C; returns its exit code and its output.
     fn end(mut self) -> (Option<i32>, String) {
         crate::harness::run(Command::new("kill").args(["-INT", &self.child.id().to_string()]));
         let status = self.child.wait().unwrap();
@@ -428,7 +428,7 @@ impl Forwarding {
 #[test]
 fn port_forward_carries_raw_tcp_both_ways_and_the_end_of_each() {
     let site = site();
-    // Says something first, then answers only when it has heard all.
+    // Sends something first, then answers only after it has received everything.
     let program = "
 import socket
 server = socket.create_server(('127.0.0.1', 9000))
@@ -455,7 +455,7 @@ while True:
         stream.read_to_string(&mut rest).unwrap();
         assert_eq!(rest, format!("{size} bytes"));
     }
-    // The second of several, and many at once.
+    // The second of several ports, and many connections at once.
     std::thread::scope(|scope| {
         for number in 0..16 {
             let forwarding = &forwarding;
@@ -469,8 +469,9 @@ while True:
         }
     });
     let mut nothing = forwarding.connect(2);
-    // Closed in order or reset, but closed: a server that has just been started is waited for, though not for ever.
-    // (To the end, since a single read of a socket with a timeout is cut short by any signal.)
+    // Closed normally or reset, but closed: connecting to a server that has just been started is retried, but not for
+    // ever.
+    // (To the end, because any signal interrupts a single read of a socket with a timeout.)
     match nothing.read_to_end(&mut Vec::new()) {
         Ok(count) => assert_eq!(count, 0, "nobody is there"),
         Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}"),

@@ -1,4 +1,4 @@
-//! Several forks try the same; one of them wins.
+//! Several forks try the same task; one of them wins.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ fn race(daemon: &Daemon, id: &str) -> Value {
 }
 
 #[test]
-fn the_judges_favourite_comes_home_and_the_others_go() {
+fn the_fork_that_the_judge_chooses_is_merged_and_the_others_are_deleted() {
     let daemon = Daemon::start();
     daemon.create("web");
     daemon.sh("web", "echo 0 > /srv/answer");
@@ -75,7 +75,7 @@ fn without_a_judge_the_exit_code_decides_and_the_winner_is_merged_on_request() {
     assert_eq!(merged["applied"], true, "{merged}");
     assert_eq!(daemon.sh("web", "cat /srv/answer"), "2");
     assert_eq!(sandboxes(&daemon), 1);
-    // Nobody wins where nobody succeeds; told by the exit code.
+    // If none succeeds, there is no winner, and the exit code reports it.
     let none = daemon.cli(&["race", "web", "--attempts", "1", "--files-only", "--run", "exit 7", "--json"]);
     assert_eq!(none.status.code(), Some(1));
     let none: Value = serde_json::from_slice(&none.stdout).unwrap();
@@ -89,7 +89,7 @@ fn without_a_judge_the_exit_code_decides_and_the_winner_is_merged_on_request() {
 }
 
 #[test]
-fn a_race_goes_on_after_the_daemon_was_killed() {
+fn a_race_continues_after_the_daemon_was_killed() {
     let mut daemon = Daemon::start();
     daemon.create("web");
     let id = daemon.ok(&[
@@ -108,7 +108,7 @@ fn a_race_goes_on_after_the_daemon_was_killed() {
     });
     daemon.kill();
     daemon.launch();
-    // One ends after the restart; both are read from their guests, and neither is run again.
+    // One ends after the restart. Both results are read from their guests, and neither is run again.
     for attempt in &running {
         daemon.sh(attempt["sandbox"].as_str().unwrap(), "test $(wc -l < /srv/runs) = 1; touch /srv/go");
     }

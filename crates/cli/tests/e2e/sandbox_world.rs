@@ -1,4 +1,4 @@
-//! What a sandbox is from inside: users, names, language, time, tools, and walls that hold.
+//! A sandbox as seen from inside: users, names, locale, time, tools, and enforced limits.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,7 +20,7 @@ fn there_is_root_and_a_user_whose_sudo_works() {
 }
 
 #[test]
-fn root_inside_is_nobody_outside() {
+fn root_inside_is_unprivileged_outside() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     daemon.ok(&["exec", "-d", "alpha", "--", "sleep", "1000"]);
@@ -87,7 +87,7 @@ fn python_git_and_apt_behave() {
     assert!(
         daemon.holds("alpha", "apt-get check && apt-get --simulate -y remove nano | grep -q '^Remv nano'")
     );
-    // A package made on the spot, since there is no network: apt unpacks, configures and records it for real.
+    // A package that is built here, because there is no network: apt unpacks, configures and records it for real.
     let package = "mkdir -p /tmp/p/DEBIAN /tmp/p/usr/bin && cd /tmp &&
         printf 'Package: local-tool\\nVersion: 1\\nArchitecture: all\\nMaintainer: x <x@example.org>\\nDescription: x\\n' > p/DEBIAN/control &&
         printf '#!/bin/sh\\necho installed\\n' > p/usr/bin/local-tool && chmod 755 p/usr/bin/local-tool &&
@@ -103,13 +103,13 @@ fn python_git_and_apt_behave() {
 fn memory_beyond_the_limit_ends_the_process_and_is_reported() {
     let daemon = Daemon::start();
     daemon.ok(&["create", "--name", "alpha", "--ram", "96M"]);
-    // A machine has as much as its kernel says, which keeps some for itself.
+    // A machine reports less than its limit, because its kernel keeps some.
     if !all_on_microvms() {
         let total: u64 = daemon.sh("alpha", "awk '/^MemTotal/ {print $2}' /proc/meminfo").parse().unwrap();
         assert_eq!(total, 96 << 10, "/proc/meminfo shows the limit");
         assert_eq!(daemon.sh("alpha", "free -m | awk '/^Mem:/ {print $2}'"), "96");
     }
-    // Piece by piece: one that is larger than all there is would be refused by a machine's own kernel.
+    // In small pieces: the kernel of a machine would refuse a single allocation that exceeds its RAM.
     let program = "x = [bytearray(8 << 20) for _ in range(50)]\nprint('got it')";
     let output = daemon.cli(&["exec", "alpha", "--", "python3", "-c", program]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -124,7 +124,7 @@ fn memory_beyond_the_limit_ends_the_process_and_is_reported() {
 }
 
 #[test]
-fn processor_time_is_held_to_its_limit() {
+fn processor_time_does_not_exceed_its_limit() {
     let daemon = Daemon::start();
     daemon.ok(&["create", "--name", "alpha", "--cpu", "0.25"]);
     let line = "for i in 1 2; do timeout 1.5 sh -c 'while :; do :; done' & done; wait";
@@ -132,7 +132,7 @@ fn processor_time_is_held_to_its_limit() {
         daemon.post("/v1/sandboxes/alpha/execs", &json!({ "command": line, "wait": true })).expect(200);
     let outcome = &result["exec"]["outcome"];
     let (cpu, wall) = (outcome["cpu_us"].as_f64().unwrap(), outcome["wall_us"].as_f64().unwrap());
-    // Two endless loops would take two cores; a quarter of one is what they may have, give or take a period.
+    // Two endless loops would use two cores; the limit is a quarter of one, plus or minus a scheduling period.
     assert!(cpu / wall < 0.4, "{} of a core", cpu / wall);
     assert!(cpu > 0.0);
 }
@@ -211,7 +211,7 @@ fn limits_change_while_the_sandbox_runs_and_are_kept() {
 }
 
 #[test]
-fn environment_workdir_user_and_labels_are_what_the_sandbox_was_made_with() {
+fn environment_workdir_user_and_labels_are_those_of_the_create_request() {
     let daemon = Daemon::start();
     let create = [
         "create", "--name", "alpha", "-e", "A=one", "-e", "B=two", "-w", "/srv", "-u", "user", "--label",
@@ -242,7 +242,7 @@ fn environment_workdir_user_and_labels_are_what_the_sandbox_was_made_with() {
 }
 
 #[test]
-fn a_sandbox_whose_time_is_up_is_deleted_with_all_it_held() {
+fn an_expired_sandbox_is_deleted_with_all_its_resources() {
     let daemon = Daemon::start();
     daemon.ok(&["create", "--name", "brief", "--ttl", "1s"]);
     daemon.create("lasting");
@@ -264,7 +264,7 @@ fn an_ephemeral_sandbox_leaves_nothing_behind_when_it_stops() {
     daemon.get("/v1/sandboxes/fleeting").refused(404, "not_found");
     assert!(daemon.inventory().sandboxes().is_empty());
     assert!(daemon.inventory().processes.is_empty());
-    // One whose last process ends it from inside goes the same way.
+    // It is also deleted when its last process ends it from inside.
     daemon.ok(&["create", "--name", "again", "--ephemeral"]);
     let last = json!({ "argv": ["true"], "then_stop": true });
     daemon.post("/v1/sandboxes/again/execs", &last).expect(201);

@@ -1,8 +1,8 @@
-//! A planted secret is put in, echoed by its host in every way, and then searched for in all that anybody could look at: inside
-//! the sandbox, on the disk, in logs, exports and answers, and in memory.
+//! A test secret is injected, echoed by its host in every way, and then searched for in everything that can be read:
+//! inside the sandbox, on the disk, in logs, exports and answers, and in memory.
 //!
-//! Every place is searched by the same scanner for a marker too, which is there: a scanner that finds nothing anywhere proves
-//! nothing. The control of the secret itself is the egress process, the one place that has it.
+//! The same scanner also searches every place for a marker that is there, because a scanner that never finds anything
+//! proves nothing. The control of the secret itself is the egress process, the only place that has it.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -16,12 +16,12 @@ use crate::harness::{Daemon, eventually};
 use crate::island;
 use crate::upstream::{Upstream, secret_of};
 
-/// Stands wherever the secret must not.
+/// Printed in place of the secret wherever it must not appear.
 const MARKER: &str = "marker-a81f04d7c6e2b953";
 
-/// Reads a list of places and needles, and tells how often each needle is in each place.
+/// Reads a list of places and needles, and prints how often each needle is in each place.
 ///
-/// Of a tree only what changed since `since`: files of an image that was there before cannot hold it.
+/// Of a tree, only what changed since `since`: older files of an image cannot contain it.
 const SCANNER: &str = r#"
 import json, os, stat, sys
 asked = json.load(sys.stdin)
@@ -76,7 +76,7 @@ for name, place in asked["places"].items():
 json.dump(answer, sys.stdout)
 "#;
 
-/// Written otherwise than the program under test does it.
+/// Written differently from the program under test.
 fn forms(secret: &str) -> Vec<Vec<u8>> {
     let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
     let escape = |form: fn(u8) -> String| -> String {
@@ -93,7 +93,7 @@ fn forms(secret: &str) -> Vec<Vec<u8>> {
         escape(|b| format!("%{b:02x}")),
         secret.replace('/', "\\/"),
     ];
-    // In base64 with whatever stands before it: without the characters that depend on its neighbours.
+    // In base64 at each offset: without the characters that depend on its neighbours.
     for before in 0..3_usize {
         let whole =
             base64::engine::general_purpose::STANDARD.encode(format!("{}{secret}", "x".repeat(before)));
@@ -103,7 +103,7 @@ fn forms(secret: &str) -> Vec<Vec<u8>> {
     forms.into_iter().map(String::into_bytes).collect()
 }
 
-/// Where to look. The name is what a failure says.
+/// Places to search. The name is printed on failure.
 struct Places(serde_json::Map<String, Value>);
 
 impl Places {
@@ -130,7 +130,7 @@ impl Places {
         self.0.insert(name.to_owned(), json!({ "file": path }));
     }
 
-    /// How often the secret, in any form, and the marker are in each: `(secret, marker, where)`.
+    /// How often each place has the secret, in any form, and the marker: `(secret, marker, where)`.
     fn scan(&self, secrets: &[String]) -> Vec<(String, u64, u64, Value)> {
         let mut needles: Vec<Vec<u8>> = secrets.iter().flat_map(|secret| forms(secret)).collect();
         needles.push(MARKER.as_bytes().to_vec());
@@ -162,7 +162,7 @@ impl Places {
     }
 }
 
-/// Calls its host in all ways, keeps every answer in memory and on disk, and stays.
+/// Calls its host in all ways, keeps every answer in memory and on disk, and continues to run.
 const CALLER: &str = r#"
 import os, time, urllib.error, urllib.request
 kept = []
@@ -181,7 +181,7 @@ fn rotation(value: &str) -> String {
     json!({ "value": base64::engine::general_purpose::STANDARD.encode(value) }).to_string()
 }
 
-/// Asks by a connection of HTTP/2, and keeps its end of it open with what comes back.
+/// Sends a request over HTTP/2, and keeps its end of the connection open with the answer.
 fn post_by_http2(daemon: &Daemon, path: &str, body: String) -> (u16, impl Sized + use<>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (url, key) = (daemon.url(), daemon.key());
@@ -202,7 +202,7 @@ fn post_by_http2(daemon: &Daemon, path: &str, body: String) -> (u16, impl Sized 
     (status, (sender, runtime))
 }
 
-/// Asks by a connection that is kept open, and hands that back.
+/// Sends a request on a kept-alive connection, and returns the connection.
 fn post_by_hand(daemon: &Daemon, path: &str, body: &str) -> (String, TcpStream) {
     let address = daemon.url().trim_start_matches("http://").to_owned();
     let mut stream = TcpStream::connect(&address).unwrap();
@@ -227,8 +227,8 @@ fn post_by_hand(daemon: &Daemon, path: &str, body: &str) -> (String, TcpStream) 
 }
 
 #[test]
-fn a_planted_secret_is_found_nowhere_but_in_the_egress_process() {
-    if !island::landed("secret_canary::a_planted_secret_is_found_nowhere_but_in_the_egress_process") {
+fn a_test_secret_is_found_only_in_the_egress_process() {
+    if !island::landed("secret_canary::a_test_secret_is_found_only_in_the_egress_process") {
         return;
     }
     let began = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() - 1;
@@ -244,7 +244,8 @@ fn a_planted_secret_is_found_nowhere_but_in_the_egress_process() {
     assert_eq!(seen.len(), 4, "it reached its host: {seen:?}");
     let mut secrets = vec![secret_of("curl")];
 
-    // Other values, by clients that do not hang up, and refused bodies with them: nothing of that is told or kept.
+    // Further values, by clients that keep the connection open, and with refused bodies: none of that is logged or
+    // kept.
     let (second, third) = ("second+1c9ab2/e07f44=real", "third+a07733/c1d2e9=real");
     let body = rotation(second);
     let path = "/v1/secrets/curl/rotate";
@@ -277,7 +278,7 @@ fn in_memory(daemon: &Daemon, secrets: &[String]) {
     places.clean(secrets);
     let mut places = Places::new();
     places.memory("the daemon", [daemon.pid()]);
-    // It may be handing it over at this moment, and holds it for no longer than that takes.
+    // The daemon may be handing over the secret at this moment, and keeps it only that long.
     let mut last = Value::Null;
     let deadline = std::time::Instant::now() + crate::harness::PATIENCE;
     while std::time::Instant::now() < deadline {
@@ -308,7 +309,7 @@ fn in_answers(daemon: &Daemon, secrets: &[String], exec: &str, refused: &str) {
     places.text("audit export", &daemon.ok(&["audit", "export"]));
     places.text("audit ls", &daemon.ok(&["audit", "ls", "--json"]));
     places.text("events", &daemon.get("/v1/events?limit=1000").text());
-    // These name no sandbox: what they are for is there.
+    // Entries without a sandbox: these are expected.
     let metrics = daemon.get("/metrics").text();
     assert!(metrics.contains("burrow_"), "{metrics}");
     places.text("metrics", &format!("{MARKER} {metrics}"));

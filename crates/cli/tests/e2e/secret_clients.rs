@@ -1,8 +1,8 @@
-//! Clients that people really use, inside a sandbox, calling hosts with keys they do not have.
+//! Common clients inside a sandbox that call hosts with keys that the sandbox does not have.
 //!
-//! They come from the host: what is not installed there, or cannot be downloaded by its own `pip`, is listed as skipped.
-//! Downloads stay in `target/test-clients`. The hosts they call are `upstream`, on an island: each answers 401 to whoever comes
-//! without its secret.
+//! The clients come from the host: one that is not installed there, or that the host's `pip` cannot download, is listed
+//! as skipped. Downloads stay in `target/test-clients`. The hosts they call are `upstream`, on an island: each answers
+//! 401 to requests without its secret.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,28 +15,28 @@ use crate::island;
 use crate::mirrors::skipped;
 use crate::upstream::{Upstream, base64, secret_of};
 
-/// As the index had them when this was written, so that a run next year tries the same.
+/// Pinned, so that a run next year tests the same versions.
 const WHEELS: [&str; 4] = ["openai==3.49.0", "anthropic==2.8.0", "grpcio==1.85.1", "websockets==17.4"];
 
 /// The Python of the default image.
 const PYTHON: &str = "3.11";
 
-/// Where downloads stay.
-fn shelf() -> PathBuf {
+/// The folder of downloads.
+fn downloads() -> PathBuf {
     let target = burrow().ancestors().nth(2).expect("the binary is in target/debug");
     target.join("test-clients")
 }
 
-/// Has something made once, by whoever comes first. False where it cannot be made here.
+/// Runs `make` once, in the first test that needs the result. `None` if it cannot be made here.
 fn made(name: &str, make: impl FnOnce(&Path) -> bool) -> Option<PathBuf> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let place = shelf().join(name);
+    let _lock = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let place = downloads().join(name);
     if place.exists() {
         return Some(place);
     }
-    std::fs::create_dir_all(shelf()).unwrap();
-    let staged = tempfile::Builder::new().prefix("staged-").tempdir_in(shelf()).unwrap();
+    std::fs::create_dir_all(downloads()).unwrap();
+    let staged = tempfile::Builder::new().prefix("staged-").tempdir_in(downloads()).unwrap();
     let made = staged.path().join("made");
     if !make(&made) {
         return None;
@@ -45,7 +45,7 @@ fn made(name: &str, make: impl FnOnce(&Path) -> bool) -> Option<PathBuf> {
     Some(place)
 }
 
-/// Whether a command of the host works.
+/// Whether a command of the host succeeds.
 fn works(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
@@ -56,7 +56,7 @@ fn said(program: &str, arguments: &[&str]) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Told beside the tests: which versions were tried is what they are for.
+/// Printed beside the test results, because the tested versions are the purpose of these tests.
 fn tell(what: &str) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr(), "clients in a sandbox: {what}");
@@ -76,7 +76,7 @@ fn write(daemon: &Daemon, path: &str, text: &str) {
     assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
 }
 
-/// What a program inside prints, which holds none of a host's secret.
+/// Output of a program inside, which must not contain a host's secret.
 #[track_caller]
 fn sh(daemon: &Daemon, host: &str, script: &str) -> String {
     let output = daemon.cli(&["exec", "--timeout", "120s", "alpha", "-c", script]);
@@ -95,8 +95,8 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
-fn curl_git_and_pip_work_with_keys_they_do_not_have() {
-    if !island::landed("secret_clients::curl_git_and_pip_work_with_keys_they_do_not_have") {
+fn curl_git_and_pip_work_with_injected_keys() {
+    if !island::landed("secret_clients::curl_git_and_pip_work_with_injected_keys") {
         return;
     }
     let upstream = Upstream::serve().with_packages();
@@ -112,7 +112,7 @@ fn curl_git_and_pip_work_with_keys_they_do_not_have() {
         assert_eq!(version.trim_end_matches(".0"), format!("HTTP/{used}"), "what curl spoke");
         assert_eq!(told["version"], "HTTP/2.0", "{told}");
     }
-    // Whichever bundle a program reads: the one in its environment, or the system's own.
+    // Whichever bundle a program reads: the one in its environment, or the system's.
     for unset in ["true", "unset SSL_CERT_FILE CURL_CA_BUNDLE"] {
         sh(&daemon, "curl", &format!("{unset}; curl -fsS https://curl.example/a"));
     }
@@ -134,14 +134,14 @@ fn curl_git_and_pip_work_with_keys_they_do_not_have() {
     assert_eq!(sh(&daemon, "pip", "/root/venv/bin/python -c 'import tiny; print(tiny.word)'"), "from python");
     tell(&sh(&daemon, "pip", "curl --version | head -n 1 | cut -d ' ' -f 1-2; git --version; /root/venv/bin/pip --version | cut -d ' ' -f 1-2")
         .replace('\n', ", "));
-    // All of them came with it: nobody was let in without.
+    // All of them had the secret: no request was accepted without it.
     assert!(upstream.seen().len() > 8);
 }
 
 const PIP: &str = "PIP_DISABLE_PIP_VERSION_CHECK=1 /root/venv/bin/pip install -q --no-compile --retries 0 \
                    --index-url https://pip.example/simple/";
 
-/// Through `openai` and `anthropic`, whole and streamed. They insist on a key: they have a placeholder.
+/// With `openai` and `anthropic`, plain and streamed. They require a key: they get a placeholder.
 const SDKS: &str = r#"
 import json, os, anthropic, openai
 ask = [{"role": "user", "content": "hi"}]
@@ -161,7 +161,7 @@ except openai.NotFoundError as error:
 print(json.dumps(told))
 "#;
 
-/// One answer, a conversation in lock step, an error; all with metadata and trailers. Then a WebSocket.
+/// One answer, a ping-pong conversation, an error; all with metadata and trailers. Then a WebSocket.
 const STREAMS: &str = r#"
 import grpc, json, queue
 from websockets.sync.client import connect
@@ -192,7 +192,7 @@ with connect("wss://ws.example/chat?a=b", open_timeout=50) as socket:
 print(json.dumps(told))
 "#;
 
-/// Wheels of the SDKs for the Python of the default image, by the host's own pip.
+/// Wheels of the SDKs for the Python of the default image, downloaded by the host's pip.
 fn wheels() -> Option<PathBuf> {
     made("wheels", |into| {
         let mut pip = Command::new("pip");
@@ -247,14 +247,14 @@ fn sdks_of_python_and_grpc_work_where_the_index_is_reachable() {
     tell(&WHEELS.join(", "));
 }
 
-/// An archive of programs of the host, to be unpacked inside at `/opt/NAME`. `None` where they do not run in the image.
+/// An archive of programs of the host, unpacked inside at `/opt/NAME`. `None` if they do not run in the image.
 fn brought(daemon: &Daemon, archive: &Path, name: &str, trial: &str) -> bool {
     daemon.ok(&["cp", archive.to_str().unwrap(), "alpha:/root/brought.tar"]);
     daemon.sh("alpha", &format!("mkdir -p /opt/{name} && tar xf /root/brought.tar -C /opt/{name}"));
     daemon.holds("alpha", trial)
 }
 
-/// Node.js and npm of the host, in one archive: its binary, and its library.
+/// Node.js and npm of the host in one archive: the binary and its library.
 fn node() -> Option<PathBuf> {
     let (binary, library) = (said("node", &["-p", "process.execPath"])?, said("npm", &["root", "-g"])?);
     let version = said("node", &["--version"])?;
@@ -315,7 +315,7 @@ public class Call {
 }
 "#;
 
-/// A Java that holds what the program above needs, made of the host's, and the program.
+/// A Java runtime with the modules that the program above needs, made from the host's, and the program.
 fn java() -> Option<PathBuf> {
     let version = said("javac", &["-version"])?;
     made(&format!("java-{}.tar", version.replace(' ', "-")), |into| {

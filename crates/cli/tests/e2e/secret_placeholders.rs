@@ -1,6 +1,7 @@
-//! Placeholders: a fake key inside, the real one outside; swapped in its slot towards its host, blocked anywhere else.
+//! Placeholders: a fake key inside, the real one outside. It is replaced in its credential position towards its host, and
+//! blocked anywhere else.
 //!
-//! The SDKs that insist on such a key use theirs in `secret_clients`.
+//! `secret_clients` tests the SDKs that require such a key.
 
 use serde_json::Value;
 
@@ -10,7 +11,7 @@ use crate::upstream::{Upstream, secret_of};
 
 const CHAT: &str = "https://openai.example/v1/chat/completions";
 
-/// A program that took its key from the environment when it started, and calls whenever it is told to.
+/// A program that reads its key from the environment at its start, and sends a request whenever it is told to.
 const HOLDER: &str = r#"
 import os, socket, time, urllib.error, urllib.request
 key, done = os.environ["OPENAI_API_KEY"], 0
@@ -29,7 +30,7 @@ while True:
     done = asked
 "#;
 
-/// The status of a call, by a shell line whose `$K` is the placeholder.
+/// The status of a request by a shell line whose `$K` is the placeholder.
 #[track_caller]
 fn call(daemon: &Daemon, sandbox: &str, arguments: &str) -> String {
     let line = format!(
@@ -37,11 +38,11 @@ fn call(daemon: &Daemon, sandbox: &str, arguments: &str) -> String {
     );
     let said = daemon.sh(sandbox, &line);
     assert!(!said.contains(&secret_of("openai")), "{said}");
-    // Whatever curl itself has to say stands there instead.
+    // On failure, curl's own message is printed in its place.
     said.lines().next().unwrap_or_default().to_owned()
 }
 
-/// The status that the program above met, when it is asked once more.
+/// The status of one more request of the program above.
 fn ask_holder(daemon: &Daemon, sandbox: &str, turn: u64) -> String {
     daemon.sh(sandbox, &format!("echo {turn} > /root/asked.new && mv /root/asked.new /root/asked"));
     eventually("the program to have called", || {
@@ -57,9 +58,9 @@ fn alarms(daemon: &Daemon) -> Vec<Value> {
 }
 
 #[test]
-fn a_placeholder_is_swapped_in_its_slot_towards_its_host_and_blocked_anywhere_else() {
+fn a_placeholder_is_replaced_towards_its_host_and_blocked_anywhere_else() {
     if !island::landed(
-        "secret_placeholders::a_placeholder_is_swapped_in_its_slot_towards_its_host_and_blocked_anywhere_else",
+        "secret_placeholders::a_placeholder_is_replaced_towards_its_host_and_blocked_anywhere_else",
     ) {
         return;
     }
@@ -76,7 +77,7 @@ fn a_placeholder_is_swapped_in_its_slot_towards_its_host_and_blocked_anywhere_el
     assert_eq!(seen.credential(), format!("Bearer {}", secret_of("openai")));
     assert!(!format!("{:?}", upstream.seen()).contains(random), "the fake stays inside");
 
-    // Beside its slot, and towards another host that may be called too.
+    // Outside its credential position, and towards another allowed host.
     let before = upstream.seen().len();
     let elsewhere = [
         format!("-H \"X-Else: $K\" -d '{{}}' {CHAT}"),
@@ -92,7 +93,7 @@ fn a_placeholder_is_swapped_in_its_slot_towards_its_host_and_blocked_anywhere_el
     for arguments in &elsewhere {
         assert_eq!(call(&daemon, "alpha", arguments), "403", "{arguments}");
     }
-    // A request whose body holds it may have begun: nobody answered it.
+    // A request whose body contains it may have started: it must have got no answer.
     let leaked = upstream.seen().split_off(before);
     assert!(!format!("{leaked:?}").contains(random), "{leaked:?}");
     let found = eventually("every one of them in the audit log", || {
@@ -102,7 +103,7 @@ fn a_placeholder_is_swapped_in_its_slot_towards_its_host_and_blocked_anywhere_el
         assert_eq!(alarm["outcome"], "denied", "{alarm}");
         assert!(!alarm.to_string().contains(&secret_of("openai")), "{alarm}");
     }
-    // Whoever is refused is told, also in the middle of sending something.
+    // A refusal is reported to the client, also in the middle of sending a request.
     daemon.sh("alpha", "head -c 700000 /dev/zero | tr '\\0' a > /tmp/long");
     for version in ["--http1.1", "--http2"] {
         for _ in 0..5 {
@@ -110,16 +111,15 @@ fn a_placeholder_is_swapped_in_its_slot_towards_its_host_and_blocked_anywhere_el
             assert_eq!(call(&daemon, "alpha", &arguments), "403", "{version}");
         }
     }
-    // The control: the same calls without it are let through.
+    // Control: the same requests without the placeholder are allowed.
     assert_eq!(call(&daemon, "alpha", "-d hello https://curl.example/a"), "200");
     assert_eq!(call(&daemon, "alpha", &format!("-H 'X-Else: y' -d '{{}}' '{CHAT}?key=z'")), "200");
 }
 
 #[test]
-fn a_fork_goes_on_with_what_its_processes_hold_and_has_its_own_grants() {
-    if !island::landed(
-        "secret_placeholders::a_fork_goes_on_with_what_its_processes_hold_and_has_its_own_grants",
-    ) {
+fn a_fork_keeps_its_processes_placeholders_and_has_its_own_grants() {
+    if !island::landed("secret_placeholders::a_fork_keeps_its_processes_placeholders_and_has_its_own_grants")
+    {
         return;
     }
     let upstream = Upstream::serve();
@@ -140,14 +140,14 @@ fn a_fork_goes_on_with_what_its_processes_hold_and_has_its_own_grants() {
         assert_eq!(ask_holder(&daemon, sandbox, turn), "200", "{sandbox}");
     }
 
-    // From here each has its own: what the child may do is taken away, and the parent goes on.
+    // From here on, parent and child have their own grants: the child's is revoked, and the parent continues.
     upstream.grant(&daemon, &["curl"], &["beta"]);
     eventually("the child's rules to be in force", || (status_of(&daemon, "beta") != "200").then_some(()));
     assert_eq!(ask_holder(&daemon, "alpha", 5), "200");
     upstream.grant(&daemon, &["openai", "curl"], &["beta"]);
     eventually("the child to have it again", || (call(&daemon, "beta", &with_key()) == "200").then_some(()));
 
-    // Another value reaches processes that run, in parent and child, with what they hold already.
+    // A rotated value applies to running processes, in parent and child, with the placeholder they already have.
     let rotated = "rotated+55ad20/11fe83=real";
     let mut rotate = daemon.command(&["secret", "rotate", "openai", "--from-env", "NEW"]);
     run(rotate.env("NEW", rotated));
@@ -161,7 +161,7 @@ fn a_fork_goes_on_with_what_its_processes_hold_and_has_its_own_grants() {
         assert_eq!(daemon.sh(sandbox, "printenv OPENAI_API_KEY"), fake, "it is still called the same");
     }
 
-    // Asleep and awake again, it is the same.
+    // The same after a sleep.
     daemon.ok(&["hibernate", "beta"]);
     assert_eq!(ask_holder(&daemon, "beta", 300), "200");
 
@@ -176,7 +176,7 @@ fn with_key() -> String {
     format!("-H \"Authorization: Bearer $K\" -d '{{}}' {CHAT}")
 }
 
-/// The status of a call that may be cut off.
+/// The status of a request whose connection may be cut.
 fn status_of(daemon: &Daemon, sandbox: &str) -> String {
     let line = format!("curl -s --max-time 60 -o /dev/null -w '%{{http_code}}' -d '{{}}' {CHAT}; true");
     daemon.sh(sandbox, &line)

@@ -1,5 +1,5 @@
-//! Secrets that never enter: put into requests outside, scrubbed from answers, rotated, revoked, agreed to and counted; and
-//! searched for inside and in everything that is kept.
+//! Secrets that never enter a sandbox: injected into requests outside, scrubbed from answers, rotated, revoked, approved
+//! and counted; and searched for inside and in everything that is stored.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use crate::harness::{Daemon, eventually, run};
 use crate::island::{self, CONFIG, OUTSIDE};
 
-/// Found nowhere but in the request at the other end.
-const CANARY: &str = "sk-canary-4f9d2c7b81e64a5f9c3d";
+/// Must appear only in the request that the host receives.
+pub(crate) const CANARY: &str = "sk-canary-4f9d2c7b81e64a5f9c3d";
 const ROTATED: &str = "sk-canary-second-77aa10c2f3e94b";
 
-/// An API that tells what it was sent, in the body and in a header, and writes it down where the test can see it.
+/// An API that returns what it received, in the body and in a header, and logs it where the test can read it.
 const ECHO: &str = r#"
 import http.server, json, ssl, sys
 host, port, cert, key, seen = sys.argv[1:6]
@@ -43,13 +43,13 @@ server.socket = context.wrap_socket(server.socket, server_side=True)
 server.serve_forever()
 "#;
 
-struct Api {
+pub(crate) struct Api {
     child: Child,
     folder: tempfile::TempDir,
 }
 
 impl Api {
-    fn serve() -> Self {
+    pub(crate) fn serve() -> Self {
         let folder = tempfile::Builder::new().prefix("burrow-api-").tempdir().unwrap();
         let at = |name: &str| folder.path().join(name).display().to_string();
         let curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
@@ -85,7 +85,7 @@ impl Api {
     }
 
     /// The configuration of a daemon that trusts it.
-    fn config(&self) -> String {
+    pub(crate) fn config(&self) -> String {
         format!("{CONFIG}\negress.roots = \"{}\"", self.folder.path().join("ca.pem").display())
     }
 
@@ -95,13 +95,13 @@ impl Api {
         path
     }
 
-    /// What it was sent, oldest first.
-    fn seen(&self) -> Vec<Value> {
+    /// The requests it received, oldest first.
+    pub(crate) fn seen(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.folder.path().join("seen")).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    fn last_authorization(&self) -> String {
+    pub(crate) fn last_authorization(&self) -> String {
         self.seen().last().unwrap()["headers"]["authorization"].as_str().unwrap_or_default().to_owned()
     }
 }
@@ -126,7 +126,7 @@ fn apply(daemon: &Daemon, file: &Path, sandboxes: &[&str]) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The status and the whole answer, headers included.
+/// The status and the complete answer, headers included.
 fn call(daemon: &Daemon, sandbox: &str, arguments: &[&str]) -> (String, String) {
     let mut line = vec!["exec", sandbox, "--", "curl", "-sS", "-i", "--max-time", "60"];
     line.extend(arguments);
@@ -137,8 +137,8 @@ fn call(daemon: &Daemon, sandbox: &str, arguments: &[&str]) -> (String, String) 
 }
 
 #[test]
-fn a_secret_is_put_in_outside_and_scrubbed_on_its_way_back() {
-    if !island::landed("secrets::a_secret_is_put_in_outside_and_scrubbed_on_its_way_back") {
+fn a_secret_is_injected_outside_and_scrubbed_from_answers() {
+    if !island::landed("secrets::a_secret_is_injected_outside_and_scrubbed_from_answers") {
         return;
     }
     let api = Api::serve();
@@ -162,7 +162,7 @@ fn a_secret_is_put_in_outside_and_scrubbed_on_its_way_back() {
     assert!(path.starts_with("/v1/chat?") && path.contains(&format!("key={CANARY}")), "{path}");
     assert!(!answer.contains(CANARY), "{answer}");
 
-    // Beyond the ceiling, whatever the rule says.
+    // Beyond the ceiling, whatever the rule allows.
     let before = api.seen().len();
     let (status, answer) = call(&daemon, "alpha", &["https://up.example/v2/chat"]);
     assert_eq!((status.as_str(), api.seen().len()), ("403", before), "{answer}");
@@ -182,11 +182,11 @@ fn base64(text: &str) -> String {
     ::base64::engine::general_purpose::STANDARD.encode(text)
 }
 
-/// Searches for the canary wherever somebody could find it.
-fn nowhere(daemon: &Daemon, sandbox: &str) {
+/// Searches for the canary wherever a process or a user could find it.
+pub(crate) fn nowhere(daemon: &Daemon, sandbox: &str) {
     let inside = "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n'; \
                   grep -rlF 'PATTERN' /root /home /etc /tmp /run /var 2>/dev/null; true";
-    // The pattern is put together inside, so that the command itself does not hold it.
+    // The pattern is assembled inside, so that the command itself does not contain it.
     let (front, back) = CANARY.split_at(9);
     let script = inside.replace("'PATTERN'", &format!("\"$(printf '%s%s' {front} {back})\""));
     let found = daemon.sh(sandbox, &script);
@@ -237,8 +237,8 @@ fn rotation_and_revocation_reach_a_running_sandbox() {
 }
 
 #[test]
-fn a_request_waits_for_a_yes_and_a_budget_ends() {
-    if !island::landed("secrets::a_request_waits_for_a_yes_and_a_budget_ends") {
+fn a_request_waits_for_approval_and_a_budget_is_enforced() {
+    if !island::landed("secrets::a_request_waits_for_approval_and_a_budget_is_enforced") {
         return;
     }
     let api = Api::serve();
@@ -267,7 +267,7 @@ fn a_request_waits_for_a_yes_and_a_budget_ends() {
 }
 
 #[test]
-fn a_policy_file_that_makes_no_sense_is_refused_with_its_line() {
+fn an_invalid_policy_file_is_refused_with_its_line() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     let folder = tempfile::tempdir().unwrap();
@@ -275,7 +275,7 @@ fn a_policy_file_that_makes_no_sense_is_refused_with_its_line() {
     fs::write(&file, "egress:\n  rules:\n    - { host: up.example, secret: nobodys }\n").unwrap();
     let output = daemon.command(&["egress", "apply", "-f"]).arg(&file).arg("alpha").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("policy.yaml:3:35: there is no secret `nobodys`"), "{said}");
+    assert!(said.contains("policy.yaml:3:35: secret `nobodys` does not exist"), "{said}");
     fs::write(&file, "egress:\n  rulez: []\n").unwrap();
     let output = daemon.command(&["egress", "apply", "-f"]).arg(&file).arg("alpha").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -283,5 +283,5 @@ fn a_policy_file_that_makes_no_sense_is_refused_with_its_line() {
     let body = json!({ "egress": { "rules": [{ "host": "up.example", "secret": "nobodys" }] } });
     let refused = daemon.http("PUT", "/v1/sandboxes/alpha/egress/policy").json(&body).send();
     let said = refused.refused(422, "unprocessable").to_string();
-    assert!(said.contains("`/egress/rules/0/secret`: there is no secret `nobodys`"), "{said}");
+    assert!(said.contains("`/egress/rules/0/secret`: secret `nobodys` does not exist"), "{said}");
 }

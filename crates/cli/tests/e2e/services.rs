@@ -1,4 +1,4 @@
-//! Services: processes that are there whenever their sandbox is.
+//! Services: processes that run whenever their sandbox runs.
 
 use serde_json::Value;
 
@@ -76,7 +76,7 @@ fn services_start_with_their_sandbox_whether_new_or_started_again() {
     assert_eq!(service(&daemon, "alpha", "app")["state"], "stopped");
     daemon.ok(&["start", "alpha"]);
     wait_for(&daemon, "test $(wc -l < /root/starts) = 2");
-    // One that is added while the sandbox is down comes up with it.
+    // A service that is added while the sandbox is stopped starts with it.
     daemon.ok(&["stop", "alpha"]);
     daemon.ok(&["service", "add", "alpha", "later", "--", "sleep", "3000"]);
     daemon.ok(&["start", "alpha"]);

@@ -1,4 +1,4 @@
-//! Sleep and wake: what runs in a sandbox is there afterwards, and whoever touches it wakes it.
+//! Sleep and wake: processes of a sandbox continue afterwards, and any use wakes it.
 
 use std::os::unix::fs::FileExt as _;
 use std::process::Stdio;
@@ -16,10 +16,10 @@ fn state(daemon: &Daemon, sandbox: &str) -> String {
     row["state"].as_str().unwrap().to_owned()
 }
 
-/// A way to use a sandbox, and what it is called.
+/// A way to use a sandbox, and its name.
 type Touch<'a> = (&'static str, Box<dyn Fn() + 'a>);
 
-/// How often a sandbox is put to sleep in one test; `make test-all` has the time for more.
+/// How often a sandbox is put to sleep in one test; `make test-all` has time for more.
 fn cycles() -> usize {
     if std::env::var_os("BURROW_TEST_ALL").is_some() { 100 } else { 4 }
 }
@@ -49,7 +49,7 @@ fn cycles_of_sleep_and_wake_lose_nothing() {
 }
 
 #[test]
-fn anything_that_touches_a_sleeping_sandbox_wakes_it_and_looking_does_not() {
+fn any_use_of_a_sleeping_sandbox_wakes_it_and_inspecting_it_does_not() {
     let daemon = Daemon::start();
     let id = daemon.ok(&["create", "--name", "alpha"]);
     let before = survivor::start(&daemon, "alpha");
@@ -86,7 +86,7 @@ fn anything_that_touches_a_sleeping_sandbox_wakes_it_and_looking_does_not() {
 }
 
 #[test]
-fn many_callers_at_once_wake_it_once() {
+fn concurrent_requests_wake_a_sandbox_once() {
     let daemon = Daemon::start();
     daemon.ok(&["create", "--name", "alpha"]);
     let before = survivor::start(&daemon, "alpha");
@@ -137,7 +137,7 @@ fn an_exec_and_its_output_outlive_a_sleep() {
 }
 
 #[test]
-fn a_client_whose_sandbox_is_put_to_sleep_is_told_and_does_not_wake_it() {
+fn a_client_whose_sandbox_is_put_to_sleep_gets_a_message_and_does_not_wake_it() {
     let daemon = Daemon::start();
     daemon.ok(&["create", "--name", "alpha"]);
     let mut client = daemon.command(&["exec", "alpha", "--", "sh", "-c", "echo begun; sleep 1000"]);
@@ -155,10 +155,10 @@ fn a_client_whose_sandbox_is_put_to_sleep_is_told_and_does_not_wake_it() {
 }
 
 #[test]
-fn what_cannot_be_written_down_is_refused_beforehand_and_runs_on() {
+fn processes_that_cannot_be_dumped_are_refused_beforehand_and_continue() {
     let daemon = Daemon::start();
     daemon.ok(&["create", "--name", "alpha"]);
-    // More deleted bytes than a dump takes along.
+    // More deleted bytes than a dump includes.
     let hold = "exec 3>/root/big; head -c 100M /dev/zero >&3; rm /root/big; echo held; sleep 1000";
     let exec = daemon.ok(&["exec", "-d", "alpha", "--", "sh", "-c", hold]);
     eventually("it to hold the file", || daemon.ok(&["logs", &exec]).contains("held").then_some(()));
@@ -173,14 +173,14 @@ fn what_cannot_be_written_down_is_refused_beforehand_and_runs_on() {
     assert_eq!(state(&daemon, "alpha"), "running");
     daemon.ok(&["exec", "alpha", "--", "pgrep", "sleep"]);
     daemon.ok(&["snapshot", "create", "alpha", "--files-only"]);
-    // With it gone, nothing is in the way.
+    // Without it, nothing prevents a sleep.
     daemon.ok(&["kill", &exec]);
     daemon.ok(&["hibernate", "alpha"]);
     daemon.ok(&["exec", "alpha", "--", "true"]);
 }
 
-/// Connections inside the sandbox whose data is stuck: one reader does not read, one writer has also closed its side. Each prints
-/// its digest at the end, which comes once `/root/go` exists.
+/// Connections inside the sandbox with undelivered data: one reader does not read, one writer has also closed its side.
+/// Each prints its digest at the end, once `/root/go` exists.
 const STUCK_CONNECTIONS: &str = "\
 import hashlib, os, socket, threading, time
 listener = socket.create_server(('127.0.0.1', 0))
@@ -214,7 +214,7 @@ for writer, reader, sent in pairs:
 ";
 
 #[test]
-fn connections_with_data_that_nobody_has_read_survive() {
+fn connections_with_unread_data_survive() {
     let daemon = Daemon::start();
     daemon.ok(&["create", "--name", "alpha"]);
     let exec = daemon.ok(&["exec", "-d", "alpha", "--", "python3", "-c", STUCK_CONNECTIONS]);
@@ -231,7 +231,7 @@ fn connections_with_data_that_nobody_has_read_survive() {
     assert_eq!(logs.lines().collect::<Vec<_>>(), ["stuck", "whole", "whole"]);
 }
 
-/// Holds what a restore could not open again.
+/// Uses a resource that a restore could not open again.
 const HELD_IN_PROC: [(&str, &str); 2] = [
     (
         "/proc/{pid}/task/{tid}/schedstat",
@@ -246,7 +246,7 @@ const HELD_IN_PROC: [(&str, &str); 2] = [
 ];
 
 #[test]
-fn what_a_restore_could_not_open_again_is_refused_beforehand() {
+fn resources_that_a_restore_could_not_reopen_are_refused_beforehand() {
     if all_on_microvms() {
         return;
     }
@@ -272,13 +272,13 @@ fn an_idle_sandbox_falls_asleep_and_a_computing_one_does_not() {
     let daemon = Daemon::start();
     daemon.ok(&["create", "--name", "idle", "--sleep-after", "2s", "--hibernate-after", "4s"]);
     daemon.ok(&["create", "--name", "busy", "--sleep-after", "2s", "--hibernate-after", "4s"]);
-    // To start a program is work for an emulated processor.
+    // Starting a program takes long on an emulated processor.
     let pause = if all_on_microvms() { 15 } else { 1 };
     let line = format!("n=$$; while :; do sleep {pause}; echo $n; done");
     let exec = daemon.ok(&["exec", "-d", "idle", "--", "sh", "-c", &line]);
     let first =
         eventually("its first word", || daemon.ok(&["logs", &exec]).lines().next().map(str::to_owned));
-    // It keeps a processor busy without a word to anybody.
+    // It keeps a processor busy without any input or output.
     daemon.ok(&["exec", "-d", "busy", "--", "sh", "-c", "while :; do :; done"]);
     eventually("the idle one to sleep deeply", || (state(&daemon, "idle") == "hibernated").then_some(()));
     assert_eq!(state(&daemon, "busy"), "running");
@@ -290,7 +290,7 @@ fn an_idle_sandbox_falls_asleep_and_a_computing_one_does_not() {
 }
 
 #[test]
-fn damaged_processes_are_found_before_they_run_and_the_files_are_whole() {
+fn a_damaged_dump_is_detected_before_its_processes_run_and_the_files_are_intact() {
     let daemon = Daemon::start();
     daemon.ok(&["create", "--name", "alpha"]);
     daemon.ok(&["exec", "alpha", "--", "sh", "-c", "echo kept > /root/file"]);
@@ -313,12 +313,55 @@ fn damaged_processes_are_found_before_they_run_and_the_files_are_whole() {
     assert_eq!(std::fs::read_dir(&dumps).unwrap().count(), 0);
 }
 
+/// The commands that a message suggests.
+fn offered(said: &str) -> Vec<Vec<&str>> {
+    let commands = said.split('`').filter_map(|part| part.strip_prefix("burrow "));
+    commands.map(|command| command.split(' ').collect()).collect()
+}
+
 #[test]
-fn what_does_not_fit_is_refused_with_the_figures() {
+fn a_failed_wake_names_process_and_descriptor_and_suggests_commands_that_work() {
+    if all_on_microvms() {
+        return;
+    }
+    let daemon = Daemon::start();
+    daemon.ok(&["create", "--name", "alpha"]);
+    let program = "import time\nf = open('/root/held', 'w+'); f.write('x' * 100); f.flush()\n\
+                   print(f.fileno(), flush=True); time.sleep(1000)";
+    let exec = daemon.ok(&["exec", "-d", "alpha", "--", "python3", "-c", program]);
+    let number =
+        eventually("its descriptor", || daemon.ok(&["logs", &exec]).lines().next().map(str::to_owned));
+    let id = daemon.inspect("alpha")["id"].as_str().unwrap().to_owned();
+    let held = daemon.pool().join("sandboxes").join(id).join("rootfs/root/held");
+    let cut_to = |length| std::fs::File::options().write(true).open(&held).unwrap().set_len(length).unwrap();
+    for attempt in 0..2 {
+        daemon.ok(&["hibernate", "alpha"]);
+        // A process with an open file that has another size cannot be restored.
+        cut_to(50);
+        let output = daemon.cli(&["wake", "alpha"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let named =
+            said.contains(&format!("(`python3`), descriptor {number}:")) && said.contains("root/held");
+        assert!(!output.status.success() && named, "{said}");
+        assert_eq!(state(&daemon, "alpha"), "hibernated");
+        let [again, files_only] = &offered(&said)[..] else { panic!("{said}") };
+        if attempt == 0 {
+            cut_to(100);
+            daemon.ok(again);
+            assert!(daemon.ok(&["ps", "alpha", "--running"]).contains(&exec), "its processes are lost");
+        } else {
+            daemon.ok(files_only);
+            assert_eq!(daemon.sh("alpha", "wc -c < /root/held"), "50");
+        }
+    }
+}
+
+#[test]
+fn a_dump_that_does_not_fit_is_refused_with_the_sizes() {
     let mut daemon = Daemon::start();
     daemon.ok(&["create", "--name", "alpha"]);
     daemon.ok(&["exec", "-d", "alpha", "--", "sleep", "1000"]);
-    // The same host, with a reserve that nothing fits beside.
+    // The same host, with a reserve that leaves no space.
     daemon.terminate();
     let config = std::fs::read_to_string(daemon.config()).unwrap();
     std::fs::write(daemon.config(), config.replace("[pool]\n", "[pool]\nreserve = \"1000T\"\n")).unwrap();
@@ -335,10 +378,11 @@ fn what_does_not_fit_is_refused_with_the_figures() {
 
 /// Suspended with Ctrl-Z in a shell on a terminal, by a signal, and by reading from the terminal in the background.
 #[test]
-fn stopped_jobs_stay_stopped_over_sleep_snapshot_and_fork_and_go_on_when_told() {
+fn stopped_jobs_stay_stopped_over_sleep_snapshot_and_fork_and_continue_on_request() {
     let daemon = Daemon::start();
     daemon.create("alpha");
-    // It starts no program: a shell that is stopped in the midst of that cannot be dumped, see docs/what-survives.md.
+    // It starts no program: a shell that is stopped while it starts a program cannot be dumped, see
+    // docs/what-survives.md.
     let tick = |name: &str| format!("while :; do i=$((i+1)); echo $i > /root/{name}; done");
     daemon.ok(&["exec", "-d", "alpha", "--", "sh", "-c", &tick("signal")]);
     let mut shell = Terminal::run(&daemon, &["exec", "-it", "alpha", "--", "bash", "--norc"], 80, 24);

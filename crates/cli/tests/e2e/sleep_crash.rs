@@ -6,7 +6,7 @@ use burrow_engine::faults::SLEEP_POINTS;
 use serde_json::Value;
 
 use crate::harness::Daemon;
-use crate::survivor::{self, Told};
+use crate::survivor::{self, SurvivorState};
 
 fn rows(daemon: &Daemon) -> Vec<Value> {
     daemon.json(&["ls", "--all", "--json"]).as_array().unwrap().clone()
@@ -17,7 +17,7 @@ fn names(folder: std::path::PathBuf) -> BTreeSet<String> {
     entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Invariant 2: the host holds exactly what the catalog says.
+/// Invariant 2: the host has exactly the resources that the catalog lists.
 #[track_caller]
 pub(crate) fn check_inventory(daemon: &Daemon, context: &str) {
     let rows = rows(daemon);
@@ -37,7 +37,7 @@ pub(crate) fn check_inventory(daemon: &Daemon, context: &str) {
     let asleep = rows.iter().filter(|row| row["state"] == "hibernated").count();
     let kept = snapshots.iter().filter(|snapshot| snapshot["processes"] == true).count();
     let dumps = names(daemon.pool().join("dumps"));
-    // One that sleeps shares its dump with every snapshot that was taken of it meanwhile.
+    // A sleeping sandbox shares its dump with every snapshot that was taken while it slept.
     assert!(dumps.len() <= kept + asleep, "dumps, {context}: {dumps:?}");
     assert_eq!(dumps.is_empty(), kept + asleep == 0, "dumps, {context}: {dumps:?}");
     for row in &rows {
@@ -47,8 +47,8 @@ pub(crate) fn check_inventory(daemon: &Daemon, context: &str) {
     }
 }
 
-/// Brings a fresh daemon to where `point`'s operation begins, arms the point and performs the operation.
-fn hit(point: &str, action: &str) -> (Daemon, Told) {
+/// Brings a fresh daemon to the start of `point`'s operation, arms the point and performs the operation.
+fn hit(point: &str, action: &str) -> (Daemon, SurvivorState) {
     let mut daemon = Daemon::start();
     let (operation, _) = point.split_once('.').unwrap();
     daemon.create("alpha");
@@ -71,12 +71,12 @@ fn hit(point: &str, action: &str) -> (Daemon, Told) {
     (daemon, told)
 }
 
-/// The host after a fault: in order, nothing lost, and as good as new.
-fn check_recovered(daemon: &mut Daemon, told: &Told, point: &str, context: &str) {
+/// Checks the host after a fault: it is consistent, nothing is lost, and everything works.
+fn check_recovered(daemon: &mut Daemon, told: &SurvivorState, point: &str, context: &str) {
     daemon.arm(None);
     daemon.launch();
     check_inventory(daemon, context);
-    // Whatever happened, what ran in it runs in it, once it is awake.
+    // In every case its processes run in it once it is awake.
     let now = survivor::ask(daemon, "alpha");
     survivor::goes_on(told, &now, context);
     survivor::still_locked(daemon, "alpha", context);
@@ -90,7 +90,7 @@ fn check_recovered(daemon: &mut Daemon, told: &Told, point: &str, context: &str)
         let made = daemon.cli(&["snapshot", "inspect", "good"]).status.success();
         assert_eq!(made, moment == "settled", "it is there from its commit on, {context}");
     }
-    // The same can be asked for again.
+    // The operation can be repeated.
     daemon.ok(&["hibernate", "alpha"]);
     daemon.ok(&["fork", "alpha", "--name", "omega"]);
     survivor::goes_on(told, &survivor::ask(daemon, "omega"), context);
@@ -113,11 +113,11 @@ fn a_kill_at_every_step_of_sleep_and_fork_loses_nothing() {
 
 #[test]
 fn a_failure_at_every_step_of_sleep_and_fork_loses_nothing() {
-    // After `settled` the work is done; a failure there has nothing left to undo.
+    // After `settled` the work is done; a failure there leaves nothing to undo.
     for point in SLEEP_POINTS.iter().filter(|point| !point.ends_with(".settled")) {
         let context = format!("after a failure at {point}");
         let (mut daemon, told) = hit(point, "fail");
-        // What could not be removed of a machine is removed before the next one, or at a start.
+        // Remains of a machine that could not be removed are removed before the next one, or at a start.
         if *point != "hibernate.machine" {
             check_inventory(&daemon, &context);
         }

@@ -1,4 +1,4 @@
-//! Snapshots, restores and forks of what runs.
+//! Snapshots, restores and forks of running sandboxes.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
@@ -49,13 +49,13 @@ fn a_restore_brings_back_files_and_processes_and_can_be_undone() {
     assert_eq!(daemon.sh("alpha", "cat /root/file /root/new"), "now\nleft");
     assert!(daemon.holds("alpha", "pgrep -x sleep"), "undone, processes included");
     assert!(!daemon.holds("alpha", "pgrep python3"));
-    // A snapshot never changes: it can be gone back to again and again.
+    // A snapshot never changes: it can be restored any number of times.
     daemon.ok(&["snapshot", "restore", "good", "--in-place", "alpha", "--yes"]);
     survivor::goes_on(&then, &survivor::ask(&daemon, "alpha"), "after a second restore");
 }
 
 #[test]
-fn the_answer_tells_what_changed_since_the_snapshot_before() {
+fn the_answer_lists_changes_since_the_previous_snapshot() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     daemon.sh("alpha", "mkdir /srv/data; echo one > /srv/data/one; echo two > /srv/data/two");
@@ -83,7 +83,7 @@ fn the_answer_tells_what_changed_since_the_snapshot_before() {
 }
 
 #[test]
-fn snapshots_of_the_sleeping_and_the_stopped_hold_what_they_are() {
+fn snapshots_of_sleeping_and_stopped_sandboxes_contain_their_state() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     let before = survivor::start(&daemon, "alpha");
@@ -93,7 +93,7 @@ fn snapshots_of_the_sleeping_and_the_stopped_hold_what_they_are() {
     daemon.ok(&["stop", "alpha"]);
     let stopped = snapshot(&daemon, &["alpha", "--name", "stopped"]);
     assert_eq!(stopped["processes"], false);
-    // The sandbox goes; what was kept of it stays, and lives on under another name.
+    // The sandbox is deleted; its snapshot stays, and is started under another name.
     daemon.ok(&["rm", "-f", "alpha"]);
     daemon.ok(&["snapshot", "restore", "asleep", "--name", "beta"]);
     survivor::goes_on(&before, &survivor::ask(&daemon, "beta"), "in a sandbox of its own");
@@ -107,9 +107,9 @@ fn snapshots_of_the_sleeping_and_the_stopped_hold_what_they_are() {
     survivor::goes_on(&before, &survivor::ask(&daemon, "beta"), "without the snapshot it came from");
 }
 
-/// Invariant 7, P-S1: what must not be shared between forks differs before any process of theirs runs.
+/// Invariant 7, P-S1: everything that forks must not share differs before any of their processes runs.
 #[test]
-fn children_of_a_running_sandbox_go_on_from_one_moment_and_are_distinct() {
+fn children_of_a_running_sandbox_continue_from_one_moment_and_are_distinct() {
     let daemon = Daemon::start();
     daemon.create("parent");
     daemon.sh("parent", "systemd-machine-id-setup 2>/dev/null || cat /proc/sys/kernel/random/uuid | tr -d - > /etc/machine-id");
@@ -131,7 +131,7 @@ fn children_of_a_running_sandbox_go_on_from_one_moment_and_are_distinct() {
         survivor::still_locked(&daemon, name, name);
         moments.insert(now.nonce);
         distinct[0].insert(daemon.sh(name, "hostname; cat /etc/hostname"));
-        // Processes that were started under the parent's name still find themselves by it.
+        // Processes that were started under the parent's name can still resolve their own host by it.
         assert_eq!(daemon.sh(name, "getent ahostsv4 parent | head -1 | cut -d' ' -f1"), "127.0.1.1");
         distinct[1].insert(daemon.sh(name, "cat /etc/machine-id"));
         distinct[2].insert(
@@ -142,14 +142,14 @@ fn children_of_a_running_sandbox_go_on_from_one_moment_and_are_distinct() {
     }
     assert_eq!(moments.len(), 1, "all are the same program");
     assert!(distinct.iter().all(|values| values.len() == all.len()), "{distinct:?}");
-    // They are apart: what one does the others do not see, and ending one ends no other.
+    // They are independent: changes in one are not visible in the others, and ending one ends no other.
     daemon.sh(names[0], "echo mine > /root/mine");
     assert!(!daemon.holds("parent", "test -e /root/mine") && !daemon.holds(names[1], "test -e /root/mine"));
     daemon.ok(&["rm", "-f", "parent"]);
     survivor::ask(&daemon, names[1]);
     let tree = daemon.ok(&["tree"]);
     assert!(names.iter().all(|name| tree.contains(name)), "{tree}");
-    // A child is a sandbox like any other: it sleeps, wakes and has children.
+    // A child is a sandbox like any other: it sleeps, wakes and can be forked.
     daemon.ok(&["hibernate", names[2]]);
     daemon.ok(&["fork", names[2], "--name", "grandchild"]);
     survivor::goes_on(&before, &survivor::ask(&daemon, "grandchild"), "a child of one that sleeps");
@@ -192,10 +192,10 @@ fn a_failed_command_leaves_no_trace() {
     survivor::goes_on(&before, &survivor::ask(&daemon, "alpha"), "after a rollback");
     assert!(!daemon.holds("alpha", "test -e /root/file"));
     eventually("the snapshots it took to go", || list(&daemon, &["--all"]).is_empty().then_some(()));
-    // One that succeeds keeps what it did.
+    // A command that succeeds keeps its changes.
     daemon.ok(&["exec", "--rollback-on-failure", "alpha", "--", "sh", "-c", "echo good > /root/file"]);
     assert_eq!(daemon.sh("alpha", "cat /root/file"), "good");
-    // And one that asks for it leaves a snapshot to go back to.
+    // On request, it also leaves a snapshot to restore.
     daemon.ok(&["exec", "--snapshot", "alpha", "--", "sh", "-c", "echo worse > /root/file"]);
     let kept = list(&daemon, &["alpha"]);
     assert_eq!(kept.len(), 1, "{kept:?}");
@@ -203,15 +203,15 @@ fn a_failed_command_leaves_no_trace() {
     assert_eq!(daemon.sh("alpha", "cat /root/file"), "good");
 }
 
-/// A client that asked for a command to leave no trace if it fails, and its daemon, which is killed meanwhile.
+/// A client that runs a command which must leave no trace if it fails, and its daemon, which is killed meanwhile.
 #[test]
-fn a_promise_to_leave_no_trace_outlives_the_daemon_and_the_host() {
+fn rollback_on_failure_survives_crashes_of_the_daemon_and_the_host() {
     let mut daemon = Daemon::start();
     daemon.create("alpha");
     let before = survivor::start(&daemon, "alpha");
     let spoil = "echo spoilt > /root/file; touch /root/begun; while ! test -e /root/end; do sleep 0.05; done; \
                  exit $(cat /root/end)";
-    // How it ends: while nobody is there, or when the next daemon is; well, or not; or with the host.
+    // How the command ends: while no daemon runs, or under the next daemon; successfully or not; or with the host.
     for (how, code) in [("meanwhile", 3), ("after", 3), ("after", 0), ("with the host", 3)] {
         let mut client = daemon.command(&["exec", "--rollback-on-failure", "alpha", "--", "sh", "-c", spoil]);
         let mut client = client.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -258,7 +258,7 @@ fn outside_connections_end_cleanly_and_inside_ones_live_on() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     survivor::start(&daemon, "alpha");
-    // A connection from outside into the sandbox, which the sandbox waits on.
+    // A connection from outside into the sandbox, for which a process in the sandbox waits.
     let wait = "import socket; s = socket.create_server(('0.0.0.0', 9000)); print('up', flush=True); c, _ = s.accept(); print('in', flush=True)\ntry: c.recv(1); print('closed', flush=True)\nexcept OSError as e: print('closed', flush=True)";
     let exec = daemon.ok(&["exec", "-d", "alpha", "--", "python3", "-c", wait]);
     eventually("it to listen", || daemon.ok(&["logs", &exec]).contains("up").then_some(()));
@@ -280,7 +280,7 @@ fn outside_connections_end_cleanly_and_inside_ones_live_on() {
 }
 
 #[test]
-fn garbage_is_told_with_what_it_costs_and_only_what_nobody_made_by_hand_goes() {
+fn garbage_is_listed_with_its_size_and_only_automatic_snapshots_are_removed() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     snapshot(&daemon, &["alpha", "--files-only", "--name", "mine"]);

@@ -1,4 +1,4 @@
-//! Commands over SSH, by OpenSSH's own client: what they print, read and return, and the ports behind them.
+//! Commands over SSH with OpenSSH's own client: their output, input and exit codes, and port forwarding.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -9,12 +9,12 @@ use crate::harness::{Daemon, PATIENCE, eventually};
 use crate::ssh_client::{CONFIG, SshClient, succeeded, text};
 
 #[test]
-fn a_command_over_ssh_is_a_command() {
+fn a_command_over_ssh_behaves_like_a_local_one() {
     let daemon = Daemon::start_with(CONFIG);
     let id = daemon.create("web");
     let client = SshClient::known(&daemon);
 
-    // Its own streams, apart, and its own code.
+    // Separate output streams, and the exit code.
     let output = client.exec("web", "echo out; echo err >&2; exit 7");
     assert_eq!(output.status.code(), Some(7));
     assert_eq!((text(&output.stdout), text(&output.stderr)), ("out\n".to_owned(), "err\n".to_owned()));
@@ -22,26 +22,26 @@ fn a_command_over_ssh_is_a_command() {
     let killed = client.exec("web", "kill -TERM $$");
     assert_eq!(killed.status.code(), Some(255), "as OpenSSH's client tells of a signal");
 
-    // Input streams in, and its end is told.
+    // Standard input arrives, and its end is reported.
     let fed = succeeded(client.fed("web", "cat; echo end", b"line\n"));
     assert_eq!(text(&fed.stdout), "line\nend\n");
     let megabytes = vec![b'x'; 24 << 20];
     let counted = succeeded(client.fed("web", "wc -c", &megabytes));
     assert_eq!(text(&counted.stdout).trim(), megabytes.len().to_string());
-    // Both ways at once, more than any buffer holds.
+    // Both directions at once, more than any buffer can store.
     let echoed = succeeded(client.fed("web", "cat", &megabytes));
     assert_eq!(echoed.stdout.len(), megabytes.len());
-    // A command that never reads what it is sent.
+    // A command that never reads its input.
     let unread = succeeded(client.fed("web", "head -c 33554432 /dev/zero", &megabytes));
     assert_eq!(unread.stdout.len(), 32 << 20);
 
-    // Of the environment, its language.
+    // Of the client's environment, only the locale is passed on.
     let mut command =
         client.ssh(&["-o", "SendEnv=LANG LC_* EVIL", "web@127.0.0.1", "echo $LANG-$LC_TEST-$EVIL-"]);
     let output = succeeded(command.env("LC_TEST", "de").env("EVIL", "x").output().unwrap());
     assert_eq!(text(&output.stdout), "C.UTF-8-de--\n");
 
-    // Many at once on one connection.
+    // Many commands at once on one connection.
     let socket = client.folder.path().join("mux");
     let shared = ["-o", "ControlMaster=auto", "-o", "ControlPersist=60", "-o"];
     let path = format!("ControlPath={}", socket.display());
@@ -63,7 +63,7 @@ fn a_command_over_ssh_is_a_command() {
 }
 
 #[test]
-fn a_command_whose_client_goes_away_is_hung_up_on() {
+fn a_command_ends_when_its_client_disconnects() {
     let daemon = Daemon::start_with(CONFIG);
     daemon.create("web");
     let client = SshClient::known(&daemon);
@@ -75,7 +75,7 @@ fn a_command_whose_client_goes_away_is_hung_up_on() {
     eventually("the command to be hung up on", || daemon.holds("web", "test -e /tmp/hung-up").then_some(()));
 }
 
-/// On port 8000 of the sandbox's loopback, which nobody else reaches.
+/// On port 8000 of the sandbox's loopback, which is not reachable from elsewhere.
 fn serve_hello(daemon: &Daemon) {
     let serve = "cd /srv && echo hello > index.html && exec python3 -m http.server --bind 127.0.0.1 8000";
     daemon.ok(&["exec", "-d", "web", "--", "sh", "-c", serve]);
@@ -104,12 +104,12 @@ fn ports_are_forwarded_into_the_sandbox_and_nowhere_else() {
         let answer = get(&["-W", elsewhere, "web@127.0.0.1"]);
         assert!(!answer.status.success() && answer.stdout.is_empty(), "{elsewhere}: {answer:?}");
     }
-    // A port of this host's is the sandbox's own, where nothing listens.
+    // A port of this host means the sandbox's own port, where nothing listens.
     let answer = get(&["-W", &outside, "web@127.0.0.1"]);
     assert!(!answer.status.success() && answer.stdout.is_empty(), "{answer:?}");
     drop(here);
 
-    // A socket in our own folder is nobody else's meanwhile, as a port may be.
+    // A socket in a private folder cannot be taken by another process in the meantime, unlike a port.
     let socket = client.folder.path().join("forwarded");
     let forward = format!("{}:localhost:8000", socket.display());
     let mut child = client.ssh(&["-N", "-L", &forward, "web@127.0.0.1"]).spawn().unwrap();
@@ -121,7 +121,7 @@ fn ports_are_forwarded_into_the_sandbox_and_nowhere_else() {
     child.kill().unwrap();
     child.wait().unwrap();
 
-    // From the sandbox to the client there is no way.
+    // Forwarding from the sandbox to the client is impossible.
     let back = ["-o", "ExitOnForwardFailure=yes", "-R", "0:localhost:1", "web@127.0.0.1", "true"];
     assert!(!client.ssh(&back).output().unwrap().status.success());
     let mut agent = client.ssh(&["-A", "web@127.0.0.1", "echo agent=$SSH_AUTH_SOCK"]);
@@ -129,7 +129,7 @@ fn ports_are_forwarded_into_the_sandbox_and_nowhere_else() {
     assert_eq!(text(&output.stdout), "agent=\n");
 }
 
-/// As editors that work over SSH use it.
+/// Dynamic forwarding, as editors use it over SSH.
 #[test]
 fn a_proxy_of_the_clients_leads_to_the_sandbox_and_nowhere_else() {
     let daemon = Daemon::start_with(CONFIG);
@@ -139,7 +139,7 @@ fn a_proxy_of_the_clients_leads_to_the_sandbox_and_nowhere_else() {
     let control = client.folder.path().join("control").display().to_string();
     let control = ["-S", control.as_str(), "web@127.0.0.1"];
     let mut child = client.ssh(&["-N", "-M"]).args(control).spawn().unwrap();
-    // Asked so, it tells whether the port was free still.
+    // With this option, the forwarding fails if the port is already in use.
     let forwards = |port: u16| {
         let mut command = client.ssh(&["-O", "forward", "-D", &port.to_string()]);
         command.args(control).output().unwrap().status.success().then_some(port)
@@ -155,7 +155,7 @@ fn a_proxy_of_the_clients_leads_to_the_sandbox_and_nowhere_else() {
         request.extend(b"GET / HTTP/1.0\r\n\r\n");
         proxy.write_all(&request).unwrap();
         let mut answer = Vec::new();
-        // It may hang up before all was read.
+        // The server may close the connection before all input was read.
         let _ = proxy.read_to_end(&mut answer);
         text(&answer)
     };

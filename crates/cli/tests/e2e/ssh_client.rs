@@ -1,4 +1,5 @@
-//! OpenSSH's own client against a daemon's gateway: a key of its own, the daemon's host key, nothing of the user's.
+//! OpenSSH's own client against a daemon's gateway, with a key of the test, the daemon's host key, and none of the user's
+//! configuration.
 
 use std::fs;
 use std::io::Write as _;
@@ -7,10 +8,10 @@ use std::process::{Command, Output, Stdio};
 
 use crate::harness::{Daemon, run};
 
-/// What a daemon for these tests is started with.
+/// The configuration of a daemon for these tests.
 pub(crate) const CONFIG: &str = "[ssh]\nlisten = \"127.0.0.1:0\"";
 
-/// Somebody with a key.
+/// A client with a key.
 #[derive(Debug)]
 pub(crate) struct SshClient {
     pub(crate) folder: tempfile::TempDir,
@@ -25,7 +26,7 @@ impl SshClient {
         client
     }
 
-    /// With a key that nobody knows.
+    /// With a key that was not added.
     pub(crate) fn stranger(daemon: &Daemon) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let told = runtime.block_on(daemon.client().ssh()).unwrap();
@@ -42,7 +43,7 @@ impl SshClient {
         self.folder.path().join("id.pub")
     }
 
-    /// What all of OpenSSH's programs take.
+    /// Options that all OpenSSH programs accept.
     pub(crate) fn options(&self) -> Vec<String> {
         let at = |name: &str| self.folder.path().join(name).display().to_string();
         let mut options = vec!["-F".to_owned(), "none".to_owned()];
@@ -73,12 +74,12 @@ impl SshClient {
         command
     }
 
-    /// A command in a sandbox.
+    /// Runs a command in a sandbox.
     pub(crate) fn exec(&self, sandbox: &str, line: &str) -> Output {
         self.ssh(&[&format!("{sandbox}@127.0.0.1"), line]).output().unwrap()
     }
 
-    /// Standard output of one that must succeed.
+    /// Standard output of a command that must succeed.
     #[track_caller]
     pub(crate) fn ok(&self, sandbox: &str, line: &str) -> String {
         text(&succeeded(self.exec(sandbox, line)).stdout)
@@ -94,12 +95,12 @@ impl SshClient {
         let input = input.to_vec();
         let feeding = std::thread::spawn(move || stdin.write_all(&input));
         let output = child.wait_with_output().unwrap();
-        // A command may end without reading all.
+        // A command may end without reading all input.
         let _ = feeding.join().unwrap();
         output
     }
 
-    /// As `GIT_SSH_COMMAND` and rsync's `-e` have it.
+    /// The command for `GIT_SSH_COMMAND` and rsync's `-e`.
     pub(crate) fn as_line(&self) -> String {
         format!("ssh {}", self.options().join(" "))
     }
@@ -115,7 +116,7 @@ pub(crate) fn succeeded(output: Output) -> Output {
     output
 }
 
-/// A file of so many bytes that no compression or cache makes smaller.
+/// A file of this many bytes that cannot be compressed or cached.
 pub(crate) fn noise(path: &Path, mib: usize) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(mib << 20);

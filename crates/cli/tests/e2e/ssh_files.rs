@@ -1,4 +1,4 @@
-//! Files over SSH: sftp, scp, rsync and git, by their own programs.
+//! Files over SSH: sftp, scp, rsync and git, with their own programs.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn sftp_and_scp_carry_files_as_the_sandbox_has_them() {
     noise(&folder.join("noise"), 40);
     let before = fs::read(folder.join("noise")).unwrap();
 
-    // There and back, by sftp, with names that are not words.
+    // Uploaded and downloaded by sftp, with names that contain special characters.
     let script = format!(
         "mkdir /srv/up\nput {0} '/srv/up/a file'\nls -l /srv/up\nrename '/srv/up/a file' /srv/up/b\nchmod 600 /srv/up/b\n\
          ln -s b /srv/up/link\nget /srv/up/link {0}.back\ndf /srv\nput {0} /srv/up/c\nrm /srv/up/c\n",
@@ -30,7 +30,7 @@ fn sftp_and_scp_carry_files_as_the_sandbox_has_them() {
     assert_eq!(fs::read(folder.join("noise.back")).unwrap(), before);
     assert_eq!(daemon.sh("web", "cd /srv/up; ls; stat -c %a b; readlink link"), "b\nlink\n600\nb");
 
-    // By scp, which is sftp with new clients, trees too.
+    // By scp, which uses sftp in new clients; trees too.
     fs::create_dir_all(folder.join("tree/deep")).unwrap();
     fs::write(folder.join("tree/deep/file"), "deep").unwrap();
     let tree = folder.join("tree");
@@ -42,14 +42,14 @@ fn sftp_and_scp_carry_files_as_the_sandbox_has_them() {
     let from = ["-r", "web@127.0.0.1:/srv/tree", back.to_str().unwrap()];
     succeeded(client.program("scp", &from).output().unwrap());
     assert_eq!(fs::read_to_string(back.join("deep/file")).unwrap(), "deep");
-    // With clients from before sftp it is the sandbox's own `scp`.
+    // Clients older than sftp run the sandbox's own `scp`.
     let old =
         ["-O", "web@127.0.0.1:/srv/tree/deep/file", folder.join("old").to_str().unwrap()].map(str::to_owned);
     let old: Vec<&str> = old.iter().map(String::as_str).collect();
     succeeded(client.program("scp", &old).output().unwrap());
     assert_eq!(fs::read_to_string(folder.join("old")).unwrap(), "deep");
 
-    // It is the sandbox's root that `..` ends at, and the sandbox's rights that hold.
+    // `..` ends at the sandbox's root, and the sandbox's permissions apply.
     let above = "get /../../../../../../etc/hostname above\nget /proc/self/root/etc/hostname root\n";
     fs::write(&batch, above).unwrap();
     let mut sftp = client.program("sftp", &["-b", batch.to_str().unwrap(), "web@127.0.0.1"]);
@@ -59,7 +59,7 @@ fn sftp_and_scp_carry_files_as_the_sandbox_has_them() {
     }
     fs::write(&batch, format!("put {} /.burrow/guest\n", batch.display())).unwrap();
     let refused = client.program("sftp", &["-b", batch.to_str().unwrap(), "web@127.0.0.1"]).output().unwrap();
-    // A machine's own kernel says that it is being run.
+    // A machine's own kernel reports that the program is being run.
     let words = if all_on_microvms() { "Failure" } else { "ermission denied" };
     assert!(!refused.status.success() && text(&refused.stderr).contains(words), "{refused:?}");
 }
@@ -89,7 +89,7 @@ fn git_and_rsync_work_over_ssh() {
     git(folder, &["clone", "-q", "ssh://web@127.0.0.1/srv/repo.git", "two"]);
     assert_eq!(fs::read(one.join("blob")).unwrap(), fs::read(two.join("blob")).unwrap());
 
-    // The image has no rsync; this host's own goes with all that it was linked with.
+    // The image has no rsync; the host's own is copied with all its libraries.
     let program = send_rsync(&daemon);
     fs::create_dir(folder.join("source")).unwrap();
     for number in 0..50 {
@@ -108,7 +108,7 @@ fn git_and_rsync_work_over_ssh() {
     assert_eq!(fs::read_to_string(folder.join("source/7")).unwrap(), "changed\n");
 }
 
-/// The line that runs it there.
+/// The command that runs it there.
 fn send_rsync(daemon: &Daemon) -> String {
     let program = text(&succeeded(Command::new("which").arg("rsync").output().unwrap()).stdout);
     let program = program.trim();

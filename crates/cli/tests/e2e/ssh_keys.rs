@@ -1,4 +1,4 @@
-//! Who may log in over SSH, to what, and for how long.
+//! Who may log in over SSH, to which sandboxes, and for how long.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -8,12 +8,12 @@ use crate::harness::{Daemon, eventually, run};
 use crate::ssh_client::{CONFIG, SshClient, succeeded, text};
 
 #[test]
-fn a_key_opens_what_the_api_key_opens_that_added_it() {
+fn an_ssh_key_has_the_rights_of_the_api_key_that_added_it() {
     let daemon = Daemon::start_with(CONFIG);
     daemon.create("web");
     daemon.create("other");
 
-    // Nobody comes in without a key that was added, and a key that was removed opens nothing more.
+    // A login requires an added key, and a removed key no longer works.
     let client = SshClient::stranger(&daemon);
     assert_eq!(client.exec("web", "true").status.code(), Some(255));
     let public = client.public_key();
@@ -29,7 +29,7 @@ fn a_key_opens_what_the_api_key_opens_that_added_it() {
     assert_eq!(client.exec("web", "true").status.code(), Some(255));
     assert!(daemon.refused(&["ssh-key", "rm", "ada"], 1).contains("ada"));
 
-    // Added with a key that is bound to one sandbox it opens that one alone, and the rest is not there.
+    // A key that was added with an API key bound to one sandbox opens that sandbox only; others appear not to exist.
     let bound = daemon.json(&["key", "create", "bound", "--sandbox", "web", "--json"]);
     let secret = bound["secret"].as_str().unwrap();
     let as_bound =
@@ -49,17 +49,18 @@ fn a_key_opens_what_the_api_key_opens_that_added_it() {
     assert!(daemon.refused(&["ssh-key", "add", public], 1).contains("another API key"));
     assert_eq!(daemon.json(&["ssh-key", "ls", "--json"]).as_array().unwrap().len(), 1, "an admin sees all");
 
-    // Who may only look gets in nowhere.
+    // A key with read scope cannot log in anywhere.
     let reader = daemon.json(&["key", "create", "reader", "--scope", "read", "--json"]);
     let secret = reader["secret"].as_str().unwrap();
     let refused = daemon.command(&["ssh-key", "add", public]).env("BURROW_API_KEY", secret).output().unwrap();
     assert!(!refused.status.success());
 
-    // With its API key it ends.
+    // It ends with its API key.
     daemon.ok(&["key", "revoke", bound["key"]["id"].as_str().unwrap()]);
     assert_eq!(client.exec("web", "true").status.code(), Some(255));
 
-    // The row of a dead API key blocks no one. A login that proves possession of the private key takes the public key over.
+    // The row of a dead API key blocks no other key. A login that proves possession of the private key takes over the
+    // public key.
     daemon.ok(&["ssh-key", "add", public]);
     assert_eq!(client.ok("other", "hostname"), "other\n");
     let owner = daemon.json(&["key", "create", "owner", "--sandbox", "web", "--json"]);
@@ -70,7 +71,7 @@ fn a_key_opens_what_the_api_key_opens_that_added_it() {
     let login = login.split('@').next().unwrap();
     assert_eq!(SshClient::known(&daemon).exec(login, "true").status.code(), Some(255), "with another key");
     let claimed = client.exec(login, "true");
-    assert!(claimed.status.success() && text(&claimed.stderr).contains("yours now"), "{claimed:?}");
+    assert!(claimed.status.success() && text(&claimed.stderr).contains("now belongs to you"), "{claimed:?}");
     assert_eq!(client.ok("web", "hostname"), "web\n");
     assert_eq!(
         client.exec("other", "hostname").status.code(),
@@ -79,7 +80,7 @@ fn a_key_opens_what_the_api_key_opens_that_added_it() {
     );
     assert_eq!(client.exec(login, "true").status.code(), Some(255), "a code is good once");
 
-    // And the log says who it was.
+    // The log records who logged in.
     let log = daemon.json(&["audit", "ls", "--json"]);
     for action in ["ssh.login", "exec.start"] {
         let mut of_it = log.as_array().unwrap().iter().filter(|event| event["action"] == action);
@@ -92,15 +93,15 @@ fn a_key_opens_what_the_api_key_opens_that_added_it() {
 }
 
 #[test]
-fn login_names_mean_sandboxes_and_new_makes_one() {
+fn login_names_select_sandboxes_and_new_creates_one() {
     let daemon = Daemon::start_with(CONFIG);
     daemon.create("web");
     let client = SshClient::known(&daemon);
     let made = succeeded(client.exec("new", "hostname"));
-    assert!(text(&made.stderr).contains("made sandbox sbx"), "{}", text(&made.stderr));
+    assert!(text(&made.stderr).contains("created sandbox sbx"), "{}", text(&made.stderr));
     let ids = daemon.ok(&["ls", "-q"]);
     assert_eq!(ids.lines().count(), 2, "{ids}");
-    // Whoever names none is shown those there are.
+    // A login without a name lists the existing sandboxes.
     let lost = client.ssh(&["nobody@127.0.0.1"]).output().unwrap();
     assert_eq!(lost.status.code(), Some(1));
     assert!(
@@ -114,7 +115,7 @@ fn login_names_mean_sandboxes_and_new_makes_one() {
         let output = client.ssh(&["-l", odd, "127.0.0.1", "true"]).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{odd}: {output:?}");
     }
-    // The same words for `burrow ssh`, which needs no configuration.
+    // `burrow ssh` accepts the same names, and needs no configuration.
     let home = tempfile::tempdir().unwrap();
     let burrow = |arguments: &[&str]| {
         succeeded(daemon.command(arguments).env("XDG_CONFIG_HOME", home.path()).output().unwrap())
@@ -127,7 +128,7 @@ fn login_names_mean_sandboxes_and_new_makes_one() {
     let mut ssh = std::process::Command::new("ssh");
     ssh.arg("-F").arg(&path).args(["-o", "BatchMode=yes", "web.burrow", "hostname"]);
     assert_eq!(text(&succeeded(ssh.stdin(std::process::Stdio::null()).output().unwrap()).stdout), "web\n");
-    // A daemon that comes back is the same host.
+    // A restarted daemon has the same host key.
     let mut daemon = daemon;
     let before = SshClient::stranger(&daemon);
     daemon.terminate();
@@ -137,7 +138,7 @@ fn login_names_mean_sandboxes_and_new_makes_one() {
     assert_eq!(known(&before), known(&after));
 }
 
-/// Somebody inside, who says something and is answered.
+/// An interactive session that sends a line and gets an answer.
 fn inside(client: &SshClient) -> Child {
     let mut command = client.ssh(&["web@127.0.0.1", "cat"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -153,7 +154,7 @@ fn ends(mut child: Child, why: &str) {
 }
 
 #[test]
-fn a_key_that_is_taken_away_ends_its_connections() {
+fn removing_a_key_ends_its_connections() {
     let daemon = Daemon::start_with(CONFIG);
     daemon.create("web");
     let (stays, removed, revoked) =
@@ -170,7 +171,7 @@ fn a_key_that_is_taken_away_ends_its_connections() {
     daemon.ok(&["key", "revoke", key["key"]["id"].as_str().unwrap()]);
     ends(three, "the connection of a revoked API key to end");
 
-    // Others are not concerned.
+    // Other connections are not affected.
     let (mut stdin, mut stdout) = (one.stdin.take().unwrap(), one.stdout.take().unwrap());
     stdin.write_all(b"y").unwrap();
     let mut answer = [0];
@@ -181,7 +182,7 @@ fn a_key_that_is_taken_away_ends_its_connections() {
 }
 
 #[test]
-fn keys_of_every_kind_are_taken_or_refused_with_a_reason() {
+fn keys_of_every_type_are_accepted_or_refused_with_a_reason() {
     let daemon = Daemon::start_with(CONFIG);
     daemon.create("web");
     for (kind, bits) in [("ecdsa", "256"), ("ecdsa", "384"), ("ecdsa", "521")] {
@@ -199,7 +200,7 @@ fn keys_of_every_kind_are_taken_or_refused_with_a_reason() {
     assert!(refused.contains("private key") && refused.contains(".pub"), "{refused}");
 }
 
-/// In the place of the one it has.
+/// Replaces the key it has.
 fn make_key(client: &SshClient, kind: &str, bits: &str) {
     let path = client.folder.path().join("id");
     std::fs::remove_file(&path).unwrap();
@@ -208,7 +209,7 @@ fn make_key(client: &SshClient, kind: &str, bits: &str) {
 }
 
 #[test]
-fn who_says_nothing_is_hung_up_on() {
+fn silent_connections_are_closed() {
     let daemon = Daemon::start_with(&format!("{CONFIG}\nidle = \"10s\"\nlogin_seconds = 15"));
     daemon.create("web");
     let client = SshClient::known(&daemon);
@@ -221,7 +222,7 @@ fn who_says_nothing_is_hung_up_on() {
     for mut stream in strangers {
         stream.set_read_timeout(Some(crate::harness::PATIENCE)).unwrap();
         let mut said = Vec::new();
-        // Whether it ends with a reset or not: it ends.
+        // It ends, with or without a reset.
         let ended = stream.read_to_end(&mut said);
         let in_vain = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
         assert!(!ended.as_ref().is_err_and(in_vain), "{ended:?} after {}", text(&said));

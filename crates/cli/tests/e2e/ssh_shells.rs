@@ -1,22 +1,22 @@
-//! Shells over SSH: a terminal, a shell that is left open, a sandbox that sleeps.
+//! Shells over SSH: a terminal, a shell that survives its connection, a sandbox that sleeps.
 
 use crate::harness::{Daemon, eventually};
 use crate::ssh_client::{CONFIG, SshClient};
 use crate::terminal::Terminal;
 
-/// `burrow ssh`, with a home of the test's own.
+/// `burrow ssh`, with a home directory of the test.
 fn login(daemon: &Daemon, home: &tempfile::TempDir, arguments: &[&str]) -> Terminal {
     let home = home.path().to_str().unwrap();
     Terminal::run_with(daemon, arguments, 100, 30, &[("XDG_CONFIG_HOME", home), ("HOME", home)])
 }
 
-/// Logs in until a shell that was left open is offered: that its connection was lost is noticed a moment later.
+/// Logs in until the shell of a lost connection is offered: the loss of a connection is noticed a moment later.
 fn come_back(daemon: &Daemon, home: &tempfile::TempDir) -> Terminal {
     eventually("a shell to be offered", || {
         let mut terminal = login(daemon, home, &["ssh", "web"]);
         let offered = eventually("a question or a prompt", || {
             let screen = terminal.screen();
-            let offered = screen.contains("q leaves: ");
+            let offered = screen.contains("q quits: ");
             (offered || screen.contains("# ")).then_some(offered)
         });
         if !offered {
@@ -28,7 +28,7 @@ fn come_back(daemon: &Daemon, home: &tempfile::TempDir) -> Terminal {
 }
 
 #[test]
-fn a_shell_has_a_terminal_and_goes_on_when_it_is_left() {
+fn a_shell_has_a_terminal_and_continues_when_its_client_detaches() {
     let mut daemon = Daemon::start_with(CONFIG);
     daemon.create("web");
     let home = tempfile::tempdir().unwrap();
@@ -41,14 +41,14 @@ fn a_shell_has_a_terminal_and_goes_on_when_it_is_left() {
     first.resize(120, 40);
     first.type_in("until [ \"$(stty size)\" = '40 120' ]; do sleep 0.05; done; echo re''sized\n");
     first.wait_for("resized");
-    // Ctrl-C is for what runs in it.
+    // Ctrl-C reaches the program that runs in the shell.
     first.type_in("sleep 1000; echo went-$((40+2))\n");
     first.wait_for("sleep 1000");
     first.type_in("\u{3}");
     first.type_in("kept=mine-$((6*7)); echo no''ted\n");
     first.wait_for("noted");
     assert!(!first.screen().contains("went-42"), "{}", first.screen());
-    // The line is cut.
+    // The connection is cut.
     drop(first);
 
     let mut second = come_back(&daemon, &home);
@@ -57,7 +57,7 @@ fn a_shell_has_a_terminal_and_goes_on_when_it_is_left() {
     second.type_in("echo found-$kept\n");
     second.wait_for("found-mine-42");
 
-    // Beside it somebody else is not offered what is in use.
+    // A second login is not offered a shell that is in use.
     let mut third = login(&daemon, &home, &["ssh", "web"]);
     third.wait_for("# ");
     third.type_in("echo other-$kept-; exit 5\n");
@@ -65,7 +65,7 @@ fn a_shell_has_a_terminal_and_goes_on_when_it_is_left() {
     assert_eq!(third.exit_code(), Some(5));
     assert!(!third.screen().contains("left open"), "{}", third.screen());
 
-    // A daemon that is restarted ends the connection, not the shell.
+    // A restart of the daemon ends the connection, not the shell.
     daemon.terminate();
     assert_eq!(second.exit_code(), Some(255));
     daemon.launch();

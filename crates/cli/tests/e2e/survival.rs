@@ -1,5 +1,4 @@
-//! What survives what: a test for each column of the table in `docs/what-survives.md`, and for what goes wrong beside
-//! it.
+//! What survives what: a test for each column of the table in `docs/what-survives.md`, and for related failures.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,10 +21,10 @@ fn entries(folder: &Path) -> BTreeSet<String> {
     found.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
 }
 
-// === the columns ===
+// === the columns of the table ===
 
 #[test]
-fn a_client_a_pause_a_sleep_and_a_daemon_may_go_and_everything_is_there() {
+fn everything_survives_a_client_a_pause_a_sleep_and_the_daemon() {
     let mut daemon = Daemon::start();
     let all = belongings::give(&daemon, "alpha");
     let check = |daemon: &Daemon, context: &str| {
@@ -64,7 +63,7 @@ fn a_client_a_pause_a_sleep_and_a_daemon_may_go_and_everything_is_there() {
 }
 
 #[test]
-fn a_snapshot_brings_back_everything_of_then_and_neither_reach_nor_ports() {
+fn a_restore_brings_back_everything_except_network_rules_and_ports() {
     let daemon = Daemon::start();
     let all = belongings::give(&daemon, "alpha");
     daemon.ok(&["snapshot", "create", "alpha", "--name", "then"]);
@@ -76,7 +75,7 @@ fn a_snapshot_brings_back_everything_of_then_and_neither_reach_nor_ports() {
     all.check(&daemon, "alpha", ALL, "after a restore in place");
     all.check_exec(&daemon, "alpha", "after a restore in place");
 
-    // What was closed since stays closed, whatever comes back.
+    // A rule that was removed since then stays removed, whatever is restored.
     daemon.ok(&["port", "unpublish", "alpha", &survivor::PORT.to_string()]);
     daemon.ok(&["update", "alpha", "--disallow", "up.example"]);
     daemon.ok(&["snapshot", "restore", "then", "--in-place", "alpha", "--yes"]);
@@ -142,9 +141,9 @@ fn a_stop_and_a_reboot_keep_all_but_processes_and_sleepers_and_snapshots_keep_th
     all.check(&daemon, "alpha", nothing_runs, "after a stop and a start");
 }
 
-// === clients that leave in the middle ===
+// === clients that disconnect early ===
 
-/// Asks for something, and leaves as soon as the host shows that it has begun.
+/// Sends a request, and disconnects as soon as the host shows that its work has begun.
 fn leave_during(daemon: &Daemon, arguments: &[&str]) {
     let dumps = daemon.pool().join("dumps");
     let before = entries(&dumps);
@@ -158,7 +157,7 @@ fn leave_during(daemon: &Daemon, arguments: &[&str]) {
 }
 
 #[test]
-fn an_operation_is_finished_though_its_client_has_gone() {
+fn an_operation_is_finished_although_its_client_disconnected() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     let before = survivor::start(&daemon, "alpha");
@@ -176,9 +175,9 @@ fn an_operation_is_finished_though_its_client_has_gone() {
     survivor::goes_on(&before, &survivor::ask(&daemon, "alpha"), "after all of it");
 }
 
-// === the way out ===
+// === connections to the outside ===
 
-/// Keeps a connection to the outside, and tells on each question whether it still carries anything.
+/// Keeps a connection to the outside, and reports on request whether it still works.
 const REACHING: &str = "import http.server, socket\n\
     out = socket.create_connection(('db.example', 5432), 20); lines = out.makefile('rw'); lines.readline()\n\
     class Handler(http.server.BaseHTTPRequestHandler):\n\
@@ -221,7 +220,7 @@ fn connections_to_the_outside_outlive_a_pause_and_a_snapshot_and_end_with_a_slee
     assert_eq!(outside.hits(), 1, "nobody came but the first");
     daemon.ok(&["hibernate", "alpha"]);
     assert_eq!(through(&daemon, "alpha").unwrap(), "closed", "after a sleep");
-    // What is closed can be opened anew, as after a laptop's sleep.
+    // A closed connection can be opened again, as after a laptop's sleep.
     let talk = "exec 3<>/dev/tcp/db.example/5432; read -u 3 line; echo $line";
     for name in ["alpha", "child"] {
         assert_eq!(daemon.ok(&["exec", name, "--", "timeout", "20", "bash", "-c", talk]), "ready", "{name}");
@@ -229,8 +228,8 @@ fn connections_to_the_outside_outlive_a_pause_and_a_snapshot_and_end_with_a_slee
 }
 
 #[test]
-fn the_rules_hold_after_a_sleep_though_the_egress_process_died_meanwhile() {
-    if !island::landed("survival::the_rules_hold_after_a_sleep_though_the_egress_process_died_meanwhile") {
+fn the_rules_apply_after_a_sleep_although_the_egress_process_died_meanwhile() {
+    if !island::landed("survival::the_rules_apply_after_a_sleep_although_the_egress_process_died_meanwhile") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -246,7 +245,7 @@ fn the_rules_hold_after_a_sleep_though_the_egress_process_died_meanwhile() {
         run(Command::new("kill").args(["-9", &process.to_string()]));
     };
     daemon.ok(&["create", "--name", "alpha", "--allow", "up.example"]);
-    // Somebody for whom the egress process must be there.
+    // A second sandbox that needs the egress process.
     daemon.create("awake");
     let before = survivor::start(&daemon, "alpha");
     assert!(fetch("alpha", "up.example").is_some());
@@ -258,7 +257,8 @@ fn the_rules_hold_after_a_sleep_though_the_egress_process_died_meanwhile() {
     assert!(fetch("awake", "up.example").is_none());
     survivor::goes_on(&before, &survivor::ask(&daemon, "alpha"), "after a sleep and an egress crash");
 
-    // A child may reach what its parent may, and a rule that is taken away from a sleeper is gone when it wakes.
+    // A child may reach the same hosts as its parent, and a rule that is removed from a sleeping sandbox no longer
+    // applies when it wakes.
     daemon.ok(&["fork", "alpha", "--name", "child"]);
     eventually("the child's network", || fetch("child", "up.example"));
     assert!(fetch("child", "other.example").is_none());
@@ -270,9 +270,9 @@ fn the_rules_hold_after_a_sleep_though_the_egress_process_died_meanwhile() {
     assert!(fetch("alpha", "up.example").is_none(), "a rule that was taken away while it slept");
 }
 
-// === what goes wrong ===
+// === failures ===
 
-/// A disk of its own under the dumps of a pool, so that what passes the check beforehand fails midway.
+/// A separate disk for the dumps of a pool, so that a dump that passes the initial space check fails midway.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -306,7 +306,7 @@ fn a_disk_that_fills_in_the_middle_of_a_dump_leaves_the_sandbox_running_and_noth
         survivor::goes_on(&before, &survivor::ask(&daemon, "alpha"), &format!("{attempt:?}"));
         survivor::still_locked(&daemon, "alpha", &format!("{attempt:?}"));
     }
-    // The catalog takes whatever comes.
+    // The catalog accepts any value.
     daemon.create("beta");
     daemon.ok(&["snapshot", "create", "beta", "--files-only", "--name", "files"]);
     daemon.kill();
@@ -316,7 +316,7 @@ fn a_disk_that_fills_in_the_middle_of_a_dump_leaves_the_sandbox_running_and_noth
     survivor::goes_on(&before, &survivor::ask(&daemon, "alpha"), "once there is room");
 }
 
-/// PID 1 of a sandbox, by the number it has outside.
+/// PID 1 of a sandbox, by its pid on the host.
 fn first_process(daemon: &Daemon, id: &str) -> u32 {
     let inside = |pid: &u32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -327,12 +327,12 @@ fn first_process(daemon: &Daemon, id: &str) -> u32 {
     daemon.inventory().processes.into_iter().find(inside).expect("a running sandbox has a first process")
 }
 
-/// D21: nothing of sleep waits for the agent's help, and a child whose agent does not answer is not made.
+/// D21: sleeping does not depend on the agent's cooperation, and a fork fails if its agent does not answer.
 ///
-/// CRIU sometimes does not get hold of a first process that was stopped, and gives up after a while; then it is refused,
-/// the sandbox is as it was, and asking again works.
+/// CRIU sometimes cannot seize a stopped first process, and gives up after a while; then the request is refused, the
+/// sandbox is unchanged, and a retry works.
 #[test]
-fn a_guest_that_hangs_is_put_to_sleep_all_the_same_and_nobody_else_feels_it() {
+fn a_guest_that_hangs_can_be_put_to_sleep_and_other_sandboxes_are_unaffected() {
     let daemon = Daemon::start();
     let id = daemon.create("alpha");
     daemon.create("beta");
@@ -363,9 +363,9 @@ fn a_guest_that_hangs_is_put_to_sleep_all_the_same_and_nobody_else_feels_it() {
     crate::sleep_crash::check_inventory(&daemon, "after its agent hung");
 }
 
-/// D12: programs see no time go backwards, whatever they slept through, and the date is the host's.
+/// D12: programs never see the monotonic clocks go backwards, however long they slept, and the date is the host's.
 #[test]
-fn the_clocks_inside_go_on_from_where_they_were_and_the_date_is_the_hosts() {
+fn the_clocks_inside_continue_from_where_they_were_and_the_date_is_the_hosts() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     let clocks = "import time; print(time.clock_gettime_ns(time.CLOCK_MONOTONIC), time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.time_ns())";
@@ -378,7 +378,7 @@ fn the_clocks_inside_go_on_from_where_they_were_and_the_date_is_the_hosts() {
     let before = look();
     daemon.ok(&["snapshot", "create", "alpha", "--name", "then"]);
     let then = look();
-    // A sandbox that is put back has the clocks of then, as all else of it.
+    // A restored sandbox continues from the clocks of its snapshot.
     let steps = [
         (vec!["hibernate", "alpha"], then),
         (vec!["snapshot", "restore", "then", "--in-place", "alpha", "--yes"], before),
@@ -392,7 +392,7 @@ fn the_clocks_inside_go_on_from_where_they_were_and_the_date_is_the_hosts() {
     }
 }
 
-/// A process in a cgroup, ended with the value.
+/// A process in a cgroup, killed when it is dropped.
 struct Stray(Child);
 
 impl Stray {
@@ -415,7 +415,7 @@ impl Drop for Stray {
     }
 }
 
-/// Where this daemon's groups are in the v2 tree.
+/// The daemon's groups in the v2 tree.
 fn unified(daemon: &Daemon) -> PathBuf {
     let mounts = fs::read_to_string("/proc/mounts").unwrap();
     let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"));
@@ -423,9 +423,9 @@ fn unified(daemon: &Daemon) -> PathBuf {
     Path::new(&mount).join(daemon.cgroup())
 }
 
-/// D18: what a daemon finds of ours that no row names goes, and what is not ours stays.
+/// D18: the daemon removes resources of its own that no row names, and leaves foreign ones alone.
 #[test]
-fn strays_of_snapshots_dumps_and_machines_are_swept_at_the_start_and_strangers_are_left_alone() {
+fn orphaned_snapshots_dumps_and_machines_are_removed_at_the_start_and_no_others() {
     let mut daemon = Daemon::start();
     daemon.create("alpha");
     let before = survivor::start(&daemon, "alpha");
@@ -484,7 +484,7 @@ fn strays_of_snapshots_dumps_and_machines_are_swept_at_the_start_and_strangers_a
     }
 }
 
-/// Starts a daemon that must refuse to come up, and answers what it said.
+/// Starts a daemon that must refuse to start, and returns its log.
 fn refuses_to_start(daemon: &Daemon) -> String {
     let output = Command::new(burrow()).arg("serve").arg("--config").arg(daemon.config()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -492,10 +492,10 @@ fn refuses_to_start(daemon: &Daemon) -> String {
     said
 }
 
-/// D11: an older copy of the catalog would have all that was made since swept away, an older copy of the pool would have
-/// sandboxes be what they once were.
+/// D11: with an older copy of the catalog, everything created since would be removed; with an older copy of the pool,
+/// sandboxes would return to an older state.
 #[test]
-fn an_older_catalog_or_pool_beside_a_newer_other_is_refused_and_nothing_is_touched() {
+fn a_catalog_and_a_pool_of_different_ages_are_refused_and_nothing_is_changed() {
     let mut daemon = Daemon::start();
     daemon.create("alpha");
     assert_eq!(daemon.terminate(), Some(0));
@@ -516,7 +516,7 @@ fn an_older_catalog_or_pool_beside_a_newer_other_is_refused_and_nothing_is_touch
     daemon.create("beta");
     daemon.sh("beta", "echo kept > /root/file; sync");
     daemon.ok(&["snapshot", "create", "beta", "--files-only"]);
-    // However it ends.
+    // Whatever its exit code is.
     daemon.kill();
     copy(&state, newer.path());
 
@@ -524,28 +524,28 @@ fn an_older_catalog_or_pool_beside_a_newer_other_is_refused_and_nothing_is_touch
     let (volumes, snapshots) = (entries(&pool.join("sandboxes")), entries(&pool.join("snapshots")));
     let said = refuses_to_start(&daemon);
     assert!(said.contains("the catalog is an older copy") && said.contains("--accept-rollback"), "{said}");
-    // With the pool's own mark rolled back, as a copy of the whole pool has it, the newer catalog is the odd one.
+    // If the pool's own mark is rolled back too, as in a copy of the whole pool, the catalog is newer than the pool.
     copy(newer.path(), &state);
     let newest = fs::read(pool.join("epoch")).unwrap();
     fs::write(pool.join("epoch"), &mark).unwrap();
     let said = refuses_to_start(&daemon);
     assert!(said.contains("the pool is an older copy"), "{said}");
     assert_eq!((entries(&pool.join("sandboxes")), entries(&pool.join("snapshots"))), (volumes, snapshots));
-    // A catalog that knows nothing of what is in the pool.
+    // A catalog without any row for what is in the pool.
     fs::write(pool.join("epoch"), newest).unwrap();
     for file in files {
         let _ = fs::remove_file(state.join(file));
     }
     let said = refuses_to_start(&daemon);
-    assert!(said.contains("the catalog knows nothing"), "{said}");
+    assert!(said.contains("does not belong to this catalog"), "{said}");
     copy(newer.path(), &state);
     daemon.launch();
     assert_eq!(daemon.sh("beta", "cat /root/file"), "kept");
 }
 
-/// D11, of one dump: whole in itself, but not the one that the sandbox sleeps in.
+/// D11, for one dump: complete, but not the one that the sandbox was hibernated to.
 #[test]
-fn an_older_dump_in_the_place_of_a_newer_one_is_refused_by_name_and_the_files_start() {
+fn an_older_dump_in_place_of_a_newer_one_is_refused_and_the_files_start() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     daemon.sh("alpha", "echo kept > /root/file");
@@ -589,7 +589,7 @@ fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Every `place::test` that the document names, with places as they are in the tree.
+/// Every `place::test` that the document names, with places as in the source tree.
 fn cited(document: &str) -> Vec<(String, String)> {
     let words = document.split('`').skip(1).step_by(2);
     let pairs = words.filter_map(|word| word.rsplit_once("::"));
@@ -600,7 +600,7 @@ fn cited(document: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn every_test_that_the_table_of_what_survives_names_is_there() {
+fn every_test_named_in_the_table_of_what_survives_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
     let document = fs::read_to_string(root.join("docs/what-survives.md")).unwrap();
     let mut files = Vec::new();
@@ -612,7 +612,7 @@ fn every_test_that_the_table_of_what_survives_names_is_there() {
     let cited = cited(&document);
     assert!(cited.len() > 30, "only {} tests are named", cited.len());
     for (place, test) in cited {
-        // `crate/file`: a file of that name, or a folder of it, in that crate.
+        // `crate/file`: a file of this name, or a folder for it, in that crate.
         let (folder, file) = place.split_once('/').unwrap_or_else(|| panic!("`{place}` names no crate"));
         let here = |path: &str| {
             let path = path.split(&format!("/crates/{folder}/")).nth(1).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Talking to an exec: terminals, the WebSocket, detaching and coming back.
+//! Interactive execs: terminals, the WebSocket, detaching and attaching again.
 
 use burrow_client::{AttachEvent, AttachMode, AttachOptions};
 use serde_json::json;
@@ -17,12 +17,12 @@ fn a_terminal_is_real_follows_the_window_and_passes_keys_on() {
     terminal.type_in("echo size=$(stty size)\n");
     terminal.wait_for("size=31 97");
     terminal.resize(123, 45);
-    // The window's change arrives as the signal it is; a shell asks again at each prompt.
+    // A change of the window size arrives as SIGWINCH; a shell reads the size again at each prompt.
     eventually("the new size on the far side", || {
         terminal.type_in("echo size=$(stty size)\n");
         terminal.screen().contains("size=45 123").then_some(())
     });
-    // Ctrl-C is a key that the far terminal turns into a signal for the far process.
+    // Ctrl-C is a key that the terminal in the sandbox turns into a signal for the process there.
     terminal.type_in("echo going to sl''eep; sleep 1000; echo code=$?\n");
     terminal.wait_for("going to sleep");
     terminal.type_in("\u{3}");
@@ -34,7 +34,7 @@ fn a_terminal_is_real_follows_the_window_and_passes_keys_on() {
 }
 
 #[test]
-fn leaving_a_terminal_with_the_detach_keys_lets_it_run_and_attach_brings_it_back() {
+fn a_detached_terminal_continues_to_run_and_attach_returns_to_it() {
     let daemon = Daemon::start();
     daemon.create("alpha");
     let mut terminal = Terminal::run(&daemon, &["shell", "alpha"], 80, 24);
@@ -98,7 +98,7 @@ fn a_websocket_reader_that_does_not_read_keeps_lossless_output_waiting_and_nothi
         let exec = client.create_exec("alpha", &request).await.unwrap();
         let options = AttachOptions { offset: 0, mode: AttachMode::Lossless };
         let (_sender, mut attachment) = client.attach("alpha", &exec.id, options).await.unwrap();
-        // Not read yet: the process waits for its reader, and others are served meanwhile.
+        // Not read yet: the process waits for its reader, and other clients are served meanwhile.
         let other = serde_json::from_value(json!({ "command": "echo served" })).unwrap();
         assert_eq!(client.run("alpha", &other).await.unwrap().stdout, "served\n");
         let waiting = client.exec("alpha", &exec.id).await.unwrap();

@@ -1,4 +1,4 @@
-//! A person at a terminal: a pseudo-terminal made by the test, with the command line running on it.
+//! A user at a terminal: a pseudo-terminal of the test, on which the command line runs.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -10,23 +10,23 @@ use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 
 use crate::harness::{Daemon, eventually};
 
-/// A terminal with a command on it.
+/// A terminal that runs a command.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     master: File,
-    /// Kept open, so that what is left to read stays readable when the command has ended.
+    /// Kept open, so that remaining output can be read after the command has ended.
     side: File,
     child: Child,
     seen: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Terminal {
-    /// Runs the command line on a new terminal, which becomes its controlling one.
+    /// Runs the command line on a new terminal, which becomes its controlling terminal.
     pub(crate) fn run(daemon: &Daemon, arguments: &[&str], columns: u16, rows: u16) -> Self {
         Self::run_with(daemon, arguments, columns, rows, &[])
     }
 
-    /// The same with further variables.
+    /// The same with additional environment variables.
     pub(crate) fn run_with(
         daemon: &Daemon,
         arguments: &[&str],
@@ -41,7 +41,7 @@ impl Terminal {
         let side = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
         tcsetwinsize(&master, size(columns, rows)).unwrap();
         let plain = daemon.command(arguments);
-        // A terminal tells only the session it belongs to of Ctrl-C and of a new size.
+        // A terminal sends the signals of Ctrl-C and of a new size only to the session it controls.
         let mut command = Command::new("setsid");
         command.arg("--ctty").arg(plain.get_program()).args(plain.get_args());
         for (key, value) in plain.get_envs() {
@@ -64,7 +64,7 @@ impl Terminal {
         Self { master, side, child, seen }
     }
 
-    /// Keys, as typed.
+    /// Types keys.
     pub(crate) fn type_in(&mut self, keys: &str) {
         self.master.write_all(keys.as_bytes()).unwrap();
     }
@@ -73,7 +73,7 @@ impl Terminal {
         tcsetwinsize(&self.master, size(columns, rows)).unwrap();
     }
 
-    /// All that was on the screen so far.
+    /// All output so far.
     pub(crate) fn screen(&self) -> String {
         String::from_utf8_lossy(&self.seen.lock().unwrap()).into_owned()
     }
@@ -85,7 +85,7 @@ impl Terminal {
         });
     }
 
-    /// Whether the terminal echoes and edits lines, as it does outside of raw mode.
+    /// Whether the terminal echoes and edits lines, as it does outside raw mode.
     pub(crate) fn is_cooked(&self) -> bool {
         use rustix::termios::LocalModes;
         let modes = tcgetattr(&self.side).unwrap().local_modes;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Stdio;
 
-use burrow_engine::faults::SHELF_POINTS;
+use burrow_engine::faults::VOLUME_POINTS;
 
 use crate::harness::Daemon;
 
@@ -12,7 +12,7 @@ fn names(folder: std::path::PathBuf) -> BTreeSet<String> {
     entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// What a command that must fail says.
+/// Standard error of a command that must fail.
 #[track_caller]
 fn refused(daemon: &Daemon, arguments: &[&str]) -> String {
     let output = daemon.cli(arguments);
@@ -21,7 +21,7 @@ fn refused(daemon: &Daemon, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn what_one_sandbox_writes_another_reads_and_it_is_there_when_both_are_gone() {
+fn files_on_a_volume_are_shared_between_sandboxes_and_outlive_both() {
     let daemon = Daemon::start();
     let id = daemon.ok(&["volume", "create", "data", "--size", "64M"]);
     assert!(id.starts_with("vol"), "{id}");
@@ -33,7 +33,7 @@ fn what_one_sandbox_writes_another_reads_and_it_is_there_when_both_are_gone() {
         .sh("reader", "echo two > /srv/data/file; rm -r /srv/data/folder; echo left > /srv/data/x; true");
     assert_eq!(tried, "");
     assert_eq!(daemon.sh("writer", "cat /data/file; ls /data"), "one\nfile\nfolder");
-    // Nobody inside makes of a reader a writer, or of a file a way to more rights.
+    // No process inside can make a read-only attachment writable, or gain rights through a file.
     let options = daemon.sh("reader", "grep ' /srv/data ' /proc/self/mountinfo | cut -d' ' -f6");
     for option in ["ro", "nosuid", "nodev"] {
         assert!(options.split(',').any(|given| given == option), "{options}");
@@ -42,12 +42,13 @@ fn what_one_sandbox_writes_another_reads_and_it_is_there_when_both_are_gone() {
     assert!(!daemon.holds("writer", "umount /data"));
 
     let said = refused(&daemon, &["create", "--volume", "data:/data"]);
-    assert!(said.contains("only one may"), "{said}");
+    assert!(said.contains("already mounted for writing"), "{said}");
     let said = refused(&daemon, &["volume", "rm", "data", "--yes"]);
     assert!(said.contains("in use"), "{said}");
-    // Its quota is its own.
+    // It has its own quota.
     assert!(!daemon.holds("writer", "head -c 200M /dev/zero > /data/big && sync"));
-    // Also of a copy, which would else share its blocks with a file of the machine's and cost the volume nothing.
+    // This includes copies, which would otherwise share blocks with a file of the machine and not count towards the
+    // volume's quota.
     daemon.sh("writer", "rm -f /data/big; head -c 200M /dev/zero > /root/own");
     assert!(!daemon.holds("writer", "cp /root/own /data/big && sync"));
     daemon.sh("writer", "rm -f /data/big /root/own");
@@ -55,11 +56,11 @@ fn what_one_sandbox_writes_another_reads_and_it_is_there_when_both_are_gone() {
     daemon.ok(&["run", "--rm", "--volume", "data:/data", "--", "sh", "-c", "cat /data/file > /data/copy"]);
     assert_eq!(daemon.ok(&["run", "--rm", "--volume", "data:/d:ro", "--", "cat", "/d/copy"]), "one");
     daemon.ok(&["volume", "rm", "data", "--yes"]);
-    assert_eq!(names(daemon.pool().join("shelves")), BTreeSet::new());
+    assert_eq!(names(daemon.pool().join("volumes")), BTreeSet::new());
 }
 
 #[test]
-fn a_volume_is_there_after_every_kind_of_sleep_and_a_fork_only_reads() {
+fn a_volume_is_attached_after_every_kind_of_sleep_and_a_fork_only_reads() {
     let mut daemon = Daemon::start();
     daemon.ok(&["volume", "create", "data"]);
     daemon.ok(&["create", "--name", "web", "--volume", "data:/data"]);
@@ -83,7 +84,7 @@ fn a_volume_is_there_after_every_kind_of_sleep_and_a_fork_only_reads() {
             Some(counted(&daemon)).filter(|number| *number > last + 1)
         });
     }
-    // Whoever has a file open for writing there cannot become a reader.
+    // A sandbox that has a file open for writing there cannot be changed to a reader.
     daemon.sh("web", "touch /data/stop; while pgrep -x sleep; do sleep 0.2; done >/dev/null");
     daemon.ok(&["fork", "web", "--name", "child"]);
     assert!(daemon.holds("child", "cat /data/n"), "the child sees it");
@@ -95,7 +96,7 @@ fn a_volume_is_there_after_every_kind_of_sleep_and_a_fork_only_reads() {
     assert!(!daemon.holds("web", "cat /root/later"), "its own files went back");
     assert_eq!(daemon.sh("web", "cat /data/later"), "later", "the volume's did not");
     daemon.sh("web", "echo again > /data/later");
-    // Over the daemon's death, and the host's.
+    // Over a crash of the daemon, and of the host.
     daemon.kill();
     daemon.launch();
     assert_eq!(daemon.sh("web", "cat /data/later"), "again");
@@ -106,7 +107,7 @@ fn a_volume_is_there_after_every_kind_of_sleep_and_a_fork_only_reads() {
 }
 
 #[test]
-fn a_volume_goes_back_to_its_snapshot_and_others_begin_with_it() {
+fn a_volume_is_restored_to_its_snapshot_and_others_start_from_it() {
     let daemon = Daemon::start();
     daemon.ok(&["volume", "create", "data"]);
     daemon.ok(&["run", "--rm", "--volume", "data:/data", "--", "sh", "-c", "echo first > /data/file"]);
@@ -133,7 +134,7 @@ fn a_volume_goes_back_to_its_snapshot_and_others_begin_with_it() {
 
 #[test]
 fn a_kill_at_every_step_of_a_volumes_life_leaves_the_pool_as_the_catalog_says() {
-    for point in SHELF_POINTS {
+    for point in VOLUME_POINTS {
         let mut daemon = Daemon::start();
         daemon.ok(&["volume", "create", "data"]);
         daemon.ok(&["run", "--rm", "--volume", "data:/data", "--", "sh", "-c", "echo first > /data/file"]);
@@ -142,7 +143,7 @@ fn a_kill_at_every_step_of_a_volumes_life_leaves_the_pool_as_the_catalog_says() 
         daemon.terminate();
         daemon.arm(Some(&format!("{point}=kill")));
         daemon.launch();
-        let operation = point.strip_prefix("shelf.").unwrap();
+        let operation = point.strip_prefix("volume.").unwrap();
         match operation.split('.').next().unwrap() {
             "snapshot" => daemon.cli(&["volume", "snapshot", "create", "data", "--name", "new"]),
             "restore" => daemon.cli(&["volume", "restore", "data", "good", "--yes"]),
@@ -155,10 +156,10 @@ fn a_kill_at_every_step_of_a_volumes_life_leaves_the_pool_as_the_catalog_says() 
         let volumes = daemon.json(&["volume", "ls", "--json"]);
         let known: BTreeSet<String> =
             volumes.as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect();
-        assert_eq!(names(daemon.pool().join("shelves")), known, "{point}");
+        assert_eq!(names(daemon.pool().join("volumes")), known, "{point}");
         let is_removal = operation.starts_with("remove");
         assert_eq!(known.len(), usize::from(!is_removal), "{point}");
-        let snapshots = names(daemon.pool().join("shelf-snapshots"));
+        let snapshots = names(daemon.pool().join("volume-snapshots"));
         assert_eq!(snapshots.len(), usize::from(!is_removal), "{point}");
         assert_eq!(names(daemon.pool().join("replacing")), BTreeSet::new(), "{point}");
         if !is_removal {

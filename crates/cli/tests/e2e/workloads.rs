@@ -1,8 +1,8 @@
-//! Servers that people really run, over cycles of sleep and wake and in forks: Redis, PostgreSQL, Chromium, shells.
+//! Common servers over cycles of sleep and wake and in forks: Redis, PostgreSQL, Chromium, shells.
 //!
-//! They are installed from the host's package sources (see `mirrors`), and listed as skipped where those cannot be
-//! reached. `make test` takes the small ones through a few cycles; `BURROW_TEST_ALL` takes all of them through many,
-//! `BURROW_TEST_CYCLES` through as many as it says.
+//! They are installed from the host's package sources (see `mirrors`), and listed as skipped if those are unreachable.
+//! `make test` runs the small ones for a few cycles; `BURROW_TEST_ALL` runs all of them for many, `BURROW_TEST_CYCLES`
+//! sets the number.
 
 use std::collections::BTreeMap;
 
@@ -15,23 +15,23 @@ use crate::terminal::Terminal;
 
 const FEEDER: &str = include_str!("feeder.py");
 
-/// Where the feeder listens, inside.
+/// The feeder's port, inside.
 const PORT: u16 = 8001;
 
-/// It counts by a timer, and its title says how far it is and which load of the page does.
+/// The page counts by a timer, and its title has the count and the number of the page load.
 const PAGE: &str = "<script>const who = Math.random().toString(16).slice(2); let count = 0; \
                     setInterval(() => { document.title = who + ' ' + ++count }, 20)</script>";
 
-/// A server of a distribution that runs in the background of a sandbox.
+/// A server from the distribution that runs in the background of a sandbox.
 struct Server {
-    /// What the feeder calls it.
+    /// The feeder's name for it.
     name: &'static str,
     package: &'static str,
-    /// Run by a shell, first; may be nothing.
+    /// A shell line that runs first; may be empty.
     prepare: &'static str,
-    /// Becomes the server.
+    /// The command of the server.
     start: &'static str,
-    /// Succeeds once it answers.
+    /// Succeeds once the server answers.
     up: &'static str,
 }
 
@@ -57,7 +57,7 @@ const CHROMIUM: Server = Server {
     name: "chromium",
     package: "chromium",
     prepare: ":",
-    // Its own sandbox wants namespaces, and it refuses to be root with it.
+    // Its own sandbox requires namespaces, and Chromium refuses to run as root with it.
     start: "exec chromium --headless --no-sandbox --disable-gpu --user-data-dir=/root/chromium \
             --remote-debugging-port=9222 file:///root/page.html",
     up: "curl -fsS http://127.0.0.1:9222/json/list | grep -Eq '\"title\": \"[0-9a-f]+ [0-9]+\"'",
@@ -73,7 +73,7 @@ fn cycles() -> u64 {
     said.map_or(if all() { 100 } else { 3 }, |cycles| cycles.parse().unwrap())
 }
 
-/// A daemon with an image that holds the servers, unless the host's mirror cannot be reached, which is then listed.
+/// A daemon with an image that contains the servers. If the host's mirror is unreachable, the test is listed as skipped.
 fn daemon_with(part: &str, servers: &[Server]) -> Option<Daemon> {
     let rules = mirrors::apt_rules();
     if rules.is_empty() || rules.iter().any(|rule| mirrors::addresses_of(rule).is_empty()) {
@@ -94,7 +94,7 @@ fn write(daemon: &Daemon, sandbox: &str, path: &str, text: &str) {
 }
 
 /// Starts the servers in the background of a sandbox, then the program that feeds them.
-fn start(daemon: &Daemon, sandbox: &str, servers: &[Server]) -> Told {
+fn start(daemon: &Daemon, sandbox: &str, servers: &[Server]) -> FeederState {
     daemon.ok(&["create", "--name", sandbox, "--image", "servers", "--ram", "2G"]);
     write(daemon, sandbox, "/root/page.html", PAGE);
     write(daemon, sandbox, "/root/feeder.py", FEEDER);
@@ -116,18 +116,18 @@ fn start(daemon: &Daemon, sandbox: &str, servers: &[Server]) -> Told {
     ask(daemon, sandbox)
 }
 
-/// What the feeder tells of itself and of each server.
+/// The state that the feeder reports of itself and of each server.
 #[derive(Debug)]
-struct Told {
+struct FeederState {
     /// Chosen once, when it started.
     nonce: String,
-    /// By name: which process of a server answers, and how far it is.
+    /// By name: which process of a server answers, and its progress.
     servers: BTreeMap<String, (String, u64)>,
 }
 
 /// Through an exec, which wakes the sandbox.
 #[track_caller]
-fn ask(daemon: &Daemon, sandbox: &str) -> Told {
+fn ask(daemon: &Daemon, sandbox: &str) -> FeederState {
     let url = format!("http://127.0.0.1:{PORT}/");
     let said = daemon.ok(&["exec", sandbox, "--", "curl", "-sS", "--max-time", "50", &url]);
     let state: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
@@ -137,12 +137,12 @@ fn ask(daemon: &Daemon, sandbox: &str) -> Told {
         assert_eq!(server["count"], server["stored"], "what {name} confirmed is what it holds, {said}");
         (name.clone(), (server["who"].as_str().unwrap().to_owned(), server["count"].as_u64().unwrap()))
     });
-    Told { nonce: state["nonce"].as_str().unwrap().to_owned(), servers: judged.collect() }
+    FeederState { nonce: state["nonce"].as_str().unwrap().to_owned(), servers: judged.collect() }
 }
 
-/// Waits until every server is further than it was, by the same processes.
+/// Waits until every server has made progress, in the same processes.
 #[track_caller]
-fn goes_on(daemon: &Daemon, sandbox: &str, before: &Told, context: &str) -> Told {
+fn goes_on(daemon: &Daemon, sandbox: &str, before: &FeederState, context: &str) -> FeederState {
     eventually(&format!("every server of {sandbox} to go on, {context}, from {before:?}"), || {
         let after = ask(daemon, sandbox);
         assert_eq!(after.nonce, before.nonce, "another feeder answers, {context}");
@@ -157,7 +157,7 @@ fn goes_on(daemon: &Daemon, sandbox: &str, before: &Told, context: &str) -> Told
     })
 }
 
-/// A shell on a terminal, whose client comes and goes.
+/// A shell on a terminal, whose client disconnects and reconnects.
 struct Shell {
     program: &'static str,
     exec: String,
@@ -179,7 +179,7 @@ impl Shell {
         shell
     }
 
-    /// A new client, which finds the variables as the last one left them.
+    /// A new client, which finds the variables of the previous one.
     fn attach(&mut self, daemon: &Daemon) {
         self.client = Terminal::run(daemon, &["attach", "--no-replay", &self.exec], 80, 24);
         self.ask();
@@ -191,7 +191,7 @@ impl Shell {
         self.client.wait_for(&format!("kept by {} on /dev/pts/", self.asked));
     }
 
-    /// The client of a sandbox that was put to sleep says so, and how to come back.
+    /// When its sandbox is put to sleep, the client reports that, and how to attach again.
     fn is_told(&mut self) {
         assert_eq!(self.client.exit_code(), Some(125), "{}: {}", self.program, self.client.screen());
         self.client.wait_for("burrow attach");
@@ -199,8 +199,8 @@ impl Shell {
     }
 }
 
-/// Puts a sandbox to sleep again and again; tells how far the servers got.
-fn sleep_and_wake(daemon: &Daemon, sandbox: &str, before: Told) -> Told {
+/// Puts a sandbox to sleep repeatedly; returns the progress of the servers.
+fn sleep_and_wake(daemon: &Daemon, sandbox: &str, before: FeederState) -> FeederState {
     let mut before = before;
     let mut shells = [Shell::start(daemon, sandbox, "bash"), Shell::start(daemon, sandbox, "sh")];
     for cycle in 1..=cycles() {
@@ -210,7 +210,7 @@ fn sleep_and_wake(daemon: &Daemon, sandbox: &str, before: Told) -> Told {
         for shell in &mut shells {
             shell.is_told();
         }
-        // Awoken by the terminal in one cycle, by a request in the next.
+        // Woken by the terminal in one cycle, by a request in the next.
         if cycle % 2 == 0 {
             shells.iter_mut().for_each(|shell| shell.attach(daemon));
         }
@@ -227,8 +227,8 @@ fn sleep_and_wake(daemon: &Daemon, sandbox: &str, before: Told) -> Told {
     before
 }
 
-/// Told beside the tests, since how far they came is what they are for.
-fn tell(what: &str, told: &Told) {
+/// Printed beside the test results, because the progress is the purpose of these tests.
+fn tell(what: &str, told: &FeederState) {
     use std::io::Write as _;
     let counts: Vec<String> =
         told.servers.iter().map(|(name, (_, count))| format!("{name} {count}")).collect();
@@ -240,7 +240,7 @@ fn redis_and_shells_on_terminals_sleep_and_wake_where_the_mirror_is_reachable() 
     let Some(daemon) = daemon_with("Redis", &[REDIS]) else { return };
     let before = start(&daemon, "alpha", &[REDIS]);
     let after = sleep_and_wake(&daemon, "alpha", before);
-    // What it confirmed is on the disk too: another server reads it from the log of the first.
+    // Acknowledged writes are also on the disk: another server reads them from the log of the first.
     daemon.ok(&["stop", "alpha"]);
     daemon.ok(&["start", "alpha"]);
     daemon.ok(&["exec", "-d", "alpha", "-c", REDIS.start]);
@@ -250,7 +250,7 @@ fn redis_and_shells_on_terminals_sleep_and_wake_where_the_mirror_is_reachable() 
     tell("redis", &after);
 }
 
-/// With the program of the other tests beside them: SQLite in WAL mode, an HTTP server in Python, one more shell.
+/// Together with the program of the other tests: SQLite in WAL mode, an HTTP server in Python, one more shell.
 #[test]
 fn databases_a_browser_and_shells_sleep_and_wake_where_the_mirror_is_reachable() {
     if !all() {
@@ -275,11 +275,11 @@ fn a_fork_of_running_databases_answers_and_its_parent_goes_on_where_the_mirror_i
     for sandbox in ["alpha", "child-1", "child-2"] {
         told.insert(sandbox, goes_on(&daemon, sandbox, &before, "after the fork"));
     }
-    // Each on its own from here: what one is told, no other learns.
+    // Independent from here on: a write to one is not visible in any other.
     daemon.sh("child-1", "redis-cli set mark one");
     assert_eq!(daemon.sh("alpha", "redis-cli --raw get mark"), "");
     assert_eq!(daemon.sh("child-2", "redis-cli --raw get mark"), "");
-    // A child sleeps as its parent does.
+    // A child can sleep like its parent.
     daemon.ok(&["hibernate", "child-1"]);
     for (sandbox, before) in &told {
         goes_on(&daemon, sandbox, before, "after a child slept");

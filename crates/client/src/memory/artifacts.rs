@@ -1,4 +1,4 @@
-//! Artifacts: named blobs, streamed both ways.
+//! Artifacts: named blobs, streamed in both directions.
 
 use burrow_api::Page;
 use burrow_api::memory::Artifact;
@@ -13,16 +13,16 @@ use crate::{ByteStream, ClientError, DownloadRange, PageQuery, UploadBody};
 
 const METADATA: HeaderName = HeaderName::from_static("x-burrow-metadata");
 
-/// What to call a blob, and what is known of it.
+/// Name, type and metadata of a blob.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewArtifact {
     pub name: String,
-    /// `application/octet-stream` when absent.
+    /// `application/octet-stream` if absent.
     pub media_type: Option<String>,
     pub metadata: Map<String, Value>,
 }
 
-/// A blob on its way to us.
+/// A blob that is being downloaded.
 #[derive(Debug)]
 pub struct ArtifactDownload {
     pub bytes: ByteStream,
@@ -33,9 +33,9 @@ pub struct ArtifactDownload {
 }
 
 impl Memory {
-    /// A new artifact, or a new version of one.
+    /// Stores a new artifact, or a new version of one.
     pub async fn artifact_put(&self, new: &NewArtifact, body: UploadBody) -> Result<Artifact, ClientError> {
-        let path = self.writing(self.route("artifacts").part(&new.name));
+        let path = self.write_path(self.route("artifacts").part(&new.name));
         let shown = path.shown();
         let mut call = upload_call(Method::PUT, path, body);
         if let Some(media_type) = &new.media_type {
@@ -55,7 +55,7 @@ impl Memory {
         version: Option<u64>,
         range: Option<DownloadRange>,
     ) -> Result<ArtifactDownload, ClientError> {
-        let path = self.reading(self.route("artifacts").part(name)).query_if("version", version);
+        let path = self.read_path(self.route("artifacts").part(name)).query_if("version", version);
         let shown = path.shown();
         let mut call = Call::new(Method::GET, path);
         if let Some(range) = range {
@@ -71,34 +71,34 @@ impl Memory {
         })
     }
 
-    /// The newest version of each, by name.
+    /// The newest version of each artifact, by name.
     pub async fn artifacts(&self, prefix: &str, page: &PageQuery) -> Result<Page<Artifact>, ClientError> {
         let path =
             self.route("artifacts").query_if("prefix", Some(prefix).filter(|prefix| !prefix.is_empty()));
-        self.client.page(self.reading(path), page).await
+        self.client.page(self.read_path(path), page).await
     }
 
     /// Oldest first.
     pub async fn artifact_versions(&self, name: &str) -> Result<Vec<Artifact>, ClientError> {
-        self.client.get(self.reading(self.route("artifact-versions").part(name))).await
+        self.client.get(self.read_path(self.route("artifact-versions").part(name))).await
     }
 
     pub async fn artifact_forget(&self, name: &str) -> Result<(), ClientError> {
-        let path = self.writing(self.route("artifacts").part(name));
-        self.client.send_for_nothing(Call::new(Method::DELETE, path)).await
+        let path = self.write_path(self.route("artifacts").part(name));
+        self.client.send_no_content(Call::new(Method::DELETE, path)).await
     }
 }
 
-/// JSON in ASCII: headers carry nothing else safely.
+/// JSON in ASCII, because headers cannot carry other characters safely.
 fn metadata_header(metadata: &Map<String, Value>, path: &str) -> Result<HeaderValue, ClientError> {
     let encode = |source| ClientError::Encode { path: path.to_owned(), source };
     let mut ascii = String::new();
     for character in serde_json::to_string(metadata).map_err(encode)?.chars() {
-        // DEL is the one control character that JSON lets through, and a header does not.
+        // JSON allows one control character that a header does not: DEL.
         if character.is_ascii() && character != '\u{7f}' {
             ascii.push(character);
         } else {
-            // In JSON there is nothing but strings outside of ASCII, where every character may be an escape.
+            // In JSON, other characters occur only in strings, where each may be written as an escape.
             for unit in character.encode_utf16(&mut [0; 2]) {
                 ascii.push_str(&format!("\\u{unit:04x}"));
             }
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_travels_in_ascii_and_means_the_same() {
+    fn metadata_is_encoded_in_ascii_without_loss() {
         let metadata = serde_json::json!({ "title": "Über 漢字 🦊\u{7f}\n" });
         let header = metadata_header(metadata.as_object().unwrap(), "x").unwrap();
         let read: Value = serde_json::from_str(header.to_str().unwrap()).unwrap();

@@ -14,10 +14,10 @@ use crate::url::Path;
 use crate::{ClientError, PageQuery};
 
 impl Memory {
-    /// All of them or none, in this order. Repeated by itself after a broken connection only where every entry has a
+    /// Adds all entries or none, in this order. Repeated automatically after a broken connection only if every entry has a
     /// `key`, so that nothing is stored twice.
     pub async fn add(&self, entries: Vec<NewEntry>) -> Result<Vec<AddedEntry>, ClientError> {
-        let path = self.writing(self.route("entries"));
+        let path = self.write_path(self.route("entries"));
         let keyed = entries.iter().all(|entry| entry.key.is_some());
         let body = AddEntries { entries };
         let added: AddedEntries = match keyed {
@@ -28,7 +28,7 @@ impl Memory {
     }
 
     pub async fn search(&self, query: &SearchMemory) -> Result<SearchResult, ClientError> {
-        self.client.send_json(Method::POST, self.looking(self.route("search")), query).await
+        self.client.send_json(Method::POST, self.read_all_spaces(self.route("search")), query).await
     }
 
     /// One page, newest first.
@@ -37,45 +37,45 @@ impl Memory {
         filter: &EntryFilter,
         page: &PageQuery,
     ) -> Result<Page<MemoryEntry>, ClientError> {
-        self.client.page(self.reading(filtered(self.route("entries"), filter)), page).await
+        self.client.page(self.read_path(filtered(self.route("entries"), filter)), page).await
     }
 
     pub async fn entry(&self, id: &str) -> Result<MemoryEntry, ClientError> {
-        self.client.get(self.reading(self.route("entries").part(id))).await
+        self.client.get(self.read_path(self.route("entries").part(id))).await
     }
 
-    /// A new version; the old one stays in the history.
+    /// Stores a new version; the old one is kept in the history.
     pub async fn update(&self, id: &str, change: &UpdateEntry) -> Result<MemoryEntry, ClientError> {
-        self.client.send_json(Method::PATCH, self.writing(self.route("entries").part(id)), change).await
+        self.client.send_json(Method::PATCH, self.write_path(self.route("entries").part(id)), change).await
     }
 
     /// Every version, oldest first.
     pub async fn history(&self, id: &str) -> Result<Vec<MemoryVersion>, ClientError> {
-        self.client.get(self.reading(self.route("entries").part(id).fixed("history"))).await
+        self.client.get(self.read_path(self.route("entries").part(id).fixed("history"))).await
     }
 
-    /// Not found any more from now on; earlier moments still have it.
+    /// Forgets entries from now on; reads of an earlier state still find them.
     pub async fn forget(&self, what: &ForgetEntries) -> Result<ForgottenEntries, ClientError> {
-        self.client.send_json(Method::POST, self.writing(self.route("forget")), what).await
+        self.client.send_json(Method::POST, self.write_path(self.route("forget")), what).await
     }
 
     pub async fn forget_one(&self, id: &str) -> Result<(), ClientError> {
-        let path = self.writing(self.route("entries").part(id));
-        self.client.send_for_nothing(Call::new(Method::DELETE, path)).await
+        let path = self.write_path(self.route("entries").part(id));
+        self.client.send_no_content(Call::new(Method::DELETE, path)).await
     }
 
-    /// Gone for good, from every version, branch and snapshot.
+    /// Erases entries permanently, from every version, branch and snapshot.
     pub async fn erase(&self, what: &EraseEntries) -> Result<ErasedEntries, ClientError> {
-        self.client.send_json(Method::POST, self.writing(self.route("erase")), what).await
+        self.client.send_json(Method::POST, self.write_path(self.route("erase")), what).await
     }
 
     /// Newest first.
     pub async fn sessions(&self, page: &PageQuery) -> Result<Page<MemorySession>, ClientError> {
-        self.client.page(self.reading(self.route("sessions")), page).await
+        self.client.page(self.read_path(self.route("sessions")), page).await
     }
 }
 
-/// Lists with commas between their items where there may be several; tests of metadata as JSON.
+/// Lists are separated by commas; tests of metadata are JSON.
 fn filtered(path: Path, filter: &EntryFilter) -> Path {
     let several = |items: &[String]| Some(items.join(",")).filter(|joined| !joined.is_empty());
     let tests = (!filter.metadata.is_empty())

@@ -1,4 +1,4 @@
-//! Keys and values, and their changes as a stream that survives a dropped connection.
+//! Keys and values, and their changes as a stream that resumes after a dropped connection.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use super::Memory;
 use crate::client::Call;
 use crate::{ByteStream, ClientError, NdjsonStream, PageQuery};
 
-/// Attempts to take a watch up again before giving up; with the pauses below, about half a minute.
+/// Attempts to resume a watch; with the pauses below, about half a minute.
 const RESUMES_MAX: u32 = 30;
 const RESUME_PAUSE: Duration = Duration::from_secs(1);
 
-/// Changes of keys in order, none missed and none twice.
+/// Changes of keys, in order, complete and without duplicates.
 #[derive(Debug)]
 pub struct KvWatch {
     memory: Memory,
@@ -25,11 +25,11 @@ pub struct KvWatch {
 }
 
 impl Memory {
-    /// `None` where there is no such key.
+    /// `None` if the key does not exist.
     pub async fn kv_get(&self, key: &str) -> Result<Option<KvItem>, ClientError> {
-        match self.client.get(self.reading(self.route("kv").part(key))).await {
+        match self.client.get(self.read_path(self.route("kv").part(key))).await {
             Ok(item) => Ok(Some(item)),
-            // A sandbox or a space that does not exist is no key that does not exist.
+            // Distinguishes a missing key from a missing sandbox or space.
             Err(error) if error.is_not_found() => match self.kv_list(key, &ONE).await {
                 Ok(_) => Ok(None),
                 Err(error) => Err(error),
@@ -39,36 +39,36 @@ impl Memory {
     }
 
     pub async fn kv_set(&self, key: &str, set: &KvSet) -> Result<KvItem, ClientError> {
-        self.client.send_json(Method::PUT, self.writing(self.route("kv").part(key)), set).await
+        self.client.send_json(Method::PUT, self.write_path(self.route("kv").part(key)), set).await
     }
 
-    /// Only this version of it where one is given. What is not there is no error.
+    /// Deletes a key, or only the given version of it. A missing key is not an error.
     pub async fn kv_delete(&self, key: &str, if_version: Option<u64>) -> Result<(), ClientError> {
-        let path = self.writing(self.route("kv").part(key)).query_if("if_version", if_version);
-        self.client.send_for_nothing(Call::new(Method::DELETE, path)).await
+        let path = self.write_path(self.route("kv").part(key)).query_if("if_version", if_version);
+        self.client.send_no_content(Call::new(Method::DELETE, path)).await
     }
 
     /// By key.
     pub async fn kv_list(&self, prefix: &str, page: &PageQuery) -> Result<Page<KvItem>, ClientError> {
         let path = self.route("kv").query_if("prefix", Some(prefix).filter(|prefix| !prefix.is_empty()));
-        self.client.page(self.reading(path), page).await
+        self.client.page(self.read_path(path), page).await
     }
 
     pub async fn kv_increment(&self, increment: &KvIncrement) -> Result<KvItem, ClientError> {
-        self.client.send_json(Method::POST, self.writing(self.route("kv-increment")), increment).await
+        self.client.send_json(Method::POST, self.write_path(self.route("kv-increment")), increment).await
     }
 
-    /// All of it, or nothing.
+    /// Applies all operations or none.
     pub async fn kv_batch(&self, ops: Vec<KvOperation>) -> Result<KvChanged, ClientError> {
-        self.client.send_json(Method::POST, self.writing(self.route("kv-batch")), &KvBatch { ops }).await
+        self.client.send_json(Method::POST, self.write_path(self.route("kv-batch")), &KvBatch { ops }).await
     }
 
     /// Every version of a key, oldest first.
     pub async fn kv_history(&self, key: &str) -> Result<Vec<KvVersion>, ClientError> {
-        self.client.get(self.reading(self.route("kv-history").part(key))).await
+        self.client.get(self.read_path(self.route("kv-history").part(key))).await
     }
 
-    /// Changes of the keys that begin with `prefix`: from after number `since` on, or from now on.
+    /// Changes of the keys with this prefix: after log number `since`, or from now on.
     pub async fn kv_watch(&self, prefix: &str, since: Option<u64>) -> Result<KvWatch, ClientError> {
         let mut watch =
             KvWatch { memory: self.clone(), prefix: prefix.to_owned(), since, lines: None, failures: 0 };
@@ -82,14 +82,14 @@ const ONE: PageQuery = PageQuery { cursor: None, limit: Some(1) };
 // === impl KvWatch ===
 
 impl KvWatch {
-    /// The next change. A heartbeat is one too: nothing happened until its number.
+    /// The next change, or a heartbeat, which says that nothing changed up to its number.
     pub async fn next(&mut self) -> Result<KvEvent, ClientError> {
         loop {
             let error = match self.step().await {
                 Ok(Some(KvEvent::Error { error })) => ClientError::refused(error),
                 Ok(Some(event)) => {
                     self.failures = 0;
-                    // Numbers before a reset are another log's.
+                    // Numbers before a reset belong to another log.
                     let before = match event {
                         KvEvent::Reset { .. } => None,
                         KvEvent::Set { .. }
@@ -101,13 +101,13 @@ impl KvWatch {
                     self.since = Some(seq(&event).unwrap_or_default().max(before.unwrap_or_default()));
                     return Ok(event);
                 }
-                // A watch has no end of its own: the daemon is going down.
+                // A watch does not end by itself: the daemon is shutting down.
                 Ok(None) => ClientError::Truncated { path: "kv-watch".to_owned() },
                 Err(error) => error,
             };
             self.lines = None;
-            let lasting = matches!(error.code(), Some(ErrorCode::Internal));
-            if lasting || !error.is_transient() || self.failures >= RESUMES_MAX {
+            let permanent = matches!(error.code(), Some(ErrorCode::Internal));
+            if permanent || !error.is_transient() || self.failures >= RESUMES_MAX {
                 return Err(error);
             }
             self.failures += 1;
@@ -128,7 +128,7 @@ impl KvWatch {
             .route("kv-watch")
             .query_if("prefix", Some(&self.prefix).filter(|prefix| !prefix.is_empty()))
             .query_if("since", self.since);
-        let path = self.memory.writing(path);
+        let path = self.memory.write_path(path);
         let shown = path.shown();
         let response = self.memory.client.send(Call::new(Method::GET, path)).await?;
         Ok(NdjsonStream::new(ByteStream::new(response.into_body(), shown)))

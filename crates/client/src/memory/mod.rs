@@ -1,4 +1,4 @@
-//! What agents remember: entries, keys and values, skills, artifacts, and the spaces that hold them.
+//! The memory of agents: entries, keys and values, skills, artifacts, and spaces.
 //!
 //! ```no_run
 //! # async fn example(client: burrow_client::Client) -> Result<(), burrow_client::ClientError> {
@@ -14,11 +14,11 @@
 mod artifacts;
 mod entries;
 mod kv;
-mod lines;
+mod maintenance;
 mod skills;
 mod spaces;
+mod transfer;
 mod turns;
-mod upkeep;
 
 pub use artifacts::{ArtifactDownload, NewArtifact};
 pub use kv::KvWatch;
@@ -26,19 +26,19 @@ pub use kv::KvWatch;
 use crate::Client;
 use crate::url::Path;
 
-/// Whose memory, and of when.
+/// Selects a memory, and the time for reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryOf {
-    /// A sandbox or a space, by id or name; `sandbox:NAME` and `space:NAME` say which.
+    /// A sandbox or a space, by id or name; `sandbox:NAME` and `space:NAME` are unambiguous.
     pub of: String,
-    /// For reads: a number of the log, a time, or a snapshot. Now when absent.
+    /// For reads: a log number, a time, or a snapshot. The current state if absent.
     pub as_of: Option<String>,
-    /// An attached space to use instead of the one the sandbox remembers in.
+    /// An attached space to use instead of the sandbox's own.
     pub space: Option<String>,
 }
 
 impl MemoryOf {
-    /// As it is now, in the space it remembers in.
+    /// The current state, in the sandbox's own space.
     pub fn now(of: &str) -> Self {
         Self { of: of.to_owned(), as_of: None, space: None }
     }
@@ -48,33 +48,33 @@ impl MemoryOf {
 #[derive(Clone, Debug)]
 pub struct Memory {
     client: Client,
-    whose: MemoryOf,
+    selection: MemoryOf,
 }
 
 impl Client {
-    pub fn memory(&self, whose: MemoryOf) -> Memory {
-        Memory { client: self.clone(), whose }
+    pub fn memory(&self, selection: MemoryOf) -> Memory {
+        Memory { client: self.clone(), selection }
     }
 }
 
 impl Memory {
-    /// A route below it, without parameters.
+    /// A route of this memory, without parameters.
     fn route(&self, fixed: &str) -> Path {
-        Path::new("/v1/memory").part(&self.whose.of).fixed(fixed)
+        Path::new("/v1/memory").part(&self.selection.of).fixed(fixed)
     }
 
-    /// As of the moment asked for.
-    fn reading(&self, path: Path) -> Path {
-        path.query_if("as_of", self.whose.as_of.as_ref()).query_if("space", self.whose.space.as_ref())
+    /// For reads from one space, at the selected time.
+    fn read_path(&self, path: Path) -> Path {
+        path.query_if("as_of", self.selection.as_of.as_ref()).query_if("space", self.selection.space.as_ref())
     }
 
-    /// In all spaces at once, as of the moment asked for.
-    fn looking(&self, path: Path) -> Path {
-        path.query_if("as_of", self.whose.as_of.as_ref())
+    /// For reads from all spaces, at the selected time.
+    fn read_all_spaces(&self, path: Path) -> Path {
+        path.query_if("as_of", self.selection.as_of.as_ref())
     }
 
-    /// Into the space asked for. A moment of the past cannot be written to, so it is not sent.
-    fn writing(&self, path: Path) -> Path {
-        path.query_if("space", self.whose.space.as_ref())
+    /// For writes to the selected space. The past cannot be changed, so `as_of` is not sent.
+    fn write_path(&self, path: Path) -> Path {
+        path.query_if("space", self.selection.space.as_ref())
     }
 }

@@ -1,4 +1,4 @@
-//! Skills: keep, find, run, and tell how it went.
+//! Skills: save, find, run, and record outcomes.
 
 use burrow_api::memory::{
     FindSkills, FoundSkills, NewSkill, PromoteSkill, RunSkill, Skill, SkillOutcome, SkillRun, SkillRunStep,
@@ -13,44 +13,44 @@ use crate::client::Call;
 use crate::{ByteStream, ClientError, NdjsonStream};
 
 impl Memory {
-    /// A new skill, or a new version of one.
+    /// Stores a new skill, or a new version of one.
     pub async fn skill_put(&self, skill: &NewSkill) -> Result<Skill, ClientError> {
-        self.client.send_json(Method::POST, self.writing(self.route("skills")), skill).await
+        self.client.send_json(Method::POST, self.write_path(self.route("skills")), skill).await
     }
 
     pub async fn skills(&self) -> Result<Vec<Skill>, ClientError> {
-        self.client.all_pages(self.reading(self.route("skills"))).await
+        self.client.all_pages(self.read_path(self.route("skills"))).await
     }
 
-    /// The newest version when none is given.
+    /// The newest version if none is given.
     pub async fn skill(&self, name: &str, version: Option<u64>) -> Result<Skill, ClientError> {
-        self.client.get(self.reading(self.route("skills").part(name)).query_if("version", version)).await
+        self.client.get(self.read_path(self.route("skills").part(name)).query_if("version", version)).await
     }
 
     /// Oldest first.
     pub async fn skill_versions(&self, name: &str) -> Result<Vec<Skill>, ClientError> {
-        self.client.get(self.reading(self.route("skills").part(name).fixed("versions"))).await
+        self.client.get(self.read_path(self.route("skills").part(name).fixed("versions"))).await
     }
 
     pub async fn skill_forget(&self, name: &str) -> Result<(), ClientError> {
-        let path = self.writing(self.route("skills").part(name));
-        self.client.send_for_nothing(Call::new(Method::DELETE, path)).await
+        let path = self.write_path(self.route("skills").part(name));
+        self.client.send_no_content(Call::new(Method::DELETE, path)).await
     }
 
     pub async fn skill_search(&self, find: &FindSkills) -> Result<FoundSkills, ClientError> {
-        self.client.send_json(Method::POST, self.looking(self.route("skills/search")), find).await
+        self.client.send_json(Method::POST, self.read_all_spaces(self.route("skills/search")), find).await
     }
 
-    /// A skill from commands that were run.
+    /// Creates a skill from commands that were run.
     pub async fn skill_promote(&self, promote: &PromoteSkill) -> Result<Skill, ClientError> {
-        self.client.send_json(Method::POST, self.writing(self.route("skills/promote")), promote).await
+        self.client.send_json(Method::POST, self.write_path(self.route("skills/promote")), promote).await
     }
 
-    /// Runs it to its end.
+    /// Runs a skill to its end.
     pub async fn skill_run(&self, name: &str, run: &RunSkill) -> Result<SkillRun, ClientError> {
         let run = RunSkill { stream: false, ..run.clone() };
         self.client
-            .send_json(Method::POST, self.writing(self.route("skills").part(name).fixed("run")), &run)
+            .send_json(Method::POST, self.write_path(self.route("skills").part(name).fixed("run")), &run)
             .await
     }
 
@@ -60,7 +60,7 @@ impl Memory {
         name: &str,
         run: &RunSkill,
     ) -> Result<NdjsonStream<SkillRunStep>, ClientError> {
-        let path = self.writing(self.route("skills").part(name).fixed("run"));
+        let path = self.write_path(self.route("skills").part(name).fixed("run"));
         let shown = path.shown();
         let run = RunSkill { stream: true, ..run.clone() };
         let bytes =
@@ -72,7 +72,7 @@ impl Memory {
         Ok(NdjsonStream::new(ByteStream::new(response.into_body(), shown)))
     }
 
-    /// How a run went that Burrow did not make.
+    /// Records the outcome of a run that was not made with Burrow.
     pub async fn skill_outcome(
         &self,
         name: &str,
@@ -80,7 +80,7 @@ impl Memory {
         outcome: &SkillOutcome,
     ) -> Result<Skill, ClientError> {
         let path =
-            self.writing(self.route("skills").part(name).fixed("outcome")).query_if("version", version);
+            self.write_path(self.route("skills").part(name).fixed("outcome")).query_if("version", version);
         self.client.send_json(Method::POST, path, outcome).await
     }
 }

@@ -1,4 +1,4 @@
-//! Spaces that outlive sandboxes.
+//! Memory spaces that outlive sandboxes.
 
 use burrow_api::memory::{CreateSpace, Space, UpdateSpace};
 use http::Method;
@@ -29,8 +29,8 @@ impl Client {
         self.send_json(Method::PATCH, space_path(space), update).await
     }
 
-    /// With all it holds. Refused while a sandbox uses it, unless forced.
+    /// Deletes a space with its content. Refused while a sandbox uses it, unless forced.
     pub async fn delete_space(&self, space: &str, force: bool) -> Result<(), ClientError> {
-        self.send_for_nothing(Call::new(Method::DELETE, space_path(space).flag("force", force))).await
+        self.send_no_content(Call::new(Method::DELETE, space_path(space).flag("force", force))).await
     }
 }

@@ -1,4 +1,4 @@
-//! Memory, as the played daemon is asked for it: routes, parameters, streams that break.
+//! Requests for memory, against the fake daemon: routes, parameters, streams that break.
 
 use burrow_client::api::memory::{
     ContextRequest, CreateSpace, EntryFilter, ForgetEntries, KvEvent, KvIncrement, KvOperation, KvSet,
@@ -9,7 +9,7 @@ use http::Response;
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 
-use super::{answer, asked, daemon, json, pieces};
+use super::{chunks, daemon, json, request_of, response};
 
 fn at(of: &str, as_of: Option<&str>, space: Option<&str>) -> MemoryOf {
     MemoryOf { of: of.to_owned(), as_of: as_of.map(str::to_owned), space: space.map(str::to_owned) }
@@ -35,9 +35,9 @@ fn artifact(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn reads_name_their_moment_and_writes_their_space() {
+async fn reads_send_their_time_and_writes_their_space() {
     let client = daemon(|_, request| async move {
-        let (line, body) = asked(request).await;
+        let (line, body) = request_of(request).await;
         match line.as_str() {
             "GET /v1/memory/space%3Aops/entries/mem1?as_of=2026-11-15T00%3A00%3A00Z&space=team" => {
                 json(200, &entry("mem1"))
@@ -74,7 +74,7 @@ async fn reads_name_their_moment_and_writes_their_space() {
 }
 
 #[tokio::test]
-async fn an_add_is_repeated_only_where_that_stores_nothing_twice() {
+async fn an_add_is_repeated_only_if_all_entries_have_keys() {
     let client = daemon(|count, _| async move {
         match count {
             0 | 2 => None,
@@ -84,14 +84,14 @@ async fn an_add_is_repeated_only_where_that_stores_nothing_twice() {
     .await;
     let memory = client.memory(MemoryOf::now("web"));
     let keyed = NewEntry { key: Some("k".to_owned()), ..NewEntry::note("x".to_owned()) };
-    assert_eq!(memory.add(vec![keyed]).await.unwrap().len(), 1, "by key it is stored once");
+    assert_eq!(memory.add(vec![keyed]).await.unwrap().len(), 1, "an entry with a key is stored once");
     assert!(memory.add(vec![NewEntry::note("x".to_owned())]).await.is_err());
 }
 
 #[tokio::test]
-async fn a_filter_becomes_parameters() {
+async fn a_filter_is_sent_as_parameters() {
     let client = daemon(|_, request| async move {
-        let (line, _) = asked(request).await;
+        let (line, _) = request_of(request).await;
         assert_eq!(
             line,
             "GET /v1/memory/web/entries?kind=fact%2Cerror&metadata=%5B%7B%22path%22%3A%22a%22%2C%22operator%22%3A%22lt%22%2C\
@@ -118,23 +118,23 @@ async fn a_filter_becomes_parameters() {
 }
 
 #[tokio::test]
-async fn keys_with_slashes_are_one_key_and_a_missing_one_is_none() {
+async fn keys_with_slashes_are_one_key_and_missing_keys_are_none() {
     let client = daemon(|_, request| async move {
-        let (line, body) = asked(request).await;
+        let (line, body) = request_of(request).await;
         match line.as_str() {
             "GET /v1/memory/web/kv/plan%2F..%2Fstep" => json(200, &item("plan/../step", 3)),
             "GET /v1/memory/web/kv/gone" => {
                 json(404, &json!({ "error": { "code": "not_found", "message": "no key `gone`" } }))
             }
             "GET /v1/memory/web/kv?prefix=gone&limit=1" => json(200, &json!({ "items": [] })),
-            line if line.starts_with("GET /v1/memory/nobody/") => {
-                json(404, &json!({ "error": { "code": "not_found", "message": "no memory `nobody`" } }))
+            line if line.starts_with("GET /v1/memory/missing/") => {
+                json(404, &json!({ "error": { "code": "not_found", "message": "no memory `missing`" } }))
             }
             "PUT /v1/memory/web/kv/a" => {
                 assert_eq!(body, r#"{"value":null,"if_version":3}"#);
                 json(409, &json!({ "error": { "code": "conflict", "message": "it has version 4" } }))
             }
-            "DELETE /v1/memory/web/kv/a?if_version=4" => answer(204, ""),
+            "DELETE /v1/memory/web/kv/a?if_version=4" => response(204, ""),
             "POST /v1/memory/web/kv-increment" => {
                 assert_eq!(body, r#"{"key":"n","by":-2.5}"#);
                 json(200, &item("n", 5))
@@ -150,8 +150,8 @@ async fn keys_with_slashes_are_one_key_and_a_missing_one_is_none() {
     let memory = client.memory(MemoryOf::now("web"));
     assert_eq!(memory.kv_get("plan/../step").await.unwrap().unwrap().version, 3);
     assert_eq!(memory.kv_get("gone").await.unwrap(), None);
-    let nobody = client.memory(MemoryOf::now("nobody")).kv_get("x").await.unwrap_err();
-    assert_eq!(nobody.to_string(), "no memory `nobody`");
+    let missing = client.memory(MemoryOf::now("missing")).kv_get("x").await.unwrap_err();
+    assert_eq!(missing.to_string(), "no memory `missing`");
     let set = KvSet { value: Value::Null, ttl_seconds: None, if_version: Some(3), if_absent: false };
     assert_eq!(memory.kv_set("a", &set).await.unwrap_err().to_string(), "it has version 4");
     memory.kv_delete("a", Some(4)).await.unwrap();
@@ -163,24 +163,24 @@ async fn keys_with_slashes_are_one_key_and_a_missing_one_is_none() {
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_where_it_was_and_misses_nothing() {
+async fn a_watch_resumes_where_it_stopped_without_missing_changes() {
     let client = daemon(|count, request| async move {
         let query = request.uri().query().unwrap_or_default().to_owned();
         match count {
             0 => {
                 assert_eq!(query, "prefix=plan%2F");
-                pieces(vec![
+                chunks(vec![
                     "{\"kind\":\"heartbeat\",\"seq\":4}\n{\"kind\":\"set\",\"seq\":5,\"item\":{\"key\":\"plan/a\",\"value\":1,",
                     "\"version\":5,\"created_ms\":0,\"updated_ms\":0,\"expires_ms\":null}}\n",
                 ])
             }
             1 => {
                 assert_eq!(query, "prefix=plan%2F&since=5");
-                pieces(vec!["{\"kind\":\"error\",\"error\":{\"code\":\"busy\",\"message\":\"it is going down\"}}\n"])
+                chunks(vec!["{\"kind\":\"error\",\"error\":{\"code\":\"busy\",\"message\":\"it is going down\"}}\n"])
             }
             _ => {
                 assert_eq!(query, "prefix=plan%2F&since=5");
-                pieces(vec!["{\"kind\":\"deleted\",\"seq\":6,\"key\":\"plan/a\"}\n"])
+                chunks(vec!["{\"kind\":\"deleted\",\"seq\":6,\"key\":\"plan/a\"}\n"])
             }
         }
     })
@@ -192,10 +192,10 @@ async fn a_watch_goes_on_where_it_was_and_misses_nothing() {
 }
 
 #[tokio::test]
-async fn artifacts_carry_type_and_metadata_and_come_in_parts() {
+async fn artifacts_have_type_and_metadata_and_can_be_read_in_parts() {
     let client = daemon(|_, request| async move {
         let headers = request.headers().clone();
-        let (line, body) = asked(request).await;
+        let (line, body) = request_of(request).await;
         match line.as_str() {
             "PUT /v1/memory/web/artifacts/a%2Fb.txt" => {
                 assert_eq!(headers["content-type"], "text/plain");
@@ -231,12 +231,12 @@ async fn artifacts_carry_type_and_metadata_and_come_in_parts() {
 }
 
 #[tokio::test]
-async fn a_skill_is_run_step_by_step() {
+async fn a_skill_run_is_streamed_step_by_step() {
     let client = daemon(|_, request| async move {
-        let (line, body) = asked(request).await;
+        let (line, body) = request_of(request).await;
         assert_eq!(line, "POST /v1/memory/web/skills/deploy/run");
         assert_eq!(body, r#"{"parameters":{"host":"db"},"stream":true}"#);
-        pieces(vec![
+        chunks(vec![
             "{\"kind\":\"start\",\"step\":1,\"total\":1,\"run\":\"make\"}\n",
             "{\"kind\":\"end\",\"ok\":true,\"took_ms\":1,\"recorded\":true}\n",
         ])
@@ -250,13 +250,13 @@ async fn a_skill_is_run_step_by_step() {
 }
 
 #[tokio::test]
-async fn memory_is_moved_as_lines_and_spaces_are_kept_apart() {
+async fn memory_is_exported_and_imported_as_lines_and_spaces_are_managed() {
     let client = daemon(|_, request| async move {
         let headers = request.headers().clone();
-        let (line, body) = asked(request).await;
+        let (line, body) = request_of(request).await;
         let space = json!({ "id": "spc1", "name": "ops", "description": "", "labels": {}, "created_ms": 0 });
         match line.as_str() {
-            "GET /v1/memory/web/export" => pieces(vec!["{\"kind\":\"entry\"}\n", "{}\n"]),
+            "GET /v1/memory/web/export" => chunks(vec!["{\"kind\":\"entry\"}\n", "{}\n"]),
             "POST /v1/memory/web/import" => {
                 assert_eq!(headers["content-type"], "application/x-ndjson");
                 assert_eq!(body, "{}\n");
@@ -264,7 +264,7 @@ async fn memory_is_moved_as_lines_and_spaces_are_kept_apart() {
             }
             "POST /v1/spaces" => json(201, &space),
             "GET /v1/spaces/ops" => json(200, &space),
-            "DELETE /v1/spaces/ops?force=true" => answer(204, ""),
+            "DELETE /v1/spaces/ops?force=true" => response(204, ""),
             other => panic!("{other}"),
         }
     })

@@ -1,15 +1,15 @@
-//! Gives the egress process the segment it writes to: at the start, when another process serves, and when the segment has
-//! grown large or is damaged. A process without one puts no secret anywhere.
+//! Gives the egress process the segment that it writes to: at the start, when the egress process was restarted, and
+//! when the segment is too large or damaged. Without a segment the egress process injects no secret.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::rest::App;
 
-/// Before it is tried again.
+/// Pause before the next attempt.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Goes on until the daemon ends.
+/// Runs until the daemon ends.
 pub(crate) fn spawn(app: &Arc<App>) {
     let work_app = app.clone();
     app.tasks.spawn(async move {
@@ -36,7 +36,7 @@ async fn run(app: &App) {
                     let error = &*error as &dyn std::error::Error;
                     tracing::error!(
                         error,
-                        "the egress process has no audit log to write to; no secret is injected"
+                        "the egress process has no audit segment to write to; secrets are not injected"
                     );
                 }
                 tokio::time::sleep(PAUSE).await;
@@ -48,7 +48,7 @@ async fn run(app: &App) {
 async fn give(app: &App) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let segment = app.audit.spool.next()?;
     app.engine.give_spool(segment.file).await?;
-    // It has answered: whatever it wrote to before is at its end.
+    // It has confirmed the new segment, so earlier segments are complete.
     app.audit.spool.sealed_below(segment.number);
     Ok(())
 }

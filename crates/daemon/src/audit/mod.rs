@@ -1,5 +1,5 @@
-//! The daemon's side of the audit log: what it records itself, what it takes out of the egress process's spool, and what it
-//! keeps for how long.
+//! The daemon's side of the audit log: records the daemon's own events, imports those of the egress process from its
+//! spool, and applies the retention time.
 //!
 //! ```text
 //!  rest/audited (every call that changes something) ─► Audit::record ─┐
@@ -7,9 +7,13 @@
 //!  upkeep: sync each second, retention each hour ─────────────────────┘
 //! ```
 //!
-//! What the daemon does itself it records once it is known how it came out. Where that fails (a full disk), the event waits
-//! in RAM, within a bound, and is tried again: the daemon goes on, so that somebody can make room. Injection is another
-//! matter: the egress process records first and does nothing if it cannot.
+//! The daemon records its own actions when their outcome is known. If writing fails (a full disk), the event waits in
+//! RAM, within a limit, and is retried: the daemon continues to serve, so that a person can free space. Injection is
+//! different: the egress process records first, and injects nothing if it cannot.
+//!
+//! Sandboxes cause events of the egress process, so those are imported, and segments created, only while half of
+//! `memory.disk_reserve` stays free beside the space that was promised to the pool. Below it the spool fills up to the size
+//! of a segment, and then no secret is injected.
 
 pub(crate) mod feed;
 mod spool;
@@ -24,14 +28,15 @@ use burrow_audit::{Action, Durability, Event, Store, StoreError};
 
 use crate::config::{AuditConfig, Config};
 
-pub(crate) use spool::{Spool, Taken};
+pub(crate) use spool::{Spool, SpoolImport};
 pub(crate) use trace::Trace;
 pub(crate) use upkeep::spawn;
 
-/// Events that wait in RAM while the log cannot be written; beyond it the oldest are lost, and that is counted.
+/// Maximum number of events that wait in RAM while the log cannot be written. Beyond it the oldest are dropped, and
+/// counted.
 const WAITING_MAX: usize = 10_000;
 
-/// The log, and what feeds it.
+/// The log, and the sources of its events.
 #[derive(Debug)]
 pub(crate) struct Audit {
     pub(crate) store: Store,
@@ -43,21 +48,21 @@ pub(crate) struct Audit {
 #[derive(Debug, Default)]
 struct Waiting {
     events: VecDeque<Event>,
-    /// Since the log could last be written.
+    /// Number of events dropped since the log could last be written.
     lost: u64,
-    /// The operator has been told.
-    told: bool,
+    /// Whether the failure was logged.
+    reported: bool,
 }
 
-/// What became of an event.
+/// The result of recording an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recorded {
     Stored,
-    /// It is tried again.
+    /// It could not be written yet, and is retried.
     Waits,
 }
 
-/// Where the log is.
+/// The directory of the log.
 pub(crate) fn folder(config: &Config) -> PathBuf {
     config.state_dir.join("audit")
 }
@@ -67,14 +72,17 @@ impl Audit {
     pub(crate) fn open(config: &Config) -> Result<Self, StoreError> {
         let folder = folder(config);
         let store = Store::open(&folder)?;
-        let spool = Spool::open(folder.join("spool"), store.clone())?;
+        // Half of the reserve: the other half is for the catalog, and for the daemon's own events.
+        let mut floor = crate::memory::floor(config, folder.clone());
+        floor.reserve_bytes /= 2;
+        let spool = Spool::open(folder.join("spool"), store.clone(), Some(floor))?;
         Ok(Self { store, spool, config: config.audit.clone(), waiting: Mutex::default() })
     }
 
-    /// Writes an event down. `now_ms` is the engine's, which never goes back.
+    /// Records an event. `now_ms` is the engine's clock, which never goes backwards.
     pub(crate) async fn record(&self, event: Event, now_ms: u64) -> Recorded {
         let durability = durability(event.action);
-        // Those that wait go first, so that the order stays.
+        // Waiting events are written first, to keep the order.
         let mut events = self.take_waiting();
         events.push(event);
         match self.store.append(events.clone(), now_ms, durability).await {
@@ -89,7 +97,7 @@ impl Audit {
         }
     }
 
-    /// Tries again what could not be written. Answers how many wait.
+    /// Retries the waiting events. Returns how many still wait.
     async fn retry(&self, now_ms: u64) -> usize {
         let events = self.take_waiting();
         if events.is_empty() {
@@ -119,7 +127,7 @@ impl Audit {
                 waiting.lost += 1;
             }
         }
-        if !std::mem::replace(&mut waiting.told, true) {
+        if !std::mem::replace(&mut waiting.reported, true) {
             tracing::warn!(
                 error = error as &dyn std::error::Error,
                 "could not write to the audit log; events wait in RAM, and no secret is injected without one"
@@ -129,14 +137,14 @@ impl Audit {
 
     fn all_is_well(&self) {
         let mut waiting = self.waiting();
-        if std::mem::replace(&mut waiting.told, false) {
+        if std::mem::replace(&mut waiting.reported, false) {
             tracing::info!(lost = std::mem::take(&mut waiting.lost), "the audit log is written again");
         }
     }
 }
 
-/// What changes who may do what is on disk before it is answered. The rest is within a second; a daemon that dies loses
-/// neither.
+/// Changes of access rights are synced to disk before the response. Other events are synced within a second; none of
+/// them is lost if only the daemon dies.
 fn durability(action: Action) -> Durability {
     match action {
         Action::KeyCreate

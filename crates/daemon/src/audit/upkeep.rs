@@ -1,4 +1,4 @@
-//! What goes on by itself: the spool is emptied, what waits is tried again, the log is synced, old bodies are removed.
+//! Periodic work: imports the spool, retries waiting events, syncs the log, removes old event bodies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,22 +8,22 @@ use burrow_audit::{Action, Event, Outcome};
 use super::Audit;
 use crate::rest::App;
 
-/// Between two looks at spool and journal: how long an event takes to appear to those who follow.
+/// Interval between imports of spool and journal: the delay until clients that follow the log see an event.
 const ROUND: Duration = Duration::from_millis(200);
 
-/// Rounds between two syncs: one second.
+/// Imports between two syncs: one second.
 const SYNC_ROUNDS: u64 = 5;
 
-/// Rounds between two clean-ups: an hour.
+/// Imports between two runs of the retention: one hour.
 const RETAIN_ROUNDS: u64 = 18_000;
 
-/// Tells of the start, takes in what an earlier daemon left, and goes on until the daemon ends.
+/// Records the start, imports what an earlier daemon left, and runs until the daemon ends.
 pub(crate) fn spawn(app: &Arc<App>) {
     let work_app = app.clone();
     app.tasks.spawn(async move {
         let draining = work_app.draining.clone();
         draining.run_until_cancelled(run(&work_app)).await;
-        // Calls that end later leave theirs in the journal, for the next start.
+        // Calls that end later leave their events in the journal, for the next start.
         let _ = work_app.audit.store.sync().await;
     });
 }
@@ -38,10 +38,10 @@ async fn run(app: &App) {
     app.audited(started).await;
     let mut failing = false;
     for round in 0u64.. {
-        failing = take_in(app, failing).await;
+        failing = import(app, failing).await;
         if round.is_multiple_of(SYNC_ROUNDS) {
             app.metrics.audit.waiting(app.audit.retry(app.engine.now_ms()).await);
-            // A failure here shows with the next event that is to be written.
+            // A failure here is reported with the next event that is written.
             let _ = app.audit.store.sync().await;
         } else {
             let _ = app.audit.store.settle().await;
@@ -53,12 +53,12 @@ async fn run(app: &App) {
     }
 }
 
-/// Answers whether it failed. The first failure in a row is told.
-async fn take_in(app: &App, failed_before: bool) -> bool {
+/// Returns whether it failed. Only the first of consecutive failures is logged.
+async fn import(app: &App, failed_before: bool) -> bool {
     let home = app.engine.catalog().default_tenant();
-    match app.audit.spool.take_in(app.engine.now_ms(), &home, |tenant| *tenant == home).await {
+    match app.audit.spool.import(app.engine.now_ms(), &home, |tenant| *tenant == home).await {
         Ok(taken) => {
-            app.metrics.audit.took_in(&taken);
+            app.metrics.audit.imported(&taken);
             false
         }
         Err(error) => {
@@ -66,7 +66,7 @@ async fn take_in(app: &App, failed_before: bool) -> bool {
             if !failed_before {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "could not empty the audit spool; it is tried again"
+                    "could not import the audit spool; retrying"
                 );
             }
             true
@@ -79,11 +79,11 @@ async fn retain(audit: &Audit, now_ms: u64) {
     match audit.store.retain(now_ms.saturating_sub(keep_ms), now_ms).await {
         Ok(0) => {}
         Ok(removed) => {
-            tracing::info!(removed, "removed what old events of the audit log said; their hashes stay")
+            tracing::info!(removed, "removed old event bodies from the audit log; their hashes are kept")
         }
         Err(error) => tracing::warn!(
             error = &error as &dyn std::error::Error,
-            "could not remove old events of the audit log"
+            "could not remove old event bodies from the audit log"
         ),
     }
 }

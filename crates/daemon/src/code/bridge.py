@@ -1,20 +1,20 @@
-"""The code interpreter's inside: kernels of several languages behind one HTTP port.
+"""The code interpreter inside a sandbox: kernels of several languages behind one HTTP port.
 
     python3 -u bridge.py [--host 127.0.0.1] [--port 49999] [--user-cwd DIRECTORY]
 
-Runs in a sandbox, as its user, once, and with its kernels sleeps, wakes and is forked as every other process there. What callers get is
-the protocol of E2B's code interpreter, and a few routes more.
+Runs in a sandbox, as its user, once. Bridge and kernels are hibernated, woken and forked like all processes there. Clients use
+the protocol of E2B's code interpreter, and a few additional routes.
 
-    GET  /health                        204
-    GET  /languages                     what is installed
-    GET  /contexts                      all; POST makes one
+    GET  /health                        200
+    GET  /languages                     the installed languages
+    GET  /contexts                      all contexts; POST creates one
     GET  /contexts/{id}                 one; DELETE removes it
     POST /contexts/{id}/restart         a new kernel, without variables
-    POST /contexts/{id}/interrupt       stops what runs and what waits
-    POST /execute                       runs code; one JSON object a line, as they come
-    POST /environment                   variables that every kernel has from its next run on
+    POST /contexts/{id}/interrupt       stops the current run and all queued ones
+    POST /execute                       runs code; streams one JSON object per line
+    POST /environment                   sets variables for every kernel, from its next run on
 
-It has no keys: whoever may speak to the port may do what the sandbox's user may do. See contexts.py for runs, kernels.py for processes.
+There are no keys: every client that can connect to the port has the rights of the sandbox's user. See contexts.py for runs, kernels.py for processes.
 """
 
 import argparse
@@ -29,28 +29,28 @@ import tornado.httpserver
 import tornado.iostream
 import tornado.web
 
-# Of the modules beside this one. Not by the environment, which every kernel inherits: there bytecode is wanted.
+# For the modules beside this one. Not set in the environment, which kernels inherit: they should write bytecode.
 sys.dont_write_bytecode = True
 
 import contexts as interpreter  # noqa: E402
 import kernels  # noqa: E402
 from contexts import Contexts, Refused, Run  # noqa: E402
 
-# Code of the largest size, with every character escaped, and some words around it.
+# Code of the maximum size with every character escaped, and the other fields.
 BODY_BYTES_MAX = 6 * interpreter.CODE_BYTES_MAX + (1 << 20)
 TIMEOUT_SECONDS_MAX = 7 * 24 * 3600
 
 
 class Handler(tornado.web.RequestHandler):
-    """What all routes have in common: JSON in, JSON out, refusals in words."""
+    """Common to all routes: JSON requests, JSON responses, errors with a message."""
 
     def initialize(self, contexts):
         self.contexts = contexts
 
     def prepare(self):
-        # A browser in the sandbox shows pages of strangers, and a page may send requests to loopback. Browsers say where from.
+        # A browser in the sandbox may show untrusted pages, which can send requests to loopback. Browsers add the origin.
         if self.request.method != "GET" and "Origin" in self.request.headers:
-            raise Refused(403, "requests of web pages are refused")
+            raise Refused(403, "requests from web pages are not allowed")
 
     def body(self):
         """The fields of the request."""
@@ -86,7 +86,7 @@ class Handler(tornado.web.RequestHandler):
 
 class Health(Handler):
     def get(self):
-        self.nothing()
+        self.answer("OK")
 
 
 class Languages(Handler):
@@ -110,7 +110,7 @@ class Everything(Handler):
         try:
             await context.prepare()
         except Refused:
-            # What cannot run is not listed.
+            # Languages that cannot run are not listed.
             if self.contexts.all.get(context.id) is context:
                 await self.contexts.remove(context.id)
             raise
@@ -146,7 +146,7 @@ class Environment(Handler):
 
 
 class Execute(Handler):
-    """Runs code; its reader gone, it is interrupted."""
+    """Runs code; interrupts it if its reader disconnects."""
 
     run = context = None
 
@@ -158,7 +158,7 @@ class Execute(Handler):
         self.run = run
         self.set_header("Content-Type", "application/x-ndjson")
         try:
-            # Before there is anything to say: clients wait for a status only so long.
+            # Sent before there is output: clients wait for the status only for a limited time.
             await self.flush()
             async for line in run:
                 self.write(line)
@@ -172,11 +172,11 @@ class Execute(Handler):
 
 
 def run_of(fields):
-    """The run that is asked for."""
+    """The requested run."""
     code = text(fields, "code")
     if code is None:
         raise Refused(400, "`code` is missing")
-    # Half a letter cannot be sent to a kernel; JSON can say it.
+    # Unpaired surrogates are valid in JSON, but cannot be sent to a kernel.
     code = code.encode("utf-8", "replace").decode()
     if len(code.encode()) > interpreter.CODE_BYTES_MAX:
         raise Refused(413, f"`code` has more than {interpreter.CODE_BYTES_MAX} bytes: write it to a file, and run that")
@@ -199,7 +199,7 @@ def text(fields, name):
 
 
 def number(fields, name, most):
-    """A number above zero; nothing, and zero, are no bound."""
+    """A number above zero; absent and zero mean no limit."""
     value = fields.get(name)
     if value is None or value == 0:
         return None
@@ -209,7 +209,7 @@ def number(fields, name, most):
 
 
 def variables(fields, name):
-    """Names and values for an environment."""
+    """Names and values of environment variables."""
     values = fields.get(name)
     if values is None:
         return {}
@@ -217,7 +217,7 @@ def variables(fields, name):
         raise Refused(400, f"`{name}` is not an object")
     for variable, value in values.items():
         if not interpreter.VARIABLE.fullmatch(variable):
-            raise Refused(400, f"`{variable[:64]}` is not the name of a variable")
+            raise Refused(400, f"`{variable[:64]}` is not a valid variable name")
         if not isinstance(value, str) or "\0" in value:
             raise Refused(400, f"the value of `{variable[:64]}` is not a string without zero bytes")
     return values
@@ -242,18 +242,18 @@ def application(contexts):
         ],
         default_handler_class=Unknown,
         default_handler_args=given,
-        # Each request is a caller's business; errors of ours are logged where they happen.
+        # Failed requests concern only their clients; internal errors are logged where they occur.
         log_function=lambda handler: None,
     )
 
 
 class Unknown(Handler):
     def prepare(self):
-        raise Refused(404, "there is no such route")
+        raise Refused(404, "route not found")
 
 
 async def serve(host, port, cwd):
-    """Serves until it is told to end."""
+    """Serves until it is stopped."""
     contexts = Contexts(cwd)
     contexts.create_defaults()
     loop = asyncio.get_running_loop()
@@ -276,13 +276,13 @@ async def serve(host, port, cwd):
 
 
 def main():
-    arguments = argparse.ArgumentParser(description="the code interpreter's inside")
+    arguments = argparse.ArgumentParser(description="the code interpreter inside a sandbox")
     arguments.add_argument("--host", default="127.0.0.1")
     arguments.add_argument("--port", type=int, default=49999)
-    arguments.add_argument("--user-cwd", default=os.path.expanduser("~"), help="where contexts begin that name no directory")
+    arguments.add_argument("--user-cwd", default=os.path.expanduser("~"), help="the directory of contexts that specify none")
     given = arguments.parse_args()
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
-    # Kernels of older versions load a debugger that warns whoever reads the log.
+    # Older kernels load a debugger that writes warnings to the log.
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     cwd = next((path for path in (given.user_cwd, os.path.expanduser("~")) if os.path.isdir(path)), "/")
     asyncio.run(serve(given.host, given.port, cwd))

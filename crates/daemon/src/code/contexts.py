@@ -1,14 +1,14 @@
 """Contexts, and the runs of code in them.
 
-A context is a language, a directory and variables, which its kernel keeps. Runs in one context happen one after another, in the order
-they came; contexts run beside one another.
+A context has a language, a directory and variables, which its kernel keeps. Runs in one context are executed one after another, in the
+order of their requests; contexts run concurrently.
 
     queued ──► running ──► ended: ok, error, interrupted, timed_out, output_limit, kernel_died
        └──────────────────► ended: interrupted
 
-A kernel is started by the first run that needs one, and again after it died. No task exists while nothing is to be run.
+A kernel is started by the first run that needs it, and again after it died. No task exists while nothing runs.
 
-Invariant: the last line of every run is `end_of_execution`, whatever happened.
+Invariant: the last line of every run is `end_of_execution`, in all cases.
 """
 
 import asyncio
@@ -30,30 +30,30 @@ CONTEXTS_MAX = 32
 QUEUE_MAX = 64
 CODE_BYTES_MAX = 4 << 20
 OUTPUT_BYTES_MAX = 16 << 20
-# How long code may go on after the interrupt that its timeout or its output brought, before its kernel is killed: what a busy host may
-# need to pass on what was written until then. Its variables go with it, which is worse than to wait.
+# How long code may continue after the interrupt for its timeout or output limit, before its kernel is killed: the time that a busy host
+# may need to pass on earlier output. Killing the kernel loses its variables, which is worse than waiting.
 PATIENCE_SECONDS = 15
-# Setting variables takes a moment. A kernel that does not come to it within this time is busy in the background, and lost.
+# Setting variables is fast. A kernel that does not do it within this time is busy in the background, and is killed.
 ASK_SECONDS_MAX = 60
-# Code counts as just begun for as long as a busy machine may need to prepare it.
+# Code counts as just started for as long as a busy host may need to prepare it.
 FRESH_SECONDS = 1
 AGAIN_SECONDS = 0.5
 AGAIN_MAX = 8
-# Where that disturbs nobody: this time, then twice as long, and so on.
+# If nothing else waits: this time, then twice as long, and so on.
 AGAIN_SECONDS_MIN = 0.05
-# A kernel that refuses whatever follows an error does so for a fifth of a second.
+# After an error, a kernel rejects further requests for a fifth of a second.
 ABORTED_MAX = 10
 ABORTED_SECONDS = 0.1
-# Of one line of standard output: the rest follows in the next. Whoever reads lines has a bound for them.
+# Maximum length of one line of output: the rest follows in the next line. Readers limit the length of lines.
 TEXT_CHARS_MAX = 256 << 10
-# Of one result, which is one line: forms that do not fit are named in its text instead.
+# Maximum size of one result, which is one line: formats that do not fit are mentioned in its text instead.
 RESULT_BYTES_MAX = 7 << 20
-# The daemon refuses a line that takes more memory than this when it is parsed (`events.weight`), and one that is nested deeper than 127
-# levels; with some left for what it is wrapped in on its way.
+# The daemon rejects a line that takes more memory than this when it is parsed (`events.weight`), and one nested deeper than 127
+# levels; this leaves some levels for the enclosing objects.
 RESULT_WEIGHT_MAX = 64 << 20
 RESULT_DEPTH_MAX = 120
 
-# Languages whose default contexts are listed from the beginning, as with E2B.
+# Languages whose default contexts are listed from the start, as in E2B.
 DEFAULTS = ("python", "javascript")
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -61,7 +61,7 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 
 
 class Refused(Exception):
-    """A request that is not done; says why, and what would be."""
+    """A request that is rejected; says why, and how to fix it."""
 
     def __init__(self, status, message):
         super().__init__(message)
@@ -69,7 +69,7 @@ class Refused(Exception):
 
 
 class Run:
-    """One piece of code: what it is, what it said, how it ended."""
+    """One run of code: its input, its output, its outcome."""
 
     def __init__(self, code, env=None, timeout=None, output_bytes_max=OUTPUT_BYTES_MAX):
         self.code = code
@@ -78,11 +78,11 @@ class Run:
         self.left = self.output_bytes_max = output_bytes_max
         self.lines = asyncio.Queue()
         self.ended = False
-        # An error was told.
+        # Whether an error was reported.
         self.failed = False
         self.execution_count = 0
         self.began_at = time.monotonic()
-        # Why it is to stop, and the error that says so; set once.
+        # Why it has to stop, and the error that explains it; set once.
         self.stopped = None
         self.last_word = None
         self.request = None
@@ -97,7 +97,7 @@ class Run:
         return line
 
     def hear(self, message):
-        """Passes on what its kernel says, within its bound."""
+        """Passes on messages of its kernel, within the output limit."""
         event = events.output(message, time.time_ns())
         if event is None or self.ended:
             return
@@ -115,7 +115,7 @@ class Run:
             self.failed = True
             self.say(event)
         else:
-            # The interrupt's own; what is told is why there was one, and where it hit.
+            # The error of the interrupt itself; reported are the reason for it, and where it occurred.
             self.last_word["traceback"] = event["traceback"]
 
     def _say_within_bound(self, event):
@@ -125,16 +125,16 @@ class Run:
             self.lines.put_nowait(line)
             return
         if event["type"] in ("stdout", "stderr"):
-            # As much of it as fits: what an endless loop printed tells what it did.
+            # As much as fits: the output of an endless loop shows what it did.
             self.say({**event, "text": event["text"][: self.left]})
         self.left = 0
-        self.stop("output_limit", "OutputLimitError", f"there were more than {self.output_bytes_max} bytes of output")
+        self.stop("output_limit", "OutputLimitError", f"the output exceeded {self.output_bytes_max} bytes")
 
     def say(self, event):
         self.lines.put_nowait(events.line(event))
 
     def stop(self, why, name=None, value=None):
-        """Asks it to stop. The first to ask is who it is said to have stopped for; but a mere interrupt may be ignored, a bound not."""
+        """Requests a stop. The first reason is reported; but code may ignore a plain interrupt, and not a limit."""
         if self.ended or self.last_word is not None or (self.stopped is not None and name is None):
             return
         self.stopped = why
@@ -144,11 +144,11 @@ class Run:
             self.request.news.set()
 
     def end(self, status):
-        """Says the last lines."""
+        """Sends the last lines."""
         if self.ended:
             return
         if status == "interrupted" and not self.failed and self.last_word is None:
-            # Not every kernel says so by itself, and what never began says nothing.
+            # Not every kernel reports this, and code that never started reports nothing.
             self.last_word = events.error("KeyboardInterrupt", "interrupted" if self.request else "interrupted before it began", [])
         if self.last_word is not None:
             self.last_word["traceback"] = self.last_word["traceback"] or f"{self.last_word['name']}: {self.last_word['value']}"
@@ -159,13 +159,13 @@ class Run:
         self.lines.put_nowait(None)
 
     def fail(self, status, name, value):
-        """Ends it with an error of ours."""
+        """Ends it with an error of the bridge."""
         self.last_word = events.error(name, value, [])
         self.end(status)
 
 
 def parts(event):
-    """Long output in several events."""
+    """Splits long output into several events."""
     text = event.get("text", "")
     if event["type"] == "result":
         return [fitting(event)]
@@ -175,7 +175,7 @@ def parts(event):
 
 
 def fitting(result):
-    """A result without the forms that nobody could read, and then without the largest until it fits; its text tells of them."""
+    """A result without formats that no client could read, and without the largest ones until it fits; its text mentions them."""
     lines, left_out = {}, []
     for form, value in result.items():
         try:
@@ -185,7 +185,7 @@ def fitting(result):
     sizes = {form: len(line) for form, line in lines.items()}
     for form in until_they_fit(sizes, RESULT_BYTES_MAX):
         left_out.append(f"[{form} of {len(lines.pop(form))} bytes left out: write it to a file]")
-    # Only of what is small enough to be looked through.
+    # Only for what is small enough to be searched.
     for form in [form for form, line in lines.items() if events.depth(line) > RESULT_DEPTH_MAX]:
         del lines[form]
         left_out.append(too_deep(form))
@@ -199,7 +199,7 @@ def fitting(result):
 
 
 def until_they_fit(sizes, most):
-    """Those to leave out, the largest first, so that the others are no more than `most` together."""
+    """The formats to leave out, the largest first, so that the others take at most `most` together."""
     left = sum(sizes.values())
     for form in sorted(sizes, key=sizes.get, reverse=True):
         if left <= most:
@@ -213,7 +213,7 @@ def too_deep(form):
 
 
 class Context:
-    """One language's variables, and who waits to use them."""
+    """The variables of one language, and the queue of its runs."""
 
     def __init__(self, identifier, language, cwd, env, shared):
         self.id = identifier
@@ -225,23 +225,23 @@ class Context:
         self.running = None
         self.queue = collections.deque()
         self.worker = None
-        # Held while a kernel is started or ended.
+        # Held while a kernel is started or stopped.
         self.changing = asyncio.Lock()
         self.removed = False
         self.had_kernel = False
-        # Variables of the sandbox, which all contexts share; their own come first.
+        # Variables of the sandbox, shared by all contexts; those of the context take precedence.
         self.shared = shared
 
     def shown(self):
         if self.running is not None:
             state = "busy"
         elif self.kernel is None and not self.had_kernel:
-            # The first run starts its kernel.
+            # The first run starts the kernel.
             state = "idle"
         elif self.kernel is None or self.kernel.dead:
             state = "dead"
         else:
-            # With code that was left before it began, a kernel is busy in the background.
+            # A kernel is busy in the background if it still has abandoned requests.
             state = "busy" if self.kernel.left else "idle"
         return {
             "id": self.id,
@@ -254,14 +254,14 @@ class Context:
     # === impl: runs ===
 
     def submit(self, run):
-        """Puts a run at the end of the queue."""
+        """Appends a run to the queue."""
         if len(self.queue) >= QUEUE_MAX:
-            raise Refused(429, f"{QUEUE_MAX} runs wait in context `{self.id}`: try again when some are done, or make another context")
+            raise Refused(429, f"{QUEUE_MAX} runs are queued in context `{self.id}`: try again later, or create another context")
         if run.env and self.language["name"] not in ENVIRONMENTS:
             known = ", ".join(sorted(ENVIRONMENTS))
-            raise Refused(400, f"variables for one run can be set in {known}; for {self.language['name']} give them when the context is made")
+            raise Refused(400, f"variables for single runs are supported in {known}; for {self.language['name']} set them when the context is created")
         if self.kernel is not None and len(self.kernel.left) >= QUEUE_MAX:
-            raise Refused(429, f"{QUEUE_MAX} runs in context `{self.id}` were interrupted before its kernel came to them: restart it")
+            raise Refused(429, f"{QUEUE_MAX} runs in context `{self.id}` were interrupted before its kernel started them: restart the context")
         self.queue.append(run)
         if self.worker is None:
             self.worker = asyncio.create_task(self._work(), name=f"context {self.id}")
@@ -274,9 +274,9 @@ class Context:
                     await self._perform(run)
                 except KernelFailed as error:
                     run.fail("kernel_died", "KernelDied", str(error))
-                except Exception:  # A bug of ours costs one run, and who reads is told.
-                    LOG.exception("a run in context %s was lost", self.id)
-                    run.fail("kernel_died", "BridgeError", "the run was lost by the bridge; its log says why")
+                except Exception:  # A bug in the bridge affects one run, and is reported to its reader.
+                    LOG.exception("a run in context %s failed in the bridge", self.id)
+                    run.fail("kernel_died", "BridgeError", "internal error of the bridge; see its log")
                 finally:
                     self.running = None
         finally:
@@ -295,7 +295,7 @@ class Context:
             if kernel.dead and run.timeout is not None and time.monotonic() >= run.began_at + run.timeout:
                 run.stop("timed_out", "TimeoutError", not_begun(run))
         if run.stopped is not None and not kernel.dead:
-            # Stopped in the meantime: nobody waits for its code.
+            # Stopped in the meantime: no client waits for it.
             status = run.stopped
         else:
             status = await self._execute(kernel, run)
@@ -307,14 +307,14 @@ class Context:
         run.end(status)
 
     async def _ask(self, kernel, run, code):
-        """Has the kernel run code of ours, within the time of the run. If it does not come to it, it is dead afterwards."""
+        """Runs internal code in the kernel, within the time limit of the run. A kernel that does not run it in time is killed."""
         deadline = time.monotonic() + ASK_SECONDS_MAX
         if run.timeout is not None:
             deadline = min(deadline, max(time.monotonic(), run.began_at + run.timeout) + PATIENCE_SECONDS)
         await kernel.ask(code, deadline - time.monotonic())
 
     async def _execute(self, kernel, run):
-        """Runs its code; how it ended."""
+        """Runs its code; returns the outcome."""
         for _ in range(ABORTED_MAX):
             run.request = await kernel.execute(run.code, run.hear, output_bytes_max=run.left)
             if run.stopped is not None:
@@ -328,11 +328,11 @@ class Context:
         return status
 
     async def _attend(self, kernel, run):
-        """Waits for the end of a run and brings it about when it is time; how it ended."""
+        """Waits for the end of a run, and stops it when necessary; returns the outcome."""
         request = run.request
         deadline = None if run.timeout is None else run.began_at + run.timeout
         patience = None
-        # Why it was to stop when that was last seen, and when it was last interrupted.
+        # The stop reason at the last check, and the time of the last interrupt.
         seen = answered = None
         again = None
         while True:
@@ -346,13 +346,13 @@ class Context:
                 run.stop("timed_out", "TimeoutError", f"the code ran longer than {run.timeout:g} s")
                 deadline = None
             if run.stopped != seen:
-                # Code that has not begun cannot be interrupted, and may never begin: that has an end, too.
+                # Code that has not started cannot be interrupted, and may never start: there is a limit for that, too.
                 seen, patience = run.stopped, now + PATIENCE_SECONDS
             if run.stopped != answered and request.begun_at is not None:
                 answered = run.stopped
                 again = Again(request, now, kernel.keeps_interrupts)
                 await kernel.interrupt()
-                # Somebody who only left, or asked for an interrupt, does not cost others their variables.
+                # A client that disconnected, or requested an interrupt, must not destroy the variables of others.
                 patience = now + PATIENCE_SECONDS if run.last_word is not None else None
             if patience is not None and now >= patience:
                 return await self._give_up(kernel, run)
@@ -361,28 +361,28 @@ class Context:
             await until_next(request.news, done_at, deadline, patience, again and again.at)
 
     async def _give_up(self, kernel, run):
-        """Ends a run that an interrupt did not end; how it is said to have ended."""
+        """Ends a run that ignored an interrupt; returns the reported outcome."""
         if run.last_word is None:
             kernel.leave()
-            value = "interrupted before it began: its kernel is busy in the background, which a restart of the context ends"
+            value = "interrupted before it began: its kernel is busy in the background; restart the context to stop it"
             run.last_word = events.error("KeyboardInterrupt", value, [])
             return run.stopped
         await kernel.kill()
         if run.request.begun_at is not None:
-            run.last_word["value"] += " and went on after it was interrupted: its kernel was killed, its variables are gone"
+            run.last_word["value"] += " and continued after it was interrupted: its kernel was killed and its variables were lost"
         elif run.stopped == "timed_out":
             run.last_word["value"] = not_begun(run)
         return run.stopped
 
     def interrupt(self):
-        """Stops the run under way and all that wait."""
+        """Stops the current run and all queued ones."""
         while self.queue:
             self.queue.popleft().end("interrupted")
         if self.running is not None:
             self.running.stop("interrupted")
 
     def leave(self, run):
-        """Its reader is gone: nobody will see what it does."""
+        """Its reader disconnected, so its output is no longer needed."""
         if run in self.queue:
             self.queue.remove(run)
             run.end("interrupted")
@@ -396,7 +396,7 @@ class Context:
     # === impl: kernels ===
 
     async def _living(self):
-        """Its kernel; a new one where there is none."""
+        """Its kernel; starts one if there is none."""
         async with self.changing:
             if self.removed:
                 raise KernelFailed("the context was removed")
@@ -408,7 +408,7 @@ class Context:
             return self.kernel
 
     async def _share(self, kernel, run):
-        """Gives a kernel the sandbox's variables that have changed since it began: a fork has others than what it was forked from."""
+        """Sets the sandbox's variables that have changed since the kernel was started: a fork has others than its parent."""
         environment = ENVIRONMENTS.get(self.language["name"])
         changed = {name: value for name, value in self.shared.items() if name not in self.env and kernel.env.get(name) != value}
         if changed and environment is not None:
@@ -416,7 +416,7 @@ class Context:
             kernel.env.update(changed)
 
     async def prepare(self):
-        """Starts its kernel ahead of the first run."""
+        """Starts its kernel before the first run."""
         try:
             await self._living()
         except KernelFailed as error:
@@ -429,7 +429,7 @@ class Context:
             self.kernel = None
 
     async def restart(self):
-        """A new kernel; what ran and what waited is over."""
+        """Starts a new kernel; ends the current run and all queued ones."""
         await self._end("KernelRestarted", "the context was restarted")
         await self.prepare()
 
@@ -447,11 +447,11 @@ class Context:
 
 
 class Again:
-    """An interrupt that may have to be sent once more.
+    """An interrupt that may have to be repeated.
 
-    Between the word that code begins and its first line most kernels prepare it, and lose an interrupt there now and then. So code
-    that was interrupted right at its beginning, and has said nothing since, is interrupted again; other code is not, since it may be
-    tidying up. Where no interrupt is lost, to send it again disturbs nobody.
+    Between reporting that code starts and running its first line, most kernels prepare the code, and sometimes lose an interrupt there. So
+    code that was interrupted right after its start, and has written nothing since, is interrupted again; other code is not, because it may
+    be cleaning up. If no interrupt was lost, repeating it is harmless.
     """
 
     def __init__(self, request, now, is_kept):
@@ -476,19 +476,19 @@ def status_of(reply):
 
 
 def not_begun(run):
-    return f"the code did not begin within {run.timeout:g} s: its kernel was busy in the background and was killed, its variables are gone"
+    return f"the code did not begin within {run.timeout:g} s: its kernel was busy in the background and was killed, so its variables were lost"
 
 
 def dead(run):
-    """The kernel ended beneath the run: how that is told."""
+    """The error for a kernel that died during the run."""
     if run.stopped is not None and run.last_word is not None:
         return run.stopped
-    run.last_word = events.error("KernelDied", "the kernel died: its variables are gone; the next run starts a new one", [])
+    run.last_word = events.error("KernelDied", "the kernel died and its variables were lost; the next run starts a new one", [])
     return "kernel_died"
 
 
 async def until_next(news, *moments):
-    """Waits for news, or for the first of the moments."""
+    """Waits for a change, or for the first of the deadlines."""
     known = [moment for moment in moments if moment is not None]
     await kernels.until(news, min(known, default=None))
 
@@ -502,13 +502,13 @@ class Contexts:
         self.environment = {}
 
     def create_defaults(self):
-        """The contexts that E2B's clients find there before any code ran. They have no kernel until it does."""
+        """The contexts that E2B's clients expect before any code ran. They have no kernel until then."""
         for language in kernels.languages():
             if language in DEFAULTS:
                 self.create(language, identifier=default_of(language))
 
     def set_environment(self, env):
-        """Variables that every kernel has from its next run on."""
+        """Sets variables for every kernel, from its next run on."""
         self.environment.clear()
         self.environment.update(env)
 
@@ -518,7 +518,7 @@ class Contexts:
         wanted = kernels.canonical(name)
         if wanted not in found:
             known = ", ".join(sorted(found)) or "none"
-            raise Refused(400, f"no kernel for the language `{name[:64]}` is installed; there are: {known}")
+            raise Refused(400, f"no kernel for the language `{name[:64]}` is installed; installed languages: {known}")
         return found[wanted]
 
     def get(self, identifier):
@@ -528,18 +528,18 @@ class Contexts:
         return self.all[identifier]
 
     def create(self, language="python", cwd=None, env=None, identifier=None):
-        """A new context; the one that is there when it has the id that is asked for."""
+        """Creates a context; returns the existing one if it has the requested id."""
         known = self.language(language)
         identifier = secrets.token_hex(8) if identifier is None else canonical(identifier)
         if identifier in self.all:
             there = self.all[identifier]
             if there.language["name"] != known["name"]:
-                raise Refused(409, f"context `{identifier}` is there already, for {there.language['name']}")
+                raise Refused(409, f"context `{identifier}` exists already, for {there.language['name']}")
             return there
         elif not NAME.fullmatch(identifier):
-            raise Refused(400, "the id of a context has up to 64 letters, digits, dots, dashes and underscores, and begins with a letter or digit")
+            raise Refused(400, "a context id must have 1 to 64 letters, digits, dots, dashes and underscores, and begin with a letter or digit")
         if len(self.all) >= CONTEXTS_MAX:
-            raise Refused(429, f"there are {CONTEXTS_MAX} contexts, which is the most: remove one that is not needed")
+            raise Refused(429, f"the limit of {CONTEXTS_MAX} contexts is reached: remove one")
         cwd = cwd or self.cwd
         if not os.path.isdir(cwd):
             raise Refused(400, f"`{cwd[:256]}` is not a directory")
@@ -547,7 +547,7 @@ class Contexts:
         return context
 
     def find_or_create(self, identifier, language):
-        """Whose turn it is: the context by its id, else the default one of the language, made on first use."""
+        """The context for a run: by its id, else the default one of the language, created on first use."""
         if identifier is None:
             identifier = default_of(self.language(language or "python")["name"])
         identifier = canonical(identifier)
@@ -565,13 +565,13 @@ class Contexts:
         await context.remove()
 
     async def look(self):
-        """A child has died: which?"""
+        """Called when a child process died: finds which."""
         for context in list(self.all.values()):
             if context.kernel is not None:
                 await context.kernel.look()
 
     async def close(self):
-        """Ends everything."""
+        """Stops everything."""
         for identifier in list(self.all):
             await self.remove(identifier)
 
@@ -581,19 +581,19 @@ def default_of(language):
 
 
 def canonical(identifier):
-    """The id by which a context is known: `default-js` is `default-javascript`, as the languages are one."""
+    """The canonical id of a context: `default-js` is `default-javascript`, because it is the same language."""
     language = language_of_default(identifier)
     return identifier if language is None else default_of(kernels.canonical(language))
 
 
 def language_of_default(identifier):
-    """The language whose default context has this id, if it is such an id."""
+    """The language whose default context has this id, if any."""
     if identifier == "default":
         return "python"
     return identifier.removeprefix("default-") if identifier.startswith("default-") else None
 
 
-# === Variables, for good or for one run ===
+# === Variables, permanent or for one run ===
 
 
 class PythonEnvironment:
@@ -643,6 +643,60 @@ class JavaScriptEnvironment:
         )
 
 
+class REnvironment:
+    @staticmethod
+    def set(env):
+        return f"invisible(Sys.setenv({r_arguments(env)}))"
+
+    @staticmethod
+    def enter(env):
+        names = ", ".join(json.dumps(name) for name in env)
+        return f"options(burrow.environment = Sys.getenv(c({names}), unset = NA, names = TRUE)); {REnvironment.set(env)}"
+
+    @staticmethod
+    def leave(env):
+        return (
+            "invisible(local({ old <- getOption('burrow.environment'); Sys.unsetenv(names(old)[is.na(old)]); "
+            "if (!all(is.na(old))) do.call(Sys.setenv, as.list(old[!is.na(old)])) }))"
+        )
+
+
+def r_arguments(env):
+    return ", ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in env.items())
+
+
+class JavaEnvironment:
+    """Uses the map behind `System.getenv`, which kernel_java.py makes accessible. Child processes get the variables of the kernel."""
+
+    MAP = (
+        'var field = Class.forName("java.util.Collections$UnmodifiableMap").getDeclaredField("m"); field.setAccessible(true); '
+        "@SuppressWarnings(\"unchecked\") var map = (java.util.Map<String, String>) field.get(System.getenv()); "
+    )
+
+    @staticmethod
+    def set(env):
+        return f"{{ {JavaEnvironment.MAP} {JavaEnvironment._put(env)} }}"
+
+    @staticmethod
+    def enter(env):
+        keep = 'System.getProperties().put("burrow.environment", new java.util.HashMap<>(map));'
+        return f"{{ {JavaEnvironment.MAP} {keep} {JavaEnvironment._put(env)} }}"
+
+    @staticmethod
+    def leave(env):
+        names = ", ".join(json.dumps(name) for name in env)
+        return (
+            f"{{ {JavaEnvironment.MAP} var old = (java.util.Map<?, ?>) System.getProperties().remove(\"burrow.environment\"); "
+            f"for (String name : new String[] {{{names}}}) "
+            "{ if (old.containsKey(name)) map.put(name, (String) old.get(name)); else map.remove(name); } }"
+        )
+
+    @staticmethod
+    def _put(env):
+        # A JSON string is also a Java string.
+        return " ".join(f"map.put({json.dumps(name)}, {json.dumps(value)});" for name, value in env.items())
+
+
 def quoted(value):
     return "'" + value.replace("'", "'\\''") + "'"
 
@@ -652,4 +706,6 @@ ENVIRONMENTS = {
     "bash": BashEnvironment,
     "javascript": JavaScriptEnvironment,
     "typescript": JavaScriptEnvironment,
+    "r": REnvironment,
+    "java": JavaEnvironment,
 }

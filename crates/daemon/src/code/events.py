@@ -1,7 +1,7 @@
-"""What a kernel says, as the lines that callers read.
+"""Translates messages of a kernel into lines for clients.
 
-A kernel speaks Jupyter's messages; callers get one JSON object a line, in the shape that E2B's clients know. Pure: no sockets, no
-clock, nothing kept.
+A kernel sends Jupyter messages; clients receive one JSON object per line, in the format of E2B's clients. Pure: no sockets, no
+clock, no state.
 """
 
 import itertools
@@ -9,10 +9,10 @@ import json
 import math
 import re
 
-# Of one error: a name and a value are somebody's text, and may be as long as memory is.
+# Maximum size of one error: its name and value are arbitrary text, as long as memory permits.
 ERROR_CHARS_MAX = 256 << 10
 
-# Made by kernel_python.py, beside what IPython makes of a value by itself.
+# Produced by kernel_python.py, in addition to the formats of IPython.
 CHART = "application/vnd.burrow.chart+json"
 DATA = "application/vnd.burrow.data+json"
 
@@ -31,14 +31,14 @@ FORMATS = {
     CHART: "chart",
 }
 
-# Forms that are whatever JSON can say; all others are text.
+# Formats that contain arbitrary JSON; all others are text.
 JSON_FORMS = ("json", "data", "chart")
 
-# Integers as long as this are text: who reads JSON takes what is beyond its own integers for a float, which ends at 1.8e308.
+# Integers of this length are sent as text: JSON parsers read integers beyond their own range as floats, which end at 1.8e308.
 LONG_DIGITS = 309
 LONG_INTEGER = re.compile(r"[0-9]{%d}" % LONG_DIGITS)
 LONG_INTEGER_MIN = 10 ** (LONG_DIGITS - 1)
-# Counts are a u64 to who reads them.
+# Counts are parsed as u64.
 COUNT_MAX = (1 << 63) - 1
 
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -47,8 +47,8 @@ COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 def line(event):
     """The event as a line of ASCII.
 
-    Escaped to ASCII, since E2B's npm client decodes each piece that it reads on its own, and a letter of several bytes may lie across
-    two of them.
+    Escaped to ASCII, because E2B's npm client decodes each chunk separately, and a character of several bytes may be split between
+    two chunks.
     """
     try:
         plain = json.dumps(event, ensure_ascii=False, allow_nan=False)
@@ -58,13 +58,13 @@ def line(event):
         if LONG_INTEGER.search(plain):
             plain = json.dumps(cleaned(event))
     except ValueError:
-        # Not a number, or half a letter: JSON has neither.
+        # NaN, or an unpaired surrogate: JSON supports neither.
         plain = json.dumps(cleaned(event))
     return plain.encode() + b"\n"
 
 
 def cleaned(value):
-    """The same without what JSON cannot say."""
+    """The same value without what JSON does not support."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, float):
@@ -78,9 +78,9 @@ def cleaned(value):
     return value
 
 
-# === What a line costs who reads it ===
+# === Memory of parsed lines ===
 
-# Of a byte outside of strings, about what a parsed value takes for it. The daemon counts the same, and refuses a line that is too heavy.
+# Approximate memory of parsed values per byte outside of strings. The daemon uses the same estimate, and rejects a line that is too large.
 OBJECT_WEIGHT = 700
 ITEM_WEIGHT = 64
 
@@ -90,21 +90,21 @@ NOT_BRACKETS = b",:"
 
 
 def weight(line):
-    """What the line takes in memory once it is parsed, roughly."""
+    """Approximate memory of the line when parsed."""
     bare = structure(line)
     return bare.count(b"{") * OBJECT_WEIGHT + (bare.count(b"[") + bare.count(b",")) * ITEM_WEIGHT
 
 
 def depth(line):
-    """How many arrays and objects lie within one another in the line."""
+    """Nesting depth of arrays and objects in the line."""
     steps = (1 if byte in b"{[" else -1 for byte in structure(line).translate(None, NOT_BRACKETS))
     return max(itertools.accumulate(steps), default=0)
 
 
 def structure(line):
-    """The brackets, commas and colons outside of strings. Whole lines at a time: a loop over bytes takes seconds."""
+    """The brackets, commas and colons outside of strings. Processes whole lines: a loop over bytes takes seconds."""
     bare = line.replace(rb"\\", b"").replace(rb"\"", b"").translate(None, NOT_STRUCTURE)
-    # Between two strings is a comma or a colon, so that two quotes side by side are one string.
+    # Two strings are separated by a comma or a colon, so two adjacent quotes are one empty string.
     return STRING.sub(b"", bare.replace(b'""', b""))
 
 
@@ -112,7 +112,7 @@ def structure(line):
 
 
 def output(message, timestamp):
-    """The event that a message is to its caller; `None` for those about the kernel itself."""
+    """The event for a message; `None` for messages about the kernel itself."""
     kind, content = message["msg_type"], message["content"]
     if kind == "stream":
         name = "stderr" if content.get("name") == "stderr" else "stdout"
@@ -127,7 +127,7 @@ def output(message, timestamp):
 
 
 def as_text(value):
-    """What should be text, as text: Jupyter allows a list of lines in its place, and code displays what it likes."""
+    """Converts a value to text: Jupyter allows a list of lines instead, and code may display anything."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -141,12 +141,12 @@ def as_text(value):
 
 
 def count(value):
-    """A number of executions; 0 where a kernel does not count as others do."""
+    """An execution count; 0 if a kernel does not count like others."""
     return value if type(value) is int and 0 <= value <= COUNT_MAX else 0
 
 
 def result(data, main):
-    """A value or a display, in all forms it has; forms without a field of their own are under `extra`."""
+    """A value or displayed object, in all its formats; formats without their own field are under `extra`."""
     event, extra = {"type": "result", "is_main_result": main}, {}
     for form, value in data.items():
         field = FORMATS.get(form)
@@ -164,13 +164,13 @@ def result(data, main):
 
 
 def unquoted(text):
-    """A string's own characters: as with E2B, the value `'word'` is shown as `word`."""
-    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+    """The characters of a string: as in E2B, the value `'word'` is shown as `word`."""
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\"`"
     return text[1:-1] if quoted else text
 
 
 def error(name, value, traceback):
-    """An error; without colours, which are noise to a model and to a log."""
+    """An error, without colours, which are noise for models and logs."""
     lines = traceback if isinstance(traceback, list) else [traceback]
     trace = COLOURS.sub("", "\n".join(as_text(line) for line in lines))
     return {
@@ -182,7 +182,7 @@ def error(name, value, traceback):
 
 
 def shortened(text):
-    """The beginning and the end: what went wrong is said in either."""
+    """The beginning and the end: one of them contains the reason."""
     if len(text) <= ERROR_CHARS_MAX:
         return text
     half = ERROR_CHARS_MAX // 2

@@ -1,27 +1,27 @@
-"""Reads what was drawn in a figure of matplotlib: lines, points, bars, slices, boxes.
+"""Reads the contents of a matplotlib figure: lines, points, bars, slices, boxes.
 
-Loaded into a Python kernel by kernel_python.py, which gives it `plain`. The shapes are those of E2B's clients: `line`, `scatter`,
-`bar`, `pie`, `box_and_whisker`, `superchart` for a figure of several, `unknown` for what is none of these.
+Loaded into a Python kernel by kernel_python.py, which passes it `plain`. The formats are those of E2B's clients: `line`, `scatter`,
+`bar`, `pie`, `box_and_whisker`, `superchart` for a figure with several charts, `unknown` for anything else.
 """
 
 import re
 import weakref
 
-# Of one figure. A picture of more is still a picture; a list of it is of no use to who reads results.
+# Maximum number of elements of one figure. A picture of more is still useful; a list is not.
 ELEMENTS_MAX = 50_000
 
-# Axes to the statistics of their boxes, each with the line of its median, which is gone when the axes are cleared.
+# Maps axes to the statistics of their boxes, each with the line of its median, which is removed when the axes are cleared.
 BOXES = weakref.WeakKeyDictionary()
 
 UNIT = re.compile(r"[(\[]([^()\[\]]+)[)\]]\s*$")
 
 
 class TooMuch(Exception):
-    """More than `ELEMENTS_MAX` things were drawn."""
+    """More than `ELEMENTS_MAX` elements were drawn."""
 
 
 def read(figure):
-    """The chart; `None` where nothing was drawn that has a name, or far too much."""
+    """The chart; `None` if nothing was drawn that can be described, or far too much."""
     drawn = [axes for axes in figure.axes if axes.get_visible() and axes.get_label() != "<colorbar>" and has_data(axes)]
     if not drawn:
         return None
@@ -45,7 +45,7 @@ def title_of(figure):
 
 
 def read_axes(axes):
-    """One pair of axes, by the most telling thing in it."""
+    """One pair of axes, described by its most specific kind of chart."""
     for kind, elements in (("pie", slices), ("box_and_whisker", boxes), ("bar", bars), ("line", lines), ("scatter", points)):
         found = elements(axes)
         if found:
@@ -60,11 +60,11 @@ def bounded(elements):
         raise TooMuch
 
 
-# === What is drawn ===
+# === Elements ===
 
 
 def slices(axes):
-    """Slices of a pie, by the angles they take."""
+    """Slices of a pie, with their angles."""
     wedges = [patch for patch in axes.patches if type(patch).__name__ == "Wedge"]
     return [
         {"label": shown(wedge.get_label(), f"Slice {at}"), "angle": angle_of(wedge), "radius": float(wedge.r)}
@@ -73,19 +73,19 @@ def slices(axes):
 
 
 def angle_of(wedge):
-    """In degrees. Matplotlib adds up numbers of single precision, which are right to five digits after the point."""
+    """In degrees. Matplotlib adds numbers of single precision, which are exact to five decimal places."""
     return round(abs(float(wedge.theta2) - float(wedge.theta1)), 5)
 
 
 def boxes(axes):
-    """Boxes, from the statistics they were drawn from."""
+    """Boxes, from their statistics."""
     there = list(axes.lines)
     kept = [(statistics, median) for statistics, median in BOXES.get(axes, ()) if median in there]
     return [box(statistics, box_label(axes, statistics, median, at)) for at, (statistics, median) in enumerate(kept, 1)]
 
 
 def box_label(axes, statistics, median, at):
-    """Its own, or that of the tick at its median, which lies across the box."""
+    """Its own label, or that of the tick at its median line."""
     places, heights = median.get_xdata(), median.get_ydata()
     lying = places[0] == places[-1] and heights[0] != heights[-1]
     axis, (first, last) = (axes.yaxis, (heights[0], heights[-1])) if lying else (axes.xaxis, (places[0], places[-1]))
@@ -107,7 +107,7 @@ def box(statistics, label):
 
 
 def watch_boxes(axes_class):
-    """Notes the statistics of every box plot; seaborn's and pandas' come by here, too."""
+    """Records the statistics of every box plot; seaborn and pandas use the same function."""
     draw = axes_class.bxp
 
     def bxp(self, bxpstats, *given, **options):
@@ -120,7 +120,7 @@ def watch_boxes(axes_class):
 
 
 def bars(axes):
-    """Bars, and the columns of a histogram; a group is what was drawn by one call."""
+    """Bars, and the columns of a histogram; a group consists of the bars that were drawn by one call."""
     found = []
     groups = [container for container in axes.containers if type(container).__name__ == "BarContainer"]
     for number, group in enumerate(groups, 1):
@@ -138,7 +138,7 @@ def bars(axes):
 
 
 def lines(axes):
-    """Lines, as they were given: dates and names stay what they are."""
+    """Lines with their original values: dates and names are kept."""
     found = []
     for number, line in enumerate(axes.lines, 1):
         horizontal, vertical = line.get_xdata(orig=True), line.get_ydata(orig=True)
@@ -150,7 +150,7 @@ def lines(axes):
 
 
 def points(axes):
-    """Clouds of points."""
+    """Scatter plots."""
     found = []
     clouds = [collection for collection in axes.collections if type(collection).__name__ == "PathCollection"]
     for number, cloud in enumerate(clouds, 1):
@@ -162,11 +162,11 @@ def points(axes):
     return found
 
 
-# === Around it ===
+# === Axes ===
 
 
 def surroundings(axes, kind):
-    """Labels, units, scales and ticks, where a chart of this kind has them."""
+    """Labels, units, scales and ticks, if charts of this kind have them."""
     if kind == "pie":
         return {}
     found = {}
@@ -183,7 +183,7 @@ def surroundings(axes, kind):
 
 
 def converter(axis):
-    """The name of what turns this axis' values into places."""
+    """The name of the converter that maps values of this axis to positions."""
     there = axis.get_converter() if hasattr(axis, "get_converter") else axis.converter
     return type(there).__name__
 
@@ -198,7 +198,7 @@ def scale(axis):
 
 
 def along(axis, values):
-    """Values on an axis as they were meant: places on an axis of dates are dates, on one of names are names."""
+    """The original values of positions on an axis: dates on an axis of dates, names on an axis of names."""
     kind = scale(axis)
     values = list(values)
     if kind == "datetime":
@@ -210,7 +210,7 @@ def along(axis, values):
 
 
 def date(value, axis):
-    """A moment in ISO 8601; numbers are days, as matplotlib counts them, or periods, as pandas does."""
+    """A time in ISO 8601; numbers are days, as in matplotlib, or periods, as in pandas."""
     if isinstance(value, (int, float)) or type(value).__name__.startswith(("float", "int")):
         if "Period" in converter(axis):
             from pandas import Period
@@ -221,7 +221,7 @@ def date(value, axis):
         return num2date(float(value)).replace(tzinfo=None).isoformat()
     if value != value:
         return None
-    # numpy's own moments have no such method.
+    # numpy's times have no such method.
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
@@ -231,7 +231,7 @@ def category_names(axis):
 
 
 def named_ticks(axis):
-    """Place to name, where ticks have names rather than numbers."""
+    """Maps positions to names, if ticks have names instead of numbers."""
     names = category_names(axis)
     if names:
         return names
@@ -242,7 +242,7 @@ def named_ticks(axis):
 
 
 def nearest(labels, place, axis):
-    """The name of a bar: of the tick it stands at, or beside, or else its place."""
+    """The name of a bar: that of the tick at its position or beside it, or else the position."""
     if labels:
         tick = min(labels, key=lambda there: abs(there - place))
         if abs(tick - place) <= 0.5:
@@ -251,6 +251,6 @@ def nearest(labels, place, axis):
 
 
 def shown(label, otherwise):
-    """A label somebody gave; matplotlib's own begin with an underscore."""
+    """A label set by the user; matplotlib's own begin with an underscore."""
     label = str(label)
     return otherwise if not label or label.startswith("_") else label

@@ -1,7 +1,7 @@
-"""Run silently in every Python kernel at its start, in a namespace of its own.
+"""Runs silently in every Python kernel at its start, in a separate namespace.
 
-Teaches the kernel two forms of values beside those that IPython makes (a data frame as columns, a figure as a chart), to set variables
-of the environment for one run, to lose no interrupt and no output of processes, and to write no more than is passed on.
+Adds two formats to those of IPython (a data frame as columns, a figure as a chart), sets environment variables
+for one run, ensures that no interrupt and no output of processes is lost, and limits the output.
 Imports nothing that is slow: pandas and matplotlib may never be used.
 """
 
@@ -19,15 +19,16 @@ import threading
 import time
 import types
 
+import zmq
 from IPython import get_ipython
 from IPython.core.formatters import JSONFormatter
 from IPython.display import display
 from traitlets import ObjectName, Unicode
 
-# Larger frames are shown as text and HTML, which pandas shortens; nobody reads more than this out of a result.
+# Larger frames are shown as text and HTML, which pandas shortens; clients do not need more than this in a result.
 CELLS_MAX = 100_000
 
-# Readers of JSON take a larger integer for a float, which has none so large: from here on they are text.
+# JSON parsers read larger integers as floats, which lose precision: from here on they are text.
 INTEGER_END = 10**308
 
 CHARTS = os.path.join(os.path.dirname(__file__), "kernel_charts.py")
@@ -41,14 +42,14 @@ class DataFormatter(JSONFormatter):
 
 
 class ChartFormatter(JSONFormatter):
-    """A figure as what was drawn in it."""
+    """A figure as a chart."""
 
     format_type = Unicode("application/vnd.burrow.chart+json")
     print_method = ObjectName("_repr_burrow_chart_")
 
 
 def columns(frame):
-    """Column to list of values; `None` for a frame of too many cells."""
+    """Maps columns to lists of values; `None` for a frame with too many cells."""
     rows, width = frame.shape
     if rows * width > CELLS_MAX:
         return None
@@ -56,14 +57,14 @@ def columns(frame):
 
 
 def polars_columns(frame):
-    """The same of a frame of polars."""
+    """The same for a frame of polars."""
     if frame.height * frame.width > CELLS_MAX:
         return None
     return {name: [plain(value) for value in values] for name, values in frame.to_dict(as_series=False).items()}
 
 
 def plain(value):
-    """A value as JSON has it; what JSON has no form for as text."""
+    """A value in JSON; unsupported values as text."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
@@ -71,7 +72,7 @@ def plain(value):
     if isinstance(value, (float, decimal.Decimal)):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, (datetime.date, datetime.time)):
-        # Pandas' word for "no time" is one, too.
+        # Pandas' "not a time" is an instance, too.
         return None if value != value else value.isoformat()
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
@@ -84,7 +85,7 @@ def plain(value):
 
 
 def quietly(work):
-    """What cannot be told in this form is shown in its others: a chart we cannot read is no reason to lose its picture."""
+    """Returns no result on errors, so that the value is shown in its other formats: an unreadable chart must not prevent the picture."""
 
     def attempt(value):
         try:
@@ -96,7 +97,7 @@ def quietly(work):
 
 
 def chart(figure):
-    """What was drawn in a figure; read by a file of its own, loaded with the first of them."""
+    """The chart of a figure, read by another file that is loaded with the first figure."""
     return charts().read(figure)
 
 
@@ -113,16 +114,16 @@ def charts():
 
 
 def teach_figures(module):
-    """Gives figures the form. By a method of theirs: functions for figures are dropped whenever a backend is chosen.
+    """Adds the format to figures. By a method: functions registered for figures are dropped whenever a backend is chosen.
 
-    From now on the figures of box plots are noted, too: they cannot be read from what was drawn.
+    From now on the statistics of box plots are recorded, too: they cannot be read from the drawn elements.
     """
     module.Figure._repr_burrow_chart_ = quietly(chart)
     quietly(charts().watch_boxes)(sys.modules["matplotlib.axes"].Axes)
 
 
 def teach_pictures(module):
-    """In a sandbox of E2B's clients, a picture that is shown, or saved to a path, is a result as well, as it is there. Figures of
+    """In a sandbox of E2B's clients, a picture that is shown, or saved to a path, is also a result in its current state. Figures of
     matplotlib are saved as such pictures."""
     picture = module.Image
     save, show = picture.save, picture.show
@@ -141,7 +142,7 @@ def teach_pictures(module):
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """Teaches a module at the moment it is imported, by whomever."""
+    """Patches a module when it is imported for the first time."""
 
     def __init__(self, name, teach):
         self.name, self.teach = name, teach
@@ -163,13 +164,13 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
 
 def register(shell):
-    """Makes the forms known to the kernel."""
+    """Registers the formats in the kernel."""
     forms = shell.display_formatter
     for formatter in (DataFormatter(parent=forms), ChartFormatter(parent=forms)):
         forms.formatters[formatter.format_type] = formatter
     data = forms.formatters["application/vnd.burrow.data+json"]
     data.for_type_by_name("pandas.core.frame", "DataFrame", quietly(columns))
-    # Where pandas says its frames come from, since 3.0.
+    # The module that pandas reports for its frames, since 3.0.
     data.for_type_by_name("pandas", "DataFrame", quietly(columns))
     data.for_type_by_name("polars.dataframe.frame", "DataFrame", quietly(polars_columns))
     for name, teach in (("matplotlib.figure", teach_figures), ("PIL.Image", teach_pictures)):
@@ -185,7 +186,7 @@ BEFORE = {}
 
 
 def enter(env):
-    """Sets variables, and remembers what was there."""
+    """Sets variables, and stores the previous values."""
     leave()
     for name, value in env.items():
         BEFORE[name] = os.environ.get(name)
@@ -193,7 +194,7 @@ def enter(env):
 
 
 def leave():
-    """Sets them back."""
+    """Restores the previous values."""
     while BEFORE:
         name, value = BEFORE.popitem()
         if value is None:
@@ -202,12 +203,12 @@ def leave():
             os.environ[name] = value
 
 
-# === Bounds of a run ===
+# === Limits of a run ===
 
-# Between what is written in vain: whoever wrote too much waits here for the interrupt that the bridge sends.
+# Pause of output beyond the limit: code that wrote too much waits here for the interrupt of the bridge.
 TOO_MUCH_SECONDS = 0.02
 
-# How long a run's end waits for what its processes wrote. Some go on writing for ever.
+# How long the end of a run waits for the output of its processes. Some never stop writing.
 HEAR_OUT_SECONDS = 1.0
 HEAR_OUT_LOOK_EVERY = 0.001
 
@@ -215,26 +216,26 @@ BEFORE_IT_BEGAN = compile("raise KeyboardInterrupt('before the code began')", "<
 
 
 class Bounds:
-    """Keeps interrupts for the code, and what it writes within what is passed on.
+    """Delivers interrupts to the code only, and limits its output.
 
-    A kernel prepares code and looks after it with the same thread that runs it. An interrupt that hits there is swallowed by IPython, or
-    costs the answer that the run is over. So outside the code one is only noted, and the code that follows begins with it.
+    A kernel prepares code and finishes runs in the thread that runs the code. An interrupt at these times is swallowed by IPython, or
+    prevents the message that the run has ended. So outside the code interrupts are only recorded, and raised when the next code starts.
 
-    Code that writes in a loop is faster than whoever reads: without a bound, the reader would learn of its interrupt behind minutes of
-    output that nobody wants.
+    Code that writes in a loop is faster than its reader: without a limit, the reader would be notified of the interrupt after minutes of
+    unwanted output.
     """
 
     def __init__(self, shell):
         self.shell = shell
         self.kernel = shell.kernel
         self.interrupted = False
-        # What an interrupt does inside the code, and what it does there unless the code sets that itself, for as long as it runs.
+        # What an interrupt does in the code: the default handler, unless the code sets its own while it runs.
         self.handler = self.given = signal.default_int_handler
-        # The run under way, how much it may write, and how much it has.
+        # The current run, its output limit, and its output so far.
         self.run, self.most, self.written = None, None, 0
-        # What was there before ours.
+        # The previous handlers.
         self.write = None
-        # As one object: it is compared.
+        # One object, because it is compared by identity.
         self.note = self._note
 
     def install(self):
@@ -253,7 +254,7 @@ class Bounds:
         async def run_interruptibly(code, result=None, *, async_=False):
             outside = self._to_code()
             try:
-                # Only now: an interrupt from here on is raised, not noted.
+                # Only now: from here on an interrupt is raised instead of recorded.
                 if outside and self.interrupted:
                     code = self._interrupt_before(code)
                 return await run_code(code, result, async_=async_)
@@ -261,7 +262,7 @@ class Bounds:
                 self._from_code(outside)
 
         def trigger_interruptibly(event, *args, **kwargs):
-            # Afterwards figures are drawn, which takes long enough to be interrupted. Before, nothing does.
+            # Figures are drawn afterwards, which takes long enough to be interrupted. Nothing happens before.
             outside = event.startswith("post_") and self._to_code()
             try:
                 trigger(event, *args, **kwargs)
@@ -272,17 +273,17 @@ class Bounds:
 
         self.kernel.pre_handler_hook, self.kernel.post_handler_hook = entered, left
         self.shell.run_code, self.shell.events.trigger = run_interruptibly, trigger_interruptibly
-        # Of all streams: IPython exchanges the method of one for the time of a run.
+        # For all streams: IPython replaces the method of one of them during a run.
         streams = type(sys.stdout)
         if hasattr(streams, "set_parent"):
             self.write = streams.write
             streams.write = self._within_bound(self.write)
         self.kernel._cancel_on_sigint = self._cancelling
-        # By which the bridge wakes code that fell asleep in the moment in which it was interrupted.
+        # The signal with which the bridge wakes code that fell asleep at the moment of an interrupt.
         signal.signal(signal.SIGURG, lambda number, frame: None)
 
     def _begin(self):
-        """A request has come, not all of which are runs."""
+        """A request has arrived; not all requests are runs."""
         self.interrupted = False
         self.handler = self.given = signal.default_int_handler
         signal.signal(signal.SIGINT, self.note)
@@ -291,13 +292,13 @@ class Bounds:
         self.most = parent.get("metadata", {}).get("burrow_output_bytes_max")
         self.written = 0
         for stream in (sys.stdout, sys.stderr):
-            # What IPython put back, as it was before there was a bound.
+            # What IPython restored, from before the limit was installed.
             if self.write is not None and getattr(stream.write, "__func__", None) is self.write:
                 vars(stream).pop("write", None)
 
     def _hear_out(self):
-        """Waits for what processes have written that the code started: threads of the kernel's read it when they get to. What comes later
-        belongs to no run, and what is too much already is not waited for."""
+        """Waits for the output of processes that the code started: threads of the kernel read it with a delay. Later output
+        belongs to no run; if the limit is exceeded, it does not wait."""
         until = time.monotonic() + HEAR_OUT_SECONDS
         for stream in (sys.stdout, sys.stderr):
             while time.monotonic() < until and not is_heard_out(stream):
@@ -309,7 +310,7 @@ class Bounds:
         self.interrupted = True
 
     def _interrupt_before(self, code):
-        """Does what an interrupt does at the beginning of code; what is to be run then."""
+        """Handles an interrupt at the beginning of code; returns the code to run."""
         self.interrupted = False
         if self.handler is self.given:
             return BEFORE_IT_BEGAN
@@ -318,7 +319,7 @@ class Bounds:
         return code
 
     def _to_code(self):
-        """From here on an interrupt is the code's; whether it was not before."""
+        """From here on interrupts are delivered to the code; returns whether they were not before."""
         outside = signal.getsignal(signal.SIGINT) is self.note and is_main_thread()
         if outside:
             signal.signal(signal.SIGINT, self.handler)
@@ -330,7 +331,7 @@ class Bounds:
 
     @contextlib.contextmanager
     def _cancelling(self, task):
-        """While code runs that awaits. What comes with the kernel does not wake a loop that sleeps, and makes it deaf before it began."""
+        """Runs code with `await`. The handler of the kernel does not wake a sleeping loop, and ignores interrupts before it started."""
         loop = task.get_loop()
 
         def cancel(number, frame):
@@ -350,7 +351,7 @@ class Bounds:
                 return write(stream, text)
             left = self.most - self.written
             if left >= 0:
-                # One more than fits, by which the bridge sees that there was more.
+                # One byte more than fits, so that the bridge detects that the limit was exceeded.
                 self.written += len(text)
                 write(stream, text[: left + 1])
             else:
@@ -362,7 +363,7 @@ class Bounds:
 
 
 def is_heard_out(stream):
-    """Whether who reads the pipe behind a stream has passed on all of it: then it waits in a call whose first argument is the pipe."""
+    """Whether the reader of the pipe behind a stream has read everything: then it waits in a system call whose first argument is the pipe."""
     pipe, reader = getattr(stream, "_fid", None), getattr(stream, "watch_fd_thread", None)
     if pipe is None or reader is None or not reader.is_alive():
         return True
@@ -374,11 +375,18 @@ def is_heard_out(stream):
         return True
 
 
+def queue_all_output(kernel):
+    """Without this, ZeroMQ drops messages beyond a thousand that the bridge has not read yet. The output of a run is limited elsewhere."""
+    thread = kernel.iopub_thread
+    # The socket belongs to that thread; a change applies to existing connections as well.
+    thread.schedule(lambda: thread.socket.setsockopt(zmq.SNDHWM, 0))
+
+
 def is_main_thread():
     return threading.current_thread() is threading.main_thread()
 
 
-# Found by the bridge under this name, and by nobody who lists variables.
+# The bridge finds it under this name, which is hidden from lists of variables.
 MODULE = types.ModuleType("_burrow_kernel")
 MODULE.enter = enter
 MODULE.leave = leave
@@ -386,3 +394,4 @@ sys.modules["_burrow_kernel"] = MODULE
 
 register(get_ipython())
 Bounds(get_ipython()).install()
+queue_all_output(get_ipython().kernel)

@@ -2,11 +2,11 @@
 
     start ──► ready ──► execute, execute, … ──► killed, or dead by itself
 
-It is spoken to through jupyter_client. Nothing here polls: what a kernel says arrives on its sockets, that it died by SIGCHLD. So a
-sandbox whose kernels have nothing to do is idle, and may fall asleep.
+Uses jupyter_client. Nothing is polled: messages of a kernel arrive on its sockets, its death is reported by SIGCHLD. So a
+sandbox whose kernels have nothing to do is idle, and can be put to sleep.
 
-Invariant: at most one request is under way, so that whatever a kernel says is about that one. Beside it are those that were left before
-their code began: nobody hears of them, and they are interrupted when they begin.
+Invariant: at most one request is active, so all messages of a kernel concern it. In addition there are abandoned requests whose
+code has not started: their messages are ignored, and they are interrupted when they start.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ from jupyter_client.manager import AsyncKernelManager
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 LOG = logging.getLogger("burrow.code")
 
-# On an emulated processor the first import of everything takes its time.
+# On an emulated processor the first import of everything is slow.
 READY_SECONDS_MAX = 120
-# Between "it is done" on one socket and on the other. Both are said; when one is lost, this ends the wait.
+# Time between the two completion messages, on different sockets. Both are sent; if one is lost, this ends the wait.
 HALF_DONE_SECONDS_MAX = 5
-# Code that was left before it began has this long to end by itself, then is interrupted; and again, while it says nothing.
+# Abandoned code has this long to end by itself after it started, then it is interrupted; and again, while it sends no message.
 LEFT_SECONDS = 0.5
 LEFT_INTERRUPTS_MAX = 6
-# A kernel is asked again whether it is there, since what was published before the subscription arrived is gone.
+# A kernel is probed again, because messages published before the subscription was active are lost.
 ASK_AGAIN_SECONDS = 0.25
 
 ALIASES = {
@@ -52,7 +52,7 @@ class KernelFailed(Exception):
 
 
 def languages():
-    """Language to kernel: what is installed, each by the kernel that is named after it, or else the first."""
+    """Maps each installed language to a kernel: the one named after it, or else the first."""
     found = {}
     for name, entry in sorted(specs().get_all_specs().items()):
         spec = entry["spec"]
@@ -63,27 +63,27 @@ def languages():
 
 
 def specs():
-    """Where kernels are described: in files only. To have it add our own Python would load all of IPython here."""
+    """Kernel descriptions, from files only. Including our own Python would load all of IPython here."""
     return KernelSpecManager(ensure_native_kernel=False)
 
 
 def canonical(language):
-    """A language by the name it has here."""
+    """A language by its canonical name."""
     language = language.strip().lower()
     return ALIASES.get(language, language)
 
 
 class Request:
-    """Code that a kernel was asked to run, and how far it is."""
+    """A request to run code, and its progress."""
 
     def __init__(self, identifier, hear, begins_with="execute_input"):
         self.id = identifier
         self.begins_with = begins_with
         # Called with every message about it.
         self.hear = hear
-        # Set by anything that may change what is to be done next.
+        # Set by every event that may require an action.
         self.news = asyncio.Event()
-        # When its code began, so that an interrupt reaches it; before, a kernel ignores one.
+        # When its code started, so that an interrupt reaches it; before, a kernel ignores interrupts.
         self.begun_at = None
         self.idle = False
         self.reply = None
@@ -105,11 +105,11 @@ class Request:
                 self.news.set()
 
     def was_aborted(self):
-        """It was not run at all: some kernels refuse for a moment whatever comes after an error."""
+        """Whether it was not run at all: some kernels reject requests for a moment after an error."""
         return self.reply is not None and self.reply.get("status") in ("abort", "aborted")
 
     def done_at(self):
-        """When it counts as done, whatever else is heard: `None` while neither side has said so."""
+        """When it counts as completed even without further messages: `None` while neither completion message has arrived."""
         if self.idle and self.reply is not None:
             return self.heard_at
         if self.idle or self.reply is not None:
@@ -120,14 +120,14 @@ class Request:
 class Kernel:
     """A kernel that is ready, or was."""
 
-    # One for all: each has threads of its own. Nothing is dropped on arrival; who reads bounds what is kept.
+    # One context for all kernels: each context has its own threads. Messages are never dropped on arrival; the readers limit what is kept.
     sockets = None
 
     def __init__(self, language, cwd, env):
         self.language = language["name"]
-        # Ours to interrupt from here on. Not every kernel tells what it was given; then it is told by being busy.
+        # From here on it can be interrupted. Not every kernel reports its input; then the busy status counts.
         self.begins_with = "execute_input" if transport(language["argv"]) == "ipc" else "status"
-        # By what kernel_python.py teaches it.
+        # Supported by the code of kernel_python.py.
         self.keeps_interrupts = self.language == "python"
         self.folder = tempfile.mkdtemp(prefix="burrow-kernel-")
         self.manager = AsyncKernelManager(
@@ -142,14 +142,14 @@ class Kernel:
         self.dead = False
         self.buried = False
         self.client = None
-        # By their id: requests that nobody waits for, and that are not over.
+        # By id: abandoned requests that have not ended.
         self.left = {}
-        # Listeners, and who sees off what was left: ended with the kernel.
+        # The tasks that read messages and handle abandoned requests; they end with the kernel.
         self.tasks = set()
 
     @classmethod
     async def start(cls, language, cwd, env):
-        """A new kernel, ready for code."""
+        """Starts a new kernel, and waits until it can run code."""
         kernel = cls(language, cwd, env)
         try:
             async with asyncio.timeout(READY_SECONDS_MAX):
@@ -158,7 +158,7 @@ class Kernel:
         except BaseException as error:
             await kernel.kill()
             if isinstance(error, Exception):
-                said = "it took too long" if isinstance(error, TimeoutError) else error
+                said = "timeout" if isinstance(error, TimeoutError) else error
                 raise KernelFailed(f"the {kernel.language} kernel did not start: {said}") from error
             raise
         return kernel
@@ -167,7 +167,7 @@ class Kernel:
         await self.manager.start_kernel(cwd=self.cwd, env=self.env)
         self.client = self.manager.client()
         self.client.allow_stdin = False
-        # Without the heartbeat, a thread that wakes up every second: a kernel that dies is noticed otherwise.
+        # Without the heartbeat, a thread that wakes up every second: the death of a kernel is detected in another way.
         self.client.start_channels(shell=True, iopub=True, stdin=False, hb=False, control=False)
         for receive in (self.client.get_iopub_msg, self.client.get_shell_msg):
             self._spawn(self._listen(receive))
@@ -177,37 +177,37 @@ class Kernel:
             if message["msg_type"] == "status":
                 published.set()
 
-        # Its answers come by two ways; code may be sent when both are open.
+        # Its responses use two sockets; code may be sent when both are connected.
         while not published.is_set():
             await self.look()
             if self.dead:
-                raise KernelFailed("it ended at once")
+                raise KernelFailed("it ended immediately")
             await self._send("kernel_info_request", {}, hear)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(published.wait(), ASK_AGAIN_SECONDS)
         self.request = None
 
     async def _prepare(self):
-        """Teaches a Python kernel what charts and data frames are."""
+        """Adds the formats for charts and data frames to a Python kernel."""
         if self.language != "python":
             return
         path = os.path.join(FOLDER, "kernel_python.py")
-        # In a namespace of its own: nothing appears among the variables of whoever uses the kernel.
+        # In a separate namespace: nothing is added to the variables of the user.
         code = f"exec(compile(open({path!r}).read(), {path!r}, 'exec'), {{'__name__': '_burrow_kernel', '__file__': {path!r}}})"
         reply = await self.ask(code, READY_SECONDS_MAX)
         if reply is None or reply.get("status") != "ok":
-            raise KernelFailed(f"it refused kernel_python.py: {reply}")
+            raise KernelFailed(f"kernel_python.py failed: {reply}")
 
     async def _listen(self, receive):
         while True:
             try:
                 message = await receive()
-            except Exception as error:  # Whatever it is: who stops listening never hears that a run is over.
-                LOG.warning("a kernel sent what is not a message: %r", error)
+            except Exception as error:  # For any error: without the reader, the end of a run would never be noticed.
+                LOG.warning("a kernel sent an invalid message: %r", error)
                 continue
             try:
                 self._take(message)
-            except Exception:  # One message is lost; those after it are not.
+            except Exception:  # Only this message is lost.
                 LOG.exception("a kernel sent a message that could not be passed on")
 
     def _take(self, message):
@@ -227,7 +227,7 @@ class Kernel:
     # === impl: requests ===
 
     async def execute(self, code, hear, silent=False, output_bytes_max=None):
-        """Sends code; what is said about it is heard by `hear`. What it writes beyond the bound need not be said."""
+        """Sends code; `hear` receives the messages about it. Output beyond the limit may be dropped."""
         if self.dead:
             self.request = Request(None, hear)
             self.request.news.set()
@@ -238,15 +238,15 @@ class Kernel:
             "store_history": not silent,
             "user_expressions": {},
             "allow_stdin": False,
-            # Else a kernel refuses what is sent right after an error; and nothing is ever sent ahead.
+            # Otherwise a kernel rejects requests right after an error; requests are never queued in the kernel.
             "stop_on_error": False,
         }
         return await self._send("execute_request", content, hear, {"burrow_output_bytes_max": output_bytes_max})
 
     async def _send(self, kind, content, hear, metadata=None):
-        """Sends a message, by the socket that is also listened to.
+        """Sends a message, on the socket that is also read.
 
-        Not through the client: it sends past the event loop, which then may never learn of an answer that arrived in that moment.
+        Not through the client: it bypasses the event loop, which may then miss a response that arrived at that moment.
         """
         message = self.client.session.msg(kind, content, metadata=metadata)
         self.request = Request(message["header"]["msg_id"], hear, self.begins_with)
@@ -254,23 +254,23 @@ class Kernel:
         return self.request
 
     def finish(self):
-        """Hears no more about the request under way."""
+        """Ignores further messages about the active request."""
         self.request = None
 
     def leave(self):
-        """Waits no more for the request under way, whose code has not begun. A kernel cannot be told to forget it: it is stopped later."""
+        """Abandons the active request, whose code has not started. A kernel cannot cancel it: it is interrupted later."""
         request, self.request = self.request, None
         request.hear = lambda message: None
         self.left[request.id] = request
         self._spawn(self._see_off(request))
 
     async def _see_off(self, request):
-        """Interrupts what was left when it begins, until it is over or says something."""
+        """Interrupts an abandoned request when it starts, until it ends or sends a message."""
         while request.begun_at is None and request.done_at() is None:
             await until(request.news, None)
         sent_at = None
         for _ in range(LEFT_INTERRUPTS_MAX):
-            # Not at once: short code is over before an interrupt arrives, which would then hit the run after it.
+            # Not immediately: short code would end before the interrupt arrives, which would then hit the next run.
             await asyncio.sleep(LEFT_SECONDS)
             if request.done_at() is not None or (sent_at is not None and request.heard_at > sent_at):
                 return
@@ -281,7 +281,7 @@ class Kernel:
                 await self.interrupt_again()
 
     async def ask(self, code, seconds_max):
-        """Runs code of our own, unheard; its reply, or `None` where there was none. A kernel that takes longer is killed."""
+        """Runs internal code without reporting its output; returns its reply, or `None` if there was none. A kernel that takes longer is killed."""
         deadline = time.monotonic() + seconds_max
         request = await self.execute(code, lambda message: None, silent=True)
         try:
@@ -300,14 +300,14 @@ class Kernel:
     # === impl: signals ===
 
     async def interrupt(self):
-        """Has the code under way stop, as Ctrl-C does: it and the processes it started."""
+        """Interrupts the running code, as Ctrl-C does: it and the processes it started."""
         if not self.dead:
             with contextlib.suppress(ProcessLookupError, RuntimeError):
                 await self.manager.interrupt_kernel()
 
     async def interrupt_again(self):
-        """For one that may have been lost. One that is kept only needs waking: a process that falls asleep in the moment in which it is
-        interrupted sleeps on, and learns of it with the next signal."""
+        """Repeats an interrupt that may have been lost. A recorded interrupt only has to be delivered: a process that falls asleep at the moment of
+        an interrupt continues to sleep, and notices it with the next signal."""
         if not self.keeps_interrupts:
             await self.interrupt()
         elif not self.dead and self._pid():
@@ -315,11 +315,11 @@ class Kernel:
                 os.kill(self._pid(), signal.SIGURG)
 
     def _pid(self):
-        """Its process; `None` before it was started and after it was seen off."""
+        """Its process; `None` before it was started and after it was reaped."""
         return getattr(self.manager.provisioner, "pid", None)
 
     async def look(self):
-        """Looks whether it lives, after a child has died."""
+        """Checks whether it is alive, after a child process died."""
         if not self.dead and self.manager.has_kernel and not await self.manager.is_alive():
             self._mark_dead()
 
@@ -329,7 +329,7 @@ class Kernel:
             self.request.news.set()
 
     async def kill(self):
-        """Ends it and the processes of its group, at once; a second time does nothing."""
+        """Kills it and the processes of its group; has no effect the second time."""
         self._mark_dead()
         if self.buried:
             return
@@ -337,7 +337,7 @@ class Kernel:
         for task in self.tasks:
             task.cancel()
         if self.manager.has_kernel:
-            # A kernel leads a group of its own; what its code started in the background belongs to it.
+            # A kernel leads its own process group, which includes background processes of its code.
             if self._pid():
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._pid(), signal.SIGKILL)
@@ -348,7 +348,7 @@ class Kernel:
 
 
 def transport(argv):
-    """Sockets in a folder where the kernel is written in Python; the others know only TCP, on loopback and signed."""
+    """Unix sockets if the kernel is written in Python; the others support only TCP, on loopback and with signatures."""
     return "ipc" if os.path.basename(argv[0]).startswith("python") else "tcp"
 
 
@@ -360,7 +360,7 @@ def shared_sockets():
 
 
 async def until(event, deadline):
-    """Waits for the event, or for the moment on the monotonic clock; clears the event."""
+    """Waits for the event, or until a time of the monotonic clock; clears the event."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(None if deadline is None else max(0, deadline - time.monotonic())):
             await event.wait()

@@ -1,4 +1,4 @@
-//! What a bridge says of a run, line by line, as the events that clients of ours know.
+//! Translates the lines that a bridge sends about a run into events of the API.
 
 use axum::body::BodyDataStream;
 use axum::response::Response;
@@ -12,14 +12,14 @@ use super::misbehaves;
 use crate::gateway::Slot;
 use crate::rest::error::ApiError;
 
-/// Of one line; what reads ours takes 8 MiB.
+/// Maximum length of a line; our clients accept 8 MiB.
 const LINE_BYTES_MAX: usize = (8 << 20) - (64 << 10);
 
-/// Of what the values of one line take once they are read, which may be a hundred times its length. The bridge leaves out what
-/// would be more.
+/// Maximum size of the parsed values of one line, which may be a hundred times its length. The bridge leaves out
+/// results that would exceed it.
 const LINE_HELD_MAX: usize = 64 << 20;
 
-/// What reading an object makes, and a value in a list.
+/// Size of a parsed object, and of a value in a list.
 const OBJECT_BYTES: usize = 700;
 const VALUE_BYTES: usize = 64;
 
@@ -28,13 +28,13 @@ const VALUE_BYTES: usize = 64;
 pub(crate) struct Lines {
     body: BodyDataStream,
     buffer: BytesMut,
-    /// How far the buffer is known to hold no line end.
+    /// The part of the buffer that is known to contain no line end.
     searched: usize,
-    /// A run counts as a connection into its sandbox.
+    /// A run counts as a connection to its sandbox.
     _slot: Slot,
 }
 
-/// A line of the bridge's, which speaks as E2B's clients expect it.
+/// A line of the bridge, in the format that E2B's clients expect.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Line {
@@ -44,20 +44,20 @@ enum Line {
     Stderr {
         text: String,
     },
-    Result(Box<Shown>),
+    Result(Box<ResultLine>),
     Error(CodeError),
     EndOfExecution {
         status: CodeRunStatus,
         execution_count: Option<u64>,
         duration_ms: u64,
     },
-    /// A count that the last line has too, and what a later bridge may say: a sandbox keeps the one it has.
+    /// A count that the last line also has, and events of a later bridge: a sandbox keeps the bridge that it has.
     #[serde(other)]
     Other,
 }
 
 #[derive(Debug, Deserialize)]
-struct Shown {
+struct ResultLine {
     #[serde(default)]
     is_main_result: bool,
     text: Option<String>,
@@ -75,8 +75,8 @@ struct Shown {
     extra: Option<Value>,
 }
 
-impl From<Shown> for CodeResult {
-    fn from(shown: Shown) -> Self {
+impl From<ResultLine> for CodeResult {
+    fn from(shown: ResultLine) -> Self {
         Self {
             main: shown.is_main_result,
             text: shown.text,
@@ -102,7 +102,7 @@ impl Lines {
         Self { body, buffer: BytesMut::new(), searched: 0, _slot: slot }
     }
 
-    /// The next event. A stream that ends without its last line was cut off.
+    /// The next event. A stream that ends without its last line was interrupted.
     pub(crate) async fn next(&mut self) -> Result<CodeEvent, ApiError> {
         loop {
             while let Some(line) = self.line() {
@@ -153,7 +153,7 @@ fn event(line: &[u8]) -> Result<Option<CodeEvent>, ApiError> {
     })
 }
 
-/// About how much RAM the values of a JSON text take, besides the text itself.
+/// An estimate of the RAM that the parsed values of a JSON text take, besides the text itself.
 pub(crate) fn held(json: &[u8]) -> usize {
     let (mut bytes, mut in_text, mut escaped) = (0_usize, false, false);
     for byte in json {
@@ -175,13 +175,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_would_grow_a_hundredfold_is_not_read() {
+    fn a_line_whose_values_would_be_too_large_is_rejected() {
         let many = "{\"\":0},".repeat(1 << 20);
         let line = format!(r#"{{"type":"result","json":[{many}0]}}"#);
         assert!(line.len() < LINE_BYTES_MAX);
         assert!(event(line.as_bytes()).is_err());
         let long = format!(r#"{{"type":"result","text":"{}"}}"#, r#"{[,\"]}"#.repeat(1 << 19));
-        assert!(event(long.as_bytes()).is_ok(), "a text is a text, whatever it is of");
+        assert!(event(long.as_bytes()).is_ok(), "a string counts as one value, whatever it contains");
     }
 
     #[track_caller]
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_of_a_bridge_is_refused() {
+    fn malformed_lines_are_rejected() {
         for line in
             ["hello", "[]", r#"{"text":"a"}"#, r#"{"type":"stdout"}"#, r#"{"type":"stdout","text":7}"#]
         {

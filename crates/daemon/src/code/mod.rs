@@ -1,16 +1,18 @@
-//! Code in contexts that keep their variables: Jupyter kernels inside a sandbox, reached through a bridge beside them.
+//! Runs code in contexts that keep their variables: Jupyter kernels inside a sandbox, controlled by a bridge beside
+//! them.
 //!
 //! ```text
 //!   /v1/…/contexts ─┐                               inside the sandbox
 //!                   ├─► ask ─► port 49999 ─► bridge.py ─► one kernel per context
-//!   E2B's clients ──┘    └── nothing listens: put the bridge inside, start it, ask again
+//!   E2B's clients ──┘    └── nothing listens: install the bridge, start it, ask again
 //! ```
 //!
-//! Bridge and kernels are processes of the sandbox like any others: they sleep, wake, fork and are restored with it, and their
-//! variables with them. Nothing about contexts is kept out here, so there is nothing that a snapshot could contradict. The
-//! bridge comes from this daemon and not from the image: an image needs a kernel, and works with any Burrow.
+//! Bridge and kernels are ordinary processes of the sandbox: they are hibernated, woken, forked and restored with it,
+//! and so are their variables. The daemon stores nothing about contexts, so no stored state can contradict a snapshot.
+//! The bridge comes from this daemon and not from the image: an image needs a kernel, and works with any version of
+//! Burrow.
 //!
-//! What the bridge answers is the word of a sandbox: bounded and checked before it is anybody's answer.
+//! Responses of the bridge come from a sandbox and are not trusted: they are limited in size and validated.
 
 mod lines;
 mod start;
@@ -30,29 +32,29 @@ use http_body_util::{BodyExt as _, Limited};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::gateway::{self, Unanswered};
+use crate::gateway::{self, PortRequestError};
 use crate::rest::App;
 use crate::rest::error::ApiError;
 pub(crate) use lines::{Lines, held};
 
-/// Where the bridge listens inside, and where clients of E2B's look for theirs.
+/// The port inside on which the bridge listens, and on which E2B's clients expect it.
 pub(crate) const CODE_PORT: u16 = 49999;
 
-/// Of an answer that is there as a whole: lists of contexts, and errors.
+/// Maximum size of a response that is not a stream: lists of contexts, and errors.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// For such an answer, once it has begun.
+/// Time limit for such a response, once it has begun.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 
-/// Of sandboxes whose bridge is known to run: more are forgotten, and looked at again.
+/// Maximum number of sandboxes whose bridge is known to run: beyond it entries are forgotten, and checked again.
 const KNOWN_MAX: usize = 4096;
 
-/// Which sandboxes have a bridge, and which are just getting one.
+/// The sandboxes that have a bridge, and those in which one is being started.
 #[derive(Debug, Default)]
 pub(crate) struct Bridges {
-    /// With the start of the sandbox that it runs in.
+    /// With the generation of the sandbox in which the bridge runs.
     known: Mutex<HashMap<SandboxId, u64>>,
-    /// One start at a time for each.
+    /// One start at a time for each sandbox.
     starting: Mutex<HashMap<SandboxId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -74,15 +76,15 @@ impl Bridges {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(sandbox);
     }
 
-    fn turn(&self, sandbox: &SandboxId) -> Arc<tokio::sync::Mutex<()>> {
+    fn start_lock(&self, sandbox: &SandboxId) -> Arc<tokio::sync::Mutex<()>> {
         let mut starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that nobody waits for any more.
-        starting.retain(|_, turn| Arc::strong_count(turn) > 1);
+        // Removes locks that no task waits for.
+        starting.retain(|_, start_lock| Arc::strong_count(start_lock) > 1);
         starting.entry(sandbox.clone()).or_default().clone()
     }
 }
 
-/// A sandbox whose code interpreter is spoken to.
+/// The code interpreter of one sandbox.
 #[derive(Clone, Debug)]
 pub(crate) struct Interpreter {
     pub(crate) app: Arc<App>,
@@ -90,24 +92,24 @@ pub(crate) struct Interpreter {
     pub(crate) sandbox: SandboxId,
 }
 
-/// A question to the bridge.
+/// A request to the bridge.
 #[derive(Clone, Debug)]
-pub(crate) struct Question {
+pub(crate) struct BridgeRequest {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) body: Option<Bytes>,
 }
 
 impl Interpreter {
-    /// Asks the bridge, which is started where it does not run yet; the sandbox is woken.
-    pub(crate) async fn ask(&self, question: &Question) -> Result<Response, ApiError> {
+    /// Sends a request to the bridge. Starts the bridge if it is not running yet; wakes the sandbox.
+    pub(crate) async fn ask(&self, question: &BridgeRequest) -> Result<Response, ApiError> {
         let running = self.app.engine.running(&self.tenant, &self.sandbox);
         if !self.app.bridges.is_known(&self.sandbox, running) {
             self.start().await?;
         }
         match self.send(question).await {
-            Err(Unanswered::Closed) => {
-                // Somebody inside has ended it.
+            Err(PortRequestError::Closed) => {
+                // A process inside has ended the bridge.
                 self.app.bridges.forget(&self.sandbox);
                 self.start().await?;
                 self.send(question).await.map_err(ApiError::from)
@@ -116,15 +118,18 @@ impl Interpreter {
         }
     }
 
-    /// Asks a bridge that runs; `None` where there is none, and so nothing to tell. Starts nothing.
-    pub(crate) async fn ask_if_running(&self, question: &Question) -> Result<Option<Response>, ApiError> {
+    /// Sends a request to a running bridge; `None` if no bridge is running. Starts nothing.
+    pub(crate) async fn ask_if_running(
+        &self,
+        question: &BridgeRequest,
+    ) -> Result<Option<Response>, ApiError> {
         let row = self.app.engine.get(&self.tenant, &self.sandbox).await?;
         if matches!(row.state, State::Stopped | State::Failed) || !self.is_listening().await? {
             return Ok(None);
         }
         match self.send(question).await {
             Ok(response) => Ok(Some(response)),
-            Err(Unanswered::Closed) => Ok(None),
+            Err(PortRequestError::Closed) => Ok(None),
             Err(unanswered) => Err(unanswered.into()),
         }
     }
@@ -133,7 +138,7 @@ impl Interpreter {
         Ok(self.app.engine.is_listening(&self.tenant, &self.sandbox, CODE_PORT).await?)
     }
 
-    async fn send(&self, question: &Question) -> Result<Response, Unanswered> {
+    async fn send(&self, question: &BridgeRequest) -> Result<Response, PortRequestError> {
         let mut request = Request::builder().method(question.method.clone()).uri(&question.path);
         request = request.header(http::header::HOST, "localhost");
         let request = match &question.body {
@@ -145,31 +150,31 @@ impl Interpreter {
     }
 }
 
-/// A whole answer, of a shape.
+/// Reads and parses a complete response.
 pub(crate) async fn read<T: DeserializeOwned>(response: Response) -> Result<T, ApiError> {
     let bytes = whole(succeeded(response).await?).await?;
     serde_json::from_slice(&bytes).map_err(|error| misbehaves().cause(error))
 }
 
-/// An answer that has nothing to say but that it was done.
+/// Reads a response that only reports success.
 pub(crate) async fn done(response: Response) -> Result<(), ApiError> {
     succeeded(response).await.map(drop)
 }
 
-/// What the bridge refuses with.
+/// An error response of the bridge.
 #[derive(Deserialize)]
-struct Refused {
+struct BridgeError {
     message: String,
 }
 
-/// An answer that is no refusal.
+/// Returns the response unless it is an error response.
 pub(crate) async fn succeeded(response: Response) -> Result<Response, ApiError> {
     let status = response.status();
     if status.is_success() {
         return Ok(response);
     }
     let bytes = whole(response).await?;
-    let Ok(Refused { message }) = serde_json::from_slice(&bytes) else {
+    let Ok(BridgeError { message }) = serde_json::from_slice(&bytes) else {
         return Err(misbehaves());
     };
     let code = match status {
@@ -192,10 +197,11 @@ async fn whole(response: Response) -> Result<Bytes, ApiError> {
     }
 }
 
-/// What listens on the bridge's port does not answer as it would.
+/// The server on the bridge's port does not respond like the bridge.
 fn misbehaves() -> ApiError {
-    let message =
-        format!("what listens on port {CODE_PORT} of the sandbox is no code interpreter, or was cut off");
+    let message = format!(
+        "the server on port {CODE_PORT} of the sandbox is not the code interpreter, or its response was interrupted"
+    );
     ApiError::new(ErrorCode::BadGateway, message)
-        .hint("that port is the interpreter's: let your own server listen on another")
+        .hint("that port is reserved for the code interpreter: use another port for your server")
 }

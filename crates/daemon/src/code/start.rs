@@ -1,4 +1,4 @@
-//! Putting the bridge into a sandbox and starting it there.
+//! Installs the bridge in a sandbox and starts it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,45 +12,50 @@ use burrow_model::ExecId;
 use http::Method;
 use tokio::time::Instant;
 
-use super::{CODE_PORT, Interpreter, Question};
+use super::{BridgeRequest, CODE_PORT, Interpreter};
 use crate::e2b::envd::variables;
 use crate::rest::error::ApiError;
 use crate::rest::upload::upload;
 
-/// The bridge, and what it runs in each kernel first.
-const FILES: [(&str, &str); 6] = [
+/// The bridge, the code that it runs in each kernel first, and the Java kernel.
+const FILES: [(&str, &str); 8] = [
     (BRIDGE, include_str!("bridge.py")),
     ("contexts.py", include_str!("contexts.py")),
     ("events.py", include_str!("events.py")),
     ("kernels.py", include_str!("kernels.py")),
     ("kernel_python.py", include_str!("kernel_python.py")),
     ("kernel_charts.py", include_str!("kernel_charts.py")),
+    ("kernel_java.py", include_str!("kernel_java.py")),
+    ("JavaShell.java", include_str!("JavaShell.java")),
 ];
 
 const BRIDGE: &str = "bridge.py";
 
-/// Gone with the sandbox's processes, as they are; nothing of it is on a disk that somebody compares or exports.
+/// A tmpfs, so its files live as long as the sandbox's processes, and are never part of a diff or an export.
 const FOLDER: &str = "/run/burrow-code";
 
-/// Python has half a dozen packages to load; in an emulated machine that takes a while.
+/// Python loads half a dozen packages, which takes long in an emulated machine.
 const READY_TIME: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// As shells say it of a program that is not there.
+/// The working directory of the kernels of E2B's clients.
+const E2B_DIRECTORY: &str = "/home/user";
+
+/// The exit code of shells for a program that does not exist.
 const NO_SUCH_PROGRAM: i32 = 127;
 
 const IMAGE_HINT: &str = "a sandbox that runs code needs python3 with ipykernel, jupyter_client and tornado: `burrow image build \
                           --ready python-interpreter` makes an image that has them, and more";
 
 impl Interpreter {
-    /// Sees to it that a bridge runs.
+    /// Makes sure that a bridge is running.
     pub(super) async fn start(&self) -> Result<(), ApiError> {
-        let turn = self.app.bridges.turn(&self.sandbox);
-        let _turn = turn.lock().await;
+        let start_lock = self.app.bridges.start_lock(&self.sandbox);
+        let _turn = start_lock.lock().await;
         let guest = self.app.engine.reach(&self.tenant, &self.sandbox).await?;
         if !self.is_listening().await? {
             put(&guest).await?;
-            let exec = self.begin().await?;
+            let exec = self.begin(guest.sandbox()).await?;
             self.wait(&guest, &exec).await?;
         }
         self.give_variables(guest.sandbox()).await;
@@ -58,35 +63,43 @@ impl Interpreter {
         Ok(())
     }
 
-    /// Tells the bridge what programs recognise an E2B sandbox by: a bridge that was forked has those of another sandbox.
+    /// Passes the variables by which programs recognise an E2B sandbox to the bridge: a forked bridge has those of
+    /// another sandbox.
     async fn give_variables(&self, row: &SandboxRow) {
         if row.spec.lease.is_none() {
             return;
         }
         let env = variables(&row.id, &row.spec.image.to_string());
         let body = serde_json::json!({ "env": env }).to_string();
-        let question =
-            Question { method: Method::POST, path: "/environment".to_owned(), body: Some(body.into()) };
-        // One of an older daemon, that has slept since, does not know them; code runs all the same.
-        match self.send(&question).await {
+        let request =
+            BridgeRequest { method: Method::POST, path: "/environment".to_owned(), body: Some(body.into()) };
+        // A bridge of an older daemon does not know this request; code runs nevertheless.
+        match self.send(&request).await {
             Ok(answer) if answer.status().is_success() => {}
             Ok(answer) => {
-                tracing::debug!(sandbox = %row.id, status = %answer.status(), "no variables for kernels")
+                tracing::debug!(sandbox = %row.id, status = %answer.status(), "could not pass variables to the bridge")
             }
-            Err(error) => tracing::debug!(sandbox = %row.id, ?error, "no variables for kernels"),
+            Err(error) => {
+                tracing::debug!(sandbox = %row.id, ?error, "could not pass variables to the bridge")
+            }
         }
     }
 
-    async fn begin(&self) -> Result<ExecId, ApiError> {
+    async fn begin(&self, row: &SandboxRow) -> Result<ExecId, ApiError> {
         let bridge = format!("{FOLDER}/{}", BRIDGE);
         let port = CODE_PORT.to_string();
-        let argv = ["python3", "-u", &bridge, "--port", &port].map(str::to_owned).to_vec();
+        let mut argv = ["python3", "-u", &bridge, "--port", &port].map(str::to_owned).to_vec();
+        // E2B runs kernels as root, in the home directory of the user that runs its commands.
+        let is_e2b = row.spec.lease.is_some();
+        if is_e2b {
+            argv.extend(["--user-cwd", E2B_DIRECTORY].map(str::to_owned));
+        }
         let options = ExecOptions {
             id: None,
             argv,
             env: BTreeMap::new(),
             workdir: None,
-            user: None,
+            user: is_e2b.then(|| "root".to_owned()),
             stdin: StdinMode::Null,
             terminal: None,
             timeout_ms: None,
@@ -111,8 +124,8 @@ impl Interpreter {
             }
             if Instant::now() > deadline {
                 let message =
-                    format!("the code interpreter did not begin to listen within {} s", READY_TIME.as_secs());
-                let hint = format!("`burrow logs` of exec `{exec}` shows what it said");
+                    format!("the code interpreter did not start listening within {} s", READY_TIME.as_secs());
+                let hint = format!("see its output with `burrow logs {exec}`");
                 return Err(ApiError::new(ErrorCode::GatewayTimeout, message).hint(hint));
             }
             tokio::time::sleep(LOOK_EVERY).await;
@@ -146,9 +159,9 @@ fn ended(exec: &ExecId, exit_code: Option<i32>) -> ApiError {
     match exit_code {
         Some(NO_SUCH_PROGRAM) => absent("the sandbox has no python3"),
         Some(code) => absent(&format!(
-            "the code interpreter of the sandbox does not start: exit code {code}, `burrow logs` of exec `{exec}` says why"
+            "the code interpreter of the sandbox failed to start: exit code {code}; see `burrow logs {exec}`"
         )),
-        None => absent("the code interpreter of the sandbox was ended while it started"),
+        None => absent("the code interpreter of the sandbox was killed while it started"),
     }
 }
 

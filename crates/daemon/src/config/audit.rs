@@ -1,12 +1,12 @@
-//! The keys about the audit log, together.
+//! The `[audit]` keys.
 
 use super::file::Settings;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditConfig {
-    /// What older events say is removed; `None` keeps all.
+    /// Bodies of older events are removed; `None` keeps all.
     pub keep_ms: Option<u64>,
-    /// Calls that only read are recorded too.
+    /// Record calls that only read, too.
     pub reads: bool,
 }
 

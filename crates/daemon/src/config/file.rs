@@ -1,4 +1,4 @@
-//! The file: TOML to values, each with the line it stands on, so that a message can say where to look.
+//! Reads the file: TOML to values, each with its line number for error messages.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,10 +12,10 @@ use toml::de::{DeTable, DeValue};
 use super::keys::{KEYS, Key, TABLES};
 use super::value::Value;
 
-/// A configuration is a page; anything far larger is the wrong file.
+/// A configuration has a few pages; a much larger file is the wrong file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Beyond this many differing letters a suggestion is a guess.
+/// Beyond this edit distance no suggestion is made.
 const TYPO_DISTANCE_MAX: usize = 3;
 
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +28,7 @@ pub enum ConfigError {
     UnknownKey { path: PathBuf, line: usize, key: String, nearest: Option<&'static str> },
     #[error("`{key}` on line {line} of `{}` {problem}", .path.display())]
     BadValue { path: PathBuf, line: usize, key: String, problem: String },
-    /// The key is not in the file, so its default is what does not suit.
+    /// The key is not in the file; its default conflicts with another value.
     #[error("`{key}`, which `{}` does not set, {problem}", .path.display())]
     BadDefault { path: PathBuf, key: &'static str, problem: String },
 }
@@ -36,7 +36,7 @@ pub enum ConfigError {
 impl ConfigError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Read { .. } => Some("check that the file is there and readable for root"),
+            Self::Read { .. } => Some("check that the file exists and is readable by root"),
             Self::Syntax { .. } => None,
             Self::UnknownKey { .. } | Self::BadValue { .. } | Self::BadDefault { .. } => {
                 Some("docs/configuration.md lists every key")
@@ -49,7 +49,7 @@ fn suggestion(nearest: &Option<&'static str>) -> String {
     nearest.map(|key| format!(" (did you mean `{key}`?)")).unwrap_or_default()
 }
 
-/// A value of the file, or the default of its key.
+/// A value from the file, or the default of its key.
 #[derive(Debug)]
 struct Setting {
     value: Value,
@@ -72,7 +72,7 @@ impl Settings {
         Self::parse(path, &std::fs::read_to_string(path).map_err(cannot)?)
     }
 
-    /// A file that is not there is an empty one.
+    /// Like `read`, but a missing file counts as empty.
     pub(super) fn read_if_any(path: &Path) -> Result<Self, ConfigError> {
         match Self::read(path) {
             Err(ConfigError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -139,7 +139,7 @@ impl Settings {
         Ok(())
     }
 
-    /// An error about a value that is well formed but does not fit the others.
+    /// An error about a value that is valid by itself but conflicts with others.
     pub(super) fn refuse(&self, key: &'static str, problem: impl Into<String>) -> ConfigError {
         let (path, problem) = (self.path.clone(), problem.into());
         match self.setting(key).line {
@@ -165,7 +165,7 @@ impl Settings {
     }
 
     pub(super) fn path_if_any(&self, key: &'static str) -> Option<PathBuf> {
-        // The table says that it is a path, so whatever else it is, it is absent.
+        // The table declares it as a path, so any other value means that it is absent.
         if let Value::Path(path) = &self.setting(key).value { Some(path.clone()) } else { None }
     }
 
@@ -173,7 +173,7 @@ impl Settings {
         self.path_if_any(key).expect("callers ask for paths that have a default")
     }
 
-    /// Whether the file says it, rather than the table's default.
+    /// Whether the file sets it.
     pub(super) fn is_set(&self, key: &'static str) -> bool {
         self.setting(key).line.is_some()
     }
@@ -182,7 +182,7 @@ impl Settings {
         matches!(self.setting(key).value, Value::Flag(true))
     }
 
-    /// Of counts, sizes and thousandths of cores.
+    /// For counts, sizes and cores.
     pub(super) fn number(&self, key: &'static str) -> u64 {
         match self.setting(key).value {
             Value::Count(number) | Value::Bytes(number) => number,
@@ -200,7 +200,7 @@ impl Settings {
     }
 
     pub(super) fn rules(&self, key: &'static str) -> Vec<EgressRule> {
-        // The table says that it is a list of rules, with a default.
+        // The table declares it as a list of rules, with a default.
         if let Value::Rules(rules) = &self.setting(key).value { rules.clone() } else { Vec::new() }
     }
 
@@ -234,12 +234,12 @@ fn line_of(text: &str, offset: usize) -> usize {
 fn nearest(path: &str) -> Option<&'static str> {
     let ranked = KEYS.iter().map(|key| (distance(path, key.path), key.path));
     let typo = ranked.min().filter(|(distance, _)| *distance <= TYPO_DISTANCE_MAX).map(|(_, path)| path);
-    // `ram` at the top, or in `[limits]`: the right word in the wrong table.
+    // `ram` at the top level, or in `[limits]`: the right key in the wrong table.
     let last = path.rsplit('.').next();
     typo.or_else(|| KEYS.iter().map(|key| key.path).find(|known| known.rsplit('.').next() == last))
 }
 
-/// Levenshtein's, on names that are short.
+/// The Levenshtein distance, for short names.
 fn distance(left: &str, right: &str) -> usize {
     let right: Vec<char> = right.chars().collect();
     let mut row: Vec<usize> = (0..=right.len()).collect();

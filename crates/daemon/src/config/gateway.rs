@@ -1,4 +1,4 @@
-//! The keys about HTTP into sandboxes, together.
+//! The `[gateway]` keys.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use super::file::{ConfigError, Settings};
 
 #[derive(Clone, Debug)]
 pub struct GatewayConfig {
-    /// With its port, if it has one of its own.
+    /// The domain, with its port if that is not the default port.
     pub domain: Option<String>,
-    /// Those who open ports speak HTTPS.
+    /// Clients use HTTPS.
     pub https: bool,
-    /// Ports of E2B's clients' sandboxes are public when the client does not say.
+    /// Ports of sandboxes that E2B clients create are public by default.
     pub e2b_public_ports: bool,
     pub requests: usize,
     pub requests_per_sandbox: usize,
-    /// For the first byte of an answer.
+    /// Time limit for the first byte of a response.
     pub answer: Duration,
 }
 
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_domain_is_a_host_name_with_perhaps_a_port() {
+    fn a_domain_is_a_host_name_with_an_optional_port() {
         for (text, good) in [
             ("boxes.example.com", true),
             ("boxes.example.com:8443", true),

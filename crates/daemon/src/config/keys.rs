@@ -1,4 +1,4 @@
-//! Every configuration key, once: reading, `config show` and the reference in `docs/` all go by this table.
+//! Every configuration key, defined once: parsing, `config show` and the reference in `docs/` use this table.
 
 use burrow_model::{SLEEP_MS_MAX, SLEEP_MS_MIN};
 
@@ -16,7 +16,7 @@ pub(super) struct Key {
     /// With its table: `limits.sandboxes`.
     pub(super) path: &'static str,
     pub(super) kind: Kind,
-    /// As a person would write it; `None` when the key has no value unless given.
+    /// In the notation of the file; `None` if the key has no default.
     pub(super) default: Option<&'static str>,
     pub(super) doc: &'static str,
 }
@@ -25,46 +25,37 @@ const fn key(path: &'static str, kind: Kind, default: Option<&'static str>, doc:
     Key { path, kind, default, doc }
 }
 
-/// What each table is about, in the order of the reference; keys of no table come first.
+/// A description of each table, in the order of the reference; keys without a table come first.
 pub(super) const TABLES: &[(&str, &str)] = &[
     ("tls", "Serve HTTPS instead of HTTP. Both keys or neither."),
-    ("pool", "Where sandboxes' disks are. Changing it does not move what is there."),
+    ("pool", "Where the disks of sandboxes are stored. Changing it does not move existing disks."),
     (
         "image",
-        "Where packages of the default image come from: the host's own mirror, unless both keys are given.",
+        "Where packages of the default image come from: the host's own mirror, unless both keys are set.",
     ),
-    ("defaults", "What a sandbox gets when its creator does not say."),
+    ("defaults", "Defaults of new sandboxes."),
     (
         "sleep",
-        "When a sandbox that does no work is put to sleep, unless its creator says otherwise. Times count from its last \
-         work and ascend. Open streams, execs that somebody waits for, traffic and CPU time are work. Whatever touches a \
+        "When an idle sandbox is put to sleep, by default. Times count from the end of its last work and must be in \
+         ascending order. Open streams, execs that a client waits for, traffic and CPU time count as work. Any use of a \
          paused or hibernated sandbox wakes it.",
     ),
-    ("gc", "What becomes of what nobody uses any more, when somebody asks for it."),
-    ("limits", "Bounds, on one sandbox and on the daemon."),
+    ("gc", "What `burrow gc` may remove."),
+    ("limits", "Limits of single sandboxes and of the daemon."),
     ("network", "How sandboxes are connected."),
     (
         "egress",
-        "What sandboxes may reach. `docs/network.md` tells how rules are written and what is never reached.",
+        "Outgoing connections of sandboxes. See `docs/network.md` for the syntax of rules and for what is never allowed.",
     ),
-    (
-        "memory",
-        "What agents remember. It lies in `<state_dir>/memory`. `docs/memory.md` tells what there is to remember with.",
-    ),
-    (
-        "secrets",
-        "How the values of secrets are encrypted where they are kept. `docs/secrets.md` tells what protects what.",
-    ),
-    (
-        "moving",
-        "Snapshots that come from elsewhere as files, and go there. `docs/moving.md` tells how, and whom to trust.",
-    ),
-    ("gateway", "HTTP to the ports of sandboxes."),
-    ("ssh", "Logging in to sandboxes over SSH. `docs/ssh.md` tells how."),
-    ("audit", "Who did what. It lies in `<state_dir>/audit`. `docs/audit.md` tells how it is proven."),
-    ("runtime", "How sandboxes are run."),
-    ("log", "What the daemon writes to its standard error."),
-    ("metrics", "The Prometheus page at `/metrics`."),
+    ("memory", "What agents remember, stored in `<state_dir>/memory`. See `docs/memory.md`."),
+    ("secrets", "How stored secrets are encrypted. See `docs/secrets.md`."),
+    ("moving", "Export and import of snapshots. See `docs/moving.md`, also for trusted keys."),
+    ("gateway", "HTTP access to the ports of sandboxes."),
+    ("ssh", "SSH access to sandboxes. See `docs/ssh.md`."),
+    ("audit", "The audit log, stored in `<state_dir>/audit`. See `docs/audit.md`."),
+    ("runtime", "The drivers that run sandboxes."),
+    ("log", "The log on the daemon's standard error."),
+    ("metrics", "The Prometheus metrics at `/metrics`."),
 ];
 
 pub(super) const KEYS: &[Key] = &[
@@ -72,54 +63,59 @@ pub(super) const KEYS: &[Key] = &[
         "listen",
         Kind::Address,
         Some("127.0.0.1:7700"),
-        "Where the daemon listens. Port 0 takes a free one; the address in use is written to `<run_dir>/address`.",
+        "Where the daemon listens. Port 0 selects a free port; the address in use is written to `<run_dir>/address`.",
     ),
     key(
         "insecure_http",
         Kind::Flag,
         Some("false"),
-        "Listen without TLS on an address that others can reach. API keys and files then cross the network in clear.",
+        "Allow listening without TLS on an address that other hosts can reach. API keys and files are then sent unencrypted.",
     ),
     key(
         "state_dir",
         Kind::Path,
         Some("/var/lib/burrow"),
-        "What must survive a reboot: the catalog and the pool.",
+        "Data that must survive a reboot: the catalog and the pool.",
     ),
-    key("run_dir", Kind::Path, Some("/run/burrow"), "What need not: sockets, the pid file, mounts."),
+    key(
+        "run_dir",
+        Kind::Path,
+        Some("/run/burrow"),
+        "Data that need not survive a reboot: sockets, the pid file, mounts.",
+    ),
     key(
         "admin_key_file",
         Kind::Path,
         Some("/etc/burrow/admin.key"),
-        "Where the first start writes the first admin key, readable for root and for the user who called `sudo`.",
+        "Where the first start writes the first admin key. The file belongs to the user who called `sudo`, or to root.",
     ),
     key(
         "tls.cert",
         Kind::Path,
         None,
-        "PEM file with the certificate and its chain. SIGHUP makes the daemon read it and the key again.",
+        "PEM file with the certificate and its chain. SIGHUP reloads it and the key.",
     ),
     key("tls.key", Kind::Path, None, "PEM file with the private key."),
     key(
         "pool.path",
         Kind::Path,
         None,
-        "A directory on an existing btrfs file system. Without it the daemon makes a file system of its own in a \
+        "A directory on an existing btrfs file system. Without it the daemon creates its own file system in a \
          sparse file under `state_dir`.",
     ),
-    key("pool.size", Kind::Size(G, 1024 * T), Some("64G"), "How large that sparse file may grow."),
+    key("pool.size", Kind::Size(G, 1024 * T), Some("64G"), "Maximum size of that sparse file."),
     key(
         "pool.reserve",
         Kind::Size(0, 1024 * T),
         Some("256M"),
-        "Room that must be free in the pool for a sandbox to be created.",
+        "Free space in the pool that is required to create a sandbox.",
     ),
     key(
         "pool.ready",
         Kind::Count(0, 64),
         Some("8"),
-        "Sandboxes-to-be kept ready for each image and limits in use, so that a create takes one instead of making it. \
-         Each holds a volume, a network and about 2 MiB of RAM; of microVMs, which hold some 50 MiB, two are kept at most. 0 keeps none.",
+        "Size of the warm pool: sandboxes that are pre-created for each image and limits in use, to make creates faster. \
+         Each has a volume, a network and about 2 MiB of RAM; of microVMs, which take some 50 MiB, at most two are kept. 0 turns it off.",
     ),
     key("image.mirror", Kind::Text, None, "URL of a Debian or Ubuntu mirror."),
     key("image.suite", Kind::Text, None, "Suite of that mirror, like `bookworm`."),
@@ -128,379 +124,391 @@ pub(super) const KEYS: &[Key] = &[
         "defaults.driver",
         Kind::Text,
         Some("auto"),
-        "What isolates it: `container`, `microvm`, or `auto`: `microvm` where KVM runs them, else `container`.",
+        "The driver: `container`, `microvm`, or `auto`: `microvm` if KVM is available, else `container`.",
     ),
     key("defaults.ram", Kind::Size(32 * M, 4 * T), Some("1G"), "RAM."),
     key("defaults.cpu", Kind::Cores, Some("2"), "Processor cores."),
     key("defaults.pids", Kind::Count(16, 1 << 22), Some("1024"), "Processes and threads."),
-    key("defaults.disk", Kind::Size(16 * M, 64 * T), Some("10G"), "Disk that a sandbox may write."),
+    key("defaults.disk", Kind::Size(16 * M, 64 * T), Some("10G"), "Disk quota."),
     key(
         "sleep.pause_after",
         Kind::SpanOrNever(SLEEP_MS_MIN, SLEEP_MS_MAX),
         Some("never"),
-        "Let its processes stand still; RAM is kept, and waking takes milliseconds.",
+        "Pause: its processes are frozen and RAM is kept; waking takes milliseconds.",
     ),
     key(
         "sleep.hibernate_after",
         Kind::SpanOrNever(SLEEP_MS_MIN, SLEEP_MS_MAX),
         Some("never"),
-        "Write its processes to disk and give its RAM back; waking takes as long as reading them.",
+        "Hibernate: its processes are dumped to disk and its RAM is freed; waking takes as long as reading the dump.",
     ),
     key(
         "sleep.stop_after",
         Kind::SpanOrNever(SLEEP_MS_MIN, SLEEP_MS_MAX),
         Some("never"),
-        "End its processes; files are kept, and it boots when it is started.",
+        "Stop: its processes are ended and its files are kept; it boots when it is started.",
     ),
     key(
         "sleep.cpu_threshold_millis",
         Kind::Count(1, 1_000_000),
         Some("20"),
-        "CPU time above this, in thousandths of a core, is work.",
+        "CPU use above this, in thousandths of a core, counts as work.",
     ),
     key(
         "gc.sandboxes",
         Kind::Flag,
         Some("false"),
-        "Let `burrow gc --apply` remove stale sandboxes too, with their files. Otherwise it only names them.",
+        "`burrow gc --apply` also removes stale sandboxes, with their files. Otherwise it only lists them.",
     ),
     key(
         "limits.sandboxes",
         Kind::Count(1, 100_000),
         Some("1000"),
-        "Sandboxes on this host, whatever they do.",
+        "Maximum number of sandboxes on this host, in any state.",
     ),
-    key("limits.max_ram", Kind::Size(32 * M, 4 * T), Some("64G"), "Most RAM one sandbox may ask for."),
-    key("limits.max_cpu", Kind::Cores, Some("64"), "Most cores one sandbox may ask for."),
-    key(
-        "limits.max_pids",
-        Kind::Count(16, 1 << 22),
-        Some("65536"),
-        "Most processes one sandbox may ask for.",
-    ),
-    key("limits.max_disk", Kind::Size(16 * M, 64 * T), Some("1T"), "Most disk one sandbox may ask for."),
+    key("limits.max_ram", Kind::Size(32 * M, 4 * T), Some("64G"), "Maximum RAM of one sandbox."),
+    key("limits.max_cpu", Kind::Cores, Some("64"), "Maximum cores of one sandbox."),
+    key("limits.max_pids", Kind::Count(16, 1 << 22), Some("65536"), "Maximum processes of one sandbox."),
+    key("limits.max_disk", Kind::Size(16 * M, 64 * T), Some("1T"), "Maximum disk quota of one sandbox."),
     key(
         "limits.requests",
         Kind::Count(8, 100_000),
         Some("2048"),
-        "Requests at once, open streams included; one more is answered `busy`.",
+        "Maximum concurrent requests, including open streams; further ones fail with `busy`.",
     ),
     key(
         "limits.connections",
         Kind::Count(8, 100_000),
         Some("4096"),
-        "Connections at once; one more waits until another closes.",
+        "Maximum open connections; further ones wait until another is closed.",
     ),
     key(
         "limits.image_upload",
         Kind::Size(M, 64 * T),
         Some("32G"),
-        "Largest archive of an image, or of files for a build: as it comes, and as it is when unpacked.",
+        "Maximum size of an archive of an image, or of files for a build, both packed and unpacked.",
     ),
     key(
         "limits.json_body",
         Kind::Size(4 * K, 64 * M),
         Some("1M"),
-        "Largest JSON body. Files and archives are streamed and not bounded by this.",
+        "Maximum size of a JSON body. Files and archives are streamed and not limited by this.",
     ),
     key(
         "network.slots",
         Kind::Count(0, 256),
         Some("4"),
-        "Networks kept ready, so that creating a sandbox does not wait for one.",
+        "Number of networks that are prepared in advance, to make creates faster.",
     ),
     key(
         "egress.default",
         Kind::Choice(&["none", "allowlist", "open"]),
         Some("allowlist"),
-        "How far a sandbox may reach when its creator does not say: nowhere, to what its rules name, to any public host.",
+        "The default network mode of a sandbox: no access, hosts that its rules name, or any public host.",
     ),
-    key("egress.rules", Kind::Rules, Some("[]"), "The rules of a sandbox whose creator gives none."),
+    key("egress.rules", Kind::Rules, Some("[]"), "The default rules of a sandbox."),
     key(
         "egress.sets",
         Kind::RuleSets,
         Some("{}"),
-        "Named lists of rules for `--allow-set NAME`. A set `apt`, of the hosts this host's own packages come from, is \
-         there unless this table has one.",
+        "Named lists of rules for `--allow-set NAME`. A set `apt`, with the hosts of this host's package sources, \
+         exists unless this table defines one.",
     ),
     key(
         "egress.allow_ranges",
         Kind::Ranges,
         Some("[]"),
-        "Address ranges that are not public and may be dialled all the same, when a rule allows the host. Never loopback, \
+        "Address ranges that are not public and may be connected to nevertheless, if a rule allows the host. Never loopback, \
          link-local or metadata addresses.",
     ),
     key(
         "egress.roots",
         Kind::Path,
         None,
-        "PEM file with certificates of authorities by which hosts are verified, beside this host's own, where their \
-         connections are decrypted: a company's.",
+        "PEM file with certificates of additional authorities, such as a company's, for verifying hosts whose connections \
+         are decrypted. The host's own authorities always apply.",
     ),
     key(
         "egress.uid",
         Kind::Count(1, 99_999),
         Some("99077"),
-        "The user the egress process runs as. Nobody else should be it.",
+        "The user that the egress process runs as. No other process should use it.",
     ),
     key(
         "egress.connections",
         Kind::Count(1, 65_536),
         Some("1024"),
-        "Connections one sandbox may have open at once.",
+        "Maximum open connections of one sandbox.",
     ),
     key(
         "egress.connections_per_second",
         Kind::Count(1, 100_000),
         Some("200"),
-        "New connections one sandbox may make per second, and as many names it may look up.",
+        "Maximum new connections of one sandbox per second; the same limit applies to DNS lookups.",
     ),
     key(
         "memory.remember",
         Kind::Choice(&["off", "errors", "all"]),
         Some("errors"),
-        "Which execs of a sandbox become memories by themselves when its creator does not say: none, those that fail and \
-         what then mended them, or all.",
+        "Which execs of a sandbox are remembered automatically, by default: none, those that fail and \
+         those that fixed the failure, or all.",
     ),
     key(
         "memory.embedder",
         Kind::Choice(&["built-in", "minilm", "remote"]),
         Some("built-in"),
-        "What turns texts into vectors. Another one than before makes all vectors anew, in the background.",
+        "The model that computes vectors of texts. Changing it recomputes all vectors, in the background.",
     ),
     key(
         "memory.minilm_folder",
         Kind::Path,
         None,
-        "With `minilm`: the folder that holds `model.onnx` and `tokenizer.json` of all-MiniLM-L6-v2.",
+        "With `minilm`: the directory with `model.onnx` and `tokenizer.json` of all-MiniLM-L6-v2.",
     ),
     key(
         "memory.embed_url",
         Kind::Text,
         None,
-        "With `remote`: an OpenAI-compatible endpoint, up to and with `/v1`.",
+        "With `remote`: the URL of an OpenAI-compatible endpoint, including `/v1`.",
     ),
-    key("memory.embed_model", Kind::Text, None, "With `remote`: its model."),
-    key("memory.embed_dimensions", Kind::Count(1, 8192), None, "With `remote`: numbers of a vector of it."),
+    key("memory.embed_model", Kind::Text, None, "With `remote`: the name of the model."),
+    key(
+        "memory.embed_dimensions",
+        Kind::Count(1, 8192),
+        None,
+        "With `remote`: the dimensions of the model's vectors.",
+    ),
     key(
         "memory.embed_key_file",
         Kind::Path,
         None,
-        "With `remote`: a file that holds its key, if it wants one.",
+        "With `remote`: a file with the API key, if it requires one.",
     ),
     key(
         "memory.summary_url",
         Kind::Text,
         None,
-        "An OpenAI-compatible chat endpoint, up to and with `/v1`, that writes summaries of old sessions. Without it \
-         their telling sentences are taken.",
+        "The URL of an OpenAI-compatible chat endpoint, including `/v1`, that writes summaries of old sessions. Without it \
+         summaries consist of their most significant sentences.",
     ),
-    key("memory.summary_model", Kind::Text, None, "Its model."),
-    key("memory.summary_key_file", Kind::Path, None, "A file that holds its key, if it wants one."),
+    key("memory.summary_model", Kind::Text, None, "The name of its model."),
+    key("memory.summary_key_file", Kind::Path, None, "A file with its API key, if it requires one."),
     key(
         "memory.artifacts_folder",
         Kind::Path,
         None,
-        "Where the bytes of artifacts are; `<state_dir>/memory/artifacts` when absent.",
+        "The directory for artifacts; `<state_dir>/memory/artifacts` when absent.",
     ),
-    key("memory.s3_bucket", Kind::Text, None, "Keep the bytes of artifacts in this bucket instead."),
-    key("memory.s3_endpoint", Kind::Text, None, "URL of another S3 than Amazon's."),
-    key("memory.s3_region", Kind::Text, Some("us-east-1"), "Its region."),
-    key("memory.s3_access_key_file", Kind::Path, None, "A file that holds the id of its key."),
-    key("memory.s3_secret_key_file", Kind::Path, None, "A file that holds its secret key."),
+    key("memory.s3_bucket", Kind::Text, None, "Store artifacts in this S3 bucket instead."),
+    key("memory.s3_endpoint", Kind::Text, None, "URL of an S3-compatible service other than Amazon's."),
+    key("memory.s3_region", Kind::Text, Some("us-east-1"), "The region of the bucket."),
+    key("memory.s3_access_key_file", Kind::Path, None, "A file with the access key id."),
+    key("memory.s3_secret_key_file", Kind::Path, None, "A file with the secret access key."),
     key(
         "memory.consolidate_every",
         Kind::SpanOrNever(60_000, 366 * DAY_MS),
         Some("1d"),
-        "How often memory is made smaller by itself: duplicates joined, old sessions summed up, what is little used moved to \
-         the cold tier. Nothing is lost by it.",
+        "How often memory is consolidated automatically: duplicates are joined, old sessions are summarised, rarely used entries \
+         move to the cold tier. Nothing is lost.",
     ),
     key(
         "memory.consolidate_older_than",
         Kind::SpanOrNever(60_000, 3_660 * DAY_MS),
         Some("30d"),
-        "What is younger stays as it is.",
+        "Younger entries are left unchanged.",
     ),
     key(
         "memory.consolidate_entries",
         Kind::Count(100, 1_000_000),
         Some("10000"),
-        "Entries of one space looked at in one round.",
+        "Maximum entries of one space that one run examines.",
     ),
     key(
         "memory.consolidate_seconds",
         Kind::Count(1, 600),
         Some("30"),
-        "Time one round may take for one space.",
+        "Time limit of one run for one space.",
     ),
     key(
         "memory.body",
         Kind::Size(64 * K, 256 * M),
         Some("16M"),
-        "Largest JSON body of a request to memory. Artifacts and imports are streamed and not bounded by this.",
+        "Maximum size of a JSON body of a memory request. Artifacts and imports are streamed and not limited by this.",
     ),
-    key("memory.artifact", Kind::Size(K, 64 * T), Some("5G"), "Largest artifact."),
+    key("memory.artifact", Kind::Size(K, 64 * T), Some("5G"), "Maximum size of an artifact."),
     key(
         "memory.space",
         Kind::Size(M, 64 * T),
         Some("16G"),
-        "Most that one space may take on disk, all its branches and versions included, artifacts not.",
+        "Maximum size of one space on disk, including all its branches and versions, without artifacts.",
     ),
     key(
         "memory.space_artifacts",
         Kind::Size(K, 64 * T),
         Some("10G"),
-        "Most that the artifacts of one space may take, all its branches and versions included, equal content counted once.",
+        "Maximum size of the artifacts of one space, including all its branches and versions; equal content counts once.",
     ),
     key(
         "memory.disk_reserve",
         Kind::Size(0, 64 * T),
         Some("256M"),
-        "What memory leaves free of the disks it is on. Writes that would take of it are refused, uploads while they \
-         arrive, so that the catalog can go on.",
+        "Free space that memory leaves on its disks. Writes that would go below it fail, uploads while they \
+         arrive, so that the catalog can still be written.",
     ),
     key(
         "memory.open_spaces",
         Kind::Count(4, 4096),
         Some("256"),
-        "Spaces kept open at once: each holds a few files. Others are opened when they are asked for.",
+        "Maximum number of open spaces: each has a few open files. Others are opened on demand.",
     ),
     key(
         "memory.index_ram",
         Kind::Size(16 * M, T),
         Some("1G"),
-        "RAM that the indices of open spaces may take before idle ones are closed.",
+        "Maximum RAM for the indices of open spaces; beyond it, idle spaces are closed.",
     ),
     key(
         "secrets.key_file",
         Kind::Path,
         None,
-        "The keys that encrypt secrets, one per line: the first encrypts, all of them decrypt. Made at the first start, \
-         readable for root alone. Without it `vault.key` beside this file.",
+        "File with the keys that encrypt secrets, one per line: the first encrypts, all of them decrypt. Created at the first start, \
+         readable by root only. `vault.key` in the directory of this file when absent.",
     ),
     key(
         "secrets.sealer_command",
         Kind::Path,
         None,
-        "A program that wraps the key of the secrets instead of the file, by a KMS or the like. Called as `PROGRAM wrap KEY` \
-         and `PROGRAM unwrap KEY`, with one line in and one line out.",
+        "A program that encrypts the key of the secrets instead of the file, for example with a KMS. It is called as `PROGRAM wrap KEY` \
+         and `PROGRAM unwrap KEY`, with one line of input and one line of output.",
     ),
-    key("secrets.sealer_key", Kind::Text, Some("main"), "Which key that program is told to use."),
-    key(
-        "moving.import",
-        Kind::Size(M, 64 * T),
-        Some("256G"),
-        "Content of one imported file, as it is when unpacked.",
-    ),
+    key("secrets.sealer_key", Kind::Text, Some("main"), "The `KEY` argument for that program."),
+    key("moving.import", Kind::Size(M, 64 * T), Some("256G"), "Maximum unpacked size of one import."),
     key(
         "moving.at_once",
         Kind::Count(1, 64),
         Some("4"),
-        "Exports and imports that go on at once; others wait.",
+        "Maximum concurrent exports and imports; others wait.",
     ),
     key(
         "moving.trusted_keys",
         Kind::Text,
         None,
-        "Keys of other hosts, parted by spaces: processes in files that they signed are taken. `burrow export` prints the \
-         key of the host it asks. Files and memory need no such trust.",
+        "Public keys of other hosts, separated by spaces. Processes are imported only from files that one of them signed. \
+         `burrow export` prints the key of its host. Files and memory do not require trust.",
     ),
     key(
         "gateway.domain",
         Kind::Text,
         None,
-        "Ports are reached as `<port>-<sandbox>.<domain>`, besides `<port>-<sandbox>.localhost`. The wildcard name \
-         and its certificate are yours to provide. With a port (`boxes.example.com:8443`) if it is not the scheme's own. \
-         Choose a domain that is used for nothing else: what runs in sandboxes can set cookies for all of it.",
+        "Ports are available as `<port>-<sandbox>.<domain>`, in addition to `<port>-<sandbox>.localhost`. You provide the wildcard DNS name \
+         and its certificate. Add a port (`boxes.example.com:8443`) if it is not the default port. \
+         Use a domain that has no other purpose: servers in sandboxes can set cookies for all of it.",
     ),
     key(
         "gateway.https",
         Kind::Flag,
         Some("false"),
-        "Whoever opens ports speaks HTTPS to a proxy in front of the daemon. With `[tls]` it is always so.",
+        "Clients use HTTPS, through a proxy in front of the daemon. Always true with `[tls]`.",
     ),
     key(
         "gateway.e2b_public_ports",
         Kind::Flag,
         Some("false"),
-        "Ports of sandboxes that E2B's clients make are open to whoever knows the sandbox's id, as E2B's own are, unless the \
-         client says otherwise. When false, a client must ask for that (`allow_public_traffic`), or show a token or a key.",
+        "Ports of sandboxes created by E2B clients are open to everyone who knows the sandbox's id, as with E2B, unless the \
+         client requests otherwise. When false, a client must request public ports (`allow_public_traffic`), or send a token or a key.",
     ),
     key(
         "gateway.requests",
         Kind::Count(1, 100_000),
         Some("2048"),
-        "Requests to ports at once, WebSockets and other open streams included. They do not count as `limits.requests`.",
+        "Maximum concurrent requests to ports, including WebSockets and other open streams. They do not count as `limits.requests`.",
     ),
-    key("gateway.requests_per_sandbox", Kind::Count(1, 100_000), Some("512"), "Of these, to one sandbox."),
+    key(
+        "gateway.requests_per_sandbox",
+        Kind::Count(1, 100_000),
+        Some("512"),
+        "Of these, requests to one sandbox.",
+    ),
     key(
         "gateway.answer_seconds",
         Kind::Count(1, 86_400),
         Some("300"),
-        "How long a server in a sandbox may take to begin its answer, once it has the request.",
+        "How long a server in a sandbox may take to begin its response.",
     ),
     key(
         "ssh.enabled",
         Kind::Flag,
         Some("true"),
-        "Serve SSH. Without a key that somebody added (`burrow ssh-key add`) nobody gets in.",
+        "Serve SSH. Logging in requires a key added with `burrow ssh-key add`.",
     ),
     key(
         "ssh.listen",
         Kind::Address,
         Some("127.0.0.1:2222"),
-        "Where. Port 0 takes a free one. Unless this key is given, an address that is taken is told in the log and SSH is not \
-         served.",
+        "Address to listen on. Port 0 selects a free port. If this key is not set and the default address is in use, the \
+         daemon logs that and does not serve SSH.",
     ),
-    key("ssh.connections", Kind::Count(1, 100_000), Some("512"), "Connections at once; one more is closed."),
+    key(
+        "ssh.connections",
+        Kind::Count(1, 100_000),
+        Some("512"),
+        "Maximum connections; further ones are closed.",
+    ),
     key(
         "ssh.half_open",
         Kind::Count(1, 10_000),
         Some("64"),
-        "Of these, such as have not logged in yet; one more is closed.",
+        "Of these, connections that have not logged in yet; further ones are closed.",
     ),
     key(
         "ssh.half_open_per_address",
         Kind::Count(1, 10_000),
         Some("32"),
-        "Of these, from one address (of IPv6, one /64).",
+        "Of these, connections from one address (with IPv6, one /64).",
     ),
-    key("ssh.login_seconds", Kind::Count(1, 600), Some("20"), "How long a client may take to log in."),
-    key("ssh.tries", Kind::Count(1, 100), Some("10"), "Keys that one connection may try."),
+    key("ssh.login_seconds", Kind::Count(1, 600), Some("20"), "Time limit for logging in."),
+    key("ssh.tries", Kind::Count(1, 100), Some("10"), "Maximum number of keys that one connection may try."),
     key(
         "ssh.idle",
         Kind::SpanOrNever(10_000, 366 * DAY_MS),
         Some("12h"),
-        "Close a connection over which nothing comes or goes for this long. A shell left open so goes on, and is offered at \
+        "Close a connection after this long without traffic. An open shell continues to run, and is offered at \
          the next login.",
     ),
     key(
         "audit.keep",
         Kind::SpanOrNever(DAY_MS, 36_500 * DAY_MS),
         Some("90d"),
-        "How long the log keeps what its events say. Of older ones their hashes stay, so that the proof does.",
+        "How long the bodies of events are kept. The hashes of older events are kept, so that the log can still be verified.",
     ),
-    key("audit.reads", Kind::Flag, Some("false"), "Record calls that only read, too."),
+    key("audit.reads", Kind::Flag, Some("false"), "Also record calls that only read."),
     key(
         "runtime.guest",
         Kind::Path,
         None,
-        "The guest agent; `burrow-guest` beside the daemon's program when absent.",
+        "Path of the guest agent; `burrow-guest` beside the daemon's program when absent.",
     ),
-    key("runtime.criu", Kind::Path, None, "The `criu` program; searched in PATH when absent."),
+    key("runtime.criu", Kind::Path, None, "Path of the `criu` program; searched in PATH when absent."),
     key(
         "runtime.raise_sysctls",
         Kind::Flag,
         Some("true"),
-        "Raise bounds of the kernel that all sandboxes share, so that one cannot use them up for the others: \
+        "Raise kernel limits that all sandboxes share, so that one sandbox cannot exhaust them for the others: \
          `fs.epoll.max_user_watches`, `fs.pipe-user-pages-soft`, `fs.pipe-user-pages-hard`, `fs.aio-max-nr`, \
-         `kernel.pty.max`. Never lowered; `burrow doctor` shows them.",
+         `kernel.pty.max`. They are never lowered; `burrow doctor` shows them.",
+    ),
+    key(
+        "runtime.apparmor",
+        Kind::Flag,
+        Some("false"),
+        "Run containers in the AppArmor profile `burrow-sandbox` if the host has AppArmor. The daemon loads it with \
+         `apparmor_parser`; `burrow doctor` shows whether it is loaded.",
     ),
     key(
         "runtime.qemu",
         Kind::Path,
         None,
-        "Directory of the QEMU that microVMs run by, as `scripts/get-qemu.sh` makes one; `qemu` beside the daemon's program \
+        "Directory of the QEMU that runs microVMs, as created by `scripts/get-qemu.sh`; `qemu` beside the daemon's program \
          when absent.",
     ),
     key(
@@ -514,20 +522,20 @@ pub(super) const KEYS: &[Key] = &[
         "runtime.accelerator",
         Kind::Choice(&["auto", "kvm", "emulation"]),
         Some("auto"),
-        "What runs microVMs. `auto`: KVM where a trial boot by it succeeds, else emulation, which is ten to thirty times slower.",
+        "The accelerator of microVMs. `auto`: KVM if a trial boot with it succeeds, else emulation, which is ten to thirty times slower.",
     ),
     key("runtime.cgroup", Kind::Text, Some("burrow"), "Name of the control group that holds all sandboxes."),
-    key("log.format", Kind::Choice(&["text", "json"]), Some("text"), "For people or for machines."),
+    key("log.format", Kind::Choice(&["text", "json"]), Some("text"), "Format: for people or for machines."),
     key(
         "log.level",
         Kind::Choice(&["error", "warn", "info", "debug", "trace"]),
         Some("info"),
-        "How much. SIGHUP makes the daemon read this key again.",
+        "Lowest level that is logged. SIGHUP reloads this key.",
     ),
     key(
         "metrics.public",
         Kind::Flag,
         Some("false"),
-        "Serve `/metrics` without a key even where others can reach the daemon. On loopback it never needs one.",
+        "Serve `/metrics` without a key even if other hosts can reach the daemon. On loopback no key is required.",
     ),
 ];

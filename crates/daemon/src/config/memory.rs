@@ -1,4 +1,4 @@
-//! The keys about what agents remember, together.
+//! The `[memory]` keys.
 
 use std::path::PathBuf;
 
@@ -8,31 +8,31 @@ use super::file::{ConfigError, Settings};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryConfig {
-    /// Of a sandbox whose creator does not say.
+    /// The default for new sandboxes.
     pub remember: Remember,
     pub embedder: EmbedderConfig,
-    /// Who writes summaries; extracts when absent.
+    /// The endpoint that writes summaries; extracts of the texts when absent.
     pub summaries: Option<EndpointConfig>,
     pub artifacts: ArtifactsConfig,
     pub consolidate: ConsolidateConfig,
-    /// Largest JSON body of a request to memory.
+    /// Maximum size of a JSON body of a memory request.
     pub body_bytes: usize,
     pub artifact_bytes: u64,
-    /// Most of one space on disk.
+    /// Maximum size of one space on disk.
     pub space_bytes: u64,
-    /// Most that the artifacts of one space take.
+    /// Maximum size of the artifacts of one space.
     pub space_artifact_bytes: u64,
-    /// What memory leaves of its disk.
+    /// Free space that memory leaves on its disk.
     pub disk_reserve_bytes: u64,
     pub open_spaces: usize,
     pub index_ram_bytes: u64,
 }
 
-/// What turns texts into vectors.
+/// The model that computes vectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EmbedderConfig {
     BuiltIn,
-    /// A model's files.
+    /// The directory of the model's files.
     MiniLm {
         folder: PathBuf,
     },
@@ -48,18 +48,18 @@ pub struct EndpointConfig {
     /// Up to `/v1`.
     pub url: String,
     pub model: String,
-    /// Holds the key, if it wants one.
+    /// A file with the API key, if it requires one.
     pub key_file: Option<PathBuf>,
 }
 
-/// Where the bytes of artifacts are.
+/// Where artifacts are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ArtifactsConfig {
     /// `None`: beside the spaces.
     Folder(Option<PathBuf>),
     S3 {
         bucket: String,
-        /// Another than Amazon's own.
+        /// A service other than Amazon's.
         endpoint: Option<String>,
         region: String,
         access_key_file: PathBuf,
@@ -67,13 +67,13 @@ pub enum ArtifactsConfig {
     },
 }
 
-/// What is made smaller by itself, and when.
+/// Settings of automatic consolidation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsolidateConfig {
-    /// `None`: only when asked.
+    /// `None`: only on request.
     pub every_ms: Option<u64>,
     pub older_than_ms: u64,
-    /// Of one space in one round.
+    /// Maximum entries of one space in one run.
     pub entries: u64,
     pub budget_ms: u64,
 }
@@ -94,7 +94,7 @@ impl MemoryConfig {
             consolidate: ConsolidateConfig {
                 every_ms: settings.span_if_any("memory.consolidate_every"),
                 older_than_ms: settings.span_if_any("memory.consolidate_older_than").ok_or_else(|| {
-                    settings.refuse("memory.consolidate_older_than", "must be a time; to consolidate nothing by itself set `memory.consolidate_every` to `never`")
+                    settings.refuse("memory.consolidate_older_than", "must be a time; to turn automatic consolidation off, set `memory.consolidate_every` to `never`")
                 })?,
                 entries: settings.number("memory.consolidate_entries"),
                 budget_ms: settings.number("memory.consolidate_seconds") * 1000,
@@ -111,26 +111,24 @@ impl MemoryConfig {
 }
 
 fn embedder(settings: &Settings) -> Result<EmbedderConfig, ConfigError> {
-    // Half of an endpoint is a mistake, whether it is used or not.
+    // An incomplete endpoint is an error, whether it is used or not.
     let keys = ["memory.embed_url", "memory.embed_model", "memory.embed_key_file"];
     let endpoint = endpoint(settings, keys)?;
     match settings.text("memory.embedder").as_str() {
         "minilm" => match settings.path_if_any("memory.minilm_folder") {
             Some(folder) => Ok(EmbedderConfig::MiniLm { folder }),
-            None => Err(settings.refuse("memory.embedder", "needs `memory.minilm_folder` beside it")),
+            None => Err(settings.refuse("memory.embedder", "requires `memory.minilm_folder`")),
         },
         "remote" => {
             let Some(endpoint) = endpoint else {
-                return Err(settings.refuse(
-                    "memory.embedder",
-                    "needs `memory.embed_url` and `memory.embed_model` beside it",
-                ));
+                return Err(settings
+                    .refuse("memory.embedder", "requires `memory.embed_url` and `memory.embed_model`"));
             };
             let dimensions =
                 settings.text_if_any("memory.embed_dimensions").and_then(|text| text.parse().ok());
             match dimensions {
                 Some(dimensions) => Ok(EmbedderConfig::Remote { endpoint, dimensions }),
-                None => Err(settings.refuse("memory.embedder", "needs `memory.embed_dimensions` beside it")),
+                None => Err(settings.refuse("memory.embedder", "requires `memory.embed_dimensions`")),
             }
         }
         _ => Ok(EmbedderConfig::BuiltIn),
@@ -149,9 +147,9 @@ fn endpoint(
             }
             Ok(Some(EndpointConfig { url: address.trim_end_matches('/').to_owned(), model, key_file }))
         }
-        (Some(_), None) => Err(settings.refuse(url, format!("needs `{model}` beside it"))),
-        (None, Some(_)) => Err(settings.refuse(model, format!("needs `{url}` beside it"))),
-        (None, None) if key_file.is_some() => Err(settings.refuse(key, format!("needs `{url}` beside it"))),
+        (Some(_), None) => Err(settings.refuse(url, format!("requires `{model}`"))),
+        (None, Some(_)) => Err(settings.refuse(model, format!("requires `{url}`"))),
+        (None, None) if key_file.is_some() => Err(settings.refuse(key, format!("requires `{url}`"))),
         (None, None) => Ok(None),
     }
 }
@@ -161,17 +159,17 @@ fn artifacts(settings: &Settings) -> Result<ArtifactsConfig, ConfigError> {
     let Some(bucket) = settings.text_if_any("memory.s3_bucket") else {
         for key in ["memory.s3_endpoint", "memory.s3_access_key_file", "memory.s3_secret_key_file"] {
             if settings.text_if_any(key).is_some() {
-                return Err(settings.refuse(key, "needs `memory.s3_bucket` beside it"));
+                return Err(settings.refuse(key, "requires `memory.s3_bucket`"));
             }
         }
         return Ok(ArtifactsConfig::Folder(folder));
     };
     if folder.is_some() {
-        return Err(settings.refuse("memory.s3_bucket", "does not go with `memory.artifacts_folder`"));
+        return Err(settings.refuse("memory.s3_bucket", "cannot be combined with `memory.artifacts_folder`"));
     }
     let file = |key: &'static str| {
         let file = settings.path_if_any(key);
-        file.ok_or_else(|| settings.refuse("memory.s3_bucket", format!("needs `{key}` beside it")))
+        file.ok_or_else(|| settings.refuse("memory.s3_bucket", format!("requires `{key}`")))
     };
     Ok(ArtifactsConfig::S3 {
         bucket,
@@ -200,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_needs_no_configuration() {
+    fn memory_requires_no_configuration() {
         let memory = parse("").unwrap();
         assert_eq!((memory.remember, memory.embedder), (Remember::Errors, EmbedderConfig::BuiltIn));
         assert_eq!(memory.artifacts, ArtifactsConfig::Folder(None));
@@ -209,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_embedder_of_ones_own_is_named_in_full() {
+    fn a_custom_embedder_must_be_configured_completely() {
         let memory = parse("[memory]\nembedder = \"minilm\"\nminilm_folder = \"/m\"\n").unwrap();
         assert_eq!(memory.embedder, EmbedderConfig::MiniLm { folder: "/m".into() });
         let text = "[memory]\nembedder = \"remote\"\nembed_url = \"http://[::1]:9/v1/\"\nembed_model = \"m\"\n\
@@ -222,14 +220,14 @@ mod tests {
         assert_eq!(parse(text).unwrap().embedder, EmbedderConfig::Remote { endpoint, dimensions: 384 });
         refused("[memory]\nembedder = \"minilm\"\n", "memory.minilm_folder");
         refused("[memory]\nembedder = \"remote\"\n", "memory.embed_url");
-        refused("[memory]\nembed_url = \"x\"\n", "needs");
+        refused("[memory]\nembed_url = \"x\"\n", "requires");
         refused("[memory]\nembedder = \"best\"\n", "memory.embedder");
         refused("[memory]\nsummary_url = \"ftp://x\"\nsummary_model = \"m\"\n", "http://");
         refused("[memory]\nconsolidate_older_than = \"never\"\n", "consolidate_every");
     }
 
     #[test]
-    fn artifacts_are_in_a_folder_or_in_a_bucket() {
+    fn artifacts_are_stored_in_a_directory_or_a_bucket() {
         let memory = parse("[memory]\nartifacts_folder = \"/a\"\n").unwrap();
         assert_eq!(memory.artifacts, ArtifactsConfig::Folder(Some("/a".into())));
         let text = "[memory]\ns3_bucket = \"b\"\ns3_access_key_file = \"/i\"\ns3_secret_key_file = \"/s\"\n";

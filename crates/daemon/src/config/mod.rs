@@ -1,8 +1,8 @@
-//! The daemon's configuration: one TOML file, every key known, every value checked before anything starts.
+//! The daemon's configuration: one TOML file. Unknown keys and invalid values are rejected before anything starts.
 //!
-//! [`keys`] is the table of all keys. From it come the reading of the file ([`file`]), the effective configuration
-//! that `config show` prints, and the reference page ([`reference`]). No key holds a secret: keys and certificates
-//! are named by path.
+//! [`keys`] is the table of all keys. The parser ([`file`]), the effective configuration that `config show` prints, and
+//! the reference page ([`reference`]) are derived from it. No key contains a secret: keys and certificates are given as
+//! paths.
 
 mod audit;
 mod file;
@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use burrow_engine::{IdlePolicy, StockPolicy};
+use burrow_engine::{IdlePolicy, WarmPoolPolicy};
 use burrow_model::{EgressRule, IpRange, Limits, MIB, Name, NetworkMode, SleepPolicy};
 use burrow_runtime::Runtime;
 use burrow_runtime::microvm::Accelerator;
@@ -40,7 +40,7 @@ pub use ssh::SshConfig;
 
 use file::Settings;
 
-/// Where the file is when nobody says otherwise.
+/// The default path of the file.
 pub const PATH: &str = "/etc/burrow/config.toml";
 
 /// Environment variable that names another file.
@@ -55,7 +55,7 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     pub pool: Pool,
     pub pool_reserve_bytes: u64,
-    /// Sandboxes-to-be kept ready of each kind in use.
+    /// Size of the warm pool for each image and limits in use.
     pub pool_ready: usize,
     /// Where packages come from; the host's own mirror when absent.
     pub mirror: Option<MirrorConfig>,
@@ -76,7 +76,7 @@ pub struct Config {
     pub log: LogConfig,
     /// `/metrics` needs no key.
     pub metrics_open: bool,
-    /// The file itself, for backups; it need not exist.
+    /// The configuration file, for backups; it may be missing.
     pub path: PathBuf,
     effective: serde_json::Value,
 }
@@ -87,12 +87,12 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// Where disks are kept.
+/// Where disks are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pool {
-    /// A directory on a btrfs file system that somebody else made.
+    /// A directory on an existing btrfs file system.
     Directory(PathBuf),
-    /// A file system of our own in a sparse file.
+    /// A file system in a sparse file, which the daemon creates.
     File { size_bytes: u64 },
 }
 
@@ -102,7 +102,7 @@ pub struct MirrorConfig {
     pub suite: String,
 }
 
-/// A driver that is chosen when the host is known.
+/// The driver is chosen at the start, when the capabilities of the host are known.
 const AUTO: &str = burrow_api::defaults::DRIVER;
 
 #[derive(Clone, Debug)]
@@ -116,7 +116,7 @@ pub struct Defaults {
 #[derive(Clone, Debug)]
 pub struct Bounds {
     pub sandboxes: usize,
-    /// What one sandbox may ask for.
+    /// Maximum limits of one sandbox.
     pub limits: Limits,
     pub requests: usize,
     pub connections: usize,
@@ -124,16 +124,16 @@ pub struct Bounds {
     pub image_upload_bytes: u64,
 }
 
-/// What sandboxes may reach, and who carries it.
+/// Outgoing connections of sandboxes, and the process that makes them.
 #[derive(Clone, Debug)]
 pub struct EgressConfig {
-    /// Of a sandbox whose creator does not say.
+    /// The default for new sandboxes.
     pub mode: NetworkMode,
     pub rules: Vec<EgressRule>,
     pub sets: BTreeMap<Name, Vec<EgressRule>>,
-    /// Not public, and dialled all the same.
+    /// Ranges that are not public and may be connected to nevertheless.
     pub allow_ranges: Vec<IpRange>,
-    /// More authorities by which hosts are verified.
+    /// Additional authorities for verifying hosts.
     pub roots: Option<PathBuf>,
     pub uid: u32,
     /// Of one sandbox.
@@ -147,11 +147,13 @@ pub struct RuntimeConfig {
     pub criu: Option<PathBuf>,
     pub qemu: Option<PathBuf>,
     pub kernel: Option<PathBuf>,
-    /// `None`: what a trial boot says.
+    /// `None`: decided by a trial boot.
     pub accelerator: Option<Accelerator>,
     pub cgroup: String,
-    /// Raise bounds of the kernel that all sandboxes share.
+    /// Raise kernel limits that all sandboxes share.
     pub raise_sysctls: bool,
+    /// Run containers in an AppArmor profile if the host has AppArmor.
+    pub apparmor: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,8 +169,9 @@ pub enum LogFormat {
 }
 
 impl Config {
-    /// From `path`, else from where the environment says, else from [`PATH`], where a missing file means defaults. A
-    /// file that somebody named must be there: a mistyped name must not start a daemon on the wrong directories.
+    /// Reads the file at `path`, else at the path in the environment variable, else at [`PATH`], where a missing file
+    /// means defaults. A file that was named explicitly must exist: a typing error must not start a daemon with the
+    /// wrong directories.
     pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
         let named = path.map(Path::to_owned).or_else(|| std::env::var_os(PATH_VARIABLE).map(PathBuf::from));
         match named {
@@ -177,7 +180,7 @@ impl Config {
         }
     }
 
-    /// From a text, as if it stood in the file at `path`.
+    /// Parses a text as if it was the file at `path`.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         Self::of(Settings::parse(path, text)?, path.to_owned())
     }
@@ -187,7 +190,7 @@ impl Config {
         &self.effective
     }
 
-    /// The same with `auto` replaced by the driver that it means here.
+    /// Replaces `auto` by the driver that this host supports.
     pub(crate) fn with_driver(mut self, drivers: &[Arc<dyn Runtime>]) -> Self {
         if self.defaults.driver == AUTO {
             let capable = |runtime: &&Arc<dyn Runtime>| runtime.capabilities().isolates_by_hardware;
@@ -197,14 +200,14 @@ impl Config {
         self
     }
 
-    /// How the engine tells work from idleness.
+    /// How the engine distinguishes work from idleness.
     pub(crate) fn idle(&self) -> IdlePolicy {
         IdlePolicy { cpu_millis: self.sleep.cpu_threshold_millis, gc_sandboxes: self.gc_sandboxes }
     }
 
-    /// What the engine makes ahead.
-    pub(crate) fn stock(&self) -> StockPolicy {
-        StockPolicy {
+    /// What the engine creates in advance.
+    pub(crate) fn warm_pool(&self) -> WarmPoolPolicy {
+        WarmPoolPolicy {
             ready: self.pool_ready,
             image: self.defaults.image.clone(),
             driver: self.defaults.driver.clone(),
@@ -219,8 +222,8 @@ impl Config {
         if !loopback && tls.is_none() && !settings.flag("insecure_http") {
             return Err(settings.refuse(
                 "listen",
-                "can be reached from other machines, but there is no `[tls]`: keys and files would cross the network \
-                 in clear; set `tls.cert` and `tls.key`, or `insecure_http = true` behind a proxy that encrypts",
+                "can be reached from other hosts, but `[tls]` is not configured: keys and files would be sent unencrypted; \
+                 set `tls.cert` and `tls.key`, or `insecure_http = true` behind a proxy that encrypts",
             ));
         }
         let sleep = SleepConfig::of(&settings)?;
@@ -233,7 +236,7 @@ impl Config {
         let bounds = bounds(&settings, &defaults)?;
         let cgroup = settings.text("runtime.cgroup");
         if !cgroup.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') {
-            return Err(settings.refuse("runtime.cgroup", "must be letters, digits, `-` and `_`"));
+            return Err(settings.refuse("runtime.cgroup", "must consist of letters, digits, `-` and `_`"));
         }
         Ok(Self {
             listen,
@@ -272,6 +275,7 @@ impl Config {
                 },
                 cgroup,
                 raise_sysctls: settings.flag("runtime.raise_sysctls"),
+                apparmor: settings.flag("runtime.apparmor"),
             },
             log: LogConfig {
                 format: if settings.text("log.format") == "json" { LogFormat::Json } else { LogFormat::Text },
@@ -287,8 +291,8 @@ impl Config {
 fn tls(settings: &Settings) -> Result<Option<TlsFiles>, ConfigError> {
     match (settings.path_if_any("tls.cert"), settings.path_if_any("tls.key")) {
         (Some(cert), Some(key)) => Ok(Some(TlsFiles { cert, key })),
-        (Some(_), None) => Err(settings.refuse("tls.cert", "needs `tls.key` beside it")),
-        (None, Some(_)) => Err(settings.refuse("tls.key", "needs `tls.cert` beside it")),
+        (Some(_), None) => Err(settings.refuse("tls.cert", "requires `tls.key`")),
+        (None, Some(_)) => Err(settings.refuse("tls.key", "requires `tls.cert`")),
         (None, None) => Ok(None),
     }
 }
@@ -296,8 +300,8 @@ fn tls(settings: &Settings) -> Result<Option<TlsFiles>, ConfigError> {
 fn mirror(settings: &Settings) -> Result<Option<MirrorConfig>, ConfigError> {
     match (settings.text_if_any("image.mirror"), settings.text_if_any("image.suite")) {
         (Some(url), Some(suite)) => Ok(Some(MirrorConfig { url, suite })),
-        (Some(_), None) => Err(settings.refuse("image.mirror", "needs `image.suite` beside it")),
-        (None, Some(_)) => Err(settings.refuse("image.suite", "needs `image.mirror` beside it")),
+        (Some(_), None) => Err(settings.refuse("image.mirror", "requires `image.suite`")),
+        (None, Some(_)) => Err(settings.refuse("image.suite", "requires `image.mirror`")),
         (None, None) => Ok(None),
     }
 }
@@ -326,7 +330,7 @@ fn bounds(settings: &Settings, defaults: &Defaults) -> Result<Bounds, ConfigErro
     ];
     for (key, bound, given, max) in pairs {
         if given > max {
-            return Err(settings.refuse(key, format!("is more than `{bound}` allows")));
+            return Err(settings.refuse(key, format!("exceeds `{bound}`")));
         }
     }
     Ok(Bounds {
@@ -339,7 +343,7 @@ fn bounds(settings: &Settings, defaults: &Defaults) -> Result<Bounds, ConfigErro
     })
 }
 
-/// RAM, cores, processes and disk of four keys, whose bounds in the table keep them within `u32`.
+/// RAM, cores, processes and disk of four keys. The table limits them to `u32`.
 fn limits(settings: &Settings, [ram, cpu, pids, disk]: [&'static str; 4]) -> Limits {
     let small = |number: u64| u32::try_from(number).expect("bounded by the table");
     Limits {

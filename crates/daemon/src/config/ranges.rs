@@ -1,12 +1,12 @@
-//! Address ranges an operator may open, and those nobody may.
+//! Address ranges that an operator may allow, and those that are never allowed.
 
 use std::net::IpAddr;
 
 use burrow_model::IpRange;
 use burrow_model::network::IpRangeError;
 
-/// Never dialled for a sandbox, whatever a configuration says (the egress process holds to it too): what answers there
-/// trusts whoever can reach it. Told here, so that nobody believes to have opened them.
+/// Never connected to for a sandbox, whatever the configuration says (the egress process enforces this as well):
+/// services at these addresses trust every client. Rejected here, so that no operator believes to have allowed them.
 const CLOSED: [(&str, &str); 11] = [
     ("127.0.0.0/8", "the host's own loopback addresses"),
     ("::1/128", "the host's own loopback address"),
@@ -17,7 +17,7 @@ const CLOSED: [(&str, &str); 11] = [
     ("fd00:ec2::254/128", "a cloud's metadata"),
     ("224.0.0.0/4", "multicast addresses"),
     ("ff00::/8", "multicast addresses"),
-    // The IPv4 above in the disguise of an IPv6 address.
+    // The IPv4 ranges above in IPv6 form.
     ("::ffff:0:0/96", "IPv4 addresses in IPv6 form (write them as IPv4)"),
     ("64:ff9b::/96", "IPv4 addresses in IPv6 form (write them as IPv4)"),
 ];
@@ -26,7 +26,7 @@ const CLOSED: [(&str, &str); 11] = [
 pub(super) enum RangeError {
     #[error(transparent)]
     Shape(#[from] IpRangeError),
-    #[error("it reaches {what}; those are never dialled for a sandbox")]
+    #[error("it contains {what}, which sandboxes may never connect to")]
     Closed { what: &'static str },
 }
 
@@ -35,7 +35,7 @@ pub(super) fn parse(text: &str) -> Result<IpRange, RangeError> {
     for (closed, what) in CLOSED {
         let single = closed.ends_with("/128");
         let closed: IpRange = closed.parse().expect("the table holds ranges");
-        // A single address inside a large range stays closed without anybody having to write around it.
+        // A single address inside a large range stays closed, without the need to write a range around it.
         if closed.contains(first(range)) || (!single && range.contains(first(closed))) {
             return Err(RangeError::Closed { what });
         }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_trusts_whoever_reaches_it_cannot_be_opened() {
+    fn loopback_metadata_and_multicast_ranges_cannot_be_allowed() {
         for bad in [
             "0.0.0.0/0",
             "::/0",

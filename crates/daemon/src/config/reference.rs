@@ -1,17 +1,17 @@
-//! The reference page, written from the table of keys.
+//! Generates the reference page from the table of keys.
 
 use std::fmt::Write;
 
 use super::keys::{KEYS, Key, TABLES};
 
-/// The whole of `docs/configuration.md`.
+/// The contents of `docs/configuration.md`.
 pub fn reference() -> String {
     let mut page = String::from(
         "# Configuration\n\n\
-         `burrow serve` reads `/etc/burrow/config.toml`, or the file that `--config` or `BURROW_CONFIG` names. A\n\
-         missing file means defaults, unless it was named so; an unknown key or a value that does not fit stops the start with the key and\n\
-         the line. `burrow config show` prints what is in effect. Sizes are written `512M`, `2G`, `1T` (powers of\n\
-         1024).\n\n\
+         `burrow serve` reads `/etc/burrow/config.toml`, or the file given by `--config` or `BURROW_CONFIG`. A\n\
+         missing file means defaults, unless it was given explicitly. An unknown key or an invalid value stops the start with\n\
+         an error that names the key and the line. `burrow config show` prints the effective configuration. Sizes are written\n\
+         `512M`, `2G`, `1T` (powers of 1024).\n\n\
          This page is generated from the code (`UPDATE=1 cargo test -p burrow-daemon configuration`).\n\n",
     );
     section(&mut page, KEYS.iter().filter(|key| !key.path.contains('.')));

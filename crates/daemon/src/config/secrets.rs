@@ -1,23 +1,23 @@
-//! How secrets are sealed.
+//! The `[secrets]` keys.
 
 use std::path::{Path, PathBuf};
 
 use super::file::Settings;
 
-/// Beside the configuration, unless it says otherwise.
+/// The default file name, in the directory of the configuration.
 const KEY_FILE: &str = "vault.key";
 
 #[derive(Clone, Debug)]
 pub struct SecretsConfig {
     pub key_file: PathBuf,
-    /// Wraps data keys instead of the file, which then only opens what it sealed before.
+    /// Encrypts data keys instead of the file, which then only decrypts older secrets.
     pub command: Option<SealerCommand>,
 }
 
 #[derive(Clone, Debug)]
 pub struct SealerCommand {
     pub program: PathBuf,
-    /// The program's name of the key to use.
+    /// The name of the key, an argument of the program.
     pub key: String,
 }
 

@@ -1,4 +1,4 @@
-//! The keys about what sandboxes do by themselves, together.
+//! The `[sleep]` keys.
 
 use burrow_model::{PolicyError, SleepPolicy};
 
@@ -6,9 +6,9 @@ use super::file::{ConfigError, Settings};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SleepConfig {
-    /// Of a sandbox whose creator does not say.
+    /// The default for new sandboxes.
     pub policy: SleepPolicy,
-    /// Thousandths of a core: more is work.
+    /// In thousandths of a core: higher CPU use counts as work.
     pub cpu_threshold_millis: u32,
 }
 
@@ -24,7 +24,7 @@ impl SleepConfig {
                 PolicyError::Order { earlier, later } => {
                     (key(later), format!("must be longer than `{}`", key(earlier)))
                 }
-                // The table holds each of them within the model's bounds.
+                // The table limits each of them to the range of the model.
                 PolicyError::Time { field, .. } => (key(field), error.to_string()),
                 PolicyError::Keep { .. } => ("sleep.pause_after", error.to_string()),
             };
@@ -35,7 +35,7 @@ impl SleepConfig {
     }
 }
 
-/// The key of a field of the model's.
+/// The key for a field of the model.
 fn key(field: &str) -> &'static str {
     match field {
         "hibernate_after" => "sleep.hibernate_after",

@@ -1,8 +1,8 @@
-//! Lengths of time, as people write them.
+//! Durations in the notation of the configuration.
 
 const SECOND_MS: u64 = 1_000;
 
-/// What may stand behind a number, and what it is worth.
+/// The units, and their length in milliseconds.
 const UNITS: [(&str, u64); 5] = [
     ("ms", 1),
     ("s", SECOND_MS),
@@ -11,7 +11,7 @@ const UNITS: [(&str, u64); 5] = [
     ("d", 24 * 3_600 * SECOND_MS),
 ];
 
-/// The word for no such time at all.
+/// The word for "no time limit".
 pub(super) const NEVER: &str = "never";
 
 /// Milliseconds of `90s`, `5m`, `1h` or `7d`.
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_and_shown_as_people_write_them() {
+    fn durations_survive_parsing_and_formatting() {
         for (text, ms) in
             [("500ms", 500), ("90s", 90_000), ("5m", 300_000), ("1h", 3_600_000), ("7d", 604_800_000)]
         {

@@ -1,4 +1,4 @@
-//! The keys about logging in over SSH, together.
+//! The `[ssh]` keys.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::file::Settings;
 pub struct SshConfig {
     /// `None`: turned off.
     pub listen: Option<SocketAddr>,
-    /// Somebody chose that address, so it must be had.
+    /// The address was set explicitly, so a failure to listen is an error.
     pub chosen: bool,
     pub connections: usize,
     pub half_open: usize,

@@ -1,4 +1,4 @@
-//! What the file may say, and what a mistake in it is answered with.
+//! Valid configurations, and the error messages for invalid ones.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn parsed(text: &str) -> Config {
 }
 
 #[test]
-fn an_empty_file_means_the_defaults_the_api_promises() {
+fn an_empty_file_means_the_defaults_of_the_api() {
     let config = parsed("");
     assert_eq!(config.listen.port(), burrow_api::defaults::PORT);
     assert_eq!(config.defaults.image, burrow_api::defaults::IMAGE);
@@ -28,7 +28,7 @@ fn an_empty_file_means_the_defaults_the_api_promises() {
 }
 
 #[test]
-fn a_missing_file_is_an_empty_one_unless_somebody_named_it() {
+fn a_missing_file_means_defaults_unless_it_was_named() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("none.toml");
     let config = Config::of(Settings::read_if_any(&path).unwrap(), path.clone()).unwrap();
@@ -38,7 +38,7 @@ fn a_missing_file_is_an_empty_one_unless_somebody_named_it() {
 }
 
 #[test]
-fn values_are_read_as_people_write_them() {
+fn values_are_parsed_in_all_notations() {
     let config = parsed(
         "listen = \"[::1]:0\"\n[defaults]\nram = \"1.5G\"\ncpu = 0.5\npids = 1_00\n[pool]\npath = \"/pool\"\n\
          [limits]\nmax_disk = 1099511627776\n[log]\nformat = \"json\"",
@@ -95,19 +95,19 @@ fn rules_sets_and_ranges_are_lists() {
 }
 
 #[test]
-fn a_bad_entry_of_a_list_is_refused_with_its_own_line() {
+fn an_invalid_list_entry_is_rejected_with_its_line() {
     refused(
         "[egress]\nrules = [\n  \"example.com\",\n  \"*\",\n]\n",
-        "`egress.rules` on line 4 of `burrow.toml` holds `*`: `*` would allow every host; set the mode to `open` for \
+        "`egress.rules` on line 4 of `burrow.toml` contains `*`: `*` would allow every host; set the mode to `open` for \
          that, or write `*.example.com`",
     );
     refused(
         "[egress.sets]\nours = [\"example.com\"]\ntheirs = [\"example.com\",\n7]\n",
-        "`egress.sets.theirs` on line 4 of `burrow.toml` must hold texts, not an integer",
+        "`egress.sets.theirs` on line 4 of `burrow.toml` must contain strings, not an integer",
     );
     refused(
         "[egress.sets]\nNope = []\n",
-        "`egress.sets.Nope` on line 2 of `burrow.toml` does not suit as the name of a set: a name is 1 to 63 lower-case \
+        "`egress.sets.Nope` on line 2 of `burrow.toml` is not a valid name of a set: a name is 1 to 63 lower-case \
          letters, digits and inner hyphens, starting with a letter, and not shaped like an id",
     );
     refused(
@@ -117,13 +117,13 @@ fn a_bad_entry_of_a_list_is_refused_with_its_own_line() {
     );
     refused(
         "[egress]\nallow_ranges = [\n\"10.0.0.0/8\",\n\"127.0.0.0/30\"]\n",
-        "`egress.allow_ranges` on line 4 of `burrow.toml` holds `127.0.0.0/30`: it reaches the host's own loopback \
-         addresses; those are never dialled for a sandbox",
+        "`egress.allow_ranges` on line 4 of `burrow.toml` contains `127.0.0.0/30`: it contains the host's own loopback \
+         addresses, which sandboxes may never connect to",
     );
 }
 
 #[test]
-fn an_unknown_key_is_refused_with_the_one_that_was_meant() {
+fn an_unknown_key_is_rejected_with_a_suggestion() {
     refused(
         "[limits]\nsandboxs = 3\n",
         "`limits.sandboxs` on line 2 of `burrow.toml` is not a configuration key (did you mean `limits.sandboxes`?)",
@@ -144,11 +144,11 @@ fn broken_toml_names_its_line() {
 }
 
 #[test]
-fn listening_beyond_loopback_needs_tls_or_a_clear_word() {
+fn listening_beyond_loopback_requires_tls_or_insecure_http() {
     let error =
         Config::parse(Path::new("burrow.toml"), "\nlisten = \"0.0.0.0:7700\"\n").unwrap_err().to_string();
     assert!(
-        error.starts_with("`listen` on line 2 of `burrow.toml` can be reached from other machines"),
+        error.starts_with("`listen` on line 2 of `burrow.toml` can be reached from other hosts"),
         "{error}"
     );
     assert!(!parsed("listen = \"0.0.0.0:7700\"\ninsecure_http = true\n").metrics_open);
@@ -158,19 +158,16 @@ fn listening_beyond_loopback_needs_tls_or_a_clear_word() {
 }
 
 #[test]
-fn values_that_do_not_fit_together_are_refused() {
-    refused("[tls]\ncert = \"/c\"\n", "`tls.cert` on line 2 of `burrow.toml` needs `tls.key` beside it");
+fn conflicting_values_are_rejected() {
+    refused("[tls]\ncert = \"/c\"\n", "`tls.cert` on line 2 of `burrow.toml` requires `tls.key`");
     refused(
         "[limits]\nmax_ram = \"512M\"\n",
-        "`defaults.ram`, which `burrow.toml` does not set, is more than `limits.max_ram` allows",
+        "`defaults.ram`, which `burrow.toml` does not set, exceeds `limits.max_ram`",
     );
-    refused(
-        "[image]\nsuite = \"x\"\n",
-        "`image.suite` on line 2 of `burrow.toml` needs `image.mirror` beside it",
-    );
+    refused("[image]\nsuite = \"x\"\n", "`image.suite` on line 2 of `burrow.toml` requires `image.mirror`");
     refused(
         "[runtime]\ncgroup = \"../x\"\n",
-        "`runtime.cgroup` on line 2 of `burrow.toml` must be letters, digits, `-` and `_`",
+        "`runtime.cgroup` on line 2 of `burrow.toml` must consist of letters, digits, `-` and `_`",
     );
 }
 
@@ -195,7 +192,7 @@ fn the_committed_configuration_reference_is_the_generated_one() {
 }
 
 #[test]
-fn sandboxes_never_sleep_unless_the_file_says_so_and_sleep_deepens_with_time() {
+fn sandboxes_never_sleep_by_default_and_sleep_times_must_ascend() {
     assert!(parsed("").sleep.policy.is_never());
     assert_eq!(parsed("").sleep.cpu_threshold_millis, 20);
     let config = parsed("[sleep]\npause_after = \"5m\"\nhibernate_after = \"1h\"\nstop_after = \"never\"\n");

@@ -1,4 +1,4 @@
-//! The kinds of values a configuration key takes: how each is read, and how it is shown again.
+//! The kinds of configuration values: how each is parsed and printed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,13 +12,13 @@ use toml::de::{DeTable, DeValue};
 
 use super::{ranges, span};
 
-/// Host sets of one configuration: each is there to be known by name.
+/// Maximum number of host sets in one configuration.
 const SETS_MAX: usize = 256;
 
-/// Ranges of addresses: each is an exception that somebody has to answer for.
+/// Maximum number of address ranges: each is an exception that an operator is responsible for.
 const RANGES_MAX: usize = 64;
 
-/// What may stand behind a key.
+/// The kinds of values.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     /// `address:port`.
@@ -26,30 +26,30 @@ pub(super) enum Kind {
     /// An absolute path.
     Path,
     Flag,
-    /// A whole number from the first to the second.
+    /// An integer between the two bounds.
     Count(u64, u64),
-    /// Bytes, as people write them, from the first to the second.
+    /// Bytes in the notation of sizes, between the two bounds.
     Size(u64, u64),
-    /// Processor cores, kept in thousandths.
+    /// Processor cores, stored in thousandths.
     Cores,
     /// One of these words.
     Choice(&'static [&'static str]),
     Text,
     /// A list of egress rules.
     Rules,
-    /// A list of address ranges that are not public and may be dialled all the same.
+    /// A list of address ranges that are not public and may be connected to nevertheless.
     Ranges,
     /// A table of lists of egress rules, by name.
     RuleSets,
-    /// A length of time in milliseconds, from the first to the second, or `never`.
+    /// A duration in milliseconds between the two bounds, or `never`.
     SpanOrNever(u64, u64),
 }
 
-/// What is wrong with a value, and where, if it is not the value as a whole.
+/// What is wrong with a value, and where, if not the whole value is wrong.
 #[derive(Debug)]
 pub(super) struct Problem {
     pub(super) text: String,
-    /// Byte of the file.
+    /// Byte offset in the file.
     pub(super) offset: Option<usize>,
     /// The key within the value, if the value is a table.
     pub(super) within: Option<String>,
@@ -79,7 +79,7 @@ pub(super) enum Value {
 }
 
 impl Kind {
-    /// Reads what stands in the file. The error says what is wrong, without naming the key.
+    /// Parses a value of the file. The error message does not contain the key.
     pub(super) fn read(self, value: &Spanned<DeValue<'_>>) -> Result<Value, Problem> {
         match (self, value.get_ref()) {
             (Self::Rules, DeValue::Array(_)) => rules(value).map(Value::Rules),
@@ -126,7 +126,7 @@ impl Kind {
         }
     }
 
-    /// Reads the text a person writes for this kind; defaults are written so too.
+    /// Parses the notation of this kind; defaults use it too.
     pub(super) fn parse(self, text: &str) -> Result<Value, String> {
         let value = match self {
             Self::Address => text.parse().ok().map(Value::Address),
@@ -141,7 +141,7 @@ impl Kind {
             Self::Cores => millis(text).map(Value::Millis),
             Self::Choice(words) => words.contains(&text).then(|| Value::Text(text.to_owned())),
             Self::Text => plain(text).then(|| Value::Text(text.to_owned())),
-            // Only their defaults are written as a text.
+            // Only the default has this notation.
             Self::Rules => (text == "[]").then(|| Value::Rules(Vec::new())),
             Self::Ranges => (text == "[]").then(|| Value::Ranges(Vec::new())),
             Self::RuleSets => (text == "{}").then(|| Value::RuleSets(BTreeMap::new())),
@@ -172,7 +172,7 @@ impl Kind {
                 let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
                 format!("one of {}", words.join(", "))
             }
-            Self::Text => "a text of 1 to 255 printable characters".to_owned(),
+            Self::Text => "a string of 1 to 255 printable characters".to_owned(),
             Self::Rules => "a list of rules, like `[\"*.example.com:443\"]`".to_owned(),
             Self::Ranges => "a list of address ranges, like `[\"10.20.0.0/16\"]`".to_owned(),
             Self::RuleSets => "a table of lists of rules, like `{ ours = [\"*.example.com\"] }`".to_owned(),
@@ -227,7 +227,7 @@ fn texts<T: fmt::Display>(items: &[T]) -> Vec<String> {
     items.iter().map(ToString::to_string).collect()
 }
 
-/// One text of a list, refused with its own place in the file.
+/// One string of a list; the error has its own place in the file.
 fn entry<T, E: fmt::Display>(
     item: &Spanned<DeValue<'_>>,
     parse: impl FnOnce(&str) -> Result<T, E>,
@@ -235,11 +235,11 @@ fn entry<T, E: fmt::Display>(
     let at = |text| Problem { text, offset: Some(item.span().start), within: None };
     let DeValue::String(text) = item.get_ref() else {
         let other = item.get_ref();
-        return Err(at(format!("must hold texts, not {} {}", article(other), other.type_str())));
+        return Err(at(format!("must contain strings, not {} {}", article(other), other.type_str())));
     };
     parse(text).map_err(|error| {
         let shown: String = text.chars().take(80).flat_map(char::escape_default).collect();
-        at(format!("holds `{shown}`: {error}"))
+        at(format!("contains `{shown}`: {error}"))
     })
 }
 
@@ -264,7 +264,7 @@ fn rule_sets(table: &DeTable<'_>) -> Result<BTreeMap<Name, Vec<EgressRule>>, Pro
     for (name, value) in table {
         let shown: String = name.get_ref().chars().take(80).flat_map(char::escape_default).collect();
         let parsed = name.get_ref().parse::<Name>().map_err(|error| Problem {
-            text: format!("does not suit as the name of a set: {error}"),
+            text: format!("is not a valid name of a set: {error}"),
             offset: Some(name.span().start),
             within: Some(shown.clone()),
         })?;
@@ -288,7 +288,7 @@ fn plain(text: &str) -> bool {
 
 fn millis(text: &str) -> Option<u32> {
     let cores: f64 = text.parse().ok()?;
-    // Bounds of `burrow_model::Limits`, so that the cast is exact and a default can be given out.
+    // The bounds of `burrow_model::Limits`, so the cast is exact and defaults are valid.
     (0.05..=1024.0).contains(&cores).then(|| (cores * 1000.0).round() as u32)
 }
 

@@ -1,4 +1,4 @@
-//! Rows and the guest's messages, as clients see them.
+//! Converts rows of the catalog and messages of the guest to types of the API.
 
 use burrow_api as api;
 use burrow_catalog::{EventRow, ExecRow, KeyRow, SandboxRow};
@@ -104,7 +104,7 @@ pub(crate) fn stats(
     }
 }
 
-/// The guest's word counts while it is there; then the catalog's.
+/// The guest's data is used while the guest has it, then that of the catalog.
 pub(crate) fn exec(record: ExecRecord) -> api::Exec {
     match record.info {
         Some(info) => exec_started(&record.row.sandbox, info),
@@ -156,7 +156,7 @@ fn exec_stored(row: ExecRow) -> api::Exec {
         started_ms: row.started_ms,
         ended_ms: row.ended_ms,
         outcome: outcome.as_ref().map(exec_outcome),
-        // Output lives in the guest's ring, which went with it.
+        // Output is kept in the guest's ring, which no longer exists.
         output_end: 0,
         output_start: 0,
         output_dropped: 0,
@@ -179,7 +179,7 @@ fn exec_outcome(outcome: &protocol::ExecOutcome) -> api::ExecOutcome {
     }
 }
 
-/// A part of an exec's output, if the frame is one.
+/// A part of an exec's output, if the frame contains one.
 pub(crate) fn stream_of(frame: &protocol::Frame) -> Option<(api::OutputStream, u64, &bytes::Bytes)> {
     match frame {
         protocol::Frame::Stdout { offset, bytes } => Some((api::OutputStream::Stdout, *offset, bytes)),

@@ -1,4 +1,4 @@
-//! Events and proofs of the audit log as the API tells them.
+//! Converts events and proofs of the audit log to types of the API.
 
 use burrow_api::{AuditConsistency, AuditEvent, AuditInclusion};
 use burrow_audit::tree::Hash;

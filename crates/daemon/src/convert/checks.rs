@@ -1,37 +1,37 @@
-//! Checks of single values, each refused with the field it came in.
+//! Validates single values; errors name the field.
 
 use burrow_model::{ImageName, ImageRef, Label, Name, check_env_name};
 
 use crate::rest::error::ApiError;
 
-/// As long as the kernel takes.
+/// The kernel's limit.
 const PATH_BYTES_MAX: usize = 4096;
 
-/// Bytes of a user, a working directory, one argument; the kernel takes 128 KiB for an argument.
+/// Maximum length of a user, a working directory, one argument; the kernel allows 128 KiB for an argument.
 const TEXT_BYTES_MAX: usize = 128 << 10;
 
 pub(crate) fn name(field: &str, text: &str) -> Result<Name, ApiError> {
-    text.parse().map_err(|error| ApiError::invalid(format!("`{field}` does not fit: {error}")))
+    text.parse().map_err(|error| ApiError::invalid(format!("invalid `{field}`: {error}")))
 }
 
 pub(crate) fn image_name(field: &str, text: &str) -> Result<ImageName, ApiError> {
-    text.parse().map_err(|error| ApiError::invalid(format!("`{field}` does not fit: {error}")))
+    text.parse().map_err(|error| ApiError::invalid(format!("invalid `{field}`: {error}")))
 }
 
 /// An image's name or id.
 pub(crate) fn image_reference(field: &str, text: &str) -> Result<ImageRef, ApiError> {
-    text.parse().map_err(|error| ApiError::invalid(format!("`{field}` does not fit: {error}")))
+    text.parse().map_err(|error| ApiError::invalid(format!("invalid `{field}`: {error}")))
 }
 
 pub(super) fn label(key: &str, value: &str) -> Result<Label, ApiError> {
-    Label::new(key, value).map_err(|error| ApiError::invalid(format!("`labels` does not fit: {error}")))
+    Label::new(key, value).map_err(|error| ApiError::invalid(format!("invalid `labels`: {error}")))
 }
 
 pub(super) fn variable(field: &str, name: &str, value: &str) -> Result<(), ApiError> {
-    check_env_name(name, value).map_err(|error| ApiError::invalid(format!("`{field}` does not fit: {error}")))
+    check_env_name(name, value).map_err(|error| ApiError::invalid(format!("invalid `{field}`: {error}")))
 }
 
-/// A text that may end up in an `execve`.
+/// A string that may be passed to `execve`.
 pub(crate) fn check_text(field: &str, text: &str) -> Result<(), ApiError> {
     if text.contains('\0') {
         return Err(ApiError::invalid(format!("`{field}` holds a NUL byte")));
@@ -42,7 +42,7 @@ pub(crate) fn check_text(field: &str, text: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// A path inside a sandbox. What it leads to is the guest's to resolve.
+/// A path inside a sandbox. The guest resolves it.
 pub(crate) fn check_path(field: &str, path: &str) -> Result<(), ApiError> {
     if !path.starts_with('/') {
         return Err(ApiError::invalid(format!("`{field}` must be an absolute path")));
@@ -56,7 +56,7 @@ pub(crate) fn check_path(field: &str, path: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// `name`, `uid`, `name:group` or `uid:gid`; whether they exist is the guest's to know.
+/// `name`, `uid`, `name:group` or `uid:gid`; only the guest knows whether they exist.
 pub(crate) fn user(field: &str, text: &str) -> Result<(), ApiError> {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '$');
     if (1..=128).contains(&text.len()) && text.chars().all(good) {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_that_could_mean_something_else_are_refused() {
+    fn ambiguous_and_malformed_values_are_rejected() {
         for bad in ["", "rel", "/a\0b", &format!("/{}", "a".repeat(5000))] {
             assert!(check_path("path", bad).is_err(), "{bad:?}");
         }

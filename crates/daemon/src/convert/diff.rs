@@ -1,18 +1,18 @@
-//! Differences of trees.
+//! Converts differences of trees.
 
 use burrow_api as api;
-use burrow_engine::{DiffEntry, DiffOptions, Diffed, TreeOf};
+use burrow_disks::{Tree, UID_SHIFT};
+use burrow_engine::{DiffEntry, DiffOptions, DiffResult, TreeOf};
 use burrow_trees::diff::What;
 use burrow_trees::glob::Glob;
 use burrow_trees::{Kind, Node};
-use burrow_volumes::{Tree, UID_SHIFT};
 
 use crate::rest::error::ApiError;
 
-/// Patterns of one request.
+/// Maximum number of patterns in one request.
 const GLOBS_MAX: usize = 100;
 
-/// Entries of an answer when the caller does not say, and at most.
+/// Entries of a response: the default, and the maximum.
 const ENTRIES: u32 = 10_000;
 const ENTRIES_MAX: u32 = 100_000;
 
@@ -34,12 +34,12 @@ pub(crate) fn globs(field: &str, patterns: &[String]) -> Result<Vec<Glob>, ApiEr
         return Err(ApiError::invalid(format!("`{field}` has at most {GLOBS_MAX} patterns")));
     }
     let parse = |pattern: &String| {
-        pattern.parse().map_err(|error| ApiError::invalid(format!("`{field}` does not fit: {error}")))
+        pattern.parse().map_err(|error| ApiError::invalid(format!("invalid `{field}`: {error}")))
     };
     patterns.iter().map(parse).collect()
 }
 
-pub(crate) fn diff(old: &TreeOf, new: &TreeOf, diffed: Diffed) -> api::Diff {
+pub(crate) fn diff(old: &TreeOf, new: &TreeOf, diffed: DiffResult) -> api::Diff {
     api::Diff {
         from: diff_side(old),
         to: diff_side(new),
@@ -99,7 +99,7 @@ fn entry(entry: DiffEntry) -> api::DiffEntry {
     }
 }
 
-/// A path as text; what is no UTF-8 in it is shown as a replacement.
+/// A path as text; bytes that are not UTF-8 are replaced.
 pub(crate) fn path(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
@@ -133,7 +133,7 @@ pub(crate) fn diff_node(node: &Node) -> api::DiffNode {
         kind,
         size: node.bytes(),
         mode: format!("{:04o}", node.mode),
-        // As the sandbox sees them.
+        // As seen inside the sandbox.
         uid: node.uid.saturating_sub(UID_SHIFT),
         gid: node.gid.saturating_sub(UID_SHIFT),
         target,

@@ -1,4 +1,4 @@
-//! Images between the wire and the model.
+//! Converts images between the API and the model.
 
 use burrow_api as api;
 use burrow_engine::ImageDetail;
@@ -7,7 +7,7 @@ use burrow_model::Image;
 use super::checks::{check_path, check_text, label, user, variable};
 use crate::rest::error::ApiError;
 
-/// Arguments of an entrypoint or command.
+/// Maximum number of arguments of an entrypoint or command.
 const ARGUMENTS_MAX: usize = 1_000;
 
 pub(crate) fn image(image: Image) -> api::Image {

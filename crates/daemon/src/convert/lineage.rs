@@ -1,4 +1,4 @@
-//! Trees, and what is stale, as clients see them.
+//! Converts lineage trees and garbage reports to types of the API.
 
 use burrow_api as api;
 use burrow_engine::{GcAction, GcItem, GcThing, TreeItem, TreeNode};

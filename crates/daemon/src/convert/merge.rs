@@ -1,4 +1,4 @@
-//! Merges of sandboxes.
+//! Converts merges of sandboxes.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Between the wire and the model: requests are checked as they come in, answers are written as they go out.
+//! Converts between the API and the model: validates requests, and writes responses.
 
 mod answers;
 mod audit;
@@ -34,8 +34,8 @@ pub(crate) use memory::{
 };
 pub(crate) use merge::{merge_sandbox_options, merged_sandbox, past_merge};
 pub(crate) use network::{
-    denied, egress_counters, egress_entry, fault, network, network_mode, network_policy, protocol,
-    request_places,
+    denied, egress_counters, egress_entry, fault, network, network_change, network_mode, network_policy,
+    protocol, request_places,
 };
 pub(crate) use race::{merge_race_options, race, race_spec};
 pub(crate) use requests::{
@@ -48,4 +48,4 @@ pub(crate) use sleep::{rotate_policy, sleep_policy};
 pub(crate) use snapshots::{
     fork_options, from_snapshot, snapshot, snapshot_kind_of, snapshot_listed, snapshot_options,
 };
-pub(crate) use volumes::{mount_wishes, shelf_options, volume, volume_entry, volume_snapshot};
+pub(crate) use volumes::{mount_wishes, volume, volume_entry, volume_options, volume_snapshot};

@@ -1,4 +1,4 @@
-//! What sandboxes may reach: requests read, policies and log entries written.
+//! Converts network access: parses requests, and formats policies and log entries.
 
 use burrow_api as api;
 use burrow_api::policy::{Fault, RuleDocument, Step, check};
@@ -11,7 +11,7 @@ use burrow_model::{EgressRule, IpRange, Name, NetworkMode, NetworkPolicy};
 use super::checks;
 use crate::rest::error::ApiError;
 
-/// Completed with the operator's default, field by field.
+/// Absent fields are taken from the operator's default.
 pub(crate) fn network_policy(
     request: api::NetworkRequest,
     default: &NetworkPolicy,
@@ -22,12 +22,12 @@ pub(crate) fn network_policy(
         || requests.as_ref().is_some_and(|rules| !rules.is_empty());
     let mode = match asked {
         Some(mode) => self::mode(mode),
-        // Whoever lists hosts means these hosts, neither all nor none.
+        // A list of hosts means exactly these hosts.
         None if given => NetworkMode::Allowlist,
         None => default.mode,
     };
     if mode == NetworkMode::None {
-        no_rules_for_nothing(given)?;
+        check_rules_have_a_mode(given)?;
         return Ok(NetworkPolicy { mode, ..NetworkPolicy::closed() });
     }
     let rules = allow.map(|texts| rules("network.allow", texts)).transpose()?;
@@ -40,6 +40,7 @@ pub(crate) fn network_policy(
         sets: sets.unwrap_or_else(|| default.sets.clone()),
         requests: requests.unwrap_or_else(|| default.requests.clone()),
         deny: deny.unwrap_or_else(|| default.deny.clone()),
+        transforms: None,
     })
 }
 
@@ -63,7 +64,7 @@ pub(crate) fn network_change(request: api::UpdateNetwork) -> Result<NetworkChang
         let about_requests =
             requests.as_ref().is_some_and(|rules| !rules.is_empty()) || !add_requests.is_empty();
         let listed = given(&allow) || given(&sets) || !add.is_empty() || !add_sets.is_empty();
-        no_rules_for_nothing(listed || about_requests)?;
+        check_rules_have_a_mode(listed || about_requests)?;
     }
     Ok(NetworkChange {
         mode: mode.map(self::mode),
@@ -78,10 +79,11 @@ pub(crate) fn network_change(request: api::UpdateNetwork) -> Result<NetworkChang
         deny: deny.map(|texts| blocks("network.deny", texts)).transpose()?,
         add_deny: blocks("network.add_deny", add_deny)?,
         remove_deny: blocks("network.remove_deny", remove_deny)?,
+        transforms: None,
     })
 }
 
-/// Where the rules about requests of a network are, in the body that holds it.
+/// The places of the request rules of a network, in the body that contains it.
 pub(crate) fn request_places(field: &str, count: usize) -> Vec<Vec<Step>> {
     let at = |index| [request_place(field), vec![Step::Index(index)]].concat();
     (0..count).map(at).collect()
@@ -95,18 +97,18 @@ fn request_rules(field: &str, rules: &[RuleDocument]) -> Result<Vec<RequestRule>
     check::rules(rules, &request_place(field)).map_err(fault)
 }
 
-/// A fault of a policy document, told by where it is.
+/// An error for a fault of a policy document; it contains the place.
 pub(crate) fn fault(fault: Fault) -> ApiError {
-    let error = ApiError::invalid(format!("the policy does not fit: {fault}"));
+    let error = ApiError::invalid(format!("invalid policy: {fault}"));
     match fault.hint {
         Some(hint) => error.hint(hint),
         None => error,
     }
 }
 
-fn no_rules_for_nothing(given: bool) -> Result<(), ApiError> {
+fn check_rules_have_a_mode(given: bool) -> Result<(), ApiError> {
     if given {
-        let message = "`network` does not fit: rules and host sets allow nothing while the mode is `none`";
+        let message = "invalid `network`: rules and host sets allow nothing while the mode is `none`";
         return Err(ApiError::invalid(message).hint("set `network.mode` to `allowlist`, or leave it out"));
     }
     Ok(())
@@ -120,12 +122,12 @@ fn mode(mode: api::NetworkMode) -> NetworkMode {
     }
 }
 
-/// Each once, in their order.
+/// Without duplicates, in their order.
 fn rules(field: &str, texts: Vec<String>) -> Result<Vec<EgressRule>, ApiError> {
     let parse = |text: &str| {
         text.parse::<EgressRule>().map_err(|error| {
             let shown: String = text.chars().take(80).collect();
-            ApiError::invalid(format!("`{field}` holds `{shown}`: {error}"))
+            ApiError::invalid(format!("`{field}` contains `{shown}`: {error}"))
         })
     };
     distinct(field, texts, RULES_MAX, parse)
@@ -135,7 +137,7 @@ fn blocks(field: &str, texts: Vec<String>) -> Result<Vec<IpRange>, ApiError> {
     let parse = |text: &str| {
         text.parse::<IpRange>().map_err(|error| {
             let shown: String = text.chars().take(80).collect();
-            ApiError::invalid(format!("`{field}` holds `{shown}`: {error}"))
+            ApiError::invalid(format!("`{field}` contains `{shown}`: {error}"))
         })
     };
     distinct(field, texts, DENIED_MAX, parse)
@@ -164,7 +166,7 @@ fn distinct<T: PartialEq>(
     Ok(items)
 }
 
-// === Answers ===
+// === Responses ===
 
 pub(crate) fn network(policy: &NetworkPolicy) -> api::Network {
     api::Network {
@@ -241,7 +243,7 @@ mod tests {
     use super::*;
 
     fn policy(json: &str, default: &NetworkPolicy) -> Result<NetworkPolicy, ApiError> {
-        let request = serde_json::from_str(json).expect("it is judged by what it says, not by its shape");
+        let request = serde_json::from_str(json).expect("the request is well-formed");
         network_policy(request, default)
     }
 
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_takes_the_operators_default_and_hosts_mean_an_allowlist() {
+    fn absent_fields_take_the_operators_default_and_hosts_mean_an_allowlist() {
         let default =
             NetworkPolicy { rules: vec!["example.com".parse().unwrap()], ..NetworkPolicy::closed() };
         for (json, default, expected) in [
@@ -275,10 +277,10 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_makes_no_sense_is_refused_by_field() {
-        refused(r#"{"allow": ["*"]}"#, "`network.allow` holds `*`");
+    fn invalid_policies_are_rejected_with_their_field() {
+        refused(r#"{"allow": ["*"]}"#, "`network.allow` contains `*`");
         refused(r#"{"allow": ["https://a.example/path"]}"#, "not a path");
-        refused(r#"{"deny": ["example.com"]}"#, "`network.deny` holds `example.com`");
+        refused(r#"{"deny": ["example.com"]}"#, "`network.deny` contains `example.com`");
         refused(r#"{"sets": ["A b"]}"#, "`network.sets`");
         refused(r#"{"mode": "none", "allow": ["a.example"]}"#, "`none`");
         let many: Vec<String> = (0..=RULES_MAX).map(|number| format!("a{number}.example")).collect();

@@ -1,4 +1,4 @@
-//! Races of forks.
+//! Converts races of forks.
 
 use burrow_api as api;
 use burrow_engine::{
@@ -9,10 +9,10 @@ use super::checks::check_text;
 use super::merge::merge_sandbox_options;
 use crate::rest::error::ApiError;
 
-/// Bytes of a command and its arguments together.
+/// Maximum length of a command and its arguments together.
 const COMMAND_BYTES_MAX: usize = 128 << 10;
 
-/// An attempt takes a week at most.
+/// Maximum duration of an attempt: a week.
 const TIMEOUT_SECONDS_MAX: u64 = 7 * 24 * 3600;
 
 pub(crate) fn race_spec(request: &api::StartRace) -> Result<RaceSpec, ApiError> {

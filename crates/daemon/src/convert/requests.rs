@@ -1,4 +1,4 @@
-//! Requests, checked and completed with the operator's defaults.
+//! Validates requests and completes them with the operator's defaults.
 
 use std::collections::BTreeMap;
 
@@ -16,24 +16,24 @@ use super::sleep::{sleep_policy, snapshot_policy};
 use crate::config::Defaults;
 use crate::rest::error::ApiError;
 
-/// Ten years: beyond any plan, and far from where milliseconds overflow.
+/// Ten years: longer than needed, and far from an overflow of milliseconds.
 const TTL_SECONDS_MAX: u64 = 10 * 366 * 24 * 60 * 60;
 
-/// Services of one sandbox: each is a process of its own that is always there.
+/// Maximum number of services of one sandbox: each is a permanent process.
 const SERVICES_MAX: usize = 100;
 
-/// Variables or labels of one sandbox or exec.
+/// Maximum number of variables or labels of one sandbox or exec.
 pub(super) const PAIRS_MAX: usize = 1_000;
 
-/// Arguments of one exec.
+/// Maximum number of arguments of one exec.
 const ARGUMENTS_MAX: usize = 10_000;
 
-/// Longest an exec may be given.
+/// Maximum timeout of an exec.
 const TIMEOUT_MS_MAX: u64 = TTL_SECONDS_MAX * 1000;
 
 const RING_BYTES: std::ops::RangeInclusive<u32> = 4096..=67_108_864;
 
-/// `network` is what it may reach when it does not say; `now_ms` is when its time begins to run.
+/// `network` is the policy if the request has none; `now_ms` is the start of its time to live.
 pub(crate) fn create_options(
     request: CreateSandbox,
     defaults: &Defaults,
@@ -42,7 +42,7 @@ pub(crate) fn create_options(
 ) -> Result<CreateOptions, ApiError> {
     let named = request.name.as_deref().map(|text| name("name", text)).transpose()?;
     if request.if_not_exists && named.is_none() {
-        return Err(ApiError::invalid("`if_not_exists` needs a `name`"));
+        return Err(ApiError::invalid("`if_not_exists` requires a `name`"));
     }
     check_variables("env", &request.env)?;
     check_count("labels", request.labels.len(), PAIRS_MAX)?;
@@ -71,7 +71,7 @@ pub(crate) fn create_options(
         image,
         driver,
         limits: change(limits).apply(defaults.limits),
-        // A rate of 0 is refused as what it says: nothing would ever pass.
+        // A rate of 0 is rejected: it would allow no data at all.
         rates: Rates {
             disk_mib_per_second: limits.disk_mib_per_second,
             network_mib_per_second: limits.network_mib_per_second,
@@ -85,12 +85,12 @@ pub(crate) fn create_options(
         network: request.network.map(|request| network_policy(request, network)).transpose()?,
         sleep: sleep_policy(request.sleep.unwrap_or_default(), defaults.sleep)?,
         snapshots: request.snapshot_policy.map(snapshot_policy).transpose()?.flatten(),
-        // Names a snapshot, which has to be looked up.
+        // Contains the name of a snapshot, which has to be looked up.
         rotate: None,
-        // Names spaces, which have to be looked up.
+        // Contains names of spaces, which have to be looked up.
         memory: burrow_model::MemorySpec::quiet(),
         lease: None,
-        // Names volumes, which have to be looked up.
+        // Contains names of volumes, which have to be looked up.
         volumes: Vec::new(),
         idempotency: None,
     })
@@ -101,7 +101,7 @@ pub(super) fn lifetime(ephemeral: bool, ttl_seconds: Option<u64>, now_ms: u64) -
     Ok(if ephemeral { Lifetime::Ephemeral { expires_ms } } else { Lifetime::Persistent { expires_ms } })
 }
 
-/// When a time to live that begins now is up.
+/// The end of a time to live that starts now.
 pub(crate) fn expires(field: &str, ttl_seconds: Option<u64>, now_ms: u64) -> Result<Option<u64>, ApiError> {
     let Some(seconds) = ttl_seconds else { return Ok(None) };
     if !(1..=TTL_SECONDS_MAX).contains(&seconds) {
@@ -115,7 +115,7 @@ fn change(request: LimitsRequest) -> LimitsChange {
     LimitsChange { ram_mib, cpu_millis, pids, disk_mib }
 }
 
-/// 0 takes a bound away.
+/// 0 removes a limit.
 fn rates_change(request: LimitsRequest) -> RatesChange {
     let bound = |rate: Option<u32>| rate.map(|rate| Some(rate).filter(|rate| *rate > 0));
     RatesChange {
@@ -143,7 +143,7 @@ pub(crate) fn update_options(request: UpdateSandbox) -> Result<UpdateOptions, Ap
         env: request.env,
         services: BTreeMap::<Name, Option<ServiceSpec>>::new(),
         network: request.network.map(network_change).transpose()?,
-        // A change of the policy there is, which has to be looked up.
+        // Changes the existing policy, which has to be looked up.
         sleep: None,
         snapshots: request.snapshot_policy.map(snapshot_policy).transpose()?,
         rotate: None,
@@ -170,7 +170,7 @@ pub(crate) fn service_spec(request: CreateService) -> Result<ServiceSpec, ApiErr
     Ok(ServiceSpec { argv, env: request.env, workdir: request.workdir, user: request.user, restart })
 }
 
-/// `attach`: whether the caller goes on with the output on the same connection.
+/// `attach`: whether the client receives the output on the same connection.
 pub(crate) fn exec_options(request: &CreateExec) -> Result<ExecOptions, ApiError> {
     let argv = argv(request.argv.clone(), request.command.clone())?;
     check_variables("env", &request.env)?;
@@ -195,7 +195,7 @@ pub(crate) fn exec_options(request: &CreateExec) -> Result<ExecOptions, ApiError
         Some(size) => Some(protocol::TerminalSize { columns: size.columns, rows: size.rows }),
         None => None,
     };
-    // What is fed needs a pipe to be fed through.
+    // Input requires a pipe.
     let stdin = match (request.stdin, &request.input) {
         (StdinMode::Pipe, _) | (StdinMode::Null, Some(_)) => protocol::StdinMode::Pipe,
         (StdinMode::Null, None) => protocol::StdinMode::Null,
@@ -246,7 +246,7 @@ pub(super) fn check_count(field: &str, count: usize, max: usize) -> Result<(), A
     }
 }
 
-/// Names of images and drivers are looked up, so here it is enough that they can be shown.
+/// Names of images and drivers are looked up later, so here they only have to be printable.
 fn check_word(field: &str, text: &str) -> Result<(), ApiError> {
     let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     if (1..=63).contains(&text.len()) && text.bytes().all(good) {
@@ -293,14 +293,14 @@ mod tests {
 
     #[track_caller]
     fn refused(json: &str, expected: &str) {
-        let request = serde_json::from_str(json).expect("it is refused for what it says, not for its shape");
+        let request = serde_json::from_str(json).expect("the request is well-formed");
         let error =
             create_options(request, &operator(), &NetworkPolicy::closed(), 0).expect_err(json).into_detail();
         assert!(error.message.contains(expected), "{}", error.message);
     }
 
     #[test]
-    fn a_sandbox_that_makes_no_sense_is_refused_by_field() {
+    fn invalid_sandboxes_are_rejected_with_their_field() {
         refused(r#"{"name": "a\u0000b"}"#, "`name`");
         refused(r#"{"name": "\u001b[31m"}"#, "`name`");
         refused(r#"{"name": "../etc"}"#, "`name`");
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_takes_the_operators_default() {
+    fn absent_fields_take_the_operators_default() {
         let request = serde_json::from_str(r#"{"limits": {"ram_mib": 64}, "ttl_seconds": 60}"#).unwrap();
         let options = create_options(request, &operator(), &NetworkPolicy::closed(), 1_000).unwrap();
         assert_eq!(options.limits, Limits { ram_mib: 64, ..operator().limits });
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_none_unless_asked_for_and_nothing_takes_one_away() {
+    fn rates_are_unlimited_by_default_and_zero_removes_a_limit() {
         let options = |json: &str| {
             let request = serde_json::from_str(json).unwrap();
             create_options(request, &operator(), &NetworkPolicy::closed(), 0).unwrap()
@@ -348,13 +348,13 @@ mod tests {
 
     #[track_caller]
     fn refused_exec(json: &str, expected: &str) {
-        let request = serde_json::from_str(json).expect("it is refused for what it says, not for its shape");
+        let request = serde_json::from_str(json).expect("the request is well-formed");
         let error = exec_options(&request).expect_err(json).into_detail();
         assert!(error.message.contains(expected), "{}", error.message);
     }
 
     #[test]
-    fn an_exec_that_makes_no_sense_is_refused_by_field() {
+    fn invalid_execs_are_rejected_with_their_field() {
         refused_exec("{}", "`argv` or `command`");
         refused_exec(r#"{"argv": ["a"], "command": "b"}"#, "not both");
         refused_exec(r#"{"argv": [""]}"#, "`argv`");
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn input_is_fed_through_a_pipe() {
+    fn input_uses_a_pipe() {
         let request = serde_json::from_str(r#"{"command": "cat", "input": "x", "wait": true}"#).unwrap();
         let options = exec_options(&request).unwrap();
         assert_eq!(options.stdin, protocol::StdinMode::Pipe);

@@ -1,4 +1,4 @@
-//! Secrets between the wire and the model.
+//! Converts secrets between the API and the model.
 
 use burrow_api as api;
 use burrow_engine::SecretStatus;
@@ -7,7 +7,7 @@ use burrow_model::{Format, Name, PlaceholderSpec, SecretSpec, Slot};
 
 use crate::rest::error::ApiError;
 
-/// Where HTTPS is.
+/// The default port of HTTPS.
 const PORT: u16 = 443;
 
 pub(crate) fn secret_spec(
@@ -27,7 +27,7 @@ fn scope(given: api::SecretScope) -> Result<RequestScope, ApiError> {
     let refused =
         |field: &str, error: &dyn std::error::Error| ApiError::invalid(format!("`{field}`: {error}"));
     if given.methods.len() > SCOPE_ITEMS_MAX || given.paths.len() > SCOPE_ITEMS_MAX {
-        let message = format!("a place has at most {SCOPE_ITEMS_MAX} methods and as many paths");
+        let message = format!("a scope has at most {SCOPE_ITEMS_MAX} methods and {SCOPE_ITEMS_MAX} paths");
         return Err(ApiError::invalid(message));
     }
     let methods = given.methods.iter().map(|method| method.parse::<Method>());

@@ -1,4 +1,4 @@
-//! Signals by name and by number, as Linux numbers them.
+//! Signals by name and by number, with the numbers of Linux.
 
 const NAMES: [&str; 31] = [
     "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
@@ -20,7 +20,7 @@ pub(crate) fn parse_signal(text: &str) -> Option<i32> {
     i32::try_from(index + 1).ok()
 }
 
-/// `SIGTERM`; a number without a name as itself.
+/// `SIGTERM`; a signal without a name is shown as its number.
 pub(crate) fn signal_name(number: i32) -> String {
     let index = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
     match index.and_then(|index| NAMES.get(index)) {
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_are_known_by_name_and_number() {
+    fn signals_are_parsed_by_name_and_number() {
         for text in ["TERM", "SIGTERM", "sigterm", "15"] {
             assert_eq!(parse_signal(text), Some(15), "{text}");
         }

@@ -1,11 +1,11 @@
-//! What a sandbox does by itself: sleep, take snapshots, start over.
+//! Converts automatic actions of a sandbox: sleep, snapshots, rotation.
 
 use burrow_api::{self as api, SleepRequest, SnapshotPolicyRequest};
 use burrow_model::{Origin, OriginKind, PolicyError, RotatePolicy, SleepPolicy, SnapshotId, SnapshotPolicy};
 
 use crate::rest::error::ApiError;
 
-/// What a request makes of the policy there is: the operator's default, or the sandbox's own.
+/// Applies a request to the existing policy: the operator's default, or that of the sandbox.
 pub(crate) fn sleep_policy(request: SleepRequest, now: SleepPolicy) -> Result<SleepPolicy, ApiError> {
     let after = |seconds: Option<u64>, now: Option<u64>| match seconds {
         None => now,
@@ -21,7 +21,7 @@ pub(crate) fn sleep_policy(request: SleepRequest, now: SleepPolicy) -> Result<Sl
     Ok(policy)
 }
 
-/// `None`: no more snapshots by themselves.
+/// `None`: no automatic snapshots.
 pub(crate) fn snapshot_policy(request: SnapshotPolicyRequest) -> Result<Option<SnapshotPolicy>, ApiError> {
     if request.every_seconds == 0 {
         return Ok(None);
@@ -39,10 +39,10 @@ pub(crate) fn rotate_policy(every_seconds: u64, snapshot: SnapshotId) -> Result<
 }
 
 fn refused(field: &str, error: &PolicyError) -> ApiError {
-    ApiError::invalid(format!("`{field}` does not fit: {error}"))
+    ApiError::invalid(format!("invalid `{field}`: {error}"))
 }
 
-/// What is beyond all bounds is refused by the check that follows, not by an overflow.
+/// Values that overflow are rejected by the check that follows.
 fn millis(seconds: u64) -> u64 {
     seconds.saturating_mul(1000)
 }
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_stays_and_zero_is_never() {
+    fn absent_fields_stay_and_zero_means_never() {
         let now = SleepPolicy {
             pause_after_ms: Some(5_000),
             hibernate_after_ms: Some(60_000),
@@ -109,12 +109,12 @@ mod tests {
             request(Some(u64::MAX), None, None),
         ] {
             let error = sleep_policy(bad, now).unwrap_err().into_detail();
-            assert!(error.message.starts_with("`sleep` does not fit: "), "{}", error.message);
+            assert!(error.message.starts_with("invalid `sleep`: "), "{}", error.message);
         }
     }
 
     #[test]
-    fn a_policy_of_snapshots_is_checked_and_zero_ends_it() {
+    fn snapshot_policies_are_validated_and_zero_removes_them() {
         let policy = |every_seconds, keep| SnapshotPolicyRequest { every_seconds, keep, files_only: true };
         assert_eq!(snapshot_policy(policy(0, 10)).unwrap(), None);
         let kept = snapshot_policy(policy(60, 10)).unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Snapshots, and what is made of them.
+//! Converts snapshots, and requests that create sandboxes from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::checks::{label, name};
 use super::requests::{PAIRS_MAX, check_count, expires, lifetime};
 use crate::rest::error::ApiError;
 
-/// With the paths that changed.
+/// Includes the paths that changed.
 pub(crate) fn snapshot(snapshot: Snapshot) -> api::Snapshot {
     api::Snapshot {
         id: snapshot.id.into(),
@@ -33,7 +33,7 @@ pub(crate) fn snapshot(snapshot: Snapshot) -> api::Snapshot {
     }
 }
 
-/// As a list shows it: a thousand paths of a thousand snapshots would be no list.
+/// In lists, without paths: a thousand paths for each of a thousand snapshots would be too much.
 pub(crate) fn snapshot_listed(listed: Snapshot) -> api::Snapshot {
     let changes = Changes { paths: Vec::new(), ..listed.changes };
     snapshot(Snapshot { changes, ..listed })
@@ -82,7 +82,7 @@ pub(crate) fn snapshot_kind_of(kind: api::SnapshotKind) -> SnapshotKind {
 
 pub(crate) fn snapshot_options(request: CreateSnapshot, now_ms: u64) -> Result<SnapshotOptions, ApiError> {
     check_description(&request.description)
-        .map_err(|error| ApiError::invalid(format!("`description` does not fit: {error}")))?;
+        .map_err(|error| ApiError::invalid(format!("invalid `description`: {error}")))?;
     check_labels(&request.labels)?;
     Ok(SnapshotOptions {
         name: request.name.as_deref().map(|text| name("name", text)).transpose()?,
@@ -101,6 +101,7 @@ pub(crate) fn from_snapshot(request: SandboxFromSnapshot, now_ms: u64) -> Result
         files_only: request.files_only,
         labels: request.labels,
         lifetime: Some(lifetime(request.ephemeral, request.ttl_seconds, now_ms)?),
+        change: None,
         idempotency: None,
     })
 }
@@ -121,7 +122,7 @@ pub(crate) fn fork_options(request: ForkSandbox, now_ms: u64) -> Result<ForkOpti
     })
 }
 
-/// One for each child, or none.
+/// One name for each child, or none.
 fn names(given: &[String], count: usize) -> Result<Vec<Name>, ApiError> {
     let names: Vec<Name> = match given {
         [] => return Ok(Vec::new()),
@@ -132,12 +133,13 @@ fn names(given: &[String], count: usize) -> Result<Vec<Name>, ApiError> {
             several.iter().map(|text| name("names", text)).collect::<Result<_, _>>()?
         }
         _ => {
-            let message = format!("`names` must hold no name, one, or one for each of the {count} children");
+            let message =
+                format!("`names` must be empty, or contain one name or one for each of the {count} children");
             return Err(ApiError::invalid(message));
         }
     };
     if names.iter().collect::<BTreeSet<_>>().len() < names.len() {
-        return Err(ApiError::invalid("`names` holds the same name twice"));
+        return Err(ApiError::invalid("`names` contains the same name twice"));
     }
     Ok(names)
 }
@@ -152,11 +154,11 @@ mod tests {
     use super::*;
 
     fn fork(json: &str) -> Result<ForkOptions, ApiError> {
-        fork_options(serde_json::from_str(json).expect("it is refused for what it says"), 0)
+        fork_options(serde_json::from_str(json).expect("the request is well-formed"), 0)
     }
 
     #[test]
-    fn children_are_called_as_was_asked() {
+    fn children_get_the_requested_names() {
         let called = |json| fork(json).unwrap().names.into_iter().map(String::from).collect::<Vec<_>>();
         assert_eq!(called("{}"), Vec::<String>::new());
         assert_eq!(called(r#"{"names": ["a"]}"#), ["a"]);
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fork_that_makes_no_sense_is_refused_by_field() {
+    fn invalid_forks_are_rejected_with_their_field() {
         let long = format!(r#"{{"count": 2, "names": ["{}"]}}"#, "a".repeat(63));
         for (json, field) in [
             (r#"{"count": 0}"#, "`count`"),
@@ -183,14 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_that_makes_no_sense_is_refused_by_field() {
+    fn invalid_snapshots_are_rejected_with_their_field() {
         for (json, field) in [
             (r#"{"name": "No Good"}"#, "`name`"),
             (r#"{"description": "\u001b[31m"}"#, "`description`"),
             (r#"{"labels": {"a": "\u0007"}}"#, "`labels`"),
             (r#"{"expires_seconds": 0}"#, "`expires_seconds`"),
         ] {
-            let request = serde_json::from_str(json).expect("it is refused for what it says");
+            let request = serde_json::from_str(json).expect("the request is well-formed");
             let error = snapshot_options(request, 0).unwrap_err().into_detail();
             assert!(error.message.contains(field), "{json}: {}", error.message);
         }

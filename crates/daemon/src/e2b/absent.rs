@@ -1,8 +1,8 @@
-//! What E2B has and Burrow does not: refused in words, to whoever has a key.
+//! Parts of E2B's API that Burrow does not support: an error explains this to clients with a key.
 
 use std::sync::Arc;
 
-use super::body::By;
+use super::body::Extracted;
 use super::error::Refusal;
 use crate::rest::App;
 use crate::rest::auth::Reader;
@@ -16,19 +16,19 @@ pub(super) fn routes() -> Routes<Arc<App>> {
         .route("/teams/{*rest}", any(teams))
 }
 
-async fn secrets(_: By<Reader>) -> Refusal {
+async fn secrets(_: Extracted<Reader>) -> Refusal {
     Refusal::absent(
-        "secrets are managed through Burrow's own API (`burrow secret set`, `/v1/secrets`), which says where each may be sent",
+        "secrets are managed with Burrow's own API (`burrow secret set`, `/v1/secrets`), which limits where each may be sent",
     )
 }
 
-async fn teams(_: By<Reader>) -> Refusal {
-    Refusal::absent("Burrow has no teams; `burrow key` manages keys, each with its scope")
+async fn teams(_: Extracted<Reader>) -> Refusal {
+    Refusal::absent("Burrow has no teams; manage keys and their scopes with `burrow key`")
 }
 
-pub(super) async fn builds(_: By<Reader>) -> Refusal {
+pub(super) async fn builds(_: Extracted<Reader>) -> Refusal {
     Refusal::absent(
-        "this call of E2B's is older or newer than what Burrow has of builds; `burrow image build`, `pull` and `commit` make \
-         images, which are templates by their names",
+        "this call is not supported by Burrow's version of the builds API; `burrow image build`, `pull` and `commit` create \
+         images, which can be used as templates by their names",
     )
 }

@@ -1,18 +1,19 @@
-//! Tokens of one sandbox: for its envd, for its ports when they are private, and signatures made with the first. And of one
+//! Tokens of a sandbox, for its envd and for its private ports; signatures made with the first of them; and tokens of a
 //! volume, for its files.
 //!
-//! A token is an HMAC of the sandbox's id by a secret of this daemon's, so nothing is stored, and a token can be
-//! checked even after its sandbox was deleted. The sandbox's generation is part of the input: revoking its tokens increments it.
-//! Signatures are E2B's: `v1_` and base64 of `sha256("path:operation:user:token[:expires]")`.
+//! A token is an HMAC of the sandbox's id with a secret of this daemon, so nothing is stored, and a token can be
+//! checked even after its sandbox was deleted. The sandbox's generation is part of the input: revoking its tokens
+//! increments it. Signatures have E2B's format: `v1_` and base64 of `sha256("path:operation:user:token[:expires]")`.
 
 use std::fmt::Display;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use burrow_catalog::Catalog;
-use burrow_model::{ImageId, SandboxId, ShelfId};
+use burrow_model::{ImageId, SandboxId, VolumeId};
 use ring::digest;
 
+use super::handed_out::HandedOut;
 use crate::gateway::Signer;
 use crate::rest::App;
 use crate::rest::error::ApiError;
@@ -21,47 +22,95 @@ const ENVD_PURPOSE: &str = "burrow e2b envd v1";
 const TRAFFIC_PURPOSE: &str = "burrow e2b traffic v1";
 const VOLUME_PURPOSE: &str = "burrow e2b volume v1";
 const START_PURPOSE: &str = "burrow e2b start v1";
+const MCP_PURPOSE: &str = "burrow e2b mcp v1";
 
-/// Tokens of volumes are not revoked.
+/// Tokens of volumes cannot be revoked.
 const VOLUME_GENERATION: u64 = 0;
 
-/// Nor are the marks of snapshots.
+/// Marks of snapshots cannot be revoked.
 const START_GENERATION: u64 = 0;
 
-/// Longer than any token and any signature.
+/// Longer than any token or signature.
 const TEXT_BYTES_MAX: usize = 128;
 
-/// Opens envd.
+/// A token for envd, for a client that requested it. It is remembered, because signed addresses without a sandbox are
+/// compared with such tokens.
+pub(super) async fn hand_out_envd_token(app: &App, sandbox: &SandboxId) -> Result<String, ApiError> {
+    let generation = generation(app, sandbox);
+    let token = app.gateway.signer(app).await?.token(ENVD_PURPOSE, sandbox, generation);
+    app.lookups.tokens().insert(sandbox, HandedOut { generation, token: token.clone() }, |id, handed| {
+        is_good(app, id, handed)
+    });
+    Ok(token)
+}
+
+/// Whether a token that was handed out is still valid: it was not revoked, and the sandbox exists.
+pub(super) fn is_good(app: &App, sandbox: &SandboxId, handed: &HandedOut) -> bool {
+    handed.generation == generation(app, sandbox) && app.engine.owner(sandbox).is_some()
+}
+
+/// The tokens of these sandboxes that were handed out before this daemon started.
+pub(super) fn handed_out_before(
+    signer: &Signer,
+    catalog: &Catalog,
+    sandboxes: Vec<SandboxId>,
+) -> Vec<(SandboxId, HandedOut)> {
+    let of = |id: SandboxId| {
+        let generation = catalog.token_generation(&id);
+        let token = signer.token(ENVD_PURPOSE, &id, generation);
+        (id, HandedOut { generation, token })
+    };
+    sandboxes.into_iter().map(of).collect()
+}
+
+/// The token for envd.
 pub(crate) async fn envd_token(app: &App, sandbox: &SandboxId) -> Result<String, ApiError> {
     Ok(app.gateway.signer(app).await?.token(ENVD_PURPOSE, sandbox, generation(app, sandbox)))
 }
 
-/// Opens ports.
+/// The token for private ports.
 pub(crate) async fn traffic_token(app: &App, sandbox: &SandboxId) -> Result<String, ApiError> {
     Ok(app.gateway.signer(app).await?.token(TRAFFIC_PURPOSE, sandbox, generation(app, sandbox)))
 }
 
-/// Opens the files of a volume.
-pub(super) async fn volume_token(app: &App, volume: &ShelfId) -> Result<String, ApiError> {
+/// The token for the files of a volume.
+pub(super) async fn volume_token(app: &App, volume: &VolumeId) -> Result<String, ApiError> {
     Ok(app.gateway.signer(app).await?.token(VOLUME_PURPOSE, volume, VOLUME_GENERATION))
 }
 
-/// Marks the snapshot of a template's start command: only a build makes it, and only of this image and this sandbox.
+/// Marks the snapshot of a template's start command, so that only a build can create it, and only for this image and
+/// sandbox.
 pub(super) async fn start_mark(app: &App, image: &ImageId, sandbox: &SandboxId) -> Result<String, ApiError> {
     Ok(app.gateway.signer(app).await?.token(START_PURPOSE, &format!("{image}/{sandbox}"), START_GENERATION))
 }
 
-/// Whether a token opens the files of this volume.
-pub(super) async fn opens_volume(app: &App, volume: &ShelfId, token: &str) -> Result<bool, ApiError> {
+/// Marks the token that a client chose for the MCP address of a sandbox.
+pub(super) async fn mcp_mark(app: &App, sandbox: &SandboxId, token: &str) -> Result<String, ApiError> {
+    let signer = app.gateway.signer(app).await?;
+    Ok(signer.token(MCP_PURPOSE, &format!("{sandbox}/{token}"), generation(app, sandbox)))
+}
+
+/// Whether this is the mark of that token. Revoking the sandbox's tokens invalidates it.
+pub(super) async fn is_mcp_mark(
+    app: &App,
+    sandbox: &SandboxId,
+    token: &str,
+    mark: &str,
+) -> Result<bool, ApiError> {
+    Ok(same(mcp_mark(app, sandbox, token).await?.as_bytes(), mark.as_bytes()))
+}
+
+/// Whether a token is valid for the files of this volume.
+pub(super) async fn opens_volume(app: &App, volume: &VolumeId, token: &str) -> Result<bool, ApiError> {
     Ok(fits(app.gateway.signer(app).await?, VOLUME_PURPOSE, volume, VOLUME_GENERATION, token))
 }
 
-/// Whether a token opens this sandbox's envd.
+/// Whether a token is valid for this sandbox's envd.
 pub(crate) async fn opens_envd(app: &App, sandbox: &SandboxId, token: &str) -> Result<bool, ApiError> {
     Ok(fits(app.gateway.signer(app).await?, ENVD_PURPOSE, sandbox, generation(app, sandbox), token))
 }
 
-/// Whether a token opens this sandbox's ports. Who may run programs inside may talk to them too.
+/// Whether a token is valid for this sandbox's ports. Clients that may run programs inside may also connect to ports.
 pub(crate) async fn opens_ports(app: &App, sandbox: &SandboxId, token: &str) -> Result<bool, ApiError> {
     let (signer, now) = (app.gateway.signer(app).await?, generation(app, sandbox));
     Ok(fits(signer, TRAFFIC_PURPOSE, sandbox, now, token) || fits(signer, ENVD_PURPOSE, sandbox, now, token))
@@ -76,19 +125,7 @@ fn fits(signer: &Signer, purpose: &str, id: &impl Display, generation: u64, toke
     token.len() <= TEXT_BYTES_MAX && same(expected.as_bytes(), token.as_bytes())
 }
 
-/// The first of these sandboxes whose token a signed address was signed with. Takes as long as there are sandboxes: for a
-/// thread of its own.
-pub(super) fn signed_by(
-    signer: &Signer,
-    catalog: &Catalog,
-    sandboxes: Vec<SandboxId>,
-    signed: &Signed,
-) -> Option<SandboxId> {
-    let is_by = |id: &SandboxId| signed.is_by(&signer.token(ENVD_PURPOSE, id, catalog.token_generation(id)));
-    sandboxes.into_iter().find(is_by)
-}
-
-/// What a signed address says.
+/// The fields of a signed address.
 #[derive(Clone, Debug)]
 pub(super) struct Signed {
     pub(super) path: String,
@@ -99,7 +136,7 @@ pub(super) struct Signed {
 }
 
 impl Signed {
-    /// Whether it was signed with this token; whether it still counts is the caller's to judge.
+    /// Whether it was signed with this token; the caller checks whether it has expired.
     pub(super) fn is_by(&self, token: &str) -> bool {
         if self.signature.len() > TEXT_BYTES_MAX {
             return false;
@@ -115,7 +152,7 @@ impl Signed {
     }
 }
 
-/// In a time that tells nothing but the lengths.
+/// Compares in constant time, except for the lengths.
 fn same(left: &[u8], right: &[u8]) -> bool {
     left.len() == right.len() && left.iter().zip(right).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }
@@ -125,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_opens_its_own_sandbox_for_its_own_purpose() {
+    fn a_token_is_valid_for_one_sandbox_and_one_purpose() {
         let (signer, one, other) = (Signer::new(&[7; 32]), SandboxId::generate(), SandboxId::generate());
         let token = signer.token(ENVD_PURPOSE, &one, 0);
         assert!(fits(&signer, ENVD_PURPOSE, &one, 0, &token));
@@ -141,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_is_for_one_file_one_user_and_one_way() {
+    fn a_signature_is_valid_for_one_file_one_user_and_one_operation() {
         let words = "/a b:read:user:token:17";
         let hash = STANDARD_NO_PAD.encode(digest::digest(&digest::SHA256, words.as_bytes()));
         let signature = format!("v1_{hash}");

@@ -1,4 +1,4 @@
-//! What E2B's clients send, read with our own extractors, refused in E2B's form.
+//! Requests of E2B's clients, parsed with our own extractors; errors have E2B's format.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::rest::input::{JsonBody, parse};
 
 /// One of our own extractors.
 #[derive(Debug)]
-pub(super) struct By<T>(pub(super) T);
+pub(super) struct Extracted<T>(pub(super) T);
 
-impl<T> FromRequestParts<Arc<App>> for By<T>
+impl<T> FromRequestParts<Arc<App>> for Extracted<T>
 where
     T: FromRequestParts<Arc<App>, Rejection = ApiError>,
 {
@@ -30,14 +30,14 @@ where
     }
 }
 
-/// A JSON body. One that is not there reads as `{}`, since several versions leave it out.
+/// A JSON body. An empty body is parsed as `{}`, because several client versions leave it out.
 #[derive(Debug)]
-pub(super) struct Given<T> {
+pub(super) struct JsonInput<T> {
     pub(super) value: T,
     pub(super) bytes: Bytes,
 }
 
-impl<T: DeserializeOwned + Send> FromRequest<Arc<App>> for Given<T> {
+impl<T: DeserializeOwned + Send> FromRequest<Arc<App>> for JsonInput<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Refusal> {
@@ -54,19 +54,19 @@ impl<T: DeserializeOwned + Send> FromRequest<Arc<App>> for Given<T> {
     }
 }
 
-/// Fields that nobody here knows. They may come as long as they ask for nothing.
+/// Unknown fields. They are ignored if their value is empty.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(transparent)]
 pub(super) struct Unknown(BTreeMap<String, Value>);
 
 impl Unknown {
-    /// Whoever asks for what is newer than this daemon is told.
+    /// Rejects a request with a field that this daemon does not support.
     pub(super) fn refuse(&self) -> Result<(), Refusal> {
         match self.0.iter().find(|(_, value)| asks(value)) {
             None => Ok(()),
             Some((name, _)) => {
                 let shown: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
-                Err(Refusal::absent(format!("Burrow does not know `{shown}`; leave it out")))
+                Err(Refusal::absent(format!("Burrow does not support `{shown}`; leave it out")))
             }
         }
     }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_wish_is_refused_and_an_empty_one_is_none() {
+    fn unknown_fields_are_rejected_unless_they_are_empty() {
         let fields = |json: &str| serde_json::from_str::<Unknown>(json).unwrap();
         for harmless in ["{}", r#"{"x": null, "y": false, "z": [], "a": {}, "b": ""}"#] {
             assert!(fields(harmless).refuse().is_ok(), "{harmless}");

@@ -1,4 +1,4 @@
-//! Forks, and snapshots, which are templates to E2B's clients.
+//! Forks, and snapshots, which E2B's clients use as templates.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use ring::digest;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::body::{By, Given, Unknown};
+use super::body::{Extracted, JsonInput, Unknown};
+use super::envd;
 use super::error::Refusal;
 use super::list::paged;
 use super::sandboxes::Path;
@@ -28,7 +29,7 @@ use crate::rest::{App, Segments};
 
 const TIMEOUT_SECONDS: u64 = 300;
 
-/// Snapshots of one page.
+/// Snapshots per page.
 const LIMIT: u32 = 100;
 const LIMIT_MAX: u32 = 1000;
 
@@ -40,13 +41,13 @@ pub(super) struct Fork {
     unknown: Unknown,
 }
 
-/// Each child or why there is none, in one list.
+/// One item for each child: the child, or an error.
 pub(super) async fn fork(
     State(app): State<Arc<App>>,
-    By(caller): By<UnboundExecutor>,
+    Extracted(caller): Extracted<UnboundExecutor>,
     host: Host,
-    By(Segments(path)): By<Segments<Path>>,
-    body: Given<Fork>,
+    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    body: JsonInput<Fork>,
 ) -> Result<Response, Refusal> {
     body.value.unknown.refuse()?;
     let sandbox = path.resolve(&app, &caller).await?;
@@ -65,7 +66,10 @@ pub(super) async fn fork(
     let mut results = Vec::with_capacity(forked.children.len());
     for child in forked.children {
         results.push(match child {
-            Ok(row) => json!({ "sandbox": show::opened(&app, &host, &row).await? }),
+            Ok(row) => {
+                envd::mark(&app, &row.tenant, &row.id).await;
+                json!({ "sandbox": show::opened(&app, &host, &row).await? })
+            }
             Err(error) => json!({ "error": Refusal::from(error).as_result() }),
         });
     }
@@ -82,9 +86,9 @@ pub(super) struct NewSnapshot {
 
 pub(super) async fn snapshot(
     State(app): State<Arc<App>>,
-    By(caller): By<Executor>,
-    By(Segments(path)): By<Segments<Path>>,
-    body: Given<NewSnapshot>,
+    Extracted(caller): Extracted<Executor>,
+    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    body: JsonInput<NewSnapshot>,
 ) -> Result<Response, Refusal> {
     body.value.unknown.refuse()?;
     let name = body.value.name.as_deref().filter(|name| !name.is_empty());
@@ -108,14 +112,15 @@ pub(super) async fn snapshot(
     Ok((StatusCode::CREATED, Json(shown(&taken))).into_response())
 }
 
-/// Label of a snapshot whose name, as its client wrote it, is no name of Burrow's.
+/// Label of a snapshot whose name in the client's notation is not a valid name in Burrow.
 const NAME_LABEL: &str = "e2b.name";
 
-/// Characters of E2B's names, and of the tag that may follow.
+/// Maximum length of E2B's names, and of their tags.
 const NAME_CHARACTERS_MAX: usize = 128;
 
-/// The name of a snapshot here, for a name as E2B's clients write it. E2B's names also have `_`, and may begin with a digit: such a
-/// name is stored under one that is made from it, and kept in a label. `None`: it is no name with E2B either.
+/// The name under which a snapshot is stored, for a name in the notation of E2B's clients. E2B's names may also contain
+/// `_` and begin with a digit: such a name is stored as a label, and the stored name is derived from it. `None`: the
+/// name is not valid in E2B either.
 pub(super) fn stored_name(text: &str) -> Option<(Name, BTreeMap<String, String>)> {
     let text = text.trim().to_ascii_lowercase();
     let text = text.strip_suffix(":default").unwrap_or(&text);
@@ -140,7 +145,7 @@ pub(super) fn stored_name(text: &str) -> Option<(Name, BTreeMap<String, String>)
     Some((name, [(NAME_LABEL.to_owned(), text.to_owned())].into()))
 }
 
-/// The name of a snapshot as its client wrote it.
+/// The name of a snapshot in the notation of its client.
 fn written_name(snapshot: &Snapshot) -> Option<String> {
     let written = snapshot.labels.get(NAME_LABEL).cloned();
     written.or_else(|| snapshot.name.as_ref().map(ToString::to_string))
@@ -152,7 +157,7 @@ fn shown(snapshot: &Snapshot) -> Value {
 
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    By(caller): By<Reader>,
+    Extracted(caller): Extracted<Reader>,
     uri: Uri,
 ) -> Result<Response, Refusal> {
     let (mut filter, mut limit, mut cursor, mut name) = (SnapshotFilter::default(), LIMIT, None, None);
@@ -167,7 +172,7 @@ pub(super) async fn list(
                 limit = asked
                     .ok_or_else(|| Refusal::invalid(format!("`limit` must be from 1 to {LIMIT_MAX}")))?;
             }
-            _ => return Err(Refusal::absent(format!("Burrow does not know the filter `{key}`"))),
+            _ => return Err(Refusal::absent(format!("Burrow does not support the filter `{key}`"))),
         }
     }
     let page = app.engine.snapshots(caller.tenant(), filter, PageRequest { cursor, limit }).await?;
@@ -184,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_snapshots_have_the_alphabet_of_e2b() {
+    fn snapshot_names_allow_the_characters_of_e2b() {
         let (name, labels) = stored_name("plain-name").unwrap();
         assert_eq!((name.as_str(), labels.len()), ("plain-name", 0));
         for text in ["my_snap", "3d", "_x_", "-a", "My_Snap", "app:v1.2", &"a_".repeat(64)] {

@@ -1,11 +1,11 @@
-//! Builds of templates: an image that is here or is pulled, and steps on top of it, done in the background.
+//! Builds of templates: steps on top of an existing or pulled image, run in the background.
 //!
 //! ```text
 //!   POST /v3/templates ─► waiting ─ POST …/builds/{build} ─► building ─► ready | error     GET …/status
 //! ```
 //!
-//! What a build says is kept in RAM, as long as there is room: a daemon that is started anew knows the images, and no builds.
-//! Making images needs the scope `admin`, as everywhere.
+//! The log of a build is kept in RAM, within limits: after a restart, the daemon knows the images, but no builds.
+//! Creating images requires the scope `admin`, as everywhere.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,10 +22,11 @@ use ring::digest;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::body::{By, Given, Unknown, asks};
+use super::body::{Extracted, JsonInput, Unknown, asks};
 use super::copies;
 use super::error::Refusal;
 use super::logs::{LINES_AT_ONCE, LogQuery};
+use super::mcp;
 use super::show::time;
 use super::starts::{self, Commands, Sizes, Starting};
 use super::steps::{Instruction, Plan, Start};
@@ -35,14 +36,14 @@ use crate::rest::auth::{Admin, Caller, Reader};
 use crate::rest::input::pairs;
 use crate::rest::{App, Segments};
 
-/// Builds that are remembered; the oldest that is over makes room.
+/// Maximum number of builds that are kept; the oldest finished one is removed first.
 const BUILDS_MAX: usize = 256;
 
-/// Lines of one build, each cut to so many characters.
+/// Maximum number of lines of one build, and maximum length of each; longer lines are truncated.
 const LINES_MAX: usize = 10_000;
 const LINE_CHARACTERS_MAX: usize = 2_000;
 
-/// What E2B's own clients begin with when nobody says.
+/// The default base of E2B's clients.
 const USUAL_BASE: &str = "e2bdev/base";
 
 #[derive(Debug, Default)]
@@ -53,7 +54,7 @@ struct Build {
     id: String,
     tenant: TenantId,
     name: ImageName,
-    /// Further names it gets when it is ready.
+    /// Additional names that it gets when it succeeds.
     tags: Vec<ImageName>,
     sizes: Sizes,
     stage: Stage,
@@ -81,7 +82,7 @@ enum Stage {
 #[derive(Debug, PartialEq, Eq)]
 struct Failure {
     message: String,
-    /// As clients count: the number of an instruction, or the name of a phase.
+    /// In the clients' notation: the number of an instruction, or the name of a phase.
     step: Option<String>,
 }
 
@@ -108,7 +109,7 @@ impl Builds {
         }
     }
 
-    /// The newest of this name that has not been started.
+    /// The newest build of this name that has not been started.
     pub(super) fn waiting(&self, tenant: &TenantId, template: &str) -> Result<String, Refusal> {
         let all = self.lock();
         let fits = |build: &&Build| {
@@ -136,7 +137,7 @@ impl Builds {
     }
 }
 
-/// Clients read ids of builds as UUIDs.
+/// Clients parse build ids as UUIDs.
 pub(super) fn uuid(of: &[u8]) -> String {
     let hash = digest::digest(&digest::SHA256, of);
     let mut bytes: [u8; 16] = *hash.as_ref().first_chunk().expect("a hash is longer");
@@ -149,14 +150,14 @@ pub(super) fn uuid(of: &[u8]) -> String {
 #[derive(Debug, Deserialize)]
 pub(super) struct NewTemplate {
     name: Option<String>,
-    /// Its older name.
+    /// An older name of the field.
     alias: Option<String>,
     tags: Option<Vec<String>>,
     #[serde(rename = "cpuCount")]
     cpu_count: Option<u64>,
     #[serde(rename = "memoryMB")]
     memory_mb: Option<u64>,
-    /// How large disks are, the operator says.
+    /// The operator decides the size of disks.
     #[serde(rename = "minFreeDiskMB", alias = "minFreeDiskMb")]
     _min_free_disk_mb: Option<u64>,
     #[serde(flatten)]
@@ -165,21 +166,21 @@ pub(super) struct NewTemplate {
 
 pub(super) async fn request(
     State(app): State<Arc<App>>,
-    By(caller): By<Admin>,
-    body: Given<NewTemplate>,
+    Extracted(caller): Extracted<Admin>,
+    body: JsonInput<NewTemplate>,
 ) -> Result<Response, Refusal> {
     body.value.unknown.refuse()?;
     let text = body.value.name.or(body.value.alias).ok_or_else(|| Refusal::invalid("`name` is missing"))?;
     let text = text.strip_suffix(":default").unwrap_or(&text);
     let name = convert::image_name("name", text)?;
-    let tags = body.value.tags.unwrap_or_default();
+    let want = body.value.tags.unwrap_or_default();
     let tags =
-        tags.iter().filter(|tag| *tag != "default").map(|tag| tagged(text, tag)).collect::<Result<_, _>>()?;
+        want.iter().filter(|tag| *tag != "default").map(|tag| tagged(text, tag)).collect::<Result<_, _>>()?;
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).expect("the kernel's random generator answers");
+    getrandom::fill(&mut bytes).expect("the kernel's random generator is available");
     let id = uuid(&bytes);
     let shown = json!({
-        "templateID": name, "buildID": id, "public": false, "names": [name], "aliases": [name], "tags": tags,
+        "templateID": name, "buildID": id, "public": false, "names": [name], "aliases": [name], "tags": want,
     });
     let (tenant, stage) = (caller.tenant().clone(), Stage::Waiting);
     let NewTemplate { cpu_count, memory_mb, .. } = body.value;
@@ -192,7 +193,7 @@ pub(super) async fn request(
     Ok((StatusCode::ACCEPTED, Json(shown)).into_response())
 }
 
-/// `name:tag`, whatever tag the name had.
+/// `name:tag`; replaces an existing tag of the name.
 fn tagged(name: &str, tag: &str) -> Result<ImageName, Refusal> {
     let bare = match name.rsplit_once(':') {
         Some((bare, after)) if !after.contains('/') => bare,
@@ -209,7 +210,7 @@ pub(super) struct BuildPath {
 }
 
 impl BuildPath {
-    /// The build, if it is the caller's.
+    /// The build, if it belongs to the caller's tenant.
     fn build_in<'a>(&self, all: &'a VecDeque<Build>, caller: &Caller) -> Result<&'a Build, Refusal> {
         let own = all.iter().find(|build| build.id == self.build && build.tenant == *caller.tenant());
         own.ok_or_else(unknown)
@@ -238,18 +239,18 @@ pub(super) struct Instructions {
 
 pub(super) async fn start(
     State(app): State<Arc<App>>,
-    By(caller): By<Admin>,
-    By(Segments(path)): By<Segments<BuildPath>>,
-    body: Given<Instructions>,
+    Extracted(caller): Extracted<Admin>,
+    Extracted(Segments(path)): Extracted<Segments<BuildPath>>,
+    body: JsonInput<Instructions>,
 ) -> Result<StatusCode, Refusal> {
     let wish = body.value;
     wish.unknown.refuse()?;
     if wish.registry.as_ref().is_some_and(asks) {
         return Err(Refusal::absent(
-            "pull what needs a password with `burrow image pull`, and build on it by its name",
+            "pull images that require a password with `burrow image pull`, and use their names as the base",
         ));
     }
-    // What makes no sense is refused at once, whatever the build begins with.
+    // Invalid steps are rejected immediately, independent of the base.
     Plan::new(&wish.steps, &Start::default())?;
     let base = base(&app, &caller, &wish).await?;
     let commands = Commands::given(wish.start.as_deref(), wish.ready.as_deref());
@@ -265,7 +266,7 @@ pub(super) async fn start(
         (build.name.clone(), build.sizes)
     };
     let no_cache = wish.force || wish.steps.iter().any(|step| step.force);
-    // As E2B's builds: whoever may make images may fetch what goes into them.
+    // As with E2B's builds: clients that may create images may download from any public host.
     let network = NetworkPolicy { mode: NetworkMode::Open, ..NetworkPolicy::closed() };
     let (tenant, instructions) = (caller.tenant().clone(), wish.steps);
     let work =
@@ -275,13 +276,10 @@ pub(super) async fn start(
 }
 
 fn unknown() -> Refusal {
-    Refusal::new(
-        StatusCode::NOT_FOUND,
-        "there is no such build; builds are forgotten when the daemon is started anew",
-    )
+    Refusal::new(StatusCode::NOT_FOUND, "build not found; builds are forgotten when the daemon restarts")
 }
 
-/// What a build begins with.
+/// The base of a build.
 enum Base {
     Here(String),
     Pulled(String),
@@ -293,10 +291,17 @@ async fn base(app: &App, caller: &Caller, wish: &Instructions) -> Result<Base, R
         return Ok(Base::Here(app.config.defaults.image.clone()));
     }
     match (find(app, caller, text).await, &wish.from_template) {
-        (Ok(Found::Image(name)), _) => Ok(Base::Here(name)),
-        (Ok(Found::Snapshot(_)), _) => {
-            Err(Refusal::absent("a build begins with an image; `burrow image commit` makes one of a sandbox"))
+        // Clients add MCP servers only to this template. It means the default image, unless an image has its name.
+        (Ok(Found::Image(name)), Some(template)) if mcp::is_replaced(template, &name) => {
+            Err(Refusal::absent(
+                "template `mcp-gateway` has no MCP servers in Burrow, and none can be added: a sandbox created with `mcp` has the \
+                 tools of Burrow's own MCP server",
+            ))
         }
+        (Ok(Found::Image(name)), _) => Ok(Base::Here(name)),
+        (Ok(Found::Snapshot(_)), _) => Err(Refusal::absent(
+            "the base of a build must be an image; create one from a sandbox with `burrow image commit`",
+        )),
         (Err(refusal), Some(_)) => Err(refusal),
         (Err(_), None) => {
             convert::image_reference("fromImage", text)?;
@@ -305,7 +310,7 @@ async fn base(app: &App, caller: &Caller, wish: &Instructions) -> Result<Base, R
     }
 }
 
-/// A build under way.
+/// A running build.
 struct Work {
     app: Arc<App>,
     tenant: TenantId,
@@ -317,7 +322,7 @@ struct Work {
     instructions: Vec<Instruction>,
 }
 
-/// The instruction that is carried out, counted from 0.
+/// The instruction that is being executed, counted from 0.
 type Current = Arc<Mutex<Option<usize>>>;
 
 impl Work {
@@ -337,7 +342,7 @@ impl Work {
         self.app.builds.change(&self.id, |build| build.stage = stage);
     }
 
-    /// `inherits`: a template that says nothing of its commands has those of the template it is made from.
+    /// `inherits`: a template without commands inherits those of its base template.
     async fn build(&self, base: Base, commands: Option<Commands>, inherits: bool) -> Result<(), Failure> {
         let engine = &self.app.engine;
         let in_base = |failure: Failure| Failure { step: Some("base".to_owned()), ..failure };
@@ -353,10 +358,11 @@ impl Work {
         let options = BuildOptions {
             recipe: Recipe { base: base.id.to_string(), steps: plan.steps },
             context,
-            // A template that does not start keeps the image it had.
+            // If the start command fails, the name keeps its previous image.
             name: Some(self.name.clone()).filter(|_| commands.is_none()),
             no_cache: self.no_cache,
             network: self.network.clone(),
+            limits: Some(self.sizes.apply(self.app.config.defaults.limits)),
         };
         let replaced = engine.find_image(&self.tenant, self.name.as_str()).await.ok();
         let built = engine.build_recipe(&self.tenant, options, self.tell_steps(plan.origins, &current)).await;
@@ -411,7 +417,7 @@ impl Work {
         Ok(engine.find_image(&self.tenant, &name).await?)
     }
 
-    /// In E2B's words where it has some.
+    /// Uses E2B's messages where they exist.
     fn failure(&self, error: EngineError, current: &Current) -> Failure {
         let index = *current.lock().unwrap_or_else(PoisonError::into_inner);
         let instruction = index.and_then(|index| self.instructions.get(index));
@@ -427,7 +433,7 @@ impl Work {
             {
                 let name = instruction.user().unwrap_or_default();
                 let message = format!(
-                    "failed to run command '{}': unauthenticated: invalid username: '{name}'",
+                    "failed to run command '{}': command failed: unauthenticated: invalid username: '{name}'",
                     instruction.command()
                 );
                 Failure { message, step }
@@ -445,7 +451,7 @@ impl Work {
         self.tell_steps(Vec::new(), &Current::default())
     }
 
-    /// Logs the steps of a build as E2B does: `[builder 2/3] RUN make`, then each line of output.
+    /// Logs the steps of a build in E2B's format: `[builder 2/3] RUN make`, then each line of output.
     fn tell_steps(&self, origins: Vec<Option<usize>>, current: &Current) -> Tell {
         let (app, id, current) = (self.app.clone(), self.id.clone(), current.clone());
         let shown: Vec<String> = self.instructions.iter().map(Instruction::shown).collect();
@@ -479,9 +485,9 @@ impl Work {
 
 pub(super) async fn status(
     State(app): State<Arc<App>>,
-    By(caller): By<Reader>,
+    Extracted(caller): Extracted<Reader>,
     uri: Uri,
-    By(Segments(path)): By<Segments<BuildPath>>,
+    Extracted(Segments(path)): Extracted<Segments<BuildPath>>,
 ) -> Result<Json<Value>, Refusal> {
     caller.unbound()?;
     let offset = pairs(&uri)?.into_iter().find(|(name, _)| name == "logsOffset");
@@ -508,12 +514,12 @@ pub(super) async fn status(
     Ok(Json(shown))
 }
 
-/// The lines of a build from a moment on (`cursor`, milliseconds since the epoch), or back from it.
+/// The lines of a build after a time (`cursor`, milliseconds since the epoch), or before it.
 pub(super) async fn logs(
     State(app): State<Arc<App>>,
-    By(caller): By<Reader>,
+    Extracted(caller): Extracted<Reader>,
     uri: Uri,
-    By(Segments(path)): By<Segments<BuildPath>>,
+    Extracted(Segments(path)): Extracted<Segments<BuildPath>>,
 ) -> Result<Json<Value>, Refusal> {
     caller.unbound()?;
     let query = LogQuery::of(&uri)?;
@@ -524,7 +530,7 @@ pub(super) async fn logs(
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Tags {
-    /// Whose build gets them; of a removal, `name`.
+    /// The build that gets the tags; for a removal, `name`.
     #[serde(alias = "name")]
     target: String,
     #[serde(default)]
@@ -533,8 +539,8 @@ pub(super) struct Tags {
 
 pub(super) async fn tag(
     State(app): State<Arc<App>>,
-    By(caller): By<Admin>,
-    body: Given<Tags>,
+    Extracted(caller): Extracted<Admin>,
+    body: JsonInput<Tags>,
 ) -> Result<Response, Refusal> {
     let Tags { target, tags } = body.value;
     let Found::Image(name) = find(&app, &caller, &target).await? else {
@@ -550,8 +556,8 @@ pub(super) async fn tag(
 
 pub(super) async fn untag(
     State(app): State<Arc<App>>,
-    By(caller): By<Admin>,
-    body: Given<Tags>,
+    Extracted(caller): Extracted<Admin>,
+    body: JsonInput<Tags>,
 ) -> Result<StatusCode, Refusal> {
     for tag in &body.value.tags {
         let name = tagged(&body.value.target, tag)?;
@@ -566,7 +572,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_of_builds_are_uuids_and_tags_belong_to_a_name() {
+    fn build_ids_are_uuids_and_tags_replace_those_of_a_name() {
         let id = uuid(b"x");
         assert_eq!((id.len(), id.as_bytes()[14]), (36, b'8'), "{id}");
         assert_eq!(tagged("app:v1", "v2").unwrap().as_str(), "app:v2");

@@ -1,16 +1,17 @@
-//! Files that a template's build copies.
+//! Files for the COPY steps of template builds.
 //!
 //! ```text
 //!   GET /templates/{template}/files/{hash} ─► an address for one upload ─ PUT a tar ─► kept until the build starts
 //!   the build starts ─► all of its uploads become one context, each below its hash
 //! ```
 //!
-//! Clients send their upload without a key, so its address is the proof: 128 random bits, good for one file of one build that
-//! has not been started. An archive is a stranger's; here it is only renamed, entry by entry, and unpacked as every context is.
+//! Clients upload without a key, so the address authorises the upload: 128 random bits, valid for one file of one build
+//! that has not started. Archives are untrusted; here their entries are only renamed, and they are unpacked like every
+//! build context.
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read, Seek as _, Write as _};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,6 +23,8 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use burrow_engine::BuildContext;
 use burrow_images::recipe::Copy;
+use burrow_memory::MemoryError;
+use burrow_memory::artifacts::{NoDiskSpace, UploadLease};
 use flate2::read::GzDecoder;
 use http::StatusCode;
 use http_body_util::BodyExt as _;
@@ -30,7 +33,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
-use super::body::By;
+use super::body::Extracted;
 use super::error::Refusal;
 use super::show::Host;
 use crate::convert;
@@ -38,13 +41,13 @@ use crate::rest::auth::Admin;
 use crate::rest::error::ApiError;
 use crate::rest::{App, Segments};
 
-/// Files that wait for their builds, all together.
+/// Maximum number of uploads that wait for their builds.
 const UPLOADS_MAX: usize = 256;
 
-/// How long a file waits for its build.
+/// How long an upload is kept for its build.
 const KEPT_FOR: Duration = Duration::from_secs(3600);
 
-/// Longest silence in the middle of an upload.
+/// Maximum time without data in an upload.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
 
 /// Clients' hashes are hexadecimal SHA-256.
@@ -57,7 +60,7 @@ pub(crate) struct Copies(Mutex<HashMap<String, Upload>>);
 struct Upload {
     build: String,
     hash: String,
-    /// Once it is here, whole.
+    /// `None` until the upload is complete.
     file: Option<File>,
     since: Instant,
 }
@@ -67,7 +70,7 @@ impl Copies {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for one file of one build; `None` where it is here already.
+    /// Reserves an upload for one file of one build; `None` if the file exists already.
     fn add(&self, build: &str, hash: &str) -> Result<Option<String>, Refusal> {
         let mut all = self.lock();
         all.retain(|_, upload| upload.since.elapsed() < KEPT_FOR);
@@ -75,11 +78,11 @@ impl Copies {
             return Ok(None);
         }
         if all.len() >= UPLOADS_MAX {
-            let message = "there are too many files that wait for builds; try again later";
+            let message = "too many uploads are waiting for builds; try again later";
             return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, message));
         }
         let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).expect("the kernel's random generator answers");
+        getrandom::fill(&mut bytes).expect("the kernel's random generator is available");
         let id = format!("{:032x}", u128::from_le_bytes(bytes));
         let upload =
             Upload { build: build.to_owned(), hash: hash.to_owned(), file: None, since: Instant::now() };
@@ -87,7 +90,7 @@ impl Copies {
         Ok(Some(id))
     }
 
-    /// All that came for a build, which is theirs from now on.
+    /// Removes and returns all uploads of a build.
     pub(super) fn take(&self, build: &str) -> Vec<(String, File)> {
         let mut all = self.lock();
         let own = |(_, upload): &(&String, &Upload)| upload.build == build;
@@ -103,12 +106,12 @@ pub(super) struct FilePath {
     hash: String,
 }
 
-/// Where to send a file to.
+/// Returns the address for an upload.
 pub(super) async fn place(
     State(app): State<Arc<App>>,
-    By(caller): By<Admin>,
+    Extracted(caller): Extracted<Admin>,
     host: Host,
-    By(Segments(path)): By<Segments<FilePath>>,
+    Extracted(Segments(path)): Extracted<Segments<FilePath>>,
 ) -> Result<Response, Refusal> {
     check_hash(&path.hash)?;
     let build = app.builds.waiting(caller.tenant(), &path.template)?;
@@ -123,7 +126,7 @@ pub(super) async fn place(
 
 fn check_hash(hash: &str) -> Result<(), Refusal> {
     let good = (1..=HASH_CHARACTERS_MAX).contains(&hash.len()) && hash.bytes().all(|b| b.is_ascii_hexdigit());
-    if good { Ok(()) } else { Err(Refusal::invalid("a hash is hexadecimal")) }
+    if good { Ok(()) } else { Err(Refusal::invalid("the hash must be hexadecimal")) }
 }
 
 #[derive(Debug, Deserialize)]
@@ -131,18 +134,19 @@ pub(super) struct UploadPath {
     upload: String,
 }
 
-/// By its address alone: clients send no key along.
+/// Authorised by the address alone: clients send no key.
 pub(super) async fn upload(
     State(app): State<Arc<App>>,
-    By(Segments(path)): By<Segments<UploadPath>>,
+    Extracted(Segments(path)): Extracted<Segments<UploadPath>>,
     body: Body,
 ) -> Result<StatusCode, Refusal> {
-    let unknown = || Refusal::new(StatusCode::NOT_FOUND, "there is no such upload, or its build has begun");
+    let unknown = || Refusal::new(StatusCode::NOT_FOUND, "upload not found, or its build has started");
     if !app.copies.lock().contains_key(&path.upload) {
         return Err(unknown());
     }
     let file = unnamed(&app.config.state_dir)?;
-    let file = receive(file, body, app.config.bounds.image_upload_bytes).await?;
+    let floor = crate::memory::floor(&app.config, app.config.state_dir.clone());
+    let file = receive(file, body, app.config.bounds.image_upload_bytes, UploadLease::new(&floor)).await?;
     match app.copies.lock().get_mut(&path.upload) {
         Some(upload) => upload.file = Some(file),
         None => return Err(unknown()),
@@ -150,43 +154,57 @@ pub(super) async fn upload(
     Ok(StatusCode::OK)
 }
 
-/// A file that is gone with its descriptor.
+/// An unlinked file, which is deleted when its descriptor is closed.
 fn unnamed(folder: &Path) -> Result<File, Refusal> {
     let flags = i32::try_from(OFlags::TMPFILE.bits()).unwrap_or_default();
     let opened = File::options().read(true).write(true).mode(0o600).custom_flags(flags).open(folder);
-    opened.map_err(|error| ApiError::internal("could not make a file for an upload", error).into())
+    opened.map_err(|error| ApiError::internal("could not create a file for an upload", error).into())
 }
 
-async fn receive(file: File, mut body: Body, bytes_max: u64) -> Result<File, Refusal> {
+async fn receive(
+    file: File,
+    mut body: Body,
+    bytes_max: u64,
+    mut lease: UploadLease,
+) -> Result<File, Refusal> {
     let mut file = tokio::fs::File::from_std(file);
     let mut total = 0u64;
     loop {
         let frame = timeout(SILENCE_MAX, body.frame()).await;
-        let frame =
-            frame.map_err(|_| Refusal::invalid("the client fell silent in the middle of an upload"))?;
+        let frame = frame.map_err(|_| Refusal::invalid("the client stopped sending during an upload"))?;
         let Some(frame) = frame else { break };
-        let frame = frame.map_err(|_| Refusal::invalid("the upload broke off"))?;
+        let frame = frame.map_err(|_| Refusal::invalid("the upload was interrupted"))?;
         let Ok(bytes) = frame.into_data() else { continue };
         total += bytes.len() as u64;
         if total > bytes_max {
             let message = format!("an upload is larger than {bytes_max} bytes");
             return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
         }
+        lease.take(bytes.len() as u64).map_err(no_space)?;
         tokio::io::AsyncWriteExt::write_all(&mut file, &bytes).await.map_err(could_not_keep)?;
     }
     tokio::io::AsyncWriteExt::flush(&mut file).await.map_err(could_not_keep)?;
     Ok(file.into_std().await)
 }
 
-fn could_not_keep(error: io::Error) -> Refusal {
-    ApiError::internal("could not keep an upload", error).into()
+fn no_space(error: NoDiskSpace) -> Refusal {
+    ApiError::from(MemoryError::from(error)).into()
 }
 
-/// All uploads of a build as one context.
+fn could_not_keep(error: io::Error) -> Refusal {
+    ApiError::internal("could not store an upload", error).into()
+}
+
+/// Combines all uploads of a build into one build context.
 pub(super) async fn context(app: &Arc<App>, uploads: Vec<(String, File)>) -> Result<BuildContext, Refusal> {
     let whole = unnamed(&app.config.state_dir)?;
     let bytes_max = app.config.bounds.image_upload_bytes;
-    let joined = tokio::task::spawn_blocking(move || join(whole, uploads, bytes_max)).await;
+    let floor = crate::memory::floor(&app.config, app.config.state_dir.clone());
+    let joined = tokio::task::spawn_blocking(move || {
+        let whole = LeasedWriter { file: whole, lease: UploadLease::new(&floor) };
+        Ok::<_, io::Error>(join(whole, uploads, bytes_max)?.file)
+    });
+    let joined = joined.await;
     let joined =
         joined.map_err(|error| Refusal::from(ApiError::internal("could not read uploads", error)))?;
     let whole = joined
@@ -194,8 +212,8 @@ pub(super) async fn context(app: &Arc<App>, uploads: Vec<(String, File)>) -> Res
     Ok(app.engine.open_context(Box::new(whole)).await?)
 }
 
-/// Blocks. Nothing is unpacked: entries get another name.
-fn join(whole: File, uploads: Vec<(String, File)>, bytes_max: u64) -> io::Result<File> {
+/// Blocking. Nothing is unpacked: entries are renamed.
+fn join<W: Write + Seek>(whole: W, uploads: Vec<(String, File)>, bytes_max: u64) -> io::Result<W> {
     let mut builder = tar::Builder::new(whole);
     let mut header = tar::Header::new_gnu();
     header.set_size(2);
@@ -203,7 +221,7 @@ fn join(whole: File, uploads: Vec<(String, File)>, bytes_max: u64) -> io::Result
     builder.append_data(&mut header, "request", &b"{}"[..])?;
     for (hash, mut file) in uploads {
         let below = Path::new("context").join(&hash);
-        // Whoever copies a directory without files copies a directory.
+        // An empty directory must be copied as a directory.
         let mut header = tar::Header::new_gnu();
         header.set_entry_type(tar::EntryType::Directory);
         header.set_size(0);
@@ -222,11 +240,36 @@ fn join(whole: File, uploads: Vec<(String, File)>, bytes_max: u64) -> io::Result
     Ok(whole)
 }
 
-fn rename(builder: &mut tar::Builder<File>, plain: impl Read, below: &Path) -> io::Result<()> {
+/// A file whose growth is reserved on its disk.
+struct LeasedWriter {
+    file: File,
+    lease: UploadLease,
+}
+
+impl Write for LeasedWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = self.lease.take(bytes.len() as u64);
+        taken.map_err(|error| io::Error::new(io::ErrorKind::StorageFull, error))?;
+        self.file.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Seek for LeasedWriter {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+fn rename<W: Write>(builder: &mut tar::Builder<W>, plain: impl Read, below: &Path) -> io::Result<()> {
     let refused = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
     for entry in tar::Archive::new(plain).entries()? {
         let mut entry = entry?;
-        let path = inside(&entry.path()?).ok_or_else(|| refused("a name leads out of it"))?;
+        let path = inside(&entry.path()?).ok_or_else(|| refused("an entry name leads out of the archive"))?;
         let path = below.join(path);
         let mut header = tar::Header::new_gnu();
         header.set_mode(entry.header().mode()? & 0o7777);
@@ -241,21 +284,21 @@ fn rename(builder: &mut tar::Builder<File>, plain: impl Read, below: &Path) -> i
             builder.append_data(&mut header, path, io::empty())?;
         } else if kind.is_symlink() {
             header.set_entry_type(tar::EntryType::Symlink);
-            let target = entry.link_name()?.ok_or_else(|| refused("a link leads nowhere"))?.into_owned();
+            let target = entry.link_name()?.ok_or_else(|| refused("a link has no target"))?.into_owned();
             builder.append_link(&mut header, path, target)?;
         } else if kind.is_hard_link() {
             header.set_entry_type(tar::EntryType::Link);
             let target = entry.link_name()?.and_then(|target| inside(&target));
-            let target = target.ok_or_else(|| refused("a link leads out of it"))?;
+            let target = target.ok_or_else(|| refused("a link leads out of the archive"))?;
             builder.append_link(&mut header, path, below.join(target))?;
         } else {
-            return Err(refused("it holds something else than files, directories and links"));
+            return Err(refused("it contains entries other than files, directories and links"));
         }
     }
     Ok(())
 }
 
-/// A path without anything that leads elsewhere.
+/// A path without components that lead elsewhere.
 fn inside(path: &Path) -> Option<PathBuf> {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -270,11 +313,11 @@ fn inside(path: &Path) -> Option<PathBuf> {
     Some(plain)
 }
 
-/// Characters that make a path a pattern. Clients expand patterns and upload what they match.
+/// Characters of patterns. Clients expand patterns and upload the matching files.
 const PATTERN: [char; 4] = ['*', '?', '[', '{'];
 
-/// The directory or file that an upload's files are below: the source without its pattern, relative, without `.` and `..`.
-/// `None` if it leads out of the context.
+/// The directory or file that contains an upload's files: the source without its pattern, relative, without `.` and
+/// `..`. `None` if it leads out of the context.
 fn source(text: &str) -> Option<PathBuf> {
     let mut plain = PathBuf::new();
     for part in text.split('/') {
@@ -292,7 +335,8 @@ fn source(text: &str) -> Option<PathBuf> {
     (!text.starts_with('/')).then_some(plain)
 }
 
-/// An absolute path for a destination that may be relative to `workdir`. It ends with `/` if it names a directory by its form.
+/// The absolute path of a destination that may be relative to `workdir`. It ends with `/` if its notation means a
+/// directory.
 pub(super) fn destination(text: &str, workdir: &str) -> String {
     let whole = if text.starts_with('/') { text.to_owned() } else { format!("{workdir}/{text}") };
     let mut parts = Vec::new();
@@ -308,13 +352,14 @@ pub(super) fn destination(text: &str, workdir: &str) -> String {
     format!("/{}{slash}", parts.join("/"))
 }
 
-/// A step that copies: source, destination, owner and mode, as clients write them; and which upload it is.
+/// A COPY step: source, destination, owner and mode, in the clients' notation; and its upload.
 pub(super) fn step(args: &[String], hash: Option<&str>, workdir: &str) -> Result<Copy, Refusal> {
     let text = |index: usize| args.get(index).map(String::as_str).unwrap_or_default();
     let (from, to, owner, mode) = (text(0), text(1), text(2), text(3));
-    let hash = hash.ok_or_else(|| Refusal::invalid("a step `COPY` lacks `filesHash`"))?;
+    let hash = hash.ok_or_else(|| Refusal::invalid("`filesHash` is missing in a `COPY` step"))?;
     check_hash(hash)?;
-    let below = source(from).ok_or_else(|| Refusal::invalid("a step `COPY` leads out of its directory"))?;
+    let below = source(from)
+        .ok_or_else(|| Refusal::invalid("the source of a `COPY` step leads out of the build context"))?;
     let from = Path::new(hash).join(below).to_string_lossy().into_owned();
     let to = destination(to, workdir);
     convert::check_path("COPY", &to)?;
@@ -322,7 +367,7 @@ pub(super) fn step(args: &[String], hash: Option<&str>, workdir: &str) -> Result
         "" => None,
         digits => {
             let mode = u32::from_str_radix(digits, 8).ok().filter(|mode| *mode <= 0o7777);
-            Some(mode.ok_or_else(|| Refusal::invalid("a step `COPY` has a mode that is none"))?)
+            Some(mode.ok_or_else(|| Refusal::invalid("a `COPY` step has an invalid mode"))?)
         }
     };
     for name in owner.split(':').filter(|_| !owner.is_empty()) {
@@ -333,6 +378,8 @@ pub(super) fn step(args: &[String], hash: Option<&str>, workdir: &str) -> Result
 
 #[cfg(test)]
 mod tests {
+    use burrow_memory::artifacts::{DiskFloor, FreeSpace};
+
     use super::*;
 
     fn archive(entries: &[(&str, tar::EntryType, &str)]) -> File {
@@ -348,7 +395,7 @@ mod tests {
             } else if !content.is_empty() {
                 header.set_link_name(content).unwrap();
             }
-            // As a stranger would: whatever the name is.
+            // Writes any name, as an untrusted client can.
             header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
             header.set_cksum();
             let bytes = if kind.is_file() { content.as_bytes() } else { b"" };
@@ -366,8 +413,40 @@ mod tests {
         names.collect()
     }
 
+    #[tokio::test]
+    async fn uploads_are_refused_where_the_disk_must_stay_free() {
+        #[derive(Debug)]
+        struct Free(u64);
+
+        impl FreeSpace for Free {
+            fn free_bytes(&self, _: &Path) -> Option<u64> {
+                Some(self.0)
+            }
+        }
+        let floor = |free| DiskFloor {
+            folder: std::env::temp_dir(),
+            reserve_bytes: 1 << 20,
+            free: Arc::new(Free(free)),
+            leases: Arc::default(),
+        };
+        let body = || Body::from(vec![0; 1 << 20]);
+        let receive = async |free| {
+            receive(tempfile::tempfile().unwrap(), body(), 1 << 30, UploadLease::new(&floor(free))).await
+        };
+        receive(u64::MAX).await.unwrap();
+        let refused = receive((1 << 20) + 1000).await.unwrap_err().into_message();
+        assert!(refused.contains("not enough disk space"), "{refused}");
+        let whole = LeasedWriter {
+            file: tempfile::tempfile().unwrap(),
+            lease: UploadLease::new(&floor((1 << 20) + 1000)),
+        };
+        let file = archive(&[("a", tar::EntryType::Regular, &"x".repeat(4 << 20))]);
+        let refused = join(whole, vec![("ab".to_owned(), file)], 1 << 30).map(|_| ()).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+    }
+
     #[test]
-    fn uploads_lie_side_by_side_below_their_hashes() {
+    fn uploads_are_stored_below_their_hashes() {
         use tar::EntryType::{Link, Regular, Symlink};
         let names = joined(&[
             ("app/a.py", Regular, "x"),
@@ -381,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_elsewhere_is_refused() {
+    fn paths_out_of_the_archive_are_rejected() {
         use tar::EntryType::{Char, Link, Regular};
         for bad in
             [("../x", Regular, ""), ("/x", Regular, ""), ("a/../../x", Regular, ""), ("h", Link, "../x")]
@@ -392,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_says_what_goes_where() {
+    fn copy_steps_are_parsed() {
         let of = |args: [&str; 4]| step(&args.map(str::to_owned), Some("ab"), "/w");
         let copy = of(["./app", "/srv/app", "user", "0755"]).unwrap();
         assert_eq!((copy.from.as_str(), copy.to.as_str()), ("ab/app", "/srv/app"));

@@ -1,7 +1,7 @@
-//! Errors as E2B's clients read them: `{"code": 404, "message": "…"}`, and Connect's `{"code": "not_found", …}`.
+//! Errors in the formats of E2B's clients: `{"code": 404, "message": "…"}`, and Connect's `{"code": "not_found", …}`.
 //!
-//! Clients try a request again when its answer is 429, 502, 503 or 504, and take 409 on a pause for "paused already". So what
-//! will not get better has another status here than in our own API.
+//! Clients retry a request that fails with 429, 502, 503 or 504, and take 409 on a pause for "paused already".
+//! Therefore permanent errors have another status here than in our own API.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::rest::error::{ApiError, Cause};
 
-/// An error of the control plane, and of envd's plain HTTP.
+/// An error of the control plane, and of envd's plain HTTP calls.
 #[derive(Debug)]
 pub(super) struct Refusal {
     status: u16,
@@ -30,14 +30,14 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
-    /// What Burrow does not have.
+    /// A feature that Burrow does not support.
     pub(super) fn absent(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_IMPLEMENTED, message)
     }
 
     pub(super) fn into_message(self) -> String {
         if let Some(cause) = &self.cause {
-            tracing::warn!(%cause, message = self.message, "work in the background failed");
+            tracing::warn!(%cause, message = self.message, "background work failed");
         }
         self.message
     }
@@ -113,7 +113,7 @@ fn status(code: ErrorCode) -> u16 {
     }
 }
 
-/// Connect's words for what went wrong, each with the status it has in an answer that is no stream.
+/// Connect's error codes, each with its status in a response that is not a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RpcCode {
     InvalidArgument,
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_will_not_get_better_is_not_tried_again() {
+    fn permanent_errors_are_not_retried() {
         for code in [
             ErrorCode::TooMany,
             ErrorCode::GuestUnreachable,
@@ -261,20 +261,20 @@ mod tests {
         ] {
             assert!(![429, 502, 503, 504].contains(&status(code)), "{}", code.as_str());
         }
-        assert_eq!(status(ErrorCode::Busy), 429, "this one will");
+        assert_eq!(status(ErrorCode::Busy), 429, "this one is temporary");
     }
 
     #[test]
-    fn only_a_pause_of_a_paused_one_looks_like_it() {
+    fn only_pausing_a_paused_sandbox_is_a_conflict() {
         for code in [ErrorCode::NotDumpable, ErrorCode::NotRunning, ErrorCode::Unsupported] {
             assert_ne!(status(code), 409, "{}", code.as_str());
         }
     }
 
     #[test]
-    fn a_hint_goes_with_the_message() {
-        let refusal = Refusal::from(ApiError::invalid("`x` does not fit").hint("write `y`"));
-        assert_eq!(refusal.as_result(), json!({ "code": 400, "message": "`x` does not fit (write `y`)" }));
+    fn hints_are_appended_to_messages() {
+        let refusal = Refusal::from(ApiError::invalid("invalid `x`").hint("write `y`"));
+        assert_eq!(refusal.as_result(), json!({ "code": 400, "message": "invalid `x` (write `y`)" }));
         let error = RpcError::from(ApiError::new(ErrorCode::NotFound, "no such file"));
         assert_eq!(error.as_end(), json!({ "error": { "code": "not_found", "message": "no such file" } }));
     }

@@ -1,11 +1,11 @@
-//! The port where E2B's clients look for a server that runs code: the sandbox's own bridge, asked on their behalf.
+//! The port on which E2B's clients expect the code interpreter: requests are passed to the sandbox's own bridge.
 //!
 //! ```text
 //!   49999-<sandbox>.<domain>, e2b-sandbox-port: 49999 ─► by token or key ─► [`crate::code`] ─► bridge
 //! ```
 //!
-//! A request is made anew on the way in: no header of the client's reaches a sandbox. Running code is as much as a command, so
-//! this port is nobody's who has neither a token nor a key, also where others are public.
+//! The daemon creates a new request for the bridge: no header of the client reaches a sandbox. Running code is as
+//! powerful as running a command, so this port always requires a token or a key, even if other ports are public.
 
 use std::sync::Arc;
 
@@ -26,12 +26,12 @@ use super::envd::{Addressee, Closed, by_key};
 use super::error::Refusal;
 use super::reach::{self, Call, gone};
 use crate::audit::Trace;
-use crate::code::{Interpreter, Question};
+use crate::code::{BridgeRequest, Interpreter};
 use crate::rest::App;
 use crate::rest::error::ApiError;
 use crate::rest::routes::{Routes, delete, get, post};
 
-/// Code with what comes around it.
+/// Maximum size of a body: code and its parameters.
 const BODY_BYTES_MAX: usize = 4 << 20;
 
 const TOKENS: [&str; 2] = ["x-access-token", "e2b-traffic-access-token"];
@@ -52,18 +52,18 @@ pub(crate) fn routes() -> Routes<Arc<App>> {
 
 async fn no_such_call() -> Refusal {
     Refusal::absent(
-        "this port is the code interpreter's, which has no such call; let your own server listen on another",
+        "this port is reserved for the code interpreter, which does not have this call; use another port for your server",
     )
 }
 
-/// Whoever was let in.
+/// An admitted request.
 #[derive(Debug)]
-pub(crate) struct Asking {
+pub(crate) struct InterpreterRequest {
     tenant: TenantId,
     sandbox: SandboxId,
 }
 
-impl FromRequestParts<Arc<App>> for Asking {
+impl FromRequestParts<Arc<App>> for InterpreterRequest {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Response> {
@@ -94,7 +94,7 @@ impl FromRequestParts<Arc<App>> for Asking {
     }
 }
 
-/// Whether one of the tokens opens this sandbox.
+/// Whether one of the tokens is valid for this sandbox.
 async fn opened(app: &App, headers: &HeaderMap, sandbox: &SandboxId) -> Result<bool, ApiError> {
     for name in TOKENS {
         if let Some(token) = headers.get(name).and_then(|value| value.to_str().ok())
@@ -106,15 +106,19 @@ async fn opened(app: &App, headers: &HeaderMap, sandbox: &SandboxId) -> Result<b
     Ok(false)
 }
 
-async fn pass(State(app): State<Arc<App>>, asking: Asking, request: Request) -> Result<Response, Refusal> {
-    let Asking { tenant, sandbox } = asking;
+async fn pass(
+    State(app): State<Arc<App>>,
+    asking: InterpreterRequest,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let InterpreterRequest { tenant, sandbox } = asking;
     let (parts, body) = request.into_parts();
     let slot = app.gateway.slot(&sandbox)?;
     let body = match parts.method {
         Method::GET | Method::DELETE => None,
         _ => Some(read(body).await?),
     };
-    let question = Question { method: parts.method, path: parts.uri.path().to_owned(), body };
+    let question = BridgeRequest { method: parts.method, path: parts.uri.path().to_owned(), body };
     let answer = Interpreter { app, tenant, sandbox }.ask(&question).await?;
     let (answered, body) = answer.into_parts();
     let body = body.map_frame(move |frame| {
@@ -134,7 +138,7 @@ async fn read(body: Body) -> Result<Bytes, ApiError> {
     match Limited::new(body, BODY_BYTES_MAX).collect().await {
         Ok(whole) => Ok(whole.to_bytes()),
         Err(_) => {
-            let message = format!("the code is larger than {BODY_BYTES_MAX} bytes, or was cut off");
+            let message = format!("the code is larger than {BODY_BYTES_MAX} bytes, or was interrupted");
             Err(ApiError::new(ErrorCode::TooLarge, message))
         }
     }

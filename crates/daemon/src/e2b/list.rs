@@ -1,4 +1,4 @@
-//! Lists of sandboxes: by metadata, state, template and age, a page at a time.
+//! Lists of sandboxes, filtered by metadata, state, template and age, page by page.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,24 +10,24 @@ use burrow_catalog::{PAGE_LIMIT_MAX, PageRequest, SandboxFilter, SandboxRow};
 use burrow_model::State as SandboxState;
 use http::{HeaderName, HeaderValue, Uri};
 
-use super::body::By;
+use super::body::Extracted;
 use super::error::Refusal;
 use super::{show, templates};
 use crate::rest::auth::{Caller, Reader};
 use crate::rest::input::pairs;
-use crate::rest::{App, cut};
+use crate::rest::{App, page_of_list};
 
 const NEXT_TOKEN: HeaderName = HeaderName::from_static("x-next-token");
 
 const LIMIT: u32 = 100;
 const LIMIT_MAX: u32 = 1000;
 
-/// Pairs one list may be filtered by.
+/// Maximum number of pairs in one filter.
 const FILTERS_MAX: usize = 100;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Query {
-    /// Each with what it may be: see [`metadata`].
+    /// Each pair has its possible decodings: see [`metadata`].
     metadata: Vec<[(String, String); 2]>,
     states: Vec<String>,
     template: Option<String>,
@@ -39,24 +39,29 @@ struct Query {
 
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    By(caller): By<Reader>,
+    Extracted(caller): Extracted<Reader>,
     uri: Uri,
 ) -> Result<Response, Refusal> {
-    let mut query = Query::read(&uri)?;
-    query.template = query.template.map(|template| templates::image(&app, &template).to_owned());
+    let query = Query::read(&uri)?;
+    let images = match query.template.as_deref() {
+        Some(template) => Some(templates::images(&app, &caller, template).await?),
+        None => None,
+    };
     let mut rows = all(&app, &caller).await?;
-    rows.retain(|row| query.fits(row));
+    rows.retain(|row| {
+        query.fits(row) && images.as_ref().is_none_or(|images| images.contains(&row.spec.image.to_string()))
+    });
     rows.sort_by_key(|row| (std::cmp::Reverse(show::started_ms(row)), row.id.clone()));
     if query.oldest_first {
         rows.reverse();
     }
     let request = PageRequest { cursor: query.next_token.clone(), limit: query.limit };
-    let page = cut(rows, &request, |row| row.id.as_str())?;
+    let page = page_of_list(rows, &request, |row| row.id.as_str())?;
     let items: Vec<_> = page.items.iter().map(show::listed).collect();
     Ok(paged(Json(items).into_response(), page.next_cursor))
 }
 
-/// Where the next page is, if there is one.
+/// Adds the token of the next page, if there is one.
 pub(super) fn paged(mut response: Response, next: Option<String>) -> Response {
     if let Some(value) = next.and_then(|next| HeaderValue::try_from(next).ok()) {
         response.headers_mut().insert(NEXT_TOKEN, value);
@@ -64,7 +69,7 @@ pub(super) fn paged(mut response: Response, next: Option<String>) -> Response {
     response
 }
 
-/// All the caller may see. There are no more of them than the host may have.
+/// All sandboxes that the caller may see. Their number is limited by the host's limit.
 async fn all(app: &App, caller: &Caller) -> Result<Vec<SandboxRow>, Refusal> {
     if let Some(bound) = caller.bound_to() {
         return Ok(vec![app.engine.get(caller.tenant(), bound).await?]);
@@ -97,7 +102,7 @@ impl Query {
                     query.limit = limit
                         .ok_or_else(|| Refusal::invalid(format!("`limit` must be from 1 to {LIMIT_MAX}")))?;
                 }
-                _ => return Err(Refusal::absent(format!("Burrow does not know the filter `{name}`"))),
+                _ => return Err(Refusal::absent(format!("Burrow does not support the filter `{name}`"))),
             }
         }
         if query.metadata.len() > FILTERS_MAX {
@@ -105,7 +110,7 @@ impl Query {
         }
         if let Some(state) = query.states.iter().find(|state| !matches!(state.as_str(), "running" | "paused"))
         {
-            return Err(Refusal::invalid(format!("`state` is `running` or `paused`, not `{state}`")));
+            return Err(Refusal::invalid(format!("`state` must be `running` or `paused`, not `{state}`")));
         }
         Ok(query)
     }
@@ -114,16 +119,14 @@ impl Query {
         let nothing = BTreeMap::new();
         let metadata = row.spec.lease.as_ref().map_or(&nothing, |lease| &lease.metadata);
         let has = |(key, value): &(String, String)| metadata.get(key) == Some(value);
-        let image = row.spec.image.to_string();
         row.state != SandboxState::Deleting
             && self.metadata.iter().all(|either| either.iter().any(has))
             && (self.states.is_empty() || self.states.iter().any(|state| state == show::state(row)))
-            && self.template.as_ref().is_none_or(|template| *template == image)
             && self.started_after_ms.is_none_or(|after| show::started_ms(row) >= after)
     }
 }
 
-/// Pairs, each as it came and once more decoded: clients encode keys and values, then the whole, then the address.
+/// Pairs as received, and decoded once more: clients encode keys and values, then the whole list, then the address.
 fn metadata(text: &str) -> Result<Vec<[(String, String); 2]>, Refusal> {
     let bad = || Refusal::invalid("`metadata` must be like `key=value`, encoded as a query");
     let address: Uri = format!("/?{}", text.replace(' ', "%20")).parse().map_err(|_| bad())?;
@@ -152,7 +155,7 @@ fn decoded(text: &str) -> String {
 
 fn moment(text: &str) -> Result<u64, Refusal> {
     let bad = || Refusal::invalid("`startedAfter` must be a time like `2026-01-31T12:00:00Z`");
-    // Other zones than UTC are written as it by every client.
+    // Every client formats other time zones as UTC.
     let text = text.strip_suffix("+00:00").map_or_else(|| text.to_owned(), |time| format!("{time}Z"));
     let time = humantime::parse_rfc3339(&text).map_err(|_| bad())?;
     let since = time.duration_since(std::time::UNIX_EPOCH).map_err(|_| bad())?;
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_found_however_often_it_was_encoded() {
+    fn metadata_matches_in_all_encodings() {
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let query = read("metadata=k%3Dv%252520v").unwrap();
         assert!(query.metadata[0].contains(&pair("k", "v v")));
@@ -178,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_makes_no_sense_is_refused() {
+    fn invalid_filters_are_rejected() {
         for bad in ["state=gone", "limit=0", "limit=x", "limit=9999", "startedAfter=yesterday", "colour=red"]
         {
             assert!(read(bad).is_err(), "{bad}");

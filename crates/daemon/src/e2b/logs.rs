@@ -1,5 +1,5 @@
-//! Logs as E2B's clients ask for them. The log of a sandbox: when it was created and started, and the commands that ran in it,
-//! without their output.
+//! Logs in the format of E2B's clients. The log of a sandbox: when it was created and started, and the commands that
+//! ran in it, without their output.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use burrow_catalog::{ExecRow, PAGE_LIMIT_MAX, PageRequest, SandboxRow};
 use http::Uri;
 use serde_json::{Value, json};
 
-use super::body::By;
+use super::body::Extracted;
 use super::error::Refusal;
 use super::sandboxes::Path;
 use super::show::time;
@@ -17,16 +17,16 @@ use crate::rest::auth::{Caller, Reader};
 use crate::rest::input::pairs;
 use crate::rest::{App, Segments};
 
-/// Lines of one response, where the client does not say how many.
+/// Default number of lines of one response.
 pub(super) const LINES_AT_ONCE: usize = 100;
 const LINES_MAX: usize = 10_000;
 
-/// As older clients read it: every line is JSON.
+/// For older clients: every line is JSON.
 pub(super) async fn lines(
     State(app): State<Arc<App>>,
-    By(caller): By<Reader>,
+    Extracted(caller): Extracted<Reader>,
     uri: Uri,
-    By(Segments(path)): By<Segments<Path>>,
+    Extracted(Segments(path)): Extracted<Segments<Path>>,
 ) -> Result<Json<Value>, Refusal> {
     let entries = LogQuery::of(&uri)?.select(entries(&app, &caller, &path).await?);
     let line = |entry: &Value| {
@@ -39,18 +39,18 @@ pub(super) async fn lines(
     Ok(Json(json!({ "logs": lines, "logEntries": entries })))
 }
 
-/// As newer clients read it.
+/// For newer clients.
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    By(caller): By<Reader>,
+    Extracted(caller): Extracted<Reader>,
     uri: Uri,
-    By(Segments(path)): By<Segments<Path>>,
+    Extracted(Segments(path)): Extracted<Segments<Path>>,
 ) -> Result<Json<Value>, Refusal> {
     let entries = entries(&app, &caller, &path).await?;
     Ok(Json(json!({ "logs": LogQuery::of(&uri)?.select(entries) })))
 }
 
-/// Oldest first; of the commands, the latest thousand.
+/// Oldest first; at most the latest thousand commands.
 async fn entries(app: &App, caller: &Caller, path: &Path) -> Result<Vec<Value>, Refusal> {
     let row = path.row(app, caller).await?;
     let page = PageRequest { cursor: None, limit: PAGE_LIMIT_MAX };
@@ -84,7 +84,7 @@ fn of_exec(row: &SandboxRow, exec: &ExecRow) -> Vec<Value> {
     entries
 }
 
-/// Which lines of a log a client wants.
+/// Selects lines of a log.
 #[derive(Debug)]
 pub(super) struct LogQuery {
     cursor_ms: Option<u64>,
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_is_read_from_either_end() {
+    fn a_log_is_read_from_both_ends() {
         let lines: Vec<Value> = (0..5).map(|ms| json!({ "timestamp": time(ms), "message": ms })).collect();
         let ask = |query: &str| {
             let uri: Uri = format!("/x?{query}").parse().unwrap();

@@ -1,12 +1,13 @@
-//! What sandboxes use: now, and in the last hour.
+//! Resource usage of sandboxes: now, and in the last hour.
 //!
 //! ```text
 //!   GET …/metrics ─► one sample now ─┐
-//!                 └► every 5 s from then on ─► ring of 720 samples ─► those of the time that is asked for
-//! ```
+//!   GET …/metrics ─► one sample now ─┐
+//!                 └► every 5 s from then on ─► ring of 720 samples ─► those of the requested time range
 //!
-//! A sandbox is sampled from the first question for its metrics until an hour after the last one, or until it no longer runs.
-//! Sandboxes whose metrics are never requested are not sampled. Sampling does not count as activity and wakes no sandbox.
+//! A sandbox is sampled from the first request for its metrics until an hour after the last one, or until it stops
+//! running. Sandboxes whose metrics are never requested are not sampled. Sampling does not count as activity and wakes
+//! no sandbox.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +22,7 @@ use burrow_guest::protocol::{MachineStats, Request};
 use burrow_model::{SandboxId, State as SandboxState};
 use serde_json::{Value, json};
 
-use super::body::By;
+use super::body::Extracted;
 use super::error::Refusal;
 use super::sandboxes::Path;
 use super::show;
@@ -29,32 +30,32 @@ use crate::rest::auth::{Caller, Reader};
 use crate::rest::input::pairs;
 use crate::rest::{App, Segments};
 
-/// As E2B has it.
+/// E2B's interval.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// An hour of them.
+/// One hour of samples.
 const SAMPLES_MAX: usize = 720;
 
-/// How long a sandbox is sampled after the last question.
+/// How long a sandbox is sampled after the last request.
 const ASKED_MS: u64 = 60 * 60 * 1000;
 
-/// Sandboxes that are sampled. The metrics of more are of now only.
+/// Maximum number of sandboxes that are sampled. For others, only the current usage is returned.
 const SAMPLED_MAX: usize = 1_000;
 
-/// Samples between two looks at the disk: each makes the pool write out what it holds back.
+/// Samples between two measurements of the disk: each makes the pool flush its pending writes.
 const DISK_EVERY: usize = 6;
 
-/// Between the two looks that a figure of CPU use is made of.
+/// Interval for measuring CPU usage.
 const CPU_LOOK: Duration = Duration::from_millis(100);
 
-/// Sandboxes one question for figures may name.
+/// Maximum number of sandboxes in one request.
 const METRICS_OF_MAX: usize = 100;
 
 /// What a sandbox used at one time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Sample {
     at_ms: u64,
-    /// Of one CPU; more than 100 where it has several.
+    /// Percentage of one CPU; above 100 with several CPUs.
     cpu_percent: f32,
     ram_bytes: u64,
     disk_bytes: u64,
@@ -85,7 +86,7 @@ impl Sample {
     }
 }
 
-/// What is kept of every sandbox that was asked about.
+/// The histories of all sandboxes whose metrics were requested.
 #[derive(Debug, Default)]
 pub(crate) struct Histories(Mutex<HashMap<SandboxId, Arc<History>>>);
 
@@ -101,7 +102,7 @@ impl Histories {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(sandbox).cloned()
     }
 
-    /// The history of a sandbox, begun where there is none. `exists` says which sandboxes there are.
+    /// The history of a sandbox; creates one if there is none. `exists` decides which sandboxes exist.
     fn begin(&self, sandbox: &SandboxId, exists: impl Fn(&SandboxId) -> bool) -> Option<Arc<History>> {
         let mut histories = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(history) = histories.get(sandbox) {
@@ -124,7 +125,7 @@ impl History {
         samples.push_back(sample);
     }
 
-    /// The samples of a time, the oldest first.
+    /// The samples of a time range, oldest first.
     fn within(&self, time: Time, now_ms: u64) -> Vec<Sample> {
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = |sample: &&Sample| time.holds(sample.at_ms) && sample.at_ms + ASKED_MS >= now_ms;
@@ -132,7 +133,7 @@ impl History {
     }
 }
 
-/// From one second to another, both included.
+/// A range of seconds, inclusive.
 #[derive(Clone, Copy, Debug, Default)]
 struct Time {
     start: Option<u64>,
@@ -167,8 +168,8 @@ impl Time {
 
 pub(super) async fn of_one(
     State(app): State<Arc<App>>,
-    By(caller): By<Reader>,
-    By(Segments(path)): By<Segments<Path>>,
+    Extracted(caller): Extracted<Reader>,
+    Extracted(Segments(path)): Extracted<Segments<Path>>,
     uri: http::Uri,
 ) -> Result<Json<Value>, Refusal> {
     let time = Time::of(&uri)?;
@@ -182,10 +183,10 @@ pub(super) async fn of_one(
     Ok(Json(samples.iter().map(|sample| sample.shown(&row)).collect()))
 }
 
-/// Of several, as they are now.
+/// The current usage of several sandboxes.
 pub(super) async fn of_many(
     State(app): State<Arc<App>>,
-    By(caller): By<Reader>,
+    Extracted(caller): Extracted<Reader>,
     uri: http::Uri,
 ) -> Result<Json<Value>, Refusal> {
     let asked = pairs(&uri)?.into_iter().filter(|(name, _)| name == "sandbox_ids");
@@ -204,7 +205,7 @@ pub(super) async fn of_many(
     Ok(Json(json!({ "sandboxes": figures })))
 }
 
-/// What a sandbox uses now, which is sampled from now on; nothing of one that is stopped.
+/// The current usage of a sandbox, which is sampled from now on; `None` if it is stopped.
 async fn measured(app: &Arc<App>, caller: &Caller, row: &SandboxRow) -> Result<Option<Sample>, Refusal> {
     if matches!(row.state, SandboxState::Stopped | SandboxState::Stopping | SandboxState::Failed) {
         return Ok(None);
@@ -219,7 +220,7 @@ async fn measured(app: &Arc<App>, caller: &Caller, row: &SandboxRow) -> Result<O
     Ok(Some(sample))
 }
 
-/// Begins to sample a sandbox, or lets it be sampled for longer.
+/// Starts sampling a sandbox, or extends the sampling.
 async fn keep_sampling(app: &Arc<App>, caller: &Caller, row: &SandboxRow, stats: MachineStats) {
     let exists = |id: &SandboxId| app.engine.owner(id).is_some();
     let Some(history) = app.histories.begin(&row.id, exists) else { return };
@@ -229,7 +230,7 @@ async fn keep_sampling(app: &Arc<App>, caller: &Caller, row: &SandboxRow, stats:
     }
     match app.engine.guest(caller.tenant(), &row.id).await {
         Ok(guest) => {
-            let (app, guest) = (app.clone(), guest.looked_at());
+            let (app, guest) = (app.clone(), guest.without_lease());
             app.tasks.clone().spawn(async move { sample(&app, &guest, &history, stats).await });
         }
         Err(_) => history.is_sampled.store(false, Ordering::Release),
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_holds_an_hour_and_shows_the_time_that_is_asked_for() {
+    fn a_history_covers_an_hour_and_returns_the_requested_range() {
         let history = History::default();
         for number in 0..1_000 {
             history.add(at(number * 5));
@@ -286,21 +287,21 @@ mod tests {
         assert_eq!(seconds("start=4980&end=4990", 4_995), [4_980, 4_985, 4_990]);
         assert_eq!(seconds("start=4994", 4_995), [4_995]);
         assert_eq!(seconds("end=1400", 4_995), [1_400]);
-        assert_eq!(seconds("", 4_995 + 3_595), [4_990, 4_995], "older than an hour is forgotten");
+        assert_eq!(seconds("", 4_995 + 3_595), [4_990, 4_995], "samples older than an hour are removed");
         assert!(time("start=2&end=1").is_err() && time("start=x").is_err() && time("end=-1").is_err());
     }
 
     #[test]
-    fn only_so_many_sandboxes_are_sampled_and_deleted_ones_make_room() {
+    fn the_number_of_sampled_sandboxes_is_limited() {
         let histories = Histories::default();
         let first = SandboxId::generate();
-        assert!(histories.of(&first).is_none(), "it costs nothing before it is asked about");
+        assert!(histories.of(&first).is_none(), "not sampled before the first request");
         assert!(histories.begin(&first, |_| true).is_some());
         for _ in 1..SAMPLED_MAX {
             assert!(histories.begin(&SandboxId::generate(), |_| true).is_some());
         }
         assert!(histories.begin(&SandboxId::generate(), |_| true).is_none());
-        assert!(histories.begin(&first, |_| true).is_some(), "what is sampled stays");
+        assert!(histories.begin(&first, |_| true).is_some(), "existing histories stay");
         assert!(histories.begin(&SandboxId::generate(), |known| *known != first).is_some());
         assert!(histories.of(&first).is_none());
     }

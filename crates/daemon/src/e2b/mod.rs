@@ -1,4 +1,4 @@
-//! The surface that E2B's clients speak, in front of the same engine.
+//! The API surface for E2B's clients, on top of the same engine.
 //!
 //! ```text
 //!   /sandboxes, /v2/sandboxes, …  ─► control plane: keys as everywhere, errors in E2B's form
@@ -6,12 +6,13 @@
 //!   e2b-sandbox-id: …             ─┐
 //!   49983-<sandbox>.<domain>      ─┴► envd: files and processes, by the sandbox's own token; see [`envd`]
 //!   49999-<sandbox>.<domain>      ──► code, the same way; see [`interpreter`]
+//!   50005-<sandbox>.<domain>/mcp  ──► Burrow's MCP server for that sandbox, by a token of its own; see [`mcp`]
 //! ```
 //!
-//! Two generations of paths are served alike. What a client may ask for and Burrow does not have is refused in words; nothing
-//! that was asked for is left out in silence.
+//! Two generations of paths are supported. Options that Burrow does not support are rejected with an explanation; no
+//! option is ignored silently.
 //!
-//! Absent: anything that sandboxes do. Handlers translate, and call the engine as those of `rest` do.
+//! Not included: the behaviour of sandboxes. Handlers translate, and call the engine as those of `rest` do.
 
 mod absent;
 pub(crate) mod access;
@@ -21,9 +22,11 @@ pub(crate) mod builds;
 pub(crate) mod copies;
 pub(crate) mod envd;
 mod error;
+mod handed_out;
 pub(crate) mod interpreter;
 mod list;
 mod logs;
+pub(crate) mod mcp;
 pub(crate) mod metrics;
 mod network;
 mod pause;
@@ -33,17 +36,23 @@ mod show;
 mod starts;
 mod steps;
 mod templates;
+mod transforms;
 mod volumes;
 
 use std::sync::Arc;
 
 use crate::rest::App;
 use crate::rest::routes::{Routes, get, post, put};
+pub(crate) use handed_out::Lookups;
 
-/// Where an agent of E2B's would listen inside. Nothing is forwarded to it: this daemon answers in its place.
+/// The port on which E2B's agent would listen inside. Nothing is forwarded to it: the daemon answers instead.
 pub(crate) const ENVD_PORT: u16 = 49983;
 
-/// Clients ask for this before they use what came later. What that version has and we do not is refused where it is asked for.
+/// The prefix of labels that hold settings of such clients.
+pub(crate) const RESERVED_LABELS: &str = "e2b/";
+
+/// Clients compare this version before they use newer features. Features of that version that Burrow does not support
+/// are rejected when they are requested.
 const ENVD_VERSION: &str = "0.6.4";
 
 /// The control plane.

@@ -1,28 +1,30 @@
-//! What a sandbox may reach, in E2B's words and in ours.
+//! Translates network settings between E2B's notation and ours.
 //!
 //! ```text
 //!   allow_internet_access true, nothing denied       mode open
-//!   allow_internet_access false, or 0.0.0.0/0 denied mode none; with `allowOut`, an allow-list of these
+//!   allow_internet_access false, or 0.0.0.0/0 denied mode none; with `allowOut`, an allow-list of these; with `*`, mode open
 //!   some addresses denied                            mode open without these; those in `allowOut` are exceptions
 //!   neither                                          the operator's default
 //! ```
 //!
-//! Private addresses, the host's and the cloud's metadata are never reached, whatever is allowed.
+//! Private addresses, those of the host and the cloud's metadata are never allowed. Headers that are set on requests
+//! (`rules`) are in [`super::transforms`].
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::State;
 use burrow_engine::{NetworkChange, UpdateOptions};
-use burrow_model::network::{DENIED_MAX, PortRange, RULES_MAX, RuleProtocol};
+use burrow_model::network::{DENIED_MAX, HeaderTransform, PortRange, RULES_MAX, RuleProtocol};
 use burrow_model::{EgressRule, HostPattern, IpRange, NetworkMode, NetworkPolicy};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::body::{By, Given, Unknown, asks};
+use super::body::{Extracted, JsonInput, Unknown, asks};
 use super::error::Refusal;
 use super::sandboxes::Path;
+use super::transforms::{self, Rules};
 use crate::convert;
 use crate::rest::auth::UnboundExecutor;
 use crate::rest::{App, Segments};
@@ -45,7 +47,7 @@ pub(super) struct NetworkConfig {
     mask: Option<String>,
     #[serde(rename = "httpsPorts")]
     https_ports: Option<Value>,
-    rules: Option<Value>,
+    rules: Option<Rules>,
     #[serde(flatten)]
     unknown: Unknown,
 }
@@ -54,18 +56,13 @@ impl NetworkConfig {
     fn refuse_absent(&self) -> Result<(), Refusal> {
         let given = |value: &Option<Value>| value.as_ref().is_some_and(asks);
         let absent = [
-            ("dnsServers", given(&self.dns_servers), "names are looked up by Burrow's own gateway"),
+            ("dnsServers", given(&self.dns_servers), "Burrow's own gateway resolves names"),
             ("egressProxy", given(&self.proxy), "connections leave through Burrow's own gateway"),
-            ("httpsPorts", given(&self.https_ports), "servers inside are spoken to in plain HTTP"),
-            (
-                "rules",
-                given(&self.rules),
-                "request rules (`burrow egress`) put secrets into requests without the sandbox having them",
-            ),
+            ("httpsPorts", given(&self.https_ports), "connections to servers inside use plain HTTP"),
         ];
         match absent.iter().find(|(_, given, _)| *given) {
             Some((field, _, instead)) => {
-                Err(Refusal::absent(format!("Burrow does not have `network.{field}`: {instead}")))
+                Err(Refusal::absent(format!("Burrow does not support `network.{field}`: {instead}")))
             }
             None => self.unknown.refuse(),
         }
@@ -73,7 +70,12 @@ impl NetworkConfig {
 }
 
 impl NetworkConfig {
-    /// The host that servers inside see in place of the one they were asked by. `${PORT}` stands for the port.
+    /// The headers that are set on requests.
+    pub(super) fn transforms(&self) -> Result<Vec<HeaderTransform>, Refusal> {
+        self.rules.as_ref().map_or(Ok(Vec::new()), transforms::read)
+    }
+
+    /// The host name that servers inside see, instead of the one that was requested. `${PORT}` stands for the port.
     pub(super) fn mask(&self) -> Result<Option<String>, Refusal> {
         let Some(mask) = self.mask.as_deref().filter(|mask| !mask.is_empty()) else { return Ok(None) };
         let shown = mask.replace(PORT, "65535");
@@ -89,7 +91,7 @@ impl NetworkConfig {
     }
 }
 
-/// What stands for a port in `maskRequestHost`.
+/// The placeholder for a port in `maskRequestHost`.
 pub(super) const PORT: &str = "${PORT}";
 
 const HOST_CHARACTERS_MAX: usize = 253;
@@ -103,16 +105,26 @@ pub(super) fn policy(
     let config = config.unwrap_or(&nothing);
     config.refuse_absent()?;
     let denied = denied(config.deny.as_deref().unwrap_or_default())?;
-    let rules = rules(config.allow.as_deref().unwrap_or_default())?;
-    if internet == Some(false) || denied.iter().any(|range| range.to_string() == ALL_TRAFFIC) {
+    let allowed = config.allow.as_deref().unwrap_or_default();
+    let every_name = allowed.iter().any(|text| text == EVERY_NAME);
+    let rules = rules(allowed)?;
+    let is_all = |range: &IpRange| range.to_string() == ALL_TRAFFIC;
+    if internet == Some(false) || denied.iter().any(is_all) {
+        if every_name {
+            // Any address may have a name, so this allows everything except what is also denied.
+            let rules = rules.into_iter().filter(|rule| !is_name(&rule.host)).collect();
+            let deny = denied.into_iter().filter(|range| !is_all(range)).collect();
+            let mode = NetworkMode::Open;
+            return Ok(Some(NetworkPolicy { mode, rules, deny, ..NetworkPolicy::closed() }));
+        }
         let mode = if rules.is_empty() { NetworkMode::None } else { NetworkMode::Allowlist };
         return Ok(Some(NetworkPolicy { mode, rules, ..NetworkPolicy::closed() }));
     }
-    // As E2B has it: a name is allowed only where everything else is denied.
-    if let Some(rule) = rules.iter().find(|rule| is_name(&rule.host)) {
+    // As in E2B: names are allowed only if everything else is denied.
+    let named = rules.iter().map(|rule| &rule.host).find(|host| is_name(host)).map(ToString::to_string);
+    if let Some(name) = named.or(every_name.then(|| EVERY_NAME.to_owned())) {
         return Err(Refusal::invalid(format!(
-            "`allowOut` has the domain `{}`: then `denyOut` must hold `{ALL_TRAFFIC}` to deny all other traffic",
-            rule.host
+            "`allowOut` has the domain `{name}`: then `denyOut` must hold `{ALL_TRAFFIC}` to deny all other traffic"
         )));
     }
     if internet == Some(true) || !rules.is_empty() || !denied.is_empty() {
@@ -122,8 +134,11 @@ pub(super) fn policy(
     Ok(None)
 }
 
-/// What E2B's clients call all traffic. Here it stands for IPv6 as well.
+/// E2B's notation for all traffic. Here it includes IPv6.
 const ALL_TRAFFIC: &str = "0.0.0.0/0";
+
+/// Means every name, in `allowOut`.
+const EVERY_NAME: &str = "*";
 
 fn is_name(host: &HostPattern) -> bool {
     match host {
@@ -132,7 +147,7 @@ fn is_name(host: &HostPattern) -> bool {
     }
 }
 
-/// An entry is an address or a block.
+/// Each entry is an address or a block.
 fn denied(denied: &[String]) -> Result<Vec<IpRange>, Refusal> {
     if denied.len() > DENIED_MAX {
         return Err(Refusal::invalid(format!("`denyOut` has more than {DENIED_MAX} entries")));
@@ -140,13 +155,13 @@ fn denied(denied: &[String]) -> Result<Vec<IpRange>, Refusal> {
     let block = |text: &String| {
         let shown: String = text.chars().take(64).collect();
         block(text).ok_or_else(|| {
-            Refusal::invalid(format!("`denyOut` does not fit: `{shown}` is no address and no CIDR block"))
+            Refusal::invalid(format!("invalid `denyOut`: `{shown}` is neither an address nor a CIDR block"))
         })
     };
     denied.iter().map(block).collect()
 }
 
-/// An address, or a block by any address in it, as E2B reads them.
+/// An address, or a block given by any of its addresses, as in E2B.
 fn block(text: &str) -> Option<IpRange> {
     let (address, prefix) = match text.split_once('/') {
         Some((address, prefix)) if prefix.bytes().all(|b| b.is_ascii_digit()) => {
@@ -161,13 +176,13 @@ fn block(text: &str) -> Option<IpRange> {
     IpRange::around(address, prefix)
 }
 
-/// An entry is a name, or an address or a block on every port.
+/// Each entry is a name, or an address or a block on every port. `*` sets the mode instead of a rule.
 fn rules(allowed: &[String]) -> Result<Vec<EgressRule>, Refusal> {
     if allowed.len() > RULES_MAX {
         return Err(Refusal::invalid(format!("`allowOut` has more than {RULES_MAX} entries")));
     }
     let rule = |text: &String| match block(text) {
-        // A name is known by what is said on the wire; an address needs nothing to be said.
+        // A name is identified from the connection's first bytes; an address requires none.
         Some(range) => Ok(EgressRule {
             host: range.single().map_or(HostPattern::Block(range), HostPattern::Address),
             ports: PortRange::new(1, u16::MAX).into_iter().collect(),
@@ -175,13 +190,13 @@ fn rules(allowed: &[String]) -> Result<Vec<EgressRule>, Refusal> {
         }),
         None => text.parse::<EgressRule>().map_err(|error| {
             let shown: String = text.chars().take(64).collect();
-            Refusal::invalid(format!("`allowOut` does not fit: `{shown}`: {error}"))
+            Refusal::invalid(format!("invalid `allowOut`: `{shown}`: {error}"))
         }),
     };
-    allowed.iter().map(rule).collect()
+    allowed.iter().filter(|text| *text != EVERY_NAME).map(rule).collect()
 }
 
-/// A policy as a change to it, whatever was there before.
+/// A policy as a change that replaces everything.
 pub(super) fn replacing(policy: NetworkPolicy) -> NetworkChange {
     NetworkChange {
         mode: Some(policy.mode),
@@ -196,28 +211,31 @@ pub(super) fn replacing(policy: NetworkPolicy) -> NetworkChange {
         deny: Some(policy.deny),
         add_deny: Vec::new(),
         remove_deny: Vec::new(),
+        transforms: Some(policy.transforms),
     }
 }
 
 pub(super) async fn replace(
     State(app): State<Arc<App>>,
-    By(caller): By<UnboundExecutor>,
-    By(Segments(path)): By<Segments<Path>>,
-    body: Given<NetworkConfig>,
+    Extracted(caller): Extracted<UnboundExecutor>,
+    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    body: JsonInput<NetworkConfig>,
 ) -> Result<StatusCode, Refusal> {
     if let Some(trace) = caller.trace() {
         trace.is(burrow_audit::Action::PolicyChange);
     }
     let id = path.resolve(&app, &caller).await?;
     if body.value.allow_public_traffic.is_some() {
-        return Err(Refusal::absent("`allowPublicTraffic` is settled when a sandbox is created"));
+        return Err(Refusal::absent("`allowPublicTraffic` can only be set when a sandbox is created"));
     }
     if body.value.mask()?.is_some() {
-        return Err(Refusal::absent("`maskRequestHost` is settled when a sandbox is created"));
+        return Err(Refusal::absent("`maskRequestHost` can only be set when a sandbox is created"));
     }
     let policy = policy(body.value.allow_internet_access, Some(&body.value))?;
-    // What is left out is cleared, so nothing at all means nothing denied.
+    // Absent fields are cleared, so an empty request denies nothing.
     let policy = policy.unwrap_or(NetworkPolicy { mode: NetworkMode::Open, ..NetworkPolicy::closed() });
+    let transforms = transforms::seal(&app, &caller, &body.value.transforms()?).await?;
+    let policy = NetworkPolicy { transforms, ..policy };
     let update = UpdateOptions {
         network: Some(replacing(policy)),
         ..convert::update_options(burrow_api::UpdateSandbox::default())?
@@ -252,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed_is_what_was_meant() {
+    fn network_settings_are_translated() {
         let mode = |internet, json: &str| {
             of(internet, json).unwrap().map(|policy| (policy.mode, policy.rules.len()))
         };
@@ -268,7 +286,22 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_blocks_are_denied_and_allowed_as_they_are_shown() {
+    fn a_star_allows_every_name_except_denied_addresses() {
+        let json =
+            r#"{"denyOut": ["0.0.0.0/0", "192.0.2.0/24"], "allowOut": ["*", "example.com", "192.0.2.1"]}"#;
+        let policy = of(None, json).unwrap().unwrap();
+        assert_eq!(policy.mode, NetworkMode::Open);
+        let shown = shown(&policy, false, None);
+        assert_eq!(
+            (&shown["denyOut"], &shown["allowOut"]),
+            (&json!(["192.0.2.0/24"]), &json!(["192.0.2.1"]))
+        );
+        let open = of(Some(false), r#"{"allowOut": ["*"]}"#).unwrap().unwrap();
+        assert_eq!((open.mode, open.rules.len(), open.deny.len()), (NetworkMode::Open, 0, 0));
+    }
+
+    #[test]
+    fn addresses_and_blocks_survive_translation() {
         let json = r#"{"denyOut": ["192.0.2.7", "198.51.100.9/24", "2001:db8::/32"],
                        "allowOut": ["198.51.100.1", "192.0.2.0/30", "2001:db8::1"]}"#;
         let policy = of(None, json).unwrap().unwrap();
@@ -283,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_masked_host_is_a_host() {
+    fn only_host_names_are_accepted_as_masked_hosts() {
         let of = |mask: &str| {
             let config: NetworkConfig = serde_json::from_value(json!({ "maskRequestHost": mask })).unwrap();
             config.mask()
@@ -297,15 +330,16 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn unsupported_settings_are_rejected() {
         for bad in [
             r#"{"denyOut": ["example.com"]}"#,
             r#"{"denyOut": ["192.0.2.0/33"]}"#,
             r#"{"allowOut": ["example.com"]}"#,
             r#"{"denyOut": ["192.0.2.0/24"], "allowOut": ["*.example.com"]}"#,
-            r#"{"denyOut": ["0.0.0.0/0"], "allowOut": ["*"]}"#,
+            r#"{"allowOut": ["*"]}"#,
+            r#"{"denyOut": ["192.0.2.0/24"], "allowOut": ["*"]}"#,
+            r#"{"denyOut": ["0.0.0.0/0"], "allowOut": ["**"]}"#,
             r#"{"egressProxy": {"address": "x"}}"#,
-            r#"{"rules": {"a": []}}"#,
             r#"{"httpsPorts": [443]}"#,
             r#"{"dnsServers": ["192.0.2.53"]}"#,
             r#"{"newer": "x"}"#,

@@ -1,15 +1,15 @@
-//! Time and sleep: timeouts, pause, connect.
+//! Timeouts, pause and connect.
 //!
 //! ```text
-//!   pause    no end while it sleeps ─► hibernated (`memory: false`: stopped)
+//!   pause    the end is removed ─► hibernated (`memory: false`: stopped)
 //!   connect  woken, started or left running ─► ends `timeout` from now
 //! ```
 //!
-//! A key that is bound to the sandbox may be inside it. It brings the sandbox's end nearer and never puts it off: a later end is
-//! refused, connecting keeps the earlier of both, and pausing does not take the end away.
+//! A key that is bound to the sandbox may be inside it. It can move the sandbox's end forward and never delay it: a
+//! later end is rejected, connecting keeps the earlier of both, and pausing does not remove the end.
 //!
-//! A sandbox that no E2B client made has no timeout. Where one of them gives it one, what follows is sleep and not its end:
-//! nobody who made it said that it may be deleted.
+//! A sandbox that was not created by an E2B client has no timeout. If an E2B client sets one, the sandbox is put to
+//! sleep at the timeout, not deleted, because its creator did not agree to a deletion.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use burrow_model::{AtTimeout, Lease, SandboxId, State as SandboxState, TenantId}
 use http::StatusCode;
 use serde::Deserialize;
 
-use super::body::{By, Given, Unknown};
+use super::body::{Extracted, JsonInput, Unknown};
 use super::error::Refusal;
 use super::sandboxes::Path;
 use super::show::{self, Host};
@@ -39,9 +39,9 @@ const CONNECT_SECONDS: u64 = 300;
 #[derive(Debug, Deserialize)]
 pub(super) struct Connect {
     timeout: Option<u64>,
-    /// False: from the files alone.
+    /// False: start from the files alone.
     memory: Option<bool>,
-    /// An older word of `resume`.
+    /// An older name of the field, used by `resume`.
     #[serde(rename = "autoPause")]
     auto_pause: Option<bool>,
     #[serde(flatten)]
@@ -50,44 +50,44 @@ pub(super) struct Connect {
 
 pub(super) async fn connect(
     app: State<Arc<App>>,
-    caller: By<Executor>,
+    caller: Extracted<Executor>,
     host: Host,
-    path: By<Segments<Path>>,
-    body: Given<Connect>,
+    path: Extracted<Segments<Path>>,
+    body: JsonInput<Connect>,
 ) -> Result<Response, Refusal> {
-    open(app, caller, host, path, body, Shorter::Kept).await
+    open(app, caller, host, path, body, LaterEnd::Kept).await
 }
 
-/// The name it had before `connect`; sandboxes that run are refused.
+/// The older name of `connect`; running sandboxes are rejected.
 pub(super) async fn resume(
     app: State<Arc<App>>,
-    caller: By<Executor>,
+    caller: Extracted<Executor>,
     host: Host,
-    path: By<Segments<Path>>,
-    body: Given<Connect>,
+    path: Extracted<Segments<Path>>,
+    body: JsonInput<Connect>,
 ) -> Result<Response, Refusal> {
     let row = path.0.0.row(&app, &caller.0).await?;
     if show::state(&row) == "running" {
         return Err(Refusal::new(StatusCode::CONFLICT, format!("sandbox `{}` is running", row.id)));
     }
-    open(app, caller, host, path, body, Shorter::Taken).await
+    open(app, caller, host, path, body, LaterEnd::Shortened).await
 }
 
-/// What becomes of an end that is later than the one asked for.
+/// What happens if the current end is later than the requested one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shorter {
-    /// Connecting never takes time from a sandbox that runs.
+enum LaterEnd {
+    /// Connecting never shortens the time of a running sandbox.
     Kept,
-    Taken,
+    Shortened,
 }
 
 async fn open(
     State(app): State<Arc<App>>,
-    By(caller): By<Executor>,
+    Extracted(caller): Extracted<Executor>,
     host: Host,
-    By(Segments(path)): By<Segments<Path>>,
-    body: Given<Connect>,
-    shorter: Shorter,
+    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    body: JsonInput<Connect>,
+    later_end: LaterEnd,
 ) -> Result<Response, Refusal> {
     body.value.unknown.refuse()?;
     let row = path.row(&app, &caller).await?;
@@ -96,7 +96,7 @@ async fn open(
     let seconds = body.value.timeout.unwrap_or(CONNECT_SECONDS);
     let now_ms = app.engine.now_ms();
     let mut expires_ms = convert::expires("timeout", Some(seconds.max(1)), now_ms)?;
-    if shorter == Shorter::Kept && was_up {
+    if later_end == LaterEnd::Kept && was_up {
         expires_ms = expires_ms.max(row.spec.lifetime.expires_ms());
     }
     let mut lease = leased(&row, seconds.saturating_mul(1000));
@@ -110,7 +110,7 @@ async fn open(
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
     let work = async move {
         let id = row.id;
-        // First: what is woken must not meet the end it had.
+        // First, so that the sandbox is not woken with its old end.
         engine.update(&tenant, &id, changing(change)).await?;
         let row = match (fresh, row.state) {
             (true, SandboxState::Hibernated) => engine.start_fresh(&tenant, &id).await,
@@ -123,7 +123,7 @@ async fn open(
     Ok((status, Json(show::opened(&app, &host, &row).await?)).into_response())
 }
 
-/// The lease it has, with another length; one of its own for a sandbox that had none.
+/// Its lease with another length; a new lease for a sandbox without one.
 fn leased(row: &SandboxRow, timeout_ms: u64) -> Lease {
     match &row.spec.lease {
         Some(lease) => Lease { timeout_ms, ..lease.clone() },
@@ -131,8 +131,8 @@ fn leased(row: &SandboxRow, timeout_ms: u64) -> Lease {
     }
 }
 
-/// A change of the lease that puts nothing off: neither when the sandbox ends, nor how long it runs when its time begins anew,
-/// nor what follows.
+/// A change of the lease that delays nothing: neither when the sandbox ends, nor how long it runs when its time starts
+/// again, nor the action after it.
 fn no_later(row: &SandboxRow, change: LeaseChange, now_ms: u64) -> LeaseChange {
     let end_ms = row.spec.lifetime.expires_ms();
     let mut lease = change.lease;
@@ -142,7 +142,7 @@ fn no_later(row: &SandboxRow, change: LeaseChange, now_ms: u64) -> LeaseChange {
             before.timeout_ms
         }
         None => {
-            // Without a lease, a sandbox whose time is up is deleted.
+            // Without a lease, a sandbox is deleted at its end.
             if end_ms.is_some() {
                 lease.then = AtTimeout::Delete;
             }
@@ -157,7 +157,7 @@ fn no_later(row: &SandboxRow, change: LeaseChange, now_ms: u64) -> LeaseChange {
     }
 }
 
-/// Nothing but the lease.
+/// A change of the lease only.
 fn changing(change: LeaseChange) -> UpdateOptions {
     let nothing = convert::update_options(burrow_api::UpdateSandbox::default());
     let nothing = nothing.expect("no change is a change that fits");
@@ -171,13 +171,13 @@ pub(super) struct Timeout {
 
 pub(super) async fn timeout(
     State(app): State<Arc<App>>,
-    By(caller): By<Executor>,
-    By(Segments(path)): By<Segments<Path>>,
-    body: Given<Timeout>,
+    Extracted(caller): Extracted<Executor>,
+    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    body: JsonInput<Timeout>,
 ) -> Result<StatusCode, Refusal> {
     let row = path.row(&app, &caller).await?;
     let (seconds, now_ms) = (body.value.timeout, app.engine.now_ms());
-    // Nothing left is nothing left: its time is up at once.
+    // A timeout of 0 ends it immediately.
     let expires_ms = match seconds {
         0 => Some(now_ms),
         _ => convert::expires("timeout", Some(seconds), now_ms)?,
@@ -190,12 +190,12 @@ pub(super) struct Refresh {
     duration: Option<u64>,
 }
 
-/// An older word of `timeout`, which takes nothing away.
+/// An older form of `timeout`, which never shortens the time.
 pub(super) async fn refresh(
     State(app): State<Arc<App>>,
-    By(caller): By<Executor>,
-    By(Segments(path)): By<Segments<Path>>,
-    body: Given<Refresh>,
+    Extracted(caller): Extracted<Executor>,
+    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    body: JsonInput<Refresh>,
 ) -> Result<StatusCode, Refusal> {
     let row = path.row(&app, &caller).await?;
     let seconds = body.value.duration.unwrap_or(15);
@@ -226,7 +226,7 @@ async fn extend(
 #[derive(Debug, Deserialize)]
 pub(super) struct Pause {
     memory: Option<bool>,
-    /// A guest that does not answer cannot be dumped, so this is always so.
+    /// A guest that does not respond cannot be dumped, so this is always the case.
     #[serde(rename = "requireHealthyGuest", alias = "require_healthy_guest")]
     _require_healthy_guest: Option<bool>,
     #[serde(flatten)]
@@ -235,9 +235,9 @@ pub(super) struct Pause {
 
 pub(super) async fn pause(
     State(app): State<Arc<App>>,
-    By(caller): By<Executor>,
-    By(Segments(path)): By<Segments<Path>>,
-    body: Given<Pause>,
+    Extracted(caller): Extracted<Executor>,
+    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    body: JsonInput<Pause>,
 ) -> Result<StatusCode, Refusal> {
     body.value.unknown.refuse()?;
     let began = Instant::now();
@@ -257,8 +257,8 @@ pub(super) async fn pause(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Its end is taken away first: a crash in between leaves a sandbox that runs for longer, and never one that is deleted
-/// while its owner takes it for paused. With a bound key the end stays.
+/// The end is removed first: a crash in between leaves a sandbox that runs longer, and never one that is deleted while
+/// its owner believes it to be paused. With a bound key the end stays.
 async fn put_to_sleep(
     engine: &Engine,
     tenant: &TenantId,
@@ -290,7 +290,7 @@ async fn put_to_sleep(
     }
 }
 
-/// A sandbox that sleeps has no end, whoever put it to sleep.
+/// Removes the end of a sandbox that sleeps.
 async fn endless(app: &Arc<App>, caller: &Executor, row: &SandboxRow) -> Result<(), Refusal> {
     let Some(lease) = row.spec.lease.clone().filter(|_| row.spec.lifetime.expires_ms().is_some()) else {
         return Ok(());

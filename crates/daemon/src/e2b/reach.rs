@@ -1,6 +1,7 @@
-//! Whether a client's call reaches a sandbox: it may be gone, about to go, or asleep until somebody connects.
+//! Decides whether a client's call reaches a sandbox: the sandbox may be deleted, being deleted, or asleep until a
+//! client connects.
 //!
-//! E2B's proxy answers for such a sandbox with 502 and a body of its own ([`gone`]), which clients turn into "not running".
+//! E2B's proxy responds for such a sandbox with 502 and its own body ([`gone`]), which clients report as "not running".
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,24 +22,24 @@ use crate::rest::App;
 /// The label of a sandbox that only `connect` wakes. Its value is `false`.
 const AUTO_RESUME: &str = "e2b/auto-resume";
 
-/// The label of a sandbox whose servers see another host than they are asked by: `maskRequestHost`.
+/// The label of a sandbox whose servers see another host name than the requested one: `maskRequestHost`.
 const MASK: &str = "e2b/mask-request-host";
 
-/// What clients take for "it does not run".
+/// The response that clients interpret as "not running".
 pub(crate) fn gone(sandbox: &str) -> Response {
     let shown: String = sandbox.chars().filter(char::is_ascii_alphanumeric).take(63).collect();
     let body = json!({ "sandboxId": shown, "message": "The sandbox was not found", "code": 502 });
     (StatusCode::BAD_GATEWAY, Json(body)).into_response()
 }
 
-/// The answer of E2B's proxy for a port where nothing listens.
+/// The response of E2B's proxy for a port without a listening process.
 pub(crate) fn port_closed(sandbox: &str, port: u16) -> Response {
     let message = "The sandbox is running but port is not open";
     let body = json!({ "sandboxId": sandbox, "message": message, "port": port, "code": 502 });
     (StatusCode::BAD_GATEWAY, Json(body)).into_response()
 }
 
-/// The answer of E2B's proxy for a port that needs a token.
+/// The response of E2B's proxy for a port that requires a token.
 pub(crate) fn private(sandbox: &str, has_token: bool) -> Response {
     const HEADER: &str = "e2b-traffic-access-token";
     let what = match has_token {
@@ -50,59 +51,60 @@ pub(crate) fn private(sandbox: &str, has_token: bool) -> Response {
         .into_response()
 }
 
-/// Whether this is the id of a sandbox that a client of E2B made or connected to.
+/// Whether this is the id of a sandbox that an E2B client created or connected to.
 pub(crate) async fn has_lease(app: &App, sandbox: &str) -> bool {
     let Ok(id) = sandbox.parse::<SandboxId>() else { return false };
     let Some(tenant) = app.engine.owner(&id) else { return false };
     app.engine.get(&tenant, &id).await.is_ok_and(|row| row.spec.lease.is_some())
 }
 
-/// Whether a new sandbox sleeps until somebody connects: its client wants it paused at its timeout, and not woken by use.
+/// Whether a new sandbox sleeps until a client connects: its client wants it paused at its timeout, and not woken by
+/// use.
 pub(super) fn wants_connect(auto_pause: bool, auto_resume: Option<&Value>) -> bool {
     let enabled = auto_resume.is_some_and(|value| value == true || value["enabled"] == true);
     auto_pause && !enabled
 }
 
-/// The labels of such a sandbox, and of one whose servers see another host than they are asked by.
+/// The labels of such a sandbox, and of one with a masked host.
 pub(super) fn labels(wants_connect: bool, mask: Option<String>) -> BTreeMap<String, String> {
     let change = label_change(wants_connect, mask).into_iter();
     change.filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// The same as a change of labels, which a sandbox made from a snapshot has of its parent.
+/// The same as a change of labels, because a sandbox made from a snapshot inherits the labels of its parent.
 pub(super) fn label_change(wants_connect: bool, mask: Option<String>) -> BTreeMap<String, Option<String>> {
     [(AUTO_RESUME.to_owned(), wants_connect.then(|| "false".to_owned())), (MASK.to_owned(), mask)].into()
 }
 
-/// The host that servers inside see, as its client wrote it.
+/// The host name that servers inside see, in the client's notation.
 pub(super) fn mask(row: &SandboxRow) -> Option<&str> {
     row.spec.lease.as_ref()?;
     row.spec.labels.get(MASK).map(String::as_str)
 }
 
-/// The host that a server on this port of a sandbox sees; `None`: the one it was asked by.
+/// The host name that the server on this port sees; `None`: the requested one.
 pub(crate) async fn masked_host(app: &App, tenant: &TenantId, id: &SandboxId, port: u16) -> Option<String> {
     let row = app.engine.get(tenant, id).await.ok()?;
     Some(mask(&row)?.replace(super::network::PORT, &port.to_string()))
 }
 
-/// Whether nothing but `connect` wakes it.
+/// Whether only `connect` wakes it.
 pub(super) fn needs_connect(row: &SandboxRow) -> bool {
     row.spec.lease.is_some() && row.spec.labels.get(AUTO_RESUME).is_some_and(|value| value == "false")
 }
 
-/// What a call is to a sandbox that sleeps.
+/// The effect of a call on a sleeping sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
-    /// A question whether it runs, which wakes nothing.
+    /// Asks whether it is running; wakes nothing.
     Health,
-    /// A use, which wakes it unless its client said otherwise.
+    /// A use, which wakes it unless its client has turned that off.
     Use,
 }
 
-/// Whether a sandbox that exists answers a call.
+/// Whether a sandbox that exists responds to a call.
 pub(crate) async fn is_reached(app: &App, tenant: &TenantId, id: &SandboxId, call: Call) -> bool {
-    // Most calls are to sandboxes that run, which is known without a look into the catalog.
+    // Most calls are to running sandboxes, which are known without reading the catalog.
     if app.engine.running(tenant, id).is_some() {
         return true;
     }
@@ -112,7 +114,7 @@ pub(crate) async fn is_reached(app: &App, tenant: &TenantId, id: &SandboxId, cal
     }
 }
 
-/// Whether a sandbox sleeps, and is not to be woken by a request to one of its ports.
+/// Whether a sandbox sleeps, and must not be woken by a request to one of its ports.
 pub(crate) async fn sleeps_until_connect(app: &App, tenant: &TenantId, id: &SandboxId) -> bool {
     if app.engine.running(tenant, id).is_some() {
         return false;
@@ -130,7 +132,7 @@ fn answers(row: &SandboxRow, call: Call) -> bool {
     show::state(row) == "running" || (call == Call::Use && !needs_connect(row))
 }
 
-/// Whether a sandbox that a call was under way to is gone, or about to go.
+/// Whether the sandbox of a running call is deleted, or being deleted.
 pub(super) async fn is_ended(app: &App, id: &SandboxId) -> bool {
     match app.engine.owner(id) {
         None => true,
@@ -141,11 +143,11 @@ pub(super) async fn is_ended(app: &App, id: &SandboxId) -> bool {
     }
 }
 
-/// A layer: what fails because its sandbox was killed meanwhile is answered as E2B's proxy answers for one that is gone.
+/// A layer: a call that fails because its sandbox was killed gets the response of E2B's proxy for a deleted sandbox.
 pub(crate) async fn answer_for_gone(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let addressee = request.extensions().get::<Addressee>().cloned().and_then(|Addressee(text)| text);
     let response = next.run(request).await;
-    // Those who were not let in are told nothing of what there is.
+    // Clients that were not admitted learn nothing about what exists.
     let judged = matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
     let failed = response.status().is_client_error() || response.status().is_server_error();
     let Some(text) = addressee.filter(|_| failed && !judged) else { return response };
@@ -160,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn auto_pause_without_auto_resume_wants_a_connect() {
+    fn auto_pause_without_auto_resume_requires_connect() {
         let off = json!({ "enabled": false });
         let on = json!({ "enabled": true });
         assert!(wants_connect(true, None) && wants_connect(true, Some(&off)));
@@ -170,14 +172,11 @@ mod tests {
         assert!(labels(false, None).is_empty());
         assert_eq!(labels(false, Some("x".to_owned()))[MASK], "x");
         let change = label_change(false, None);
-        assert!(
-            change.len() == 2 && change.values().all(Option::is_none),
-            "those of its parent are taken away"
-        );
+        assert!(change.len() == 2 && change.values().all(Option::is_none), "those of its parent are removed");
     }
 
     #[tokio::test]
-    async fn a_gone_sandbox_is_told_as_e2b_tells_it() {
+    async fn the_response_for_a_deleted_sandbox_is_that_of_e2b() {
         let response = gone("sbx1\"<>");
         assert_eq!(response.status(), 502);
         let body = axum::body::to_bytes(response.into_body(), 1024).await.unwrap();

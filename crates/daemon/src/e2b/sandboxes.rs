@@ -10,29 +10,30 @@ use axum::response::{IntoResponse, Response};
 use burrow_api::{CreateSandbox, ErrorCode};
 use burrow_catalog::{Idempotency, SandboxRow};
 use burrow_engine::{CreateOptions, EngineError, FromSnapshot, LeaseChange};
+use burrow_model::network::SealedTransforms;
 use burrow_model::{
-    AtTimeout, Image, Lease, Lifetime, SandboxId, ShelfMount, Snapshot, State as SandboxState,
+    AtTimeout, Image, Lease, Lifetime, NetworkPolicy, SandboxId, Snapshot, State as SandboxState, VolumeMount,
 };
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::body::{By, Given, Unknown, asks};
+use super::body::{Extracted, JsonInput, Unknown, asks};
 use super::error::Refusal;
 use super::network::NetworkConfig;
 use super::show::{self, Host};
 use super::templates::{Found, find};
-use super::{reach, starts};
+use super::{envd, mcp, reach, starts};
 use crate::convert;
 use crate::rest::auth::{Caller, Executor, Reader, UnboundExecutor};
 use crate::rest::input::idempotency_key;
 use crate::rest::{App, Segments};
 
-/// Of a client that does not say: what each generation of paths promises.
+/// The default of each generation of paths.
 const TIMEOUT_SECONDS_V1: u64 = 15;
 const TIMEOUT_SECONDS_V2: u64 = 300;
 
-/// A client's own words about one sandbox: as many as labels, and a few pages of them.
+/// Limits of a client's metadata of one sandbox: as many entries as labels, and their total size.
 const METADATA_MAX: usize = 1_000;
 const METADATA_BYTES_MAX: usize = 64 << 10;
 
@@ -48,7 +49,7 @@ pub(super) struct NewSandbox {
     /// Whether a use wakes it after its timeout has paused it.
     #[serde(rename = "autoResume")]
     auto_resume: Option<Value>,
-    /// It always is.
+    /// Always true in Burrow.
     #[serde(rename = "secure")]
     _secure: Option<bool>,
     #[serde(alias = "allowInternetAccess")]
@@ -67,39 +68,46 @@ pub(super) struct NewSandbox {
 
 pub(super) async fn create_v1(
     app: State<Arc<App>>,
-    caller: By<UnboundExecutor>,
+    caller: Extracted<UnboundExecutor>,
     host: Host,
     headers: HeaderMap,
-    body: Given<NewSandbox>,
+    body: JsonInput<NewSandbox>,
 ) -> Result<Response, Refusal> {
     create(app, caller, host, headers, body, TIMEOUT_SECONDS_V1).await
 }
 
 pub(super) async fn create_v2(
     app: State<Arc<App>>,
-    caller: By<UnboundExecutor>,
+    caller: Extracted<UnboundExecutor>,
     host: Host,
     headers: HeaderMap,
-    body: Given<NewSandbox>,
+    body: JsonInput<NewSandbox>,
 ) -> Result<Response, Refusal> {
     create(app, caller, host, headers, body, TIMEOUT_SECONDS_V2).await
 }
 
 async fn create(
     State(app): State<Arc<App>>,
-    By(caller): By<UnboundExecutor>,
+    Extracted(caller): Extracted<UnboundExecutor>,
     host: Host,
     headers: HeaderMap,
-    body: Given<NewSandbox>,
+    body: JsonInput<NewSandbox>,
     timeout_seconds: u64,
 ) -> Result<Response, Refusal> {
     let began = Instant::now();
     let mut wish = body.value;
     refuse_absent(&wish)?;
     let volumes = super::volumes::mounts(&app, &caller, wish.volumes.take().unwrap_or_default()).await?;
-    let asked = Asked { volumes, ..Asked::of(wish, &app, timeout_seconds)? };
+    let transforms = wish.network.as_ref().map(NetworkConfig::transforms).transpose()?.unwrap_or_default();
+    let transforms = super::transforms::seal(&app, &caller, &transforms).await?;
+    let mut asked =
+        CheckedRequest { volumes, transforms, ..CheckedRequest::of(wish, &app, timeout_seconds)? };
     let idempotency = idempotency_key(&headers)?.map(|key| Idempotency::of(&key, &body.bytes));
-    let created = match find(&app, &caller, &asked.template).await? {
+    let found = find(&app, &caller, &asked.template).await?;
+    if let Found::Image(name) = &found {
+        asked.mcp |= mcp::is_replaced(&asked.template, name);
+    }
+    let created = match found {
         Found::Image(name) => {
             let image = app.engine.find_image(caller.tenant(), &name).await?;
             match starts::snapshot(&app, caller.tenant(), &image).await? {
@@ -120,33 +128,32 @@ fn refuse_absent(wish: &NewSandbox) -> Result<(), Refusal> {
     let given = |value: &Option<Value>| value.as_ref().is_some_and(asks);
     if given(&wish.iam) {
         return Err(Refusal::absent(
-            "Burrow mints no workload identity; a secret with a request rule (`burrow secret`) is put into requests \
+            "Burrow has no workload identity; insert a secret with a request rule (`burrow secret`) instead: it is added to requests \
              without ever being in the sandbox",
-        ));
-    }
-    if given(&wish.mcp) {
-        return Err(Refusal::absent(
-            "Burrow runs no MCP gateway inside sandboxes; `burrow mcp` is one for them",
         ));
     }
     wish.unknown.refuse()
 }
 
-/// What is wanted, checked.
-struct Asked {
+/// A validated create request.
+struct CheckedRequest {
     template: String,
     variables: BTreeMap<String, String>,
     lease: Lease,
     expires_ms: u64,
-    network: Option<burrow_model::NetworkPolicy>,
-    volumes: Vec<ShelfMount>,
+    network: Option<NetworkPolicy>,
+    /// Headers that are set on requests, encrypted.
+    transforms: Option<SealedTransforms>,
+    volumes: Vec<VolumeMount>,
     /// Only `connect` wakes it.
     wants_connect: bool,
-    /// The host that servers inside see.
+    /// The host name that servers inside see.
     mask: Option<String>,
+    /// Whether it has an MCP address.
+    mcp: bool,
 }
 
-impl Asked {
+impl CheckedRequest {
     fn of(wish: NewSandbox, app: &App, timeout_seconds: u64) -> Result<Self, Refusal> {
         let metadata = wish.metadata.unwrap_or_default();
         let bytes: usize = metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
@@ -167,42 +174,64 @@ impl Asked {
         let public = asked.unwrap_or(app.config.gateway.e2b_public_ports);
         let network = super::network::policy(wish.allow_internet_access, wish.network.as_ref())?;
         let mask = wish.network.as_ref().map(NetworkConfig::mask).transpose()?.flatten();
+        let mcp = mcp::is_given(wish.mcp.as_ref());
         Ok(Self {
             template: wish.template,
             variables: wish.variables.unwrap_or_default(),
             lease: Lease { timeout_ms: seconds.saturating_mul(1000), then, public, metadata },
             expires_ms,
             network,
-            // They have to be looked up.
+            // Transforms have to be encrypted first, and volumes looked up.
+            transforms: None,
             volumes: Vec::new(),
             wants_connect,
             mask,
+            mcp,
         })
+    }
+
+    fn labels(&self) -> BTreeMap<String, String> {
+        let mut labels = reach::labels(self.wants_connect, self.mask.clone());
+        labels.extend(mcp::labels(self.mcp));
+        labels
+    }
+
+    fn label_change(&self) -> BTreeMap<String, Option<String>> {
+        let mut change = reach::label_change(self.wants_connect, self.mask.clone());
+        change.extend(mcp::label_change(self.mcp));
+        change
     }
 }
 
 async fn from_image(
     app: &Arc<App>,
     caller: &Caller,
-    asked: Asked,
+    asked: CheckedRequest,
     (name, image): (String, Image),
     idempotency: Option<Idempotency>,
 ) -> Result<SandboxRow, Refusal> {
     let usual = CreateSandbox {
         image: Some(name),
         user: starts::user(&image),
+        labels: asked.labels(),
         env: asked.variables,
-        labels: reach::labels(asked.wants_connect, asked.mask),
         ..CreateSandbox::default()
     };
     let defaults = &app.config.defaults;
     let options =
         convert::create_options(usual, defaults, app.engine.default_network(), app.engine.now_ms())?;
     let memory = convert::memory_spec(&app.engine, caller.tenant(), None, app.config.memory.remember).await?;
+    let network = match (asked.network, asked.transforms) {
+        (network, None) => network,
+        (network, transforms) => {
+            let network = network.unwrap_or_else(|| app.engine.default_network().clone());
+            Some(NetworkPolicy { transforms, ..network })
+        }
+    };
     let options = CreateOptions {
         limits: starts::Sizes::of(&image).apply(options.limits),
         lifetime: Lifetime::Persistent { expires_ms: Some(asked.expires_ms) },
-        network: asked.network,
+        network,
         lease: Some(asked.lease),
         memory,
         volumes: asked.volumes,
@@ -210,51 +239,49 @@ async fn from_image(
         ..options
     };
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
-    let created = app.see_through(async move { Ok(engine.create(&tenant, options).await?) }).await?;
+    let created = app.run_to_completion(async move { Ok(engine.create(&tenant, options).await?) }).await?;
     Ok(created.row)
 }
 
-/// What the snapshot does not have of its own is given to the sandbox right after.
+/// The requested settings apply before the first process of the snapshot runs.
 async fn from_snapshot(
     app: &Arc<App>,
     caller: &Caller,
-    asked: Asked,
+    asked: CheckedRequest,
     snapshot: Snapshot,
     idempotency: Option<Idempotency>,
 ) -> Result<SandboxRow, Refusal> {
     if !asked.volumes.is_empty() {
         return Err(Refusal::absent(
-            "a sandbox made from a snapshot has the volumes its sandbox had, to read; give `volumeMounts` with a template",
+            "a sandbox made from a snapshot has the volumes of the snapshot's sandbox, read-only; use `volumeMounts` with a template",
         ));
     }
     let lifetime = Some(Lifetime::Persistent { expires_ms: Some(asked.expires_ms) });
-    let options = FromSnapshot { name: None, files_only: false, labels: None, lifetime, idempotency };
+    let labels = asked.label_change();
     let change = LeaseChange { lease: asked.lease, expires_ms: Some(asked.expires_ms) };
     let mut update = convert::update_options(burrow_api::UpdateSandbox {
         env: asked.variables.into_iter().map(|(name, value)| (name, Some(value))).collect(),
-        labels: reach::label_change(asked.wants_connect, asked.mask),
+        labels,
         ..burrow_api::UpdateSandbox::default()
     })?;
     update.lease = Some(change);
-    update.network = asked.network.map(super::network::replacing);
-    let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
-    let work = async move {
-        let created = engine.create_from_snapshot(&tenant, &snapshot.id, options).await?;
-        match engine.update(&tenant, &created.row.id, update).await {
-            Ok(row) => Ok(row),
-            Err(error) => {
-                // Half of what was asked for is nothing; what an earlier request made is not this one's to remove.
-                if created.fresh {
-                    engine.delete(&tenant, &created.row.id).await?;
-                }
-                Err(error.into())
-            }
+    update.network = match (asked.network, asked.transforms) {
+        (Some(network), transforms) => {
+            Some(super::network::replacing(NetworkPolicy { transforms, ..network }))
         }
+        (None, Some(transforms)) => Some(super::transforms::adding(transforms)?),
+        (None, None) => None,
     };
-    Ok(app.carry_out(work).await?)
+    let change = Some(Box::new(update));
+    let options = FromSnapshot { name: None, files_only: false, labels: None, lifetime, change, idempotency };
+    let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
+    let work = async move { Ok(engine.create_from_snapshot(&tenant, &snapshot.id, options).await?.row) };
+    let row = app.carry_out(work).await?;
+    envd::mark(app, &row.tenant, &row.id).await;
+    Ok(row)
 }
 
-/// Names a sandbox.
+/// The sandbox in a path.
 #[derive(Debug, Deserialize)]
 pub(super) struct Path {
     sandbox: String,
@@ -265,7 +292,7 @@ impl Path {
         Self { sandbox }
     }
 
-    /// Some versions write `<sandbox>-<client>`.
+    /// Some client versions send `<sandbox>-<client>`.
     pub(super) async fn resolve(&self, app: &App, caller: &Caller) -> Result<SandboxId, Refusal> {
         let first = self.sandbox.split('-').next().unwrap_or_default();
         let text = if first.parse::<SandboxId>().is_ok() { first } else { &self.sandbox };
@@ -277,7 +304,7 @@ impl Path {
     pub(super) async fn row(&self, app: &App, caller: &Caller) -> Result<SandboxRow, Refusal> {
         let id = self.resolve(app, caller).await?;
         let row = app.engine.get(caller.tenant(), &id).await?;
-        // Its port says already that it is not there.
+        // Requests to its ports already respond that it does not exist.
         if row.state == SandboxState::Deleting {
             return Err(unknown(&self.sandbox));
         }
@@ -291,9 +318,9 @@ fn unknown(text: &str) -> Refusal {
 
 pub(super) async fn get(
     State(app): State<Arc<App>>,
-    By(caller): By<Reader>,
+    Extracted(caller): Extracted<Reader>,
     host: Host,
-    By(Segments(path)): By<Segments<Path>>,
+    Extracted(Segments(path)): Extracted<Segments<Path>>,
 ) -> Result<Json<Value>, Refusal> {
     let row = path.row(&app, &caller).await?;
     Ok(Json(show::detail(&app, &host, &caller, &row).await?))
@@ -301,8 +328,8 @@ pub(super) async fn get(
 
 pub(super) async fn kill(
     State(app): State<Arc<App>>,
-    By(caller): By<Executor>,
-    By(Segments(path)): By<Segments<Path>>,
+    Extracted(caller): Extracted<Executor>,
+    Extracted(Segments(path)): Extracted<Segments<Path>>,
 ) -> Result<StatusCode, Refusal> {
     let id = path.resolve(&app, &caller).await?;
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());

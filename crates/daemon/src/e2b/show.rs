@@ -1,4 +1,4 @@
-//! Sandboxes as E2B's clients read them.
+//! Sandboxes in the format of E2B's clients.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -13,13 +13,13 @@ use super::{ENVD_VERSION, access};
 use crate::rest::App;
 use crate::rest::auth::Caller;
 
-/// Clients want one; there is nothing they do with it.
+/// Clients require this field, but do not use it.
 const CLIENT_ID: &str = "burrow";
 
-/// When a sandbox ends that nothing ends: the last day that every client's calendar has.
+/// The end of a sandbox without an end: the last date that all clients can represent.
 const NEVER: &str = "9999-12-31T00:00:00Z";
 
-/// What a client may be told of where it asked: `api.<domain>`, or a machine's own name and port.
+/// The host name under which the client reached the daemon: `api.<domain>`, or a host's own name and port.
 #[derive(Clone, Debug)]
 pub(super) struct Host(Option<String>);
 
@@ -37,13 +37,13 @@ fn of_header(headers: &HeaderMap) -> Option<String> {
 }
 
 impl Host {
-    /// Where whoever asked can ask again.
+    /// The base URL for further requests of this client.
     pub(super) fn origin(&self, app: &App) -> String {
         let scheme = if app.config.gateway.https { "https" } else { "http" };
         format!("{scheme}://{}", self.0.as_deref().unwrap_or("localhost"))
     }
 
-    /// What stands behind `<port>-<sandbox>.` in addresses of ports.
+    /// The part after `<port>-<sandbox>.` in addresses of ports.
     fn domain(&self, app: &App) -> String {
         if let Some(domain) = &app.config.gateway.domain {
             return domain.clone();
@@ -52,7 +52,7 @@ impl Host {
         if let Some(domain) = host.strip_prefix("api.") {
             return domain.to_owned();
         }
-        // Below `localhost` every port has a name wherever the daemon is reached by an address.
+        // If the daemon is reached by an IP address, addresses below `localhost` work for every port.
         match host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit())) {
             Some((_, port)) => format!("localhost:{port}"),
             None => "localhost".to_owned(),
@@ -60,21 +60,21 @@ impl Host {
     }
 }
 
-/// After a create or a connect.
+/// The response to a create or a connect.
 pub(super) async fn opened(app: &App, host: &Host, row: &SandboxRow) -> Result<Value, Refusal> {
     Ok(json!({
         "templateID": template(row),
         "sandboxID": row.id,
         "clientID": CLIENT_ID,
         "envdVersion": ENVD_VERSION,
-        "envdAccessToken": access::envd_token(app, &row.id).await?,
-        // Also where ports are public: the code interpreter's is not.
+        "envdAccessToken": access::hand_out_envd_token(app, &row.id).await?,
+        // Also if ports are public: that of the code interpreter is not.
         "trafficAccessToken": access::traffic_token(app, &row.id).await?,
         "domain": host.domain(app),
     }))
 }
 
-/// In a list.
+/// A sandbox in a list.
 pub(super) fn listed(row: &SandboxRow) -> Value {
     let limits = &row.spec.limits;
     let lease = row.spec.lease.as_ref();
@@ -94,7 +94,7 @@ pub(super) fn listed(row: &SandboxRow) -> Value {
     })
 }
 
-/// By itself. The token that opens it is for those who may run programs inside anyway.
+/// The details of one sandbox. The token is included for clients that may run programs anyway.
 pub(super) async fn detail(
     app: &App,
     host: &Host,
@@ -106,7 +106,7 @@ pub(super) async fn detail(
     let keeps = lease.is_some_and(|lease| lease.then != AtTimeout::Delete);
     let network = &row.spec.network;
     if caller.executes() {
-        shown["envdAccessToken"] = access::envd_token(app, &row.id).await?.into();
+        shown["envdAccessToken"] = access::hand_out_envd_token(app, &row.id).await?.into();
     }
     shown["domain"] = host.domain(app).into();
     shown["allowInternetAccess"] = match network.mode {
@@ -116,6 +116,9 @@ pub(super) async fn detail(
     };
     shown["network"] =
         super::network::shown(network, lease.is_some_and(|lease| lease.public), super::reach::mask(row));
+    if let Some(rules) = super::transforms::shown(app, caller, row).await? {
+        shown["network"]["rules"] = rules;
+    }
     shown["lifecycle"] = json!({
         "onTimeout": if keeps { "pause" } else { "kill" },
         "autoResume": !super::reach::needs_connect(row),
@@ -132,7 +135,8 @@ fn template(row: &SandboxRow) -> String {
     row.spec.image.to_string()
 }
 
-/// Whether it is up; all ways of being asleep are one to E2B's clients, since they all end with the next connect.
+/// Whether it is running; E2B's clients do not distinguish the kinds of sleep, because the next connect ends all of
+/// them.
 pub(super) fn state(row: &SandboxRow) -> &'static str {
     match row.state {
         State::Creating | State::Starting | State::Running | State::Waking | State::Restoring => "running",
@@ -158,9 +162,9 @@ fn end(row: &SandboxRow) -> String {
     }
 }
 
-/// As RFC 3339 has it.
+/// In the format of RFC 3339.
 pub(super) fn time(ms: u64) -> String {
-    // The year 9999 is the last that the format can write.
+    // The year 9999 is the last one that the format can represent.
     const LAST_MS: u64 = 253_370_764_800_000;
     let moment = UNIX_EPOCH + Duration::from_millis(ms.min(LAST_MS));
     humantime::format_rfc3339_millis(moment).to_string()
@@ -171,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_written_as_clients_read_them() {
+    fn times_have_the_format_of_clients() {
         assert_eq!(time(0), "1970-01-01T00:00:00.000Z");
         assert_eq!(time(1_800_000_000_123), "2027-01-15T08:00:00.123Z");
         assert!(time(u64::MAX).starts_with("9999-"));

@@ -1,11 +1,11 @@
-//! Start and ready commands of templates, and the sizes that a build asked for.
+//! Start and ready commands of templates, and the sizes that a build requested.
 //!
 //! ```text
 //!   image ─► sandbox ─ start command ─ ready command succeeds ─► snapshot with processes ─► sandboxes of the template
 //! ```
 //!
-//! Labels of the image hold the commands and sizes. The snapshot is found by its name, which is made from the image's id: an image
-//! never changes, so its snapshot is always the right one. Both are removed together.
+//! Labels of the image contain the commands and sizes. The name of the snapshot is derived from the image's id: images
+//! never change, so the snapshot always matches. Both are removed together.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,6 +24,7 @@ use http::StatusCode;
 use tokio::time::{sleep, timeout};
 
 use super::access;
+use super::envd;
 use super::error::Refusal;
 use super::steps::TEMPLATE_LABEL;
 use crate::convert;
@@ -34,17 +35,17 @@ const READY_LABEL: &str = "e2b.ready-cmd";
 const CPU_LABEL: &str = "e2b.cpu-millis";
 const RAM_LABEL: &str = "e2b.ram-mib";
 
-/// Label of the snapshot: proof that a build took it.
+/// Label of the snapshot: proof that a build created it.
 const MARK_LABEL: &str = "e2b.start";
 
-/// What E2B waits for where a template has a start command and no ready command.
+/// E2B's ready command for a template with a start command and no ready command.
 const USUAL_READY: &str = "sleep 20";
 
-/// How long a template may take to become ready, and how often it is asked, as with E2B.
+/// Time limit for a template to become ready, and interval of the checks, as in E2B.
 const READY_MAX: Duration = Duration::from_secs(5 * 60);
 const READY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A start sandbox that a crash left behind is deleted after this time.
+/// A start sandbox that was left behind by a crash is deleted after this time.
 const SANDBOX_TIME_MAX_MS: u64 = 60 * 60 * 1000;
 
 /// The commands of one template. At least one of them is not empty.
@@ -60,7 +61,7 @@ impl Commands {
         (!start.is_empty() || !ready.is_empty()).then_some(Self { start, ready })
     }
 
-    /// Those of an image that a build made.
+    /// The commands of an image that a build created.
     pub(super) fn of(image: &Image) -> Option<Self> {
         Self::given(label(image, START_LABEL), label(image, READY_LABEL))
     }
@@ -74,7 +75,7 @@ impl Commands {
     }
 }
 
-/// The sizes that a build asked for. What it did not say is the operator's default.
+/// The sizes that a build requested. Absent ones take the operator's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sizes {
     pub(super) cpu_millis: Option<u32>,
@@ -82,7 +83,7 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// What was asked for within the operator's limits, and a line for the log where that is less.
+    /// The requested sizes within the operator's limits, and a warning for the log if they were reduced.
     pub(super) fn within(
         cpu_count: Option<u64>,
         memory_mb: Option<u64>,
@@ -98,7 +99,7 @@ impl Sizes {
         let less = sizes != Self { cpu_millis: cpu, ram_mib: ram };
         let warning = less.then(|| {
             let (cores, ram) = (f64::from(max.cpu_millis) / 1000.0, max.ram_mib);
-            format!("the template asks for more than sandboxes may have here: at most {cores} cores and {ram} MiB of RAM")
+            format!("the template requests more than the host's limits: at most {cores} cores and {ram} MiB of RAM")
         });
         (sizes, warning)
     }
@@ -117,7 +118,7 @@ impl Sizes {
     }
 }
 
-/// An empty label is none: a build can replace labels of its base, and not remove them.
+/// An empty label counts as absent: a build can replace labels of its base, but not remove them.
 fn label<'a>(image: &'a Image, name: &str) -> Option<&'a str> {
     image.config.labels.get(name).map(String::as_str).filter(|value| !value.is_empty())
 }
@@ -135,7 +136,7 @@ pub(super) fn labels(commands: Option<&Commands>, sizes: Sizes) -> BTreeMap<Stri
     pairs.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
-/// Who commands in the template's sandboxes run as when they name no user; `None` for an image that no build of ours made.
+/// The default user of commands in the template's sandboxes; `None` for an image that was not created by a build.
 pub(super) fn user(image: &Image) -> Option<String> {
     image.config.user.clone().filter(|_| label(image, TEMPLATE_LABEL).is_some())
 }
@@ -144,7 +145,7 @@ fn snapshot_name(image: &ImageId) -> String {
     format!("e2b-start-{image}")
 }
 
-/// The snapshot that sandboxes of a template with a start command are made from.
+/// The snapshot from which sandboxes of a template with a start command are created.
 pub(super) async fn snapshot(
     app: &App,
     tenant: &TenantId,
@@ -154,7 +155,7 @@ pub(super) async fn snapshot(
         return Ok(None);
     }
     match app.engine.find_snapshot(tenant, &snapshot_name(&image.id)).await {
-        // Keys that may not build templates may take snapshots, and give them any name.
+        // Keys that may not build templates may create snapshots with any name.
         Ok(snapshot)
             if snapshot.labels.get(MARK_LABEL)
                 == Some(&access::start_mark(app, &image.id, &snapshot.sandbox).await?) =>
@@ -169,7 +170,7 @@ pub(super) async fn snapshot(
     }
 }
 
-/// Deletes the snapshot of a template's image that is gone or has no name any more.
+/// Deletes the snapshot of a template's image that was deleted or has no name any more.
 pub(super) async fn forget(app: &App, tenant: &TenantId, image: &Image) {
     if Commands::of(image).is_none() {
         return;
@@ -188,12 +189,12 @@ pub(super) async fn forget(app: &App, tenant: &TenantId, image: &Image) {
     }
 }
 
-/// Starts a template's commands in a sandbox, and keeps that sandbox as a snapshot.
+/// Runs a template's commands in a sandbox, and stores that sandbox as a snapshot.
 pub(super) struct Starting<'a> {
     pub(super) app: &'a Arc<App>,
     pub(super) tenant: &'a TenantId,
     pub(super) image: &'a Image,
-    /// What the template will be called.
+    /// The future name of the template.
     pub(super) name: &'a ImageName,
     pub(super) build: &'a str,
     pub(super) network: NetworkPolicy,
@@ -221,9 +222,10 @@ impl Starting<'_> {
             network: Some(self.network.clone()),
             ..options
         };
-        // Sandboxes made from the snapshot name their template as it will be called.
+        // Sandboxes made from the snapshot refer to their template by its future name.
         let image = Image { names: vec![self.name.clone()], ..self.image.clone() };
         let sandbox = app.engine.create_from_image(self.tenant, &options, &image).await?.row.id;
+        envd::mark(app, self.tenant, &sandbox).await;
         let kept = self.keep(&sandbox, commands).await;
         if let Err(error) = app.engine.delete(self.tenant, &sandbox).await {
             let error: &dyn std::error::Error = &error;
@@ -260,7 +262,7 @@ impl Starting<'_> {
         }
         (self.log)("Template is ready");
         let engine = &self.app.engine;
-        // What is made from the snapshot is not a part of a build.
+        // Sandboxes made from the snapshot are not part of a build.
         let mut update = convert::update_options(burrow_api::UpdateSandbox::default())?;
         update.labels = [(BUILD_LABEL.to_owned(), None)].into();
         engine.update(self.tenant, sandbox, update).await?;
@@ -293,6 +295,7 @@ impl Starting<'_> {
         let request = CreateExec {
             argv: Run::Bash(command.to_owned()).argv(),
             stdin: StdinMode::Null,
+            env: envd::variables(sandbox, self.name.as_str()),
             ..CreateExec::default()
         };
         let mut options = convert::exec_options(&request)?;
@@ -300,7 +303,7 @@ impl Starting<'_> {
         Ok(self.app.engine.exec(self.tenant, sandbox, options).await?)
     }
 
-    /// Reads a command's output to its end; logs each line with `label` in front, if there is one.
+    /// Reads a command's output to its end; logs each line with the prefix `label`, if given.
     async fn read(&self, started: StartedExec, label: Option<&str>) -> Result<ExecOutcome, Refusal> {
         let (guest, mut connection) = (started.guest, started.connection);
         loop {
@@ -333,7 +336,7 @@ fn ended_as(outcome: &ExecOutcome) -> String {
     match (outcome.exit_code, outcome.signal) {
         (Some(code), _) => format!("exit status {code}"),
         (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => "it ended without a status".to_owned(),
+        (None, None) => "no exit status".to_owned(),
     }
 }
 
@@ -354,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_an_image_hold_the_commands_and_sizes_of_its_template() {
+    fn the_labels_of_an_image_contain_the_commands_and_sizes_of_its_template() {
         let commands = Commands::given(Some("serve"), None).unwrap();
         let sizes = Sizes { cpu_millis: Some(2000), ram_mib: Some(512) };
         let made = image(labels(Some(&commands), sizes));

@@ -1,7 +1,8 @@
-//! The steps of a template's build, translated to the steps of a build file.
+//! Translates the steps of a template's build into steps of a recipe.
 //!
-//! As with E2B, a build runs as the user `user` in that user's home until the template says otherwise, and the last user and working
-//! directory are those of the template's sandboxes. A template made from another template begins with what that one ended with.
+//! As in E2B, a build runs as the user `user` in that user's home until the template specifies otherwise, and the last
+//! user and working directory are those of the template's sandboxes. A template made from another template starts with
+//! the last ones of that template.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +16,10 @@ use crate::convert;
 
 const STEPS_MAX: usize = 256;
 
-/// Who builds run as when the template does not say.
+/// The default user of builds.
 const USER: &str = "user";
 
-/// Label of images that a template's build made: their user and working directory are the template's.
+/// Label of images that a template's build created: their user and working directory are those of the template.
 pub(super) const TEMPLATE_LABEL: &str = "e2b.template";
 
 #[derive(Debug, Deserialize)]
@@ -29,13 +30,13 @@ pub(super) struct Instruction {
     args: Vec<String>,
     #[serde(default)]
     pub(super) force: bool,
-    /// The upload that a copy takes its files from.
+    /// The upload with the files of a copy.
     #[serde(rename = "filesHash")]
     files_hash: Option<String>,
 }
 
 impl Instruction {
-    /// What a step `RUN` runs, else the whole line.
+    /// The command of a `RUN` step, else the whole line.
     pub(super) fn command(&self) -> String {
         match self.kind.as_str() {
             "RUN" => self.args.first().cloned().unwrap_or_default(),
@@ -43,7 +44,7 @@ impl Instruction {
         }
     }
 
-    /// The user that the step names.
+    /// The user of the step, if it has one.
     pub(super) fn user(&self) -> Option<&str> {
         let index = match self.kind.as_str() {
             "RUN" => 1,
@@ -63,12 +64,12 @@ impl Instruction {
     }
 }
 
-/// What a build begins with.
+/// The initial state of a build.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Start {
     env: BTreeMap<String, String>,
     user: String,
-    /// `None`: the user's home.
+    /// `None`: the user's home directory.
     workdir: Option<String>,
     /// Whether `user` has to be created first.
     create_user: bool,
@@ -85,16 +86,16 @@ impl Start {
     }
 }
 
-/// A build's steps.
+/// The steps of a build.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
-    /// For each step, the index of the instruction that it carries out; `None` for those that only prepare others.
+    /// For each step, the index of the instruction that it executes; `None` for steps that prepare others.
     pub(super) origins: Vec<Option<usize>>,
 }
 
 impl Plan {
-    /// Translates instructions. What makes no sense is refused.
+    /// Translates instructions. Invalid ones are rejected.
     pub(super) fn new(instructions: &[Instruction], start: &Start) -> Result<Self, Refusal> {
         if instructions.len() > STEPS_MAX {
             return Err(Refusal::invalid(format!("a build has at most {STEPS_MAX} steps")));
@@ -117,13 +118,13 @@ impl Plan {
             planner.instruction(instruction)?;
         }
         if planner.unmade {
-            // The working directory exists in the template's sandboxes even if no step used it.
+            // Creates the working directory in the template's sandboxes, even if no step used it.
             planner.push(Step::Run(Run::Bash(":".to_owned())));
         }
         Ok(planner.plan)
     }
 
-    /// Adds a step that no instruction asked for.
+    /// Adds a step that does not belong to an instruction.
     pub(super) fn push(&mut self, step: Step) {
         self.steps.push(step);
         self.origins.push(None);
@@ -135,7 +136,7 @@ struct Planner {
     env: BTreeMap<String, String>,
     user: String,
     workdir: Option<String>,
-    /// Whether a step named a working directory that no step has run in.
+    /// Whether the last `WORKDIR` was not used by a step yet.
     unmade: bool,
     at: Option<usize>,
 }
@@ -154,12 +155,12 @@ impl Planner {
         let Instruction { kind, args, files_hash, .. } = instruction;
         let needed = |index: usize| {
             let text = args.get(index).filter(|text| !text.is_empty());
-            text.cloned().ok_or_else(|| Refusal::invalid(format!("a step `{kind}` lacks an argument")))
+            text.cloned().ok_or_else(|| Refusal::invalid(format!("a `{kind}` step requires an argument")))
         };
         match kind.as_str() {
             "RUN" => {
                 let command = needed(0)?;
-                // This step alone runs as another user.
+                // Only this step runs as another user.
                 let other = args.get(1).filter(|name| !name.is_empty() && **name != self.user).cloned();
                 if let Some(name) = &other {
                     convert::user("RUN", name)?;
@@ -175,11 +176,11 @@ impl Planner {
                 let mut variables = BTreeMap::new();
                 for pair in args.chunks(2) {
                     let [name, value] = pair else {
-                        return Err(Refusal::invalid("a step `ENV` lacks a value"));
+                        return Err(Refusal::invalid("an `ENV` step requires a value"));
                     };
                     let value = expand(value, &self.env);
                     burrow_model::check_env_name(name, &value)
-                        .map_err(|error| Refusal::invalid(format!("a step `ENV` does not fit: {error}")))?;
+                        .map_err(|error| Refusal::invalid(format!("invalid `ENV` step: {error}")))?;
                     variables.insert(name.clone(), value);
                 }
                 self.env.extend(variables.clone());
@@ -202,7 +203,7 @@ impl Planner {
                 if [USER, "root"].contains(&name.as_str()) || name.parse::<u32>().is_ok() {
                     self.push(Step::User(name.clone()));
                 } else {
-                    // As E2B does: a user that does not exist is created.
+                    // As in E2B, a missing user is created.
                     self.create_user(name.split(':').next().unwrap_or_default());
                     self.plan.push(Step::User(name.clone()));
                 }
@@ -217,12 +218,13 @@ impl Planner {
                 copy.owner = copy.owner.or_else(|| Some(self.user.clone()));
                 self.push(Step::Copy(copy));
             }
-            _ => return Err(Refusal::absent("Burrow knows the steps RUN, COPY, ENV, WORKDIR and USER")),
+            _ => return Err(Refusal::absent("Burrow supports the steps RUN, COPY, ENV, WORKDIR and USER")),
         }
         Ok(())
     }
 
-    /// Creates a user with a home, unless it exists. The working directory is left alone: it may be the user's home.
+    /// Creates a user with a home directory, unless it exists. The working directory is not created: it may be the
+    /// user's home.
     fn create_user(&mut self, name: &str) {
         let script = format!(
             "id -u {name} >/dev/null 2>&1 || useradd --create-home --shell /bin/bash {name} || adduser -D {name}"
@@ -234,7 +236,7 @@ impl Planner {
     }
 }
 
-/// Where a user's home usually is.
+/// The usual home directory of a user.
 fn home(user: &str) -> String {
     match user.split(':').next().unwrap_or_default() {
         "root" | "0" => "/root".to_owned(),
@@ -242,7 +244,7 @@ fn home(user: &str) -> String {
     }
 }
 
-/// Puts in the values of variables: `$NAME` and `${NAME}`. What has no value becomes empty, as in a shell.
+/// Expands variables: `$NAME` and `${NAME}`. Unset variables become empty, as in a shell.
 fn expand(text: &str, env: &BTreeMap<String, String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -250,7 +252,7 @@ fn expand(text: &str, env: &BTreeMap<String, String>) -> String {
         out.push_str(&rest[..at]);
         let after = &rest[at + 1..];
         if rest[at..].starts_with('\\') {
-            // Only what would be expanded can be escaped.
+            // Only characters that would be expanded can be escaped.
             if !after.starts_with(['$', '\\']) {
                 out.push('\\');
                 rest = after;
@@ -278,7 +280,7 @@ fn expand(text: &str, env: &BTreeMap<String, String>) -> String {
     out
 }
 
-/// Variables that every command has even if the image does not say.
+/// Variables that every command has, even if the image does not set them.
 fn usual(name: &str) -> &'static str {
     match name {
         "PATH" => "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -342,7 +344,7 @@ mod tests {
         )
         .unwrap();
         let expected = [user("root"), workdir("/root"), workdir("/app"), workdir("/app/sub"), run(":")];
-        assert_eq!(made.steps[2..], expected, "and the directory is made");
+        assert_eq!(made.steps[2..], expected, "and the directory is created");
         let made = plan(r#"[{"type": "USER", "args": ["web"]}]"#, &start()).unwrap();
         assert_eq!(made.steps[made.steps.len() - 2..], [user("web"), workdir("/home/web")]);
         assert!(
@@ -376,7 +378,7 @@ mod tests {
         assert_eq!(
             made.steps,
             [user("user"), workdir("/home/user")],
-            "an image's own user is not the template's"
+            "the user of an image is not the user of the template"
         );
         let made = plan("[]", &Start::of(&image(plain), false)).unwrap();
         assert!(matches!(&made.steps[2], Step::Run(Run::Bash(text)) if text.contains("useradd")), "{made:?}");
@@ -397,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_that_make_no_sense_are_refused() {
+    fn invalid_steps_are_rejected() {
         for bad in [
             r#"{"type": "RUN", "args": []}"#,
             r#"{"type": "RUN", "args": ["true", "a b"]}"#,

@@ -1,12 +1,12 @@
-//! Volumes as E2B's clients know them: the control plane, and the files in them.
+//! Volumes in the API of E2B's clients: the control plane, and the files in volumes.
 //!
 //! ```text
-//!   /volumes…                          by key: make, list, find, destroy
-//!   /volumecontent/<volume>/dir|path|file   by the volume's own token, which the former hand out
+//!   /volumes…                               by key: create, list, find, delete
+//!   /volumecontent/<volume>/dir|path|file   by the volume's own token, which the control plane returns
 //! ```
 //!
-//! A token is an HMAC of the volume's id, as a sandbox's is. To E2B any number of sandboxes may write to a volume; here one
-//! does, and a second that asks for it is refused with words that say how to read: `NAME:ro` mounts it read-only.
+//! A token is an HMAC of the volume's id, like that of a sandbox. In E2B any number of sandboxes may write to a volume;
+//! in Burrow only one may, and for a second one the error explains how to mount it read-only: `NAME:ro`.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use axum::body::Body;
 use axum::extract::{FromRequestParts, State};
 use axum::response::Response;
 use burrow_api::{CreateVolume, ErrorCode, MountVolume, VolumeMode};
-use burrow_engine::OpenShelf;
-use burrow_model::{Shelf, ShelfId, ShelfMount, ShelfState};
-use burrow_volumes::shelf_files::{DEPTH_MAX, Ownership, ShelfEntry, ShelfEntryKind};
+use burrow_disks::volume_files::{DEPTH_MAX, Ownership, VolumeEntry, VolumeEntryKind};
+use burrow_engine::OpenVolume;
+use burrow_model::{Volume, VolumeId, VolumeMount, VolumeState};
 use http::StatusCode;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::body::{By, Given, Unknown};
+use super::body::{Extracted, JsonInput, Unknown};
 use super::error::Refusal;
 use super::{access, show};
 use crate::audit::Trace;
@@ -36,7 +36,7 @@ use crate::rest::routes::{Routes, get};
 use crate::rest::volume_files::{download, off_thread, upload};
 use crate::rest::{App, Segments, volumes};
 
-/// Volumes that one list names; E2B's clients know no pages of them.
+/// Maximum number of volumes in a list; E2B's clients do not support pages of volumes.
 const LISTED_MAX: u32 = burrow_catalog::PAGE_LIMIT_MAX;
 
 pub(super) fn routes() -> Routes<Arc<App>> {
@@ -50,7 +50,7 @@ pub(super) fn routes() -> Routes<Arc<App>> {
         .route(&under("file"), get(read).put(write))
 }
 
-/// What a sandbox is to have: `{"name": …, "path": …}`, each.
+/// A requested mount: `{"name": …, "path": …}`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Mount {
     name: String,
@@ -59,12 +59,12 @@ pub(super) struct Mount {
     unknown: Unknown,
 }
 
-/// What was asked for, found.
+/// The requested mounts, with the volumes looked up.
 pub(super) async fn mounts(
     app: &App,
     caller: &Caller,
     asked: Vec<Mount>,
-) -> Result<Vec<ShelfMount>, Refusal> {
+) -> Result<Vec<VolumeMount>, Refusal> {
     let mut wishes = Vec::with_capacity(asked.len());
     for mount in asked {
         mount.unknown.refuse()?;
@@ -78,8 +78,8 @@ pub(super) async fn mounts(
     Ok(app.engine.find_mounts(caller.tenant(), wishes).await?)
 }
 
-/// As a sandbox's details show them.
-pub(super) fn mounted(mounts: &[ShelfMount]) -> Value {
+/// In the format of a sandbox's details.
+pub(super) fn mounted(mounts: &[VolumeMount]) -> Value {
     mounts.iter().map(|mount| json!({ "name": mount.name, "path": mount.path })).collect()
 }
 
@@ -92,8 +92,8 @@ pub(super) struct NewVolume {
 
 async fn create(
     State(app): State<Arc<App>>,
-    By(caller): By<UnboundExecutor>,
-    body: Given<NewVolume>,
+    Extracted(caller): Extracted<UnboundExecutor>,
+    body: JsonInput<NewVolume>,
 ) -> Result<(StatusCode, Json<Value>), Refusal> {
     body.value.unknown.refuse()?;
     let wish = CreateVolume { name: body.value.name, disk_mib: None, from_snapshot: None };
@@ -101,78 +101,80 @@ async fn create(
     Ok((StatusCode::CREATED, Json(with_token(&app, &made).await?)))
 }
 
-async fn list(State(app): State<Arc<App>>, By(caller): By<Reader>) -> Result<Json<Value>, Refusal> {
+async fn list(
+    State(app): State<Arc<App>>,
+    Extracted(caller): Extracted<Reader>,
+) -> Result<Json<Value>, Refusal> {
     caller.unbound()?;
     let page = burrow_catalog::PageRequest { cursor: None, limit: LISTED_MAX };
-    let found = app.engine.shelves(caller.tenant(), page).await?;
-    let there = found.rows.into_iter().filter(|row| row.shelf.state == ShelfState::Ready);
-    let shown = there.map(|row| json!({ "volumeID": row.shelf.id, "name": row.shelf.name }));
+    let found = app.engine.volumes(caller.tenant(), page).await?;
+    let there = found.rows.into_iter().filter(|row| row.volume.state == VolumeState::Ready);
+    let shown = there.map(|row| json!({ "volumeID": row.volume.id, "name": row.volume.name }));
     Ok(Json(shown.collect()))
 }
 
-/// Names a volume.
+/// The volume in a path.
 #[derive(Debug, Deserialize)]
 struct Path {
     volume: String,
 }
 
-/// With the token that opens it, so only for those who may run programs.
+/// Includes its token, so it requires a key that may run programs.
 async fn find(
     State(app): State<Arc<App>>,
-    By(caller): By<Executor>,
-    By(Segments(path)): By<Segments<Path>>,
+    Extracted(caller): Extracted<Executor>,
+    Extracted(Segments(path)): Extracted<Segments<Path>>,
 ) -> Result<Json<Value>, Refusal> {
-    let shelf = volumes::find(&app, &caller, &path.volume).await?;
-    Ok(Json(with_token(&app, &shelf).await?))
+    let volume = volumes::find(&app, &caller, &path.volume).await?;
+    Ok(Json(with_token(&app, &volume).await?))
 }
 
 async fn destroy(
     State(app): State<Arc<App>>,
-    By(caller): By<Executor>,
-    By(Segments(path)): By<Segments<Path>>,
+    Extracted(caller): Extracted<Executor>,
+    Extracted(Segments(path)): Extracted<Segments<Path>>,
 ) -> Result<StatusCode, Refusal> {
-    let shelf = volumes::find(&app, &caller, &path.volume).await?;
-    volumes::take_away(&app, &caller, shelf, false).await?;
+    let volume = volumes::find(&app, &caller, &path.volume).await?;
+    volumes::take_away(&app, &caller, volume, false).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn with_token(app: &App, shelf: &Shelf) -> Result<Value, Refusal> {
-    let token = access::volume_token(app, &shelf.id).await?;
-    Ok(json!({ "volumeID": shelf.id, "name": shelf.name, "token": token }))
+async fn with_token(app: &App, volume: &Volume) -> Result<Value, Refusal> {
+    let token = access::volume_token(app, &volume.id).await?;
+    Ok(json!({ "volumeID": volume.id, "name": volume.name, "token": token }))
 }
 
 // === Content ===
 
-/// The files of a volume, for whoever has its token.
-struct Opened(OpenShelf);
+/// The files of a volume, for a client with its token.
+struct VolumeAccess(OpenVolume);
 
-impl FromRequestParts<Arc<App>> for Opened {
+impl FromRequestParts<Arc<App>> for VolumeAccess {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refusal> {
         let Segments(path) = Segments::<Path>::from_request_parts(parts, app).await?;
-        let closed = || {
-            ApiError::new(ErrorCode::Unauthorized, "the token does not open this volume, or there was none")
-        };
-        let id: ShelfId = path.volume.parse().map_err(|_| closed())?;
+        let closed =
+            || ApiError::new(ErrorCode::Unauthorized, "the token is missing or not valid for this volume");
+        let id: VolumeId = path.volume.parse().map_err(|_| closed())?;
         let given = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = given.and_then(|given| given.split_once(' ')).map(|(_, token)| token.trim());
         if !access::opens_volume(app, &id, token.unwrap_or_default()).await? {
             return Err(closed().into());
         }
-        // Whose token it is, its volume says; of one that is gone, nobody's.
-        let tenant = app.engine.catalog().owner_of_shelf(&id).await?;
-        let gone = || burrow_engine::EngineError::ShelfNotFound { what: id.to_string() };
+        // The tenant is that of the volume; a deleted volume has none.
+        let tenant = app.engine.catalog().owner_of_volume(&id).await?;
+        let gone = || burrow_engine::EngineError::VolumeNotFound { what: id.to_string() };
         let tenant = tenant.ok_or_else(gone)?;
         if let Some(trace) = parts.extensions.get::<Trace>() {
             trace.asked_by_volume(&tenant, &id);
         }
-        Ok(Self(app.engine.open_shelf(&tenant, &id).await?))
+        Ok(Self(app.engine.open_volume(&tenant, &id).await?))
     }
 }
 
 #[derive(Debug, Deserialize)]
-struct Place {
+struct PathQuery {
     path: String,
     depth: Option<u32>,
     uid: Option<u32>,
@@ -181,33 +183,36 @@ struct Place {
     force: Option<bool>,
 }
 
-impl Place {
+impl PathQuery {
     fn owner(&self) -> Ownership {
         Ownership { uid: self.uid, gid: self.gid, mode: self.mode }
     }
 }
 
 async fn entries(
-    Opened(shelf): Opened,
-    By(Params(place)): By<Params<Place>>,
+    VolumeAccess(volume): VolumeAccess,
+    Extracted(Params(place)): Extracted<Params<PathQuery>>,
 ) -> Result<Json<Value>, Refusal> {
     let depth = place.depth.unwrap_or(1).clamp(1, DEPTH_MAX);
-    let found = off_thread(&shelf, move |shelf| shelf.files.list(&place.path, depth)).await?;
+    let found = off_thread(&volume, move |volume| volume.files.list(&place.path, depth)).await?;
     Ok(Json(found.into_iter().map(shown).collect()))
 }
 
 async fn make_directory(
-    Opened(shelf): Opened,
-    By(Params(place)): By<Params<Place>>,
+    VolumeAccess(volume): VolumeAccess,
+    Extracted(Params(place)): Extracted<Params<PathQuery>>,
 ) -> Result<(StatusCode, Json<Value>), Refusal> {
     let (owner, parents) = (place.owner(), place.force.unwrap_or(false));
     let made =
-        off_thread(&shelf, move |shelf| shelf.files.make_directory(&place.path, owner, parents)).await?;
+        off_thread(&volume, move |volume| volume.files.make_directory(&place.path, owner, parents)).await?;
     Ok((StatusCode::CREATED, Json(shown(made))))
 }
 
-async fn stat(Opened(shelf): Opened, By(Params(place)): By<Params<Place>>) -> Result<Json<Value>, Refusal> {
-    Ok(Json(shown(off_thread(&shelf, move |shelf| shelf.files.stat(&place.path)).await?)))
+async fn stat(
+    VolumeAccess(volume): VolumeAccess,
+    Extracted(Params(place)): Extracted<Params<PathQuery>>,
+) -> Result<Json<Value>, Refusal> {
+    Ok(Json(shown(off_thread(&volume, move |volume| volume.files.stat(&place.path)).await?)))
 }
 
 #[derive(Debug, Deserialize)]
@@ -220,48 +225,54 @@ struct Change {
 }
 
 async fn change(
-    Opened(shelf): Opened,
-    By(Params(place)): By<Params<Place>>,
-    body: Given<Change>,
+    VolumeAccess(volume): VolumeAccess,
+    Extracted(Params(place)): Extracted<Params<PathQuery>>,
+    body: JsonInput<Change>,
 ) -> Result<Json<Value>, Refusal> {
     let Change { uid, gid, mode, unknown } = body.value;
     unknown.refuse()?;
     let owner = Ownership { uid, gid, mode };
-    Ok(Json(shown(off_thread(&shelf, move |shelf| shelf.files.own(&place.path, owner)).await?)))
+    Ok(Json(shown(off_thread(&volume, move |volume| volume.files.own(&place.path, owner)).await?)))
 }
 
-async fn remove(Opened(shelf): Opened, By(Params(place)): By<Params<Place>>) -> Result<StatusCode, Refusal> {
-    off_thread(&shelf, move |shelf| shelf.files.remove(&place.path)).await?;
+async fn remove(
+    VolumeAccess(volume): VolumeAccess,
+    Extracted(Params(place)): Extracted<Params<PathQuery>>,
+) -> Result<StatusCode, Refusal> {
+    off_thread(&volume, move |volume| volume.files.remove(&place.path)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn read(Opened(shelf): Opened, By(Params(place)): By<Params<Place>>) -> Result<Response, Refusal> {
-    Ok(download(shelf, place.path).await?)
+async fn read(
+    VolumeAccess(volume): VolumeAccess,
+    Extracted(Params(place)): Extracted<Params<PathQuery>>,
+) -> Result<Response, Refusal> {
+    Ok(download(volume, place.path).await?)
 }
 
-/// What is there is replaced unless `force` is false; where it is true, directories above it are made where they are missing.
+/// Replaces an existing file unless `force` is false; if it is true, missing parent directories are created.
 async fn write(
-    Opened(shelf): Opened,
-    By(Params(place)): By<Params<Place>>,
+    VolumeAccess(volume): VolumeAccess,
+    Extracted(Params(place)): Extracted<Params<PathQuery>>,
     body: Body,
 ) -> Result<(StatusCode, Json<Value>), Refusal> {
     let (owner, parents) = (place.owner(), place.force.unwrap_or(false));
     if place.force == Some(false) {
         let path = place.path.clone();
-        if off_thread(&shelf, move |shelf| shelf.files.stat(&path)).await.is_ok() {
+        if off_thread(&volume, move |volume| volume.files.stat(&path)).await.is_ok() {
             return Err(Refusal::new(StatusCode::CONFLICT, format!("`{}` exists already", place.path)));
         }
     }
-    let written = upload(shelf, place.path, owner, parents, body).await?;
+    let written = upload(volume, place.path, owner, parents, body).await?;
     Ok((StatusCode::CREATED, Json(shown(written))))
 }
 
-fn shown(entry: ShelfEntry) -> Value {
+fn shown(entry: VolumeEntry) -> Value {
     let kind = match entry.kind {
-        ShelfEntryKind::File => "file",
-        ShelfEntryKind::Directory => "directory",
-        ShelfEntryKind::Link => "symlink",
-        ShelfEntryKind::Other => "unknown",
+        VolumeEntryKind::File => "file",
+        VolumeEntryKind::Directory => "directory",
+        VolumeEntryKind::Link => "symlink",
+        VolumeEntryKind::Other => "unknown",
     };
     let mut shown = json!({
         "name": entry.name,

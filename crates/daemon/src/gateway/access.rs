@@ -1,4 +1,4 @@
-//! Who may open a port: the owner's key, whoever has a signed link, or, if it is published, anybody.
+//! Decides who may open a port: clients with the owner's key or a signed link, or, if it is published, everyone.
 //!
 //! ```text
 //!   key        X-Burrow-Key, or a Burrow key as X-API-Key or Authorization: Bearer     scope `exec`
@@ -8,12 +8,13 @@
 //!   public     nothing                                                                  `port publish`, or its lease
 //! ```
 //!
-//! Whoever has no credentials learns nothing: an unknown sandbox, a foreign one and a private port answer alike. (Sandboxes that a
-//! client of E2B made are the exception: theirs answer 403 as E2B's do. Their ids hold 100 random bits, so none is guessed.) With
-//! a key, a foreign sandbox answers exactly as an unknown one.
+//! Clients without credentials learn nothing: the responses for an unknown sandbox, a foreign sandbox and a private
+//! port are the same. (Sandboxes that an E2B client created are the exception: private ports respond 403 as in E2B, and
+//! with `gateway.e2b_public_ports` a deleted sandbox responds 502. Their ids contain 100 random bits, so they cannot be
+//! guessed.) With a key, the response for a foreign sandbox is the same as for an unknown one.
 //!
-//! Everything of ours is taken out of the request before it goes on, also what turned out to be worthless: a sandbox
-//! must never see a key of its owner's. Any other `Authorization` or cookie is the application's and passes.
+//! All credentials of Burrow are removed from the request before it is forwarded, including invalid ones: a sandbox
+//! must never see a key of its owner. Any other `Authorization` or cookie belongs to the application and is forwarded.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -43,32 +44,32 @@ const ACCESS_TOKEN: HeaderName = HeaderName::from_static("x-access-token");
 /// The query parameter of a signed link.
 pub(super) const TOKEN_PARAMETER: &str = "burrow_token";
 
-/// Over TLS the prefix makes browsers refuse a cookie of that name from anybody but this very host.
+/// Over TLS, browsers accept a cookie with this prefix only from this exact host.
 const COOKIE_SECURE: &str = "__Host-burrow-port";
 const COOKIE_PLAIN: &str = "burrow-port";
 
-/// What a request brought along to be let in. Taken out of it.
+/// The credentials of a request, which are removed from it.
 #[derive(Debug, Default)]
 pub(super) struct Credentials {
     key: Option<String>,
     query: Option<String>,
     cookie: Option<String>,
-    /// As E2B's clients send it.
+    /// The token header of E2B's clients.
     token: Option<String>,
 }
 
-/// A request that may go on.
+/// A request that may be forwarded.
 #[derive(Debug)]
 pub(super) struct Admitted {
     pub(super) tenant: TenantId,
     pub(super) sandbox: SandboxId,
-    pub(super) by: By,
-    /// For the audit log; nobody in particular where the port is public.
+    pub(super) by: AdmittedBy,
+    /// For the audit log; `None` if the port is public.
     pub(super) actor: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum AdmittedBy {
     Key,
     Link { expires_ms: u64 },
     Cookie,
@@ -81,7 +82,7 @@ impl Credentials {
         let key = take_key(&mut parts.headers);
         let query = take_token(&mut parts.uri);
         let cookie = take_cookie(&mut parts.headers, form, https);
-        // A page that was opened by its link tells the address it came from to whatever it loads.
+        // A page that was opened by its link sends this address as the referer of everything it loads.
         let tells = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).contains(TOKEN_PARAMETER);
         if parts.headers.get(REFERER).is_some_and(tells) {
             parts.headers.remove(REFERER);
@@ -99,7 +100,7 @@ impl Credentials {
     }
 }
 
-/// A Burrow key, wherever it stands. Of several, the first counts and all go.
+/// A Burrow key in any of the headers. The first one is used, and all are removed.
 fn take_key(headers: &mut HeaderMap) -> Option<String> {
     let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).trim().to_owned();
     let named = headers.get(BURROW_KEY).map(text);
@@ -115,8 +116,8 @@ fn take_key(headers: &mut HeaderMap) -> Option<String> {
     named.or(api).or(bearer)
 }
 
-/// What opens ports, by E2B's name; and what opens envd, which a sandbox must not get to see either. Where the sandbox stands
-/// in headers, they have done their work.
+/// The token for ports, under E2B's name; and the token for envd, which a sandbox must not see either. Headers that
+/// select the sandbox are removed as well.
 fn take_access_token(headers: &mut HeaderMap) -> Option<String> {
     for name in ["e2b-sandbox-id", "e2b-sandbox-port"] {
         headers.remove(name);
@@ -124,14 +125,14 @@ fn take_access_token(headers: &mut HeaderMap) -> Option<String> {
     let mut taken = None;
     for name in [TRAFFIC_TOKEN, ACCESS_TOKEN] {
         let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
-        // Applications may have tokens of that name themselves.
+        // Applications may have their own tokens with that name.
         let ours = drain(headers, &name, |value| text(value).filter(|text| text.starts_with(TOKEN_PREFIX)));
         taken = taken.or(ours);
     }
     taken
 }
 
-/// Removes the values of a header that `ours` recognises; answers the first.
+/// Removes the values of a header that `ours` recognises; returns the first.
 fn drain(
     headers: &mut HeaderMap,
     name: &HeaderName,
@@ -147,7 +148,7 @@ fn drain(
     Some(found)
 }
 
-/// The token of the query, which goes on without it, otherwise byte by byte as it came.
+/// Removes the token from the query; the rest is kept byte by byte.
 fn take_token(uri: &mut Uri) -> Option<String> {
     let query = uri.query()?;
     let is_token = |pair: &&str| pair.split('=').next() == Some(TOKEN_PARAMETER);
@@ -164,9 +165,9 @@ fn take_token(uri: &mut Uri) -> Option<String> {
     Some(token)
 }
 
-/// The token of the cookie. Cookies of several header lines become one, as HTTP/1.1 wants them; on the path form all
-/// are the API origin's, and none of the sandbox's business. Over HTTPS only the name with the prefix counts: any page below the
-/// same domain can set a cookie of the other one.
+/// Removes our cookie. Several header lines with cookies become one, as HTTP/1.1 requires; with the path form all
+/// cookies belong to the API's origin, and are not forwarded to the sandbox. Over HTTPS only the name with the prefix
+/// is used: any page below the same domain can set a cookie with the other name.
 fn take_cookie(headers: &mut HeaderMap, form: &Form, https: bool) -> Option<String> {
     if !headers.contains_key(COOKIE) {
         return None;
@@ -200,12 +201,12 @@ fn take_cookie(headers: &mut HeaderMap, form: &Form, https: bool) -> Option<Stri
     token
 }
 
-/// The one name that is set and read.
+/// The cookie name that is set and read.
 fn cookie_name(https: bool) -> &'static str {
     if https { COOKIE_SECURE } else { COOKIE_PLAIN }
 }
 
-/// Whether a cookie that a sandbox wants to set has our own name.
+/// Whether a cookie that a sandbox sets has our name.
 pub(super) fn is_own_cookie(set_cookie: &[u8]) -> bool {
     let name = set_cookie.split(|b| *b == b'=').next().unwrap_or_default().trim_ascii();
     name == COOKIE_SECURE.as_bytes() || name == COOKIE_PLAIN.as_bytes()
@@ -221,18 +222,18 @@ pub(super) async fn admit(
         Ok(admitted) => return Ok(admitted),
         Err(refusal) => refusal,
     };
-    // Running code is as much as a command: that port is not for anybody, whatever else is public.
+    // Running code is as powerful as running a command: that port always requires credentials.
     if target.port == CODE_PORT {
         return Err(refusal);
     }
-    // Anybody is anybody, also one whose key or link is worth nothing here.
+    // A public port is open to everyone, including clients with invalid credentials.
     match public(app, target).await? {
         Some(admitted) => Ok(admitted),
         None => Err(refusal),
     }
 }
 
-/// Whether a request brings the token of a sandbox that is gone. Who has the token may know that.
+/// Whether a request has the token of a sandbox that was deleted. Clients with the token may learn that.
 pub(super) async fn opens_gone(
     app: &App,
     target: &Target,
@@ -242,6 +243,14 @@ pub(super) async fn opens_gone(
         return Ok(false);
     };
     Ok(app.engine.owner(&sandbox).is_none() && crate::e2b::access::opens_ports(app, &sandbox, token).await?)
+}
+
+/// Whether no sandbox has this id, if ports of E2B sandboxes are public. Then, as in E2B, a request requires no
+/// credentials to learn that a sandbox was deleted.
+pub(super) fn is_open_and_gone(app: &App, target: &Target) -> bool {
+    app.config.gateway.e2b_public_ports
+        && target.port != CODE_PORT
+        && target.sandbox.parse::<SandboxId>().is_ok_and(|sandbox| app.engine.owner(&sandbox).is_none())
 }
 
 async fn by_credentials(
@@ -255,20 +264,20 @@ async fn by_credentials(
     }
     if let Some(token) = &credentials.query {
         let claim = read(app, target, token).await?;
-        let by = By::Link { expires_ms: claim.expires_ms };
+        let by = AdmittedBy::Link { expires_ms: claim.expires_ms };
         return by_claim(app, target, claim, by).await;
     }
     if let Some(token) = &credentials.cookie {
         let claim = read(app, target, token).await?;
         check_origin(parts)?;
-        return by_claim(app, target, claim, By::Cookie).await;
+        return by_claim(app, target, claim, AdmittedBy::Cookie).await;
     }
     if let (Some(token), Ok(sandbox)) = (&credentials.token, target.sandbox.parse::<SandboxId>())
         && crate::e2b::access::opens_ports(app, &sandbox, token).await?
         && let Some(tenant) = app.engine.owner(&sandbox)
     {
         let actor = Some(format!("token of {sandbox}"));
-        return Ok(Admitted { tenant, sandbox, by: By::Token, actor });
+        return Ok(Admitted { tenant, sandbox, by: AdmittedBy::Token, actor });
     }
     let message = format!("port {} of sandbox `{}` is private", target.port, target.sandbox);
     Err(unauthorized(&message))
@@ -278,20 +287,20 @@ async fn by_key(app: &App, target: &Target, secret: &str) -> Result<Admitted, Ap
     let key = app.engine.catalog().authenticate(secret, app.engine.now_ms());
     let key = key.ok_or_else(|| unauthorized("the API key is unknown, expired or revoked"))?;
     if !ScopeSet::new(key.scope).allows(Scope::Exec) {
-        let message = format!("this key has the scope `{}`, and opening a port needs `exec`", key.scope);
-        let hint = "`burrow key ls` shows what each key may do";
+        let message = format!("this key has the scope `{}`, and opening a port requires `exec`", key.scope);
+        let hint = "list the scopes of keys with `burrow key ls`";
         return Err(ApiError::new(ErrorCode::Forbidden, message).hint(hint));
     }
     let sandbox = owned(app, &key, &target.sandbox).await?;
     let actor = Some(format!("{} {}", key.id, key.name));
-    Ok(Admitted { tenant: key.tenant, sandbox, by: By::Key, actor })
+    Ok(Admitted { tenant: key.tenant, sandbox, by: AdmittedBy::Key, actor })
 }
 
-/// The sandbox of this text, if it is one that the key reaches. A foreign one answers as an unknown one.
+/// The sandbox with this id or name, if the key may use it. The error for a foreign one is that for an unknown one.
 async fn owned(app: &App, key: &KeyRow, text: &str) -> Result<SandboxId, ApiError> {
     let unknown = || ApiError::from(EngineError::NotFound { what: text.to_owned() });
     let id = match text.parse::<SandboxId>() {
-        // One that runs needs no look into the catalog, which is what makes requests cheap.
+        // A running sandbox is found without reading the catalog, which keeps requests cheap.
         Ok(id) if app.engine.running(&key.tenant, &id).is_some() => id,
         Ok(id) => app.engine.get(&key.tenant, &id).await?.id,
         Err(_) => app.engine.resolve(&key.tenant, text).await?.id,
@@ -305,11 +314,11 @@ async fn owned(app: &App, key: &KeyRow, text: &str) -> Result<SandboxId, ApiErro
 async fn read(app: &App, target: &Target, token: &str) -> Result<Claim, ApiError> {
     let claim = app.gateway.signer(app).await?.read(token);
     let claim = claim.filter(|claim| claim.port == target.port && claim.expires_ms > app.engine.now_ms());
-    claim.ok_or_else(|| unauthorized("this link does not open this port, or not any more"))
+    claim.ok_or_else(|| unauthorized("this link is not valid for this port, or has expired"))
 }
 
-async fn by_claim(app: &App, target: &Target, claim: Claim, by: By) -> Result<Admitted, ApiError> {
-    let dead = || unauthorized("this link does not open this port, or not any more");
+async fn by_claim(app: &App, target: &Target, claim: Claim, by: AdmittedBy) -> Result<Admitted, ApiError> {
+    let dead = || unauthorized("this link is not valid for this port, or has expired");
     let key = app.engine.catalog().usable_key(&claim.key, app.engine.now_ms()).ok_or_else(dead)?;
     if !ScopeSet::new(key.scope).allows(Scope::Exec) {
         return Err(dead());
@@ -322,7 +331,7 @@ async fn by_claim(app: &App, target: &Target, claim: Claim, by: By) -> Result<Ad
     Ok(Admitted { tenant: key.tenant, sandbox, by, actor })
 }
 
-/// By whole id whoever owns it; by name only in the default tenant, since names are each tenant's own.
+/// By whole id for all tenants; by name only in the default tenant, because names are unique per tenant only.
 async fn public(app: &App, target: &Target) -> Result<Option<Admitted>, ApiError> {
     let catalog = app.engine.catalog();
     let sandbox = match target.sandbox.parse::<SandboxId>() {
@@ -337,10 +346,10 @@ async fn public(app: &App, target: &Target) -> Result<Option<Admitted>, ApiError
         Some(tenant) => Some(tenant),
         None => leased_out(app, &sandbox).await?,
     };
-    Ok(tenant.map(|tenant| Admitted { tenant, sandbox, by: By::Public, actor: None }))
+    Ok(tenant.map(|tenant| Admitted { tenant, sandbox, by: AdmittedBy::Public, actor: None }))
 }
 
-/// The owner of a sandbox all of whose ports are open to whoever knows its id, as E2B's clients take for granted.
+/// The owner of a sandbox whose ports are all public, as E2B's clients expect by default.
 async fn leased_out(app: &App, sandbox: &SandboxId) -> Result<Option<TenantId>, ApiError> {
     let Some(tenant) = app.engine.owner(sandbox) else { return Ok(None) };
     match app.engine.get(&tenant, sandbox).await {
@@ -350,8 +359,8 @@ async fn leased_out(app: &App, sandbox: &SandboxId) -> Result<Option<TenantId>, 
     }
 }
 
-/// Browsers send cookies along with what other origins ask for. Reading across origins they prevent by themselves; a
-/// WebSocket, and a request that changes something, they do not.
+/// Browsers add cookies to requests of other origins. They prevent reading the responses across origins, but not
+/// WebSockets and requests that change something.
 fn check_origin(parts: &Parts) -> Result<(), ApiError> {
     let Some(origin) = parts.headers.get(ORIGIN) else { return Ok(()) };
     let harmless = matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
@@ -363,9 +372,9 @@ fn check_origin(parts: &Parts) -> Result<(), ApiError> {
     if same.is_some_and(|(_, origin)| origin.eq_ignore_ascii_case(host)) {
         return Ok(());
     }
-    let message = "another site may not act with this browser's cookie";
+    let message = "requests from other sites may not use this browser's cookie";
     Err(ApiError::new(ErrorCode::Forbidden, message)
-        .hint("give the other site a link of its own: `burrow port url` makes one"))
+        .hint("create a link for the other site with `burrow port url`"))
 }
 
 fn unauthorized(message: &str) -> ApiError {
@@ -374,8 +383,8 @@ fn unauthorized(message: &str) -> ApiError {
     ApiError::new(ErrorCode::Unauthorized, message).hint(hint)
 }
 
-/// A browser that opened a link gets the token as a cookie, and the address without it: an address is copied, kept and
-/// shown. Programs, and WebSockets, go on as they are.
+/// A browser that opened a link gets the token as a cookie and is redirected to the address without it, because
+/// addresses are copied, stored and displayed. Other programs, and WebSockets, are not redirected.
 pub(super) fn remember(
     app: &App,
     target: &Target,
@@ -383,7 +392,7 @@ pub(super) fn remember(
     credentials: &Credentials,
     parts: &Parts,
 ) -> Option<Response> {
-    let By::Link { expires_ms } = admitted.by else { return None };
+    let AdmittedBy::Link { expires_ms } = admitted.by else { return None };
     let page = target.form == Form::Host && parts.method == Method::GET;
     if !page || is_upgrade(&parts.headers) || !takes_html(&parts.headers) {
         return None;
@@ -394,7 +403,7 @@ pub(super) fn remember(
     let (name, secure) = (cookie_name(https), if https { "; Secure" } else { "" });
     let cookie = format!("{name}={token}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Lax{secure}");
     let place = parts.uri.path_and_query().map_or("/", |place| place.as_str());
-    // Two slashes in front would send the browser to another host.
+    // A path with two leading slashes would redirect the browser to another host.
     let place = if place.starts_with("//") { format!("/.{place}") } else { place.to_owned() };
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SEE_OTHER;
@@ -431,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_taken_from_wherever_it_stands() {
+    fn a_key_is_removed_from_all_headers() {
         for (name, value) in [
             ("x-burrow-key", KEY.to_owned()),
             ("x-api-key", KEY.to_owned()),
@@ -447,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_the_application_passes() {
+    fn credentials_of_the_application_are_forwarded() {
         for (name, value) in [
             ("authorization", "Bearer eyJhbGciOi"),
             ("authorization", "Basic dXNlcjpwYXNz"),
@@ -466,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_leaves_the_query_as_it_was() {
+    fn removing_the_token_keeps_the_rest_of_the_query() {
         for (uri, token, rest) in [
             ("/a?burrow_token=t", Some("t"), "/a"),
             ("/a?x=1&burrow_token=t&y=%2F+2", Some("t"), "/a?x=1&y=%2F+2"),
@@ -484,12 +493,12 @@ mod tests {
     }
 
     #[test]
-    fn our_cookie_is_taken_out_and_the_others_become_one_line() {
+    fn our_cookie_is_removed_and_the_others_become_one_line() {
         let lines = [("cookie", "a=1; burrow-port=tok"), ("cookie", "b=2;c")];
         let (credentials, parts) = taken("/", &Form::Host, &lines);
         assert_eq!(credentials.cookie.as_deref(), Some("tok"));
         assert_eq!(left(&parts), [("cookie".to_owned(), "a=1; b=2; c".to_owned())]);
-        // Over HTTPS only the name that no other host can set counts; the other goes too.
+        // Over HTTPS only the name that no other host can set is used; the other one is removed too.
         let both = [("cookie", "burrow-port=set-by-another-host; __Host-burrow-port=tok")];
         for (uri, token) in [("https://80-x.boxes.example/", "tok"), ("/", "set-by-another-host")] {
             let (credentials, parts) = taken(uri, &Form::Host, &both);
@@ -500,11 +509,11 @@ mod tests {
         assert_eq!(credentials.cookie, None);
         let path = Form::Path { prefix: "/p/x/80".to_owned() };
         let (credentials, parts) = taken("/", &path, &lines);
-        assert_eq!((credentials.cookie, left(&parts)), (None, Vec::new()), "the path form knows no cookies");
+        assert_eq!((credentials.cookie, left(&parts)), (None, Vec::new()), "the path form uses no cookies");
     }
 
     #[test]
-    fn another_origin_may_not_act_with_a_cookie() {
+    fn other_origins_may_not_use_the_cookie() {
         let check = |method: &str, headers: &[(&str, &str)]| {
             let mut request =
                 Request::builder().method(method).uri("/").header("host", "80-x.localhost:7700");
@@ -521,7 +530,7 @@ mod tests {
         assert!(check("POST", &[own]));
         assert!(check("POST", &[]));
         assert!(check("GET", &[upgrade, connection, own]));
-        assert!(check("GET", &[upgrade, connection]), "no browser");
+        assert!(check("GET", &[upgrade, connection]), "not a browser");
         assert!(!check("POST", &[other]));
         assert!(!check("GET", &[upgrade, connection, other]));
         assert!(!check("GET", &[upgrade, connection, ("origin", "null")]));

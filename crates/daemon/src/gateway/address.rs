@@ -1,18 +1,18 @@
-//! Which port of which sandbox a request means, from its host or its path. Pure.
+//! Parses which port of which sandbox a request is for, from its host or its path. Pure.
 
 use http::header::HOST;
 use http::{HeaderMap, Uri};
 
-/// Always there: browsers resolve every name below it to the own machine.
+/// Always supported: browsers resolve every name below it to the local host.
 const LOCAL_DOMAIN: &str = "localhost";
 
-/// What the path form begins with.
+/// The prefix of the path form.
 const PATH_PREFIX: &str = "/p/";
 
-/// A port, as the caller wrote it.
+/// A port of a sandbox, in the client's notation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
-    /// An id, or a name; well formed, and nothing more is known of it.
+    /// A well-formed id or name; whether it exists is not known.
     pub(super) sandbox: String,
     pub(super) port: u16,
     pub(super) form: Form,
@@ -20,7 +20,7 @@ pub(super) struct Target {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// `<port>-<sandbox>.<domain>`: an origin of its own.
+    /// `<port>-<sandbox>.<domain>`: its own origin.
     Host,
     /// `/p/<sandbox>/<port>/…` on the API's own origin.
     Path { prefix: String },
@@ -29,13 +29,13 @@ pub(super) enum Form {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Addressed {
     Port(Target),
-    /// Shaped like a port's address, and none.
+    /// It has the form of a port's address, but is invalid.
     Malformed(&'static str),
-    /// Nothing of ours.
+    /// A request to the API.
     Api,
 }
 
-/// The host a request is for: what stands in its target, else in its `Host`.
+/// The host of a request: from its target, else from its `Host` header.
 pub(crate) fn authority<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
     match uri.authority() {
         Some(authority) => Some(authority.as_str()),
@@ -43,7 +43,7 @@ pub(crate) fn authority<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a 
     }
 }
 
-/// The host form wins over any path: there every path is the sandbox's own.
+/// The host form takes precedence over the path: with it, every path belongs to the sandbox.
 pub(super) fn addressed(authority: Option<&str>, path: &str, domain: Option<&str>) -> Addressed {
     match authority.map(|authority| of_host(authority, domain)) {
         None | Some(Addressed::Api) => of_path(path),
@@ -55,9 +55,9 @@ fn of_host(authority: &str, domain: Option<&str>) -> Addressed {
     let Some(host) = without_port(authority) else { return Addressed::Api };
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     let below = |domain: &str| host.strip_suffix(domain).and_then(|rest| rest.strip_suffix('.'));
-    // The operator's own first: it may be below `localhost` itself.
+    // The operator's domain first: it may be below `localhost` itself.
     let Some(label) = domain.and_then(below).or_else(|| below(LOCAL_DOMAIN)) else { return Addressed::Api };
-    // Names begin with a letter and ids do too, so the first hyphen parts the port from the rest.
+    // Names and ids begin with a letter, so the first hyphen separates the port from the rest.
     let Some((digits, sandbox)) = label.split_once('-') else { return Addressed::Api };
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return Addressed::Api;
@@ -75,25 +75,25 @@ fn of_path(path: &str) -> Addressed {
 
 fn target(sandbox: &str, digits: &str, form: Form) -> Addressed {
     let Some(port) = parse_port(digits) else {
-        return Addressed::Malformed("a port is a number from 1 to 65535");
+        return Addressed::Malformed("a port must be a number from 1 to 65535");
     };
     let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     let begins = sandbox.bytes().next().is_some_and(|b| b.is_ascii_lowercase());
     if !begins || sandbox.len() > 63 || !sandbox.bytes().all(good) {
         return Addressed::Malformed(
-            "a sandbox is named by its id, or by 1 to 63 lower-case letters, digits and hyphens",
+            "a sandbox must be given by its id, or by a name of 1 to 63 lower-case letters, digits and hyphens",
         );
     }
     Addressed::Port(Target { sandbox: sandbox.to_owned(), port, form })
 }
 
-/// One way to write each port: no sign, no zero in front.
+/// Each port has one notation: no sign, no leading zero.
 fn parse_port(digits: &str) -> Option<u16> {
     let plain = digits.bytes().all(|b| b.is_ascii_digit()) && !digits.starts_with('0');
     digits.parse().ok().filter(|_| plain)
 }
 
-/// The host of `host` or `host:port`; `None` for addresses in brackets, which are never a sandbox's.
+/// The host of `host` or `host:port`; `None` for bracketed addresses, which never belong to a sandbox.
 fn without_port(authority: &str) -> Option<&str> {
     if authority.starts_with('[') {
         return None;
@@ -104,7 +104,7 @@ fn without_port(authority: &str) -> Option<&str> {
     }
 }
 
-/// Whether whoever wrote this host sits on the daemon's own machine.
+/// Whether a client that uses this host is on the daemon's own host.
 pub(crate) fn is_local(authority: &str) -> bool {
     let bracketed = authority.strip_prefix('[').and_then(|rest| rest.split(']').next());
     let host = bracketed.or_else(|| without_port(authority)).unwrap_or_default();
@@ -112,8 +112,8 @@ pub(crate) fn is_local(authority: &str) -> bool {
         || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Whether no page of another site can make a browser send this host to us. Such a page can have its own name resolve to this
-/// machine (DNS rebinding); it cannot have an address, a name below `localhost` or the operator's own domain.
+/// Whether no page of another site can make a browser send this host to us. Such a page can make its own name resolve
+/// to this host (DNS rebinding); it cannot use an IP address, a name below `localhost` or the operator's own domain.
 pub(crate) fn is_own(authority: &str, domain: Option<&str>) -> bool {
     let bracketed = authority.strip_prefix('[').and_then(|rest| rest.split(']').next());
     let host = bracketed.or_else(|| without_port(authority)).unwrap_or_default();
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_strangers_name_is_not_our_own() {
+    fn foreign_host_names_are_not_our_own() {
         let domain = Some("boxes.example.com");
         for own in [
             "127.0.0.1:7700",
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_names_a_port_and_a_sandbox() {
+    fn the_host_form_is_parsed() {
         host("8080-my-3-box.localhost:7700", Some((8080, "my-3-box")));
         host("1-a.localhost", Some((1, "a")));
         host("65535-sbxaaaaaaaaaaaaaaaaaaaa.localhost:80", Some((65535, "sbxaaaaaaaaaaaaaaaaaaaa")));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn other_hosts_are_the_apis_own() {
+    fn other_hosts_belong_to_the_api() {
         for authority in [
             "localhost:7700",
             "127.0.0.1:7700",
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_shaped_like_a_port_but_none_is_refused_and_not_the_apis() {
+    fn invalid_hosts_of_the_host_form_are_rejected() {
         for authority in [
             "0-web.localhost",
             "65536-web.localhost",
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_names_them_too_and_the_host_wins() {
+    fn the_path_form_is_parsed_and_the_host_takes_precedence() {
         let path = |path: &str| addressed(Some("127.0.0.1:7700"), path, None);
         let expected = |sandbox: &str, port| {
             let form = Form::Path { prefix: format!("/p/{sandbox}/{port}") };
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_machine_is_told_from_others() {
+    fn local_hosts_are_recognised() {
         for (authority, local) in [
             ("127.0.0.1:7700", true),
             ("localhost", true),

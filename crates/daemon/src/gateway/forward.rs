@@ -1,4 +1,4 @@
-//! One request on its way into a sandbox, and its answer on the way back. Bodies pass through as they come.
+//! Forwards one request into a sandbox, and its response back. Bodies are streamed.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,27 +18,28 @@ use hyper::body::{Body as _, Frame, SizeHint};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-use super::access::{Admitted, By};
+use super::access::{Admitted, AdmittedBy};
 use super::address::{self, Form, Target};
 use super::headers::{self, Origin};
-use super::line::Driven;
-use super::slots::{Held, Slot};
-use super::upstream::{Place, UpstreamError};
-use super::{PeerAddress, Unanswered};
+use super::kept_connections::DrivenBody;
+use super::slots::{Slot, SlottedBody};
+use super::upstream::{PortKey, UpstreamError};
+use super::{PeerAddress, PortRequestError};
 use crate::rest::App;
 use crate::rest::error::ApiError;
 use crate::server::InFlight;
 
-/// A sandbox that was just paused when we looked is looked at again after this time without an answer.
+/// The time without a response after which a sandbox is checked again, because it may have been paused after the first
+/// check.
 const SECOND_LOOK: Duration = Duration::from_millis(250);
 
-/// Both sides have agreed to leave HTTP; neither has reason to take longer.
+/// Both sides have agreed to leave HTTP, so the switch is fast.
 const UPGRADE_WAIT: Duration = Duration::from_secs(10);
 
-/// Per direction of a connection that has left HTTP.
+/// Buffer per direction of a connection that has left HTTP.
 const COPY_BYTES: usize = 16 << 10;
 
-/// Listening ports that a refusal names.
+/// Maximum number of listening ports that an error lists.
 const NAMED_MAX: usize = 10;
 
 pub(super) async fn forward(
@@ -60,46 +61,62 @@ pub(super) async fn forward(
         return switch(app, target, response, client, slot);
     }
     headers::outward(response.headers_mut(), &target.form, None);
-    // What the client speaks is the client's and ours to settle.
+    // The protocol version of the client's connection is independent of that of the server.
     *response.version_mut() = Version::default();
     let end = is_endless(&response).then(|| Box::pin(app.draining.clone().cancelled_owned()));
-    Ok(response.map(|body| Held { body, end, _slot: slot, _in_flight: in_flight }.into_body()))
+    Ok(response.map(|body| SlottedBody { body, end, _slot: slot, _in_flight: in_flight }.into_body()))
 }
 
-/// Asks on the daemon's own behalf: nothing of the request or the answer is rewritten.
+/// Sends a request of the daemon itself: neither the request nor the response is rewritten.
 pub(super) async fn ask(
     app: &App,
     target: &Target,
     admitted: &Admitted,
     request: Request<Body>,
-) -> Result<Response, Unanswered> {
+) -> Result<Response, PortRequestError> {
+    let generation = app.engine.running(&admitted.tenant, &admitted.sandbox);
     match send(app, target, admitted, request, Protocol::Http1, &Progress::new()).await {
         Ok(response) => Ok(response.map(Body::new)),
         Err(SendError::Upstream(UpstreamError::Connect(error)))
             if matches!(*error, EngineError::PortClosed { .. }) =>
         {
-            Err(Unanswered::Closed)
+            Err(PortRequestError::Closed)
         }
-        Err(error) => Err(Unanswered::Failed(explain(app, target, admitted, error).await)),
+        // A reused connection to a server that has ended. It sends the head of a response at once, so it had not begun.
+        Err(SendError::Upstream(UpstreamError::Broken(_)))
+            if has_ended(app, target, admitted, generation).await =>
+        {
+            Err(PortRequestError::Closed)
+        }
+        Err(error) => Err(PortRequestError::Failed(explain(app, target, admitted, error).await)),
     }
 }
 
-/// Server-sent events go on until somebody hangs up, and whoever reads them knows how to come back. Whatever else comes
-/// without a length may be a part that must not pass for the whole.
+/// Whether no process listens on the port any more, in the same run of the sandbox. A sandbox that sleeps by now is not woken.
+async fn has_ended(app: &App, target: &Target, admitted: &Admitted, generation: Option<u64>) -> bool {
+    let (tenant, sandbox) = (&admitted.tenant, &admitted.sandbox);
+    if generation.is_none() || app.engine.running(tenant, sandbox) != generation {
+        return false;
+    }
+    matches!(app.engine.is_listening(tenant, sandbox, target.port).await, Ok(false))
+}
+
+/// Server-sent events continue until one side disconnects, and their clients know how to resume. Other responses
+/// without a length may be incomplete, and must not pass as complete.
 fn is_endless<B>(response: &http::Response<B>) -> bool {
     let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/event-stream")
 }
 
-/// What the server inside is spoken to in.
+/// The protocol of the server inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
     Http1,
-    /// gRPC: trailers, and streams both ways at once.
+    /// gRPC: trailers, and streams in both directions at the same time.
     Http2,
 }
 
-/// The host that the server inside sees in place of the one it was asked by.
+/// The host name that the server inside sees instead of the requested one.
 #[derive(Clone, Debug)]
 pub(super) struct MaskedHost(pub(super) String);
 
@@ -107,7 +124,7 @@ struct Outgoing {
     request: Request<Body>,
     progress: Arc<Progress>,
     protocol: Protocol,
-    /// The client's side of an upgrade, if it asked for one.
+    /// The client's side of an upgrade, if it requested one.
     client: Option<OnUpgrade>,
 }
 
@@ -135,30 +152,30 @@ impl Outgoing {
         }
         parts.extensions = http::Extensions::new();
         let progress = Arc::new(Progress::new());
-        // A body that is over needs no watching, and says so to whoever sends it.
+        // An empty body needs no progress tracking, and keeps its end-of-stream state for the connection.
         let body = match body.is_end_stream() {
             true => Body::empty(),
-            false => Body::new(Sent { body, progress: progress.clone() }),
+            false => Body::new(TrackedBody { body, progress: progress.clone() }),
         };
         Ok(Self { request: Request::from_parts(parts, body), progress, protocol, client })
     }
 }
 
-/// The address as the server inside sees it.
+/// The address for the server inside.
 fn inside(uri: &Uri, form: &Form, protocol: Protocol, host: &str) -> Result<Uri, ApiError> {
     let path = match form {
         Form::Host => uri.path(),
         Form::Path { prefix } => uri.path().strip_prefix(prefix.as_str()).unwrap_or_default(),
     };
-    // `OPTIONS *` asks about the server itself, which is nothing the pool can say.
+    // `OPTIONS *` is about the server itself, which the connection pool cannot express.
     let path = if path.starts_with('/') { path } else { "/" };
     let query = uri.query().map_or_else(String::new, |query| format!("?{query}"));
     let text = match protocol {
         Protocol::Http1 => format!("{path}{query}"),
         Protocol::Http2 => format!("http://{host}{path}{query}"),
     };
-    // A path that begins with two slashes would be read as a host.
-    let bad = |_| ApiError::invalid("the address of the request cannot be passed on");
+    // A path that begins with two slashes would be parsed as a host.
+    let bad = |_| ApiError::invalid("the address of the request cannot be forwarded");
     match protocol {
         Protocol::Http1 => {
             let place = text.parse::<http::uri::PathAndQuery>().map_err(bad)?;
@@ -181,15 +198,16 @@ async fn send(
     request: Request<Body>,
     protocol: Protocol,
     progress: &Progress,
-) -> Result<http::Response<Driven>, SendError> {
+) -> Result<http::Response<DrivenBody>, SendError> {
     let (tenant, sandbox) = (&admitted.tenant, &admitted.sandbox);
     let generation = match app.engine.running(tenant, sandbox) {
         Some(generation) => generation,
         None => app.engine.reach(tenant, sandbox).await.map_err(SendError::Wake)?.sandbox().generation,
     };
-    let place = Place { tenant: tenant.clone(), sandbox: sandbox.clone(), port: target.port, generation };
+    let place = PortKey { tenant: tenant.clone(), sandbox: sandbox.clone(), port: target.port, generation };
     let upstreams = &app.gateway.upstreams;
-    // A server may close a kept connection the moment it is used again. What changes nothing can be asked once more.
+    // A server may close a kept connection at the moment it is used again. Requests without side effects can be
+    // repeated.
     let again = repeatable(&request);
     let first = async {
         match protocol {
@@ -199,7 +217,7 @@ async fn send(
     };
     let answer = async {
         match (first.await, again) {
-            // Not of a sandbox that was put to sleep meanwhile: whoever did so means it.
+            // Not for a sandbox that was put to sleep in the meantime: that was intended.
             (Err(UpstreamError::Broken(_)), Some(again))
                 if protocol == Protocol::Http1 && app.engine.running(tenant, sandbox).is_some() =>
             {
@@ -213,7 +231,7 @@ async fn send(
         return answer.map_err(SendError::Upstream);
     }
     if app.engine.running(tenant, sandbox) != Some(generation) {
-        // It was paused between our look and our request, and would never answer.
+        // It was paused between our check and our request, and would never respond.
         let _ = app.engine.reach(tenant, sandbox).await;
     }
     let patience = app.config.gateway.answer;
@@ -228,7 +246,7 @@ async fn send(
     }
 }
 
-/// A copy of a request without a body that changes nothing.
+/// A copy of a request that has no body and no side effects.
 fn repeatable(request: &Request<Body>) -> Option<Request<Body>> {
     let harmless = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     if !harmless || !request.body().is_end_stream() || request.headers().contains_key(UPGRADE) {
@@ -241,35 +259,41 @@ fn repeatable(request: &Request<Body>) -> Option<Request<Body>> {
     Some(copy)
 }
 
-/// Why there is no answer from inside, and what to do about it.
+/// Explains why there is no response from inside, with a hint.
 async fn explain(app: &App, target: &Target, admitted: &Admitted, error: SendError) -> ApiError {
     let port = target.port;
     match error {
         SendError::Upstream(UpstreamError::Connect(error)) => {
             let closed = matches!(*error, EngineError::PortClosed { .. });
             let error = ApiError::from(*error);
-            // What else listens is for those who may list it.
-            if closed && admitted.by == By::Key { error.hint(listening(app, admitted).await) } else { error }
+            // Other listening ports are listed only for clients that may list ports.
+            if closed && admitted.by == AdmittedBy::Key {
+                error.hint(listening(app, admitted).await)
+            } else {
+                error
+            }
         }
         SendError::Wake(error) => error.into(),
         SendError::Upstream(UpstreamError::Broken(_)) if is_asleep(app, admitted).await => {
             EngineError::Asleep { id: admitted.sandbox.clone() }.into()
         }
         SendError::Upstream(UpstreamError::Broken(source)) => {
-            tracing::debug!(sandbox = %admitted.sandbox, port, error = source.as_ref(), "no answer from inside");
-            let message =
-                format!("what listens on port {port} of sandbox `{}` gave no HTTP answer", admitted.sandbox);
+            tracing::debug!(sandbox = %admitted.sandbox, port, error = source.as_ref(), "no response from the server inside");
+            let message = format!(
+                "the server on port {port} of sandbox `{}` did not send an HTTP response",
+                admitted.sandbox
+            );
             ApiError::new(ErrorCode::BadGateway, message)
-                .hint("it hung up, or speaks another protocol; `burrow port-forward` carries any")
+                .hint("it closed the connection, or uses another protocol; `burrow port-forward` supports any protocol")
         }
         SendError::TimedOut(patience) => {
             let message = format!(
-                "port {port} of sandbox `{}` did not begin to answer within {} s",
+                "port {port} of sandbox `{}` did not begin to respond within {} s",
                 admitted.sandbox,
                 patience.as_secs()
             );
             ApiError::new(ErrorCode::GatewayTimeout, message)
-                .hint("`gateway.answer_seconds` in the configuration sets the bound")
+                .hint("change the limit with `gateway.answer_seconds` in the configuration")
         }
     }
 }
@@ -283,25 +307,25 @@ async fn listening(app: &App, admitted: &Admitted) -> String {
     let ports = app.engine.ports(&admitted.tenant, &admitted.sandbox).await;
     let ports = ports.map(|ports| ports.listening).unwrap_or_default();
     if ports.is_empty() {
-        return "nothing listens in this sandbox at all; start a server in it first".to_owned();
+        return "no process listens on any port of this sandbox; start a server in it first".to_owned();
     }
     let shown = ports.iter().take(NAMED_MAX).map(|port| match &port.process {
         Some(process) => format!("{} (`{}`)", port.port, process.name),
         None => port.port.to_string(),
     });
-    format!("what listens in it: {}", shown.collect::<Vec<_>>().join(", "))
+    format!("ports with a listening process: {}", shown.collect::<Vec<_>>().join(", "))
 }
 
-/// Both sides leave HTTP: from here on bytes pass as they are.
+/// Both sides leave HTTP: from here on bytes are copied.
 fn switch(
     app: &Arc<App>,
     target: &Target,
-    mut response: http::Response<Driven>,
+    mut response: http::Response<DrivenBody>,
     client: Option<OnUpgrade>,
     slot: Slot,
 ) -> Result<Response, ApiError> {
     let Some(client) = client else {
-        let message = format!("port {} changed the protocol without being asked to", target.port);
+        let message = format!("port {} switched the protocol without a request to do so", target.port);
         return Err(ApiError::new(ErrorCode::BadGateway, message));
     };
     let server = hyper::upgrade::on(&mut response);
@@ -313,19 +337,19 @@ fn switch(
         let both = async { tokio::try_join!(client, server) };
         let (client, server) = match tokio::time::timeout(UPGRADE_WAIT, both).await {
             Ok(Ok(both)) => both,
-            Ok(Err(error)) => return tracing::debug!(%error, "a connection did not leave HTTP"),
-            Err(_) => return tracing::debug!("a connection took too long to leave HTTP"),
+            Ok(Err(error)) => return tracing::debug!(%error, "a connection failed to switch protocols"),
+            Err(_) => return tracing::debug!("a connection took too long to switch protocols"),
         };
         let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
         let copying =
             tokio::io::copy_bidirectional_with_sizes(&mut client, &mut server, COPY_BYTES, COPY_BYTES);
-        // A peer that is gone ends it, and so does the daemon's own end.
+        // Ends when a side disconnects, or when the daemon stops.
         let _ = draining.run_until_cancelled(copying).await;
     });
     Ok(response.map(|_| Body::empty()))
 }
 
-/// When the client's body last moved: a long upload is no server that does not answer.
+/// When the client's body last made progress: a server that is receiving a long upload is not unresponsive.
 #[derive(Debug)]
 struct Progress {
     began: Instant,
@@ -348,13 +372,13 @@ impl Progress {
     }
 }
 
-/// A request's body that notes its progress.
-struct Sent {
+/// A request body that records its progress.
+struct TrackedBody {
     body: Body,
     progress: Arc<Progress>,
 }
 
-impl hyper::body::Body for Sent {
+impl hyper::body::Body for TrackedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -387,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_inside_sees_its_own_paths() {
+    fn the_server_inside_sees_paths_without_the_prefix() {
         let path = Form::Path { prefix: "/p/x/80".to_owned() };
         check("/a/b?c=%20", &Form::Host, Protocol::Http1, "/a/b?c=%20");
         check("http://80-x.localhost/a", &Form::Host, Protocol::Http1, "/a");
@@ -400,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changes_nothing_is_asked_twice() {
+    fn only_requests_without_side_effects_are_repeated() {
         let request = |method: &str, body: &'static str| {
             repeatable(&Request::builder().method(method).uri("/").body(Body::from(body)).unwrap()).is_some()
         };

@@ -1,10 +1,11 @@
-//! What becomes of headers on the way through. Pure.
+//! Rewrites headers of forwarded requests and responses. Pure.
 //!
-//! In: headers of one hop go, `X-Forwarded-*` say who asked and replace what the client claimed, `Host` stays. Out: headers
-//! of one hop go. A cookie is the one host's that set it, so `Domain` goes; ours cannot be set by a sandbox.
+//! Requests: hop-by-hop headers are removed, `X-Forwarded-*` describe the client and replace its own claims, `Host`
+//! stays. Responses: hop-by-hop headers are removed. A cookie belongs to the host that set it, so `Domain` is removed;
+//! a sandbox cannot set our cookie.
 //!
-//! The path form shares its origin with the API and with every other sandbox's path form. So there a sandbox sets no
-//! cookie, clears none, widens no service worker, and its pages run in an origin of their own that nothing else has
+//! The path form shares its origin with the API and with the path forms of all other sandboxes. Therefore a sandbox
+//! cannot set or clear cookies there, nor extend the scope of a service worker, and its pages run in an opaque origin
 //! (`Content-Security-Policy: sandbox`).
 
 use std::net::IpAddr;
@@ -30,25 +31,25 @@ const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
 const SERVICE_WORKER_ALLOWED: HeaderName = HeaderName::from_static("service-worker-allowed");
 
-/// Everything a page needs but the origin itself.
+/// Everything that a page needs except the origin.
 const SANDBOX_POLICY: &str = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts";
 
-/// Who asked, for what, how.
+/// The client, the requested host, and the scheme.
 #[derive(Clone, Debug)]
 pub(super) struct Origin<'a> {
     pub(super) peer: Option<IpAddr>,
     pub(super) host: &'a str,
-    /// The host that the server inside sees: the same, unless the sandbox masks it.
+    /// The host that the server inside sees: the requested one, unless the sandbox masks it.
     pub(super) shown: &'a str,
     pub(super) https: bool,
 }
 
-/// Whether the client wants to leave HTTP on this connection.
+/// Whether the client requests to leave HTTP on this connection.
 pub(super) fn is_upgrade(headers: &HeaderMap) -> bool {
     headers.contains_key(UPGRADE) && names(headers).any(|name| name.eq_ignore_ascii_case("upgrade"))
 }
 
-/// The protocol to change to. `h2c` is answered by not answering it: it would change what a request is halfway.
+/// The protocol to switch to. `h2c` is ignored: it would change the protocol in the middle of a request.
 pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let wanted = headers.get(UPGRADE).filter(|_| is_upgrade(headers))?;
     let h2c = wanted.to_str().is_ok_and(|text| {
@@ -57,7 +58,7 @@ pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     (!h2c).then(|| wanted.clone())
 }
 
-/// The headers `Connection` names.
+/// The headers that `Connection` lists.
 fn names(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim).filter(|name| !name.is_empty())
@@ -66,7 +67,7 @@ fn names(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 fn drop_hop_headers(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = names(headers).filter_map(|name| name.parse().ok()).collect();
     for name in &named {
-        // A client could otherwise take away what is set for it here.
+        // A client could otherwise remove a header that is set for it here.
         if *name != HOST {
             headers.remove(name);
         }
@@ -78,7 +79,7 @@ fn drop_hop_headers(headers: &mut HeaderMap) {
     headers.remove(PROXY_AUTHORIZATION);
 }
 
-/// Makes a client's headers those of our own request.
+/// Rewrites a client's headers for the request to the sandbox.
 pub(super) fn inward(headers: &mut HeaderMap, origin: &Origin<'_>, form: &Form) {
     let upgrade = upgrade(headers);
     let trailers = headers
@@ -92,7 +93,7 @@ pub(super) fn inward(headers: &mut HeaderMap, origin: &Origin<'_>, form: &Form) 
     {
         headers.remove(name);
     }
-    // Whoever reads the body, which is us, says that it may come.
+    // The receiver of the body, which is this daemon, decides when it may be sent.
     headers.remove(EXPECT);
     headers.remove(HTTP2_SETTINGS);
     if trailers {
@@ -118,10 +119,10 @@ pub(super) fn inward(headers: &mut HeaderMap, origin: &Origin<'_>, form: &Form) 
     }
 }
 
-/// Makes a sandbox's headers those of our answer. `upgrade` is what a 101 changes to.
+/// Rewrites a sandbox's headers for the response to the client. `upgrade` is the protocol of a 101 response.
 pub(super) fn outward(headers: &mut HeaderMap, form: &Form, upgrade: Option<HeaderValue>) {
     drop_hop_headers(headers);
-    // It tells our own refusals from a sandbox's answers.
+    // This header distinguishes our own errors from a sandbox's responses.
     headers.remove(super::page::ERROR);
     if let Some(upgrade) = upgrade {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
@@ -141,7 +142,7 @@ pub(super) fn outward(headers: &mut HeaderMap, form: &Form, upgrade: Option<Head
     }
 }
 
-/// Cookies go to the host that set them and to no sibling of it.
+/// Limits cookies to the host that set them, without its siblings.
 fn keep_cookies_home(headers: &mut HeaderMap) {
     if !headers.contains_key(SET_COOKIE) {
         return;
@@ -162,7 +163,7 @@ fn is_domain(attribute: &[u8]) -> bool {
     attribute.contains(&b'=') && name.eq_ignore_ascii_case(b"domain")
 }
 
-/// A redirect to a path of the sandbox's own stays below the prefix.
+/// A redirect to a path of the sandbox gets the prefix.
 fn keep_inside(headers: &mut HeaderMap, prefix: &str) {
     let Some(place) = headers.get(LOCATION).and_then(|place| place.to_str().ok()) else { return };
     let own = place.starts_with('/') && !place.starts_with("//");
@@ -194,7 +195,7 @@ mod tests {
     };
 
     #[test]
-    fn a_masked_host_is_seen_inside_and_the_real_one_forwarded() {
+    fn a_masked_host_is_sent_inside_and_the_requested_one_forwarded() {
         let mut headers = map(&[("host", "80-x.localhost:7700")]);
         inward(&mut headers, &Origin { shown: "localhost:80", ..ORIGIN }, &Form::Host);
         assert_eq!(text(&headers, "host"), Some("localhost:80"));
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_one_hop_go_and_claims_are_replaced() {
+    fn hop_by_hop_headers_are_removed_and_claims_replaced() {
         let mut headers = map(&[
             ("host", "80-x.localhost:7700"),
             ("connection", "keep-alive, X-Secret, host"),
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_passes_unless_it_is_to_another_http() {
+    fn upgrades_are_forwarded_except_to_other_http_versions() {
         let mut headers = map(&[
             ("connection", "keep-alive, Upgrade"),
             ("upgrade", "websocket"),
@@ -255,7 +256,7 @@ mod tests {
         assert_eq!(upgrade(&headers), None);
         inward(&mut headers, &ORIGIN, &Form::Host);
         assert_eq!((text(&headers, "upgrade"), text(&headers, "http2-settings")), (None, None));
-        assert!(!is_upgrade(&map(&[("upgrade", "websocket")])), "not meant for this hop");
+        assert!(!is_upgrade(&map(&[("upgrade", "websocket")])), "not listed in `Connection`");
     }
 
     #[test]
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn on_the_path_form_a_sandbox_cannot_act_as_the_apis_origin() {
+    fn on_the_path_form_a_sandbox_cannot_act_as_the_origin_of_the_api() {
         let form = Form::Path { prefix: "/p/x/80".to_owned() };
         let mut headers = map(&[
             ("set-cookie", "a=1"),

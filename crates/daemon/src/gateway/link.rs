@@ -1,4 +1,4 @@
-//! Addresses of ports, as whoever asks can open them.
+//! Addresses of ports that the client can open.
 
 use http::{HeaderMap, Uri};
 
@@ -6,8 +6,8 @@ use super::access::TOKEN_PARAMETER;
 use super::address;
 use crate::config::GatewayConfig;
 
-/// Makes addresses for the one who asks: below the configured domain; on the own machine below `localhost`; from
-/// elsewhere, where only the API's own host is known to resolve, in the path form.
+/// Builds addresses for the client: below the configured domain; for clients on this host, below `localhost`; for
+/// others, for which only the API's own host is known to resolve, in the path form.
 #[derive(Debug)]
 pub(crate) struct Links {
     scheme: &'static str,
@@ -16,7 +16,7 @@ pub(crate) struct Links {
 
 #[derive(Debug)]
 enum Base {
-    /// What follows the sandbox's label, with the port.
+    /// The part after the sandbox's label, including the port.
     Domain(String),
     /// The API's own host.
     Path(String),
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_suit_whoever_asks() {
+    fn addresses_depend_on_how_the_client_reached_the_daemon() {
         check(None, false, "127.0.0.1:7700", "http://80-web.localhost:7700/");
         check(None, false, "localhost:7701", "http://80-web.localhost:7701/");
         check(None, false, "[::1]:7700", "http://80-web.localhost:7700/");

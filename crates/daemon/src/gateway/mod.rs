@@ -4,23 +4,24 @@
 //!   request ─► address (host or path form?) ── neither ─► the REST router
 //!                 ├── port 49983, or E2B's headers ─► the envd router
 //!                 ├── port 49999 ─► the code interpreter's router
+//!                 ├── port 50005, `/mcp`, and the sandbox was created with `mcp` ─► the router of its MCP address
 //!                 │
 //!                 ▼
 //!              access (key, signed link, cookie, or public) ─► slots ─► forward ─► upstream: HTTP/1.1 or h2c
 //!                                                                          └── 101 ─► bytes both ways
 //! ```
 //!
-//! Stands in front of every route: a sandbox's port may serve any path, `/v1` included. Credentials that are ours are
-//! taken out of a request before it goes on, whatever they were worth. Bodies are streamed; nothing here holds one.
+//! Runs before all routes: a sandbox's port may serve any path, including `/v1`. Burrow's credentials are removed from
+//! a request before it is forwarded, even if they are invalid. Bodies are streamed and never buffered.
 //!
-//! The host form gives every port an origin of its own. The path form shares the API's, so what comes from a sandbox
-//! there is kept from acting as that origin: see [`headers`].
+//! The host form gives every port its own origin. The path form shares the API's, so responses of a sandbox are
+//! prevented from acting as that origin: see [`headers`].
 
 mod access;
 mod address;
 mod forward;
 mod headers;
-mod line;
+mod kept_connections;
 mod link;
 mod page;
 mod slots;
@@ -46,15 +47,17 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Either};
 use http::Method;
 use tokio::sync::OnceCell;
+use tower::ServiceExt as _;
 
 use crate::code::CODE_PORT;
 use crate::config::GatewayConfig;
 use crate::e2b::ENVD_PORT;
 use crate::e2b::envd::{Addressee, addressed, is_signed};
+use crate::e2b::mcp::{self, MCP_PATH, MCP_PORT};
 use crate::e2b::reach;
 use crate::rest::App;
 use crate::rest::error::ApiError;
-use access::{Admitted, By, Credentials};
+use access::{Admitted, AdmittedBy, Credentials};
 use address::{Addressed, Form, Target};
 pub(crate) use address::{authority, is_local, is_own};
 pub(crate) use link::Links;
@@ -65,14 +68,14 @@ pub(crate) use token::{Claim, Signer};
 use upstream::Upstreams;
 use uses::Uses;
 
-/// Of a request's head. Beyond it no server behind us would take it.
+/// Maximum size of a request's head. Servers inside would reject a larger one.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// The address a connection came from; put into every request by the server.
+/// The address of the client; the server adds it to every request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerAddress(pub(crate) IpAddr);
 
-/// What requests into sandboxes share.
+/// The state that is shared by requests into sandboxes.
 #[derive(Debug)]
 pub(crate) struct Gateway {
     slots: Slots,
@@ -91,12 +94,12 @@ impl Gateway {
         }
     }
 
-    /// A place among the connections into a sandbox, for those that are not HTTP.
+    /// Reserves a slot for a connection into a sandbox that is not HTTP.
     pub(crate) fn slot(&self, sandbox: &SandboxId) -> Result<Slot, ApiError> {
         self.slots.take(sandbox)
     }
 
-    /// What signs and reads links.
+    /// Signs and verifies links.
     pub(crate) async fn signer(&self, app: &App) -> Result<&Signer, ApiError> {
         self.signer
             .get_or_try_init(|| async { Ok(Signer::new(&app.engine.catalog().port_link_secret().await?)) })
@@ -104,22 +107,30 @@ impl Gateway {
     }
 }
 
-/// The daemon's whole surface: requests that are meant for a sandbox's port, and behind them the routes.
+/// The daemon's entry point: requests to a sandbox's port, and otherwise the routes.
 ///
-/// Not a layer of the router's: a layer is part of every route, and made anew for every request.
+/// This is not a layer of the router: a layer becomes part of every route, and is cloned for every request.
 #[derive(Clone, Debug)]
 pub(crate) struct Front {
     app: Arc<App>,
-    routes: Router,
-    /// What E2B's clients take for an agent inside their sandbox.
-    envd: Router,
-    /// And for one that runs code.
-    interpreter: Router,
+    behind: InnerRouters,
+}
+
+/// The routers behind a [`Front`].
+#[derive(Clone, Debug)]
+pub(crate) struct InnerRouters {
+    pub(crate) routes: Router,
+    /// The router that answers for E2B's in-sandbox agent.
+    pub(crate) envd: Router,
+    /// The router that answers for E2B's code interpreter.
+    pub(crate) interpreter: Router,
+    /// The router that answers for E2B's MCP gateway.
+    pub(crate) mcp: Router,
 }
 
 impl Front {
-    pub(crate) fn new(app: Arc<App>, routes: Router, envd: Router, interpreter: Router) -> Self {
-        Self { app, routes, envd, interpreter }
+    pub(crate) fn new(app: Arc<App>, behind: InnerRouters) -> Self {
+        Self { app, behind }
     }
 
     fn call_envd(
@@ -128,7 +139,7 @@ impl Front {
         sandbox: Option<String>,
     ) -> <Self as tower::Service<Request>>::Future {
         request.extensions_mut().insert(Addressee(sandbox));
-        Either::Left(tower::Service::call(&mut self.envd, request))
+        Either::Left(tower::Service::call(&mut self.behind.envd, request))
     }
 
     fn call_interpreter(
@@ -137,7 +148,19 @@ impl Front {
         sandbox: String,
     ) -> <Self as tower::Service<Request>>::Future {
         request.extensions_mut().insert(Addressee(Some(sandbox)));
-        Either::Left(tower::Service::call(&mut self.interpreter, request))
+        Either::Left(tower::Service::call(&mut self.behind.interpreter, request))
+    }
+
+    /// The MCP address of a sandbox; an ordinary port if Burrow does not serve it.
+    fn call_mcp(&self, mut request: Request, target: Target) -> <Self as tower::Service<Request>>::Future {
+        let (app, router) = (self.app.clone(), self.behind.mcp.clone());
+        Either::Right(Box::pin(async move {
+            if !mcp::is_served(&app, &target.sandbox).await {
+                return Ok(pass(&app, &target, request).await);
+            }
+            request.extensions_mut().insert(Addressee(Some(target.sandbox)));
+            router.oneshot(request).await
+        }))
     }
 
     fn call_port(&self, request: Request, target: Target) -> <Self as tower::Service<Request>>::Future {
@@ -152,7 +175,7 @@ impl tower::Service<Request> for Front {
     type Future = Either<RouteFuture<Infallible>, BoxFuture<'static, Result<Response, Infallible>>>;
 
     fn poll_ready(&mut self, ctx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        tower::Service::<Request>::poll_ready(&mut self.routes, ctx)
+        tower::Service::<Request>::poll_ready(&mut self.behind.routes, ctx)
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
@@ -160,7 +183,7 @@ impl tower::Service<Request> for Front {
             None => {}
             Some((sandbox, ENVD_PORT)) => return self.call_envd(request, Some(sandbox)),
             Some((sandbox, CODE_PORT)) => return self.call_interpreter(request, sandbox),
-            // On the API's own origin, and so kept from acting as it.
+            // This is on the API's own origin, so it must not act as that origin.
             Some((sandbox, port)) => {
                 let form = Form::Path { prefix: String::new() };
                 return self.call_port(request, Target { sandbox, port, form });
@@ -169,12 +192,17 @@ impl tower::Service<Request> for Front {
         let authority = address::authority(request.uri(), request.headers());
         match address::addressed(authority, request.uri().path(), self.app.config.gateway.domain()) {
             Addressed::Api if is_signed(&request) => self.call_envd(request, None),
-            Addressed::Api => Either::Left(self.routes.call(request)),
+            Addressed::Api => Either::Left(self.behind.routes.call(request)),
             Addressed::Port(Target { sandbox, port: ENVD_PORT, form: Form::Host }) => {
                 self.call_envd(request, Some(sandbox))
             }
             Addressed::Port(Target { sandbox, port: CODE_PORT, form: Form::Host }) => {
                 self.call_interpreter(request, sandbox)
+            }
+            Addressed::Port(target @ Target { port: MCP_PORT, form: Form::Host, .. })
+                if request.uri().path() == MCP_PATH =>
+            {
+                self.call_mcp(request, target)
             }
             Addressed::Malformed(reason) => {
                 let error = ApiError::invalid(reason).hint(ADDRESS_HINT);
@@ -186,52 +214,53 @@ impl tower::Service<Request> for Front {
     }
 }
 
-/// Passes a request into a sandbox; what goes wrong is an answer too.
+/// Forwards a request into a sandbox; errors become responses.
 async fn pass(app: &Arc<App>, target: &Target, request: Request) -> Response {
     let (began, audience, method) = (Instant::now(), Audience::of(&request), request.method().clone());
     let answered = AssertUnwindSafe(serve(app, target, request)).catch_unwind().await;
     let response = match answered {
         Ok(Ok(response)) => response,
         Ok(Err(error)) => page::refuse(error, audience),
-        // The panic itself is in the log already, by the hook that `telemetry` installs.
+        // The panic hook that `telemetry` installs has logged the panic.
         Err(_) => {
-            let error = ApiError::new(ErrorCode::Internal, "the daemon failed at this request");
+            let error = ApiError::new(ErrorCode::Internal, "internal error while forwarding the request");
             page::refuse(error, audience)
         }
     };
     let (status, took) = (response.status().as_u16(), began.elapsed());
     app.metrics.answered(&method, "gateway", status, took);
-    tracing::debug!(%method, status, sandbox = target.sandbox, port = target.port, "passed into a sandbox");
+    tracing::debug!(%method, status, sandbox = target.sandbox, port = target.port, "forwarded into a sandbox");
     response
 }
 
-/// Why a question of the daemon's own was not answered from inside.
+/// Why a request of the daemon itself got no response from inside.
 #[derive(Debug)]
-pub(crate) enum Unanswered {
-    /// Nothing listens there.
+pub(crate) enum PortRequestError {
+    /// No process listens there.
     Closed,
     Failed(ApiError),
 }
 
-impl From<Unanswered> for ApiError {
-    fn from(unanswered: Unanswered) -> Self {
+impl From<PortRequestError> for ApiError {
+    fn from(unanswered: PortRequestError) -> Self {
         match unanswered {
-            Unanswered::Closed => Self::new(ErrorCode::PortClosed, "what was asked inside ended just now"),
-            Unanswered::Failed(error) => error,
+            PortRequestError::Closed => Self::new(ErrorCode::PortClosed, "the server inside has just ended"),
+            PortRequestError::Failed(error) => error,
         }
     }
 }
 
-/// Asks what listens on a port of a sandbox, on the daemon's own behalf. The request goes as it is, and so does the answer.
+/// Sends a request of the daemon itself to a port of a sandbox. Neither the request nor the response is rewritten.
 pub(crate) async fn ask(
     app: &App,
     tenant: &TenantId,
     sandbox: &SandboxId,
     port: u16,
     request: Request,
-) -> Result<Response, Unanswered> {
+) -> Result<Response, PortRequestError> {
     let target = Target { sandbox: sandbox.to_string(), port, form: Form::Host };
-    let admitted = Admitted { tenant: tenant.clone(), sandbox: sandbox.clone(), by: By::Key, actor: None };
+    let admitted =
+        Admitted { tenant: tenant.clone(), sandbox: sandbox.clone(), by: AdmittedBy::Key, actor: None };
     forward::ask(app, &target, &admitted, request).await
 }
 
@@ -246,12 +275,15 @@ async fn serve(app: &Arc<App>, target: &Target, request: Request) -> Result<Resp
         return Ok(reach::gone(&target.sandbox));
     }
     let admitted = match access::admit(app, target, &credentials, &parts).await {
-        // E2B's clients tell a port that needs a token by the answer of E2B's proxy.
+        // E2B's clients recognise a port that requires a token by the response of E2B's proxy.
         Err(error)
             if error.code() == ErrorCode::Unauthorized
                 && target.form == Form::Host
                 && !credentials.has_own() =>
         {
+            if access::is_open_and_gone(app, target) {
+                return Ok(reach::gone(&target.sandbox));
+            }
             return match reach::has_lease(app, &target.sandbox).await {
                 true => Ok(reach::private(&target.sandbox, credentials.has_token())),
                 false => Err(error),
@@ -268,19 +300,19 @@ async fn serve(app: &Arc<App>, target: &Target, request: Request) -> Result<Resp
         return Ok(reach::gone(admitted.sandbox.as_str()));
     }
     let slot = app.gateway.slots.take(&admitted.sandbox)?;
-    // Browsers with a link or a cookie are guests of Burrow's own, and see what they asked for.
-    if matches!(admitted.by, By::Key | By::Token | By::Public)
+    // Browsers with a link or a cookie get Burrow's own error pages.
+    if matches!(admitted.by, AdmittedBy::Key | AdmittedBy::Token | AdmittedBy::Public)
         && let Some(host) = reach::masked_host(app, &admitted.tenant, &admitted.sandbox, target.port).await
     {
         parts.extensions.insert(forward::MaskedHost(host));
     }
     let request = Request::from_parts(parts, body);
     match forward::forward(app, target, &admitted, request, slot).await {
-        // As E2B's proxy says it, to those who have no key of ours.
+        // Clients without a Burrow key get the response of E2B's proxy.
         Err(error)
             if error.code() == ErrorCode::PortClosed
                 && target.form == Form::Host
-                && matches!(admitted.by, By::Token | By::Public)
+                && matches!(admitted.by, AdmittedBy::Token | AdmittedBy::Public)
                 && reach::has_lease(app, &target.sandbox).await =>
         {
             Ok(reach::port_closed(&target.sandbox, target.port))
@@ -289,14 +321,14 @@ async fn serve(app: &Arc<App>, target: &Target, request: Request) -> Result<Resp
     }
 }
 
-/// Refuses what could mean one thing to us and another to the server behind us.
+/// Rejects requests that Burrow and the server inside could interpret differently.
 fn check(request: &Request) -> Result<(), ApiError> {
     if request.method() == Method::CONNECT {
-        return Err(ApiError::new(ErrorCode::MethodNotAllowed, "a port does not take CONNECT")
-            .hint("`burrow port-forward` carries raw TCP"));
+        return Err(ApiError::new(ErrorCode::MethodNotAllowed, "ports do not support CONNECT")
+            .hint("use `burrow port-forward` for raw TCP"));
     }
     if request.headers().get_all(http::header::HOST).iter().count() > 1 {
-        return Err(ApiError::invalid("the request names more than one host"));
+        return Err(ApiError::invalid("the request contains more than one host"));
     }
     let sizes = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
     if sizes.sum::<usize>() + request.uri().path().len() > HEAD_BYTES_MAX {

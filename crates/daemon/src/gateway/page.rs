@@ -1,4 +1,4 @@
-//! Refusals of the gateway itself: a small page for browsers, our usual JSON for everybody else.
+//! Error responses of the gateway itself: a small page for browsers, our usual JSON for other clients.
 
 use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
@@ -8,13 +8,13 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::rest::error::ApiError;
 
-/// Tells our own refusals from what a sandbox answered.
+/// Distinguishes our own errors from a sandbox's responses.
 pub(super) const ERROR: HeaderName = HeaderName::from_static("x-burrow-error");
 
-/// Nothing on the page but its words and its style.
+/// The page contains only text and style.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// Who reads the answer.
+/// The kind of client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Audience {
     Browser,
@@ -67,7 +67,7 @@ fn html(detail: &ErrorDetail) -> String {
     )
 }
 
-/// Escaped, with what stands in backticks as code.
+/// Escapes HTML, and formats text in backticks as code.
 fn marked(text: &str) -> String {
     let escaped = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
     let mut shown = String::with_capacity(escaped.len());
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_shows_hostile_words_as_words() {
+    fn html_in_messages_is_escaped() {
         let error = ApiError::new(ErrorCode::PortClosed, "nothing in `<script>` & \"x\"").hint("try `a`");
         let page = html(&error.into_detail());
         assert!(page.contains("<code>&lt;script&gt;</code> &amp; &quot;x&quot;"), "{page}");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn browsers_are_told_by_what_they_take() {
+    fn browsers_are_recognised_by_the_accept_header() {
         for (accept, html) in [
             (Some("text/html,application/xhtml+xml,*/*;q=0.8"), true),
             (Some("application/json"), false),

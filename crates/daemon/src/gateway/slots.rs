@@ -1,5 +1,5 @@
-//! How many requests may be inside sandboxes at once: in all, and in each, so that one flooded port leaves room for
-//! others, and none of them takes a slot of the API's.
+//! Limits concurrent requests into sandboxes: in total, and per sandbox, so that one flooded port does not affect
+//! others, and none of them takes a slot of the API.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ pub(super) struct Slots {
     each_max: usize,
 }
 
-/// A request's place, kept until the last byte of its answer.
+/// The slot of a request, kept until the last byte of its response.
 #[derive(Debug)]
 pub(crate) struct Slot {
     sandbox: SandboxId,
@@ -42,14 +42,15 @@ impl Slots {
             let hint = format!("try again in a moment, or raise `{key}` in the configuration");
             ApiError::new(ErrorCode::Busy, message).hint(hint)
         };
-        let permit =
-            self.all.clone().try_acquire_owned().map_err(|_| {
-                busy("the daemon has too many requests to sandboxes at once", "gateway.requests")
-            })?;
+        let permit = self
+            .all
+            .clone()
+            .try_acquire_owned()
+            .map_err(|_| busy("too many concurrent requests to sandboxes", "gateway.requests"))?;
         let mut each = lock(&self.each);
         let count = each.entry(sandbox.clone()).or_default();
         if *count >= self.each_max {
-            return Err(busy("the sandbox has too many requests at once", "gateway.requests_per_sandbox"));
+            return Err(busy("too many concurrent requests to the sandbox", "gateway.requests_per_sandbox"));
         }
         *count += 1;
         Ok(Slot { sandbox: sandbox.clone(), each: self.each.clone(), _permit: permit })
@@ -68,21 +69,21 @@ impl Drop for Slot {
     }
 }
 
-// Counts are changed by one line each: a panic elsewhere leaves them true.
+// Counts are changed by single statements, so a panic elsewhere leaves them valid.
 fn lock(each: &Mutex<HashMap<SandboxId, usize>>) -> MutexGuard<'_, HashMap<SandboxId, usize>> {
     each.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An answer's body that keeps its slot, and its connection from being taken for idle.
-pub(super) struct Held<B> {
+/// A response body that holds its slot, and keeps its connection from being considered idle.
+pub(super) struct SlottedBody<B> {
     pub(super) body: B,
-    /// The daemon's end, for answers that have no end of their own: they would hold it up for as long as it waits.
+    /// The shutdown of the daemon, for endless responses: otherwise they would delay it.
     pub(super) end: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     pub(super) _slot: Slot,
     pub(super) _in_flight: Option<InFlight>,
 }
 
-impl<B> Held<B>
+impl<B> SlottedBody<B>
 where
     B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<axum::BoxError>,
@@ -92,7 +93,7 @@ where
     }
 }
 
-impl<B: hyper::body::Body<Data = Bytes> + Unpin> hyper::body::Body for Held<B> {
+impl<B: hyper::body::Body<Data = Bytes> + Unpin> hyper::body::Body for SlottedBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_sandbox_cannot_take_all_places_and_gives_its_own_back() {
+    fn one_sandbox_cannot_take_all_slots_and_returns_its_own() {
         let slots = Slots::new(3, 2);
         let (one, other) = (SandboxId::generate(), SandboxId::generate());
         let first = slots.take(&one).unwrap();
@@ -131,6 +132,6 @@ mod tests {
         drop(first);
         drop(third);
         let _again = slots.take(&one).unwrap();
-        assert_eq!(lock(&slots.each).len(), 1, "a sandbox without requests is not remembered");
+        assert_eq!(lock(&slots.each).len(), 1, "a sandbox without requests has no entry");
     }
 }

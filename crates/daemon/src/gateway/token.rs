@@ -1,10 +1,10 @@
-//! Signed links: who may open which port until when, in a text that only this daemon can make.
+//! Signed links: which port may be opened until when, in a text that only this daemon can create.
 //!
 //! ```text
 //!   sbx….8080.1767225600000.key….<HMAC-SHA256 of all before it, base64url>
 //! ```
 //!
-//! Nothing in it is secret but the signature. It is bound to the key that asked for it, and dies with that key.
+//! Only the signature is secret. A link is bound to the key that requested it, and becomes invalid with that key.
 
 use std::fmt::{self, Display};
 
@@ -13,22 +13,22 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use burrow_model::{KeyId, SandboxId};
 use ring::hmac;
 
-/// So that a signature for another purpose, should there ever be one, is none here.
+/// Separates these signatures from those for other purposes.
 const PURPOSE: &[u8] = b"burrow port link v1\n";
 
-/// So that a token is known for one wherever it stands.
+/// Makes tokens recognisable anywhere.
 pub(super) const TOKEN_PREFIX: &str = "bst_";
 
-/// Longer than any link's text.
+/// Longer than the text of any link.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// What a link says.
+/// The contents of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) sandbox: SandboxId,
     pub(crate) port: u16,
     pub(crate) expires_ms: u64,
-    /// Who asked for it.
+    /// The key that requested it.
     pub(crate) key: KeyId,
 }
 
@@ -47,10 +47,10 @@ impl Signer {
         format!("{words}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
-    /// What opens a sandbox or a volume for one purpose, as long as this secret is kept and its generation lasts.
+    /// The token for a sandbox or a volume and one purpose, valid as long as this secret and its generation.
     pub(crate) fn token(&self, purpose: &str, id: &impl Display, generation: u64) -> String {
         let words = match generation {
-            // As before there were generations, so that those tokens still count.
+            // The format before generations existed, so that older tokens stay valid.
             0 => format!("{purpose}\n{id}"),
             _ => format!("{purpose}\n{id}\n{generation}"),
         };
@@ -58,14 +58,14 @@ impl Signer {
         format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
-    /// What a text that we signed says; whether it still counts is the caller's to judge.
+    /// The contents of a text that we signed; the caller checks whether it is still valid.
     pub(crate) fn read(&self, text: &str) -> Option<Claim> {
         if text.len() > TEXT_BYTES_MAX {
             return None;
         }
         let (words, signature) = text.rsplit_once('.')?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
-        // Compares in a time that tells nothing.
+        // Compares in constant time.
         hmac::verify(&self.0, &signed(words), &signature).ok()?;
         let mut words = words.split('.');
         let claim = Claim {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_says_what_was_signed_and_fits_an_address() {
+    fn a_link_survives_encoding_and_is_url_safe() {
         let (signer, claim) = (Signer::new(&[7; 32]), claim());
         let text = signer.sign(&claim);
         assert_eq!(signer.read(&text), Some(claim));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn no_other_text_is_a_link() {
+    fn modified_links_are_invalid() {
         let (signer, claim) = (Signer::new(&[7; 32]), claim());
         let text = signer.sign(&claim);
         assert_eq!(Signer::new(&[8; 32]).read(&text), None, "another daemon's");
@@ -125,7 +125,7 @@ mod tests {
         ] {
             assert_eq!(signer.read(&bad), None, "{bad}");
         }
-        // Every single changed character is noticed.
+        // Changing any single character invalidates it.
         for index in 0..text.len() {
             let mut bytes = text.clone().into_bytes();
             bytes[index] = if bytes[index] == b'a' { b'b' } else { b'a' };

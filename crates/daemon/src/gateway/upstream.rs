@@ -1,8 +1,8 @@
-//! Connections to servers inside sandboxes: kept alive and used again, per port and per start of the sandbox.
+//! Connections to servers inside sandboxes: kept open and reused, per port and per start of the sandbox.
 //!
-//! HTTP/1.1 for everything, HTTP/2 with prior knowledge for gRPC, which cannot be said in HTTP/1.1. Requests without a
-//! body, which are most, drive their connection themselves ([`super::line`]); for the others a task does. A sandbox that
-//! was started anew is another place: nothing of its earlier life is used again.
+//! HTTP/1.1 in general, HTTP/2 with prior knowledge for gRPC, which requires HTTP/2. Most requests have no body and
+//! drive their connection themselves ([`super::kept_connections`]); for the others a task does. Connections to a restarted sandbox
+//! are never shared with its earlier generation.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -26,26 +26,27 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::line::{Driven, Line, LineError, Lines};
+use super::kept_connections::{DrivenBody, KeptConnection, KeptConnectionError, KeptConnections};
 
-/// Connections kept for later, per port. More clients than this at once open and close some.
+/// Maximum number of idle connections per port. With more concurrent clients, some connections are opened and closed
+/// again.
 const IDLE_MAX: usize = 128;
 
-/// Short of what common servers keep an idle connection for (Node, uvicorn: 5 s), so that we rarely meet one that is
-/// about to close.
+/// Shorter than the idle time of common servers (Node, uvicorn: 5 s), so that a connection is rarely closed at the
+/// moment of its reuse.
 const IDLE_TIME: Duration = Duration::from_secs(4);
 
-/// HTTP/2 connections are shared, one per port; those unused for this long are closed: an open connection is taken for
-/// work, and would keep a sandbox from its sleep.
+/// HTTP/2 connections are shared, one per port; they are closed when unused for this long: an open connection counts as
+/// activity, and would keep a sandbox from sleeping.
 const SHARED_IDLE_TIME: Duration = Duration::from_secs(10);
 const SHARED_MAX: usize = 256;
 
-/// A server that accepts and does not greet.
+/// Time limit for a server that accepts the connection but does not send its HTTP/2 settings.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A port of a sandbox, since its last start.
+/// A port of a sandbox, in one generation of the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct PortKey {
     pub(super) tenant: TenantId,
     pub(super) sandbox: SandboxId,
     pub(super) port: u16,
@@ -55,9 +56,9 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Upstreams {
     engine: Engine,
-    lines: Lines,
+    lines: KeptConnections,
     http1: legacy::Client<Connector, Body>,
-    http2: Arc<Mutex<HashMap<Place, Shared>>>,
+    http2: Arc<Mutex<HashMap<PortKey, Shared>>>,
 }
 
 #[derive(Debug)]
@@ -66,12 +67,12 @@ struct Shared {
     used: Instant,
 }
 
-/// What went wrong between us and the server inside.
+/// An error between us and the server inside.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UpstreamError {
     #[error("could not connect")]
     Connect(#[source] Box<EngineError>),
-    #[error("the connection to the server broke")]
+    #[error("the connection to the server was interrupted")]
     Broken(#[source] Box<dyn Error + Send + Sync>),
 }
 
@@ -81,19 +82,21 @@ impl Upstreams {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIME)
             .pool_max_idle_per_host(IDLE_MAX)
-            // The client's own `Host` goes on; the pool's address is nobody's business.
+            // The client's own `Host` is kept; the pool's address is internal.
             .set_host(false)
+            // As on `KeptConnection`.
+            .http1_title_case_headers(true)
             .build(Connector { engine: engine.clone() });
-        let lines = Lines::new(IDLE_MAX, IDLE_TIME);
+        let lines = KeptConnections::new(IDLE_MAX, IDLE_TIME);
         Self { engine, lines, http1, http2: Arc::default() }
     }
 
-    /// Sends a request whose address is a path only.
+    /// Sends a request whose address contains only a path.
     pub(super) async fn send_http1(
         &self,
-        place: &Place,
+        place: &PortKey,
         mut request: Request<Body>,
-    ) -> Result<Response<Driven>, UpstreamError> {
+    ) -> Result<Response<DrivenBody>, UpstreamError> {
         *request.version_mut() = http::Version::HTTP_11;
         if request.body().is_end_stream() && !request.headers().contains_key(UPGRADE) {
             return self.send_on_a_line(place, request).await;
@@ -106,15 +109,15 @@ impl Upstreams {
             Some(error) => UpstreamError::Connect(Box::new(error)),
             None => UpstreamError::Broken(error.into()),
         });
-        sent.map(|response| response.map(Driven::from))
+        sent.map(|response| response.map(DrivenBody::from))
     }
 
     async fn send_on_a_line(
         &self,
-        place: &Place,
+        place: &PortKey,
         mut request: Request<Body>,
-    ) -> Result<Response<Driven>, UpstreamError> {
-        // A line that turns out to be closed is one less; the last attempt is a new one.
+    ) -> Result<Response<DrivenBody>, UpstreamError> {
+        // Each connection that turns out to be closed is removed; the last attempt uses a new one.
         for attempt in 0..=IDLE_MAX {
             let kept = std::future::poll_fn(|ctx| Poll::Ready(self.lines.take(place, ctx.waker()))).await;
             let mut line = match kept.filter(|_| attempt < IDLE_MAX) {
@@ -125,25 +128,25 @@ impl Upstreams {
                 Ok(response) => {
                     return Ok(response.map(|body| self.lines.driven(place.clone(), line, body)));
                 }
-                Err(LineError::Unsent(unsent)) => request = *unsent,
-                Err(LineError::Broken(error)) => return Err(UpstreamError::Broken(error)),
+                Err(KeptConnectionError::Unsent(unsent)) => request = *unsent,
+                Err(KeptConnectionError::Broken(error)) => return Err(UpstreamError::Broken(error)),
             }
         }
-        Err(UpstreamError::Broken("the server closes every connection at once".into()))
+        Err(UpstreamError::Broken("the server closes every connection immediately".into()))
     }
 
-    async fn open(&self, place: &Place) -> Result<Box<Line>, UpstreamError> {
+    async fn open(&self, place: &PortKey) -> Result<Box<KeptConnection>, UpstreamError> {
         let stream = self.engine.connect_port(&place.tenant, &place.sandbox, place.port).await;
         let stream = stream.map_err(|error| UpstreamError::Connect(Box::new(error)))?;
-        Line::open(stream).await.map_err(|error| UpstreamError::Broken(error.into()))
+        KeptConnection::open(stream).await.map_err(|error| UpstreamError::Broken(error.into()))
     }
 
-    /// Sends a request whose address is whole, over HTTP/2.
+    /// Sends a request with a complete address, over HTTP/2.
     pub(super) async fn send_http2(
         &self,
-        place: &Place,
+        place: &PortKey,
         mut request: Request<Body>,
-    ) -> Result<Response<Driven>, UpstreamError> {
+    ) -> Result<Response<DrivenBody>, UpstreamError> {
         *request.version_mut() = http::Version::HTTP_2;
         let mut sender = match self.shared(place) {
             Some(sender) => sender,
@@ -151,17 +154,17 @@ impl Upstreams {
         };
         let broken = |error: hyper::Error| UpstreamError::Broken(error.into());
         sender.ready().await.map_err(broken)?;
-        sender.send_request(request).await.map(|response| response.map(Driven::from)).map_err(broken)
+        sender.send_request(request).await.map(|response| response.map(DrivenBody::from)).map_err(broken)
     }
 
-    fn shared(&self, place: &Place) -> Option<http2::SendRequest<Body>> {
+    fn shared(&self, place: &PortKey) -> Option<http2::SendRequest<Body>> {
         let mut shared = self.http2.lock().unwrap_or_else(PoisonError::into_inner);
         let found = shared.get_mut(place).filter(|found| !found.sender.is_closed())?;
         found.used = Instant::now();
         Some(found.sender.clone())
     }
 
-    async fn greet(&self, place: &Place) -> Result<http2::SendRequest<Body>, UpstreamError> {
+    async fn greet(&self, place: &PortKey) -> Result<http2::SendRequest<Body>, UpstreamError> {
         let stream = self.engine.connect_port(&place.tenant, &place.sandbox, place.port).await;
         let stream = stream.map_err(|error| UpstreamError::Connect(Box::new(error)))?;
         let greeting = http2::Builder::new(TokioExecutor::new())
@@ -169,13 +172,13 @@ impl Upstreams {
             .handshake::<_, Body>(TokioIo::new(stream));
         let greeted = match tokio::time::timeout(GREETING_TIMEOUT, greeting).await {
             Ok(greeted) => greeted.map_err(|error| UpstreamError::Broken(error.into()))?,
-            Err(_) => return Err(UpstreamError::Broken("it does not speak HTTP/2".into())),
+            Err(_) => return Err(UpstreamError::Broken("it does not support HTTP/2".into())),
         };
         let (sender, connection) = greeted;
         let all = self.http2.clone();
         tokio::spawn(async move {
             let mut connection = std::pin::pin!(connection);
-            // A connection without a sender ends when the last of its streams has.
+            // A connection without a sender ends with its last stream.
             while let Err(_still_open) = tokio::time::timeout(SHARED_IDLE_TIME, connection.as_mut()).await {
                 forget_idle(&mut all.lock().unwrap_or_else(PoisonError::into_inner));
             }
@@ -190,54 +193,54 @@ impl Upstreams {
     }
 }
 
-fn forget_idle(shared: &mut HashMap<Place, Shared>) {
+fn forget_idle(shared: &mut HashMap<PortKey, Shared>) {
     let now = Instant::now();
     shared.retain(|_, other| !other.sender.is_closed() && now.duration_since(other.used) < SHARED_IDLE_TIME);
 }
 
-// === Places as the pool knows them ===
+// === Places in the format of the pool ===
 
-impl fmt::Display for Place {
+impl fmt::Display for PortKey {
     /// A host name, for the pool.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}.{}", self.port, self.generation, self.sandbox, self.tenant)
     }
 }
 
-impl FromStr for Place {
-    type Err = NotAPlace;
+impl FromStr for PortKey {
+    type Err = InvalidPortKey;
 
-    fn from_str(text: &str) -> Result<Self, NotAPlace> {
+    fn from_str(text: &str) -> Result<Self, InvalidPortKey> {
         let mut parts = text.split('.');
-        let mut next = || parts.next().ok_or(NotAPlace);
-        let port = next()?.parse().map_err(|_| NotAPlace)?;
-        let generation = next()?.parse().map_err(|_| NotAPlace)?;
-        let sandbox = next()?.parse().map_err(|_| NotAPlace)?;
-        let tenant = next()?.parse().map_err(|_| NotAPlace)?;
+        let mut next = || parts.next().ok_or(InvalidPortKey);
+        let port = next()?.parse().map_err(|_| InvalidPortKey)?;
+        let generation = next()?.parse().map_err(|_| InvalidPortKey)?;
+        let sandbox = next()?.parse().map_err(|_| InvalidPortKey)?;
+        let tenant = next()?.parse().map_err(|_| InvalidPortKey)?;
         Ok(Self { tenant, sandbox, port, generation })
     }
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("not a place of the gateway's own making")]
-pub(super) struct NotAPlace;
+#[error("not an address created by the gateway")]
+pub(super) struct InvalidPortKey;
 
-/// An error of the engine on its way through the pool, which hands out references only.
+/// An error of the engine that passes through the pool, which only returns references.
 #[derive(Debug)]
-struct Refused(Mutex<Option<EngineError>>);
+struct PooledError(Mutex<Option<EngineError>>);
 
-impl fmt::Display for Refused {
+impl fmt::Display for PooledError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("could not connect to the sandbox")
     }
 }
 
-impl Error for Refused {}
+impl Error for PooledError {}
 
 fn connect_error(error: &legacy::Error) -> Option<EngineError> {
     let mut next: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = next {
-        if let Some(refused) = error.downcast_ref::<Refused>() {
+        if let Some(refused) = error.downcast_ref::<PooledError>() {
             return refused.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         }
         next = error.source();
@@ -245,7 +248,7 @@ fn connect_error(error: &legacy::Error) -> Option<EngineError> {
     None
 }
 
-/// What the pool calls to open a connection.
+/// Opens connections for the pool.
 #[derive(Clone, Debug)]
 struct Connector {
     engine: Engine,
@@ -263,16 +266,16 @@ impl tower::Service<Uri> for Connector {
     fn call(&mut self, uri: Uri) -> Self::Future {
         let engine = self.engine.clone();
         Box::pin(async move {
-            let place: Place = uri.host().unwrap_or_default().parse()?;
+            let place: PortKey = uri.host().unwrap_or_default().parse()?;
             match engine.connect_port(&place.tenant, &place.sandbox, place.port).await {
                 Ok(stream) => Ok(TokioIo::new(Wire(stream))),
-                Err(error) => Err(Refused(Mutex::new(Some(error))).into()),
+                Err(error) => Err(PooledError(Mutex::new(Some(error))).into()),
             }
         })
     }
 }
 
-/// A stream into a sandbox, as the pool takes it.
+/// A stream into a sandbox, in the type of the pool.
 #[derive(Debug)]
 struct Wire(PortStream);
 
@@ -323,11 +326,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_survives_being_a_host_name() {
+    fn places_survive_formatting_as_host_names() {
         let place =
-            Place { tenant: TenantId::generate(), sandbox: SandboxId::generate(), port: 80, generation: 7 };
+            PortKey { tenant: TenantId::generate(), sandbox: SandboxId::generate(), port: 80, generation: 7 };
         let uri: Uri = format!("http://{place}/a?b=c").parse().unwrap();
-        assert_eq!(uri.host().unwrap().parse::<Place>().unwrap(), place);
-        assert!("80.7.x.y".parse::<Place>().is_err());
+        assert_eq!(uri.host().unwrap().parse::<PortKey>().unwrap(), place);
+        assert!("80.7.x.y".parse::<PortKey>().is_err());
     }
 }

@@ -1,7 +1,7 @@
-//! Tells the audit log who opened which port, without an event for every request.
+//! Records in the audit log which client opened which port, without an event for every request.
 //!
-//! A page is dozens of requests, and a client that polls never ends. The first request of the same client to the same port by
-//! the same key, link or token is an event, and so is the first after [`WINDOW_MS`].
+//! A page causes dozens of requests, and a polling client causes an endless number. The first request of a client to a
+//! port with a certain key, link or token is an event, and so is the first one after [`WINDOW_MS`].
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,22 +9,22 @@ use std::sync::{Mutex, PoisonError};
 
 use burrow_audit::{Action, Event, Outcome, Text};
 
-use super::access::{Admitted, By};
+use super::access::{Admitted, AdmittedBy};
 use super::address::Target;
 use crate::rest::App;
 
-/// Ten minutes: long enough that a page that is left open is a few lines of the log an hour.
+/// Ten minutes: a page that stays open causes only a few events per hour.
 const WINDOW_MS: u64 = 10 * 60 * 1000;
 
-/// Uses that are known at once. Beyond it all are forgotten, and the next request of each is an event again.
+/// Maximum number of known uses. Beyond it all are removed, and the next request of each is an event again.
 const KNOWN_MAX: usize = 10_000;
 
-/// Uses that the log has.
+/// Uses that were recorded.
 #[derive(Debug, Default)]
 pub(super) struct Uses(Mutex<HashMap<String, u64>>);
 
 impl Uses {
-    /// Whether the log does not have this use yet.
+    /// Whether this use was not recorded yet.
     fn is_new(&self, what: String, now_ms: u64) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_current = |at_ms: &u64| now_ms.saturating_sub(*at_ms) < WINDOW_MS;
@@ -42,12 +42,13 @@ impl Uses {
     }
 }
 
-/// Records the use of a port by somebody who is known. Anybody may open a public port: those requests could fill the log.
+/// Records the use of a port by an authenticated client. Uses of public ports are not recorded: they could fill the
+/// log.
 pub(super) async fn record(app: &App, target: &Target, admitted: &Admitted, peer: Option<IpAddr>) {
     let action = match admitted.by {
-        By::Key | By::Token => Action::PortConnect,
-        By::Link { .. } | By::Cookie => Action::LinkUse,
-        By::Public => return,
+        AdmittedBy::Key | AdmittedBy::Token => Action::PortConnect,
+        AdmittedBy::Link { .. } | AdmittedBy::Cookie => Action::LinkUse,
+        AdmittedBy::Public => return,
     };
     let Some(actor) = &admitted.actor else { return };
     let from = peer.map_or_else(|| "an unknown address".to_owned(), |peer| peer.to_string());
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_use_is_new_again_only_after_a_while() {
+    fn a_use_is_recorded_again_only_after_the_window() {
         let uses = Uses::default();
         assert!(uses.is_new("a".into(), 0));
         assert!(!uses.is_new("a".into(), WINDOW_MS - 1));

@@ -1,4 +1,4 @@
-//! Memory as this host is configured: what embeds, what sums up, where bytes are kept, and what goes on by itself.
+//! Configures memory for this host: embedder, summaries, storage of artifacts, and periodic work.
 
 mod s3;
 mod store;
@@ -8,17 +8,17 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use burrow_memory::artifacts::{DiskFloor, FreeSpace};
+use burrow_memory::artifacts::{DiskFloor, DiskLeases, FreeSpace};
 use burrow_memory::consolidate::{Chat, ConsolidateOptions, Consolidated, Policy, Summariser};
 use burrow_memory::embed::{
     BuiltIn, EmbedError, Embedder, Endpoint, EndpointError, EndpointOptions, MiniLm, Remote, RemoteOptions,
 };
 use burrow_memory::{Limits, Memory, MemoryError, MemoryOptions, SpaceId, View};
 
-use burrow_volumes::btrfs::Backing;
+use burrow_disks::btrfs::Backing;
 
 use crate::config::{ArtifactsConfig, Config, EmbedderConfig, EndpointConfig};
 
@@ -26,16 +26,16 @@ pub(crate) use upkeep::spawn;
 #[cfg(test)]
 pub(crate) use upkeep::{consolidate_all, work};
 
-/// A vector is worth waiting for this long; what comes later is filled in by the next round.
+/// Maximum wait for a vector; later ones are added by the next round.
 const EMBED_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A model on a slow machine writes a summary in this time.
+/// Time limit for a summary: enough for a model on a slow host.
 const SUMMARY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A space that nobody used for this long is closed.
+/// An unused space is closed after this time.
 const IDLE_MS: u64 = 10 * 60 * 1000;
 
-/// Keys are a line; anything far larger is the wrong file.
+/// Keys are one line; a much larger file is the wrong file.
 const KEY_BYTES_MAX: u64 = 64 << 10;
 
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +57,7 @@ pub enum MemorySetupError {
 impl MemorySetupError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Key { .. } => Some("the file must hold the key alone and be readable for root"),
+            Self::Key { .. } => Some("the file must contain only the key and be readable by root"),
             Self::Embedder(error) => error.hint(),
             Self::Summaries(error) => error.hint(),
             Self::Bucket { .. } => Some("check the `memory.s3_…` keys of the configuration"),
@@ -67,10 +67,10 @@ impl MemorySetupError {
     }
 }
 
-/// What memory needs besides itself.
+/// The dependencies of memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Keeper {
-    /// Who writes summaries; `None`: telling sentences are taken.
+    /// Writes summaries; `None`: summaries are extracts of the texts.
     pub(crate) summariser: Option<Arc<dyn Summariser>>,
     folder: PathBuf,
     floor: DiskFloor,
@@ -93,12 +93,12 @@ impl Keeper {
         Ok(Self { summariser, folder, floor, space_bytes_max: config.memory.space_bytes })
     }
 
-    /// Refuses what would leave the host without room: the catalog and all other spaces are on the same disk.
+    /// Rejects writes that would fill the disk: the catalog and all other spaces are on the same disk.
     pub(crate) fn room(&self) -> Result<(), MemoryError> {
-        self.floor.check(0)
+        Ok(self.floor.check(0)?)
     }
 
-    /// Refuses to let a space grow beyond its bound. Forgetting, deleting and erasing are let through.
+    /// Rejects writes that would make a space exceed its limit. Forgetting, deleting and erasing are allowed.
     pub(crate) fn room_in(&self, space: &SpaceId) -> Result<(), MemoryError> {
         let size = |suffix: &str| {
             fs::metadata(self.folder.join(format!("{space}.db{suffix}"))).map_or(0, |file| file.len())
@@ -109,7 +109,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// One run over one branch.
+    /// Consolidates one branch once.
     pub(crate) async fn consolidate(&self, view: &View, plan: &Plan) -> Result<Consolidated, MemoryError> {
         let options = ConsolidateOptions {
             dry_run: plan.dry_run,
@@ -122,7 +122,7 @@ impl Keeper {
     }
 }
 
-/// How one run of consolidation goes.
+/// The parameters of one consolidation.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) dry_run: bool,
@@ -131,7 +131,7 @@ pub(crate) struct Plan {
     pub(crate) time_max: Duration,
 }
 
-/// The engine's clock, as memory asks for it.
+/// Adapts the engine's clock for the memory crate.
 #[derive(Debug)]
 struct SameClock(Arc<dyn burrow_engine::Clock>);
 
@@ -141,13 +141,16 @@ impl burrow_memory::Clock for SameClock {
     }
 }
 
-/// What memory leaves of the disk that a folder is on.
-fn floor(config: &Config, folder: PathBuf) -> DiskFloor {
+/// The disk space that this process has reserved and not written yet. One for all writers, since they share the disks.
+static LEASES: LazyLock<Arc<DiskLeases>> = LazyLock::new(Arc::default);
+
+/// The free space that must remain on the disk of a directory.
+pub(crate) fn floor(config: &Config, folder: PathBuf) -> DiskFloor {
     let free = Arc::new(BesidePool { pool: crate::wiring::pool_file(config) });
-    DiskFloor { folder, reserve_bytes: config.memory.disk_reserve_bytes, free }
+    DiskFloor { folder, reserve_bytes: config.memory.disk_reserve_bytes, free, leases: Arc::clone(&LEASES) }
 }
 
-/// What is free beside the pool: its sparse file was promised room that it has not taken yet.
+/// Free space without the space promised to the pool: its sparse file may still grow.
 #[derive(Debug)]
 struct BesidePool {
     /// The file of a loop-backed pool.
@@ -166,12 +169,12 @@ impl FreeSpace for BesidePool {
     }
 }
 
-/// Where spaces are.
+/// The directory of the spaces.
 pub(crate) fn folder(config: &Config) -> PathBuf {
     config.state_dir.join("memory")
 }
 
-/// Where the bytes of artifacts are when they are on this host.
+/// The directory of artifacts, if they are stored on this host.
 pub(crate) fn artifacts_folder(config: &Config) -> PathBuf {
     match &config.memory.artifacts {
         ArtifactsConfig::Folder(Some(folder)) => folder.clone(),
@@ -179,7 +182,7 @@ pub(crate) fn artifacts_folder(config: &Config) -> PathBuf {
     }
 }
 
-/// Opens memory. Loading a model takes its time, and blocks.
+/// Opens memory. Loading a model is slow and blocks.
 pub(crate) async fn open(
     config: &Config,
     clock: Arc<dyn burrow_engine::Clock>,
@@ -202,13 +205,16 @@ pub(crate) async fn open(
         arena_bytes_max: config.memory.index_ram_bytes,
         idle_ms: IDLE_MS,
         space_artifact_bytes_max: config.memory.space_artifact_bytes,
+        space_bytes_max: config.memory.space_bytes,
         ..Limits::usual()
     };
     let artifact_disk = match &config.memory.artifacts {
         ArtifactsConfig::Folder(_) => Some(floor(config, artifacts_folder(config))),
         ArtifactsConfig::S3 { .. } => None,
     };
-    Ok(Memory::open(MemoryOptions { folder, artifacts, artifact_disk, embedder, clock, limits }).await?)
+    let disk = Some(floor(config, folder.clone()));
+    Ok(Memory::open(MemoryOptions { folder, artifacts, artifact_disk, disk, embedder, clock, limits })
+        .await?)
 }
 
 fn embedder(

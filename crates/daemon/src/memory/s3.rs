@@ -1,4 +1,4 @@
-//! HTTP for the object store, by the client library that the rest of the daemon uses.
+//! An HTTP client for the object store, based on the client library that the rest of the daemon uses.
 
 use std::fmt;
 use std::future::Future;
@@ -25,10 +25,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// A store that does not take a connection within this time is down.
+/// Time limit for connecting to the store.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Until the head of an answer is there; large parts take their time to be stored.
+/// Time limit for the head of a response; storing large parts takes time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(Clone)]
@@ -37,7 +37,7 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// Trusts what this machine trusts.
+    /// Trusts the certificate authorities of this host.
     pub(super) fn new() -> io::Result<Self> {
         let mut roots = rustls::RootCertStore::empty();
         let found = rustls_native_certs::load_native_certs();
@@ -89,7 +89,7 @@ impl HttpService for Service {
     }
 }
 
-/// Opens connections, encrypted where the address says so.
+/// Opens connections, with TLS if the address requires it.
 #[derive(Clone)]
 struct Dial {
     tls: TlsConnector,
@@ -197,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    /// As much of S3 as an artifact needs, for those who sign their requests.
+    /// The subset of S3 that artifacts need; requires signed requests.
     async fn answer(objects: Objects, request: Request) -> Response {
         let signed = request.headers().get("authorization").is_some_and(|value| {
             value.to_str().is_ok_and(|text| text.starts_with("AWS4-HMAC-SHA256 Credential=id/"))
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_go_to_a_bucket_and_come_back_by_signed_requests() {
+    async fn bytes_are_stored_and_read_with_signed_requests() {
         let objects = Objects::default();
         let served = objects.clone();
         let router = Router::new().fallback(move |request| answer(served.clone(), request));

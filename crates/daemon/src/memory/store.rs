@@ -1,4 +1,4 @@
-//! Where the bytes of artifacts are kept: a folder, or a bucket.
+//! Storage of artifacts: a directory, or a bucket.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::s3::Connector;
 use super::{MemorySetupError, read_key};
 use crate::config::ArtifactsConfig;
 
-/// `memory` is where spaces are. Blocks.
+/// `memory` is the directory of the spaces. Blocks.
 pub(super) fn open(
     config: &ArtifactsConfig,
     memory: &Path,

@@ -1,8 +1,7 @@
-//! What goes on by itself: vectors are filled in, idle spaces closed, bytes that nobody refers to removed, old memory made
-//! smaller.
+//! Periodic work: adds missing vectors, closes idle spaces, removes unreferenced artifacts, consolidates old memory.
 //!
-//! One task, one thing at a time: none of it is urgent, and all of it shares a disk and two cores with sandboxes. What the
-//! end of the daemon cuts off, the next one goes on with.
+//! One task, one step at a time: none of this is urgent, and all of it shares a disk and CPUs with sandboxes. Work that
+//! is interrupted by the end of the daemon is continued by the next one.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use burrow_catalog::{CatalogError, PageRequest};
-use burrow_memory::{Budget, Worked};
+use burrow_memory::{Budget, WorkReport};
 use burrow_model::{MemoryRef, TenantId};
 
 use super::{Plan, folder};
@@ -20,16 +19,16 @@ use crate::config::ConsolidateConfig;
 use crate::convert;
 use crate::rest::App;
 
-/// Between two rounds when nothing calls for one: spaces that nobody uses are closed in them.
+/// Interval of rounds when there is no other reason for one; idle spaces are closed in them.
 const ROUND_MAX: Duration = Duration::from_secs(5);
 
-/// Writes that come together are embedded together.
+/// Minimum interval: writes that arrive together are embedded together.
 const ROUND_MIN: Duration = Duration::from_millis(50);
 
-/// Rows of one round. An embedder of five milliseconds a text is busy for a second or two.
+/// Maximum rows per round. With five milliseconds per text, a round takes a second or two.
 const ROWS_PER_ROUND: usize = 256;
 
-/// Between two sweeps of artifacts, and between two looks at whether it is time to consolidate.
+/// Interval of sweeps of artifacts, and of the check whether consolidation is due.
 const SWEEP_EVERY: Duration = Duration::from_secs(3_600);
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
@@ -58,7 +57,7 @@ async fn run(app: &App) {
                 schedule.done(app.engine.now_ms());
             }
         }
-        // With more at hand there is no reason to wait.
+        // If more rows wait, the next round begins at once.
         if worked.embedded < ROWS_PER_ROUND as u64 {
             tokio::select! {
                 () = tokio::time::sleep(ROUND_MAX) => {}
@@ -68,8 +67,8 @@ async fn run(app: &App) {
     }
 }
 
-/// One round of filling in and closing.
-pub(crate) async fn work(app: &App) -> Worked {
+/// One round: adds vectors, and closes idle spaces.
+pub(crate) async fn work(app: &App) -> WorkReport {
     let worked = app.engine.memory().work(Budget { rows: ROWS_PER_ROUND }).await;
     app.metrics.memory.pending(worked.pending);
     if let Some(why) = &worked.failed {
@@ -81,30 +80,26 @@ pub(crate) async fn work(app: &App) -> Worked {
 async fn sweep(app: &App) {
     match app.engine.memory().sweep(false).await {
         Ok(swept) if swept.blobs + swept.unfinished > 0 => {
-            tracing::info!(
-                blobs = swept.blobs,
-                bytes = swept.bytes,
-                "removed artifacts that nobody has any more"
-            );
+            tracing::info!(blobs = swept.blobs, bytes = swept.bytes, "removed unreferenced artifacts");
         }
         Ok(_) => {}
         Err(error) => {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "could not look for artifacts that nobody has"
+                "could not search for unreferenced artifacts"
             );
         }
     }
 }
 
-/// One run over every branch that somebody remembers on.
+/// Consolidates every branch that is in use.
 pub(crate) async fn consolidate_all(app: &App) {
     let branches = match branches(app).await {
         Ok(branches) => branches,
         Err(error) => {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "could not list whose memory is to be consolidated"
+                "could not list the branches to consolidate"
             );
             return;
         }
@@ -128,10 +123,10 @@ pub(crate) async fn consolidate_all(app: &App) {
 fn plan(config: &ConsolidateConfig) -> Plan {
     let nothing_said = burrow_api::memory::ConsolidateMemory::default();
     convert::consolidate_plan(&nothing_said, config)
-        .expect("the configuration's own bounds are within a request's")
+        .expect("the limits of the configuration are within those of requests")
 }
 
-/// Those of spaces that have a file: others have nothing to be made smaller.
+/// Only branches of spaces that have a file: others are empty.
 async fn branches(app: &App) -> Result<Vec<MemoryRef>, CatalogError> {
     let catalog = app.engine.catalog();
     let written: BTreeSet<_> = app.engine.memory().spaces().await.unwrap_or_default().into_iter().collect();
@@ -154,7 +149,7 @@ async fn branches(app: &App) -> Result<Vec<MemoryRef>, CatalogError> {
     Ok(branches)
 }
 
-/// When memory was last consolidated, over restarts.
+/// The time of the last consolidation, stored across restarts.
 #[derive(Debug)]
 struct Schedule {
     file: PathBuf,
@@ -174,7 +169,7 @@ impl Schedule {
         let last_ms = fs::read_to_string(&self.file).ok().and_then(|text| text.trim().parse::<u64>().ok());
         match last_ms {
             Some(last_ms) => now_ms.saturating_sub(last_ms) >= every_ms,
-            // The first time counts from here.
+            // The first interval starts now.
             None => {
                 self.done(now_ms);
                 false
@@ -182,7 +177,7 @@ impl Schedule {
         }
     }
 
-    /// What cannot be written down is done again too early, which does no harm.
+    /// If the time cannot be stored, the next consolidation is too early, which is harmless.
     fn done(&self, now_ms: u64) {
         let partial = self.file.with_extension("partial");
         let written =
@@ -190,7 +185,7 @@ impl Schedule {
         if let Err(error) = written
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(%error, "could not write down when memory was consolidated");
+            tracing::warn!(%error, "could not store the time of the last consolidation");
         }
     }
 }
@@ -200,11 +195,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn consolidation_is_due_once_per_interval_over_restarts() {
+    fn consolidation_is_due_once_per_interval_across_restarts() {
         let folder = tempfile::tempdir().unwrap();
         let schedule = |every_ms| Schedule { file: folder.path().join("consolidated"), every_ms };
         assert!(!schedule(None).is_due(u64::MAX));
-        assert!(!schedule(Some(1_000)).is_due(10_000), "the first time counts from here");
+        assert!(!schedule(Some(1_000)).is_due(10_000), "the first interval starts now");
         assert!(!schedule(Some(1_000)).is_due(10_999));
         assert!(schedule(Some(1_000)).is_due(11_000));
         schedule(Some(1_000)).done(11_000);

@@ -1,4 +1,4 @@
-//! What is counted about the audit log.
+//! Metrics of the audit log.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -6,7 +6,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::audit::Taken;
+use crate::audit::SpoolImport;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Source {
@@ -25,17 +25,17 @@ pub(crate) struct AuditMetrics {
 impl AuditMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register("audit_events", "Events written to the audit log", self.events.clone());
-        let about = "Events of the egress process that were not its to write, and damaged parts of its spool";
+        let about = "Rejected events of the egress process, and damaged parts of its spool";
         registry.register("audit_refused", about, self.refused.clone());
         let about = "Attempts to write to the audit log that failed";
         registry.register("audit_failures", about, self.failures.clone());
-        let about = "Events that wait in RAM since the audit log cannot be written";
+        let about = "Events that wait in RAM because the audit log cannot be written";
         registry.register("audit_waiting", about, self.waiting.clone());
-        let about = "What the egress process has recorded and the audit log does not have yet";
+        let about = "Data that the egress process has recorded and that is not in the audit log yet";
         registry.register_with_unit("audit_spool_behind", about, Unit::Bytes, self.behind.clone());
     }
 
-    /// The daemon told of something itself.
+    /// The daemon recorded an event itself.
     pub(crate) fn recorded(&self) {
         self.events.get_or_create(&Source { source: "daemon" }).inc();
     }
@@ -48,9 +48,9 @@ impl AuditMetrics {
         self.waiting.set(i64::try_from(events).unwrap_or(i64::MAX));
     }
 
-    pub(crate) fn took_in(&self, taken: &Taken) {
-        self.events.get_or_create(&Source { source: "egress" }).inc_by(taken.events);
-        self.refused.inc_by(taken.refused);
-        self.behind.set(super::gauge(taken.behind_bytes));
+    pub(crate) fn imported(&self, imported: &SpoolImport) {
+        self.events.get_or_create(&Source { source: "egress" }).inc_by(imported.events);
+        self.refused.inc_by(imported.refused);
+        self.behind.set(super::gauge(imported.behind_bytes));
     }
 }

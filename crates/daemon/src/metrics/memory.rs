@@ -1,4 +1,4 @@
-//! What is counted about memory.
+//! Metrics of memory.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-/// What memory is asked.
+/// The kinds of queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Question {
+pub(crate) enum MemoryQuery {
     Search,
     Context,
 }
 
-impl Question {
+impl MemoryQuery {
     fn as_str(self) -> &'static str {
         match self {
             Self::Search => "search",
@@ -27,27 +27,27 @@ impl Question {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Asked {
+struct QueryLabels {
     question: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Took {
+struct ArmLabels {
     arm: String,
     state: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Remembered {
+struct ExecLabels {
     how: &'static str,
 }
 
 #[derive(Debug)]
 pub(crate) struct MemoryMetrics {
     added: Counter,
-    execs: Family<Remembered, Counter>,
-    seconds: Family<Asked, Histogram, fn() -> Histogram>,
-    arms: Family<Took, Counter>,
+    execs: Family<ExecLabels, Counter>,
+    seconds: Family<QueryLabels, Histogram, fn() -> Histogram>,
+    arms: Family<ArmLabels, Counter>,
     pending: Gauge,
     consolidated: Counter,
 }
@@ -66,15 +66,15 @@ impl MemoryMetrics {
 
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register("memory_entries_added", "Entries added by a request", self.added.clone());
-        let about = "Execs that were remembered, and those that could not be";
+        let about = "Execs that were remembered, and failures to remember";
         registry.register("memory_execs", about, self.execs.clone());
-        let about = "Time of questions to memory";
+        let about = "Time of memory queries";
         registry.register_with_unit("memory_question", about, Unit::Seconds, self.seconds.clone());
-        let about = "Arms of questions to memory, by whether they took part";
+        let about = "Arms of memory queries, by whether they took part";
         registry.register("memory_arms", about, self.arms.clone());
-        let about = "Entries of open spaces that wait for their vector";
+        let about = "Entries of open spaces that wait for a vector";
         registry.register("memory_vectors_pending", about, self.pending.clone());
-        let about = "Entries that consolidation joined, summed up or cooled";
+        let about = "Entries that consolidation joined, summarised or moved to the cold tier";
         registry.register("memory_consolidated", about, self.consolidated.clone());
     }
 
@@ -82,13 +82,13 @@ impl MemoryMetrics {
         self.added.inc_by(count);
     }
 
-    /// An exec became a memory, or could not.
+    /// An exec was remembered, or could not be.
     pub(crate) fn remembered(&self, stored: bool) {
-        self.execs.get_or_create(&Remembered { how: if stored { "stored" } else { "failed" } }).inc();
+        self.execs.get_or_create(&ExecLabels { how: if stored { "stored" } else { "failed" } }).inc();
     }
 
-    pub(crate) fn asked(&self, question: Question, took: Duration, arms: &[ArmReport]) {
-        self.seconds.get_or_create(&Asked { question: question.as_str() }).observe(took.as_secs_f64());
+    pub(crate) fn asked(&self, query: MemoryQuery, took: Duration, arms: &[ArmReport]) {
+        self.seconds.get_or_create(&QueryLabels { question: query.as_str() }).observe(took.as_secs_f64());
         for arm in arms {
             let state = match arm.state {
                 ArmState::Took => "took",
@@ -96,7 +96,7 @@ impl MemoryMetrics {
                 ArmState::Down => "down",
                 ArmState::Partial => "partial",
             };
-            self.arms.get_or_create(&Took { arm: arm.arm.clone(), state }).inc();
+            self.arms.get_or_create(&ArmLabels { arm: arm.arm.clone(), state }).inc();
         }
     }
 

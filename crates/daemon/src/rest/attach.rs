@@ -1,12 +1,13 @@
-//! `GET …/attach`: a WebSocket to an exec: its output from an offset on, its standard input, its terminal.
+//! `GET …/attach`: a WebSocket to an exec, for its output from an offset on, its standard input and its terminal.
 //!
 //! ```text
 //!   client ──binary: stdin, text: resize/signal/close──► input pump ──► guest
 //!   client ◄──binary: output, text: gap/exit/error────── output pump ◄── guest
 //! ```
 //!
-//! Two pumps, so that a process that does not read never keeps its own output from leaving. Each holds one message;
-//! a client that does not read fills its socket, and then (`lossless`) the process waits or (`lossy`) a gap is told.
+//! There are two pumps, so a process that does not read its input does not hold back its own output. Each pump holds one
+//! message. If the client does not read, its socket fills up; then the process waits (`lossless`), or the client receives a
+//! gap (`lossy`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,33 +35,34 @@ use super::error::ApiError;
 use super::execs::ExecPath;
 use super::input::Params;
 use super::output::notice;
-use super::refusals::{ByGuest, Common};
+use super::refusals::{Common, GuestRefusals};
 use super::remember::{Tails, remembered};
 use super::stream::{GuestReader, GuestWriter, hung_up, next_frame, shutting_down};
 use super::upload::send_bytes;
 use super::{App, Segments, rollback};
 use crate::convert;
 
-/// Largest message a client may send; larger ones end the connection with 1009.
+/// The largest message that a client may send. A larger one closes the connection with code 1009.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// How long a shutdown waits for a client to take the last message.
+/// How long a shutdown waits for a client to receive the last message.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A client may take output slowly after the exec has ended, but one that sends nothing for this long is disconnected.
-/// Clients of ours send a ping every 20 seconds.
+/// After the exec has ended, a client may read the output slowly, but it is disconnected if it sends nothing for this long.
+/// Burrow's own clients send a ping every 20 seconds.
 const SILENCE_MAX: Duration = Duration::from_mins(10);
 
-/// Where to attach, and who waits for whom.
+/// Where to attach, and how.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AttachParams {
-    /// First byte of output wanted; 0 when absent.
+    /// The offset of the first byte of output to send; 0 when absent.
     #[serde(default)]
     #[param(required = false)]
     offset: u64,
-    /// `lossless` when absent: a process whose output is not read waits.
+    /// `lossless` when absent: the process waits while its output is not read. `lossy`: output that is not read in time is
+    /// skipped.
     #[serde(default)]
     #[param(required = false, inline)]
     mode: Mode,
@@ -78,7 +80,7 @@ pub(crate) enum Mode {
     get, path = "/v1/sandboxes/{sandbox}/execs/{exec}/attach", tag = "execs", params(ExecPath, AttachParams),
     responses(
         (status = 101, description = "A WebSocket: see `AttachClientMessage` and `AttachServerMessage`"),
-        Common, ByGuest,
+        Common, GuestRefusals,
     ),
 )]
 pub(crate) async fn attach(
@@ -89,11 +91,11 @@ pub(crate) async fn attach(
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
     let upgrade = upgrade.map_err(|_| {
-        ApiError::invalid("could not attach: this route speaks WebSocket")
-            .hint("`GET …/output` gives the output alone")
+        ApiError::invalid("could not attach: this route requires a WebSocket upgrade")
+            .hint("`GET …/output` returns the output without a WebSocket")
     })?;
     let (sandbox, exec) = path.resolve(&app, &caller).await?;
-    // First of all: what failed already is undone as soon as nobody reads what it had to say.
+    // First of all: a failed command is rolled back as soon as no client reads its output any more.
     let held = app.rollbacks.reader(&exec);
     let guest = app.engine.guest(caller.tenant(), &sandbox).await?;
     let mode = match params.mode {
@@ -105,12 +107,13 @@ pub(crate) async fn attach(
     let mut connection = guest.open(&request).await?;
     let _info: ExecInfo = guest.reply(&mut connection).await?;
     let (reader, writer) = connection.split();
-    let typing = Typing { actor: caller.trace().and_then(|trace| trace.told().actor), exec, noted: false };
+    let input_audit =
+        InputAudit { actor: caller.trace().and_then(|trace| trace.facts().actor), exec, noted: false };
     Ok(upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX).on_upgrade(
         move |socket| {
-            // Tracked, so that shutdown waits until the client has been told.
+            // Tracked, so that a shutdown waits until the client has received the last message.
             let tasks = app.tasks.clone();
-            tasks.track_future(serve(app, guest, (reader, writer), held, typing, socket))
+            tasks.track_future(serve(app, guest, (reader, writer), held, input_audit, socket))
         },
     ))
 }
@@ -120,16 +123,16 @@ async fn serve(
     guest: Guest,
     (mut reader, mut writer): (GuestReader, GuestWriter),
     held: Option<rollback::Reader>,
-    mut typing: Typing,
+    mut input_audit: InputAudit,
     socket: WebSocket,
 ) {
     let (mut sink, mut stream) = socket.split();
     let last = tokio::select! {
         last = pump_output(&app, &guest, &mut reader, held, &mut sink) => last,
-        refused = pump_input(&app, &guest, &mut typing, &mut writer, &mut stream) => refused,
+        refused = pump_input(&app, &guest, &mut input_audit, &mut writer, &mut stream) => refused,
     };
     let Some(last) = last else { return };
-    // The exec has ended: a client that is still reading keeps neither the guest busy nor the sandbox awake.
+    // The exec has ended. A client that is still reading must not keep the guest busy or the sandbox awake.
     drop((reader, writer, guest));
     let shutdown = async {
         app.draining.cancelled().await;
@@ -141,14 +144,14 @@ async fn serve(
     }
 }
 
-/// For the audit log: the first input by an attachment is an event of its own, since most attachments only read.
-struct Typing {
+/// For the audit log: the first input through an attachment is an event of its own, because most attachments only read.
+struct InputAudit {
     actor: Option<Text>,
     exec: ExecId,
     noted: bool,
 }
 
-impl Typing {
+impl InputAudit {
     async fn note(&mut self, app: &App, guest: &Guest) {
         if std::mem::replace(&mut self.noted, true) {
             return;
@@ -166,7 +169,7 @@ impl Typing {
 
 type Sink = SplitSink<WebSocket, Message>;
 
-/// Sends output until the end; the last message is left to the caller. `None`: the client is gone.
+/// Sends output until the end. Returns the last message, which the caller sends, or `None` if the client is gone.
 async fn pump_output(
     app: &Arc<App>,
     guest: &Guest,
@@ -193,11 +196,11 @@ async fn pump_output(
                 Ok(AttachNotice::Exit(info)) => {
                     let exec = convert::exec_started(&guest.sandbox().id, info);
                     let exec = with_denials(app, &guest.sandbox().tenant, exec).await;
-                    let exec = rollback::last_word(app, held, exec).await;
+                    let exec = rollback::final_exec(app, held, exec).await;
                     let exec = Box::new(remembered(app, guest, exec, &tails).await);
                     return Some(AttachServerMessage::Exit { exec });
                 }
-                // We asked to follow, so there is no such end.
+                // The request asked to follow the output, so it cannot end like this.
                 Ok(AttachNotice::Drained { .. }) => {
                     return Some(AttachServerMessage::Error { error: hung_up(guest).into_detail() });
                 }
@@ -208,13 +211,13 @@ async fn pump_output(
     }
 }
 
-/// Passes input on until the client is gone (`None`) or says something that makes no sense.
+/// Passes input on until the client is gone (`None`) or sends an invalid message.
 ///
-/// When the guest does not take input any more the pump only listens: the output may still be going on.
+/// When the guest takes no more input, the pump only reads, because there may still be output to send.
 async fn pump_input(
     app: &App,
     guest: &Guest,
-    typing: &mut Typing,
+    input_audit: &mut InputAudit,
     writer: &mut GuestWriter,
     stream: &mut SplitStream<WebSocket>,
 ) -> Option<AttachServerMessage> {
@@ -222,7 +225,7 @@ async fn pump_input(
     loop {
         let sent = match stream.next().await {
             Some(Ok(Message::Binary(bytes))) if open => {
-                typing.note(app, guest).await;
+                input_audit.note(app, guest).await;
                 send_bytes(writer, bytes).await
             }
             Some(Ok(Message::Text(json))) => match control(&json) {
@@ -231,7 +234,7 @@ async fn pump_input(
                 Ok(Control::Input(input)) => writer.send_control(&input).await,
                 Err(error) => return Some(AttachServerMessage::Error { error: error.into_detail() }),
             },
-            // Pings are answered by the library; input after its end has nowhere to go.
+            // Pings are answered by the library. Input that arrives after the end of input is dropped.
             Some(Ok(Message::Binary(_) | Message::Ping(_) | Message::Pong(_))) => continue,
             Some(Ok(Message::Close(_)) | Err(_)) | None => return None,
         };
@@ -248,14 +251,14 @@ fn control(json: &str) -> Result<Control, ApiError> {
     let message: AttachClientMessage = super::input::parse(json.as_bytes())?;
     Ok(match message {
         AttachClientMessage::Resize { columns: 0, .. } | AttachClientMessage::Resize { rows: 0, .. } => {
-            return Err(ApiError::invalid("a terminal has at least one column and one row"));
+            return Err(ApiError::invalid("a terminal must have at least one column and one row"));
         }
         AttachClientMessage::Resize { columns, rows } => {
             Control::Input(AttachInput::Resize(TerminalSize { columns, rows }))
         }
         AttachClientMessage::Signal { signal } => {
             let signal = convert::parse_signal(&signal).ok_or_else(|| {
-                ApiError::invalid("`signal` must be a signal, like `TERM`, `SIGTERM` or `15`")
+                ApiError::invalid("`signal` must be a signal, such as `TERM`, `SIGTERM` or `15`")
             })?;
             Control::Input(AttachInput::Signal { signal })
         }
@@ -263,22 +266,22 @@ fn control(json: &str) -> Result<Control, ApiError> {
     })
 }
 
-/// The last message, a goodbye, and the client's own.
+/// Sends the last message and a close frame, and waits for the client's close frame.
 async fn finish(sink: &mut Sink, stream: &mut SplitStream<WebSocket>, last: AttachServerMessage) {
     let Some(message) = text(&last) else { return };
     let sent = tokio::time::timeout(SILENCE_MAX, sink.send(message)).await;
     if !matches!(sent, Ok(Ok(()))) {
         return;
     }
-    // Also told where only the end of a WebSocket is seen, as by a proxy's log.
+    // For programs that see only the close frame, such as a proxy's log.
     let reason = match &last {
         AttachServerMessage::Error { error } => error.code.as_str(),
         AttachServerMessage::Gap { .. } | AttachServerMessage::Exit { .. } => "",
     };
     let goodbye = CloseFrame { code: close_code::NORMAL, reason: reason.into() };
     if sink.send(Message::Close(Some(goodbye))).await.is_ok() {
-        // The kernel discards what a client has not read yet when a connection with unread input is closed: so read on until
-        // the client has closed it.
+        // When a connection with unread input is closed, the kernel discards what the client has not read yet. So read on
+        // until the client has closed the connection.
         while let Ok(Some(Ok(_))) = tokio::time::timeout(SILENCE_MAX, stream.next()).await {}
     }
 }
@@ -292,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_that_talks_nonsense_is_told_so() {
+    fn invalid_control_messages_are_rejected() {
         assert!(matches!(
             control(r#"{"kind":"resize","columns":80,"rows":24}"#),
             Ok(Control::Input(AttachInput::Resize(TerminalSize { columns: 80, rows: 24 })))

@@ -24,44 +24,44 @@ use super::App;
 use super::auth::Admin;
 use super::error::ApiError;
 use super::input::{NoParams, Params};
-use super::refusals::{Common, Named};
+use super::refusals::{Common, ObjectRefusals};
 use super::stream::lines;
 use crate::convert;
 
 /// Events read at once for a stream.
 const BATCH: u32 = 500;
 
-/// Events of one piece of an export: some hundred kilobytes.
+/// Events per piece of an export: a few hundred kilobytes.
 const EXPORT_BATCH: u64 = 1000;
 
-/// Which events. All that are given must fit.
+/// Filters for events. An event must match all that are given.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AuditParams {
-    /// Only this sandbox's: its id, or while it exists a unique beginning of it or its name.
+    /// Only events of this sandbox: its id, or (while it exists) a unique prefix of its id, or its name.
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     sandbox: Option<String>,
-    /// Only this action, or all that begin with this word: `egress`, `egress.inject`.
+    /// Only this action, or all actions with this first word: `egress`, `egress.inject`.
     #[param(max_length = 64)]
     action: Option<String>,
-    /// Only those that came out like this: `allowed`, `denied`, `done`, `failed`.
+    /// Only events with this outcome: `allowed`, `denied`, `done`, `failed`.
     #[param(max_length = 16)]
     outcome: Option<String>,
-    /// Only what this key did, by its id or name; or `sandbox`, or `daemon`.
+    /// Only events caused by this key (its id or name), by `sandbox`, or by `daemon`.
     #[param(max_length = 512)]
     actor: Option<String>,
-    /// Only what is about the secret of this name.
+    /// Only events about the secret with this name.
     #[param(max_length = 512)]
     secret: Option<String>,
-    /// Only those at or after this time, in milliseconds since the epoch.
+    /// Only events at or after this time, in milliseconds since the epoch.
     since_ms: Option<u64>,
-    /// Only those before this time.
+    /// Only events before this time.
     until_ms: Option<u64>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     #[param(max_length = 256)]
     cursor: Option<String>,
-    /// Entries at most; 100 when absent.
+    /// Maximum number of entries; 100 when absent.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
@@ -98,7 +98,7 @@ impl AuditParams {
 
 #[utoipa::path(
     get, path = "/v1/audit", tag = "audit", params(AuditParams),
-    responses((status = 200, description = "Newest first", body = Page<AuditEvent>), Common, Named),
+    responses((status = 200, description = "Newest first", body = Page<AuditEvent>), Common, ObjectRefusals),
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
@@ -115,23 +115,23 @@ pub(crate) async fn list(
     Ok(Json(Page { items: found.into_iter().map(convert::audit_event).collect(), next_cursor }))
 }
 
-/// Which events to follow.
+/// Filters for events to follow.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FollowParams {
-    /// From this event on; those to come when absent.
+    /// Start at the event with this index; only new events when absent.
     from: Option<u64>,
-    /// Only this sandbox's: its id, or while it exists a unique beginning of it or its name.
+    /// Only events of this sandbox: its id, or (while it exists) a unique prefix of its id, or its name.
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     sandbox: Option<String>,
-    /// Only this action, or all that begin with this word.
+    /// Only this action, or all actions with this first word.
     #[param(max_length = 64)]
     action: Option<String>,
-    /// Only those that came out like this.
+    /// Only events with this outcome.
     #[param(max_length = 16)]
     outcome: Option<String>,
-    /// End after this many.
+    /// End after this number of events.
     #[param(minimum = 1)]
     limit: Option<u64>,
 }
@@ -141,7 +141,7 @@ pub(crate) struct FollowParams {
     responses(
         (status = 200, description = "One `AuditEvent` per line, oldest first, as they happen", body = AuditEvent,
          content_type = "application/x-ndjson"),
-        Common, Named,
+        Common, ObjectRefusals,
     ),
 )]
 pub(crate) async fn follow(
@@ -153,8 +153,8 @@ pub(crate) async fn follow(
         return Err(ApiError::invalid("`limit` must be at least 1"));
     }
     let FollowParams { from, sandbox, action, outcome, limit } = params;
-    let asked = AuditParams { sandbox, action, outcome, ..AuditParams::default() };
-    let filter = asked.filter(&app, &caller).await?;
+    let params = AuditParams { sandbox, action, outcome, ..AuditParams::default() };
+    let filter = params.filter(&app, &caller).await?;
     let tenant = caller.tenant().clone();
     let next = match from {
         Some(from) => from,
@@ -163,7 +163,7 @@ pub(crate) async fn follow(
     let grown = app.audit.store.grown();
     let left = limit.unwrap_or(u64::MAX);
     let mut feed = Feed { app, tenant, filter, next, left, read: VecDeque::new(), grown };
-    // The first read decides whether there is an answer at all.
+    // If the first read fails, the answer is an error with a status, not a stream.
     feed.fill().await?;
     Ok(lines(stream::unfold(feed, |mut feed| async move { feed.next().await.map(|event| (event, feed)) })))
 }
@@ -186,11 +186,14 @@ impl Feed {
         while self.read.is_empty() {
             let before = self.next;
             if let Err(error) = self.fill().await {
-                tracing::warn!(error = &error as &dyn std::error::Error, "could not read the audit log on");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "could not continue to read the audit log"
+                );
                 return None;
             }
             if self.read.is_empty() && self.next == before {
-                // Nothing new: wait until there is. The end of the daemon ends the feed.
+                // No new events: wait for some. The feed ends when the daemon shuts down.
                 self.app.draining.run_until_cancelled(self.grown.changed()).await?.ok()?;
             }
         }
@@ -210,7 +213,7 @@ impl Feed {
 
 #[utoipa::path(
     get, path = "/v1/audit/checkpoint", tag = "audit",
-    responses((status = 200, description = "The newest, signed", body = AuditCheckpoint), Common),
+    responses((status = 200, description = "The newest checkpoint, signed", body = AuditCheckpoint), Common),
 )]
 pub(crate) async fn checkpoint(
     State(app): State<Arc<App>>,
@@ -223,20 +226,20 @@ pub(crate) async fn checkpoint(
     Ok(Json(AuditCheckpoint { size, root: root.hex(), note, public_key }))
 }
 
-/// Which event, in which tree.
+/// The event, and the tree that proves it.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct InclusionParams {
-    /// The event's.
+    /// Index of the event.
     index: u64,
-    /// Of the tree, as a checkpoint counts it; all events when absent.
+    /// Size of the tree, as in a checkpoint; all events when absent.
     size: Option<u64>,
 }
 
 #[utoipa::path(
     get, path = "/v1/audit/proof/inclusion", tag = "audit", params(InclusionParams),
-    responses((status = 200, description = "The proof", body = AuditInclusion), Common, Named),
+    responses((status = 200, description = "The proof", body = AuditInclusion), Common, ObjectRefusals),
 )]
 pub(crate) async fn inclusion(
     State(app): State<Arc<App>>,
@@ -247,20 +250,20 @@ pub(crate) async fn inclusion(
     Ok(Json(convert::audit_inclusion(&proof)))
 }
 
-/// From which tree to which.
+/// The two trees to compare.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ConsistencyParams {
-    /// Of the older tree.
+    /// Size of the older tree.
     from: u64,
-    /// Of the newer one; all events when absent.
+    /// Size of the newer tree; all events when absent.
     to: Option<u64>,
 }
 
 #[utoipa::path(
     get, path = "/v1/audit/proof/consistency", tag = "audit", params(ConsistencyParams),
-    responses((status = 200, description = "The proof", body = AuditConsistency), Common, Named),
+    responses((status = 200, description = "The proof", body = AuditConsistency), Common, ObjectRefusals),
 )]
 pub(crate) async fn consistency(
     State(app): State<Arc<App>>,
@@ -275,7 +278,7 @@ pub(crate) async fn consistency(
     get, path = "/v1/audit/export", tag = "audit",
     responses(
         (status = 200, description = "The whole log, one JSON object per line: `index` with `event`, or with `hash` where \
-            retention removed what it said; the signed `checkpoint` last. A body without one was cut off.",
+            retention removed its contents; the signed `checkpoint` last. A body without it is incomplete.",
          body = String, content_type = "application/x-ndjson"),
         Common,
     ),
@@ -286,7 +289,7 @@ pub(crate) async fn export(
     _: NoParams,
 ) -> Result<Response, ApiError> {
     let tenant = caller.tenant().clone();
-    // The checkpoint first, and up to its size: what comes meanwhile is in the next export.
+    // The checkpoint first, then the events up to its size: later events belong to the next export.
     let note = app.audit.store.checkpoint(&tenant).await?;
     let size = Checkpoint::read(&note).map_err(StoreError::from)?.size;
     let pieces = stream::unfold(Some(0u64), move |next| {
@@ -307,7 +310,7 @@ pub(crate) async fn export(
                 Err(error) => {
                     tracing::error!(
                         error = &error as &dyn std::error::Error,
-                        "an export of the audit log broke off"
+                        "an export of the audit log was interrupted"
                     );
                     Some((Err(io::Error::other(error)), None))
                 }

@@ -1,10 +1,11 @@
-//! Around every route: a call that changes something leaves an event in the audit log, whatever came of it.
+//! Middleware around every route: a call that changes something leaves an event in the audit log, whatever its outcome.
 //!
-//! One place for all, so that a route that somebody adds is recorded without their doing anything. Who asked and about what is
-//! learnt on the way ([`Trace`]). Of a request there are method, path, status and time; never a body, a query, or a header.
+//! It surrounds all routes, so a new route is recorded without any code of its own. The caller and the target become known
+//! while the request is processed ([`Trace`]). Of a request, the event contains method, path, status and duration; never a
+//! body, a query, or a header.
 //!
-//! Not recorded: calls that only read (unless `audit.reads` is set), calls without a usable key (anybody could fill the log
-//! with them; the daemon's own log has them), and what a sandbox asks of its own memory.
+//! Not recorded: calls that only read (unless `audit.reads` is set), calls without a usable key (anyone could fill the log
+//! with them; the daemon's own log has them), and requests of a sandbox to its own memory.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,15 +21,15 @@ use hyper::body::Body as _;
 use serde::Deserialize;
 
 use super::App;
-use super::memory::Door;
+use super::memory::OwnListener;
 use super::observe::RequestId;
 use crate::audit::{Recorded, Trace};
 
-/// Answers to creates are smaller; a larger one is not looked into.
-const LOOKED_INTO_BYTES_MAX: u64 = 64 * 1024;
+/// Responses to creates are smaller; a larger one is not inspected.
+const INSPECTED_BYTES_MAX: u64 = 64 * 1024;
 
 impl App {
-    /// Writes an event down, and counts it.
+    /// Records an event, and counts it.
     pub(crate) async fn audited(&self, event: Event) {
         match self.audit.record(event, self.engine.now_ms()).await {
             Recorded::Stored => self.metrics.audit.recorded(),
@@ -39,7 +40,7 @@ impl App {
 
 pub(super) async fn audited(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let matched = request.extensions().get::<MatchedPath>().cloned();
-    let Some(route) = matched.filter(|_| request.extensions().get::<Door>().is_none()) else {
+    let Some(route) = matched.filter(|_| request.extensions().get::<OwnListener>().is_none()) else {
         return next.run(request).await;
     };
     let action = match crate::e2b::envd::is_signed(&request) {
@@ -64,7 +65,7 @@ pub(super) async fn audited(State(app): State<Arc<App>>, mut request: Request, n
         app: Some(app),
     };
     let response = next.run(request).await;
-    let (response, made) = look_into(response, action).await;
+    let (response, made) = extract_created_id(response, action).await;
     let status = response.status();
     if let Some(app) = pending.app.take()
         && let Some(event) = pending.event(&app, Some(status), made)
@@ -74,7 +75,7 @@ pub(super) async fn audited(State(app): State<Arc<App>>, mut request: Request, n
     response
 }
 
-/// What is recorded when the call ends, or when its client goes away before.
+/// What is recorded when the call ends, or when its client disconnects before that.
 struct Pending {
     action: Action,
     trace: Trace,
@@ -82,18 +83,18 @@ struct Pending {
     path: Text,
     request_id: Option<Text>,
     began: Instant,
-    /// `None` once it is settled.
+    /// `None` once the event is recorded.
     app: Option<Arc<App>>,
 }
 
 impl Pending {
     fn event(&self, app: &App, status: Option<StatusCode>, made: Option<String>) -> Option<Event> {
-        let told = self.trace.told();
+        let told = self.trace.facts();
         // A WebSocket begins with 101.
         let succeeded = |status: StatusCode| status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS;
         let done = status.is_some_and(succeeded);
         let (action, ended) = match (self.action, told.exec_began) {
-            // Its beginning was recorded when it began.
+            // Its start was recorded when it started.
             (Action::ExecStart, true) => (Action::ExecEnd, told.exec_ended),
             (action, _) => (told.action.unwrap_or(action), None),
         };
@@ -105,8 +106,11 @@ impl Pending {
             Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Outcome::Denied,
             Some(_) | None => Outcome::Failed,
         };
-        let hung_up =
-            || status.is_none().then(|| "the client hung up; what was begun is finished or undone".into());
+        let hung_up = || {
+            status
+                .is_none()
+                .then(|| "the client disconnected; operations in progress are completed or undone".into())
+        };
         let took = self.began.elapsed().as_millis();
         Some(Event {
             actor: told.actor,
@@ -134,8 +138,8 @@ impl Drop for Pending {
     }
 }
 
-/// What a call is, told by its route; `api.read` for what only reads. Exports and backups change nothing either, but with
-/// them data leaves the host as a whole; attaching and connecting open a way into a sandbox. Those are recorded.
+/// The action of a route; `api.read` for calls that only read. Exports and backups change nothing either, but all of the
+/// data leaves the host with them, and attaching and connecting give access to a sandbox. Those are recorded.
 fn action(method: &Method, route: &str) -> Action {
     let last = route.rsplit('/').next().unwrap_or_default();
     match (method.as_str(), route) {
@@ -170,9 +174,9 @@ fn action(method: &Method, route: &str) -> Action {
         ("DELETE", route) if route.starts_with("/v1/secrets/") => Action::SecretDelete,
         ("POST", route) if route.starts_with("/v1/secrets/") && last == "rotate" => Action::SecretRotate,
         (_, route) if route.starts_with("/v1/secrets") => Action::SecretSet,
-        // What a model does through it are calls of their own, each recorded as what it is.
+        // Actions of a model through it are separate calls, each of which is recorded.
         ("POST", "/mcp") => Action::ApiRead,
-        // They answer a question that is too long for a URL.
+        // They are queries that are too long for a URL.
         ("POST", _) if matches!(last, "search" | "context" | "recall" | "explain" | "diff") => {
             Action::ApiRead
         }
@@ -184,7 +188,7 @@ fn action(method: &Method, route: &str) -> Action {
     }
 }
 
-/// Calls to E2B's agent that change nothing; all of its calls are a POST.
+/// Calls of E2B's agent API that change nothing. All calls of that API are a POST.
 const ENVD_READS: [&str; 6] = ["List", "Stat", "ListDir", "WatchDir", "CreateWatcher", "GetWatcherEvents"];
 
 fn is_envd(route: &str) -> bool {
@@ -196,27 +200,27 @@ fn secret_of(path: &str) -> Option<Text> {
     Some(Text::new(name))
 }
 
-/// Ids of what an answer says was made.
+/// The ids that a response to a create contains.
 #[derive(Deserialize)]
-struct Made {
+struct CreatedIds {
     id: Option<String>,
-    key: Option<Named>,
+    key: Option<CreatedItem>,
     /// Of a fork.
-    children: Option<Vec<Named>>,
+    children: Option<Vec<CreatedItem>>,
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct CreatedItem {
     id: String,
 }
 
-/// The id of what was made, out of an answer that is there as a whole.
-async fn look_into(response: Response, action: Action) -> (Response, Option<String>) {
+/// The id of the created object, from a response whose body is complete in memory.
+async fn extract_created_id(response: Response, action: Action) -> (Response, Option<String>) {
     let makes = matches!(
         action,
         Action::KeyCreate | Action::SandboxCreate | Action::SandboxFork | Action::SnapshotCreate
     );
-    let small = response.body().size_hint().exact().is_some_and(|size| size <= LOOKED_INTO_BYTES_MAX);
+    let small = response.body().size_hint().exact().is_some_and(|size| size <= INSPECTED_BYTES_MAX);
     if !makes || !small || !response.status().is_success() {
         return (response, None);
     }
@@ -224,10 +228,10 @@ async fn look_into(response: Response, action: Action) -> (Response, Option<Stri
     match body.collect().await {
         Ok(whole) => {
             let bytes = whole.to_bytes();
-            let made = serde_json::from_slice::<Made>(&bytes).ok().and_then(named);
+            let made = serde_json::from_slice::<CreatedIds>(&bytes).ok().and_then(first_id);
             (Response::from_parts(parts, Body::from(bytes)), made)
         }
-        // A body that is there as a whole does not fail; if it did, so would the answer.
+        // A body that is complete in memory does not fail. If it did, the response would fail too.
         Err(error) => (
             Response::from_parts(
                 parts,
@@ -238,7 +242,7 @@ async fn look_into(response: Response, action: Action) -> (Response, Option<Stri
     }
 }
 
-fn named(made: Made) -> Option<String> {
+fn first_id(made: CreatedIds) -> Option<String> {
     let many = || made.children.map(|all| all.into_iter().map(|one| one.id).collect::<Vec<_>>().join(" "));
     made.id.or(made.key.map(|key| key.id)).or_else(many)
 }
@@ -248,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_call_has_its_word() {
+    fn every_kind_of_call_has_its_action() {
         for (method, route, expected) in [
             ("GET", "/v1/keys", Action::ApiRead),
             ("POST", "/v1/keys", Action::KeyCreate),

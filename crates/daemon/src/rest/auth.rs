@@ -1,9 +1,9 @@
-//! Who is asking, and how far their key reaches.
+//! Authentication, and the rights of the caller's key.
 //!
-//! A handler that takes a [`Reader`], an [`Executor`] or an [`Admin`] cannot run without a key of that scope. A key
-//! bound to one sandbox sees that sandbox and nothing else: any other answers exactly as one that does not exist. Such a key
-//! may be inside its sandbox, so it changes nothing about the sandbox's boundaries: those handlers take an
-//! [`UnboundExecutor`]. `tests/access/table.txt` lists what each kind of key may do with every route.
+//! A handler that takes a [`Reader`], an [`Executor`] or an [`Admin`] cannot run without a key of that scope. A key that is
+//! bound to one sandbox sees only that sandbox: the answer for any other is the same as for one that does not exist. Such a
+//! key may be inside its sandbox, so it cannot change the sandbox's boundaries: those handlers take an [`UnboundExecutor`].
+//! `tests/access/table.txt` lists the rights of each kind of key for every route.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -21,11 +21,16 @@ use super::error::ApiError;
 use super::within::Recognised;
 use crate::audit::Trace;
 
-/// The owner of a usable key.
+/// The owner of a usable key, or of a token that has the same rights as a key bound to its sandbox.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    key: KeyRow,
-    /// What the audit log is told about this call, if it is told of it.
+    tenant: TenantId,
+    scope: Scope,
+    /// The only sandbox that it may see, if it is bound to one.
+    bound: Option<SandboxId>,
+    /// `None` for the token of a sandbox.
+    key: Option<KeyId>,
+    /// Collects what the audit log records about this call, if the call is recorded.
     trace: Option<Trace>,
 }
 
@@ -64,8 +69,8 @@ scoped! {
     Executor, Scope::Exec
 }
 scoped! {
-    /// The same, for a key that is not bound to one sandbox. A bound key may be inside its sandbox, so whatever widens what the
-    /// sandbox may do or how long it lives, or reaches beyond it, needs this.
+    /// The same, for a key that is not bound to one sandbox. A bound key may be inside its sandbox, so everything that
+    /// widens the rights or the lifetime of the sandbox, or affects others, requires this.
     UnboundExecutor, Scope::Exec, Caller::unbound
 }
 scoped! {
@@ -74,56 +79,64 @@ scoped! {
 }
 
 impl Caller {
+    fn of(key: KeyRow, trace: Option<Trace>) -> Self {
+        let KeyRow { id, tenant, scope, sandbox, .. } = key;
+        Self { tenant, scope, bound: sandbox, key: Some(id), trace }
+    }
+
     pub(crate) fn tenant(&self) -> &TenantId {
-        &self.key.tenant
+        &self.tenant
     }
 
-    /// Which key it is.
-    pub(crate) fn key_id(&self) -> &KeyId {
-        &self.key.id
+    /// The id of the key. Objects that belong to a key cannot be created with the token of a sandbox.
+    pub(crate) fn key_id(&self) -> Result<&KeyId, ApiError> {
+        self.key
+            .as_ref()
+            .ok_or_else(|| forbidden("this request needs an API key, not the token of a sandbox"))
     }
 
-    /// Where to say what else this call is about.
+    /// Collects further details about this call for the audit log.
     pub(crate) fn trace(&self) -> Option<&Trace> {
         self.trace.as_ref()
     }
 
-    /// The only sandbox it may see, if it is bound to one.
+    /// The only sandbox that it may see, if it is bound to one.
     pub(crate) fn bound_to(&self) -> Option<&SandboxId> {
-        self.key.sandbox.as_ref()
+        self.bound.as_ref()
     }
 
-    /// Refuses a key that is bound to one sandbox what reaches beyond it.
+    /// Rejects keys that are bound to one sandbox.
     pub(crate) fn unbound(&self) -> Result<(), ApiError> {
-        match self.key.sandbox {
+        match self.bound {
             None => Ok(()),
             Some(_) => Err(forbidden("this key is bound to one sandbox")),
         }
     }
 
-    /// Refuses a key that does not manage the host what only an admin may decide.
+    /// Rejects keys without the scope `admin`.
     pub(crate) fn manages(&self) -> Result<(), ApiError> {
         self.clone().needs(Scope::Admin).map(drop)
     }
 
-    /// Whether it may run programs, and so may have what opens a sandbox.
+    /// Whether it may run programs, and may therefore receive credentials of a sandbox.
     pub(crate) fn executes(&self) -> bool {
-        ScopeSet::new(self.key.scope).allows(Scope::Exec)
+        ScopeSet::new(self.scope).allows(Scope::Exec)
     }
 
     fn needs(self, scope: Scope) -> Result<Self, ApiError> {
-        if !ScopeSet::new(self.key.scope).allows(scope) {
-            let message = format!("this key has the scope `{}`, and this needs `{scope}`", self.key.scope);
+        if !ScopeSet::new(self.scope).allows(scope) {
+            let message =
+                format!("this key has the scope `{}`, but this request needs `{scope}`", self.scope);
             return Err(forbidden(&message));
         }
-        // What an admin manages is the whole host's.
+        // The scope `admin` covers the whole host.
         if scope == Scope::Admin {
             self.unbound()?;
         }
         Ok(self)
     }
 
-    /// The sandbox that `text` names: an id, the beginning of one, or a name.
+    /// The sandbox that `text` names: an id, a prefix of an id, or a name.
     pub(crate) async fn sandbox(&self, app: &App, text: &str) -> Result<SandboxId, ApiError> {
         let found = self.find_sandbox(app, text).await?;
         if let Some(trace) = &self.trace {
@@ -136,7 +149,7 @@ impl Caller {
         check_reference(text)?;
         let unknown = || ApiError::from(EngineError::NotFound { what: text.to_owned() });
         let Some(bound) = self.bound_to() else {
-            // A whole id needs no look-up: whoever acts on it finds out whether it exists.
+            // A full id needs no look-up: the operation itself finds out whether it exists.
             return match text.parse() {
                 Ok(id) => Ok(id),
                 Err(_) => Ok(app.engine.resolve(self.tenant(), text).await?.id),
@@ -145,12 +158,12 @@ impl Caller {
         if bound.as_str() == text {
             return Ok(bound.clone());
         }
-        // Names and beginnings are compared with the one sandbox only: even "ambiguous" would tell of others.
+        // Names and prefixes are compared with the one sandbox only: even "ambiguous" would reveal that others exist.
         let row = app.engine.get(self.tenant(), bound).await.map_err(|_| unknown())?;
         if is_meant(&row, text) { Ok(row.id) } else { Err(unknown()) }
     }
 
-    /// The snapshot that `text` names: an id, the beginning of one, or a name.
+    /// The snapshot that `text` names: an id, a prefix of an id, or a name.
     pub(crate) async fn snapshot(&self, app: &App, text: &str) -> Result<Snapshot, ApiError> {
         let found = snapshot_within(app, self.tenant(), self.bound_to(), text).await?;
         if let Some(trace) = &self.trace {
@@ -171,7 +184,7 @@ pub(crate) async fn snapshot_within(
     let Some(bound) = bound else {
         return Ok(app.engine.find_snapshot(tenant, text).await?);
     };
-    // As with sandboxes: only those of the one sandbox are compared, so that nothing tells of others.
+    // As with sandboxes: only the snapshots of the one sandbox are compared, so the answer reveals nothing about others.
     let filter = SnapshotFilter { sandbox: Some(bound.clone()), ..SnapshotFilter::default() };
     let all = PageRequest { cursor: None, limit: burrow_catalog::PAGE_LIMIT_MAX };
     let own = app.engine.snapshots(tenant, filter, all).await?.rows;
@@ -181,7 +194,7 @@ pub(crate) async fn snapshot_within(
     };
     let mut fitting = own.iter().filter(named);
     match (fitting.next(), fitting.next()) {
-        // Looked up again for what lists leave out.
+        // Looked up again, because lists omit some fields.
         (Some(one), None) => Ok(app.engine.find_snapshot(tenant, one.id.as_str()).await?),
         (Some(one), Some(other)) => {
             let candidates = vec![one.id.clone(), other.id.clone()];
@@ -196,7 +209,7 @@ fn is_meant(row: &SandboxRow, text: &str) -> bool {
     named || (text.len() > SandboxId::PREFIX.len() && row.id.as_str().starts_with(text))
 }
 
-/// What can be an id, the beginning of one, or a name, before it reaches a message or a look-up.
+/// Checks the form of an id, a prefix of an id, or a name, before it is used in a message or a look-up.
 pub(crate) fn check_reference(text: &str) -> Result<(), ApiError> {
     let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     if (1..=63).contains(&text.len()) && text.bytes().all(good) {
@@ -217,36 +230,53 @@ fn authenticate(parts: &Parts, app: &App) -> Result<Caller, ApiError> {
             if let Some(trace) = &trace {
                 trace.asked_by(&key);
             }
-            Ok(Caller { key, trace })
+            Ok(Caller::of(key, trace))
         }
         None => Err(unauthorized(secret(parts).is_some())),
     }
 }
 
-/// Whom another door of ours let in. Looked up with every request: a key that was revoked meanwhile opens nothing more.
+/// A client that another protocol has authenticated. Keys are looked up for every request, so that a key that was revoked
+/// in the meantime is rejected. A token was checked with the request that this one is a part of.
 fn recognise(recognised: &Recognised, parts: &Parts, app: &App) -> Result<Caller, ApiError> {
-    let key = app.engine.catalog().usable_key(&recognised.key, app.engine.now_ms());
-    let key = key.ok_or_else(|| unauthorized(true))?;
     let trace = parts.extensions.get::<Trace>().cloned();
-    if let Some(trace) = &trace {
-        trace.asked_by(&key);
-        trace.by_way_of(&recognised.by);
+    match recognised {
+        Recognised::Key { key, by } => {
+            let key = app.engine.catalog().usable_key(key, app.engine.now_ms());
+            let key = key.ok_or_else(|| unauthorized(true))?;
+            if let Some(trace) = &trace {
+                trace.asked_by(&key);
+                trace.by_way_of(by);
+            }
+            Ok(Caller::of(key, trace))
+        }
+        Recognised::Sandbox { tenant, sandbox, by } => {
+            if let Some(trace) = &trace {
+                trace.asked_inside(tenant, sandbox, true);
+                trace.by_way_of(by);
+            }
+            let (tenant, bound) = (tenant.clone(), Some(sandbox.clone()));
+            Ok(Caller { tenant, scope: Scope::Exec, bound, key: None, trace })
+        }
     }
-    Ok(Caller { key, trace })
 }
 
 pub(super) fn secret(parts: &Parts) -> Option<&str> {
     if let Some(value) = parts.headers.get("x-api-key") {
         return value.to_str().ok();
     }
+    bearer(parts)
+}
+
+/// The token in the header `Authorization: Bearer`.
+pub(super) fn bearer(parts: &Parts) -> Option<&str> {
     let (scheme, secret) = parts.headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
 }
 
 fn unauthorized(given: bool) -> ApiError {
     let message = if given { "the API key is unknown, expired or revoked" } else { "no API key was given" };
-    let hint =
-        "send `X-API-Key: e2b_…` or `Authorization: Bearer e2b_…`; the command line takes BURROW_API_KEY";
+    let hint = "send `X-API-Key: e2b_…` or `Authorization: Bearer e2b_…`; the CLI reads BURROW_API_KEY";
     ApiError::new(ErrorCode::Unauthorized, message).hint(hint)
 }
 

@@ -1,9 +1,10 @@
-//! `GET /v1/backup`: everything as one tar: the configuration, the catalog, the volume of every image, snapshot and
-//! sandbox, volumes that outlive them with their snapshots, what was remembered with its artifacts, and the audit log. No processes: what `restore.rs` makes of rows that name dumps is in its header.
+//! `GET /v1/backup`: the state of the host as one tar: the configuration, the catalog, the disks of all images, snapshots
+//! and sandboxes, all volumes and their snapshots, memory with its artifacts, and the audit log. It contains no processes;
+//! `restore.rs` describes what happens to rows that name dumps.
 //!
-//! The catalog is copied to a file first, consistent and while everything goes on, then streamed from it. Volumes are
-//! streams of unknown length, so each is cut into numbered pieces. `restore.rs` reads what is written here; the format
-//! is in its header.
+//! The catalog is copied to a file first, in a consistent state and while the daemon keeps working, and then streamed from
+//! that file. Disks are streams of unknown length, so each is split into numbered pieces. `restore.rs` reads the archive;
+//! its header describes the format.
 
 use std::collections::HashSet;
 use std::io;
@@ -13,9 +14,11 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
+use burrow_disks::{Chunks, DiskError, DiskId};
 use burrow_engine::EngineError;
+use burrow_memory::MemoryError;
+use burrow_memory::artifacts::DiskLease;
 use burrow_model::Snapshot;
-use burrow_volumes::{Chunks, VolumeError, VolumeId};
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
@@ -36,13 +39,13 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// Pieces that may wait for the client.
 const PIECES_MAX: usize = 4;
 
-/// Tar counts in these.
+/// Block size of tar.
 const BLOCK_BYTES: usize = 512;
 
 #[utoipa::path(
     get, path = "/v1/backup", tag = "daemon",
     responses(
-        (status = 200, description = "A tar archive of the configuration, the catalog, all volumes and all memory",
+        (status = 200, description = "A tar archive of the configuration, the catalog, all disks, all memory and the audit log",
          body = Vec<u8>, content_type = "application/x-tar"),
         Common,
     ),
@@ -52,16 +55,17 @@ pub(crate) async fn backup(
     _caller: Admin,
     _: NoParams,
 ) -> Result<Response, ApiError> {
-    let copy =
-        Copy(app.config.state_dir.join(format!("backup-{}.db", burrow_model::OperationId::generate())));
-    app.engine.catalog().backup_to(&copy.0).await?;
+    let size = app.engine.catalog().size();
+    let mut copy = TempCopy::reserve(&app, size.database_bytes.saturating_add(size.log_bytes))?;
+    app.engine.catalog().backup_to(&copy.path).await?;
+    copy.lease = None;
     let (sender, receiver) = mpsc::channel(PIECES_MAX);
     let archive = Archive { pieces: sender, now_ms: app.engine.now_ms() };
     let work = app.clone();
     app.tasks.spawn(async move {
         if let Err(error) = write(&work, &archive, copy).await {
-            tracing::error!(error = &error as &dyn std::error::Error, "a backup could not be finished");
-            // The client sees a cut-off body, never a complete archive.
+            tracing::error!(error = &error as &dyn std::error::Error, "could not complete a backup");
+            // The client receives an incomplete body, never a complete archive.
             let _ = archive.pieces.send(Err(error)).await;
         }
     });
@@ -75,59 +79,59 @@ pub(crate) async fn backup(
         .expect("the headers are constants"))
 }
 
-async fn write(app: &App, archive: &Archive, copy: Copy) -> io::Result<()> {
+async fn write(app: &App, archive: &Archive, copy: TempCopy) -> io::Result<()> {
     match tokio::fs::read(&app.config.path).await {
         Ok(config) => archive.whole("config.toml", config).await?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    archive.file("catalog.db", &copy.0).await?;
+    archive.file("catalog.db", &copy.path).await?;
     let catalog = app.engine.catalog();
     for row in catalog.all_images().await.map_err(io::Error::other)? {
-        let image = VolumeId::Image(row.image.id.clone());
-        volume(archive, row.image.id.as_str(), app.engine.send_volume(&image).await).await?;
+        let image = DiskId::Image(row.image.id.clone());
+        stream_disk(archive, row.image.id.as_str(), app.engine.send_disk(&image).await).await?;
     }
     snapshots(app, archive).await?;
     for row in catalog.all_sandboxes().await.map_err(io::Error::other)? {
-        volume(archive, row.id.as_str(), app.engine.send_sandbox(&row).await).await?;
+        stream_disk(archive, row.id.as_str(), app.engine.send_sandbox(&row).await).await?;
     }
-    for row in catalog.all_shelves().await.map_err(io::Error::other)? {
-        let shelf = VolumeId::Shelf(row.shelf.id.clone());
-        volume(archive, row.shelf.id.as_str(), app.engine.send_volume(&shelf).await).await?;
+    for row in catalog.all_volumes().await.map_err(io::Error::other)? {
+        let disk = DiskId::Volume(row.volume.id.clone());
+        stream_disk(archive, row.volume.id.as_str(), app.engine.send_disk(&disk).await).await?;
     }
     for row in
-        catalog.all_shelf_snapshots().await.map_err(io::Error::other)?.into_iter().filter(|row| row.ready)
+        catalog.all_volume_snapshots().await.map_err(io::Error::other)?.into_iter().filter(|row| row.ready)
     {
-        let snapshot = VolumeId::ShelfSnapshot(row.snapshot.id.clone());
-        volume(archive, row.snapshot.id.as_str(), app.engine.send_volume(&snapshot).await).await?;
+        let snapshot = DiskId::VolumeSnapshot(row.snapshot.id.clone());
+        stream_disk(archive, row.snapshot.id.as_str(), app.engine.send_disk(&snapshot).await).await?;
     }
     memory(app, archive).await?;
     audit(app, archive).await?;
     archive.send(Bytes::from_static(&[0; 2 * BLOCK_BYTES])).await
 }
 
-/// With its key, without which the log could not go on.
+/// Includes its key, because the log cannot be continued without it.
 async fn audit(app: &App, archive: &Archive) -> io::Result<()> {
-    let copy =
-        Copy(app.config.state_dir.join(format!("backup-{}.db", burrow_model::OperationId::generate())));
-    let key = app.audit.store.copy_to(&copy.0).await.map_err(io::Error::other)?;
-    archive.file("audit/audit.db", &copy.0).await?;
+    let mut copy = TempCopy::reserve(app, app.audit.store.database_bytes()).map_err(io::Error::other)?;
+    let key = app.audit.store.copy_to(&copy.path).await.map_err(io::Error::other)?;
+    copy.lease = None;
+    archive.file("audit/audit.db", &copy.path).await?;
     archive.file("audit/key", &key).await
 }
 
-/// After the catalog was copied, so that every number it names is in here. What was remembered since is seen by the
-/// branches that wrote it, as if it had come before.
+/// Runs after the catalog was copied, so the archive contains every log number that the catalog names. Entries that were
+/// written since then are visible to the branches that wrote them, as if they had been written before.
 async fn memory(app: &App, archive: &Archive) -> io::Result<()> {
     let memory = app.engine.memory();
     for space in memory.spaces().await.map_err(io::Error::other)? {
-        let copy =
-            Copy(app.config.state_dir.join(format!("backup-{}.db", burrow_model::OperationId::generate())));
-        if memory.copy_to(&space, &copy.0).await.map_err(io::Error::other)? {
-            archive.file(&format!("memory/{space}.db"), &copy.0).await?;
+        let mut copy = TempCopy::reserve(app, memory.file_bytes(&space)).map_err(io::Error::other)?;
+        if memory.copy_to(&space, &copy.path).await.map_err(io::Error::other)? {
+            copy.lease = None;
+            archive.file(&format!("memory/{space}.db"), &copy.path).await?;
         }
     }
     if !matches!(app.config.memory.artifacts, ArtifactsConfig::Folder(_)) {
-        // A bucket outlives this host by itself, and may hold more than anybody wants in one file.
+        // A bucket does not depend on this host, and may be too large for one file.
         return Ok(());
     }
     for blob in memory.blobs().await.map_err(io::Error::other)? {
@@ -141,31 +145,31 @@ async fn memory(app: &App, archive: &Archive) -> io::Result<()> {
     Ok(())
 }
 
-/// Oldest first: each is the difference to the one before it, if that is in the archive.
+/// Oldest first: each snapshot is stored as the difference to its parent, if that is in the archive.
 async fn snapshots(app: &App, archive: &Archive) -> io::Result<()> {
     let mut sent = HashSet::new();
     for row in app.engine.catalog().all_snapshots().await.map_err(io::Error::other)? {
         let Snapshot { id, image, parent, .. } = row.snapshot;
         let parent = parent.filter(|parent| sent.contains(parent));
-        let snapshot = VolumeId::Snapshot { id: id.clone(), image, parent };
-        if row.ready && volume(archive, id.as_str(), app.engine.send_volume(&snapshot).await).await? {
+        let snapshot = DiskId::Snapshot { id: id.clone(), image, parent };
+        if row.ready && stream_disk(archive, id.as_str(), app.engine.send_disk(&snapshot).await).await? {
             sent.insert(id);
         }
     }
     Ok(())
 }
 
-/// Answers whether the volume was still there.
-async fn volume(archive: &Archive, name: &str, sent: Result<Chunks, EngineError>) -> io::Result<bool> {
+/// Returns whether the disk still existed.
+async fn stream_disk(archive: &Archive, name: &str, sent: Result<Chunks, EngineError>) -> io::Result<bool> {
     let mut chunks = match sent {
         Ok(chunks) => chunks,
         // Deleted since the catalog was copied.
-        Err(EngineError::Volume(
-            VolumeError::NotFound { .. }
-            | VolumeError::ImageNotFound { .. }
-            | VolumeError::SnapshotNotFound { .. }
-            | VolumeError::ShelfNotFound { .. }
-            | VolumeError::ShelfSnapshotNotFound { .. },
+        Err(EngineError::Disk(
+            DiskError::NotFound { .. }
+            | DiskError::ImageNotFound { .. }
+            | DiskError::SnapshotNotFound { .. }
+            | DiskError::VolumeNotFound { .. }
+            | DiskError::VolumeSnapshotNotFound { .. },
         )) => return Ok(false),
         Err(error) => return Err(io::Error::other(error)),
     };
@@ -177,7 +181,7 @@ async fn volume(archive: &Archive, name: &str, sent: Result<Chunks, EngineError>
     Ok(true)
 }
 
-/// A tar being written to a client.
+/// A tar archive that is being sent to a client.
 struct Archive {
     pieces: mpsc::Sender<io::Result<Bytes>>,
     now_ms: u64,
@@ -227,12 +231,27 @@ impl Archive {
     }
 }
 
-/// A file that goes when nobody needs it any more.
-struct Copy(PathBuf);
+/// A temporary file, removed on drop.
+struct TempCopy {
+    path: PathBuf,
+    /// Until the copy is written.
+    lease: Option<DiskLease>,
+}
 
-impl Drop for Copy {
+impl TempCopy {
+    /// A path for a copy of `bytes`, if the filesystem has room for it in addition to the space that was promised to the
+    /// pool.
+    fn reserve(app: &App, bytes: u64) -> Result<Self, MemoryError> {
+        let folder = app.config.state_dir.clone();
+        let lease = crate::memory::floor(&app.config, folder.clone()).reserve(bytes)?;
+        let path = folder.join(format!("backup-{}.db", burrow_model::OperationId::generate()));
+        Ok(Self { path, lease: Some(lease) })
+    }
+}
+
+impl Drop for TempCopy {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Contexts of code, and running code in them.
+//! Code contexts, and running code in them.
 
 use std::sync::Arc;
 
@@ -16,24 +16,24 @@ use utoipa::IntoParams;
 use super::auth::{Caller, Executor, Reader};
 use super::error::ApiError;
 use super::input::{JsonBody, NoParams, Params};
-use super::refusals::{ByGuest, Common, WithBody};
+use super::refusals::{Common, GuestRefusals, WithBody};
 use super::sandboxes::SandboxPath;
 use super::stream::lines;
-use super::{App, PageParams, Segments, cut};
-use crate::code::{Interpreter, Lines, Question, done, held, read, succeeded};
+use super::{App, PageParams, Segments, page_of_list};
+use crate::code::{BridgeRequest, Interpreter, Lines, done, held, read, succeeded};
 use crate::convert::{check_path, check_variables};
 
 const LANGUAGE: &str = "python";
 
-/// The context that is there without being made; of another language than Python, with its name.
+/// The context that is created by its first run. For languages other than Python, their name is appended.
 const DEFAULT: &str = "default";
 
 const CODE_BYTES_MAX: usize = 1 << 20;
 const TIMEOUT_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 
-/// Results of a run that was waited for: no more than a bridge lets through, with some room for how they are written; and of
-/// what they take as values.
+/// Limits for the results of a run with `wait`: their size as JSON (the limit of the bridge, plus room for the encoding),
+/// and the memory that they take as values.
 const RESULTS_BYTES_MAX: usize = 24 << 20;
 const RESULTS_HELD_MAX: usize = 96 << 20;
 
@@ -41,10 +41,10 @@ const RESULTS_HELD_MAX: usize = 96 << 20;
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct ContextPath {
-    /// The sandbox's id, a unique beginning of its id, or its name.
+    /// The sandbox's id, a unique prefix of its id, or its name.
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     sandbox: String,
-    /// The context's id; `default`, or `default-LANGUAGE`, is made by its first run.
+    /// The context's id. `default` and `default-LANGUAGE` are created by their first run.
     #[param(pattern = "^[A-Za-z0-9_-]{1,64}$")]
     context: String,
 }
@@ -55,7 +55,7 @@ impl ContextPath {
         interpreter(app, caller, &self.sandbox).await
     }
 
-    /// Asks about this context where the sandbox has any: none is made, and no bridge started, for the asking.
+    /// Sends a request about this context if the sandbox has any. Creates no context and starts no bridge.
     async fn ask(
         &self,
         app: &Arc<App>,
@@ -77,7 +77,7 @@ async fn interpreter(app: &Arc<App>, caller: &Caller, sandbox: &str) -> Result<I
     Ok(Interpreter { app: app.clone(), tenant: caller.tenant().clone(), sandbox })
 }
 
-/// What can be the id of a context, before it becomes part of a path.
+/// Checks the id of a context before it becomes part of a path.
 fn check_context(text: &str) -> Result<(), ApiError> {
     let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
     if (1..=64).contains(&text.len()) && text.bytes().all(good) {
@@ -94,20 +94,20 @@ fn check_language(text: &str) -> Result<(), ApiError> {
     Err(ApiError::invalid("`language` must be a name such as `python`, `javascript` or `bash`"))
 }
 
-fn question(method: Method, path: impl Into<String>, body: Option<&Value>) -> Question {
+fn question(method: Method, path: impl Into<String>, body: Option<&Value>) -> BridgeRequest {
     let body = body.map(|body| Bytes::from(body.to_string()));
-    Question { method, path: path.into(), body }
+    BridgeRequest { method, path: path.into(), body }
 }
 
 fn no_context(id: &str) -> ApiError {
-    let hint = "contexts end with the processes of their sandbox: when it is stopped, or taken back to before they were made";
+    let hint = "contexts end with the processes of their sandbox: when it is stopped, or restored to a point before they were created";
     ApiError::new(ErrorCode::NotFound, format!("the sandbox has no context `{id}`")).hint(hint)
 }
 
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/contexts", tag = "code", params(SandboxPath),
     request_body = CreateCodeContext,
-    responses((status = 201, description = "Ready to run code", body = CodeContext), Common, ByGuest, WithBody),
+    responses((status = 201, description = "Ready to run code", body = CodeContext), Common, GuestRefusals, WithBody),
 )]
 pub(crate) async fn create(
     State(app): State<Arc<App>>,
@@ -132,7 +132,7 @@ pub(crate) async fn create(
 #[utoipa::path(
     get, path = "/v1/sandboxes/{sandbox}/contexts", tag = "code", params(SandboxPath, PageParams),
     responses(
-        (status = 200, description = "In the order they were made", body = Page<CodeContext>), Common, ByGuest,
+        (status = 200, description = "In the order of their creation", body = Page<CodeContext>), Common, GuestRefusals,
     ),
 )]
 pub(crate) async fn list(
@@ -148,12 +148,12 @@ pub(crate) async fn list(
             Some(answer) => read(answer).await?,
             None => Vec::new(),
         };
-    Ok(Json(cut(contexts, &request, |context| &context.id)?))
+    Ok(Json(page_of_list(contexts, &request, |context| &context.id)?))
 }
 
 #[utoipa::path(
     get, path = "/v1/sandboxes/{sandbox}/contexts/{context}", tag = "code", params(ContextPath),
-    responses((status = 200, description = "The context", body = CodeContext), Common, ByGuest),
+    responses((status = 200, description = "The context", body = CodeContext), Common, GuestRefusals),
 )]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
@@ -166,7 +166,7 @@ pub(crate) async fn get(
 
 #[utoipa::path(
     delete, path = "/v1/sandboxes/{sandbox}/contexts/{context}", tag = "code", params(ContextPath),
-    responses((status = 204, description = "Ended, and its variables are gone"), Common, ByGuest),
+    responses((status = 204, description = "The context has ended, and its variables are lost"), Common, GuestRefusals),
 )]
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,
@@ -180,7 +180,7 @@ pub(crate) async fn remove(
 
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/contexts/{context}/interrupt", tag = "code", params(ContextPath),
-    responses((status = 204, description = "What runs in it, and what waits for it, was told to end"), Common, ByGuest),
+    responses((status = 204, description = "The running code and all waiting runs were interrupted"), Common, GuestRefusals),
 )]
 pub(crate) async fn interrupt(
     State(app): State<Arc<App>>,
@@ -194,7 +194,7 @@ pub(crate) async fn interrupt(
 
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/contexts/{context}/restart", tag = "code", params(ContextPath),
-    responses((status = 200, description = "As new, with no variables", body = CodeContext), Common, ByGuest),
+    responses((status = 200, description = "Restarted, with no variables", body = CodeContext), Common, GuestRefusals),
 )]
 pub(crate) async fn restart(
     State(app): State<Arc<App>>,
@@ -210,9 +210,9 @@ pub(crate) async fn restart(
     post, path = "/v1/sandboxes/{sandbox}/contexts/{context}/run", tag = "code", params(ContextPath),
     request_body = RunCode,
     responses(
-        (status = 200, description = "What comes of it, line by line; with `wait` a `CodeRun` when it has ended",
+        (status = 200, description = "The events of the run, one per line; with `wait`, a `CodeRun` when it has ended",
          content((CodeEvent = "application/x-ndjson"), (CodeRun = "application/json"))),
-        Common, ByGuest, WithBody,
+        Common, GuestRefusals, WithBody,
     ),
 )]
 pub(crate) async fn run(
@@ -240,7 +240,7 @@ pub(crate) async fn run(
 fn check_run(run: &RunCode) -> Result<(), ApiError> {
     if run.code.len() > CODE_BYTES_MAX {
         let message = format!("`code` is larger than {CODE_BYTES_MAX} bytes");
-        return Err(ApiError::new(ErrorCode::TooLarge, message).hint("write it into a file, and run that"));
+        return Err(ApiError::new(ErrorCode::TooLarge, message).hint("write it to a file, and run that file"));
     }
     if run.timeout_ms.is_some_and(|timeout| !(1..=TIMEOUT_MS_MAX).contains(&timeout)) {
         return Err(ApiError::invalid(format!("`timeout_ms` must be from 1 to {TIMEOUT_MS_MAX}")));
@@ -251,7 +251,8 @@ fn check_run(run: &RunCode) -> Result<(), ApiError> {
     check_variables("env", &run.env)
 }
 
-/// As the bridge is asked. A default context is named by its language, so that it is made where it is not there.
+/// The request to the bridge. A default context is named by its language, so that the bridge creates it if it does not
+/// exist.
 fn execute(context: &str, run: &RunCode) -> Result<Value, ApiError> {
     let (id, language) = match context.strip_prefix(DEFAULT) {
         Some("") => (None, Some(LANGUAGE)),
@@ -271,7 +272,7 @@ fn execute(context: &str, run: &RunCode) -> Result<Value, ApiError> {
     }))
 }
 
-/// The events as they come, the last of which says how it ended.
+/// The events as they arrive. The last one says how the run ended.
 fn followed(app: Arc<App>, events: Lines) -> impl Stream<Item = CodeEvent> + Send + 'static {
     stream::unfold(Some((app, events)), |state| async move {
         let (app, mut events) = state?;
@@ -292,21 +293,21 @@ fn followed(app: Arc<App>, events: Lines) -> impl Stream<Item = CodeEvent> + Sen
 
 fn shutting_down() -> ApiError {
     ApiError::new(ErrorCode::Busy, "the daemon is shutting down")
-        .hint("the code was interrupted; what it had set so far is kept, and can be used in a moment")
+        .hint("the code was interrupted; variables that it had set are kept and can be used again shortly")
 }
 
 async fn collected(app: &App, mut events: Lines) -> Result<CodeRun, ApiError> {
-    let mut gathered = Gathered::default();
+    let mut partial = PartialRun::default();
     loop {
         let event = app.draining.run_until_cancelled(events.next()).await;
         let event = event.ok_or_else(shutting_down)??;
         match event {
-            CodeEvent::Stdout { text } => gathered.truncated |= append(&mut gathered.stdout, &text),
-            CodeEvent::Stderr { text } => gathered.truncated |= append(&mut gathered.stderr, &text),
-            CodeEvent::Result(result) => gathered.show(*result),
-            CodeEvent::Error(error) => gathered.error = Some(error),
+            CodeEvent::Stdout { text } => partial.truncated |= append(&mut partial.stdout, &text),
+            CodeEvent::Stderr { text } => partial.truncated |= append(&mut partial.stderr, &text),
+            CodeEvent::Result(result) => partial.show(*result),
+            CodeEvent::Error(error) => partial.error = Some(error),
             CodeEvent::End { status, execution_count, duration_ms } => {
-                let Gathered { stdout, stderr, results, error, truncated, .. } = gathered;
+                let PartialRun { stdout, stderr, results, error, truncated, .. } = partial;
                 return Ok(CodeRun {
                     status,
                     execution_count,
@@ -318,14 +319,14 @@ async fn collected(app: &App, mut events: Lines) -> Result<CodeRun, ApiError> {
                     truncated,
                 });
             }
-            CodeEvent::Broken { .. } => unreachable!("what breaks off is an error"),
+            CodeEvent::Broken { .. } => unreachable!("an interrupted run is an error"),
         }
     }
 }
 
-/// A run so far.
+/// What a run has produced so far.
 #[derive(Debug, Default)]
-struct Gathered {
+struct PartialRun {
     stdout: String,
     stderr: String,
     results: Vec<burrow_api::CodeResult>,
@@ -335,7 +336,7 @@ struct Gathered {
     truncated: bool,
 }
 
-impl Gathered {
+impl PartialRun {
     fn show(&mut self, result: burrow_api::CodeResult) {
         let text = serde_json::to_vec(&result).unwrap_or_default();
         self.results_bytes += text.len();
@@ -348,7 +349,7 @@ impl Gathered {
     }
 }
 
-/// Whether some of it found no room.
+/// Returns whether some of it was dropped because the limit was reached.
 fn append(kept: &mut String, text: &str) -> bool {
     let room = defaults::RUN_OUTPUT_BYTES.saturating_sub(kept.len());
     let end = text.floor_char_boundary(room);
@@ -375,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_of_a_context_cannot_lead_elsewhere() {
+    fn context_ids_cannot_change_the_path_of_a_request() {
         for bad in ["", ".", "..", "a/b", "a?b", "a b", "ä", &"x".repeat(65)] {
             assert!(check_context(bad).is_err(), "{bad}");
         }
@@ -383,10 +384,10 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_left_out_and_told() {
+    fn output_beyond_the_limit_is_dropped_and_reported() {
         let mut kept = "x".repeat(defaults::RUN_OUTPUT_BYTES - 1);
         assert!(!append(&mut kept.clone(), "y"));
-        assert!(append(&mut kept, "é"), "half a character is none");
+        assert!(append(&mut kept, "é"), "half a character is dropped");
         assert_eq!(kept.len(), defaults::RUN_OUTPUT_BYTES - 1);
     }
 }

@@ -1,4 +1,4 @@
-//! What is different between two trees of files.
+//! Differences between two file trees.
 
 use std::sync::Arc;
 
@@ -19,21 +19,21 @@ use crate::convert;
 /// What to compare.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "read by `params`; here for the document")]
+#[expect(dead_code, reason = "read by `params`; declared here for the OpenAPI document")]
 pub(crate) struct DiffParams {
-    /// What is there before: a sandbox, a snapshot or an image.
+    /// The tree to compare from: a sandbox, a snapshot or an image.
     #[param(max_length = 300)]
     from: String,
-    /// What is there after.
+    /// The tree to compare to.
     #[param(max_length = 300)]
     to: String,
-    /// Only paths that this pattern matches; may be given several times.
+    /// Only paths that match this pattern; may be given several times.
     glob: Option<Vec<String>>,
-    /// Noise too.
+    /// Include paths that are normally hidden as noise.
     all: Option<bool>,
-    /// With the lines of text files that differ.
+    /// Include the changed lines of text files.
     content: Option<bool>,
-    /// Entries at most.
+    /// Maximum number of entries.
     #[param(minimum = 1, maximum = 100_000)]
     limit: Option<u32>,
 }
@@ -41,9 +41,9 @@ pub(crate) struct DiffParams {
 #[utoipa::path(
     get, path = "/v1/diff", tag = "merges", params(DiffParams),
     responses(
-        (status = 200, description = "What is different", body = Diff),
+        (status = 200, description = "The differences", body = Diff),
         (status = 404, description = "No such sandbox, snapshot or image, or not yours", body = burrow_api::ErrorBody),
-        (status = 422, description = "They differ in more than can be looked at", body = burrow_api::ErrorBody),
+        (status = 422, description = "There are more differences than can be compared", body = burrow_api::ErrorBody),
         Common,
     ),
 )]
@@ -58,7 +58,7 @@ pub(crate) async fn get(
 #[utoipa::path(
     post, path = "/v1/diff", tag = "merges", request_body = DiffRequest,
     responses(
-        (status = 200, description = "What is different", body = Diff),
+        (status = 200, description = "The differences", body = Diff),
         (status = 404, description = "No such sandbox, snapshot or image, or not yours", body = burrow_api::ErrorBody),
         Common, WithBody,
     ),
@@ -100,9 +100,9 @@ async fn answer(app: &Arc<App>, caller: &Caller, request: DiffRequest) -> Result
     let old = tree_of(app, caller, "from", &request.from).await?;
     let new = tree_of(app, caller, "to", &request.to).await?;
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
-    // Seen through, so that what was frozen for it is removed also when the client hangs up.
+    // Completed even if the client disconnects, so that snapshots created for it are removed.
     let diff = app
-        .see_through(async move {
+        .run_to_completion(async move {
             let diffed = engine.diff(&tenant, &old, &new, options).await?;
             Ok(convert::diff(&old, &new, diffed))
         })
@@ -110,18 +110,18 @@ async fn answer(app: &Arc<App>, caller: &Caller, request: DiffRequest) -> Result
     Ok(Json(diff))
 }
 
-/// What a text means, of what the caller may see.
+/// Finds the tree that a text names, among those that the caller may see.
 pub(crate) async fn tree_of(app: &App, caller: &Caller, field: &str, text: &str) -> Result<TreeOf, ApiError> {
     let (kind, rest) = match text.split_once(':') {
         Some((kind @ ("sandbox" | "snapshot" | "image"), rest)) => (Some(kind), rest),
-        // An image's name may have a `:` of its own.
+        // An image's name may contain a `:`.
         Some(_) | None => (None, text),
     };
     if rest.is_empty() || rest.len() > 255 {
         return Err(ApiError::invalid(format!("`{field}` must name a sandbox, a snapshot or an image")));
     }
     let wants = |wanted: &str| kind.is_none_or(|kind| kind == wanted);
-    // What cannot be an id or a name of a sandbox is none, and may be an image's.
+    // A text that cannot be an id or a name of a sandbox may still be the name of an image.
     let plain = super::auth::check_reference(rest).is_ok();
     if wants("sandbox") && plain {
         match found(sandbox(app, caller, rest).await)? {
@@ -136,7 +136,7 @@ pub(crate) async fn tree_of(app: &App, caller: &Caller, field: &str, text: &str)
     {
         return Ok(TreeOf::Snapshot(Box::new(snapshot)));
     }
-    // A key that is bound to one sandbox sees no images but its sandbox's own.
+    // A key that is bound to one sandbox sees only its sandbox's own image.
     if wants("image") && convert::image_reference(field, rest).is_ok() && caller.bound_to().is_none() {
         let image = app.engine.find_image(caller.tenant(), rest).await.map_err(ApiError::from);
         if let Some(image) = found(image)? {
@@ -151,7 +151,7 @@ async fn sandbox(app: &App, caller: &Caller, text: &str) -> Result<TreeOf, ApiEr
     Ok(TreeOf::Sandbox(Box::new(app.engine.get(caller.tenant(), &id).await?)))
 }
 
-/// `None` for what is not there.
+/// `None` if it does not exist.
 fn found<T>(looked_up: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
     match looked_up {
         Ok(found) => Ok(Some(found)),

@@ -1,7 +1,7 @@
-//! The only place where errors become answers: a stable code, its status, a message and a hint.
+//! The only place where errors become responses: a stable code, its status, a message and a hint.
 //!
-//! What caused an error of ours goes to the log, once, with the request's id: see [`Cause`]. A message names what the
-//! caller asked for, never a host path or a source's text.
+//! The cause of an internal error is logged once, with the request's id: see [`Cause`]. A message names what the caller
+//! requested, never a path on the host or the text of an error's source.
 
 use std::error::Error;
 use std::io;
@@ -11,6 +11,8 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use burrow_api::{ErrorBody, ErrorCode, ErrorDetail};
 use burrow_catalog::CatalogError;
+use burrow_disks::DiskError;
+use burrow_disks::volume_files::VolumeFileError;
 use burrow_egress::EgressError;
 use burrow_engine::EngineError;
 use burrow_guest::protocol::{ErrorCode as GuestCode, RequestError};
@@ -22,11 +24,9 @@ use burrow_portable::PortableError;
 use burrow_runtime::RuntimeError;
 use burrow_trees::TreeError;
 use burrow_vault::VaultError;
-use burrow_volumes::VolumeError;
-use burrow_volumes::shelf_files::ShelfFileError;
 use http::StatusCode;
 
-/// A guest's words are passed on, up to here.
+/// Messages of a guest are passed on, up to this length.
 const MESSAGE_CHARACTERS_MAX: usize = 1_000;
 
 /// An error on its way to a client.
@@ -38,7 +38,7 @@ pub(crate) struct ApiError {
     cause: Option<Cause>,
 }
 
-/// What the log says about an error that was answered; travels in the response's extensions.
+/// The cause of an error, for the log; travels in the response's extensions.
 #[derive(Clone, Debug)]
 pub(crate) struct Cause(Arc<dyn Error + Send + Sync>);
 
@@ -61,7 +61,7 @@ impl ApiError {
         self
     }
 
-    /// An error of ours that no caller can act on.
+    /// An internal error, about which the caller can do nothing.
     pub(crate) fn internal(tried: &str, cause: impl Error + Send + Sync + 'static) -> Self {
         Self::new(code_of_io(&cause).unwrap_or(ErrorCode::Internal), tried).cause(cause)
     }
@@ -70,7 +70,7 @@ impl ApiError {
         self.code
     }
 
-    /// For surfaces with another form: the message with the hint in it, and what the log is to say.
+    /// For interfaces with another format: the code, the message including the hint, and the cause for the log.
     pub(crate) fn into_words(self) -> (ErrorCode, String, Option<Cause>) {
         let message = match self.hint {
             None => self.message,
@@ -79,7 +79,7 @@ impl ApiError {
         (self.code, message, self.cause)
     }
 
-    /// For streams, whose status has been sent already. Logs the cause, since no middleware will see it.
+    /// For streams, whose status has been sent already. Logs the cause, because no middleware will see it.
     pub(crate) fn into_detail(self) -> ErrorDetail {
         if let Some(cause) = &self.cause {
             tracing::warn!(code = self.code.as_str(), cause = %cause, "a stream ended with an error");
@@ -104,7 +104,7 @@ impl IntoResponse for ApiError {
 }
 
 impl std::fmt::Display for Cause {
-    /// The error and all that led to it.
+    /// The error and its chain of sources.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.0)?;
         let mut source = self.0.source();
@@ -118,14 +118,20 @@ impl std::fmt::Display for Cause {
 
 impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
+        if let EngineError::Wake { id, reason } = error {
+            let hint = format!(
+                "`burrow wake {id}` tries again; `burrow start {id} --files-only` starts it from its files, without the processes"
+            );
+            return Self { hint: Some(hint), ..Self::from(*reason) };
+        }
         let code = code_of_engine(&error);
         let hint =
             error.hint().or_else(|| hint_of_seam(&error)).map(str::to_owned).or_else(|| general_hint(code));
-        // Where its own words name files of the host, others are found.
+        // Messages that would name files of the host are replaced.
         let message = if matches!(&error, EngineError::Image(ImageError::Io { .. })) {
             "could not store or read the image's files".to_owned()
         } else if matches!(&error, EngineError::Vault(inner) if code_of_vault(inner) == ErrorCode::Internal) {
-            "could not seal or open the secret".to_owned()
+            "could not encrypt or decrypt the secret".to_owned()
         } else if let EngineError::Memory(inner) = &error {
             memory_message(inner)
         } else {
@@ -149,19 +155,19 @@ impl From<MemoryError> for ApiError {
     }
 }
 
-/// A sandbox that is full, or whatever else its guest says, is its owner's business and not the operator's.
+/// A full sandbox, or any other error of its guest, is a matter for its owner and not for the operator.
 fn is_the_owners(error: &EngineError) -> bool {
     matches!(
         error,
         EngineError::Guest { .. }
-            | EngineError::ShelfFile(ShelfFileError::Full)
+            | EngineError::VolumeFile(VolumeFileError::Full)
             | EngineError::Memory(
                 MemoryError::Full { .. } | MemoryError::SpaceFull { .. } | MemoryError::SandboxFull { .. }
             )
     )
 }
 
-/// Whether the log must say more than the answer does.
+/// Whether the log must contain more than the response does.
 fn is_ours(code: ErrorCode) -> bool {
     matches!(
         code,
@@ -176,7 +182,7 @@ fn is_ours(code: ErrorCode) -> bool {
 fn hint_of_seam(error: &EngineError) -> Option<&'static str> {
     if let EngineError::Catalog(inner) = error {
         inner.hint()
-    } else if let EngineError::Volume(inner) = error {
+    } else if let EngineError::Disk(inner) = error {
         inner.hint()
     } else if let EngineError::Network(inner) = error {
         inner.hint()
@@ -187,9 +193,9 @@ fn hint_of_seam(error: &EngineError) -> Option<&'static str> {
 
 fn general_hint(code: ErrorCode) -> Option<String> {
     let hint = if code == ErrorCode::Internal {
-        "the daemon's log says more, under the `x-request-id` of this answer"
+        "see the daemon's log, under the `x-request-id` of this response"
     } else if code == ErrorCode::NoSpace {
-        "delete files, sandboxes or images, or raise the limit that was hit"
+        "delete files, sandboxes or images, or raise the limit that was reached"
     } else {
         return None;
     };
@@ -200,15 +206,22 @@ fn general_hint(code: ErrorCode) -> Option<String> {
 fn code_of_engine(error: &EngineError) -> ErrorCode {
     match error {
         EngineError::Catalog(inner) => code_of_catalog(inner),
-        EngineError::Volume(inner) => code_of_volume(inner),
+        EngineError::Disk(inner) => code_of_disk(inner),
         EngineError::Network(inner) => code_of_network(inner),
         EngineError::Egress(inner) => code_of_egress(inner),
         EngineError::Runtime(inner) => code_of_runtime(inner),
+        EngineError::Wake { reason, .. } => code_of_engine(reason),
         EngineError::Image(inner) => code_of_image(inner),
         EngineError::ImageUnfit { source, .. } => code_of_io(source).unwrap_or(ErrorCode::Unprocessable),
         EngineError::BuildStep { .. } | EngineError::ImagesInArchive { .. } => ErrorCode::Unprocessable,
         EngineError::ImageNeedsName { .. } | EngineError::PlatformUnknown { .. } => ErrorCode::InvalidRequest,
-        EngineError::ImagesBusy { .. } => ErrorCode::Busy,
+        EngineError::ImagesBusy { .. } | EngineError::TrialBusy { .. } => ErrorCode::Busy,
+        // The sandbox continues unchanged.
+        EngineError::TrialCut { .. } => ErrorCode::NotDumpable,
+        EngineError::RestoreRefused { .. }
+        | EngineError::RestoreUndone { .. }
+        | EngineError::RestoreUndoneInFiles { .. }
+        | EngineError::RestoreNotUndone { .. } => ErrorCode::RestoreFailed,
         EngineError::Guest { source, .. } => code_of_guest(source),
         EngineError::Tree(TreeError::Step { source, .. }) => {
             code_of_io(source).unwrap_or(ErrorCode::Internal)
@@ -229,8 +242,8 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         | EngineError::MemoryNotFound { .. }
         | EngineError::ApprovalNotFound { .. }
         | EngineError::SpaceNotFound { .. }
-        | EngineError::ShelfNotFound { .. }
-        | EngineError::ShelfSnapshotNotFound { .. }
+        | EngineError::VolumeNotFound { .. }
+        | EngineError::VolumeSnapshotNotFound { .. }
         | EngineError::SecretNotFound { .. }
         | EngineError::Gone { .. } => ErrorCode::NotFound,
         EngineError::NameTaken { .. }
@@ -259,7 +272,7 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         | EngineError::NoDiskRate { .. }
         | EngineError::NoVolumes { .. } => ErrorCode::Unsupported,
         EngineError::Mount(_) => ErrorCode::InvalidRequest,
-        EngineError::ShelfFile(inner) => code_of_shelf_file(inner),
+        EngineError::VolumeFile(inner) => code_of_volume_file(inner),
         EngineError::DumpMissing { .. } | EngineError::DumpUnknown { .. } => ErrorCode::Damaged,
         EngineError::RaceSize { .. } => ErrorCode::InvalidRequest,
         EngineError::Policy(_) | EngineError::ForkCount { .. } | EngineError::AttachedMax { .. } => {
@@ -285,6 +298,7 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         | EngineError::LimitAboveMax { .. }
         | EngineError::SetUnknown { .. }
         | EngineError::NetworkPolicy { .. }
+        | EngineError::Transforms { .. }
         | EngineError::RuleNotFound { .. }
         | EngineError::RulesMax { .. }
         | EngineError::RequestRulesMax { .. }
@@ -302,7 +316,7 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
     }
 }
 
-/// What is wrong with a file is its sender's doing; what cannot be written or read here is ours.
+/// An invalid file is the fault of its sender; failed reads and writes on this host are internal errors.
 fn code_of_portable(error: &PortableError) -> ErrorCode {
     match error {
         PortableError::NotAnExport
@@ -352,14 +366,14 @@ fn code_of_catalog(error: &CatalogError) -> ErrorCode {
         | CatalogError::TooManySshKeys
         | CatalogError::TooManySshKeysOfKey
         | CatalogError::SshKeyTaken
-        | CatalogError::ShelfNameTaken { .. }
-        | CatalogError::ShelfSnapshotNameTaken { .. }
-        | CatalogError::TooManyShelves
-        | CatalogError::TooManyShelfSnapshots { .. }
-        | CatalogError::ShelfInUse { .. }
-        | CatalogError::ShelfWritten { .. }
-        | CatalogError::ShelfHasSnapshots { .. }
-        | CatalogError::ShelfBusy { .. }
+        | CatalogError::VolumeNameTaken { .. }
+        | CatalogError::VolumeSnapshotNameTaken { .. }
+        | CatalogError::TooManyVolumes
+        | CatalogError::TooManyVolumeSnapshots { .. }
+        | CatalogError::VolumeInUse { .. }
+        | CatalogError::VolumeWritten { .. }
+        | CatalogError::VolumeHasSnapshots { .. }
+        | CatalogError::VolumeBusy { .. }
         | CatalogError::TooManySnapshots { .. }
         | CatalogError::LastAdminKey => ErrorCode::Conflict,
         CatalogError::IdempotencyMismatch => ErrorCode::IdempotencyMismatch,
@@ -412,7 +426,7 @@ fn code_of_memory(error: &MemoryError) -> ErrorCode {
     }
 }
 
-/// Its own words, except where they name files of the host.
+/// The message of the error, unless it names files of the host.
 fn memory_message(error: &MemoryError) -> String {
     if matches!(error, MemoryError::Damaged { .. }) {
         "the memory of this space is damaged".to_owned()
@@ -425,40 +439,40 @@ fn memory_message(error: &MemoryError) -> String {
     }
 }
 
-fn code_of_shelf_file(error: &ShelfFileError) -> ErrorCode {
+fn code_of_volume_file(error: &VolumeFileError) -> ErrorCode {
     match error {
-        ShelfFileError::BadPath | ShelfFileError::BadOwner => ErrorCode::InvalidRequest,
-        ShelfFileError::NotFound { .. } => ErrorCode::NotFound,
-        ShelfFileError::Exists { .. } => ErrorCode::Conflict,
-        ShelfFileError::Link { .. }
-        | ShelfFileError::NotDirectory { .. }
-        | ShelfFileError::NotFile { .. } => ErrorCode::Unprocessable,
-        ShelfFileError::TooMuch { .. } => ErrorCode::TooLarge,
-        ShelfFileError::Full => ErrorCode::NoSpace,
-        ShelfFileError::Step { source, .. } => code_of_io(source).unwrap_or(ErrorCode::Internal),
+        VolumeFileError::BadPath | VolumeFileError::BadOwner => ErrorCode::InvalidRequest,
+        VolumeFileError::NotFound { .. } => ErrorCode::NotFound,
+        VolumeFileError::Exists { .. } => ErrorCode::Conflict,
+        VolumeFileError::Link { .. }
+        | VolumeFileError::NotDirectory { .. }
+        | VolumeFileError::NotFile { .. } => ErrorCode::Unprocessable,
+        VolumeFileError::TooMuch { .. } => ErrorCode::TooLarge,
+        VolumeFileError::Full => ErrorCode::NoSpace,
+        VolumeFileError::Step { source, .. } => code_of_io(source).unwrap_or(ErrorCode::Internal),
     }
 }
 
-fn code_of_volume(error: &VolumeError) -> ErrorCode {
+fn code_of_disk(error: &DiskError) -> ErrorCode {
     match error {
-        VolumeError::Full { .. } | VolumeError::NoRoomForPool { .. } => ErrorCode::NoSpace,
-        VolumeError::NoBuilder | VolumeError::NoMirror | VolumeError::TooNew { .. } => ErrorCode::Unsupported,
-        // Of what the catalog knows.
-        VolumeError::Damaged { .. }
-        | VolumeError::SnapshotNotFound { .. }
-        | VolumeError::ShelfNotFound { .. }
-        | VolumeError::ShelfSnapshotNotFound { .. }
-        | VolumeError::DumpNotFound { .. } => ErrorCode::Damaged,
-        VolumeError::Step { source, .. } => code_of_io(source).unwrap_or(ErrorCode::Internal),
-        // An image the catalog knows and the pool does not: somebody deleted it behind our back.
-        VolumeError::ImageNotFound { .. }
-        | VolumeError::NotFound { .. }
-        | VolumeError::NotDumpable { .. }
-        | VolumeError::NotBtrfs { .. }
-        | VolumeError::MountTaken { .. }
-        | VolumeError::NoQuotas { .. }
-        | VolumeError::Command { .. }
-        | VolumeError::Injected => ErrorCode::Internal,
+        DiskError::Full { .. } | DiskError::NoRoomForPool { .. } => ErrorCode::NoSpace,
+        DiskError::NoBuilder | DiskError::NoMirror | DiskError::TooNew { .. } => ErrorCode::Unsupported,
+        // Of objects that the catalog lists.
+        DiskError::Damaged { .. }
+        | DiskError::SnapshotNotFound { .. }
+        | DiskError::VolumeNotFound { .. }
+        | DiskError::VolumeSnapshotNotFound { .. }
+        | DiskError::DumpNotFound { .. } => ErrorCode::Damaged,
+        DiskError::Step { source, .. } => code_of_io(source).unwrap_or(ErrorCode::Internal),
+        // The catalog lists an image that is missing in the pool: another process deleted it.
+        DiskError::ImageNotFound { .. }
+        | DiskError::NotFound { .. }
+        | DiskError::NotDumpable { .. }
+        | DiskError::NotBtrfs { .. }
+        | DiskError::MountTaken { .. }
+        | DiskError::NoQuotas { .. }
+        | DiskError::Command { .. }
+        | DiskError::Injected => ErrorCode::Internal,
     }
 }
 
@@ -476,9 +490,9 @@ fn code_of_egress(error: &EgressError) -> ErrorCode {
     match error {
         EgressError::NotWaiting { .. } => ErrorCode::NotFound,
         EgressError::NotAttached { .. } => ErrorCode::NotRunning,
-        EgressError::Doors { source, .. } => code_of_network(source),
+        EgressError::Listeners { source, .. } => code_of_network(source),
         EgressError::Process { source, .. } => code_of_io(source).unwrap_or(ErrorCode::Internal),
-        // It is being started again: trying once more helps.
+        // It is being restarted: a retry helps.
         EgressError::Down | EgressError::Silent => ErrorCode::GuestUnreachable,
         EgressError::Refused { .. } | EgressError::Injected => ErrorCode::Internal,
     }
@@ -490,12 +504,15 @@ fn code_of_runtime(error: &RuntimeError) -> ErrorCode {
             code_of_io(source).unwrap_or(ErrorCode::Internal)
         }
         RuntimeError::NoMachine { .. } => ErrorCode::NotRunning,
-        // The sandbox goes on as it was.
-        RuntimeError::Obstacles { .. } | RuntimeError::Dump { .. } => ErrorCode::NotDumpable,
+        // The sandbox continues unchanged.
+        RuntimeError::Obstacles { .. }
+        | RuntimeError::Dump { .. }
+        | RuntimeError::TrialFailed { .. }
+        | RuntimeError::NoRoomForTrial { .. } => ErrorCode::NotDumpable,
         RuntimeError::Restore { .. } | RuntimeError::RestoreCut { .. } | RuntimeError::Unfit { .. } => {
             ErrorCode::RestoreFailed
         }
-        // What is on a disk is whoever's who wrote it: they are told what is wrong with it.
+        // Disks are written by sandboxes: their owner needs to know what is wrong.
         RuntimeError::Disks { .. } => ErrorCode::Unprocessable,
         RuntimeError::NoDiskRate { .. } => ErrorCode::Unsupported,
         RuntimeError::Boot { .. }
@@ -560,14 +577,14 @@ fn code_of_guest(error: &RequestError) -> ErrorCode {
         GuestCode::NoSpace => ErrorCode::NoSpace,
         GuestCode::Ended => ErrorCode::ExecEnded,
         GuestCode::Unsupported => ErrorCode::Unsupported,
-        // What goes wrong inside a sandbox is not a fault of the daemon, whatever a hostile guest may say.
+        // Errors inside a sandbox are not the daemon's fault, whatever a hostile guest reports.
         GuestCode::Internal => ErrorCode::Unprocessable,
-        // The guest does not take our token: it is not the guest we started.
+        // The guest rejects the daemon's token, so it is not the guest that the daemon started.
         GuestCode::Unauthorized => ErrorCode::GuestUnreachable,
     }
 }
 
-/// Lack of space, wherever in the chain of causes it is told.
+/// Finds a lack of space anywhere in the chain of causes.
 fn code_of_io(error: &(dyn Error + 'static)) -> Option<ErrorCode> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -581,7 +598,7 @@ fn code_of_io(error: &(dyn Error + 'static)) -> Option<ErrorCode> {
     None
 }
 
-/// Bounded, and without anything that could move a terminal's cursor.
+/// Limits the length, and replaces control characters, which could move a terminal's cursor.
 fn printable(text: &str) -> String {
     let cut = text.chars().take(MESSAGE_CHARACTERS_MAX);
     cut.map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
@@ -642,11 +659,11 @@ mod tests {
             (EngineError::Catalog(CatalogError::IdempotencyMismatch), ErrorCode::IdempotencyMismatch, 422),
             (EngineError::Catalog(CatalogError::Panicked), ErrorCode::Internal, 500),
             (
-                EngineError::Volume(VolumeError::Step { step: "write", what: "x".into(), source: full() }),
+                EngineError::Disk(DiskError::Step { step: "write", what: "x".into(), source: full() }),
                 ErrorCode::NoSpace,
                 507,
             ),
-            (EngineError::Volume(VolumeError::Injected), ErrorCode::Internal, 500),
+            (EngineError::Disk(DiskError::Injected), ErrorCode::Internal, 500),
             (EngineError::Runtime(RuntimeError::NoMachine { id: id() }), ErrorCode::NotRunning, 409),
             (guest(GuestCode::NotFound), ErrorCode::NotFound, 404),
             (guest(GuestCode::DirectoryNotEmpty), ErrorCode::Conflict, 409),
@@ -662,7 +679,7 @@ mod tests {
     }
 
     #[test]
-    fn every_error_of_sleep_and_of_snapshots_has_its_code() {
+    fn every_error_of_sleep_and_snapshots_has_its_code() {
         let id = SandboxId::generate;
         let table = [
             (EngineError::SnapshotNotFound { what: "x".into() }, ErrorCode::NotFound, 404),
@@ -693,7 +710,7 @@ mod tests {
             (EngineError::DumpMissing { id: id() }, ErrorCode::Damaged, 422),
             (EngineError::ForkCount { given: 0, max: 64 }, ErrorCode::InvalidRequest, 400),
             (
-                EngineError::Volume(VolumeError::Damaged {
+                EngineError::Disk(DiskError::Damaged {
                     what: "dump `x`".into(),
                     file: "pages-1.img".into(),
                     how: "was changed",
@@ -702,7 +719,7 @@ mod tests {
                 422,
             ),
             (
-                EngineError::Volume(VolumeError::TooNew { dump: DumpId::generate(), format: 9, known: 1 }),
+                EngineError::Disk(DiskError::TooNew { dump: DumpId::generate(), format: 9, known: 1 }),
                 ErrorCode::Unsupported,
                 422,
             ),
@@ -733,7 +750,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_guests_words_are_bounded_and_cannot_move_a_cursor() {
+    fn messages_of_a_hostile_guest_are_bounded_and_contain_no_control_characters() {
         let source = RequestError { code: GuestCode::NotFound, message: "\u{1b}[2J".repeat(10_000) };
         let error = ApiError::from(EngineError::Guest { id: SandboxId::generate(), source });
         assert!(error.message.chars().count() <= MESSAGE_CHARACTERS_MAX);
@@ -741,10 +758,10 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_told_with_all_that_led_to_it() {
+    fn a_cause_is_printed_with_its_chain_of_sources() {
         let source = io::Error::other("the disk is on fire");
-        let error = VolumeError::Step { step: "write", what: "x".into(), source };
-        let cause = ApiError::from(EngineError::Volume(error)).cause.unwrap();
+        let error = DiskError::Step { step: "write", what: "x".into(), source };
+        let cause = ApiError::from(EngineError::Disk(error)).cause.unwrap();
         assert_eq!(cause.to_string(), "could not write `x`: the disk is on fire");
     }
 }

@@ -1,4 +1,4 @@
-//! `GET /v1/events`: what happened, in order, and on request what happens next.
+//! `GET /v1/events`: past events in order, and new ones on request.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,30 +17,30 @@ use super::App;
 use super::auth::Reader;
 use super::error::ApiError;
 use super::input::Params;
-use super::refusals::{Common, Named};
+use super::refusals::{Common, ObjectRefusals};
 use super::stream::lines;
 use crate::convert;
 
 /// Events read from the catalog at once.
 const BATCH: u32 = 500;
 
-/// Which events.
+/// Filters for events.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventParams {
-    /// Those after this number; 0, all that are kept, when absent.
+    /// Only events after this number; 0, all events that are kept, when absent.
     #[serde(default)]
     #[param(required = false)]
     since: u64,
-    /// Go on as they happen; false when absent.
+    /// Continue with new events as they occur; false when absent.
     #[serde(default)]
     #[param(required = false)]
     follow: bool,
-    /// Only this sandbox's: its id, or while it exists a unique beginning of it or its name.
+    /// Only events of this sandbox: its id, or (while it exists) a unique prefix of its id, or its name.
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     sandbox: Option<String>,
-    /// End after this many.
+    /// End after this number of events.
     #[param(minimum = 1)]
     limit: Option<u64>,
 }
@@ -50,7 +50,7 @@ pub(crate) struct EventParams {
     responses(
         (status = 200, description = "One `Event` per line, oldest first", body = Event,
          content_type = "application/x-ndjson"),
-        Common, Named,
+        Common, ObjectRefusals,
     ),
 )]
 pub(crate) async fn events(
@@ -76,7 +76,7 @@ pub(crate) async fn events(
         newest,
         app,
     };
-    // The first read decides whether there is an answer at all.
+    // If the first read fails, the answer is an error with a status, not a stream.
     feed.fill().await?;
     Ok(lines(stream::unfold(feed, |mut feed| async move { feed.next().await.map(|event| (event, feed)) })))
 }
@@ -100,14 +100,14 @@ impl Feed {
         while self.read.is_empty() {
             match self.fill().await {
                 Ok(0) if self.follow => {
-                    // Nothing new: wait until there is. The end of the daemon ends the feed.
+                    // No new events: wait for some. The feed ends when the daemon shuts down.
                     self.app.draining.run_until_cancelled(self.newest.changed()).await?.ok()?;
                 }
                 Ok(0) => return None,
                 Ok(_) => {}
                 Err(error) => {
                     let detail = error.into_detail();
-                    tracing::warn!(code = detail.code.as_str(), "could not read events on");
+                    tracing::warn!(code = detail.code.as_str(), "could not continue to read events");
                     return None;
                 }
             }
@@ -116,7 +116,7 @@ impl Feed {
         self.read.pop_front().map(convert::event)
     }
 
-    /// Reads the next batch. Answers how many there were, before those of other sandboxes were dropped.
+    /// Reads the next batch. Returns its size before events of other sandboxes were dropped.
     async fn fill(&mut self) -> Result<usize, ApiError> {
         self.newest.borrow_and_update();
         let rows = self.app.engine.events_since(&self.tenant, self.since, BATCH).await?;

@@ -1,6 +1,6 @@
-//! What the audit log is told about an exec: that it began, at once; and how it ended, where somebody waited.
+//! What the audit log records about an exec: its start, at once, and its end, if a request waited for it.
 //!
-//! Only the program is named. Arguments may hold anything, passwords included.
+//! Only the program is named. Arguments may contain anything, including passwords.
 
 use burrow_api::{Exec, ExecOutcome};
 use burrow_audit::{Action, Event, Outcome, Text};
@@ -22,10 +22,10 @@ impl ExecTrace {
         Self::by(caller.trace().cloned(), options)
     }
 
-    /// Of a call that came without a key.
+    /// For a call without a key.
     pub(crate) fn by(trace: Option<Trace>, options: &ExecOptions) -> Self {
         let program = options.argv.first().map(String::as_str).unwrap_or_default();
-        // A first word with blanks in it is a whole command.
+        // If the first argument contains spaces, it is a whole command.
         let program = program.split_whitespace().next().unwrap_or_default();
         Self { trace, program: Text::new(program) }
     }
@@ -37,13 +37,13 @@ impl ExecTrace {
         self.record(app, tenant, sandbox, exec.as_str(), Action::ExecStart, self.program.clone()).await;
     }
 
-    /// Of one of several execs that a call runs one after the other: the call itself is another event.
+    /// For one of several execs that a call runs in sequence: the call itself is a separate event.
     pub(super) async fn step_began(&self, app: &App, tenant: &TenantId, sandbox: &SandboxId, exec: &ExecId) {
         self.record(app, tenant, sandbox, exec.as_str(), Action::ExecStart, self.program.clone()).await;
     }
 
     pub(super) async fn step_ended(&self, app: &App, tenant: &TenantId, sandbox: &SandboxId, exec: &Exec) {
-        self.record(app, tenant, sandbox, &exec.id, Action::ExecEnd, Text::new(&how(exec))).await;
+        self.record(app, tenant, sandbox, &exec.id, Action::ExecEnd, Text::new(&ending(exec))).await;
     }
 
     async fn record(
@@ -57,7 +57,7 @@ impl ExecTrace {
     ) {
         let Some(trace) = &self.trace else { return };
         let event = Event {
-            actor: trace.told().actor,
+            actor: trace.facts().actor,
             sandbox: Some(sandbox.clone()),
             target: Some(Text::new(exec)),
             reason: Some(reason),
@@ -68,20 +68,20 @@ impl ExecTrace {
 
     pub(crate) fn ended(&self, exec: &Exec) {
         if let Some(trace) = &self.trace {
-            trace.exec_ended(&how(exec));
+            trace.exec_ended(&ending(exec));
         }
     }
 }
 
-fn how(exec: &Exec) -> String {
-    exec.outcome.as_ref().map_or_else(|| "ended".to_owned(), told)
+fn ending(exec: &Exec) -> String {
+    exec.outcome.as_ref().map_or_else(|| "ended".to_owned(), describe)
 }
 
-fn told(outcome: &ExecOutcome) -> String {
+fn describe(outcome: &ExecOutcome) -> String {
     match (outcome.timed_out, outcome.exit_code, &outcome.signal) {
-        (true, _, _) => "ran out of time".to_owned(),
+        (true, _, _) => "timed out".to_owned(),
         (false, Some(code), _) => format!("exited with {code}"),
-        (false, None, Some(signal)) => format!("ended by {signal}"),
+        (false, None, Some(signal)) => format!("killed by {signal}"),
         (false, None, None) => "ended".to_owned(),
     }
 }

@@ -20,11 +20,11 @@ use super::auth::{Caller, Executor, Reader, check_reference};
 use super::egress::with_denials;
 use super::error::ApiError;
 use super::exec_trace::ExecTrace;
-use super::idempotency::{Answer, Begin, once};
+use super::idempotency::{Begin, IdempotentResponse, once};
 use super::input::{JsonBody, NoParams, Params, idempotency_key};
-use super::refusals::{ByGuest, Common, Idempotent, Named, WithBody};
+use super::refusals::{Common, GuestRefusals, IdempotencyRefusals, ObjectRefusals, WithBody};
 use super::remember::{Tails, remember_at_end, remembered, remembered_late};
-use super::rollback::{Guarded, Wish};
+use super::rollback::{RollbackGuard, RollbackMode};
 use super::sandboxes::SandboxPath;
 use super::stream::{GuestReader, GuestWriter, hung_up, out_of_turn};
 use super::upload::{send_bytes, upload};
@@ -32,27 +32,27 @@ use super::{App, PageParams, Segments, page};
 use crate::audit::Trace;
 use crate::convert;
 
-/// How long a wait is when its caller does not say, and at most; callers ask again.
+/// Duration of a wait: the default, and the maximum. Clients repeat the request to wait longer.
 const WAIT_MS: u64 = 60_000;
 const WAIT_MS_MAX: u64 = 300_000;
 
-/// Input is fed behind the caller's back when the process does not take it within this time.
+/// If the process does not read its input within this time, the rest is sent in the background.
 const FEED_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Names an exec.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct ExecPath {
-    /// The sandbox's id, a unique beginning of its id, or its name.
+    /// The sandbox's id, a unique prefix of its id, or its name.
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     sandbox: String,
-    /// The exec's id, or a unique beginning of it.
+    /// The exec's id, or a unique prefix of it.
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     exec: String,
 }
 
 impl ExecPath {
-    /// Both, resolved.
+    /// Resolves both.
     pub(super) async fn resolve(&self, app: &App, caller: &Caller) -> Result<(SandboxId, ExecId), ApiError> {
         let sandbox = caller.sandbox(app, &self.sandbox).await?;
         check_reference(&self.exec)?;
@@ -64,7 +64,7 @@ impl ExecPath {
     }
 }
 
-/// Among the newest execs only: older ones are named in full.
+/// Only the newest execs are found by prefix; older ones must be named in full.
 async fn by_prefix(
     app: &App,
     tenant: &TenantId,
@@ -77,7 +77,7 @@ async fn by_prefix(
         known.rows.into_iter().map(|record| record.row.id).filter(|id| id.as_str().starts_with(text));
     match (fitting.next(), fitting.next()) {
         (Some(id), None) => Ok(id),
-        (Some(_), Some(_)) => Err(ApiError::invalid("the beginning of an id fits several execs")
+        (Some(_), Some(_)) => Err(ApiError::invalid("ambiguous id prefix: it matches several execs")
             .hint("give more characters of the id")),
         (None, _) => {
             Err(EngineError::ExecNotFound { what: text.to_owned(), sandbox: sandbox.clone() }.into())
@@ -87,11 +87,11 @@ async fn by_prefix(
 
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/execs", tag = "execs", request_body = CreateExec,
-    params(SandboxPath, ("Idempotency-Key" = Option<String>, Header, description = "The same key and body run once")),
+    params(SandboxPath, ("Idempotency-Key" = Option<String>, Header, description = "Requests with the same key and body run one exec")),
     responses(
         (status = 201, description = "Started", body = Exec),
-        (status = 200, description = "Ended, with `wait`", body = RunResult),
-        Common, ByGuest, WithBody, Idempotent,
+        (status = 200, description = "With `wait`: the exec has ended", body = RunResult),
+        Common, GuestRefusals, WithBody, IdempotencyRefusals,
     ),
 )]
 pub(crate) async fn create(
@@ -101,30 +101,31 @@ pub(crate) async fn create(
     Segments(path): Segments<SandboxPath>,
     headers: HeaderMap,
     body: JsonBody<CreateExec>,
-) -> Result<Answer, ApiError> {
+) -> Result<IdempotentResponse, ApiError> {
     let mut options = convert::exec_options(&body.value)?;
-    let wish = Wish::of(&body.value)?;
+    let wish = RollbackMode::of(&body.value)?;
     let key = idempotency_key(&headers)?;
     let sandbox = caller.sandbox(&app, &path.sandbox).await?;
     let tenant = caller.tenant().clone();
     let scope = format!("execs of {sandbox}");
-    let told = ExecTrace::of(&caller, &options);
+    let exec_trace = ExecTrace::of(&caller, &options);
     let mut begin = Begin::Durably;
-    if wish == Wish::Nothing
+    if wish == RollbackMode::Nothing
         && let Some(key) = &key
     {
-        // The same request has the same id, and no guest starts one twice: a repeat after a crash of this daemon's finds it.
+        // The id is derived from the request, and no guest starts an id twice. So a repeat after a crash of this daemon
+        // finds the exec.
         begin = Begin::Here;
         options.id =
             Some(ExecId::of_bytes(Idempotency::of(key, &body.bytes).digest(&[tenant.as_str(), &scope])));
     }
-    let work = run(app.clone(), tenant.clone(), sandbox, options, body.value.input, wish, told);
-    if wish == Wish::Nothing {
+    let work = run(app.clone(), tenant.clone(), sandbox, options, body.value.input, wish, exec_trace);
+    if wish == RollbackMode::Nothing {
         return once(&app, &tenant, key, &scope, &body.bytes, begin, work).await;
     }
-    // A client that hangs up must leave neither a snapshot that nobody knows of nor a failed command's trace.
+    // When a client disconnects, no unreferenced snapshot and no effects of a failed command may remain.
     let work_app = app.clone();
-    let work = async move { work_app.see_through(work).await };
+    let work = async move { work_app.run_to_completion(work).await };
     once(&app, &tenant, key, &scope, &body.bytes, begin, work).await
 }
 
@@ -134,10 +135,10 @@ async fn run(
     sandbox: SandboxId,
     options: ExecOptions,
     input: Option<String>,
-    wish: Wish,
-    told: ExecTrace,
-) -> Result<Answer, ApiError> {
-    let guarded = Guarded::take(&app, &tenant, &sandbox, &options.argv, wish).await?;
+    wish: RollbackMode,
+    exec_trace: ExecTrace,
+) -> Result<IdempotentResponse, ApiError> {
+    let guarded = RollbackGuard::take(&app, &tenant, &sandbox, &options.argv, wish).await?;
     let began = Instant::now();
     let (wait, then_stop) = (options.attach.is_some(), options.then_stop);
     let secrets = burrow_memory::remember::secret_values(&options.env);
@@ -154,7 +155,7 @@ async fn run(
     };
     app.metrics.exec_started(began.elapsed());
     let id = started.id.clone();
-    told.began(&app, &tenant, &sandbox, &id).await;
+    exec_trace.began(&app, &tenant, &sandbox, &id).await;
     app.remembering.given(&id, secrets);
     if let Some(guarded) = &guarded {
         guarded.began(&app, &id);
@@ -168,15 +169,15 @@ async fn run(
             }
             (result, _) => result?,
         };
-        let Ended { mut result, tails, guest } = ended;
-        told.ended(&result.exec);
+        let EndedExec { mut result, tails, guest } = ended;
+        exec_trace.ended(&result.exec);
         result.exec = with_denials(&app, &tenant, result.exec).await;
         if let Some(guarded) = &guarded {
             result.exec = guarded.finish(&app, result.exec).await;
         }
-        // Last of all: what was undone is remembered where the sandbox goes on.
+        // Last of all: after a rollback, the exec is remembered in the restored branch.
         result.exec = remembered(&app, &guest, result.exec, &tails).await;
-        return Answer::json(StatusCode::OK, &result);
+        return IdempotentResponse::json(StatusCode::OK, &result);
     }
     if let Some(guarded) = &guarded {
         guarded.keep_promise(&app, id);
@@ -184,15 +185,16 @@ async fn run(
     if let Some(input) = input {
         feed(&app, &started, input).await;
     }
-    // A sandbox that ends with it ends once its output was read, and a reader of ours would count as the one it waits for.
+    // If the sandbox stops after the exec (`then_stop`), it stops once the output was read, and the daemon's own reader
+    // would count as that.
     if !then_stop {
         remember_at_end(&app, &started.guest, &started.id, guarded);
     }
-    let exec = app.rollbacks.told(convert::exec_started(&sandbox, started.info));
-    Answer::json(StatusCode::CREATED, &exec)
+    let exec = app.rollbacks.with_status(convert::exec_started(&sandbox, started.info));
+    IdempotentResponse::json(StatusCode::CREATED, &exec)
 }
 
-/// Runs one exec to its end, as a request with `wait` does. For calls that run several: each of them is recorded.
+/// Runs one exec to its end, as a request with `wait` does. For calls that run several execs: each is recorded.
 pub(super) async fn run_to_end(
     app: &Arc<App>,
     tenant: &TenantId,
@@ -201,35 +203,35 @@ pub(super) async fn run_to_end(
     trace: Option<Trace>,
 ) -> Result<RunResult, ApiError> {
     let options = convert::exec_options(request)?;
-    let told = ExecTrace::by(trace, &options);
+    let exec_trace = ExecTrace::by(trace, &options);
     let secrets = burrow_memory::remember::secret_values(&options.env);
     let began = Instant::now();
     let started = app.engine.exec(tenant, sandbox, options).await?;
     app.metrics.exec_started(began.elapsed());
-    told.step_began(app, tenant, sandbox, &started.id).await;
+    exec_trace.step_began(app, tenant, sandbox, &started.id).await;
     app.remembering.given(&started.id, secrets);
-    let Ended { mut result, tails, guest } = finish(started, request.input.clone()).await?;
-    told.step_ended(app, tenant, sandbox, &result.exec).await;
+    let EndedExec { mut result, tails, guest } = finish(started, request.input.clone()).await?;
+    exec_trace.step_ended(app, tenant, sandbox, &result.exec).await;
     result.exec = with_denials(app, tenant, result.exec).await;
     result.exec = remembered(app, &guest, result.exec, &tails).await;
     Ok(result)
 }
 
-/// An exec that was waited for.
-struct Ended {
+/// The result of an exec that was waited for.
+struct EndedExec {
     result: RunResult,
     tails: Tails,
     guest: Guest,
 }
 
-/// Feeds the input and collects the output until the exec has ended.
-async fn finish(started: StartedExec, input: Option<String>) -> Result<Ended, ApiError> {
+/// Sends the input and collects the output until the exec has ended.
+async fn finish(started: StartedExec, input: Option<String>) -> Result<EndedExec, ApiError> {
     let StartedExec { guest, connection, .. } = started;
     let (mut reader, mut writer) = connection.split();
-    let mut output = Collected::default();
+    let mut output = CollectedOutput::default();
     let ended = match input {
         None => output.collect(&guest, &mut reader).await?,
-        // At once, or a process that answers before it has read all would wait for us as we wait for it.
+        // Concurrently: otherwise a process that writes output before it has read all of its input would cause a deadlock.
         Some(input) => {
             let collected = output.collect(&guest, &mut reader);
             tokio::pin!(collected);
@@ -246,17 +248,17 @@ async fn finish(started: StartedExec, input: Option<String>) -> Result<Ended, Ap
         stderr: text(output.stderr),
         truncated: output.truncated,
     };
-    Ok(Ended { result, tails: output.tails, guest })
+    Ok(EndedExec { result, tails: output.tails, guest })
 }
 
-/// A process that does not want its input any more is no error.
+/// A process that no longer reads its input is not an error.
 async fn feed_attached(writer: &mut GuestWriter, input: String) {
     if send_bytes(writer, Bytes::from(input)).await.is_ok() {
         let _ = writer.send(&Frame::End).await;
     }
 }
 
-/// Of an exec that nobody waits for. Small input is there at once; the rest follows as the process reads.
+/// For an exec that no request waits for. Small input is written at once; the rest as the process reads.
 async fn feed(app: &Arc<App>, started: &StartedExec, input: String) {
     let (guest, exec) = (started.guest.clone(), started.id.clone());
     let task = app.tasks.spawn(async move {
@@ -270,15 +272,15 @@ async fn feed(app: &Arc<App>, started: &StartedExec, input: String) {
 
 /// The first bytes of each stream.
 #[derive(Debug, Default)]
-struct Collected {
+struct CollectedOutput {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     truncated: bool,
-    /// And the last.
+    /// The last bytes of each stream.
     tails: Tails,
 }
 
-impl Collected {
+impl CollectedOutput {
     async fn collect(
         &mut self,
         guest: &Guest,
@@ -306,7 +308,7 @@ impl Collected {
     }
 }
 
-/// Whether some of it found no room.
+/// Returns whether some of it was dropped because the limit was reached.
 fn append(kept: &mut Vec<u8>, bytes: &[u8]) -> bool {
     let room = defaults::RUN_OUTPUT_BYTES - kept.len();
     kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
@@ -319,7 +321,7 @@ fn text(bytes: Vec<u8>) -> String {
 
 #[utoipa::path(
     get, path = "/v1/sandboxes/{sandbox}/execs", tag = "execs", params(SandboxPath, PageParams),
-    responses((status = 200, description = "Newest first", body = Page<Exec>), Common, ByGuest),
+    responses((status = 200, description = "Newest first", body = Page<Exec>), Common, GuestRefusals),
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
@@ -335,7 +337,7 @@ pub(crate) async fn list(
 
 #[utoipa::path(
     get, path = "/v1/sandboxes/{sandbox}/execs/{exec}", tag = "execs", params(ExecPath),
-    responses((status = 200, description = "The exec", body = Exec), Common, ByGuest),
+    responses((status = 200, description = "The exec", body = Exec), Common, GuestRefusals),
 )]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
@@ -345,21 +347,21 @@ pub(crate) async fn get(
 ) -> Result<Json<Exec>, ApiError> {
     let (sandbox, exec) = path.resolve(&app, &caller).await?;
     let found = convert::exec(app.engine.exec_info(caller.tenant(), &sandbox, &exec).await?);
-    Ok(Json(app.rollbacks.told(with_denials(&app, caller.tenant(), found).await)))
+    Ok(Json(app.rollbacks.with_status(with_denials(&app, caller.tenant(), found).await)))
 }
 
-/// Names an exec of whichever sandbox.
+/// Names an exec of any sandbox.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct AnyExecPath {
-    /// The exec's whole id.
+    /// The exec's full id.
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     exec: String,
 }
 
 #[utoipa::path(
     get, path = "/v1/execs/{exec}", tag = "execs", params(AnyExecPath),
-    responses((status = 200, description = "The exec, which names its sandbox", body = Exec), Common, ByGuest),
+    responses((status = 200, description = "The exec, including the id of its sandbox", body = Exec), Common, GuestRefusals),
 )]
 pub(crate) async fn find(
     State(app): State<Arc<App>>,
@@ -371,11 +373,11 @@ pub(crate) async fn find(
     let unknown = || EngineError::NoExec { what: path.exec.clone() };
     let exec: ExecId = path.exec.parse().map_err(|_| unknown())?;
     let record = app.engine.find_exec(caller.tenant(), &exec).await?;
-    // A key that is bound to one sandbox learns of no other.
+    // A key that is bound to one sandbox must not learn about others.
     if caller.bound_to().is_some_and(|bound| *bound != record.row.sandbox) {
         return Err(unknown().into());
     }
-    Ok(Json(app.rollbacks.told(with_denials(&app, caller.tenant(), convert::exec(record)).await)))
+    Ok(Json(app.rollbacks.with_status(with_denials(&app, caller.tenant(), convert::exec(record)).await)))
 }
 
 /// How long to wait.
@@ -383,14 +385,14 @@ pub(crate) async fn find(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WaitParams {
-    /// Answer after this time even if it still runs; 60000 when absent.
+    /// Respond after this time even if the exec is still running; 60000 when absent.
     #[param(maximum = 300_000)]
     timeout_ms: Option<u64>,
 }
 
 #[utoipa::path(
     get, path = "/v1/sandboxes/{sandbox}/execs/{exec}/wait", tag = "execs", params(ExecPath, WaitParams),
-    responses((status = 200, description = "Ended, or still running when the time was up", body = Exec), Common, ByGuest),
+    responses((status = 200, description = "The exec, which has ended or is still running after the timeout", body = Exec), Common, GuestRefusals),
 )]
 pub(crate) async fn wait(
     State(app): State<Arc<App>>,
@@ -407,14 +409,14 @@ pub(crate) async fn wait(
     let waited =
         app.draining.run_until_cancelled(app.engine.wait_exec(caller.tenant(), &sandbox, &exec, bound)).await;
     let record = waited.ok_or(EngineError::ShuttingDown)??;
-    let exec = app.rollbacks.told(with_denials(&app, caller.tenant(), convert::exec(record)).await);
+    let exec = app.rollbacks.with_status(with_denials(&app, caller.tenant(), convert::exec(record)).await);
     Ok(Json(remembered_late(&app, caller.tenant(), &sandbox, exec).await))
 }
 
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/execs/{exec}/signal", tag = "execs", params(ExecPath),
     request_body = SendSignal,
-    responses((status = 204, description = "Sent"), Common, ByGuest, WithBody),
+    responses((status = 204, description = "Sent"), Common, GuestRefusals, WithBody),
 )]
 pub(crate) async fn signal(
     State(app): State<Arc<App>>,
@@ -424,7 +426,7 @@ pub(crate) async fn signal(
     body: JsonBody<SendSignal>,
 ) -> Result<StatusCode, ApiError> {
     let signal = convert::parse_signal(&body.value.signal)
-        .ok_or_else(|| ApiError::invalid("`signal` must be a signal, like `TERM`, `SIGTERM` or `15`"))?;
+        .ok_or_else(|| ApiError::invalid("`signal` must be a signal, such as `TERM`, `SIGTERM` or `15`"))?;
     let (sandbox, exec) = path.resolve(&app, &caller).await?;
     let guest = app.engine.guest(caller.tenant(), &sandbox).await?;
     let group = body.value.group;
@@ -435,7 +437,7 @@ pub(crate) async fn signal(
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/execs/{exec}/resize", tag = "execs", params(ExecPath),
     request_body = TerminalSize,
-    responses((status = 204, description = "Resized"), Common, ByGuest, WithBody),
+    responses((status = 204, description = "Resized"), Common, GuestRefusals, WithBody),
 )]
 pub(crate) async fn resize(
     State(app): State<Arc<App>>,
@@ -446,7 +448,7 @@ pub(crate) async fn resize(
 ) -> Result<StatusCode, ApiError> {
     let TerminalSize { columns, rows } = body.value;
     if columns == 0 || rows == 0 {
-        return Err(ApiError::invalid("a terminal has at least one column and one row"));
+        return Err(ApiError::invalid("a terminal must have at least one column and one row"));
     }
     let (sandbox, exec) = path.resolve(&app, &caller).await?;
     let guest = app.engine.guest(caller.tenant(), &sandbox).await?;
@@ -455,12 +457,12 @@ pub(crate) async fn resize(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What happens to standard input after the body.
+/// What to do with standard input after the body.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StdinParams {
-    /// Close it; false when absent.
+    /// Close standard input; false when absent.
     #[serde(default)]
     #[param(required = false)]
     close: bool,
@@ -469,7 +471,7 @@ pub(crate) struct StdinParams {
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/execs/{exec}/stdin", tag = "execs", params(ExecPath, StdinParams),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 204, description = "Written"), Common, ByGuest, Named),
+    responses((status = 204, description = "Written"), Common, GuestRefusals, ObjectRefusals),
 )]
 pub(crate) async fn stdin(
     State(app): State<Arc<App>>,

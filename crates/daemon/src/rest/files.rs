@@ -1,4 +1,4 @@
-//! Files: read, write, stat, mkdir, move, remove, chmod. The guest resolves every path, inside.
+//! Files: read, write, stat, mkdir, move, remove, chmod. The guest resolves every path inside the sandbox.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use utoipa::IntoParams;
 use super::auth::{Caller, Executor, Reader};
 use super::error::ApiError;
 use super::input::{JsonBody, NoParams, Params};
-use super::range::{self, Asked};
-use super::refusals::{ByGuest, Common, WithBody};
+use super::range::{self, ByteRange};
+use super::refusals::{Common, GuestRefusals, WithBody};
 use super::sandboxes::SandboxPath;
 use super::stream::GuestBody;
 use super::upload::upload;
@@ -30,12 +30,12 @@ use crate::convert::{self, check_path, check_text, parse_mode};
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PathParams {
-    /// Absolute, inside the sandbox.
+    /// Absolute path inside the sandbox.
     #[param(min_length = 1, max_length = 4096)]
     pub(super) path: String,
 }
 
-/// The guest of the sandbox a path names.
+/// The guest agent of the sandbox that a path names.
 pub(super) async fn guest(app: &App, caller: &Caller, path: &SandboxPath) -> Result<Guest, ApiError> {
     let id = caller.sandbox(app, &path.sandbox).await?;
     Ok(app.engine.guest(caller.tenant(), &id).await?)
@@ -49,8 +49,8 @@ pub(super) async fn guest(app: &App, caller: &Caller, path: &SandboxPath) -> Res
          headers(("x-burrow-mode" = String, description = "Octal permission bits"))),
         (status = 206, description = "The range", body = Vec<u8>, content_type = "application/octet-stream",
          headers(("content-range" = String))),
-        (status = 416, description = "The range is outside of the file", body = burrow_api::ErrorBody),
-        Common, ByGuest,
+        (status = 416, description = "The range is outside the file", body = burrow_api::ErrorBody),
+        Common, GuestRefusals,
     ),
 )]
 pub(crate) async fn read(
@@ -65,7 +65,7 @@ pub(crate) async fn read(
     read_file(guest, params.path, headers.get(RANGE).and_then(|value| value.to_str().ok())).await
 }
 
-/// A file, or what a `Range` says of it.
+/// A file, or the range of it that a `Range` header requests.
 pub(crate) async fn read_file(guest: Guest, path: String, range: Option<&str>) -> Result<Response, ApiError> {
     match range.and_then(range::parse) {
         None => read_whole(guest, path).await,
@@ -80,7 +80,7 @@ async fn read_whole(guest: Guest, path: String) -> Result<Response, ApiError> {
         let body = GuestBody::new(guest, connection, Some(entry.size));
         return Ok(answer(StatusCode::OK, &entry, Some(entry.size), Body::from_stream(body.into_stream())));
     }
-    // A file of no size may still have something to say: those of `/proc` do.
+    // A file of size 0 may have contents: files in `/proc` do.
     let mut body = GuestBody::new(guest, connection, None);
     let first = body.next().await.map_err(|error| ApiError::internal("could not read the file", error))?;
     Ok(match first {
@@ -93,11 +93,11 @@ async fn read_whole(guest: Guest, path: String) -> Result<Response, ApiError> {
     })
 }
 
-async fn read_range(guest: Guest, path: String, asked: Asked) -> Result<Response, ApiError> {
+async fn read_range(guest: Guest, path: String, asked: ByteRange) -> Result<Response, ApiError> {
     let stat = Request::Stat { path: path.clone(), follow: true };
     let size = guest.call::<protocol::FileEntry>(&stat).await?.size;
     let Some((offset, length)) = asked.within(size) else {
-        let message = format!("the file has {size} bytes, and the range is outside of them");
+        let message = format!("the range is outside the file, which has {size} bytes");
         let mut response = ApiError::new(ErrorCode::RangeNotSatisfiable, message).into_response();
         let value = HeaderValue::try_from(format!("bytes */{size}")).expect("digits are a header value");
         response.headers_mut().insert(CONTENT_RANGE, value);
@@ -120,7 +120,7 @@ fn answer(status: StatusCode, entry: &protocol::FileEntry, length: Option<u64>, 
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    // Nobody's page: a browser must not take a sandbox's file for one of ours.
+    // A browser must not interpret a sandbox's file as a page of the daemon.
     headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     if let Some(length) = length {
         headers.insert(CONTENT_LENGTH, length.into());
@@ -136,21 +136,21 @@ fn answer(status: StatusCode, entry: &protocol::FileEntry, length: Option<u64>, 
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WriteParams {
-    /// Absolute, inside the sandbox.
+    /// Absolute path inside the sandbox.
     #[param(min_length = 1, max_length = 4096)]
     path: String,
-    /// Octal permission bits; an existing file's own, else `0644`, when absent.
+    /// Octal permission bits. When absent, an existing file keeps its own, and a new file gets `0644`.
     #[param(pattern = "^[0-7]{1,4}$")]
     mode: Option<String>,
-    /// Owner; an existing file's own, else root, when absent.
+    /// Owner. When absent, an existing file keeps its own, and a new file belongs to root.
     user: Option<String>,
-    /// Make missing parent directories; false when absent.
+    /// Create missing parent directories; false when absent.
     #[serde(default)]
     #[param(required = false)]
     parents: bool,
-    /// Write at this offset of the existing file instead of replacing it as a whole.
+    /// Write at this offset of the existing file instead of replacing the whole file.
     offset: Option<u64>,
-    /// Have it on the disk before answering; false when absent.
+    /// Sync the file to disk before responding; false when absent.
     #[serde(default)]
     #[param(required = false)]
     sync: bool,
@@ -159,7 +159,7 @@ pub(crate) struct WriteParams {
 #[utoipa::path(
     put, path = "/v1/sandboxes/{sandbox}/files", tag = "files", params(SandboxPath, WriteParams),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 200, description = "Replaced as a whole, or not at all", body = FileEntry), Common, ByGuest),
+    responses((status = 200, description = "The file was replaced atomically", body = FileEntry), Common, GuestRefusals),
 )]
 pub(crate) async fn write(
     State(app): State<Arc<App>>,
@@ -173,9 +173,9 @@ pub(crate) async fn write(
         check_text("user", user)?;
     }
     let mode = params.mode.as_deref().map(|text| parse_mode("mode", text)).transpose()?;
-    // Offsets are signed where they end up.
+    // Offsets are signed in the kernel's interface.
     if params.offset.is_some_and(|offset| i64::try_from(offset).is_err()) {
-        return Err(ApiError::invalid("`offset` is beyond any file"));
+        return Err(ApiError::invalid("`offset` is too large"));
     }
     let guest = guest(&app, &caller, &path).await?;
     let WriteParams { path, user, parents, offset, sync, .. } = params;
@@ -189,10 +189,10 @@ pub(crate) async fn write(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RemoveParams {
-    /// Absolute, inside the sandbox.
+    /// Absolute path inside the sandbox.
     #[param(min_length = 1, max_length = 4096)]
     path: String,
-    /// A directory with all it holds; false when absent.
+    /// Remove a directory with its contents; false when absent.
     #[serde(default)]
     #[param(required = false)]
     recursive: bool,
@@ -200,7 +200,7 @@ pub(crate) struct RemoveParams {
 
 #[utoipa::path(
     delete, path = "/v1/sandboxes/{sandbox}/files", tag = "files", params(SandboxPath, RemoveParams),
-    responses((status = 204, description = "Gone"), Common, ByGuest),
+    responses((status = 204, description = "Removed"), Common, GuestRefusals),
 )]
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,
@@ -214,15 +214,15 @@ pub(crate) async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What to look at.
+/// Which file to inspect.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StatParams {
-    /// Absolute, inside the sandbox.
+    /// Absolute path inside the sandbox.
     #[param(min_length = 1, max_length = 4096)]
     path: String,
-    /// Of a symbolic link: what it points to; false, the link itself, when absent.
+    /// For a symbolic link: inspect its target (`true`) or the link itself (`false`, the default).
     #[serde(default)]
     #[param(required = false)]
     follow: bool,
@@ -230,7 +230,7 @@ pub(crate) struct StatParams {
 
 #[utoipa::path(
     get, path = "/v1/sandboxes/{sandbox}/files/stat", tag = "files", params(SandboxPath, StatParams),
-    responses((status = 200, description = "The file", body = FileEntry), Common, ByGuest),
+    responses((status = 200, description = "The file", body = FileEntry), Common, GuestRefusals),
 )]
 pub(crate) async fn stat(
     State(app): State<Arc<App>>,
@@ -247,7 +247,7 @@ pub(crate) async fn stat(
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/files/mkdir", tag = "files", params(SandboxPath),
     request_body = MakeDirectory,
-    responses((status = 200, description = "The directory", body = FileEntry), Common, ByGuest, WithBody),
+    responses((status = 200, description = "The directory", body = FileEntry), Common, GuestRefusals, WithBody),
 )]
 pub(crate) async fn make_directory(
     State(app): State<Arc<App>>,
@@ -269,7 +269,7 @@ pub(crate) async fn make_directory(
 
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/files/move", tag = "files", params(SandboxPath), request_body = MoveFile,
-    responses((status = 200, description = "The file where it is now", body = FileEntry), Common, ByGuest, WithBody),
+    responses((status = 200, description = "The file at its new path", body = FileEntry), Common, GuestRefusals, WithBody),
 )]
 pub(crate) async fn rename(
     State(app): State<Arc<App>>,
@@ -287,7 +287,7 @@ pub(crate) async fn rename(
 
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/files/chmod", tag = "files", params(SandboxPath), request_body = ChangeMode,
-    responses((status = 200, description = "The file as it is now", body = FileEntry), Common, ByGuest, WithBody),
+    responses((status = 200, description = "The changed file", body = FileEntry), Common, GuestRefusals, WithBody),
 )]
 pub(crate) async fn change_mode(
     State(app): State<Arc<App>>,

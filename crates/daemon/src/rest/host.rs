@@ -1,4 +1,4 @@
-//! The daemon itself: health, readiness, version, metrics, what the host can do, the configuration in effect.
+//! The daemon itself: health, readiness, version, metrics, capabilities of the host, the configuration in effect.
 
 use std::sync::{Arc, OnceLock};
 
@@ -21,9 +21,10 @@ use crate::convert;
 use crate::gateway::{authority, is_own};
 use crate::metrics::Gauges;
 
-/// A request that a page of another site cannot have sent. Routes that need no key take one where only this machine reaches the
-/// daemon: a stranger's page could have its own name resolve to it (DNS rebinding) and read the answer. A usable key is as
-/// good; beyond loopback, the daemon does not know the names it is reached by.
+/// Admits requests that a page of another site cannot have sent. Routes that need no key apply this check while the daemon
+/// is reachable only from this machine: a foreign page could make its own name resolve to this machine (DNS rebinding) and
+/// read the response. A usable key is sufficient too. If the daemon listens beyond loopback, it does not know its own host
+/// names, and checks nothing.
 #[derive(Debug)]
 pub(crate) struct OwnHost;
 
@@ -41,15 +42,15 @@ impl FromRequestParts<Arc<App>> for OwnHost {
         {
             return Ok(Self);
         }
-        let message = "this host name is not one of the daemon's";
+        let message = "the host name of this request is not one of the daemon's";
         Err(ApiError::new(ErrorCode::Forbidden, message)
-            .hint("ask `localhost` or an address, set `gateway.domain`, or send a key"))
+            .hint("use `localhost` or an IP address, set `gateway.domain`, or send a key"))
     }
 }
 
 #[utoipa::path(
     get, path = "/healthz", tag = "daemon", security(()),
-    responses((status = 200, description = "The daemon lives", body = String, content_type = "text/plain")),
+    responses((status = 200, description = "The daemon is alive", body = String, content_type = "text/plain")),
 )]
 pub(crate) async fn health(_: OwnHost) -> &'static str {
     "ok\n"
@@ -58,8 +59,8 @@ pub(crate) async fn health(_: OwnHost) -> &'static str {
 #[utoipa::path(
     get, path = "/readyz", tag = "daemon", security(()),
     responses(
-        (status = 200, description = "The daemon takes requests", body = Readiness),
-        (status = 503, description = "It does not, or not well", body = Readiness),
+        (status = 200, description = "The daemon accepts requests", body = Readiness),
+        (status = 503, description = "The daemon is not ready", body = Readiness),
     ),
 )]
 pub(crate) async fn ready(State(app): State<Arc<App>>, _: OwnHost) -> (StatusCode, Json<Readiness>) {
@@ -69,17 +70,19 @@ pub(crate) async fn ready(State(app): State<Arc<App>>, _: OwnHost) -> (StatusCod
     }
     let tenant = app.engine.catalog().default_tenant();
     if let Err(error) = app.engine.catalog().usable_admin_keys(&tenant, app.engine.now_ms()).await {
-        tracing::warn!(%error, "not ready: the catalog does not answer");
-        waiting_for.push("the catalog does not answer".to_owned());
+        tracing::warn!(%error, "not ready: the catalog does not respond");
+        waiting_for.push("the catalog does not respond".to_owned());
     }
     if let Err(error) = app.engine.space().await {
-        tracing::warn!(%error, "not ready: the pool does not answer");
-        waiting_for.push("the pool does not answer".to_owned());
+        tracing::warn!(%error, "not ready: the pool does not respond");
+        waiting_for.push("the pool does not respond".to_owned());
     }
     if let Err(error) = app.engine.egress_ready().await {
-        tracing::warn!(%error, "not ready: the egress process does not answer");
-        waiting_for
-            .push("the egress process does not answer; sandboxes reach nothing until it does".to_owned());
+        tracing::warn!(%error, "not ready: the egress process does not respond");
+        waiting_for.push(
+            "the egress process does not respond; until it does, sandboxes cannot connect to any host"
+                .to_owned(),
+        );
     }
     let ready = waiting_for.is_empty();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -88,8 +91,8 @@ pub(crate) async fn ready(State(app): State<Arc<App>>, _: OwnHost) -> (StatusCod
 
 #[utoipa::path(
     get, path = "/v1/version", tag = "daemon", security(()),
-    responses((status = 200, description = "What runs here", body = Version), (status = 429,
-        description = "Too many requests at once", body = burrow_api::ErrorBody)),
+    responses((status = 200, description = "The versions of this daemon", body = Version), (status = 429,
+        description = "Too many concurrent requests", body = burrow_api::ErrorBody)),
 )]
 pub(crate) async fn version(_: OwnHost) -> Json<Version> {
     Json(Version {
@@ -98,7 +101,7 @@ pub(crate) async fn version(_: OwnHost) -> Json<Version> {
     })
 }
 
-/// This very document; not part of it.
+/// The OpenAPI document; not listed in itself.
 pub(crate) async fn openapi(_: OwnHost) -> Response {
     static DOCUMENT: OnceLock<Bytes> = OnceLock::new();
     let document = DOCUMENT.get_or_init(|| Bytes::from(crate::openapi::document()));
@@ -108,11 +111,11 @@ pub(crate) async fn openapi(_: OwnHost) -> Response {
 #[utoipa::path(
     get, path = "/metrics", tag = "daemon", security((), ("key" = []), ("bearer" = [])),
     responses(
-        (status = 200, description = "Prometheus metrics; needs a key only where others reach the daemon",
+        (status = 200, description = "Prometheus metrics; a key is needed only if the daemon is reachable from other machines",
          body = String, content_type = "application/openmetrics-text"),
-        (status = 401, description = "No API key, or one that is unknown, expired or revoked",
+        (status = 401, description = "The API key is missing, unknown, expired or revoked",
          body = burrow_api::ErrorBody),
-        (status = 500, description = "A fault of the daemon; its log says more", body = burrow_api::ErrorBody),
+        (status = 500, description = "An internal error of the daemon; see its log", body = burrow_api::ErrorBody),
     ),
 )]
 pub(crate) async fn metrics(
@@ -136,7 +139,7 @@ async fn gauges(app: &App) -> Result<Gauges, ApiError> {
         pool_total_bytes: space.total_bytes,
         pool_free_bytes: space.free_bytes,
         catalog_bytes: app.engine.catalog().size().database_bytes,
-        stock_ready: app.engine.stock_ready() as u64,
+        warm_ready: app.engine.warm_ready() as u64,
         egress: app.engine.egress_totals(),
         snapshots: app.engine.catalog().snapshot_totals().await?,
     })
@@ -165,7 +168,7 @@ async fn sandboxes_by_state(app: &App) -> Result<Vec<(&'static str, u64)>, ApiEr
 
 #[utoipa::path(
     get, path = "/v1/host", tag = "daemon",
-    responses((status = 200, description = "What this host can do", body = HostInfo), Common),
+    responses((status = 200, description = "The capabilities of this host", body = HostInfo), Common),
 )]
 pub(crate) async fn host(
     State(app): State<Arc<App>>,

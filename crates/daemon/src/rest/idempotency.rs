@@ -1,7 +1,7 @@
-//! `Idempotency-Key`: a create that comes twice happens once, and is answered the same.
+//! `Idempotency-Key`: a create that is repeated is executed once, and gets the same response.
 //!
-//! Sandboxes have it built into their insertion; this is for the other creates. The work is seen through even if its
-//! client hangs up, so that a key is never left "under way" by a client that gave up.
+//! Sandboxes have this built into their insertion; this is for the other creates. The work is completed even if its client
+//! disconnects, so that no key remains "in progress" after its client gave up.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,16 +18,16 @@ use serde::Serialize;
 use super::App;
 use super::error::ApiError;
 
-/// What a create answers, and what is kept of it for a repeat.
+/// The response to a create, and the version of it that is stored for a repeat.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct IdempotentResponse {
     pub(super) status: StatusCode,
     pub(super) body: Vec<u8>,
-    /// When it must differ from `body`: secrets are not kept.
+    /// If it must differ from `body`: secrets are not stored.
     pub(super) kept: Option<Vec<u8>>,
 }
 
-impl Answer {
+impl IdempotentResponse {
     pub(super) fn json<T: Serialize>(status: StatusCode, value: &T) -> Result<Self, ApiError> {
         Ok(Self { status, body: to_json(value)?, kept: None })
     }
@@ -37,61 +37,61 @@ pub(super) fn to_json<T: Serialize>(value: &T) -> Result<Vec<u8>, ApiError> {
     serde_json::to_vec(value).map_err(|error| ApiError::internal("could not write the answer", error))
 }
 
-impl IntoResponse for Answer {
+impl IntoResponse for IdempotentResponse {
     fn into_response(self) -> Response {
         (self.status, [(CONTENT_TYPE, "application/json")], self.body).into_response()
     }
 }
 
-/// Where a request that is under way is written down.
+/// Where a request in progress is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Begin {
-    /// In the catalog, before it begins: nothing else would tell a next daemon that it was done.
+    /// In the catalog, before it starts: otherwise the next daemon could not know that it was executed.
     Durably,
-    /// Here: a repeat that meets a next daemon finds what the first one made by itself.
+    /// In memory: a repeat that reaches the next daemon finds the result of the first request by itself.
     Here,
 }
 
-/// Requests that are under way, or done and not in the catalog yet.
+/// Requests that are in progress, or completed and not yet in the catalog.
 #[derive(Debug, Default)]
-pub(super) struct UnderWay(Mutex<Requests>);
+pub(super) struct IdempotentRequests(Mutex<Requests>);
 
-type Requests = HashMap<(TenantId, String), Known>;
+type Requests = HashMap<(TenantId, String), RequestRecord>;
 
-/// What is known of one.
+/// The state of one request.
 #[derive(Debug)]
-struct Known {
+struct RequestRecord {
     route: String,
     body_hash: [u8; 32],
-    /// What it was answered, once it is done.
+    /// Its response, once it is completed.
     reply: Option<(u16, Vec<u8>)>,
 }
 
-/// Takes a request off the list, however it ends.
-struct Listed {
+/// Removes a request from the list when dropped, whatever its outcome.
+struct InProgressGuard {
     app: Arc<App>,
     request: (TenantId, String),
 }
 
-impl UnderWay {
+impl IdempotentRequests {
     fn list(&self) -> MutexGuard<'_, Requests> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known here of a request; one that is not is put on the list if it `begins`.
+    /// Looks up a request in memory. If it is unknown, adds it to the list if it `begins`.
     fn look_up(&self, tenant: &TenantId, given: &Idempotency, scope: &str, begins: bool) -> Begun {
         match self.list().entry((tenant.clone(), given.key.clone())) {
             Entry::Occupied(entry) => match entry.get() {
                 known if known.route != scope || known.body_hash != given.body_hash => Begun::Mismatch,
-                Known { reply: Some((status, body)), .. } => {
+                RequestRecord { reply: Some((status, body)), .. } => {
                     Begun::Done { status: *status, body: body.clone() }
                 }
-                Known { reply: None, .. } => Begun::InFlight,
+                RequestRecord { reply: None, .. } => Begun::InFlight,
             },
             Entry::Vacant(entry) => {
                 if begins {
                     let (route, body_hash) = (scope.to_owned(), given.body_hash);
-                    entry.insert(Known { route, body_hash, reply: None });
+                    entry.insert(RequestRecord { route, body_hash, reply: None });
                 }
                 Begun::Fresh
             }
@@ -99,22 +99,22 @@ impl UnderWay {
     }
 }
 
-impl Listed {
-    /// It is done: repeats are answered from here until the catalog has it.
+impl InProgressGuard {
+    /// Marks the request as completed: repeats are answered from memory until the catalog has it.
     fn done(&self, reply: (u16, Vec<u8>)) {
-        if let Some(known) = self.app.under_way.list().get_mut(&self.request) {
+        if let Some(known) = self.app.idempotent_requests.list().get_mut(&self.request) {
             known.reply = Some(reply);
         }
     }
 }
 
-impl Drop for Listed {
+impl Drop for InProgressGuard {
     fn drop(&mut self) {
-        self.app.under_way.list().remove(&self.request);
+        self.app.idempotent_requests.list().remove(&self.request);
     }
 }
 
-/// Does `work` once per key. `scope` tells creates on different things apart.
+/// Executes `work` once per key. `scope` distinguishes creates on different objects.
 pub(super) async fn once(
     app: &Arc<App>,
     tenant: &TenantId,
@@ -122,15 +122,15 @@ pub(super) async fn once(
     scope: &str,
     body: &[u8],
     begin: Begin,
-    work: impl Future<Output = Result<Answer, ApiError>> + Send + 'static,
-) -> Result<Answer, ApiError> {
+    work: impl Future<Output = Result<IdempotentResponse, ApiError>> + Send + 'static,
+) -> Result<IdempotentResponse, ApiError> {
     let Some(key) = key else { return work.await };
     let given = Idempotency::of(&key, body);
     let here = begin == Begin::Here;
-    if let Some(answer) = repeated(app.under_way.look_up(tenant, &given, scope, here))? {
+    if let Some(answer) = repeated(app.idempotent_requests.look_up(tenant, &given, scope, here))? {
         return Ok(answer);
     }
-    let listed = here.then(|| Listed { app: app.clone(), request: (tenant.clone(), key.clone()) });
+    let listed = here.then(|| InProgressGuard { app: app.clone(), request: (tenant.clone(), key.clone()) });
     let catalog = app.engine.catalog().clone();
     let now_ms = app.engine.now_ms();
     let found = match begin {
@@ -143,9 +143,9 @@ pub(super) async fn once(
     let (app, tenant, scope) = (app.clone(), tenant.clone(), scope.to_owned());
     let seen_through = app.clone();
     seen_through
-        .see_through(async move {
+        .run_to_completion(async move {
             let result = work.await;
-            let reply = |answer: &Answer| {
+            let reply = |answer: &IdempotentResponse| {
                 let kept = answer.kept.clone().unwrap_or_else(|| answer.body.clone());
                 (answer.status.as_u16(), kept)
             };
@@ -156,7 +156,7 @@ pub(super) async fn once(
                 }
                 (Err(_), Begin::Durably) => catalog.idempotency_abandon(&tenant, &key).await,
                 (Ok(answer), Begin::Here) => {
-                    // Behind the caller's back: until it is written it is on the list.
+                    // Recorded in the background: until then, the request stays on the list.
                     let reply = reply(answer);
                     listed.iter().for_each(|listed| listed.done(reply.clone()));
                     app.tasks.spawn(async move {
@@ -174,24 +174,24 @@ pub(super) async fn once(
         .await
 }
 
-/// The work is done and said to be: only a repeat would find out.
+/// The work is done, and the response is the same: only a repeat would notice.
 fn warn_unless(settled: Result<(), CatalogError>) {
     if let Err(error) = settled {
         tracing::warn!(%error, "could not record the outcome of an idempotent request");
     }
 }
 
-/// What a repeat is answered; `None` for what is none.
-fn repeated(found: Begun) -> Result<Option<Answer>, ApiError> {
+/// The response to a repeated request; `None` for a new one.
+fn repeated(found: Begun) -> Result<Option<IdempotentResponse>, ApiError> {
     match found {
         Begun::Fresh => Ok(None),
         Begun::Done { status, body } => {
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
-            Ok(Some(Answer { status, body, kept: None }))
+            Ok(Some(IdempotentResponse { status, body, kept: None }))
         }
         Begun::InFlight => {
-            let message = "a request with the same `Idempotency-Key` is under way";
-            Err(ApiError::new(ErrorCode::IdempotencyInFlight, message).hint("ask again in a moment"))
+            let message = "a request with the same `Idempotency-Key` is in progress";
+            Err(ApiError::new(ErrorCode::IdempotencyInFlight, message).hint("try again shortly"))
         }
         Begun::Mismatch => Err(CatalogError::IdempotencyMismatch.into()),
     }

@@ -1,4 +1,4 @@
-//! Reading requests: bodies, query parameters and headers, each refused with its name when it makes no sense.
+//! Reading requests: bodies, query parameters and headers. An error names the invalid part.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use serde::de::DeserializeOwned;
 
 use super::App;
 use super::error::ApiError;
-use crate::server::Farewell;
+use crate::server::CloseAfterResponse;
 
-/// A JSON body is small: whoever needs longer than this to send one holds a request slot for nothing.
+/// A JSON body is small: a client that needs longer than this to send one would occupy a request slot for no reason.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Characters of an `Idempotency-Key`.
+/// Maximum length of an `Idempotency-Key`.
 const IDEMPOTENCY_KEY_LENGTH_MAX: usize = 255;
 
-/// A JSON body of a known shape, with the bytes it came as.
+/// A JSON body of type `T`, with its original bytes.
 #[derive(Debug)]
 pub(crate) struct JsonBody<T> {
     pub(crate) value: T,
@@ -55,7 +55,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for MemoryBody<T> {
     }
 }
 
-/// The same, for those who have to look at it before they know its shape.
+/// The same, unparsed, for handlers that inspect it before they know its type.
 #[derive(Debug)]
 pub(crate) struct RawMemoryBody(pub(crate) Bytes);
 
@@ -66,14 +66,14 @@ impl FromRequest<Arc<App>> for RawMemoryBody {
         let bytes = read_json(request, app.config.memory.body_bytes, "memory.body").await?;
         if std::str::from_utf8(&bytes).is_err() {
             let error = ApiError::invalid("could not read the body: it is not UTF-8");
-            return Err(error.hint("what is not text belongs in an artifact: its bytes are kept as they are"));
+            return Err(error.hint("store binary data as an artifact"));
         }
         Ok(Self(bytes))
     }
 }
 
-/// A JSON body that holds a secret: nothing of it is told back, and the connection it came by ends with the answer. Its
-/// buffers, which nobody else can clear, are cleared as they are freed (`clearing`).
+/// A JSON body that contains a secret: errors quote nothing of it, and the connection is closed after the response. Its
+/// buffers, which no other code can clear, are cleared as they are freed (`clearing`).
 #[derive(Debug)]
 pub(crate) struct SecretBody<T>(pub(crate) T);
 
@@ -81,7 +81,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for SecretBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
-        if let Some(farewell) = request.extensions().get::<Farewell>() {
+        if let Some(farewell) = request.extensions().get::<CloseAfterResponse>() {
             farewell.say();
         }
         let bytes = read_json(request, app.config.bounds.json_body_bytes, "limits.json_body").await?;
@@ -89,23 +89,23 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for SecretBody<T> {
     }
 }
 
-/// JSON to a value; the error tells where, and quotes nothing but names of fields.
+/// Parses JSON. An error gives the position and quotes nothing but names of fields.
 fn parse_quietly<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(bytes).map_err(|error| {
         let text = error.to_string();
-        let harmless = ["missing field", "unknown field", "a secret that travels is base64"];
+        let harmless = ["missing field", "unknown field", "an encoded secret must be base64"];
         if harmless.iter().any(|start| text.starts_with(start)) {
-            return ApiError::invalid(format!("the body does not fit: {text}"));
+            return ApiError::invalid(format!("the body is invalid: {text}"));
         }
         let (line, column) = (error.line(), error.column());
-        ApiError::invalid(format!("the body does not fit, at line {line} column {column}"))
+        ApiError::invalid(format!("the body is invalid, at line {line} column {column}"))
     })
 }
 
-/// The bytes of a JSON body; `key` is what bounds it.
+/// The bytes of a JSON body; `key` is the configuration key of its limit.
 async fn read_json(request: Request, bytes_max: usize, key: &str) -> Result<Bytes, ApiError> {
     if !is_json(request.headers()) {
-        let message = "could not read the body: it must come as `application/json`";
+        let message = "could not read the body: its `Content-Type` must be `application/json`";
         return Err(ApiError::new(ErrorCode::UnsupportedMediaType, message));
     }
     let length =
@@ -145,7 +145,7 @@ async fn collect(mut body: Body, bytes_max: usize, key: &str) -> Result<Bytes, A
 
 fn too_large(bytes_max: usize, key: &str) -> ApiError {
     let message = format!("could not read the body: it is larger than {bytes_max} bytes");
-    ApiError::new(ErrorCode::TooLarge, message).hint(format!("`{key}` in the configuration sets the bound"))
+    ApiError::new(ErrorCode::TooLarge, message).hint(format!("`{key}` in the configuration sets the limit"))
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -154,7 +154,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.eq_ignore_ascii_case("application/json")
 }
 
-/// JSON to a value; the error names the field.
+/// Parses JSON. An error names the field.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     match Json::<T>::from_bytes(bytes) {
         Ok(Json(value)) => Ok(value),
@@ -162,18 +162,18 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
             Err(ApiError::invalid(format!("the body is not JSON: {}", innermost(&error))))
         }
         Err(JsonRejection::JsonDataError(error)) => {
-            Err(ApiError::invalid(format!("the body does not fit: {}", innermost(&error))))
+            Err(ApiError::invalid(format!("the body is invalid: {}", innermost(&error))))
         }
         Err(error) => Err(ApiError::invalid(format!("could not read the body: {error}"))),
     }
 }
 
-/// What serde itself said, with the path of the field, without axum's words around it.
+/// serde's own message, with the path of the field, without the words that axum adds.
 fn innermost(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Query parameters of a known shape; shapes refuse unknown names.
+/// Query parameters of type `T`; the types reject unknown names.
 #[derive(Debug)]
 pub(crate) struct Params<T>(pub(crate) T);
 
@@ -184,12 +184,12 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<App>> for Params<T> {
         check_text(&parts.uri)?;
         match Query::<T>::try_from_uri(&parts.uri) {
             Ok(Query(value)) => Ok(Self(value)),
-            Err(error) => Err(ApiError::invalid(format!("the query does not fit: {}", innermost(&error)))),
+            Err(error) => Err(ApiError::invalid(format!("the query is invalid: {}", innermost(&error)))),
         }
     }
 }
 
-/// For routes that take no query parameters: a mistyped one must not be taken for obeyed.
+/// For routes without query parameters: a mistyped parameter must be an error, not ignored.
 #[derive(Debug)]
 pub(crate) struct NoParams;
 
@@ -205,18 +205,18 @@ impl FromRequestParts<Arc<App>> for NoParams {
 }
 
 pub(crate) fn unknown_parameter(name: &str) -> ApiError {
-    ApiError::invalid(format!("the query does not fit: unknown parameter `{name}`"))
+    ApiError::invalid(format!("the query is invalid: unknown parameter `{name}`"))
 }
 
-/// All query parameters, for names that may come several times.
+/// All query parameters, for names that may occur several times.
 pub(crate) fn pairs(uri: &Uri) -> Result<Vec<(String, String)>, ApiError> {
     check_text(uri)?;
     let Query(pairs) = Query::try_from_uri(uri)
-        .map_err(|error| ApiError::invalid(format!("the query does not fit: {}", innermost(&error))))?;
+        .map_err(|error| ApiError::invalid(format!("the query is invalid: {}", innermost(&error))))?;
     Ok(pairs)
 }
 
-/// Refuses bytes that are not UTF-8: decoding would replace them, and a path would come to name another file.
+/// Rejects bytes that are not UTF-8: decoding would replace them, and a path would then name another file.
 fn check_text(uri: &Uri) -> Result<(), ApiError> {
     let query = uri.query().unwrap_or_default().as_bytes();
     if !query.contains(&b'%') {
@@ -239,11 +239,11 @@ fn check_text(uri: &Uri) -> Result<(), ApiError> {
     }
     match std::str::from_utf8(&decoded) {
         Ok(_) => Ok(()),
-        Err(_) => Err(ApiError::invalid("the query does not fit: it is not UTF-8")),
+        Err(_) => Err(ApiError::invalid("the query is invalid: it is not UTF-8")),
     }
 }
 
-/// The `Idempotency-Key`, if there is one.
+/// The `Idempotency-Key` header, if present.
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
     match value.to_str() {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_does_not_fit_is_refused_by_field() {
+    fn errors_about_a_body_name_the_invalid_field() {
         refused("{\"limits\": {\"ram_mib\": -1}}", "limits.ram_mib");
         refused("{\"limits\": {\"ram_mib\": 99999999999}}", "limits.ram_mib");
         refused("{\"env\": {\"A\": 1}}", "env.A");
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_body_with_a_secret_is_told_back() {
+    fn errors_about_a_body_with_a_secret_quote_nothing_of_it() {
         for json in [
             r#"{"value": "canary-1234"}"#,
             r#"{"value": ["canary-1234"]}"#,
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_that_is_not_utf8_is_refused() {
+    fn queries_that_are_not_utf8_are_rejected() {
         for (query, good) in
             [("/?path=/a%20b", true), ("/?path=/%C3%A9", true), ("/?path=/%ff", false), ("/?a=%", true)]
         {

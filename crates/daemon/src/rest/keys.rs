@@ -13,22 +13,22 @@ use utoipa::IntoParams;
 
 use super::auth::{Admin, UnboundExecutor, check_reference};
 use super::error::ApiError;
-use super::idempotency::{Answer, Begin, once, to_json};
+use super::idempotency::{Begin, IdempotentResponse, once, to_json};
 use super::input::{JsonBody, NoParams, Params, idempotency_key};
-use super::refusals::{Common, Idempotent, Named, WithBody};
+use super::refusals::{Common, IdempotencyRefusals, ObjectRefusals, WithBody};
 use super::sandboxes::SandboxPath;
 use super::{App, PageParams, Segments, page};
 use crate::convert;
 
-/// Characters of a key's name.
+/// Maximum length of a key's name.
 const NAME_LENGTH_MAX: usize = 100;
 
 #[utoipa::path(
     post, path = "/v1/keys", tag = "keys", request_body = CreateKey,
     params(("Idempotency-Key" = Option<String>, Header,
-        description = "The same key and body create one key; a repeat shows it without its secret")),
-    responses((status = 201, description = "Created; the secret is shown this once", body = CreatedKey),
-        Common, Named, WithBody, Idempotent),
+        description = "Requests with the same key and body create one key; the response to a repeat does not contain its secret")),
+    responses((status = 201, description = "Created; the secret is shown only in this response", body = CreatedKey),
+        Common, ObjectRefusals, WithBody, IdempotencyRefusals),
 )]
 pub(crate) async fn create(
     State(app): State<Arc<App>>,
@@ -36,7 +36,7 @@ pub(crate) async fn create(
     _: NoParams,
     headers: HeaderMap,
     body: JsonBody<CreateKey>,
-) -> Result<Answer, ApiError> {
+) -> Result<IdempotentResponse, ApiError> {
     let CreateKey { name, scope, sandbox, ttl_seconds } = body.value;
     if name.is_empty() || name.chars().count() > NAME_LENGTH_MAX || name.chars().any(char::is_control) {
         let message = format!("`name` must be 1 to {NAME_LENGTH_MAX} characters without control characters");
@@ -45,7 +45,7 @@ pub(crate) async fn create(
     let now_ms = app.engine.now_ms();
     let expires_ms = convert::expires("ttl_seconds", ttl_seconds, now_ms)?;
     let sandbox = match sandbox {
-        // The row, since a key for a sandbox that does not exist would be one for nothing.
+        // Loads the row, because a key must not be bound to a sandbox that does not exist.
         Some(text) => {
             let id = caller.sandbox(&app, &text).await?;
             Some(app.engine.get(caller.tenant(), &id).await?.id)
@@ -62,14 +62,14 @@ pub(crate) async fn create(
         let key = convert::key(row);
         let kept = to_json(&CreatedKey { key: key.clone(), secret: String::new() })?;
         let body = to_json(&CreatedKey { key, secret: secret.expose().to_owned() })?;
-        Ok(Answer { status: StatusCode::CREATED, body, kept: Some(kept) })
+        Ok(IdempotentResponse { status: StatusCode::CREATED, body, kept: Some(kept) })
     };
     once(&app, &tenant, idempotency_key(&headers)?, "keys", &body.bytes, Begin::Durably, work).await
 }
 
 #[utoipa::path(
     get, path = "/v1/keys", tag = "keys", params(PageParams),
-    responses((status = 200, description = "Newest first, revoked ones included", body = Page<Key>), Common),
+    responses((status = 200, description = "Newest first, including revoked keys", body = Page<Key>), Common),
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
@@ -84,14 +84,14 @@ pub(crate) async fn list(
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct KeyPath {
-    /// Its id, a unique beginning of its id, or its name.
+    /// The key's id, a unique prefix of its id, or its name.
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     key: String,
 }
 
 #[utoipa::path(
     get, path = "/v1/keys/{key}", tag = "keys", params(KeyPath),
-    responses((status = 200, description = "The key, without its secret", body = Key), Common, Named),
+    responses((status = 200, description = "The key, without its secret", body = Key), Common, ObjectRefusals),
 )]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
@@ -104,7 +104,7 @@ pub(crate) async fn get(
 
 #[utoipa::path(
     delete, path = "/v1/keys/{key}", tag = "keys", params(KeyPath),
-    responses((status = 204, description = "Revoked, at once"), Common, Named,
+    responses((status = 204, description = "Revoked, with immediate effect"), Common, ObjectRefusals,
         (status = 409, description = "The last admin key cannot be revoked", body = burrow_api::ErrorBody)),
 )]
 pub(crate) async fn revoke(
@@ -125,8 +125,8 @@ pub(crate) async fn revoke(
 
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/revoke-tokens", tag = "keys", params(SandboxPath),
-    responses((status = 204, description = "Tokens and signed file addresses that E2B's clients were given for this sandbox \
-        open nothing any more; connections that are open go on"), Common, Named),
+    responses((status = 204, description = "Tokens and signed file URLs that E2B clients received for this sandbox are no longer \
+        valid; open connections continue"), Common, ObjectRefusals),
 )]
 pub(crate) async fn revoke_tokens(
     State(app): State<Arc<App>>,
@@ -136,6 +136,7 @@ pub(crate) async fn revoke_tokens(
 ) -> Result<StatusCode, ApiError> {
     let id = caller.sandbox(&app, &path.sandbox).await?;
     app.engine.catalog().revoke_tokens(caller.tenant(), &id).await?;
+    app.lookups.forget(&id);
     tracing::info!(sandbox = %id, "tokens revoked");
     Ok(StatusCode::NO_CONTENT)
 }
@@ -155,7 +156,8 @@ async fn find(app: &App, caller: &Admin, text: &str) -> Result<KeyRow, ApiError>
     match (fitting.next(), fitting.next()) {
         (Some(row), None) => Ok(row),
         (Some(_), Some(_)) => {
-            Err(ApiError::invalid("this fits several keys").hint("give the id, or more characters of it"))
+            Err(ApiError::invalid("this matches several keys")
+                .hint("give the full id, or more characters of it"))
         }
         (None, _) => Err(unknown()),
     }

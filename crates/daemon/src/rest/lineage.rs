@@ -1,4 +1,4 @@
-//! Who came from whom, and what nobody uses any more.
+//! The tree of sandboxes and snapshots, and garbage collection.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(crate) async fn tree(
     Ok(Json(Tree { nodes: nodes.into_iter().map(convert::tree_node).collect() }))
 }
 
-/// What a key that is bound to one sandbox sees: that sandbox and its snapshots.
+/// What a key that is bound to one sandbox may see: that sandbox and its snapshots.
 fn only(nodes: Vec<TreeNode>, bound: &SandboxId) -> Vec<TreeNode> {
     let own = |node: &TreeNode| match &node.what {
         TreeItem::Sandbox(row) => row.id == *bound,
@@ -45,7 +45,7 @@ fn only(nodes: Vec<TreeNode>, bound: &SandboxId) -> Vec<TreeNode> {
     for node in nodes {
         let place = own(&node).then_some(kept.len());
         if place.is_some() {
-            // Parents come first, so their new places are known.
+            // Parents come first, so their new positions are known.
             let parent = node.parent.and_then(|parent| places.get(parent).copied().flatten());
             kept.push(TreeNode { what: node.what, parent });
         }
@@ -54,18 +54,18 @@ fn only(nodes: Vec<TreeNode>, bound: &SandboxId) -> Vec<TreeNode> {
     kept
 }
 
-/// What counts as stale.
+/// Which objects count as stale.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StaleParams {
-    /// What nobody used for this long; 30 days when absent.
+    /// Objects that were not used for this long; 30 days when absent.
     unused_for_seconds: Option<u64>,
 }
 
 #[utoipa::path(
     get, path = "/v1/gc", tag = "snapshots", params(StaleParams),
-    responses((status = 200, description = "What is stale, and what would become of it", body = GarbageReport), Common),
+    responses((status = 200, description = "Stale objects, and what would be done with them", body = GarbageReport), Common),
 )]
 pub(crate) async fn stale(
     State(app): State<Arc<App>>,
@@ -78,7 +78,7 @@ pub(crate) async fn stale(
 
 #[utoipa::path(
     post, path = "/v1/gc", tag = "snapshots", request_body = CollectGarbage,
-    responses((status = 200, description = "What was stale, and what became of it", body = GarbageReport),
+    responses((status = 200, description = "Stale objects, and what was done with them", body = GarbageReport),
         Common, WithBody),
 )]
 pub(crate) async fn collect(
@@ -97,7 +97,7 @@ async fn gc(
     apply: bool,
 ) -> Result<Json<GarbageReport>, ApiError> {
     let unused_for_seconds = unused_for_seconds.unwrap_or(defaults::GC_UNUSED_SECONDS);
-    // Longer than anything is old: nothing is stale then.
+    // A very large value saturates: then nothing is stale.
     let options = GcOptions { apply, unused_for_ms: unused_for_seconds.saturating_mul(1000) };
     let (engine, tenant) = (app.engine.clone(), tenant.clone());
     let report = app.carry_out(async move { Ok(engine.gc(&tenant, options).await?) }).await?;

@@ -1,7 +1,7 @@
 //! `GET …/files/list`: a directory's entries, passed on as the guest sends them.
 //!
-//! A hundred thousand entries are tens of megabytes, so the answer is written piece by piece: nothing here holds more
-//! than one frame of it.
+//! A hundred thousand entries take tens of megabytes, so the response is written piece by piece: no more than one frame is
+//! held in memory.
 
 use std::io;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use super::auth::Reader;
 use super::error::ApiError;
 use super::files::guest;
 use super::input::Params;
-use super::refusals::{ByGuest, Common};
+use super::refusals::{Common, GuestRefusals};
 use super::sandboxes::SandboxPath;
 use super::stream::{GuestReader, GuestWriter, broken, hung_up, out_of_turn};
 use super::{App, Segments};
 use crate::convert::{self, check_path};
 
-/// Directories deep a listing may go.
+/// Maximum depth of a listing.
 pub(crate) const DEPTH_MAX: u32 = 64;
 
 /// What to list.
@@ -37,17 +37,17 @@ pub(crate) const DEPTH_MAX: u32 = 64;
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListParams {
-    /// Absolute, inside the sandbox.
+    /// Absolute path inside the sandbox.
     #[param(min_length = 1, max_length = 4096)]
     path: String,
-    /// How deep; 1, the directory's own entries, when absent.
+    /// Depth of the listing; 1, only the directory's own entries, when absent.
     #[param(minimum = 1, maximum = 64)]
     depth: Option<u32>,
 }
 
 #[utoipa::path(
     get, path = "/v1/sandboxes/{sandbox}/files/list", tag = "files", params(SandboxPath, ListParams),
-    responses((status = 200, description = "The directory's entries", body = FileList), Common, ByGuest),
+    responses((status = 200, description = "The directory's entries", body = FileList), Common, GuestRefusals),
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
@@ -64,7 +64,7 @@ pub(crate) async fn list(
     listed(guest, params.path, depth, convert::file_entry).await
 }
 
-/// One JSON document of all entries, each as `show` has it.
+/// One JSON document of all entries, each in the form that `show` returns.
 pub(crate) async fn listed<T: Serialize + 'static>(
     guest: Guest,
     path: String,
@@ -92,7 +92,7 @@ pub(crate) async fn listed<T: Serialize + 'static>(
 struct Listing<T> {
     guest: Guest,
     reader: GuestReader,
-    /// Kept open: a guest takes its closing for the reader's hanging up.
+    /// Kept open: the guest would take its closing for a disconnected reader.
     _writer: GuestWriter,
     pieces: u64,
     entries: u64,

@@ -1,4 +1,4 @@
-//! Merges: the work of a fork, brought into the sandbox it came from.
+//! Merges: the changes of a fork are applied to the sandbox that it was forked from.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use burrow_api::{MergeSandbox, Merged, PastMerges};
 use super::auth::{Reader, UnboundExecutor};
 use super::error::ApiError;
 use super::input::{JsonBody, NoParams};
-use super::refusals::{Changing, Common, Named, WithBody};
+use super::refusals::{Common, ObjectRefusals, SandboxRefusals, WithBody};
 use super::sandboxes::SandboxPath;
 use super::{App, Segments};
 use crate::convert;
@@ -17,8 +17,8 @@ use crate::convert;
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/merge", tag = "merges", params(SandboxPath), request_body = MergeSandbox,
     responses(
-        (status = 200, description = "What was merged, or would be; with conflicts, nothing was", body = Merged),
-        Common, Changing, WithBody,
+        (status = 200, description = "The changes that were merged, or would be; if there are conflicts, nothing was merged", body = Merged),
+        Common, SandboxRefusals, WithBody,
     ),
 )]
 pub(crate) async fn merge(
@@ -28,13 +28,13 @@ pub(crate) async fn merge(
     Segments(path): Segments<SandboxPath>,
     body: JsonBody<MergeSandbox>,
 ) -> Result<Json<Merged>, ApiError> {
-    // It reads one sandbox and changes another.
+    // A merge reads one sandbox and changes another.
     let options = convert::merge_sandbox_options(&body.value)?;
     if body.value.child.contains([',', ' ']) {
-        return Err(ApiError::invalid("`child` is one sandbox")
-            .hint("several are merged one after the other: each merge finds what the one before brought"));
+        return Err(ApiError::invalid("`child` must name one sandbox")
+            .hint("merge several sandboxes one after the other: each merge includes the results of the previous ones"));
     }
-    // The first one named is what the audit's event is about: the one that changes.
+    // The audit event is about the first sandbox that is named: the one that changes.
     let parent = caller.sandbox(&app, &path.sandbox).await?;
     let child = caller.sandbox(&app, &body.value.child).await?;
     if let Some(trace) = caller.trace() {
@@ -48,7 +48,7 @@ pub(crate) async fn merge(
 
 #[utoipa::path(
     get, path = "/v1/sandboxes/{sandbox}/merges", tag = "merges", params(SandboxPath),
-    responses((status = 200, description = "What was merged into it", body = PastMerges), Common, Named),
+    responses((status = 200, description = "The merges into this sandbox", body = PastMerges), Common, ObjectRefusals),
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,

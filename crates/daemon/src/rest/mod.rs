@@ -1,4 +1,4 @@
-//! REST under `/v1`: one file per noun; and `/mcp`, which speaks through it.
+//! The REST API under `/v1`, one file per noun; and `/mcp`, which uses it.
 //!
 //! ```text
 //!   request ─► observe (id, log line, metrics, panics) ─► admit (request slots) ─► audited ─► route ─► handler
@@ -6,8 +6,8 @@
 //!                               auth: Reader · Executor · Admin ── input: JsonBody · Params ◄────┘
 //! ```
 //!
-//! Handlers translate and call the engine; what may happen when is the engine's to know. Streams are polled straight
-//! from the guest's connection, so a client that does not read holds one frame and nothing else.
+//! Handlers translate requests and call the engine, which decides what is allowed. Streams are polled directly from the
+//! guest's connection, so a slow client holds one frame and nothing else.
 
 pub(crate) mod attach;
 pub(crate) mod audit;
@@ -78,51 +78,51 @@ use crate::audit::Audit;
 use crate::code::Bridges;
 use crate::config::Config;
 use crate::e2b;
-use crate::gateway::{Front, Gateway};
+use crate::gateway::{Front, Gateway, InnerRouters};
 use crate::memory::Keeper;
 use crate::metrics::Metrics;
 use error::ApiError;
 use routes::{Routes, delete, get, post, put};
 
-/// What every handler can reach.
+/// The state that all handlers share.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) engine: Engine,
     pub(crate) config: Config,
     pub(crate) metrics: Metrics,
     pub(crate) gateway: Gateway,
-    /// What happened, provably.
+    /// The verifiable audit log.
     pub(crate) audit: Audit,
-    /// Requests at once.
+    /// Limits concurrent requests.
     requests: Arc<Semaphore>,
-    /// Work that goes on when its client hangs up; joined at shutdown.
+    /// Work that continues when its client disconnects; joined at shutdown.
     pub(crate) tasks: TaskTracker,
-    /// Of these, changes of sandboxes, which may take as long as RAM takes to be written or read.
+    /// Of these, the operations on sandboxes, which may take as long as it takes to write or read their RAM.
     pub(crate) operations: TaskTracker,
-    /// Requests with an `Idempotency-Key`.
-    under_way: idempotency::UnderWay,
-    /// Execs with a snapshot to go back to.
+    /// Requests with an `Idempotency-Key` that are in progress.
+    idempotent_requests: idempotency::IdempotentRequests,
+    /// Execs with a snapshot for a rollback.
     rollbacks: rollback::Rollbacks,
-    /// Execs on their way into memory.
+    /// Execs that will be recorded in memory.
     pub(crate) remembering: remember::Remembering,
-    /// Templates that E2B's clients have built.
+    /// Templates that E2B clients have built.
     pub(crate) builds: e2b::builds::Builds,
     pub(crate) copies: e2b::copies::Copies,
-    /// Changes of files that E2B's clients come by to ask for.
+    /// Changes of files that E2B clients poll for.
     pub(crate) watchers: e2b::envd::Watchers,
-    /// Signed addresses of files whose sandbox has to be found.
-    pub(crate) lookups: e2b::envd::Lookups,
-    /// Sandboxes that have what programs inside recognise E2B by.
+    /// Signed file URLs whose sandbox has to be found.
+    pub(crate) lookups: e2b::Lookups,
+    /// Sandboxes that contain the marks by which programs inside recognise E2B.
     pub(crate) marks: e2b::envd::Marks,
-    /// What sandboxes used that E2B's clients asked about.
+    /// Resource usage of sandboxes, for E2B's metrics.
     pub(crate) histories: e2b::metrics::Histories,
-    /// What runs code inside sandboxes.
+    /// The bridges that run code inside sandboxes.
     pub(crate) bridges: Bridges,
-    /// What memory needs besides itself.
+    /// Quotas, disk reserve and consolidation of memory.
     pub(crate) memory: Keeper,
-    /// To and from the SSH gateway.
+    /// The connection to the SSH gateway.
     pub(crate) ssh: crate::ssh::Link,
-    /// Cancelled when the daemon is about to end: streams say so and end.
+    /// Cancelled when the daemon is about to shut down: streams report that and end.
     pub(crate) draining: CancellationToken,
 }
 
@@ -140,13 +140,13 @@ impl App {
             requests: Arc::new(Semaphore::new(config.bounds.requests)),
             tasks: TaskTracker::new(),
             operations: TaskTracker::new(),
-            under_way: idempotency::UnderWay::default(),
+            idempotent_requests: idempotency::IdempotentRequests::default(),
             rollbacks: rollback::Rollbacks::default(),
             remembering: remember::Remembering::new(),
             builds: e2b::builds::Builds::default(),
             copies: e2b::copies::Copies::default(),
             watchers: e2b::envd::Watchers::default(),
-            lookups: e2b::envd::Lookups::default(),
+            lookups: e2b::Lookups::default(),
             marks: e2b::envd::Marks::default(),
             histories: e2b::metrics::Histories::default(),
             bridges: Bridges::default(),
@@ -159,47 +159,48 @@ impl App {
         })
     }
 
-    /// Sees work through to its end even if the client hangs up meanwhile: what was begun is finished or undone.
-    pub(crate) async fn see_through<T: Send + 'static>(
+    /// Completes work even if the client disconnects in the meantime: operations are then completed or undone.
+    pub(crate) async fn run_to_completion<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
     ) -> Result<T, ApiError> {
         use tracing::Instrument as _;
         let task = self.tasks.spawn(work.in_current_span());
-        task.await.map_err(|error| ApiError::internal("could not finish the request", error))?
+        task.await.map_err(|error| ApiError::internal("could not complete the request", error))?
     }
 
-    /// The same for a change of a sandbox, which shutdown waits longer for.
+    /// The same for an operation on a sandbox, for which shutdown waits longer.
     pub(crate) async fn carry_out<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
     ) -> Result<T, ApiError> {
-        self.see_through(self.operations.track_future(work)).await
+        self.run_to_completion(self.operations.track_future(work)).await
     }
 }
 
-pub(crate) use memory::memory_door_router;
+pub(crate) use memory::own_listener_router;
 pub(crate) use remember::resume as resume_remembering;
 pub(crate) use rollback::resume as resume_promises;
 
-/// The whole surface.
+/// All routes of the daemon.
 pub(crate) fn router(app: Arc<App>) -> Front {
     let api = api(&app);
-    let models = surrounded(mcp::router(app.clone(), api.clone()), &app);
+    let models = with_middleware(mcp::router(app.clone(), api.clone()), &app);
+    let of_sandbox = with_middleware(mcp::sandbox_router(app.clone(), api.clone()), &app);
     let for_gone = || axum::middleware::from_fn_with_state(app.clone(), e2b::reach::answer_for_gone);
-    let envd = surrounded(e2b::envd::router().layer(for_gone()), &app);
-    let interpreter = surrounded(e2b::interpreter::router().layer(for_gone()), &app);
-    // In front of all: on a sandbox's host every path is the sandbox's.
-    Front::new(app, api.merge(models), envd, interpreter)
+    let envd = with_middleware(e2b::envd::router().layer(for_gone()), &app);
+    let interpreter = with_middleware(e2b::interpreter::router().layer(for_gone()), &app);
+    // Before all routes: on the host name of a sandbox, every path belongs to the sandbox.
+    Front::new(app, InnerRouters { routes: api.merge(models), envd, interpreter, mcp: of_sandbox })
 }
 
-/// What a script could ask.
+/// The routes for scripts, with their middleware.
 pub(crate) fn api(app: &Arc<App>) -> Router {
     let router = api_routes().into_router();
-    surrounded(router.fallback(no_such_route).method_not_allowed_fallback(method_not_allowed), app)
+    with_middleware(router.fallback(no_such_route).method_not_allowed_fallback(method_not_allowed), app)
 }
 
-/// The routes of a script's surface: Burrow's own and those of E2B's control plane.
+/// The routes for scripts: Burrow's own and those of E2B's control plane.
 pub(crate) fn api_routes() -> Routes<Arc<App>> {
     let open = Routes::new()
         .route("/healthz", get(host::health))
@@ -233,8 +234,8 @@ pub(crate) fn api_routes() -> Routes<Arc<App>> {
         .merge(e2b::routes())
 }
 
-/// What stands around every route.
-fn surrounded(router: Router<Arc<App>>, app: &Arc<App>) -> Router {
+/// Adds the middleware that every route has.
+fn with_middleware(router: Router<Arc<App>>, app: &Arc<App>) -> Router {
     router
         .layer(middleware::from_fn_with_state(app.clone(), audited::audited))
         .layer(middleware::from_fn_with_state(app.clone(), observe::admit))
@@ -372,12 +373,12 @@ fn file_routes() -> Routes<Arc<App>> {
 
 async fn no_such_route() -> ApiError {
     ApiError::new(ErrorCode::NoSuchRoute, "there is no such route")
-        .hint("`/v1/openapi.json` lists all of them")
+        .hint("`/v1/openapi.json` lists all routes")
 }
 
 async fn method_not_allowed() -> ApiError {
-    ApiError::new(ErrorCode::MethodNotAllowed, "this route does not take this method")
-        .hint("the `Allow` header of this answer lists those it takes")
+    ApiError::new(ErrorCode::MethodNotAllowed, "this route does not support this method")
+        .hint("the `Allow` header of this response lists the supported methods")
 }
 
 /// The variable parts of a path.
@@ -393,15 +394,15 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for Segments<T> {
     }
 }
 
-/// Which part of a list.
+/// The requested page of a list.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PageParams {
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     #[param(max_length = 256)]
     cursor: Option<String>,
-    /// Entries at most; 100 when absent.
+    /// Maximum number of entries; 100 when absent.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
@@ -419,13 +420,13 @@ impl PageParams {
     }
 }
 
-/// A page of one kind of thing as one of another.
+/// Converts the items of a page.
 pub(crate) fn page<R, T>(page: burrow_catalog::Page<R>, convert: impl FnMut(R) -> T) -> burrow_api::Page<T> {
     burrow_api::Page { items: page.rows.into_iter().map(convert).collect(), next_cursor: page.next_cursor }
 }
 
-/// The page of a list that is there as a whole. Its cursor is the last entry of the page before.
-pub(crate) fn cut<T>(
+/// A page of a list that is complete in memory. The cursor is the id of the last entry of the previous page.
+pub(crate) fn page_of_list<T>(
     mut items: Vec<T>,
     request: &PageRequest,
     id: impl Fn(&T) -> &str,

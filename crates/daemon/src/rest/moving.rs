@@ -1,4 +1,4 @@
-//! Snapshots on the move: `GET /v1/snapshots/{snapshot}/export`, `POST /v1/snapshots`.
+//! Moving snapshots between hosts: `GET /v1/snapshots/{snapshot}/export`, `POST /v1/snapshots`.
 
 use std::sync::Arc;
 
@@ -19,19 +19,20 @@ use super::auth::{Reader, UnboundExecutor};
 use super::error::ApiError;
 use super::images::upload::receive;
 use super::input::Params;
-use super::refusals::{Common, Named};
+use super::refusals::{Common, ObjectRefusals};
 use super::snapshots::SnapshotPath;
 use super::{App, Segments};
 use crate::convert;
 
-/// Names the key that signs an export.
+/// The header with the key that signs an export.
 const SIGNER: &str = "x-burrow-signer";
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExportParams {
-    /// Only what differs from this snapshot, which the receiver has: its id, a unique beginning of it, or its name.
+    /// Export only the differences from this snapshot, which the receiver has: its id, a unique prefix of its id, or its
+    /// name.
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     since: Option<String>,
     /// Leave the processes out.
@@ -42,12 +43,12 @@ pub(crate) struct ExportParams {
 #[utoipa::path(
     get, path = "/v1/snapshots/{snapshot}/export", tag = "snapshots", params(SnapshotPath, ExportParams),
     responses(
-        (status = 200, description = "One file with files, processes and memory of the snapshot", body = Vec<u8>,
+        (status = 200, description = "One file with the files, processes and memory of the snapshot", body = Vec<u8>,
          content_type = "application/octet-stream",
          headers(("x-burrow-signer" = String, description = "The key that signs it"))),
-        (status = 409, description = "No receiver can have what `since` names", body = burrow_api::ErrorBody),
-        (status = 422, description = "What is stored is damaged, or cannot be put into a file", body = burrow_api::ErrorBody),
-        Common, Named,
+        (status = 409, description = "No receiver can have the snapshot that `since` names", body = burrow_api::ErrorBody),
+        (status = 422, description = "The stored snapshot is damaged, or cannot be exported", body = burrow_api::ErrorBody),
+        Common, ObjectRefusals,
     ),
 )]
 pub(crate) async fn export(
@@ -80,13 +81,14 @@ pub(crate) async fn export(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ImportParams {
-    /// What it is called here; as where it came from when absent, if that name is free.
+    /// The name of the snapshot on this host. When absent, its original name, if that is free.
     #[param(pattern = "^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
     name: Option<String>,
     /// Leave the processes out.
     #[serde(default)]
     files_only: bool,
-    /// Take processes that this key signed, this once. Needs an admin's key: they are brought back with root's powers.
+    /// Accept processes signed by this key, for this import only. Requires an admin key, because processes are restored
+    /// with root privileges.
     #[param(max_length = 128)]
     trust: Option<String>,
 }
@@ -95,10 +97,10 @@ pub(crate) struct ImportParams {
     post, path = "/v1/snapshots", tag = "snapshots", params(ImportParams),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses(
-        (status = 201, description = "Taken in, and safe on disk", body = ImportedSnapshot),
+        (status = 201, description = "Imported durably", body = ImportedSnapshot),
         (status = 409, description = "The name is taken", body = burrow_api::ErrorBody),
-        (status = 413, description = "The file holds more than its bound", body = burrow_api::ErrorBody),
-        (status = 422, description = "No export, a damaged or hostile one, or one that needs what this host lacks",
+        (status = 413, description = "The contents of the file exceed the limit", body = burrow_api::ErrorBody),
+        (status = 422, description = "The file is not a valid export, is damaged, or requires features that this host lacks",
          body = burrow_api::ErrorBody),
         Common,
     ),
@@ -119,7 +121,7 @@ pub(crate) async fn import(
     let name = params.name.as_deref().map(|name| convert::name("name", name)).transpose()?;
     let options = ImportOptions { name, files_only: params.files_only, trust };
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
-    // Work under way when the client goes away finds the body broken off, and undoes itself.
+    // If the client disconnects, the import finds an incomplete body and undoes itself.
     let imported =
         receive(body, |stream| async move { engine.import_snapshot(&tenant, stream, options).await }).await?;
     if let Some(trace) = caller.trace() {

@@ -1,4 +1,4 @@
-//! Around every request: an id, one log line, metrics, a slot among the requests at once, and a net under panics.
+//! Middleware around every request: an id, one log line, metrics, the limit of concurrent requests, and handling of panics.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -21,24 +21,24 @@ use tracing::Instrument as _;
 
 use super::App;
 use super::error::{ApiError, Cause};
-use super::memory::Door;
+use super::memory::OwnListener;
 use crate::server::InFlight;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// A caller's own request id is taken if it is no longer than this.
+/// A request id sent by the client is used if it is at most this long.
 const REQUEST_ID_LENGTH_MAX: usize = 64;
 
-/// Characters of ids and names that are shown in log lines.
+/// Length of ids and names that are shown in log lines.
 const SHOWN_LENGTH_MAX: usize = 63;
 
-/// The id of a request, for whoever tells of it.
+/// The id of a request, for logs and events.
 #[derive(Clone, Debug)]
 pub(super) struct RequestId(pub(super) HeaderValue);
 
 pub(super) async fn observe(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
-    let door = request.extensions().get::<Door>().cloned();
+    let listener = request.extensions().get::<OwnListener>().cloned();
     let method = request.method().clone();
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let route = matched.as_ref().map_or("unknown", MatchedPath::as_str);
@@ -49,41 +49,44 @@ pub(super) async fn observe(State(app): State<Arc<App>>, mut request: Request, n
     let span = tracing::info_span!("request", id = id.to_str().unwrap_or_default());
     let answered = AssertUnwindSafe(next.run(request)).catch_unwind().instrument(span.clone()).await;
     let mut response = answered.unwrap_or_else(|_| {
-        // The panic itself is in the log already, by the hook that `telemetry` installs.
-        ApiError::new(ErrorCode::Internal, "the daemon failed at this request").into_response()
+        // The panic itself was already logged by the hook that `telemetry` installs.
+        ApiError::new(ErrorCode::Internal, "an internal error occurred while processing this request")
+            .into_response()
     });
     let (status, took) = (response.status(), began.elapsed());
     app.metrics.answered(&method, route, status.as_u16(), took);
-    // To the microsecond; more digits are noise.
+    // Microsecond resolution; more digits are noise.
     let ms = took.as_micros() as f64 / 1000.0;
     let cause = response.extensions().get::<Cause>();
     let status = status.as_u16();
-    span.in_scope(|| match (severity(status, cause.is_some(), door.as_ref(), app.engine.now_ms()), cause) {
-        (Severity::Error { suppressed }, Some(cause)) => {
-            let sandbox = door.as_ref().map(|door| door.sandbox.as_str()).or(sandbox);
-            tracing::error!(%method, route, status, ms, sandbox, exec, suppressed, %cause, "failed");
-        }
-        (Severity::Warning, Some(cause)) => {
-            tracing::warn!(%method, route, status, ms, sandbox, exec, %cause, "refused");
-        }
-        (Severity::Debug, Some(cause)) => {
-            tracing::debug!(%method, route, status, ms, %cause, "refused");
-        }
-        (Severity::Debug, None) => tracing::debug!(%method, route, status, ms, "answered"),
-        (_, None) => tracing::info!(%method, route, status, ms, sandbox, exec, "answered"),
-        (Severity::Info, Some(cause)) => {
-            tracing::info!(%method, route, status, ms, sandbox, exec, %cause, "answered");
+    span.in_scope(|| {
+        match (severity(status, cause.is_some(), listener.as_ref(), app.engine.now_ms()), cause) {
+            (Severity::Error { suppressed }, Some(cause)) => {
+                let sandbox = listener.as_ref().map(|listener| listener.sandbox.as_str()).or(sandbox);
+                tracing::error!(%method, route, status, ms, sandbox, exec, suppressed, %cause, "failed");
+            }
+            (Severity::Warning, Some(cause)) => {
+                tracing::warn!(%method, route, status, ms, sandbox, exec, %cause, "refused");
+            }
+            (Severity::Debug, Some(cause)) => {
+                tracing::debug!(%method, route, status, ms, %cause, "refused");
+            }
+            (Severity::Debug, None) => tracing::debug!(%method, route, status, ms, "answered"),
+            (_, None) => tracing::info!(%method, route, status, ms, sandbox, exec, "answered"),
+            (Severity::Info, Some(cause)) => {
+                tracing::info!(%method, route, status, ms, sandbox, exec, %cause, "answered");
+            }
         }
     });
     response.headers_mut().insert(REQUEST_ID, id);
     response
 }
 
-/// How loud the log line of an answer is.
+/// The level of a response's log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Severity {
     Error {
-        /// Failures of the same sandbox that were not logged as errors since the last one that was.
+        /// Failures of the same sandbox that were suppressed since the last one that was logged as an error.
         suppressed: Option<u64>,
     },
     Warning,
@@ -91,12 +94,12 @@ enum Severity {
     Debug,
 }
 
-/// Programs in a sandbox send what they like to its own listener, as often as they like. Of that, only failures of the
-/// daemon itself are for the operator, and only some of them.
-fn severity(status: u16, has_cause: bool, door: Option<&Door>, now_ms: u64) -> Severity {
-    match (has_cause, door) {
+/// Programs in a sandbox can send any request to its own listener, as often as they like. Of those, only internal errors of
+/// the daemon concern the operator, and only a limited number is logged.
+fn severity(status: u16, has_cause: bool, listener: Option<&OwnListener>, now_ms: u64) -> Severity {
+    match (has_cause, listener) {
         (true, None) if status == 500 => Severity::Error { suppressed: None },
-        (true, Some(door)) if status == 500 => match door.log.take(now_ms) {
+        (true, Some(listener)) if status == 500 => match listener.log.take(now_ms) {
             Some(suppressed) => Severity::Error { suppressed: Some(suppressed) },
             None => Severity::Debug,
         },
@@ -106,42 +109,42 @@ fn severity(status: u16, has_cause: bool, door: Option<&Door>, now_ms: u64) -> S
     }
 }
 
-/// Gives the request a slot, which its answer keeps until the last byte of its body.
+/// Acquires a request slot, which the response holds until the last byte of its body.
 pub(super) async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
-    // Whether the daemon lives must be answered above all when it is busy.
+    // Health and readiness must be answered even when the daemon is busy.
     if matches!(request.uri().path(), "/healthz" | "/readyz" | "/metrics") {
         return next.run(request).await;
     }
-    let slots = match request.extensions().get::<Door>() {
+    let slots = match request.extensions().get::<OwnListener>() {
         None => app.requests.clone(),
-        // Of its own, so that no sandbox takes the daemon's.
-        Some(door) => {
-            if let Err(seconds) = door.rate.take(app.engine.now_ms()) {
-                return later("the sandbox asks too often", "ask less often", seconds);
+        // A separate limit, so that no sandbox uses up the daemon's slots.
+        Some(listener) => {
+            if let Err(seconds) = listener.rate.take(app.engine.now_ms()) {
+                return later("the sandbox sends too many requests", "send requests less often", seconds);
             }
-            door.slots.clone()
+            listener.slots.clone()
         }
     };
     let Ok(permit) = slots.try_acquire_owned() else {
-        if request.extensions().get::<Door>().is_some() {
-            return later("the sandbox asks too much at once", "let what was asked be answered first", 1);
+        if request.extensions().get::<OwnListener>().is_some() {
+            return later("the sandbox has too many concurrent requests", "wait for responses first", 1);
         }
-        let hint = "try again in a moment, or raise `limits.requests` in the configuration";
-        return later("the daemon has too many requests at once", hint, 1);
+        let hint = "try again shortly, or raise `limits.requests` in the configuration";
+        return later("the daemon has too many concurrent requests", hint, 1);
     };
     let in_flight = request.extensions_mut().remove();
-    let turns = request.extensions().get::<Door>().map(|door| door.turns.clone());
-    let turn = match &turns {
-        Some(turns) => Some(turns.acquire().await.expect("the semaphore is never closed")),
+    let active = request.extensions().get::<OwnListener>().map(|listener| listener.active.clone());
+    let active_permit = match &active {
+        Some(active) => Some(active.acquire().await.expect("the semaphore is never closed")),
         None => None,
     };
     let answer = next.run(request).await;
-    // What follows is its body, which may last.
-    drop(turn);
+    // The body follows, which may take long.
+    drop(active_permit);
     answer.map(|body| Body::new(Admitted { body, _permit: permit, _in_flight: in_flight }))
 }
 
-/// Refused for now.
+/// A temporary refusal.
 fn later(why: &str, hint: &str, seconds: u64) -> Response {
     let mut response = ApiError::new(ErrorCode::Busy, why).hint(hint).into_response();
     response.headers_mut().insert(RETRY_AFTER, seconds.into());
@@ -188,7 +191,7 @@ fn request_id(request: &Request) -> HeaderValue {
     HeaderValue::try_from(text).expect("hexadecimal digits are a header value")
 }
 
-/// The sandbox and the exec a path is about, as the caller wrote them.
+/// The sandbox and the exec that a path refers to, as the client wrote them.
 fn subjects(path: &str) -> (Option<&str>, Option<&str>) {
     let shown = |text: &&str| {
         text.len() <= SHOWN_LENGTH_MAX && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
@@ -218,23 +221,26 @@ mod tests {
 
     #[test]
     fn a_sandbox_cannot_flood_the_log_through_its_own_listener() {
-        let door = Door::new(burrow_model::TenantId::generate(), burrow_model::SandboxId::generate(), 0);
+        let listener =
+            OwnListener::new(burrow_model::TenantId::generate(), burrow_model::SandboxId::generate(), 0);
         let loud = |status: u16, has_cause: bool| {
-            (0..1000).filter(|_| severity(status, has_cause, Some(&door), 70_000) != Severity::Debug).count()
+            (0..1000)
+                .filter(|_| severity(status, has_cause, Some(&listener), 70_000) != Severity::Debug)
+                .count()
         };
         assert_eq!(loud(200, false), 0);
         assert_eq!(loud(404, false), 0);
         assert_eq!(loud(503, true), 0);
         let failures = loud(500, true);
         assert!((1..10).contains(&failures), "{failures} lines");
-        // Requests with a key are logged as ever.
+        // Requests with a key are logged as usual.
         assert_eq!(severity(500, true, None, 0), Severity::Error { suppressed: None });
         assert_eq!(severity(409, true, None, 0), Severity::Warning);
         assert_eq!(severity(200, false, None, 0), Severity::Info);
     }
 
     #[test]
-    fn a_callers_request_id_is_kept_if_it_is_harmless() {
+    fn request_ids_of_clients_are_used_if_they_are_harmless() {
         let with = |value: &str| {
             let request = Request::builder().header("x-request-id", value).body(Body::empty()).unwrap();
             request_id(&request)

@@ -1,6 +1,6 @@
-//! `GET …/output`: what an exec wrote, from an offset on, as NDJSON with offsets or as plain bytes.
+//! `GET …/output`: the output of an exec from an offset on, as NDJSON with offsets or as plain bytes.
 //!
-//! Readers here never slow the process down: one that falls behind the ring is told of a gap.
+//! Readers never slow the process down: if one falls behind the ring buffer, it receives a gap.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use super::egress::with_denials;
 use super::error::ApiError;
 use super::execs::ExecPath;
 use super::input::Params;
-use super::refusals::{ByGuest, Common};
+use super::refusals::{Common, GuestRefusals};
 use super::remember::{Tails, remembered};
 use super::stream::{
     GuestReader, GuestWriter, broken, hung_up, lines, next_frame, out_of_turn, shutting_down,
@@ -33,16 +33,16 @@ use super::stream::{
 use super::{App, Segments, rollback};
 use crate::convert;
 
-/// Which part of the output, and how.
+/// Which part of the output, and in which format.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OutputParams {
-    /// First byte wanted; 0 when absent.
+    /// The offset of the first byte to send; 0 when absent.
     #[serde(default)]
     #[param(required = false)]
     offset: u64,
-    /// Go on until the exec ends; false when absent: end when all there is has been sent.
+    /// Continue until the exec ends. When false or absent, end after all existing output was sent.
     #[serde(default)]
     #[param(required = false)]
     follow: bool,
@@ -63,9 +63,9 @@ pub(crate) enum Format {
 #[utoipa::path(
     get, path = "/v1/sandboxes/{sandbox}/execs/{exec}/output", tag = "execs", params(ExecPath, OutputParams),
     responses(
-        (status = 200, description = "One `OutputChunk` per line, or the bytes of both streams as they came",
+        (status = 200, description = "One `OutputChunk` per line, or the raw bytes of both streams, in the order of their arrival",
          content((OutputChunk = "application/x-ndjson"), (Vec<u8> = "application/octet-stream"))),
-        Common, ByGuest,
+        Common, GuestRefusals,
     ),
 )]
 pub(crate) async fn output(
@@ -75,7 +75,7 @@ pub(crate) async fn output(
     Params(params): Params<OutputParams>,
 ) -> Result<Response, ApiError> {
     let (sandbox, exec) = path.resolve(&app, &caller).await?;
-    // First of all: what failed already is undone as soon as nobody reads what it had to say.
+    // First of all: a failed command is rolled back as soon as no client reads its output any more.
     let held = app.rollbacks.reader(&exec).filter(|_| params.follow);
     let guest = app.engine.guest(caller.tenant(), &sandbox).await?;
     let request = Request::Attach(Attach {
@@ -99,16 +99,16 @@ pub(super) struct Source {
     app: Arc<App>,
     guest: Guest,
     reader: GuestReader,
-    /// Kept open: a guest takes its closing for the reader's hanging up.
+    /// Kept open: the guest would take its closing for a disconnected reader.
     _writer: GuestWriter,
-    /// Of an exec that is undone if it fails, which waits for us.
+    /// For an exec with a rollback, which waits for its readers.
     held: Option<rollback::Reader>,
     tails: Tails,
     ended: bool,
 }
 
 impl Source {
-    /// The next part; an error is a part too, the last one.
+    /// The next chunk. An error is the last chunk.
     async fn next(&mut self) -> OutputChunk {
         let chunk = match next_frame(&self.app, &self.guest, &mut self.reader).await {
             None => OutputChunk::Error { error: shutting_down() },
@@ -125,7 +125,7 @@ impl Source {
             OutputChunk::Exit { exec } => {
                 let tenant = &self.guest.sandbox().tenant;
                 let exec = with_denials(&self.app, tenant, *exec).await;
-                let exec = rollback::last_word(&self.app, self.held.take(), exec).await;
+                let exec = rollback::final_exec(&self.app, self.held.take(), exec).await;
                 let exec = remembered(&self.app, &self.guest, exec, &self.tails).await;
                 OutputChunk::Exit { exec: Box::new(exec) }
             }
@@ -166,7 +166,7 @@ fn chunk(guest: &Guest, frame: &Frame) -> OutputChunk {
     }
 }
 
-/// What a frame that is no output says.
+/// The notice in a frame that contains no output.
 pub(crate) fn notice(guest: &Guest, frame: &Frame) -> Result<AttachNotice, ApiError> {
     match frame {
         Frame::Control(json) => parse(json).map_err(|error| guest.error(error).into()),
@@ -181,7 +181,7 @@ fn shown(stream: OutputStream, offset: u64, bytes: &Bytes) -> OutputChunk {
     }
 }
 
-/// The bytes alone. What breaks the stream breaks the answer.
+/// The bytes only. An error interrupts the response.
 fn raw(source: Source) -> Response {
     let bytes = stream::try_unfold(source, |mut source| async move {
         loop {
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_is_text_where_it_can_be_and_base64_where_not() {
+    fn output_is_text_if_it_is_utf8_and_base64_otherwise() {
         let chunk = shown(OutputStream::Stdout, 3, &Bytes::from_static(b"caf\xc3\xa9"));
         assert!(
             matches!(chunk, OutputChunk::Output { text: Some(text), base64: None, .. } if text == "café")

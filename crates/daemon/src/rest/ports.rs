@@ -1,6 +1,6 @@
-//! Ports: what listens in a sandbox, who may open it, links to it, and raw TCP to it over a WebSocket.
+//! Ports: listing listening ports, publishing them, links to them, and raw TCP to them over a WebSocket.
 //!
-//! HTTP to a port does not come through here: see the `gateway`.
+//! HTTP to a port is served by `gateway`, not here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,26 +25,26 @@ use utoipa::IntoParams;
 use super::auth::{Executor, Reader, UnboundExecutor};
 use super::error::ApiError;
 use super::input::{JsonBody, NoParams, Params};
-use super::refusals::{ByGuest, ByPort, Common, Named, WithBody};
+use super::refusals::{Common, GuestRefusals, ObjectRefusals, PortRefusals, WithBody};
 use super::sandboxes::SandboxPath;
 use super::stream::shutting_down;
 use super::{App, PageParams, Segments, page};
 use crate::code::CODE_PORT;
 use crate::gateway::{Claim, Links, Slot};
 
-/// Largest message a client may send; larger ones end the connection with 1009.
+/// The largest message that a client may send. A larger one closes the connection with code 1009.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// Of what the port says, per message.
+/// Bytes of the port's output per message.
 const READ_BYTES: usize = 64 << 10;
 
-/// A client that has the last message gets this long to take it.
+/// How long a client may take to receive the last message.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
 #[utoipa::path(
     get, path = "/v1/sandboxes/{sandbox}/ports", tag = "ports", params(SandboxPath, PageParams),
-    responses((status = 200, description = "What listens and what is published, by port", body = Page<Port>),
-        Common, ByGuest),
+    responses((status = 200, description = "Listening and published ports, sorted by port", body = Page<Port>),
+        Common, GuestRefusals),
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
@@ -57,8 +57,8 @@ pub(crate) async fn list(
     let id = caller.sandbox(&app, &path.sandbox).await?;
     let ports = app.engine.ports(caller.tenant(), &id).await?;
     let links = Links::new(&app.config.gateway, &uri, &headers);
-    let ports = together(ports, |port| links.plain(id.as_str(), port));
-    // Several processes may share a port number; the place in the list is what pages go by.
+    let ports = merge_ports(ports, |port| links.plain(id.as_str(), port));
+    // Several processes may share a port number, so the cursor is a position in the list.
     let from = match &request.cursor {
         None => 0,
         Some(cursor) => cursor.parse::<usize>().map_err(|_| burrow_catalog::CatalogError::BadCursor)?,
@@ -69,8 +69,8 @@ pub(crate) async fn list(
     Ok(Json(page(burrow_catalog::Page { rows, next_cursor }, |port| port)))
 }
 
-/// What listens, and what is published though nothing listens there, in one list.
-fn together(ports: PortList, url: impl Fn(u16) -> String) -> Vec<Port> {
+/// Merges the listening ports with the published ports on which no process listens.
+fn merge_ports(ports: PortList, url: impl Fn(u16) -> String) -> Vec<Port> {
     let mut all: Vec<Port> = Vec::new();
     for ListeningPort { port, addresses, user, process } in ports.listening {
         let (pid, process, command) = match process {
@@ -81,14 +81,14 @@ fn together(ports: PortList, url: impl Fn(u16) -> String) -> Vec<Port> {
         let user = Some(user);
         all.push(Port { port, published, addresses, user, pid, process, command, url: url(port) });
     }
-    let silent: Vec<u16> =
+    let unused: Vec<u16> =
         ports.published.iter().copied().filter(|port| all.iter().all(|other| other.port != *port)).collect();
-    all.extend(silent.into_iter().map(|port| silent_port(port, url(port))));
+    all.extend(unused.into_iter().map(|port| unused_port(port, url(port))));
     all.sort_by_key(|port| (port.port, port.pid));
     all
 }
 
-fn silent_port(port: u16, url: String) -> Port {
+fn unused_port(port: u16, url: String) -> Port {
     Port {
         port,
         published: true,
@@ -105,10 +105,10 @@ fn silent_port(port: u16, url: String) -> Port {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct PortPath {
-    /// The sandbox's id, a unique beginning of its id, or its name.
+    /// The sandbox's id, a unique prefix of its id, or its name.
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     sandbox: String,
-    /// From 1 to 65535, without the guest agent's own.
+    /// From 1 to 65535, except the guest agent's port.
     #[param(pattern = "^[1-9][0-9]{0,4}$")]
     port: String,
 }
@@ -116,13 +116,13 @@ pub(crate) struct PortPath {
 impl PortPath {
     fn port(&self) -> Result<u16, ApiError> {
         let port = self.port.parse().ok().filter(|port| *port > 0 && !self.port.starts_with(['0', '+']));
-        port.ok_or_else(|| ApiError::invalid("a port is a number from 1 to 65535"))
+        port.ok_or_else(|| ApiError::invalid("a port must be a number from 1 to 65535"))
     }
 }
 
 #[utoipa::path(
     put, path = "/v1/sandboxes/{sandbox}/ports/{port}", tag = "ports", params(PortPath),
-    responses((status = 204, description = "Anybody may open it"), Common, Named),
+    responses((status = 204, description = "Anyone may now connect to the port"), Common, ObjectRefusals),
 )]
 pub(crate) async fn publish(
     State(app): State<Arc<App>>,
@@ -132,8 +132,8 @@ pub(crate) async fn publish(
 ) -> Result<StatusCode, ApiError> {
     let port = path.port()?;
     if port == CODE_PORT {
-        return Err(ApiError::invalid(format!("port {port} runs code, and is not for anybody"))
-            .hint("let your server listen on another port, or give out a link: `burrow port url`"));
+        return Err(ApiError::invalid(format!("port {port} executes code, and cannot be published"))
+            .hint("let your server listen on another port, or create a link with `burrow port url`"));
     }
     let id = caller.sandbox(&app, &path.sandbox).await?;
     app.engine.publish_port(caller.tenant(), &id, port).await?;
@@ -142,7 +142,7 @@ pub(crate) async fn publish(
 
 #[utoipa::path(
     delete, path = "/v1/sandboxes/{sandbox}/ports/{port}", tag = "ports", params(PortPath),
-    responses((status = 204, description = "It is private; connections that are open go on"), Common, Named),
+    responses((status = 204, description = "The port is private; open connections continue"), Common, ObjectRefusals),
 )]
 pub(crate) async fn unpublish(
     State(app): State<Arc<App>>,
@@ -160,8 +160,8 @@ pub(crate) async fn unpublish(
     post, path = "/v1/sandboxes/{sandbox}/ports/{port}/url", tag = "ports", params(PortPath),
     request_body = CreatePortUrl,
     responses(
-        (status = 200, description = "A link that opens the port until it expires or the key is revoked", body = PortUrl),
-        Common, Named, WithBody,
+        (status = 200, description = "A link that gives access to the port until it expires or the key is revoked", body = PortUrl),
+        Common, ObjectRefusals, WithBody,
     ),
 )]
 pub(crate) async fn url(
@@ -181,7 +181,7 @@ pub(crate) async fn url(
     let id = caller.sandbox(&app, &path.sandbox).await?;
     let id = app.engine.get(caller.tenant(), &id).await?.id;
     let expires_ms = app.engine.now_ms() + u64::from(seconds) * 1000;
-    let claim = Claim { sandbox: id.clone(), port, expires_ms, key: caller.key_id().clone() };
+    let claim = Claim { sandbox: id.clone(), port, expires_ms, key: caller.key_id()?.clone() };
     let token = app.gateway.signer(&app).await?.sign(&claim);
     let url = Links::new(&app.config.gateway, &uri, &headers).signed(id.as_str(), port, &token);
     Ok(Json(PortUrl { url, expires_ms }))
@@ -191,7 +191,7 @@ pub(crate) async fn url(
     get, path = "/v1/sandboxes/{sandbox}/ports/{port}/connect", tag = "ports", params(PortPath),
     responses(
         (status = 101, description = "A WebSocket whose binary messages are the port's bytes: see `PortMessage`"),
-        Common, ByGuest, ByPort,
+        Common, GuestRefusals, PortRefusals,
     ),
 )]
 pub(crate) async fn connect(
@@ -203,15 +203,15 @@ pub(crate) async fn connect(
 ) -> Result<Response, ApiError> {
     let port = path.port()?;
     let upgrade = upgrade.map_err(|_| {
-        ApiError::invalid("could not connect to the port: this route speaks WebSocket")
-            .hint("`burrow port-forward` carries TCP; HTTP goes to the address that `burrow port ls` prints")
+        ApiError::invalid("could not connect to the port: this route requires a WebSocket upgrade")
+            .hint("use `burrow port-forward` for TCP; send HTTP requests to the address that `burrow port ls` prints")
     })?;
     let id = caller.sandbox(&app, &path.sandbox).await?;
     let slot = app.gateway.slot(&id)?;
     let stream = app.engine.connect_port(caller.tenant(), &id, port).await?;
     Ok(upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX).on_upgrade(
         move |socket| {
-            // Tracked, so that shutdown waits until the client has been told.
+            // Tracked, so that a shutdown waits until the client has received the last message.
             let tasks = app.tasks.clone();
             tasks.track_future(serve(app, stream, socket, slot))
         },
@@ -220,7 +220,7 @@ pub(crate) async fn connect(
 
 type Sink = SplitSink<WebSocket, Message>;
 
-/// Two pumps, each with an end of its own: a port that has said all it had to say may still be listening.
+/// Two pumps that end separately: a port that has sent all its data may still be receiving.
 async fn serve(app: Arc<App>, stream: PortStream, socket: WebSocket, _slot: Slot) {
     let (mut sink, mut messages) = socket.split();
     let (mut reader, mut writer) = tokio::io::split(stream);
@@ -239,7 +239,7 @@ async fn serve(app: Arc<App>, stream: PortStream, socket: WebSocket, _slot: Slot
         }
     };
     match ended {
-        // The client is gone, or the port is and it was said: there is nobody to tell.
+        // The client is gone, or the port is gone and the client has been informed.
         Some(None) => {}
         Some(Some(())) => {
             let goodbye = CloseFrame { code: close_code::NORMAL, reason: "".into() };
@@ -257,7 +257,7 @@ async fn serve(app: Arc<App>, stream: PortStream, socket: WebSocket, _slot: Slot
     }
 }
 
-/// The port's bytes to the client, and their end. `None`: one of the two is gone.
+/// Copies the port's bytes to the client until their end. `None`: one of the two is gone.
 async fn pump_out(reader: &mut ReadHalf<PortStream>, sink: &mut Sink) -> Option<()> {
     let mut buffer = BytesMut::new();
     loop {
@@ -266,12 +266,14 @@ async fn pump_out(reader: &mut ReadHalf<PortStream>, sink: &mut Sink) -> Option<
             Ok(0) => return sink.send(text(&PortMessage::End)).await.ok(),
             Ok(_) => sink.send(Message::Binary(buffer.split().freeze())).await.ok()?,
             Err(error) => {
-                // So the engine ends what leads into a machine that is put to sleep, or back to a snapshot.
+                // This is how the engine ends connections into a machine that is put to sleep or restored to a snapshot.
                 let error = match error.kind() == std::io::ErrorKind::ConnectionAborted {
                     true => ApiError::new(ErrorCode::SandboxAsleep, "the sandbox was put to sleep")
-                        .hint("connect again: that wakes it"),
-                    false => ApiError::new(ErrorCode::BadGateway, "the port broke the connection")
-                        .hint(error.to_string()),
+                        .hint("connect again to wake it"),
+                    false => {
+                        ApiError::new(ErrorCode::BadGateway, "the port closed the connection unexpectedly")
+                            .hint(error.to_string())
+                    }
                 };
                 let _ = sink.send(text(&PortMessage::Error { error: error.into_detail() })).await;
                 return None;
@@ -280,7 +282,7 @@ async fn pump_out(reader: &mut ReadHalf<PortStream>, sink: &mut Sink) -> Option<
     }
 }
 
-/// The client's bytes to the port, and their end; returns when the client is gone, or talks nonsense.
+/// Copies the client's bytes to the port until their end. Returns when the client is gone or sends an invalid message.
 async fn pump_in(
     writer: &mut WriteHalf<PortStream>,
     messages: &mut SplitStream<WebSocket>,
@@ -290,7 +292,7 @@ async fn pump_in(
     loop {
         match messages.next().await {
             Some(Ok(Message::Binary(bytes))) if open => {
-                // A port that takes no more may still have something to say.
+                // A port that reads no more may still send data.
                 open = writer.write_all(&bytes).await.is_ok() && writer.flush().await.is_ok();
             }
             Some(Ok(Message::Text(json))) => match serde_json::from_str(&json) {
@@ -301,7 +303,7 @@ async fn pump_in(
                 }
                 Ok(PortMessage::Error { .. }) | Err(_) => return,
             },
-            // Pings are answered by the library; bytes after the end have nowhere to go.
+            // Pings are answered by the library. Bytes after the end are dropped.
             Some(Ok(Message::Binary(_) | Message::Ping(_) | Message::Pong(_))) => {}
             Some(Ok(Message::Close(_)) | Err(_)) | None => return,
         }

@@ -1,4 +1,4 @@
-//! Whether a sandbox runs: start, stop, pause, resume, hibernate, wake.
+//! The power state of a sandbox: start, stop, pause, resume, hibernate, wake.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,12 +12,12 @@ use utoipa::IntoParams;
 use super::auth::Executor;
 use super::error::ApiError;
 use super::input::{NoParams, Params};
-use super::refusals::{Changing, Common};
+use super::refusals::{Common, SandboxRefusals};
 use super::sandboxes::{SandboxPath, changed};
 use super::{App, Segments};
 use crate::metrics::Move;
 
-/// The longest anybody waits for processes to end by themselves.
+/// The longest grace period for processes to end by themselves.
 const GRACE_MS_MAX: u64 = 10 * 60 * 1000;
 
 /// How to start.
@@ -25,7 +25,7 @@ const GRACE_MS_MAX: u64 = 10 * 60 * 1000;
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StartParams {
-    /// Boot from the files, and give up the processes of a hibernated one; false when absent.
+    /// Boot from the files, and discard the processes of a hibernated sandbox; false when absent.
     #[serde(default)]
     #[param(required = false)]
     files_only: bool,
@@ -33,7 +33,7 @@ pub(crate) struct StartParams {
 
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/start", tag = "sandboxes", params(SandboxPath, StartParams),
-    responses((status = 200, description = "Running", body = Sandbox), Common, Changing),
+    responses((status = 200, description = "Running", body = Sandbox), Common, SandboxRefusals),
 )]
 pub(crate) async fn start(
     State(app): State<Arc<App>>,
@@ -55,14 +55,14 @@ pub(crate) async fn start(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StopParams {
-    /// How long processes may take to end by themselves; 5000 when absent.
+    /// How long processes may take to end by themselves, in milliseconds; 5000 when absent.
     #[param(maximum = 600_000)]
     grace_ms: Option<u64>,
 }
 
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/stop", tag = "sandboxes", params(SandboxPath, StopParams),
-    responses((status = 200, description = "Stopped; an ephemeral one is gone", body = Sandbox), Common, Changing),
+    responses((status = 200, description = "Stopped; an ephemeral sandbox was deleted", body = Sandbox), Common, SandboxRefusals),
 )]
 pub(crate) async fn stop(
     State(app): State<Arc<App>>,
@@ -83,7 +83,7 @@ pub(crate) async fn stop(
 
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/pause", tag = "sandboxes", params(SandboxPath),
-    responses((status = 200, description = "Paused: RAM kept, no CPU used", body = Sandbox), Common, Changing),
+    responses((status = 200, description = "Paused: RAM is kept, no CPU is used", body = Sandbox), Common, SandboxRefusals),
 )]
 pub(crate) async fn pause(
     State(app): State<Arc<App>>,
@@ -96,7 +96,7 @@ pub(crate) async fn pause(
 
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/resume", tag = "sandboxes", params(SandboxPath),
-    responses((status = 200, description = "Running", body = Sandbox), Common, Changing),
+    responses((status = 200, description = "Running", body = Sandbox), Common, SandboxRefusals),
 )]
 pub(crate) async fn resume(
     State(app): State<Arc<App>>,
@@ -107,34 +107,45 @@ pub(crate) async fn resume(
     changed(&app, &caller, &path, |engine, tenant, id| async move { engine.resume(&tenant, &id).await }).await
 }
 
+/// How to hibernate.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HibernateParams {
+    /// Hibernate also where no trial can show whether the processes can be restored, because the host has too little RAM for one or other
+    /// trials take too long; false when absent.
+    #[serde(default)]
+    #[param(required = false)]
+    untried: bool,
+}
+
 #[utoipa::path(
-    post, path = "/v1/sandboxes/{sandbox}/hibernate", tag = "sandboxes", params(SandboxPath),
+    post, path = "/v1/sandboxes/{sandbox}/hibernate", tag = "sandboxes", params(SandboxPath, HibernateParams),
     responses(
-        (status = 200, description = "Hibernated: processes on disk, RAM given back", body = Sandbox),
-        Common, Changing,
+        (status = 200, description = "Hibernated: processes are on disk, RAM is freed", body = Sandbox),
+        Common, SandboxRefusals,
     ),
 )]
 pub(crate) async fn hibernate(
     State(app): State<Arc<App>>,
     caller: Executor,
-    _: NoParams,
     Segments(path): Segments<SandboxPath>,
+    Params(params): Params<HibernateParams>,
 ) -> Result<Json<Sandbox>, ApiError> {
-    let hibernated =
-        changed(
-            &app,
-            &caller,
-            &path,
-            |engine, tenant, id| async move { engine.hibernate(&tenant, &id).await },
-        );
+    let hibernated = changed(&app, &caller, &path, move |engine, tenant, id| async move {
+        match params.untried {
+            true => engine.hibernate_untried(&tenant, &id).await,
+            false => engine.hibernate(&tenant, &id).await,
+        }
+    });
     timed(&app, Move::Hibernate, hibernated).await
 }
 
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/wake", tag = "sandboxes", params(SandboxPath),
     responses(
-        (status = 200, description = "Running, with the processes it had if it kept any", body = Sandbox),
-        Common, Changing,
+        (status = 200, description = "Running, with its processes if they were kept", body = Sandbox),
+        Common, SandboxRefusals,
     ),
 )]
 pub(crate) async fn wake(
@@ -148,7 +159,7 @@ pub(crate) async fn wake(
     timed(&app, Move::Wake, woken).await
 }
 
-/// A move that is counted with how long it took, if it came about.
+/// Records the duration of a transition in the metrics, if it succeeds.
 async fn timed(
     app: &App,
     which: Move,

@@ -1,4 +1,4 @@
-//! Races: begun here, gone on with by the engine, followed by asking again for what has changed.
+//! Races: started here, continued by the engine, followed by polling for changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use utoipa::IntoParams;
 use super::auth::{Reader, UnboundExecutor};
 use super::error::ApiError;
 use super::input::{JsonBody, NoParams, Params};
-use super::refusals::{Changing, Common, Named, WithBody};
+use super::refusals::{Common, ObjectRefusals, SandboxRefusals, WithBody};
 use super::{App, Segments};
 use crate::convert;
 
-/// Longest wait for a change; callers ask again.
+/// The longest wait for a change; clients repeat the request to wait longer.
 const WAIT_MS_MAX: u64 = 60_000;
 
 /// Names a race.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct RacePath {
-    /// Its id.
+    /// The race's id.
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     race: String,
 }
@@ -38,21 +38,21 @@ impl RacePath {
     }
 }
 
-/// When to answer.
+/// When to respond.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WaitParams {
-    /// Answer once its `version` is greater than this.
+    /// Respond once the race's `version` is greater than this.
     after: Option<u64>,
-    /// Wait for that at most so long; 0 when absent.
+    /// Wait at most this long for that; 0 when absent.
     #[param(maximum = 60_000)]
     wait_ms: Option<u64>,
 }
 
 #[utoipa::path(
     post, path = "/v1/races", tag = "merges", request_body = StartRace,
-    responses((status = 201, description = "Begun; it goes on by itself", body = Race), Common, Changing, WithBody),
+    responses((status = 201, description = "Started; it continues in the background", body = Race), Common, SandboxRefusals, WithBody),
 )]
 pub(crate) async fn start(
     State(app): State<Arc<App>>,
@@ -63,7 +63,8 @@ pub(crate) async fn start(
     let spec = convert::race_spec(&body.value)?;
     let parent = caller.sandbox(&app, &body.value.parent).await?;
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
-    let race = app.see_through(async move { Ok(engine.start_race(&tenant, &parent, spec).await?) }).await?;
+    let race =
+        app.run_to_completion(async move { Ok(engine.start_race(&tenant, &parent, spec).await?) }).await?;
     Ok((StatusCode::CREATED, Json(convert::race(race))))
 }
 
@@ -83,7 +84,7 @@ pub(crate) async fn list(
 
 #[utoipa::path(
     get, path = "/v1/races/{race}", tag = "merges", params(RacePath, WaitParams),
-    responses((status = 200, description = "As it stands, or once it has changed", body = Race), Common, Named),
+    responses((status = 200, description = "The current state of the race", body = Race), Common, ObjectRefusals),
 )]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
@@ -100,7 +101,7 @@ pub(crate) async fn get(
     let (after, bound) = (params.after.unwrap_or(0), Duration::from_millis(wait_ms));
     let race = tokio::select! {
         race = app.engine.race_after(caller.tenant(), &id, after, bound) => race?,
-        // A daemon that is about to end answers at once; whoever asks again asks the next one.
+        // When the daemon shuts down, it responds at once; the next request reaches the next daemon.
         () = app.draining.cancelled() => app.engine.race(caller.tenant(), &id).await?,
     };
     Ok(Json(convert::race(race)))
@@ -109,8 +110,8 @@ pub(crate) async fn get(
 #[utoipa::path(
     post, path = "/v1/races/{race}/merge", tag = "merges", params(RacePath), request_body = MergeRace,
     responses(
-        (status = 200, description = "What was merged, or would be; with conflicts, nothing was", body = Merged),
-        Common, Changing, WithBody,
+        (status = 200, description = "The changes that were merged, or would be; if there are conflicts, nothing was merged", body = Merged),
+        Common, SandboxRefusals, WithBody,
     ),
 )]
 pub(crate) async fn merge(
@@ -130,8 +131,8 @@ pub(crate) async fn merge(
 #[utoipa::path(
     delete, path = "/v1/races/{race}", tag = "merges", params(RacePath),
     responses(
-        (status = 204, description = "Ended if it went on, its attempts deleted, and forgotten"),
-        Common, Changing,
+        (status = 204, description = "Ended if it was running, and deleted with its attempts"),
+        Common, SandboxRefusals,
     ),
 )]
 pub(crate) async fn remove(

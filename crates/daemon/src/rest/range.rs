@@ -1,16 +1,16 @@
-//! The `Range` header: one range of bytes, or as if it had not been sent.
+//! The `Range` header: one range of bytes. Anything else is treated as if the header were absent.
 
-/// A range as asked for.
+/// A requested range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum ByteRange {
     /// `bytes=first-last` and `bytes=first-`.
     From { first: u64, last: Option<u64> },
     /// `bytes=-count`: the last bytes.
     Last { count: u64 },
 }
 
-/// A header that is malformed or names several ranges is ignored, as RFC 9110 allows.
-pub(super) fn parse(header: &str) -> Option<Asked> {
+/// A header that is malformed or contains several ranges is ignored, as RFC 9110 allows.
+pub(super) fn parse(header: &str) -> Option<ByteRange> {
     let (unit, range) = header.split_once('=')?;
     if !unit.trim().eq_ignore_ascii_case("bytes") {
         return None;
@@ -21,17 +21,17 @@ pub(super) fn parse(header: &str) -> Option<Asked> {
         digits.then(|| text.parse::<u64>().unwrap_or(u64::MAX))
     };
     match (first.trim(), last.trim()) {
-        ("", count) => Some(Asked::Last { count: number(count)? }),
-        (first, "") => Some(Asked::From { first: number(first)?, last: None }),
+        ("", count) => Some(ByteRange::Last { count: number(count)? }),
+        (first, "") => Some(ByteRange::From { first: number(first)?, last: None }),
         (first, last) => {
             let (first, last) = (number(first)?, number(last)?);
-            (first <= last).then_some(Asked::From { first, last: Some(last) })
+            (first <= last).then_some(ByteRange::From { first, last: Some(last) })
         }
     }
 }
 
-impl Asked {
-    /// Offset and length within a file of `size` bytes; `None` when nothing of it is there.
+impl ByteRange {
+    /// The offset and length within a file of `size` bytes; `None` if the range is outside the file.
     pub(super) fn within(self, size: u64) -> Option<(u64, u64)> {
         match self {
             Self::From { first, last } => {

@@ -1,4 +1,4 @@
-//! The refusals each route can answer with, for the OpenAPI document.
+//! The error responses of each route, for the OpenAPI document.
 
 use std::collections::BTreeMap;
 
@@ -28,76 +28,76 @@ macro_rules! refusals {
 }
 
 refusals! {
-    /// What any request with a key may meet.
+    /// Errors of any request with a key.
     Common:
-        400 "The path, a query parameter or a header makes no sense",
-        401 "No API key, or one that is unknown, expired or revoked",
-        403 "The key's scope does not reach this far",
-        429 "Too many requests at once, or a bound of this host or sandbox",
-        500 "A fault of the daemon; its log says more",
-        507 "Disk, quota or pool full",
+        400 "The path, a query parameter or a header is invalid",
+        401 "The API key is missing, unknown, expired or revoked",
+        403 "The key's scope does not allow this",
+        429 "Too many concurrent requests, or a limit of this host or sandbox was reached",
+        500 "An internal error of the daemon; see its log",
+        507 "The disk, a quota or the pool is full",
 }
 refusals! {
-    /// What a request with a JSON body may meet.
+    /// Errors of a request with a JSON body.
     WithBody:
-        413 "The body is larger than its bound",
+        413 "The body is larger than the limit",
         415 "The body is not `application/json`",
-        422 "The request is well formed and cannot be carried out",
+        422 "The request is well-formed but cannot be carried out",
 }
 refusals! {
-    /// What naming a thing may meet.
-    Named:
-        404 "No such thing, or not yours",
+    /// Errors of a request that names an object.
+    ObjectRefusals:
+        404 "The object does not exist, or belongs to another tenant",
 }
 refusals! {
-    /// What a request about a secret may meet.
-    Secretive:
-        404 "No such secret, or not yours",
-        409 "Rules of sandboxes name it, there are too many, or it is being changed by others",
-        422 "What is stored of it does not open",
+    /// Errors of a request about a secret.
+    SecretRefusals:
+        404 "The secret does not exist, or belongs to another tenant",
+        409 "Rules of sandboxes use it, there are too many secrets, or it is being changed concurrently",
+        422 "The stored secret cannot be decrypted",
 }
 refusals! {
-    /// What a request about a volume may meet.
-    Shelving:
-        404 "No such volume, snapshot of it or file in it, or not yours",
-        409 "A sandbox has it, it has snapshots, a name is taken, or something else is being done to it",
-        413 "A body, a path or a listing is beyond its bound",
-        422 "The request is well formed and cannot be carried out: a path of the wrong kind, …",
+    /// Errors of a request about a volume.
+    VolumeRefusals:
+        404 "The volume, snapshot or file does not exist, or belongs to another tenant",
+        409 "The volume is in use, has snapshots, or is being changed, or a name is taken",
+        413 "A body, a path or a listing exceeds its limit",
+        422 "The request is well-formed but cannot be carried out, for example because of a path of the wrong kind",
 }
 refusals! {
-    /// What a change of a sandbox may meet.
-    Changing:
-        404 "No such sandbox, or not yours",
-        409 "The sandbox is not in a state for this, a name is taken, or processes cannot be kept or brought back",
-        422 "The request is well formed and cannot be carried out, or what is stored is damaged",
-        504 "The guest agent does not answer",
+    /// Errors of a change of a sandbox.
+    SandboxRefusals:
+        404 "The sandbox does not exist, or belongs to another tenant",
+        409 "The sandbox is in the wrong state, a name is taken, or processes cannot be saved or restored",
+        422 "The request is well-formed but cannot be carried out, or stored data is damaged",
+        504 "The guest agent does not respond",
 }
 refusals! {
-    /// What asking the guest for something may meet.
-    ByGuest:
-        404 "No such sandbox, exec or file, or not yours",
-        409 "The sandbox is not running or does not wake, the exec has ended, or something is in the way",
-        413 "A path, a body or a listing is beyond its bound",
-        422 "The sandbox cannot carry it out: an unknown user, a path of the wrong kind, …",
-        504 "The guest agent does not answer",
+    /// Errors of a request to the guest agent.
+    GuestRefusals:
+        404 "The sandbox, exec or file does not exist, or belongs to another tenant",
+        409 "The sandbox is not running or cannot be woken, the exec has ended, or a conflicting file exists",
+        413 "A path, a body or a listing exceeds its limit",
+        422 "The sandbox cannot carry out the request, for example because of an unknown user or a path of the wrong kind",
+        504 "The guest agent does not respond",
 }
 refusals! {
-    /// What connecting to a port may meet.
-    ByPort:
-        502 "Nothing listens on that port",
+    /// Errors of a connection to a port.
+    PortRefusals:
+        502 "No process listens on that port",
 }
 refusals! {
-    /// What an `Idempotency-Key` may meet.
-    Idempotent:
-        409 "A name is taken, or a request with the same `Idempotency-Key` is under way",
-        422 "The same `Idempotency-Key` came with another body, or the request cannot be carried out",
+    /// Errors of a request with an `Idempotency-Key`.
+    IdempotencyRefusals:
+        409 "A name is taken, or a request with the same `Idempotency-Key` is in progress",
+        422 "The same `Idempotency-Key` was used with another body, or the request cannot be carried out",
 }
 refusals! {
-    /// What a request to memory may meet.
-    Remembering:
-        404 "No such sandbox, space, snapshot or thing remembered, or not yours",
-        409 "It is not what was expected any more, or a name is taken",
-        413 "A text, a value or a batch is beyond its bound; the answer names it",
-        422 "The request is well formed and cannot be carried out, or what is stored is damaged",
-        502 "Where vectors or artifacts are kept does not answer",
+    /// Errors of a request to memory.
+    MemoryRefusals:
+        404 "The sandbox, space, snapshot or object does not exist, or belongs to another tenant",
+        409 "The object was changed in the meantime, or a name is taken",
+        413 "A text, a value or a batch exceeds its limit, which the response names",
+        422 "The request is well-formed but cannot be carried out, or stored data is damaged",
+        502 "The service for embeddings or artifacts does not respond",
 }

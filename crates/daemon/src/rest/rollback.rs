@@ -1,17 +1,17 @@
-//! Execs with a snapshot taken just before them, and the way back to it when they fail.
+//! Execs with a snapshot that is taken just before them, and the rollback to it if they fail.
 //!
 //! ```text
 //!   wake ─► snapshot ─► exec ─► its output reaches its readers ─► exit 0: nothing to undo
 //!                                                              └─► else: restore in place, without a trace
 //! ```
 //!
-//! A promise to roll back is kept by a task of its own, so a client that hangs up does not leave half of a failed command
-//! behind. Going back takes the agent back too, and with it the output it still holds: so the task waits until whoever
-//! reads the output has read it, for a while.
+//! The rollback runs in a separate task, so a client that disconnects does not leave the effects of a failed command
+//! behind. A restore also resets the agent, which holds the output: so the task waits for a while until the clients have
+//! read the output.
 //!
-//! What is promised is written down before the exec runs, and taken up again by the daemon that comes after this one
-//! ([`resume`]): an exec that still runs is waited for, one that failed meanwhile is undone, and so is one that was cut
-//! short because the host went down.
+//! The promise of a rollback is recorded in the catalog before the exec runs, and the next daemon keeps it ([`resume`]): it
+//! waits for an exec that still runs, and rolls back one that has failed in the meantime or was interrupted by a restart of
+//! the host.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -28,38 +28,39 @@ use super::App;
 use super::error::ApiError;
 use crate::convert;
 
-/// Execs whose snapshot is remembered; of older ones only the snapshot itself is left.
+/// Execs whose rollback state is kept; for older ones only the snapshot itself remains.
 const REMEMBERED_MAX: usize = 1_000;
 
-/// Who streams an exec asks for its output as soon as it knows of it; the guest keeps it for as long. Tests cannot wait.
+/// A client that streams an exec requests its output as soon as it knows the id; the guest keeps it for as long. Short in
+/// tests.
 const FIRST_READER_PATIENCE: Duration =
     if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(30) };
 
-/// Readers of the output of a failed exec hold its undoing up for this long at most.
+/// Readers of the output of a failed exec delay its rollback by at most this.
 const READERS_PATIENCE: Duration = Duration::from_secs(60);
 
-/// One wait for the end of an exec; asked again until it has ended.
+/// The duration of one wait for the end of an exec, which is repeated until it has ended.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// Between two looks at a sandbox that sleeps, or whose guest does not answer.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Interval between checks of a sandbox that sleeps, or whose guest does not respond.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Looks at a running sandbox whose guest says nothing of the exec before it is given up.
+/// Failed requests to a running sandbox's guest before the exec is given up.
 const UNKNOWN_MAX: u32 = 30;
 
-/// What an exec asks for.
+/// The kind of snapshot that an exec requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum RollbackMode {
     Nothing,
-    /// A snapshot that stays.
+    /// A snapshot that is kept.
     Snapshot,
-    /// A way back if it fails; `keep`: the snapshot stays whatever comes.
+    /// A rollback on failure. `keep`: the snapshot is kept in any case.
     Rollback {
         keep: bool,
     },
 }
 
-impl Wish {
+impl RollbackMode {
     pub(super) fn of(request: &burrow_api::CreateExec) -> Result<Self, ApiError> {
         match (request.snapshot, request.rollback_on_failure) {
             (false, false) => return Ok(Self::Nothing),
@@ -68,107 +69,107 @@ impl Wish {
         }
         if !request.wait && !request.hold {
             let message =
-                "`rollback_on_failure` needs somebody who waits for the exec: give `wait` or `hold`";
+                "`rollback_on_failure` needs a client that waits for the exec: set `wait` or `hold`";
             return Err(ApiError::invalid(message)
-                .hint("a detached exec can be undone by hand: give `snapshot`, and restore that"));
+                .hint("to roll back a detached exec manually, set `snapshot`, and restore that snapshot"));
         }
         if request.then_stop {
-            return Err(ApiError::invalid("give either `then_stop` or `rollback_on_failure`, not both"));
+            return Err(ApiError::invalid("`then_stop` and `rollback_on_failure` cannot be combined"));
         }
         Ok(Self::Rollback { keep: request.snapshot })
     }
 }
 
-/// All execs of this daemon's that had a snapshot taken before them, the newest of them.
+/// The newest execs of this daemon that have a snapshot.
 #[derive(Debug, Default)]
 pub(crate) struct Rollbacks {
-    known: Mutex<Known>,
+    known: Mutex<RollbackGuards>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    by_exec: HashMap<ExecId, Arc<Guarded>>,
+struct RollbackGuards {
+    by_exec: HashMap<ExecId, Arc<RollbackGuard>>,
     order: VecDeque<ExecId>,
 }
 
-/// An exec with a snapshot before it.
+/// An exec with a snapshot that was taken before it.
 #[derive(Debug)]
-pub(crate) struct Guarded {
+pub(crate) struct RollbackGuard {
     tenant: TenantId,
     sandbox: SandboxId,
     snapshot: SnapshotId,
     keep: bool,
-    /// Once it has begun.
+    /// Set once the exec has started.
     exec: OnceLock<ExecId>,
-    now: watch::Sender<Now>,
+    now: watch::Sender<RollbackStatus>,
     readers: watch::Sender<Readers>,
 }
 
-/// Streams of the output.
+/// The clients that stream the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Readers {
-    /// Those that have not come to its end.
+    /// Readers that have not reached the end.
     now: usize,
-    /// There was one, or none is needed.
+    /// Whether there was a reader, or none is needed.
     ever: bool,
 }
 
-/// What is to be told of it.
+/// The state that is reported with the exec.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Now {
-    /// The snapshot is there.
+struct RollbackStatus {
+    /// Whether the snapshot exists.
     kept: bool,
     rollback: Option<Rollback>,
 }
 
 impl Rollbacks {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        // Changed by whole entries: a panic elsewhere leaves it true.
+    fn known(&self) -> MutexGuard<'_, RollbackGuards> {
+        // Entries are changed as a whole, so the state is consistent even after a panic.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remember(&self, exec: ExecId, guarded: Arc<Guarded>) {
+    fn remember(&self, exec: ExecId, guarded: Arc<RollbackGuard>) {
         let mut known = self.known();
         if known.order.len() >= REMEMBERED_MAX
             && let Some(oldest) = known.order.pop_front()
         {
-            // A promise that is still open is kept by its task, which holds its own part of it.
+            // An open promise is kept by its task, which holds its own reference.
             known.by_exec.remove(&oldest);
         }
         known.order.push_back(exec.clone());
         known.by_exec.insert(exec, guarded);
     }
 
-    fn find(&self, exec: &str) -> Option<Arc<Guarded>> {
+    fn find(&self, exec: &str) -> Option<Arc<RollbackGuard>> {
         let exec: ExecId = exec.parse().ok()?;
         self.known().by_exec.get(&exec).cloned()
     }
 
-    /// The way back of an exec, if it has one.
-    pub(super) fn guarded(&self, exec: &ExecId) -> Option<Arc<Guarded>> {
+    /// The guard of an exec, if it has one.
+    pub(super) fn guarded(&self, exec: &ExecId) -> Option<Arc<RollbackGuard>> {
         self.find(exec.as_str())
     }
 
-    /// For whoever is about to read the output of an exec to its end. To be taken before the exec may run.
+    /// Registers a client that will read the output of an exec to its end. Must be called before the exec may run.
     pub(super) fn reader(&self, exec: &ExecId) -> Option<Reader> {
         let guarded = self.find(exec.as_str())?;
         guarded.readers.send_modify(|readers| *readers = Readers { now: readers.now + 1, ever: true });
         Some(Reader { guarded })
     }
 
-    /// An exec with what is known of its snapshot.
-    pub(super) fn told(&self, exec: Exec) -> Exec {
+    /// Adds to an exec the state of its snapshot.
+    pub(super) fn with_status(&self, exec: Exec) -> Exec {
         match self.find(&exec.id) {
-            Some(guarded) => guarded.told(exec),
+            Some(guarded) => guarded.with_status(exec),
             None => exec,
         }
     }
 }
 
-/// Holds the undoing of an exec up until it is dropped.
+/// Delays the rollback of an exec until it is dropped.
 #[derive(Debug)]
 pub(super) struct Reader {
-    guarded: Arc<Guarded>,
+    guarded: Arc<RollbackGuard>,
 }
 
 impl Drop for Reader {
@@ -177,29 +178,29 @@ impl Drop for Reader {
     }
 }
 
-/// The last word on an exec whose output has been read to its end: answers when it was undone, if it has to be.
-pub(super) async fn last_word(app: &App, reader: Option<Reader>, exec: Exec) -> Exec {
+/// The final state of an exec whose output was read to its end: returns after the rollback, if there is one.
+pub(super) async fn final_exec(app: &App, reader: Option<Reader>, exec: Exec) -> Exec {
     let Some(reader) = reader else { return exec };
     let guarded = reader.guarded.clone();
     drop(reader);
-    // The end of the daemon leaves it `pending`.
+    // If the daemon shuts down, the state remains `pending`.
     let _ = app.draining.run_until_cancelled(guarded.settled()).await;
-    guarded.told(exec)
+    guarded.with_status(exec)
 }
 
-impl Guarded {
-    /// Wakes the sandbox and takes the snapshot. What cannot be used is refused before anything is taken of it.
+impl RollbackGuard {
+    /// Wakes the sandbox and takes the snapshot. If the sandbox cannot be used, no snapshot is taken.
     pub(super) async fn take(
         app: &App,
         tenant: &TenantId,
         sandbox: &SandboxId,
         argv: &[String],
-        wish: Wish,
+        wish: RollbackMode,
     ) -> Result<Option<Arc<Self>>, ApiError> {
         let (keep, rollback) = match wish {
-            Wish::Nothing => return Ok(None),
-            Wish::Snapshot => (true, None),
-            Wish::Rollback { keep } => (keep, Some(in_state(RollbackState::Pending))),
+            RollbackMode::Nothing => return Ok(None),
+            RollbackMode::Snapshot => (true, None),
+            RollbackMode::Rollback { keep } => (keep, Some(in_state(RollbackState::Pending))),
         };
         app.engine.guest(tenant, sandbox).await?;
         let options = SnapshotOptions {
@@ -215,23 +216,23 @@ impl Guarded {
             snapshot,
             keep,
             exec: OnceLock::new(),
-            now: watch::Sender::new(Now { kept: true, rollback }),
+            now: watch::Sender::new(RollbackStatus { kept: true, rollback }),
             readers: watch::Sender::default(),
         })))
     }
 
-    /// What is promised, if anything is: to be durable before the exec runs.
+    /// The promise of a rollback, if there is one. Must be durable before the exec runs.
     pub(super) fn promise(&self) -> Option<Promise> {
         self.promised().then(|| Promise { snapshot: self.snapshot.clone(), keep: self.keep, undoing: None })
     }
 
-    /// The exec runs: from here on it is known.
+    /// Registers the exec, which is running now.
     pub(super) fn began(self: &Arc<Self>, app: &App, exec: &ExecId) {
         let _ = self.exec.set(exec.clone());
         app.rollbacks.remember(exec.clone(), self.clone());
     }
 
-    /// The exec did not even start, so nothing needs a way back.
+    /// The exec did not start, so no rollback is needed.
     pub(super) async fn not_needed(&self, app: &App) {
         self.remove_snapshot(app).await;
     }
@@ -240,23 +241,23 @@ impl Guarded {
         self.now.borrow().rollback.is_some()
     }
 
-    fn told(&self, mut exec: Exec) -> Exec {
+    fn with_status(&self, mut exec: Exec) -> Exec {
         let now = self.now.borrow();
         exec.snapshot = now.kept.then(|| self.snapshot.to_string());
         exec.rollback.clone_from(&now.rollback);
         exec
     }
 
-    /// Until it is known whether it had to be undone, and it was.
+    /// Waits until the exec has succeeded, or its rollback has ended.
     pub(super) async fn settled(&self) {
-        let open = |now: &Now| {
+        let open = |now: &RollbackStatus| {
             now.rollback.as_ref().is_some_and(|rollback| rollback.state == RollbackState::Pending)
         };
-        // Its sender lives as long as we do, so there is no error.
+        // The sender lives as long as `self`, so there is no error.
         let _ = self.now.subscribe().wait_for(|now| !open(now)).await;
     }
 
-    /// Keeps the promise of an exec that somebody streams: a task of its own, which waits for its end.
+    /// Starts a task that waits for the end of a streamed exec and keeps its promise.
     pub(super) fn keep_promise(self: &Arc<Self>, app: &Arc<App>, exec: ExecId) {
         if !self.promised() {
             return;
@@ -265,14 +266,14 @@ impl Guarded {
         app.tasks.spawn(async move {
             let ended = work_app.draining.run_until_cancelled(guarded.end_of(&work_app, &exec)).await;
             match ended {
-                None => tracing::info!(%exec, "left to the next start to undo if it fails"),
+                None => tracing::info!(%exec, "the next daemon rolls this exec back if it fails"),
                 Some(Ok(success)) => guarded.settle(&work_app, success).await,
                 Some(Err(error)) => guarded.give_up(&work_app, error).await,
             }
         });
     }
 
-    /// Whether it went well, once it has ended. While its sandbox sleeps it has not.
+    /// Whether the exec succeeded, once it has ended. It cannot end while its sandbox sleeps.
     async fn end_of(&self, app: &App, exec: &ExecId) -> Result<bool, ApiError> {
         let mut unknown = 0;
         loop {
@@ -285,11 +286,11 @@ impl Guarded {
                         unknown = 0;
                         continue;
                     }
-                    // Taken for lost while its sandbox goes back to a snapshot that it is in: it may run again.
+                    // `Lost` while its sandbox is restored to a snapshot that contains it: it may run again.
                     burrow_api::ExecState::Running | burrow_api::ExecState::Lost => {}
                 }
             }
-            // It sleeps, it is gone, or its guest does not answer or does not know it any more: its row says which.
+            // The sandbox sleeps or is gone, or its guest does not respond or does not know the exec: its row tells which.
             match app.engine.get(&self.tenant, &self.sandbox).await?.state {
                 State::Running => unknown += 1,
                 State::Paused | State::Hibernating | State::Hibernated | State::Waking | State::Restoring => {
@@ -305,7 +306,7 @@ impl Guarded {
             if unknown > UNKNOWN_MAX {
                 return Err(self.lost(exec));
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
     }
 
@@ -313,64 +314,65 @@ impl Guarded {
         EngineError::ExecNotFound { what: exec.to_string(), sandbox: self.sandbox.clone() }.into()
     }
 
-    /// Undoes what failed, once its output was read; of what went well the way back is removed.
+    /// Rolls a failed exec back, once its output was read. After a success, removes the snapshot.
     pub(super) async fn settle(&self, app: &App, success: bool) {
         if !self.promised() {
             return;
         }
         if success {
-            self.let_go(app).await;
+            self.drop_snapshot(app).await;
             self.kept_promise(app).await;
-            return self.now_is(RollbackState::Unneeded, None, None);
+            return self.set_state(RollbackState::Unneeded, None, None);
         }
-        // The end of the daemon ends the streams too.
-        let _ = app.draining.run_until_cancelled(self.was_read()).await;
+        // The shutdown of the daemon ends the streams too.
+        let _ = app.draining.run_until_cancelled(self.wait_for_readers()).await;
         if let (Some(exec), Some(promise)) = (self.exec.get(), self.promise())
-            && let Err(error) = app.engine.begin_undoing(&self.tenant, &self.sandbox, exec, &promise).await
+            && let Err(error) = app.engine.begin_rollback(&self.tenant, &self.sandbox, exec, &promise).await
         {
             return self.give_up(app, error.into()).await;
         }
         let (engine, tenant) = (app.engine.clone(), self.tenant.clone());
         let (sandbox, snapshot) = (self.sandbox.clone(), self.snapshot.clone());
+        // The promise is kept even where no trial restore is possible: the present processes are kept too.
         let restored = app
-            .carry_out(async move { Ok(engine.restore(&tenant, &sandbox, &snapshot, false).await?) })
+            .carry_out(async move { Ok(engine.restore_untried(&tenant, &sandbox, &snapshot).await?) })
             .await;
         match restored {
             Ok(restored) => {
                 let removed = app.engine.delete_snapshot(&self.tenant, &restored.undo.id).await;
                 let left = removed.is_err().then_some(restored.undo.id);
-                self.let_go(app).await;
+                self.drop_snapshot(app).await;
                 self.kept_promise(app).await;
-                self.now_is(RollbackState::Done, left, None);
+                self.set_state(RollbackState::Done, left, None);
             }
             Err(error) => self.give_up(app, error).await,
         }
     }
 
-    /// It cannot be undone; the snapshot stays as the way back.
+    /// The rollback failed; the snapshot is kept for a manual restore.
     async fn give_up(&self, app: &App, error: ApiError) {
         self.kept_promise(app).await;
-        self.now_is(RollbackState::Failed, None, Some(error));
+        self.set_state(RollbackState::Failed, None, Some(error));
     }
 
     async fn kept_promise(&self, app: &App) {
         if let Some(exec) = self.exec.get()
-            && let Err(error) = app.engine.promise_kept(exec).await
+            && let Err(error) = app.engine.remove_promise(exec).await
         {
-            // The next start looks at it once more, and finds nothing to do.
-            tracing::warn!(%exec, error = &error as &dyn std::error::Error, "could not note that a promise was kept");
+            // The next start checks it again, and finds nothing to do.
+            tracing::warn!(%exec, error = &error as &dyn std::error::Error, "could not record that a promised rollback was handled");
         }
     }
 
-    /// Whoever wants to read the output has read it, or had the time to.
-    async fn was_read(&self) {
+    /// Waits until the clients have read the output, or the time for that is over.
+    async fn wait_for_readers(&self) {
         let mut readers = self.readers.subscribe();
         let _ = tokio::time::timeout(FIRST_READER_PATIENCE, readers.wait_for(|readers| readers.ever)).await;
         let _ = tokio::time::timeout(READERS_PATIENCE, readers.wait_for(|readers| readers.now == 0)).await;
     }
 
-    /// The snapshot has done its service, unless it was asked for.
-    async fn let_go(&self, app: &App) {
+    /// Removes the snapshot, unless it was requested.
+    async fn drop_snapshot(&self, app: &App) {
         if !self.keep {
             self.remove_snapshot(app).await;
         }
@@ -381,14 +383,14 @@ impl Guarded {
             Ok(()) => {
                 self.now.send_modify(|now| now.kept = false);
             }
-            // It is named in the answer, so whoever asked can remove it.
+            // The response names it, so the client can remove it.
             Err(error) => {
                 tracing::warn!(snapshot = %self.snapshot, %error, "could not remove an exec's snapshot")
             }
         }
     }
 
-    fn now_is(&self, state: RollbackState, undo: Option<SnapshotId>, error: Option<ApiError>) {
+    fn set_state(&self, state: RollbackState, undo: Option<SnapshotId>, error: Option<ApiError>) {
         let rollback = Rollback {
             undo: undo.map(String::from),
             error: error.map(ApiError::into_detail),
@@ -397,34 +399,37 @@ impl Guarded {
         self.now.send_modify(|now| now.rollback = Some(rollback));
     }
 
-    /// The same for an exec that is waited for, whose output has been read. Answers how it came out.
+    /// The same for an exec that was waited for and whose output was read. Returns the final state.
     pub(super) async fn finish(&self, app: &App, exec: Exec) -> Exec {
         self.readers.send_modify(|readers| readers.ever = true);
         self.settle(app, exec.outcome.as_ref().is_some_and(went_well)).await;
-        self.told(exec)
+        self.with_status(exec)
     }
 }
 
-/// Takes up what earlier daemons promised and did not get to.
+/// Keeps the open promises of earlier daemons.
 pub(crate) async fn resume(app: &Arc<App>) {
     let open = match app.engine.open_promises().await {
         Ok(open) => open,
         Err(error) => {
             let error = &error as &dyn std::error::Error;
-            return tracing::error!(error, "could not look for execs that are to be undone on failure");
+            return tracing::error!(error, "could not list the execs with a promised rollback");
         }
     };
     for promised in open {
         let OpenPromise { tenant, sandbox, exec, generation, promise } = promised;
-        tracing::info!(%exec, %sandbox, "an earlier daemon promised to undo this exec if it fails");
-        let guarded = Arc::new(Guarded {
+        tracing::info!(%exec, %sandbox, "an earlier daemon promised to roll this exec back if it fails");
+        let guarded = Arc::new(RollbackGuard {
             tenant,
             sandbox,
             snapshot: promise.snapshot,
             keep: promise.keep,
             exec: OnceLock::new(),
-            now: watch::Sender::new(Now { kept: true, rollback: Some(in_state(RollbackState::Pending)) }),
-            // Whoever read the output was cut off with that daemon.
+            now: watch::Sender::new(RollbackStatus {
+                kept: true,
+                rollback: Some(in_state(RollbackState::Pending)),
+            }),
+            // The readers of the output were disconnected when that daemon ended.
             readers: watch::Sender::new(Readers { now: 0, ever: true }),
         });
         guarded.began(app, &exec);
@@ -432,15 +437,15 @@ pub(crate) async fn resume(app: &Arc<App>) {
         app.tasks.spawn(async move {
             let how = async {
                 work_app.engine.recovered(&guarded.sandbox).await;
-                guarded.come_to(&work_app, &exec, generation, promise.undoing).await
+                guarded.fate(&work_app, &exec, generation, promise.undoing).await
             };
             match work_app.draining.run_until_cancelled(how).await {
                 None => {}
-                Some(Ok(Came::Ended { success })) => guarded.settle(&work_app, success).await,
-                Some(Ok(Came::Back)) => {
-                    guarded.let_go(&work_app).await;
+                Some(Ok(ExecFate::Ended { success })) => guarded.settle(&work_app, success).await,
+                Some(Ok(ExecFate::Restored)) => {
+                    guarded.drop_snapshot(&work_app).await;
                     guarded.kept_promise(&work_app).await;
-                    guarded.now_is(RollbackState::Done, None, None);
+                    guarded.set_state(RollbackState::Done, None, None);
                 }
                 Some(Err(error)) => guarded.give_up(&work_app, error).await,
             }
@@ -448,38 +453,42 @@ pub(crate) async fn resume(app: &Arc<App>) {
     }
 }
 
-/// What became of an exec since the daemon that promised something of it.
+/// What happened to an exec since its daemon ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Came {
+enum ExecFate {
     Ended {
         success: bool,
     },
-    /// Its sandbox is back already: the start finished what was under way.
-    Back,
+    /// Its sandbox was already restored: the start completed the operation.
+    Restored,
 }
 
-impl Guarded {
-    async fn come_to(
+impl RollbackGuard {
+    async fn fate(
         &self,
         app: &App,
         exec: &ExecId,
         generation: u64,
         undoing: Option<u64>,
-    ) -> Result<Came, ApiError> {
+    ) -> Result<ExecFate, ApiError> {
         if let Some(before) = undoing {
             let row = app.engine.get(&self.tenant, &self.sandbox).await?;
-            return Ok(if row.generation > before { Came::Back } else { Came::Ended { success: false } });
+            return Ok(if row.generation > before {
+                ExecFate::Restored
+            } else {
+                ExecFate::Ended { success: false }
+            });
         }
         match self.end_of(app, exec).await {
-            Ok(success) => Ok(Came::Ended { success }),
+            Ok(success) => Ok(ExecFate::Ended { success }),
             Err(lost) => {
                 let row = app.engine.get(&self.tenant, &self.sandbox).await?;
                 let cut_short = row.stop_reason == Some(StopReason::HostRestarted);
                 match row.state {
-                    // It went down with the host.
-                    State::Stopped | State::Failed if cut_short => Ok(Came::Ended { success: false }),
-                    // The same machine, which never heard of it: the daemon ended before it asked.
-                    State::Running if row.generation == generation => Ok(Came::Ended { success: true }),
+                    // It was interrupted by a restart of the host.
+                    State::Stopped | State::Failed if cut_short => Ok(ExecFate::Ended { success: false }),
+                    // The machine is the same but does not know the exec: the daemon ended before it sent the request.
+                    State::Running if row.generation == generation => Ok(ExecFate::Ended { success: true }),
                     State::Running
                     | State::Paused
                     | State::Hibernating
@@ -506,7 +515,7 @@ fn in_state(state: RollbackState) -> Rollback {
     Rollback { state, undo: None, error: None }
 }
 
-/// What the snapshot was taken for, cut to what fits.
+/// The description of the snapshot, cut to the maximum length.
 fn description(argv: &[String]) -> String {
     let text = format!("before `{}`", argv.join(" "));
     let printable = text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c });

@@ -1,18 +1,18 @@
-//! The list of routes: routers are made from it, and tests compare it with the table of access.
+//! The list of routes. Routers are built from it, and a test compares it with the table of access rights.
 //!
-//! axum does not tell which routes a router has. Every surface is therefore built as [`Routes`], which keeps the method and
-//! the path of each route beside the router. `rest/tests/access/table.txt` names the same routes and what each kind of key
-//! may do with them; a route that is missing there fails the test.
+//! axum does not reveal the routes of a router. Every router is therefore built as [`Routes`], which keeps the method and
+//! the path of each route beside the router. `rest/tests/access/table.txt` lists the same routes and the rights of each
+//! kind of key; a route that is missing there fails the test.
 
 use axum::Router;
 use axum::handler::Handler;
 use axum::routing::{MethodFilter, any as any_method};
 use axum::routing::{MethodRouter, on};
 
-/// One route: what it is asked with, and where.
+/// The method and the path of one route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Route {
-    /// `ANY` where every method is taken.
+    /// `ANY` if all methods are accepted.
     pub(crate) method: &'static str,
     /// With its variable parts in braces.
     pub(crate) path: String,
@@ -83,7 +83,7 @@ macro_rules! methods {
 methods!(get GET, post POST, put PUT, patch PATCH, delete DELETE);
 
 impl<S: Clone + Send + Sync + 'static> Methods<S> {
-    /// Without it, `HEAD` is answered as `GET` is, less the body.
+    /// Without this, `HEAD` is answered like `GET`, but without the body.
     pub(crate) fn head<H: Handler<T, S>, T: 'static>(self, handler: H) -> Self {
         self.also(MethodFilter::HEAD, "HEAD", handler)
     }
@@ -99,7 +99,7 @@ impl<S: Clone + Send + Sync + 'static> Methods<S> {
     }
 }
 
-/// Whatever the method.
+/// Accepts every method.
 pub(crate) fn any<H, T, S>(handler: H) -> Methods<S>
 where
     H: Handler<T, S>,

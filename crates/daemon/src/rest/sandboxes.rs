@@ -18,20 +18,22 @@ use super::auth::{Caller, Executor, Reader, UnboundExecutor};
 use super::egress;
 use super::error::ApiError;
 use super::input::{JsonBody, NoParams, Params, idempotency_key, pairs, unknown_parameter};
-use super::refusals::{ByGuest, Changing, Common, Idempotent, Named, WithBody};
+use super::refusals::{
+    Common, GuestRefusals, IdempotencyRefusals, ObjectRefusals, SandboxRefusals, WithBody,
+};
 use super::{App, PageParams, Segments, page};
 use crate::convert;
 
-/// Labels one list may be filtered by.
+/// Labels by which one list may be filtered.
 pub(super) const LABELS_MAX: usize = 20;
 
 #[utoipa::path(
     post, path = "/v1/sandboxes", tag = "sandboxes", request_body = CreateSandbox,
-    params(("Idempotency-Key" = Option<String>, Header, description = "The same key and body create one sandbox")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "Requests with the same key and body create one sandbox")),
     responses(
         (status = 201, description = "Created and running", body = Sandbox),
-        (status = 200, description = "It existed already", body = Sandbox),
-        Common, Changing, WithBody, Idempotent,
+        (status = 200, description = "The sandbox existed already", body = Sandbox),
+        Common, SandboxRefusals, WithBody, IdempotencyRefusals,
     ),
 )]
 pub(crate) async fn create(
@@ -62,7 +64,7 @@ pub(crate) async fn create(
     options.memory = convert::memory_spec(&app.engine, caller.tenant(), memory, remember).await?;
     options.volumes = app.engine.find_mounts(caller.tenant(), volumes).await?;
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
-    let created = app.see_through(async move { Ok(engine.create(&tenant, options).await?) }).await?;
+    let created = app.run_to_completion(async move { Ok(engine.create(&tenant, options).await?) }).await?;
     if created.fresh {
         app.metrics.created(began.elapsed());
     }
@@ -70,15 +72,15 @@ pub(crate) async fn create(
     Ok((status, Json(convert::sandbox(created.row))).into_response())
 }
 
-/// Which sandboxes.
+/// Filters for sandboxes.
 #[derive(Debug, Default, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListParams {
-    /// Only those with this label, written `key=value`; may be given several times.
-    #[expect(dead_code, reason = "read by `list_params`; here for the document")]
+    /// Only sandboxes with this label, written `key=value`; may be given several times.
+    #[expect(dead_code, reason = "read by `list_params`; declared here for the OpenAPI document")]
     label: Option<Vec<String>>,
-    /// Only those in this state; may be given several times.
-    #[expect(dead_code, reason = "read by `list_params`; here for the document")]
+    /// Only sandboxes in this state; may be given several times.
+    #[expect(dead_code, reason = "read by `list_params`; declared here for the OpenAPI document")]
     #[param(inline)]
     state: Option<Vec<SandboxState>>,
 }
@@ -103,7 +105,7 @@ pub(crate) async fn list(
     Ok(Json(page(found, |row| shown(&app, row))))
 }
 
-/// A sandbox with what only the engine knows of it.
+/// A sandbox with the state that only the engine knows.
 fn shown(app: &App, row: SandboxRow) -> Sandbox {
     let recovering = app.engine.recovering(&row.id);
     Sandbox { recovering, ..convert::sandbox(row) }
@@ -122,7 +124,7 @@ fn list_params(uri: &Uri) -> Result<(SandboxFilter, PageParams), ApiError> {
             "label" if filter.labels.len() < LABELS_MAX => {
                 let label = value
                     .parse()
-                    .map_err(|error| ApiError::invalid(format!("`label` does not fit: {error}")))?;
+                    .map_err(|error| ApiError::invalid(format!("`label` is invalid: {error}")))?;
                 filter.labels.push(label);
             }
             "label" => {
@@ -131,7 +133,7 @@ fn list_params(uri: &Uri) -> Result<(SandboxFilter, PageParams), ApiError> {
             "state" => {
                 let word = serde_json::Value::String(value);
                 let state = serde_json::from_value::<SandboxState>(word)
-                    .map_err(|error| ApiError::invalid(format!("`state` does not fit: {error}")))?;
+                    .map_err(|error| ApiError::invalid(format!("`state` is invalid: {error}")))?;
                 filter.states.push(convert::sandbox_state(state));
             }
             "cursor" => page.cursor = Some(value),
@@ -149,14 +151,14 @@ fn list_params(uri: &Uri) -> Result<(SandboxFilter, PageParams), ApiError> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct SandboxPath {
-    /// Its id, a unique beginning of its id, or its name.
+    /// The sandbox's id, a unique prefix of its id, or its name.
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     pub(crate) sandbox: String,
 }
 
 #[utoipa::path(
     get, path = "/v1/sandboxes/{sandbox}", tag = "sandboxes", params(SandboxPath),
-    responses((status = 200, description = "The sandbox", body = Sandbox), Common, Named),
+    responses((status = 200, description = "The sandbox", body = Sandbox), Common, ObjectRefusals),
 )]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
@@ -170,7 +172,7 @@ pub(crate) async fn get(
 
 #[utoipa::path(
     patch, path = "/v1/sandboxes/{sandbox}", tag = "sandboxes", params(SandboxPath), request_body = UpdateSandbox,
-    responses((status = 200, description = "As it is now", body = Sandbox), Common, Changing, WithBody),
+    responses((status = 200, description = "The changed sandbox", body = Sandbox), Common, SandboxRefusals, WithBody),
 )]
 pub(crate) async fn update(
     State(app): State<Arc<App>>,
@@ -183,9 +185,7 @@ pub(crate) async fn update(
         trace.is(burrow_audit::Action::PolicyChange);
     }
     let (sleep, rotate) = (body.value.sleep, body.value.rotate.clone());
-    // A bound key may be inside the sandbox: it decides neither what the sandbox may reach and use, nor when it is put to
-    // sleep or renewed.
-    if body.value.network.is_some() || body.value.limits.is_some() || sleep.is_some() || rotate.is_some() {
+    if changes_boundaries(&body.value) {
         caller.unbound()?;
     }
     let memory = body.value.memory.clone();
@@ -201,7 +201,7 @@ pub(crate) async fn update(
         }
     }
     if let Some(request) = sleep {
-        // What the request leaves out stays as it is.
+        // Fields that the request omits are not changed.
         let id = caller.sandbox(&app, &path.sandbox).await?;
         let now = app.engine.get(caller.tenant(), &id).await?.spec.sleep;
         update.sleep = Some(convert::sleep_policy(request, now)?);
@@ -210,15 +210,9 @@ pub(crate) async fn update(
         update.rotate = Some(rotate_policy(&app, &caller, request).await?);
     }
     if let Some(wishes) = volumes {
-        // They are beyond the one sandbox that a bound key sees.
-        caller.unbound()?;
         update.volumes = Some(app.engine.find_mounts(caller.tenant(), wishes).await?);
     }
     if let Some(request) = memory {
-        // Other spaces are beyond the one sandbox that a bound key sees.
-        if request.space.is_some() || request.attached.is_some() {
-            caller.unbound()?;
-        }
         update.memory = Some(convert::memory_change(&app.engine, caller.tenant(), request).await?);
     }
     changed(
@@ -230,7 +224,38 @@ pub(crate) async fn update(
     .await
 }
 
-/// The snapshot is looked up now: a policy names it by its id, whatever becomes of its name.
+/// Whether the change needs a key that is not bound to the sandbox. A bound key may be inside the sandbox: it must not
+/// change what the sandbox may reach and use, or when it is put to sleep, woken or rotated. Every field is named, so that
+/// a new one is decided here.
+fn changes_boundaries(update: &UpdateSandbox) -> bool {
+    let UpdateSandbox {
+        name: _,
+        limits,
+        labels,
+        env: _,
+        network,
+        sleep,
+        snapshot_policy: _,
+        rotate,
+        memory,
+        volumes,
+    } = update;
+    // With these labels, settings of E2B's clients are stored: when the sandbox is woken, which host name its ports see, and
+    // the token of its MCP address.
+    let reserved = labels.keys().any(|label| label.starts_with(crate::e2b::RESERVED_LABELS));
+    // Other spaces, like volumes, are beyond the one sandbox that a bound key sees.
+    let spaces = memory.as_ref().is_some_and(|memory| memory.space.is_some() || memory.attached.is_some());
+    let volumes = volumes.is_some();
+    limits.is_some()
+        || network.is_some()
+        || sleep.is_some()
+        || rotate.is_some()
+        || reserved
+        || spaces
+        || volumes
+}
+
+/// The snapshot is looked up now: the policy stores its id, so later changes of its name have no effect.
 async fn rotate_policy(
     app: &App,
     caller: &Caller,
@@ -240,18 +265,18 @@ async fn rotate_policy(
         return Ok(None);
     }
     let Some(text) = &request.snapshot else {
-        return Err(ApiError::invalid("`rotate` does not fit: it needs a `snapshot` to go back to"));
+        return Err(ApiError::invalid("`rotate` is invalid: a `snapshot` to restore is required"));
     };
     let snapshot = caller.snapshot(app, text).await?;
     convert::rotate_policy(request.every_seconds, snapshot.id).map(Some)
 }
 
-/// What goes with a sandbox.
+/// What to delete with the sandbox.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeleteParams {
-    /// Delete its snapshots too, except those that others need; false when absent: they outlive it.
+    /// Delete its snapshots too, except those that others need. When false or absent, the snapshots are kept.
     #[serde(default)]
     #[param(required = false)]
     snapshots: bool,
@@ -259,7 +284,7 @@ pub(crate) struct DeleteParams {
 
 #[utoipa::path(
     delete, path = "/v1/sandboxes/{sandbox}", tag = "sandboxes", params(SandboxPath, DeleteParams),
-    responses((status = 204, description = "Gone, with all it held"), Common, Changing),
+    responses((status = 204, description = "Deleted, with its contents"), Common, SandboxRefusals),
 )]
 pub(crate) async fn delete(
     State(app): State<Arc<App>>,
@@ -280,7 +305,7 @@ pub(crate) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Sees a change through, and answers what the sandbox has become.
+/// Completes a change even if the client disconnects, and returns the changed sandbox.
 pub(super) async fn changed<F>(
     app: &Arc<App>,
     caller: &Executor,
@@ -298,7 +323,7 @@ where
 
 #[utoipa::path(
     get, path = "/v1/sandboxes/{sandbox}/stats", tag = "sandboxes", params(SandboxPath),
-    responses((status = 200, description = "What it uses now", body = Stats), Common, ByGuest),
+    responses((status = 200, description = "The current resource usage", body = Stats), Common, GuestRefusals),
 )]
 pub(crate) async fn stats(
     State(app): State<Arc<App>>,

@@ -1,4 +1,4 @@
-//! Secrets: set, rotate, list, show, remove. Admins change them; no answer holds a value.
+//! Secrets: set, rotate, list, show, remove. Only admins change them, and no response contains a value.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use utoipa::IntoParams;
 use super::auth::{Admin, Reader, check_reference};
 use super::error::ApiError;
 use super::input::{NoParams, Params, SecretBody};
-use super::refusals::{Common, Secretive, WithBody};
-use super::{App, PageParams, Segments, cut};
+use super::refusals::{Common, SecretRefusals, WithBody};
+use super::{App, PageParams, Segments, page_of_list};
 use crate::convert;
 
 /// Names a secret.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct SecretPath {
-    /// Its name.
+    /// The secret's name.
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     secret: String,
 }
@@ -29,14 +29,14 @@ pub(crate) struct SecretPath {
 impl SecretPath {
     fn name(&self) -> Result<Name, ApiError> {
         check_reference(&self.secret)?;
-        self.secret.parse().map_err(|_| ApiError::invalid("this cannot be the name of a secret"))
+        self.secret.parse().map_err(|_| ApiError::invalid("this is not a valid name of a secret"))
     }
 }
 
 #[utoipa::path(
     put, path = "/v1/secrets/{secret}", tag = "secrets", params(SecretPath), request_body = SetSecret,
-    responses((status = 200, description = "As it is now, without its value", body = Secret),
-        Common, Secretive, WithBody),
+    responses((status = 200, description = "The secret, without its value", body = Secret),
+        Common, SecretRefusals, WithBody),
 )]
 pub(crate) async fn set(
     State(app): State<Arc<App>>,
@@ -49,15 +49,15 @@ pub(crate) async fn set(
     let spec = convert::secret_spec(path.name()?, allow, slot, placeholder)?;
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
     let work = async move { Ok(engine.set_secret(&tenant, spec, value).await?) };
-    let status = app.see_through(work).await?;
+    let status = app.run_to_completion(work).await?;
     tracing::info!(secret = %status.row.spec.name, version = status.row.version, "secret set");
     Ok(Json(convert::secret(status)))
 }
 
 #[utoipa::path(
     post, path = "/v1/secrets/{secret}/rotate", tag = "secrets", params(SecretPath), request_body = RotateSecret,
-    responses((status = 200, description = "As it is now, without its value", body = Secret),
-        Common, Secretive, WithBody),
+    responses((status = 200, description = "The secret, without its value", body = Secret),
+        Common, SecretRefusals, WithBody),
 )]
 pub(crate) async fn rotate(
     State(app): State<Arc<App>>,
@@ -68,14 +68,14 @@ pub(crate) async fn rotate(
 ) -> Result<Json<Secret>, ApiError> {
     let (engine, tenant, name) = (app.engine.clone(), caller.tenant().clone(), path.name()?);
     let work = async move { Ok(engine.rotate_secret(&tenant, &name, body.value).await?) };
-    let status = app.see_through(work).await?;
+    let status = app.run_to_completion(work).await?;
     tracing::info!(secret = %status.row.spec.name, version = status.row.version, "secret rotated");
     Ok(Json(convert::secret(status)))
 }
 
 #[utoipa::path(
     get, path = "/v1/secrets", tag = "secrets", params(PageParams),
-    responses((status = 200, description = "By name, without values", body = Page<Secret>), Common),
+    responses((status = 200, description = "Sorted by name, without values", body = Page<Secret>), Common),
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
@@ -86,12 +86,12 @@ pub(crate) async fn list(
     caller.unbound()?;
     let all = app.engine.secrets(caller.tenant()).await?;
     let all = all.into_iter().map(convert::secret).collect();
-    Ok(Json(cut(all, &request, |secret: &Secret| &secret.name)?))
+    Ok(Json(page_of_list(all, &request, |secret: &Secret| &secret.name)?))
 }
 
 #[utoipa::path(
     get, path = "/v1/secrets/{secret}", tag = "secrets", params(SecretPath),
-    responses((status = 200, description = "The secret, without its value", body = Secret), Common, Secretive),
+    responses((status = 200, description = "The secret, without its value", body = Secret), Common, SecretRefusals),
 )]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
@@ -109,7 +109,8 @@ pub(crate) async fn get(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RemoveParams {
-    /// Although rules of sandboxes name it: what they cover is refused from then on; false when absent.
+    /// Remove the secret even if rules of sandboxes use it; requests that these rules cover are then refused. False when
+    /// absent.
     #[serde(default)]
     #[param(required = false)]
     force: bool,
@@ -117,7 +118,7 @@ pub(crate) struct RemoveParams {
 
 #[utoipa::path(
     delete, path = "/v1/secrets/{secret}", tag = "secrets", params(SecretPath, RemoveParams),
-    responses((status = 204, description = "Gone"), Common, Secretive),
+    responses((status = 204, description = "Removed"), Common, SecretRefusals),
 )]
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,
@@ -127,6 +128,7 @@ pub(crate) async fn remove(
 ) -> Result<StatusCode, ApiError> {
     let (engine, tenant, name) = (app.engine.clone(), caller.tenant().clone(), path.name()?);
     tracing::info!(secret = %name, "removing a secret");
-    app.see_through(async move { Ok(engine.delete_secret(&tenant, &name, params.force).await?) }).await?;
+    app.run_to_completion(async move { Ok(engine.delete_secret(&tenant, &name, params.force).await?) })
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -12,14 +12,14 @@ use utoipa::IntoParams;
 use super::auth::{Executor, Reader};
 use super::error::ApiError;
 use super::input::{JsonBody, NoParams, Params};
-use super::refusals::{ByGuest, Changing, Common, WithBody};
+use super::refusals::{Common, GuestRefusals, SandboxRefusals, WithBody};
 use super::sandboxes::SandboxPath;
-use super::{App, PageParams, Segments, cut};
+use super::{App, PageParams, Segments, page_of_list};
 use crate::convert;
 
 #[utoipa::path(
     get, path = "/v1/sandboxes/{sandbox}/services", tag = "services", params(SandboxPath, PageParams),
-    responses((status = 200, description = "By name", body = Page<Service>), Common, ByGuest),
+    responses((status = 200, description = "Sorted by name", body = Page<Service>), Common, GuestRefusals),
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
@@ -31,14 +31,14 @@ pub(crate) async fn list(
     let id = caller.sandbox(&app, &path.sandbox).await?;
     let services = app.engine.services(caller.tenant(), &id).await?;
     let services = services.into_iter().map(convert::service).collect();
-    Ok(Json(cut(services, &request, |service| &service.name)?))
+    Ok(Json(page_of_list(services, &request, |service| &service.name)?))
 }
 
 /// Names a service.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct ServicePath {
-    /// The sandbox's id, a unique beginning of its id, or its name.
+    /// The sandbox's id, a unique prefix of its id, or its name.
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     sandbox: String,
     /// The service's name.
@@ -50,7 +50,7 @@ pub(crate) struct ServicePath {
     put, path = "/v1/sandboxes/{sandbox}/services/{name}", tag = "services", params(ServicePath),
     request_body = CreateService,
     responses((status = 200, description = "Declared; started if the sandbox runs", body = Service),
-        Common, Changing, WithBody),
+        Common, SandboxRefusals, WithBody),
 )]
 pub(crate) async fn set(
     State(app): State<Arc<App>>,
@@ -64,13 +64,13 @@ pub(crate) async fn set(
     let id = caller.sandbox(&app, &path.sandbox).await?;
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
     let status =
-        app.see_through(async move { Ok(engine.set_service(&tenant, &id, name, spec).await?) }).await?;
+        app.run_to_completion(async move { Ok(engine.set_service(&tenant, &id, name, spec).await?) }).await?;
     Ok(Json(convert::service(status)))
 }
 
 #[utoipa::path(
     delete, path = "/v1/sandboxes/{sandbox}/services/{name}", tag = "services", params(ServicePath),
-    responses((status = 204, description = "Stopped and forgotten"), Common, Changing),
+    responses((status = 204, description = "Stopped and removed"), Common, SandboxRefusals),
 )]
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,
@@ -81,13 +81,13 @@ pub(crate) async fn remove(
     let name = convert::name("name", &path.name)?;
     let id = caller.sandbox(&app, &path.sandbox).await?;
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
-    app.see_through(async move { Ok(engine.remove_service(&tenant, &id, &name).await?) }).await?;
+    app.run_to_completion(async move { Ok(engine.remove_service(&tenant, &id, &name).await?) }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/services/{name}/restart", tag = "services", params(ServicePath),
-    responses((status = 204, description = "Restarted"), Common, ByGuest),
+    responses((status = 204, description = "Restarted"), Common, GuestRefusals),
 )]
 pub(crate) async fn restart(
     State(app): State<Arc<App>>,

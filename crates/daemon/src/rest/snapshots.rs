@@ -1,4 +1,4 @@
-//! Snapshots: take, list, inspect, remove; go back to one, make sandboxes from one; forks.
+//! Snapshots: take, list, inspect, remove; restoring them, creating sandboxes from them; forks.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,9 +19,9 @@ use utoipa::IntoParams;
 
 use super::auth::{Executor, Reader, UnboundExecutor};
 use super::error::ApiError;
-use super::idempotency::{Answer, Begin, once};
+use super::idempotency::{Begin, IdempotentResponse, once};
 use super::input::{JsonBody, NoParams, idempotency_key, pairs, unknown_parameter};
-use super::refusals::{Changing, Common, Idempotent, Named, WithBody};
+use super::refusals::{Common, IdempotencyRefusals, ObjectRefusals, SandboxRefusals, WithBody};
 use super::sandboxes::{LABELS_MAX, SandboxPath};
 use super::{App, PageParams, Segments, page};
 use crate::convert;
@@ -30,10 +30,10 @@ use crate::metrics::Move;
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/snapshots", tag = "snapshots", request_body = CreateSnapshot,
     params(SandboxPath, ("Idempotency-Key" = Option<String>, Header,
-        description = "The same key and body take one snapshot")),
+        description = "Requests with the same key and body take one snapshot")),
     responses(
-        (status = 201, description = "Taken, and safe on disk", body = Snapshot),
-        Common, Changing, WithBody, Idempotent,
+        (status = 201, description = "Taken, and durable", body = Snapshot),
+        Common, SandboxRefusals, WithBody, IdempotencyRefusals,
     ),
 )]
 pub(crate) async fn create(
@@ -43,7 +43,7 @@ pub(crate) async fn create(
     Segments(path): Segments<SandboxPath>,
     headers: HeaderMap,
     body: JsonBody<CreateSnapshot>,
-) -> Result<Answer, ApiError> {
+) -> Result<IdempotentResponse, ApiError> {
     let options = convert::snapshot_options(body.value, app.engine.now_ms())?;
     let key = idempotency_key(&headers)?;
     let sandbox = caller.sandbox(&app, &path.sandbox).await?;
@@ -64,13 +64,13 @@ pub(crate) async fn create(
             })
             .await?;
         work_app.metrics.moved(Move::Snapshot, began.elapsed());
-        Answer::json(StatusCode::CREATED, &convert::snapshot(taken))
+        IdempotentResponse::json(StatusCode::CREATED, &convert::snapshot(taken))
     };
     once(&app, &tenant, key, &scope, &body.bytes, Begin::Durably, work).await
 }
 
-/// What a key that is bound to one sandbox is told: of another sandbox's snapshots no more than that the name is taken,
-/// which names that all share cannot hide.
+/// The error for a key that is bound to one sandbox. About another sandbox's snapshot it reveals only that the name is
+/// taken, which cannot be hidden because names are shared.
 async fn name_taken(
     engine: &Engine,
     tenant: &TenantId,
@@ -86,19 +86,19 @@ async fn name_taken(
     ApiError::new(ErrorCode::Conflict, format!("the name `{name}` is taken")).hint("choose another name")
 }
 
-/// Which snapshots.
+/// Filters for snapshots.
 #[derive(Debug, Default, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListParams {
-    /// Only this sandbox's: its id, or while it exists a unique beginning of it or its name.
-    #[expect(dead_code, reason = "read by `list_params`; here for the document")]
+    /// Only snapshots of this sandbox: its id, or (while it exists) a unique prefix of its id, or its name.
+    #[expect(dead_code, reason = "read by `list_params`; declared here for the OpenAPI document")]
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     sandbox: Option<String>,
-    /// Only those with this label, written `key=value`; may be given several times.
-    #[expect(dead_code, reason = "read by `list_params`; here for the document")]
+    /// Only snapshots with this label, written `key=value`; may be given several times.
+    #[expect(dead_code, reason = "read by `list_params`; declared here for the OpenAPI document")]
     label: Option<Vec<String>>,
-    /// Only those of this kind; may be given several times.
-    #[expect(dead_code, reason = "read by `list_params`; here for the document")]
+    /// Only snapshots of this kind; may be given several times.
+    #[expect(dead_code, reason = "read by `list_params`; declared here for the OpenAPI document")]
     #[param(inline)]
     kind: Option<Vec<SnapshotKind>>,
 }
@@ -106,8 +106,8 @@ pub(crate) struct ListParams {
 #[utoipa::path(
     get, path = "/v1/snapshots", tag = "snapshots", params(ListParams, PageParams),
     responses(
-        (status = 200, description = "Newest first, without the paths that changed", body = Page<Snapshot>),
-        Common, Named,
+        (status = 200, description = "Newest first, without the changed paths", body = Page<Snapshot>),
+        Common, ObjectRefusals,
     ),
 )]
 pub(crate) async fn list(
@@ -134,7 +134,7 @@ fn list_params(uri: &Uri) -> Result<(SnapshotFilter, Option<String>, PageParams)
             "label" if filter.labels.len() < LABELS_MAX => {
                 let label = value
                     .parse()
-                    .map_err(|error| ApiError::invalid(format!("`label` does not fit: {error}")))?;
+                    .map_err(|error| ApiError::invalid(format!("`label` is invalid: {error}")))?;
                 filter.labels.push(label);
             }
             "label" => {
@@ -142,7 +142,7 @@ fn list_params(uri: &Uri) -> Result<(SnapshotFilter, Option<String>, PageParams)
             }
             "kind" => {
                 let kind = serde_json::from_value::<SnapshotKind>(serde_json::Value::String(value))
-                    .map_err(|error| ApiError::invalid(format!("`kind` does not fit: {error}")))?;
+                    .map_err(|error| ApiError::invalid(format!("`kind` is invalid: {error}")))?;
                 let kind = convert::snapshot_kind_of(kind);
                 if !filter.kinds.contains(&kind) {
                     filter.kinds.push(kind);
@@ -163,7 +163,7 @@ fn list_params(uri: &Uri) -> Result<(SnapshotFilter, Option<String>, PageParams)
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct SnapshotPath {
-    /// Its id, a unique beginning of its id, or its name.
+    /// The snapshot's id, a unique prefix of its id, or its name.
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     snapshot: String,
 }
@@ -176,7 +176,7 @@ impl SnapshotPath {
 
 #[utoipa::path(
     get, path = "/v1/snapshots/{snapshot}", tag = "snapshots", params(SnapshotPath),
-    responses((status = 200, description = "The snapshot, with the paths that changed", body = Snapshot), Common, Named),
+    responses((status = 200, description = "The snapshot, with the changed paths", body = Snapshot), Common, ObjectRefusals),
 )]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
@@ -190,9 +190,9 @@ pub(crate) async fn get(
 #[utoipa::path(
     delete, path = "/v1/snapshots/{snapshot}", tag = "snapshots", params(SnapshotPath),
     responses(
-        (status = 204, description = "Gone, and its space given back"),
-        (status = 409, description = "Something else stands on it", body = burrow_api::ErrorBody),
-        Common, Named,
+        (status = 204, description = "Removed, and its space is freed"),
+        (status = 409, description = "The snapshot is in use", body = burrow_api::ErrorBody),
+        Common, ObjectRefusals,
     ),
 )]
 pub(crate) async fn delete(
@@ -211,8 +211,8 @@ pub(crate) async fn delete(
     post, path = "/v1/sandboxes/{sandbox}/restore", tag = "snapshots", params(SandboxPath),
     request_body = RestoreSandbox,
     responses(
-        (status = 200, description = "As the snapshot has it; what it replaced is the snapshot `undo`", body = Restored),
-        Common, Changing, WithBody,
+        (status = 200, description = "Restored to the snapshot; the snapshot `undo` contains the previous state", body = Restored),
+        Common, SandboxRefusals, WithBody,
     ),
 )]
 pub(crate) async fn restore(
@@ -236,11 +236,11 @@ pub(crate) async fn restore(
 #[utoipa::path(
     post, path = "/v1/snapshots/{snapshot}/sandboxes", tag = "snapshots", request_body = SandboxFromSnapshot,
     params(SnapshotPath, ("Idempotency-Key" = Option<String>, Header,
-        description = "The same key and body create one sandbox")),
+        description = "Requests with the same key and body create one sandbox")),
     responses(
-        (status = 201, description = "Created, and running from where the snapshot is", body = Sandbox),
-        (status = 200, description = "It existed already", body = Sandbox),
-        Common, Changing, WithBody, Idempotent,
+        (status = 201, description = "Created, and running from the state of the snapshot", body = Sandbox),
+        (status = 200, description = "The sandbox existed already", body = Sandbox),
+        Common, SandboxRefusals, WithBody, IdempotencyRefusals,
     ),
 )]
 pub(crate) async fn become_sandbox(
@@ -254,7 +254,7 @@ pub(crate) async fn become_sandbox(
     let began = Instant::now();
     let mut options = convert::from_snapshot(body.value, app.engine.now_ms())?;
     let snapshot = caller.snapshot(&app, &path.snapshot).await?.id;
-    // The path counts too: the same body under another snapshot is another request.
+    // The path is included: the same body for another snapshot is another request.
     let asked = [snapshot.as_str().as_bytes(), &body.bytes].concat();
     options.idempotency = idempotency_key(&headers)?.map(|key| Idempotency::of(&key, &asked));
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
@@ -271,10 +271,10 @@ pub(crate) async fn become_sandbox(
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/fork", tag = "snapshots", request_body = ForkSandbox,
     params(SandboxPath, ("Idempotency-Key" = Option<String>, Header,
-        description = "The same key and body fork once")),
+        description = "Requests with the same key and body fork once")),
     responses(
-        (status = 201, description = "The children, and why others did not come to life", body = Forked),
-        Common, Changing, WithBody, Idempotent,
+        (status = 201, description = "The children, and the errors of those that could not be created", body = Forked),
+        Common, SandboxRefusals, WithBody, IdempotencyRefusals,
     ),
 )]
 pub(crate) async fn fork(
@@ -284,7 +284,7 @@ pub(crate) async fn fork(
     Segments(path): Segments<SandboxPath>,
     headers: HeaderMap,
     body: JsonBody<ForkSandbox>,
-) -> Result<Answer, ApiError> {
+) -> Result<IdempotentResponse, ApiError> {
     let options = convert::fork_options(body.value, app.engine.now_ms())?;
     let key = idempotency_key(&headers)?;
     let sandbox = caller.sandbox(&app, &path.sandbox).await?;
@@ -297,12 +297,12 @@ pub(crate) async fn fork(
             .carry_out(async move { Ok(engine.fork(&work_tenant, &sandbox, options).await?) })
             .await?;
         work_app.metrics.moved(Move::Fork, began.elapsed());
-        Answer::json(StatusCode::CREATED, &shown(forked)?)
+        IdempotentResponse::json(StatusCode::CREATED, &shown(forked)?)
     };
     once(&app, &tenant, key, &scope, &body.bytes, Begin::Durably, work).await
 }
 
-/// A fork none of whose children came to life is no fork: the first of their errors is the answer.
+/// If no child could be created, the response is the first error.
 fn shown(forked: burrow_engine::Forked) -> Result<Forked, ApiError> {
     let burrow_engine::Forked { children, base, pause_us } = forked;
     let (mut alive, mut failed) = (Vec::new(), Vec::new());

@@ -1,4 +1,5 @@
-//! The SSH gateway, and the public keys by which people log in. What a login may do, the API key that added its key says.
+//! The SSH gateway, and the public keys that users log in with. A login has the rights of the API key that added its public
+//! key.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,25 +17,25 @@ use utoipa::IntoParams;
 use super::auth::{Caller, Executor, Reader, check_reference};
 use super::error::ApiError;
 use super::input::{JsonBody, NoParams, Params};
-use super::refusals::{Common, Named, WithBody};
+use super::refusals::{Common, ObjectRefusals, WithBody};
 use super::{App, PageParams, Segments, page};
 use crate::ssh::LIFE_MS;
 
-/// Characters of a key's name.
+/// Maximum length of a key's name.
 const NAME_LENGTH_MAX: usize = 100;
 
 #[utoipa::path(
     get, path = "/v1/ssh", tag = "ssh",
-    responses((status = 200, description = "Where the gateway listens, and what it is known by", body = Ssh), Common),
+    responses((status = 200, description = "The address of the gateway, and its host key", body = Ssh), Common),
 )]
 pub(crate) async fn show(State(app): State<Arc<App>>, _: Reader, _: NoParams) -> Json<Ssh> {
-    Json(app.ssh.told())
+    Json(app.ssh.status())
 }
 
 #[utoipa::path(
     post, path = "/v1/ssh/keys", tag = "ssh", request_body = AddSshKey,
-    responses((status = 201, description = "Added, or there already", body = SshKey), Common, WithBody,
-        (status = 409, description = "Added already with another API key, or too many", body = burrow_api::ErrorBody)),
+    responses((status = 201, description = "Added, or existed already", body = SshKey), Common, WithBody,
+        (status = 409, description = "The key was already added with another API key, or there are too many keys", body = burrow_api::ErrorBody)),
 )]
 pub(crate) async fn add(
     State(app): State<Arc<App>>,
@@ -54,7 +55,7 @@ pub(crate) async fn add(
     let row = SshKeyRow {
         id: SshKeyId::generate(),
         tenant: caller.tenant().clone(),
-        api_key: caller.key_id().clone(),
+        api_key: caller.key_id()?.clone(),
         name,
         public_key: login.key,
         fingerprint: login.fingerprint,
@@ -69,28 +70,29 @@ pub(crate) async fn add(
         trace.target(row.id.as_str());
     }
     tracing::info!(key = %row.id, fingerprint = row.fingerprint, "SSH key added");
-    Ok((StatusCode::CREATED, Json(told(row))))
+    Ok((StatusCode::CREATED, Json(to_api(row))))
 }
 
-/// The public key is another API key's. Who holds its private key can take it over, by a login that proves it.
+/// The public key belongs to another API key. The owner of its private key can take it over, by a login that proves
+/// ownership.
 fn taken(app: &App, row: SshKeyRow) -> ApiError {
     let error = ApiError::from(CatalogError::SshKeyTaken);
-    let Some(address) = app.ssh.told().address.and_then(|text| text.parse::<SocketAddr>().ok()) else {
+    let Some(address) = app.ssh.status().address.and_then(|text| text.parse::<SocketAddr>().ok()) else {
         return error;
     };
     let code = app.ssh.claims.begin(row, app.engine.now_ms());
-    // An address to listen on everywhere is none to connect to.
+    // An address such as `0.0.0.0` is not one to connect to.
     let host = if address.ip().is_unspecified() { "HOST".to_owned() } else { address.ip().to_string() };
     let minutes = LIFE_MS / 60_000;
     error.hint(format!(
-        "to take it over, prove within {minutes} minutes that you hold its private key: `ssh -p {} claim+{code}@{host}`",
+        "to take it over, prove within {minutes} minutes that you have its private key: `ssh -p {} claim+{code}@{host}`",
         address.port()
     ))
 }
 
 #[utoipa::path(
     get, path = "/v1/ssh/keys", tag = "ssh", params(PageParams),
-    responses((status = 200, description = "Newest first: all for admins, for others those they added",
+    responses((status = 200, description = "Newest first: all keys for admins, and their own keys for others",
         body = Page<SshKey>), Common),
 )]
 pub(crate) async fn list(
@@ -99,22 +101,22 @@ pub(crate) async fn list(
     Params(params): Params<PageParams>,
 ) -> Result<Json<Page<SshKey>>, ApiError> {
     let found =
-        app.engine.catalog().list_ssh_keys(caller.tenant(), seen_by(&caller), params.request()?).await?;
-    Ok(Json(page(found, told)))
+        app.engine.catalog().list_ssh_keys(caller.tenant(), seen_by(&caller)?, params.request()?).await?;
+    Ok(Json(page(found, to_api)))
 }
 
 /// Names an SSH key.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct SshKeyPath {
-    /// Its id, a unique beginning of its id, or its name.
+    /// The SSH key's id, a unique prefix of its id, or its name.
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     key: String,
 }
 
 #[utoipa::path(
     delete, path = "/v1/ssh/keys/{key}", tag = "ssh", params(SshKeyPath),
-    responses((status = 204, description = "Removed: it opens nothing more, and connections that it opened end"), Common, Named),
+    responses((status = 204, description = "Removed: logins with it fail, and its connections are closed"), Common, ObjectRefusals),
 )]
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,
@@ -132,27 +134,28 @@ pub(crate) async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Whose keys a caller sees: of an API key only its own, unless it manages the host.
-fn seen_by(caller: &Caller) -> Option<KeyId> {
-    if caller.manages().is_ok() { None } else { Some(caller.key_id().clone()) }
+/// Restricts a list to the keys that belong to the caller's API key, unless it is an admin key.
+fn seen_by(caller: &Caller) -> Result<Option<KeyId>, ApiError> {
+    if caller.manages().is_ok() { Ok(None) } else { Ok(Some(caller.key_id()?.clone())) }
 }
 
 async fn find(app: &App, caller: &Caller, text: &str) -> Result<SshKeyRow, ApiError> {
     check_reference(text)?;
     let all = PageRequest { cursor: None, limit: defaults::PAGE_LIMIT_MAX };
-    let known = app.engine.catalog().list_ssh_keys(caller.tenant(), seen_by(caller), all).await?.rows;
+    let known = app.engine.catalog().list_ssh_keys(caller.tenant(), seen_by(caller)?, all).await?.rows;
     let begun = |row: &SshKeyRow| text.len() > SshKeyId::PREFIX.len() && row.id.as_str().starts_with(text);
     let mut fitting = known.into_iter().filter(|row| begun(row) || row.name == text);
     match (fitting.next(), fitting.next()) {
         (Some(row), None) => Ok(row),
         (Some(_), Some(_)) => {
-            Err(ApiError::invalid("this fits several keys").hint("give the id, or more characters of it"))
+            Err(ApiError::invalid("this matches several keys")
+                .hint("give the full id, or more characters of it"))
         }
         (None, _) => Err(CatalogError::Unknown { kind: "SSH key", id: text.to_owned() }.into()),
     }
 }
 
-fn told(row: SshKeyRow) -> SshKey {
+fn to_api(row: SshKeyRow) -> SshKey {
     SshKey {
         id: row.id.to_string(),
         name: row.name,

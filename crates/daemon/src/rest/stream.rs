@@ -1,4 +1,4 @@
-//! Answers that go on: lines of JSON, and bytes straight from a guest's connection.
+//! Streamed responses: lines of JSON, and bytes directly from a guest's connection.
 
 use std::io;
 
@@ -20,7 +20,7 @@ use super::error::ApiError;
 pub(crate) type GuestReader = FrameReader<ReadHalf<GuestStream>>;
 pub(crate) type GuestWriter = FrameWriter<WriteHalf<GuestStream>>;
 
-/// An answer of one JSON value per line, each sent as soon as it is there.
+/// A response with one JSON value per line, each sent as soon as it is available.
 pub(super) fn lines<T: Serialize>(values: impl Stream<Item = T> + Send + 'static) -> Response {
     let lines = values.map(|value| {
         let mut line = serde_json::to_vec(&value).map_err(io::Error::other)?;
@@ -30,20 +30,20 @@ pub(super) fn lines<T: Serialize>(values: impl Stream<Item = T> + Send + 'static
     Response::builder()
         .header(CONTENT_TYPE, "application/x-ndjson")
         .header(CACHE_CONTROL, "no-store")
-        // Proxies that buffer would hold a line back until the next one comes.
+        // A buffering proxy would hold a line back until the next one arrives.
         .header("x-accel-buffering", "no")
         .body(Body::from_stream(lines))
         .expect("the headers are constants")
 }
 
-/// What a stream's last line says when the daemon is about to end.
+/// The last line of a stream when the daemon shuts down.
 pub(super) fn shutting_down() -> ErrorDetail {
     ApiError::new(ErrorCode::Busy, "the daemon is shutting down")
-        .hint("ask again in a moment, from where this stream ended; the sandbox goes on")
+        .hint("try again shortly, and continue where this stream ended; the sandbox keeps running")
         .into_detail()
 }
 
-/// The guest's next frame: `None` when the daemon is about to end.
+/// The guest's next frame; `None` when the daemon shuts down.
 pub(crate) async fn next_frame(
     app: &App,
     guest: &Guest,
@@ -53,26 +53,26 @@ pub(crate) async fn next_frame(
     Some(frame.map_err(|error| guest.error(error).into()))
 }
 
-/// A guest that hung up before the end.
+/// The guest closed the connection before the end.
 pub(crate) fn hung_up(guest: &Guest) -> ApiError {
     guest.error(burrow_guest::client::GuestError::HungUp).into()
 }
 
-/// A guest that broke the protocol.
+/// The guest violated the protocol.
 pub(super) fn out_of_turn(guest: &Guest) -> ApiError {
     guest.error(burrow_guest::client::GuestError::OutOfTurn).into()
 }
 
-/// A body of the Bytes frames up to End, `length` bytes at most.
+/// A body made of the `Bytes` frames up to `End`, at most `length` bytes.
 ///
-/// Frames are passed on as they are, without a copy. A connection that breaks breaks the answer too, so that nobody
-/// takes a part for the whole. A transfer has an end of its own: shutdown lets it go on for as long as it waits.
+/// Frames are passed on without a copy. If the connection breaks, the response is interrupted too, so that no client takes
+/// a part for the whole. A transfer ends by itself: shutdown lets it continue for as long as it waits.
 pub(super) struct GuestBody {
     guest: Guest,
     reader: GuestReader,
-    /// Kept open: a guest takes its closing for the reader's hanging up.
+    /// Kept open: the guest would take its closing for a disconnected reader.
     _writer: GuestWriter,
-    /// Bytes still promised; `None` when nobody knows how many there are.
+    /// Bytes that are still announced; `None` if their number is unknown.
     left: Option<u64>,
 }
 
@@ -100,7 +100,7 @@ impl GuestBody {
             match frame {
                 Some(Frame::Bytes(bytes)) if bytes.is_empty() => {}
                 Some(Frame::Bytes(bytes)) => return Ok(Some(self.within(bytes))),
-                // Fewer bytes than promised: the file shrank under the reader.
+                // Fewer bytes than announced: the file shrank while it was read.
                 Some(Frame::End) if self.left.is_some() => return Err(broken(hung_up(&self.guest))),
                 Some(Frame::End) => return Ok(None),
                 Some(Frame::Control(_) | Frame::Stdout { .. } | Frame::Stderr { .. }) => {
@@ -111,7 +111,7 @@ impl GuestBody {
         }
     }
 
-    /// No more than was promised: the file may have grown.
+    /// Cuts the bytes to what was announced: the file may have grown.
     fn within(&mut self, mut bytes: Bytes) -> Bytes {
         if let Some(left) = &mut self.left {
             bytes.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
@@ -121,7 +121,7 @@ impl GuestBody {
     }
 }
 
-/// What breaks an answer whose status has been sent.
+/// The error that interrupts a response whose status has been sent.
 pub(super) fn broken(error: ApiError) -> io::Error {
     io::Error::other(error.into_detail().message)
 }

@@ -1,4 +1,4 @@
-//! Whole directories as archives, both ways.
+//! Whole directories as tar archives, in both directions.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::auth::{Executor, Reader};
 use super::error::ApiError;
 use super::files::{PathParams, guest};
 use super::input::Params;
-use super::refusals::{ByGuest, Common};
+use super::refusals::{Common, GuestRefusals};
 use super::sandboxes::SandboxPath;
 use super::stream::GuestBody;
 use super::{App, Segments};
@@ -27,7 +27,7 @@ use crate::convert::{check_path, check_text};
     responses(
         (status = 200, description = "A tar archive of the file or directory", body = Vec<u8>,
          content_type = "application/x-tar"),
-        Common, ByGuest,
+        Common, GuestRefusals,
     ),
 )]
 pub(crate) async fn download(
@@ -47,22 +47,25 @@ pub(crate) async fn download(
         .expect("the header is a constant"))
 }
 
-/// Where to unpack.
+/// Where and how to unpack.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UnpackParams {
-    /// A directory inside the sandbox; made if it is not there.
+    /// A directory inside the sandbox, which is created if it does not exist.
     #[param(min_length = 1, max_length = 4096)]
     path: String,
-    /// Owner of everything unpacked; the archive's own numbers when absent.
+    /// Owner of all unpacked files; the ids from the archive when absent.
     user: Option<String>,
 }
 
 #[utoipa::path(
     put, path = "/v1/sandboxes/{sandbox}/files/tar", tag = "files", params(SandboxPath, UnpackParams),
     request_body(content = Vec<u8>, content_type = "application/x-tar"),
-    responses((status = 200, description = "Unpacked; a hostile archive is refused whole", body = TarSummary), Common, ByGuest),
+    responses(
+        (status = 200, description = "Unpacked; an archive with unsafe entries is rejected as a whole", body = TarSummary),
+        Common, GuestRefusals,
+    ),
 )]
 pub(crate) async fn upload(
     State(app): State<Arc<App>>,

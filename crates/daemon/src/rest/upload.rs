@@ -1,7 +1,7 @@
-//! Bodies that go straight to a guest: files, archives, standard input.
+//! Bodies that are passed on to a guest: files, archives, standard input.
 //!
-//! The guest may answer before the body has ended (the disk is full, the process does not read any more): then the
-//! rest of the body is not wanted.
+//! The guest may respond before the body has ended (the disk is full, or the process no longer reads). Then the rest of the
+//! body is not needed.
 
 use std::time::Duration;
 
@@ -16,18 +16,18 @@ use tokio::time::timeout;
 use super::error::ApiError;
 use super::stream::GuestWriter;
 
-/// Longest silence of a client in the middle of a body.
+/// How long a client may pause in the middle of a body.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(120);
 
-/// After the last byte the guest may still have gigabytes to sync.
+/// After the last byte, the guest may still have to sync gigabytes.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// A client that is answered while it still sends is listened to for so long: a connection closed on what it sends
-/// would take the answer with it.
+/// If the response is ready while the client still sends, its body is read for this long: if the connection were closed
+/// with unread input, the response would be lost.
 const LINGER_BYTES: usize = 256 << 20;
 const LINGER_TIME: Duration = Duration::from_secs(20);
 
-/// Sends `request` and the body, and reads the guest's answer.
+/// Sends `request` and the body, and reads the guest's response.
 pub(crate) async fn upload<T: DeserializeOwned>(
     guest: &Guest,
     request: &Request,
@@ -60,23 +60,23 @@ pub(crate) async fn upload<T: DeserializeOwned>(
     reply.map_err(|error| guest.error(error).into())
 }
 
-/// Sends the whole body and its end. A guest that hangs up ends this without an error: it has answered, or its reader
-/// will find out.
+/// Sends the whole body and its end. It is no error if the guest closes the connection: it has responded, or reading its
+/// response will fail.
 async fn send(writer: &mut GuestWriter, body: &mut Body) -> Result<(), ApiError> {
     loop {
         let frame = match timeout(SILENCE_MAX, body.frame()).await {
             Ok(frame) => frame,
-            Err(_) => return Err(ApiError::invalid("could not read the body: the client fell silent")),
+            Err(_) => return Err(ApiError::invalid("could not read the body: the client stopped sending")),
         };
         let sent = match frame {
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(bytes) => send_bytes(writer, bytes).await,
-                // Trailers carry nothing we know.
+                // Trailers contain nothing that is used.
                 Err(_) => continue,
             },
-            // The guest sees no end, and so keeps nothing of a body that broke off.
+            // The guest receives no end, and so discards an incomplete body.
             Some(Err(error)) => {
-                return Err(ApiError::invalid("could not read the body: it broke off").cause(error));
+                return Err(ApiError::invalid("could not read the body: it was interrupted").cause(error));
             }
             None => return writer.send(&Frame::End).await.or(Ok(())),
         };
@@ -97,7 +97,7 @@ pub(super) async fn send_bytes(
     Ok(())
 }
 
-/// Listens to the rest of a body that nobody wants, while the answer is on its way.
+/// Reads and discards the rest of a body while the response is being sent.
 pub(crate) fn linger(mut body: Body) {
     let drain = async move {
         let mut drained = 0;
@@ -108,6 +108,6 @@ pub(crate) fn linger(mut body: Body) {
             }
         }
     };
-    // Bounded either way: whoever goes on sending gets a closed connection.
+    // Bounded in both ways: a client that keeps sending gets a closed connection.
     tokio::spawn(timeout(LINGER_TIME, drain));
 }

@@ -1,4 +1,4 @@
-//! Volumes that outlive sandboxes: make, list, inspect, copy, put back, remove.
+//! Volumes that outlive sandboxes: create, list, inspect, snapshot, restore, remove.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use burrow_api::{CreateVolume, CreateVolumeSnapshot, Page, RestoreVolume, Volume, VolumeSnapshot};
 use burrow_engine::EngineError;
-use burrow_model::{Shelf, ShelfSnapshot};
+use burrow_model as model;
 use http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -14,32 +14,33 @@ use utoipa::IntoParams;
 use super::auth::{Caller, Executor, Reader, UnboundExecutor, check_reference};
 use super::error::ApiError;
 use super::input::{JsonBody, NoParams, Params};
-use super::refusals::{Common, Shelving, WithBody};
-use super::{App, PageParams, Segments, cut};
+use super::refusals::{Common, VolumeRefusals, WithBody};
+use super::{App, PageParams, Segments, page_of_list};
 use crate::convert;
 
 /// Names a volume.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct VolumePath {
-    /// Its id, a unique beginning of its id, or its name.
+    /// The volume's id, a unique prefix of its id, or its name.
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     pub(super) volume: String,
 }
 
 impl VolumePath {
-    pub(crate) async fn resolve(&self, app: &App, caller: &Caller) -> Result<Shelf, ApiError> {
+    pub(crate) async fn resolve(&self, app: &App, caller: &Caller) -> Result<model::Volume, ApiError> {
         find(app, caller, &self.volume).await
     }
 }
 
-/// The volume that `text` names. A key that is bound to one sandbox knows no volumes but through it.
-pub(crate) async fn find(app: &App, caller: &Caller, text: &str) -> Result<Shelf, ApiError> {
+/// The volume that `text` names. For a key that is bound to one sandbox, no volumes exist here; it accesses them through
+/// its sandbox.
+pub(crate) async fn find(app: &App, caller: &Caller, text: &str) -> Result<model::Volume, ApiError> {
     check_reference(text)?;
     if caller.bound_to().is_some() {
-        return Err(EngineError::ShelfNotFound { what: text.to_owned() }.into());
+        return Err(EngineError::VolumeNotFound { what: text.to_owned() }.into());
     }
-    let found = app.engine.find_shelf(caller.tenant(), text).await?;
+    let found = app.engine.find_volume(caller.tenant(), text).await?;
     if let Some(trace) = caller.trace() {
         trace.target(found.id.as_str());
     }
@@ -48,7 +49,7 @@ pub(crate) async fn find(app: &App, caller: &Caller, text: &str) -> Result<Shelf
 
 #[utoipa::path(
     post, path = "/v1/volumes", tag = "volumes", request_body = CreateVolume,
-    responses((status = 201, description = "Made", body = Volume), Common, Shelving, WithBody),
+    responses((status = 201, description = "Created", body = Volume), Common, VolumeRefusals, WithBody),
 )]
 pub(crate) async fn create(
     State(app): State<Arc<App>>,
@@ -60,10 +61,15 @@ pub(crate) async fn create(
     Ok((StatusCode::CREATED, Json(convert::volume(made, None, Vec::new()))))
 }
 
-pub(crate) async fn make(app: &Arc<App>, caller: &Caller, wish: CreateVolume) -> Result<Shelf, ApiError> {
-    let options = convert::shelf_options(wish, &app.config.defaults.limits)?;
+pub(crate) async fn make(
+    app: &Arc<App>,
+    caller: &Caller,
+    wish: CreateVolume,
+) -> Result<model::Volume, ApiError> {
+    let options = convert::volume_options(wish, &app.config.defaults.limits)?;
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
-    let made = app.see_through(async move { Ok(engine.create_shelf(&tenant, options).await?) }).await?;
+    let made =
+        app.run_to_completion(async move { Ok(engine.create_volume(&tenant, options).await?) }).await?;
     if let Some(trace) = caller.trace() {
         trace.target(made.id.as_str());
     }
@@ -81,18 +87,18 @@ pub(crate) async fn list(
 ) -> Result<Json<Page<Volume>>, ApiError> {
     let request = params.request()?;
     caller.unbound()?;
-    let found = app.engine.shelves(caller.tenant(), request).await?;
+    let found = app.engine.volumes(caller.tenant(), request).await?;
     let mut items = Vec::with_capacity(found.rows.len());
     for row in found.rows {
-        let users = app.engine.users_of_shelf(&row.shelf.id).await?;
-        items.push(convert::volume(row.shelf, None, users));
+        let users = app.engine.users_of_volume(&row.volume.id).await?;
+        items.push(convert::volume(row.volume, None, users));
     }
     Ok(Json(Page { items, next_cursor: found.next_cursor }))
 }
 
 #[utoipa::path(
     get, path = "/v1/volumes/{volume}", tag = "volumes", params(VolumePath),
-    responses((status = 200, description = "The volume, and who has it", body = Volume), Common, Shelving),
+    responses((status = 200, description = "The volume, and the sandboxes that use it", body = Volume), Common, VolumeRefusals),
 )]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
@@ -100,10 +106,10 @@ pub(crate) async fn get(
     _: NoParams,
     Segments(path): Segments<VolumePath>,
 ) -> Result<Json<Volume>, ApiError> {
-    let shelf = path.resolve(&app, &caller).await?;
-    let used_bytes = app.engine.shelf_used(&shelf.id).await?;
-    let users = app.engine.users_of_shelf(&shelf.id).await?;
-    Ok(Json(convert::volume(shelf, used_bytes, users)))
+    let volume = path.resolve(&app, &caller).await?;
+    let used_bytes = app.engine.volume_used(&volume.id).await?;
+    let users = app.engine.users_of_volume(&volume.id).await?;
+    Ok(Json(convert::volume(volume, used_bytes, users)))
 }
 
 /// How to remove a volume.
@@ -111,7 +117,7 @@ pub(crate) async fn get(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RemoveParams {
-    /// Its snapshots too; with some, and without this, it stays. False when absent.
+    /// Remove its snapshots too. When false or absent, a volume with snapshots is not removed.
     #[serde(default)]
     #[param(required = false)]
     snapshots: bool,
@@ -119,7 +125,7 @@ pub(crate) struct RemoveParams {
 
 #[utoipa::path(
     delete, path = "/v1/volumes/{volume}", tag = "volumes", params(VolumePath, RemoveParams),
-    responses((status = 204, description = "Gone, with all in it"), Common, Shelving),
+    responses((status = 204, description = "Removed, with its contents"), Common, VolumeRefusals),
 )]
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,
@@ -127,25 +133,25 @@ pub(crate) async fn remove(
     Segments(path): Segments<VolumePath>,
     Params(params): Params<RemoveParams>,
 ) -> Result<StatusCode, ApiError> {
-    let shelf = path.resolve(&app, &caller).await?;
-    take_away(&app, &caller, shelf, params.snapshots).await?;
+    let volume = path.resolve(&app, &caller).await?;
+    take_away(&app, &caller, volume, params.snapshots).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 pub(crate) async fn take_away(
     app: &Arc<App>,
     caller: &Caller,
-    shelf: Shelf,
+    volume: model::Volume,
     snapshots: bool,
 ) -> Result<(), ApiError> {
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
-    app.see_through(async move { Ok(engine.delete_shelf(&tenant, &shelf, snapshots).await?) }).await
+    app.run_to_completion(async move { Ok(engine.delete_volume(&tenant, &volume, snapshots).await?) }).await
 }
 
 #[utoipa::path(
     post, path = "/v1/volumes/{volume}/snapshots", tag = "volumes", params(VolumePath),
     request_body = CreateVolumeSnapshot,
-    responses((status = 201, description = "Taken", body = VolumeSnapshot), Common, Shelving, WithBody),
+    responses((status = 201, description = "Taken", body = VolumeSnapshot), Common, VolumeRefusals, WithBody),
 )]
 pub(crate) async fn snapshot(
     State(app): State<Arc<App>>,
@@ -155,16 +161,16 @@ pub(crate) async fn snapshot(
     body: JsonBody<CreateVolumeSnapshot>,
 ) -> Result<(StatusCode, Json<VolumeSnapshot>), ApiError> {
     let name = body.value.name.as_deref().map(|text| convert::name("name", text)).transpose()?;
-    let shelf = path.resolve(&app, &caller).await?;
+    let volume = path.resolve(&app, &caller).await?;
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
-    let work = async move { Ok(engine.snapshot_shelf(&tenant, &shelf, name).await?) };
-    let taken = app.see_through(work).await?;
+    let work = async move { Ok(engine.snapshot_volume(&tenant, &volume, name).await?) };
+    let taken = app.run_to_completion(work).await?;
     Ok((StatusCode::CREATED, Json(convert::volume_snapshot(taken))))
 }
 
 #[utoipa::path(
     get, path = "/v1/volumes/{volume}/snapshots", tag = "volumes", params(VolumePath, PageParams),
-    responses((status = 200, description = "Newest first", body = Page<VolumeSnapshot>), Common, Shelving),
+    responses((status = 200, description = "Newest first", body = Page<VolumeSnapshot>), Common, VolumeRefusals),
 )]
 pub(crate) async fn snapshots(
     State(app): State<Arc<App>>,
@@ -173,32 +179,36 @@ pub(crate) async fn snapshots(
     Params(params): Params<PageParams>,
 ) -> Result<Json<Page<VolumeSnapshot>>, ApiError> {
     let request = params.request()?;
-    let shelf = path.resolve(&app, &caller).await?;
-    let all = app.engine.shelf_snapshots(&shelf.id).await?;
+    let volume = path.resolve(&app, &caller).await?;
+    let all = app.engine.volume_snapshots(&volume.id).await?;
     let all = all.into_iter().map(convert::volume_snapshot).collect();
-    Ok(Json(cut(all, &request, |snapshot: &VolumeSnapshot| snapshot.id.as_str())?))
+    Ok(Json(page_of_list(all, &request, |snapshot: &VolumeSnapshot| snapshot.id.as_str())?))
 }
 
 /// Names a snapshot of a volume.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct VolumeSnapshotPath {
-    /// Its id, a unique beginning of its id, or its name.
+    /// The volume's id, a unique prefix of its id, or its name.
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     volume: String,
-    /// Its id, a unique beginning of its id, or its name.
+    /// The snapshot's id, a unique prefix of its id, or its name.
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     snapshot: String,
 }
 
-async fn find_snapshot(app: &App, shelf: &Shelf, text: &str) -> Result<ShelfSnapshot, ApiError> {
+async fn find_snapshot(
+    app: &App,
+    volume: &model::Volume,
+    text: &str,
+) -> Result<model::VolumeSnapshot, ApiError> {
     check_reference(text)?;
-    Ok(app.engine.find_shelf_snapshot(shelf, text).await?)
+    Ok(app.engine.find_volume_snapshot(volume, text).await?)
 }
 
 #[utoipa::path(
     delete, path = "/v1/volumes/{volume}/snapshots/{snapshot}", tag = "volumes", params(VolumeSnapshotPath),
-    responses((status = 204, description = "Gone"), Common, Shelving),
+    responses((status = 204, description = "Removed"), Common, VolumeRefusals),
 )]
 pub(crate) async fn remove_snapshot(
     State(app): State<Arc<App>>,
@@ -206,17 +216,18 @@ pub(crate) async fn remove_snapshot(
     _: NoParams,
     Segments(path): Segments<VolumeSnapshotPath>,
 ) -> Result<StatusCode, ApiError> {
-    let shelf = find(&app, &caller, &path.volume).await?;
-    let snapshot = find_snapshot(&app, &shelf, &path.snapshot).await?;
+    let volume = find(&app, &caller, &path.volume).await?;
+    let snapshot = find_snapshot(&app, &volume, &path.snapshot).await?;
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
-    app.see_through(async move { Ok(engine.delete_shelf_snapshot(&tenant, &snapshot).await?) }).await?;
+    app.run_to_completion(async move { Ok(engine.delete_volume_snapshot(&tenant, &snapshot).await?) })
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 #[utoipa::path(
     post, path = "/v1/volumes/{volume}/restore", tag = "volumes", params(VolumePath),
     request_body = RestoreVolume,
-    responses((status = 200, description = "As the snapshot has it", body = Volume), Common, Shelving, WithBody),
+    responses((status = 200, description = "Restored to the snapshot", body = Volume), Common, VolumeRefusals, WithBody),
 )]
 pub(crate) async fn restore(
     State(app): State<Arc<App>>,
@@ -225,10 +236,11 @@ pub(crate) async fn restore(
     Segments(path): Segments<VolumePath>,
     body: JsonBody<RestoreVolume>,
 ) -> Result<Json<Volume>, ApiError> {
-    let shelf = path.resolve(&app, &caller).await?;
-    let snapshot = find_snapshot(&app, &shelf, &body.value.snapshot).await?;
-    let (engine, tenant, restored) = (app.engine.clone(), caller.tenant().clone(), shelf.clone());
-    app.see_through(async move { Ok(engine.restore_shelf(&tenant, &restored, &snapshot).await?) }).await?;
-    let users = app.engine.users_of_shelf(&shelf.id).await?;
-    Ok(Json(convert::volume(shelf, None, users)))
+    let volume = path.resolve(&app, &caller).await?;
+    let snapshot = find_snapshot(&app, &volume, &body.value.snapshot).await?;
+    let (engine, tenant, restored) = (app.engine.clone(), caller.tenant().clone(), volume.clone());
+    app.run_to_completion(async move { Ok(engine.restore_volume(&tenant, &restored, &snapshot).await?) })
+        .await?;
+    let users = app.engine.users_of_volume(&volume.id).await?;
+    Ok(Json(convert::volume(volume, None, users)))
 }

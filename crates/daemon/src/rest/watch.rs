@@ -1,4 +1,4 @@
-//! `GET …/files/watch`: changes under a path, as they happen, one per line.
+//! `GET …/files/watch`: changes under a path as they happen, one per line.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::auth::Reader;
 use super::error::ApiError;
 use super::files::guest;
 use super::input::Params;
-use super::refusals::{ByGuest, Common};
+use super::refusals::{Common, GuestRefusals};
 use super::sandboxes::SandboxPath;
 use super::stream::{GuestReader, GuestWriter, lines, next_frame};
 use super::{App, Segments};
@@ -27,10 +27,10 @@ use crate::convert::{self, check_path};
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WatchParams {
-    /// Absolute, inside the sandbox.
+    /// Absolute path inside the sandbox.
     #[param(min_length = 1, max_length = 4096)]
     path: String,
-    /// Directories below too; false when absent.
+    /// Include subdirectories; false when absent.
     #[serde(default)]
     #[param(required = false)]
     recursive: bool,
@@ -41,7 +41,7 @@ pub(crate) struct WatchParams {
     responses(
         (status = 200, description = "One `WatchEvent` per line; the first is `ready`", body = WatchEvent,
          content_type = "application/x-ndjson"),
-        Common, ByGuest,
+        Common, GuestRefusals,
     ),
 )]
 pub(crate) async fn watch(
@@ -67,12 +67,12 @@ struct Watch {
     app: Arc<App>,
     guest: Guest,
     reader: GuestReader,
-    /// Kept open: a guest takes its closing for the watcher's hanging up.
+    /// Kept open: the guest would take its closing for a disconnected watcher.
     _writer: GuestWriter,
 }
 
 impl Watch {
-    /// A watch ends when its sandbox stops or the daemon does: `None`.
+    /// `None` when the watch ends because its sandbox stops or the daemon shuts down.
     async fn next(&mut self) -> Option<WatchEvent> {
         match next_frame(&self.app, &self.guest, &mut self.reader).await? {
             Ok(Some(Frame::Control(json))) => parse(&json).ok().map(convert::watch_event),

@@ -1,5 +1,5 @@
-//! Our own routes, asked from within the process: through a pipe instead of the network, and through all that stands around
-//! them, so that whoever serves another protocol can do nothing that a script could not.
+//! A client of the daemon's own routes, within the process: requests go through a pipe instead of the network, and through
+//! all middleware, so that the server of another protocol can do nothing that a script could not.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::Request;
 use burrow_client::{Client, ClientError, ClientOptions};
-use burrow_model::KeyId;
+use burrow_model::{KeyId, SandboxId, TenantId};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::DuplexStream;
@@ -15,19 +15,23 @@ use tower::ServiceExt as _;
 
 use super::App;
 
-/// What the pipe holds: a few answers of usual size, and what keeps bulk moving.
+/// The capacity of the pipe: enough for a few typical responses, and for bulk transfers.
 const PIPE_BYTES: usize = 256 << 10;
 
-/// Somebody whom another protocol has recognised, as an API key. No header can say this: it is put into requests by
-/// [`client`] alone.
+/// A client that another protocol has authenticated. No header can express this: only [`client`] adds it to requests.
 #[derive(Clone, Debug)]
-pub(crate) struct Recognised {
-    pub(crate) key: KeyId,
-    /// By what, for the audit log.
-    pub(crate) by: Arc<str>,
+pub(crate) enum Recognised {
+    /// By an API key.
+    Key {
+        key: KeyId,
+        /// The protocol, for the audit log.
+        by: Arc<str>,
+    },
+    /// By the token of one sandbox: it has the rights of an exec key that is bound to this sandbox, and no key of its own.
+    Sandbox { tenant: TenantId, sandbox: SandboxId, by: Arc<str> },
 }
 
-/// A client of `api`. `recognised`, if there is no key to show.
+/// A client of `api`. `recognised` is used if there is no key to send.
 pub(crate) fn client(
     app: Arc<App>,
     api: Router,
@@ -42,7 +46,7 @@ pub(crate) fn client(
     Client::within(options, open)
 }
 
-/// Serves one connection, which ends with the client at its other end.
+/// Serves one connection until its client ends it.
 async fn speak(pipe: DuplexStream, api: Router, recognised: Option<Recognised>) {
     let service = service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
         if let Some(recognised) = &recognised {
@@ -60,6 +64,6 @@ async fn speak(pipe: DuplexStream, api: Router, recognised: Option<Recognised>) 
         .with_upgrades()
         .await;
     if let Err(error) = served {
-        tracing::debug!(%error, "a connection from within ended early");
+        tracing::debug!(%error, "a connection within the process ended early");
     }
 }

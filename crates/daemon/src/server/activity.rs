@@ -1,4 +1,4 @@
-//! Tells a connection that works from one that is idle, and both from one that trickles a request in byte by byte.
+//! Distinguishes working connections from idle ones, and from those that send a request byte by byte.
 
 use std::io;
 use std::pin::Pin;
@@ -10,14 +10,14 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-/// How long a connection may keep us waiting.
+/// Time limits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// A request's head has this long from its first byte; a new connection has it to send one.
+    /// For a request's head, from its first byte; and for a new connection to send the first byte.
     pub(crate) head: Duration,
-    /// A connection without a request is kept this long for the next one.
+    /// For a connection without a request, until the next one.
     pub(crate) idle: Duration,
-    /// How often a connection is looked at.
+    /// Interval of the checks of a connection.
     pub(crate) look_every: Duration,
 }
 
@@ -30,10 +30,10 @@ impl Patience {
     };
 }
 
-/// No byte of the next request has come.
+/// No byte of the next request has arrived.
 const NONE: u64 = u64::MAX;
 
-/// What goes on on one connection. Times are milliseconds since it began.
+/// The state of one connection. Times are milliseconds since it was opened.
 #[derive(Debug)]
 pub(super) struct Activity {
     patience: Patience,
@@ -41,7 +41,7 @@ pub(super) struct Activity {
     requests: AtomicUsize,
     idle_since: AtomicU64,
     head_since: AtomicU64,
-    /// HTTP/2 has frames of its own between requests, which begin no head.
+    /// HTTP/2 sends its own frames between requests; these do not begin a head.
     multiplexed: AtomicBool,
 }
 
@@ -52,7 +52,7 @@ impl Activity {
             began: Instant::now(),
             requests: AtomicUsize::new(0),
             idle_since: AtomicU64::new(0),
-            // The first head is due from the start.
+            // The time limit of the first head starts with the connection.
             head_since: AtomicU64::new(0),
             multiplexed: AtomicBool::new(false),
         }
@@ -62,7 +62,7 @@ impl Activity {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(NONE - 1)
     }
 
-    /// A request's head is complete.
+    /// Called when a request's head is complete.
     pub(super) fn begin(self: &Arc<Self>, multiplexed: bool) -> InFlight {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.head_since.store(NONE, Ordering::Relaxed);
@@ -101,7 +101,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A request, from its head until the last byte of its answer. Clones are one.
+/// A request, from its head until the last byte of its response. Clones represent the same request.
 #[derive(Clone, Debug)]
 pub(crate) struct InFlight {
     _guard: Arc<Guard>,
@@ -117,7 +117,7 @@ impl Drop for Guard {
     }
 }
 
-/// A stream that notes when bytes come.
+/// A stream that records when bytes arrive.
 #[derive(Debug)]
 pub(super) struct Watched<S> {
     stream: S,
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_under_way_is_never_overdue() {
+    fn a_running_request_is_never_overdue() {
         let activity = Arc::new(Activity::new(Patience::USUAL));
         let request = activity.begin(false);
         let clone = request.clone();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_alive_connection_may_be_idle_but_not_trickle() {
+    fn a_kept_alive_connection_may_be_idle_but_not_slow() {
         let activity = Arc::new(Activity::new(Patience::USUAL));
         drop(activity.begin(false));
         assert!(!activity.is_overdue(IDLE));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_between_requests_of_http2_begin_no_head() {
+    fn http2_frames_between_requests_do_not_begin_a_head() {
         let activity = Arc::new(Activity::new(Patience::USUAL));
         drop(activity.begin(true));
         activity.bytes_came();

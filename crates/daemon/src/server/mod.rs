@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!   accept ─► (TLS handshake, bounded) ─► hyper ─► router
-//!                └── watched: closed when silent for too long, told to finish when the daemon ends
+//!                └── watched: closed when idle for too long, told to finish when the daemon ends
 //! ```
 //!
-//! Bounds: connections at once, headers in number and size, streams of one connection, the time a request's head may
-//! take, the time a connection may be idle. hyper's own header timeout is not used, since it also ends idle
-//! connections; [`activity`] tells the two apart.
+//! Limits: open connections, number and size of headers, streams per connection, the time for a request's head, and the
+//! time a connection may be idle. hyper's own header timeout is not used, because it also closes idle connections;
+//! [`activity`] distinguishes the two.
 
 mod activity;
-mod heard;
+mod drained_body;
 mod tls;
 
 use std::io;
@@ -40,51 +40,51 @@ use tower::Service as _;
 use crate::gateway::{Front, PeerAddress};
 use activity::{Activity, Watched};
 pub(crate) use activity::{InFlight, Patience};
-use heard::Heard;
+use drained_body::DrainedBody;
 pub(crate) use tls::Tls;
 pub use tls::TlsError;
 
-/// Longest TLS handshake.
+/// Time limit of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Headers of one request, in number and bytes.
+/// Maximum number and size of the headers of one request.
 const HEADERS_MAX: usize = 100;
 const HEADER_BYTES_MAX: u32 = 32 << 10;
 
-/// What hyper buffers of a connection: reads of this size are what makes gigabytes cheap.
+/// hyper's buffer of a connection: large reads make the transfer of gigabytes cheap.
 const BUFFER_BYTES_MAX: usize = 512 << 10;
 
-/// Requests at once on one HTTP/2 connection.
+/// Maximum concurrent requests on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 128;
 
-/// Bytes in flight on one HTTP/2 stream and connection.
+/// Flow-control windows of one HTTP/2 stream and connection.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
-/// A peer that is gone is noticed by its silence to probes.
+/// Dead peers are detected by TCP keepalive probes.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(20);
 const KEEPALIVE_PROBES: u32 = 4;
 
-/// When the process is out of file descriptors, accepting again at once would only spin.
+/// If the process is out of file descriptors, an immediate retry would only use CPU time.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How the daemon is served.
+/// The parameters of the server.
 pub(crate) struct Server {
     pub(crate) listener: TcpListener,
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) router: Front,
     pub(crate) connections_max: usize,
     pub(crate) patience: Patience,
-    /// Stops accepting; connections finish what they do.
+    /// Stops accepting; connections finish their current requests.
     pub(crate) stop: CancellationToken,
-    /// Ends all connections at once.
+    /// Closes all connections immediately.
     pub(crate) kill: CancellationToken,
     pub(crate) connections: TaskTracker,
 }
 
 impl Server {
-    /// Accepts until told to stop. Connections live on in `connections`.
+    /// Accepts until stopped. Connections continue in `connections`.
     pub(crate) async fn run(self) {
         let slots = Arc::new(Semaphore::new(self.connections_max));
         let http = Arc::new(http());
@@ -125,7 +125,7 @@ impl Server {
 }
 
 async fn pause_after(error: &io::Error) {
-    // A peer that hung up while it waited is nobody's trouble.
+    // A client that disconnected while it waited is not an error.
     if !matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
         tracing::warn!(%error, "could not accept a connection");
         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -135,8 +135,8 @@ async fn pause_after(error: &io::Error) {
 fn prepare(stream: &TcpStream, peer: IpAddr) -> io::Result<()> {
     stream.set_nodelay(true)?;
     if peer.is_loopback() {
-        // Nothing is ever congested within a machine: a default that paces what is sent, as bbr does, would only hold
-        // it back. Every kernel has reno; one that refuses it is merely slower.
+        // There is no congestion within a host: a default that paces the traffic, such as bbr, would only slow it down.
+        // Every kernel has reno; if setting it fails, transfers are merely slower.
         let _ = sockopt::set_tcp_congestion(stream, "reno");
     }
     sockopt::set_socket_keepalive(stream, true)?;
@@ -166,7 +166,7 @@ fn http() -> auto::Builder<TokioExecutor> {
     builder
 }
 
-/// What one connection needs.
+/// The state of one connection.
 struct Connection {
     http: Arc<auto::Builder<TokioExecutor>>,
     router: Front,
@@ -191,19 +191,19 @@ impl Connection {
     async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, stream: S) {
         let activity = Arc::new(Activity::new(self.patience));
         let (router, noted, peer) = (self.router.clone(), activity.clone(), self.peer);
-        let farewell = Farewell::default();
+        let farewell = CloseAfterResponse::default();
         let last = farewell.clone();
         let service = tower::service_fn(move |mut request: Request<Incoming>| {
             let in_flight = noted.begin(request.version() == Version::HTTP_2);
             request.extensions_mut().insert(in_flight);
             request.extensions_mut().insert(peer);
             request.extensions_mut().insert(last.clone());
-            router.clone().call(Heard::body_of(request).map(Body::new))
+            router.clone().call(DrainedBody::body_of(request).map(Body::new))
         });
         let io = TokioIo::new(Watched::new(stream, activity.clone()));
         let connection = self.http.serve_connection_with_upgrades(io, TowerToHyperService::new(service));
         let mut connection = pin!(connection);
-        // In a set of their own: it looks at one of them only when that one has something to say, and not at every byte.
+        // In a `FuturesUnordered`, which polls each of them only when it was woken, and not for every byte.
         let mut ends: FuturesUnordered<BoxFuture<'_, End>> = FuturesUnordered::new();
         ends.push(Box::pin(self.stop.cancelled().map(|()| End::WhenDone)));
         ends.push(Box::pin(farewell.0.cancelled().map(|()| End::WhenDone)));
@@ -226,20 +226,20 @@ impl Connection {
     }
 }
 
-/// Ends the connection a request came by, once it is answered: what the connection was read into goes with it.
+/// Closes the connection of a request after its response, so that its buffers are freed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Farewell(CancellationToken);
+pub(crate) struct CloseAfterResponse(CancellationToken);
 
-impl Farewell {
+impl CloseAfterResponse {
     pub(crate) fn say(&self) {
         self.0.cancel();
     }
 }
 
-/// How a connection is ended from our side.
+/// How we end a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// After the request under way.
+    /// After the current request.
     WhenDone,
     Now,
 }

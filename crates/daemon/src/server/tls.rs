@@ -1,4 +1,5 @@
-//! Certificate and key, from files to an acceptor; read again on SIGHUP, since certificates expire and daemons do not.
+//! Certificate and key: loads them from files, and reloads them on SIGHUP, because certificates expire while daemons
+//! run.
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -21,21 +22,21 @@ pub enum TlsError {
     NoCertificate { path: PathBuf },
     #[error("could not read the private key `{}`", .path.display())]
     Key { path: PathBuf, source: pem::Error },
-    #[error("certificate and private key do not suit")]
+    #[error("certificate and private key do not match")]
     Unsuitable { source: rustls::Error },
 }
 
-/// What a handshake shows, which can be replaced while connections come and go.
+/// The certificate for handshakes, which can be replaced at runtime.
 #[derive(Clone)]
 pub(crate) struct Tls {
     acceptor: TlsAcceptor,
-    shown: Arc<Shown>,
+    shown: Arc<CertificateResolver>,
 }
 
 #[derive(Debug)]
-struct Shown(RwLock<Arc<CertifiedKey>>);
+struct CertificateResolver(RwLock<Arc<CertifiedKey>>);
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
     }
@@ -43,7 +44,7 @@ impl ResolvesServerCert for Shown {
 
 impl Tls {
     pub(crate) fn open(files: &TlsFiles) -> Result<Self, TlsError> {
-        let shown = Arc::new(Shown(RwLock::new(Arc::new(read(files)?))));
+        let shown = Arc::new(CertificateResolver(RwLock::new(Arc::new(read(files)?))));
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(|source| TlsError::Unsuitable { source })?
@@ -57,7 +58,7 @@ impl Tls {
         self.acceptor.clone()
     }
 
-    /// Shows what the files hold now to whoever connects from here on. Files that are of no use change nothing.
+    /// Uses the current contents of the files for new connections. Invalid files change nothing.
     pub(crate) fn reload(&self, files: &TlsFiles) -> Result<(), TlsError> {
         let read = Arc::new(read(files)?);
         *self.shown.0.write().unwrap_or_else(PoisonError::into_inner) = read;

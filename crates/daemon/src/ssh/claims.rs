@@ -1,25 +1,25 @@
-//! Public keys that somebody wants to take over from another API key, until possession is proven by a login.
+//! Claims of public keys that were added by another API key. A login proves possession.
 //!
 //! ```text
-//!   POST /v1/ssh/keys ─► 409, with a code ─► ssh claim+CODE@host, with that very key ─► the key is the claimant's
+//!   POST /v1/ssh/keys ─► 409, with a code ─► ssh claim+CODE@host, with that key ─► the key belongs to the claimant
 //! ```
 //!
-//! Adding a public key needs no proof that the private key is at hand, so the first who adds one may not be its owner. A login
-//! with the code is such a proof, and names the API key it is for. Claims are kept in RAM: after a restart of the daemon the
-//! key is added again, which gives another code.
+//! Adding a public key requires no proof of the private key, so the first client that adds one may not be its owner. A
+//! login with the code is such a proof, and identifies the claiming API key. Claims are kept in RAM: after a restart of
+//! the daemon the client adds the key again, and gets another code.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burrow_catalog::SshKeyRow;
 
-/// How long a code is good for.
+/// Validity of a code.
 pub(crate) const LIFE_MS: u64 = 10 * 60 * 1000;
 
-/// Claims at once. Where there are so many, the oldest is dropped.
+/// Maximum number of claims. Beyond it, the oldest is dropped.
 const CLAIMS_MAX: usize = 1024;
 
-/// Claims of one API key at once.
+/// Maximum number of claims of one API key.
 const CLAIMS_OF_KEY_MAX: usize = 16;
 
 #[derive(Debug, Default)]
@@ -29,16 +29,16 @@ pub(crate) struct Claims {
 
 #[derive(Debug)]
 struct Claim {
-    /// The row as it is stored once possession is proven.
+    /// The row that is stored when possession is proven.
     row: SshKeyRow,
     expires_ms: u64,
 }
 
 impl Claims {
-    /// Keeps a claim, and gives its code. An earlier claim of the same API key for the same public key is dropped.
+    /// Adds a claim, and returns its code. An earlier claim of the same API key for the same public key is dropped.
     pub(crate) fn begin(&self, row: SshKeyRow, now_ms: u64) -> String {
         let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).expect("the kernel's random generator answers");
+        getrandom::fill(&mut bytes).expect("the kernel's random generator is available");
         let code = format!("{:032x}", u128::from_le_bytes(bytes));
         let mut claims = self.lock();
         claims.retain(|_, claim| {
@@ -56,7 +56,7 @@ impl Claims {
         code
     }
 
-    /// The claim of this code, if it is about the public key with which somebody has logged in. A code is good for one login.
+    /// The claim with this code, if it is for the public key of the login. A code is valid for one login.
     pub(crate) fn prove(&self, code: &str, fingerprint: &str, now_ms: u64) -> Option<SshKeyRow> {
         let mut claims = self.lock();
         let claim = claims.get(code)?;
@@ -98,10 +98,10 @@ mod tests {
     }
 
     #[test]
-    fn a_code_is_good_for_its_own_public_key_once_and_for_ten_minutes() {
+    fn a_code_is_valid_once_for_its_public_key_and_for_ten_minutes() {
         let (claims, key) = (Claims::default(), KeyId::generate());
         let code = claims.begin(row(&key, "SHA256:one"), 1000);
-        assert!(claims.prove(&code, "SHA256:two", 1000).is_none(), "another key was shown");
+        assert!(claims.prove(&code, "SHA256:two", 1000).is_none(), "another key was used");
         assert!(claims.prove("0000", "SHA256:one", 1000).is_none());
         assert!(claims.prove(&code, "SHA256:one", 1000 + LIFE_MS).is_none(), "too late");
         assert_eq!(claims.prove(&code, "SHA256:one", 999 + LIFE_MS).unwrap().api_key, key);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_bounded_by_key_and_in_all() {
+    fn claims_are_limited_per_key_and_in_total() {
         let (claims, greedy, other) = (Claims::default(), KeyId::generate(), KeyId::generate());
         let kept = claims.begin(row(&other, "SHA256:other"), 1);
         for number in 0..100 {

@@ -1,32 +1,32 @@
-//! The wire form of DNS, as much of it as a resolver needs that never forwards: one question in, one answer out.
+//! The DNS wire format, limited to a non-forwarding resolver: one question in, one answer out.
 //!
-//! Pure, on bytes from a hostile program. Questions hold no compression, so a pointer in one is an error, and there is
-//! nothing that could loop.
+//! Pure; the input is hostile. Questions contain no compressed names, so a pointer in one is an error, and parsing
+//! cannot loop.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use burrow_model::HostName;
 
-/// Longest question that is read. With one name and a few options none comes near.
+/// Longest question that is read. A question with one name and a few options is far shorter.
 pub const QUESTION_BYTES_MAX: usize = 4096;
 
-/// The largest answer over UDP that we offer to take or give (DNS flag day 2020).
+/// The largest UDP answer that we advertise and send (DNS flag day 2020).
 const UDP_SIZE: u16 = 1232;
 
-/// Records behind the question: an OPT, perhaps a signature.
+/// Additional records after the question: an OPT, perhaps a signature.
 const ADDITIONAL_MAX: u16 = 4;
 
 const HEADER: usize = 12;
 const NAME_BYTES_MAX: usize = 255;
 
-/// How long an answer may be kept. Addresses stay the same for a sandbox's life, policies do not.
+/// How long clients may cache an answer. Addresses are stable for the life of a sandbox, policies are not.
 const TTL_SECONDS: u32 = 30;
 
 const TYPE_OPT: u16 = 41;
 const CLASS_IN: u16 = 1;
 const OPTION_EDE: u16 = 15;
 
-/// What is asked for. Only these are told apart: all others are answered alike.
+/// The record type of a question. All types without their own variant get the same answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     A,
@@ -40,7 +40,7 @@ pub struct Query {
     id: u16,
     recursion_desired: bool,
     checking_disabled: bool,
-    /// Name, type and class as they came, letter case included: some clients check it.
+    /// Name, type and class as received, including letter case, which some clients check.
     question: Vec<u8>,
     pub name: QueryName,
     pub kind: Kind,
@@ -52,7 +52,7 @@ pub struct Query {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueryName {
     Host(HostName),
-    /// Labels with other bytes, the root, or a number: nothing that a host is called.
+    /// Labels with other bytes, the root, or a number: not a valid host name.
     Unusable,
 }
 
@@ -61,12 +61,12 @@ struct Edns {
     version: u8,
 }
 
-/// Why a message is not a question.
+/// Why a message is not a valid question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// Not even a header, or an answer: nobody is there to be told.
+    /// Too short for a header, or itself an answer: no reply is sent.
     Silence,
-    /// To be answered FORMERR.
+    /// Answered with FORMERR.
     Form { id: u16 },
 }
 
@@ -93,12 +93,12 @@ impl ResponseCode {
     }
 }
 
-/// What an answer says.
+/// The contents of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub code: ResponseCode,
     pub records: Vec<Record>,
-    /// RFC 8914: a number and words for a person.
+    /// RFC 8914: a code and a text for people.
     pub error: Option<(u16, String)>,
 }
 
@@ -108,7 +108,7 @@ pub enum Record {
     Pointer(HostName),
 }
 
-/// RFC 8914: refused by a policy of the resolver's operator; refused because this client may not.
+/// RFC 8914 codes: blocked by a policy of the resolver's operator; prohibited for this client.
 pub const EDE_BLOCKED: u16 = 15;
 pub const EDE_PROHIBITED: u16 = 18;
 
@@ -117,7 +117,7 @@ impl Query {
         let header = bytes.get(..HEADER).ok_or(Malformed::Silence)?;
         let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
         let (id, flags) = (word(0), word(2));
-        // An answer to our answer would go round forever.
+        // Answering an answer could cause an endless exchange.
         if flags & 0x8000 != 0 || bytes.len() > QUESTION_BYTES_MAX {
             return Err(Malformed::Silence);
         }
@@ -160,13 +160,13 @@ impl Query {
         })
     }
 
-    /// Whether the client speaks a version of EDNS that we do not.
+    /// Whether the client uses an EDNS version newer than ours.
     pub fn edns_is_newer(&self) -> bool {
         self.edns.is_some_and(|edns| edns.version > 0)
     }
 
-    /// The answer's bytes. At most one name and a few addresses: it fits the smallest UDP answer there is, but for the
-    /// words of a refusal, which only clients get that can take them.
+    /// Encodes the answer. With at most one name and a few addresses it fits the smallest UDP answer; the text of a
+    /// refusal is sent only to clients with EDNS.
     pub fn answer(&self, answer: &Answer) -> Vec<u8> {
         let code = answer.code.number();
         let mut flags = 0x8080 | (code & 0xf);
@@ -188,7 +188,7 @@ impl Query {
     }
 }
 
-/// The answer to what could not be read: a header and nothing else.
+/// The answer to an unreadable question: only a header.
 pub fn format_error(id: u16) -> Vec<u8> {
     [id, 0x8080 | ResponseCode::FormatError.number(), 0, 0, 0, 0]
         .into_iter()
@@ -202,7 +202,7 @@ fn read_u16(bytes: &[u8], at: &mut usize) -> Option<u16> {
     Some(u16::from_be_bytes([word[0], word[1]]))
 }
 
-/// A name without compression.
+/// Reads an uncompressed name.
 fn read_name(bytes: &[u8], at: &mut usize) -> Option<QueryName> {
     let start = *at;
     let mut text = String::new();
@@ -213,13 +213,13 @@ fn read_name(bytes: &[u8], at: &mut usize) -> Option<QueryName> {
         if length == 0 {
             break;
         }
-        // The two highest bits mean a pointer, or nothing that was ever defined.
+        // The two highest bits mark a pointer or an undefined label type.
         if length > 63 || *at + length + 1 - start > NAME_BYTES_MAX {
             return None;
         }
         let label = bytes.get(*at..*at + length)?;
         *at += length;
-        // A dot inside a label would make two labels of it.
+        // A dot inside a label would split it into two labels.
         usable &= label.iter().all(|b| b.is_ascii_graphic() && *b != b'.');
         if usable {
             if !text.is_empty() {
@@ -232,10 +232,10 @@ fn read_name(bytes: &[u8], at: &mut usize) -> Option<QueryName> {
     Some(host.map_or(QueryName::Unusable, QueryName::Host))
 }
 
-/// One record behind the question: an OPT, or something to pass over.
+/// Reads one additional record: an OPT, or a record to skip.
 fn read_additional(bytes: &[u8], at: &mut usize) -> Option<Option<Edns>> {
     let root = *bytes.get(*at)? == 0;
-    // Here a name may end in a pointer. It is passed over, not followed.
+    // Here a name may end in a pointer, which is skipped and not followed.
     loop {
         let length = *bytes.get(*at)?;
         *at += 1;
@@ -268,7 +268,7 @@ fn write_record(bytes: &mut Vec<u8>, record: &Record) {
         Record::Address(IpAddr::V6(address)) => (28, address.octets().to_vec()),
         Record::Pointer(name) => (12, wire_name(name)),
     };
-    // The name is the question's, which stands right behind the header.
+    // A pointer to the name in the question, right after the header.
     bytes.extend(0xc00c_u16.to_be_bytes());
     bytes.extend(kind.to_be_bytes());
     bytes.extend(CLASS_IN.to_be_bytes());
@@ -304,7 +304,7 @@ fn write_opt(bytes: &mut Vec<u8>, code: u16, error: Option<&(u16, String)>) {
     bytes.extend(options);
 }
 
-/// The address that a reverse name is about: `1.0.18.198.in-addr.arpa`, `….ip6.arpa`.
+/// The address in a reverse name: `1.0.18.198.in-addr.arpa`, `….ip6.arpa`.
 pub fn reversed(name: &HostName) -> Option<IpAddr> {
     let text = name.as_str();
     if let Some(digits) = text.strip_suffix(".in-addr.arpa") {

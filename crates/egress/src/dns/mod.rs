@@ -1,11 +1,11 @@
-//! The resolver of a sandbox: answers allowed names with synthetic addresses, and forwards nothing.
+//! The resolver of a sandbox. It answers allowed names with synthetic addresses and forwards nothing.
 //!
 //! ```text
 //! question ──► message (parse) ──► resolver (policy, budget) ──► names (an address per name) ──► answer
 //! ```
 //!
-//! A name's address means nothing outside: it is how a later connection says which name it is for. So a sandbox learns
-//! nothing from the resolver but whether a name is allowed, and nothing leaves by asking.
+//! A synthetic address has no meaning outside the sandbox: it tells the proxy which name a later connection is for.
+//! So the resolver reveals to a sandbox only whether a name is allowed, and a question sends nothing to the outside.
 
 pub mod message;
 pub mod names;

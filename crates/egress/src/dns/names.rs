@@ -1,29 +1,30 @@
-//! The synthetic addresses of a sandbox: one of each family per name, the same for its life.
+//! The synthetic addresses of a sandbox: one IPv4 and one IPv6 address per name.
 //!
-//! An address is chosen by the name itself (a fixed hash, then the next free place), so that a name has the same
-//! address after the process was replaced, and a program that kept it does not reach another host by it. The table is
-//! bounded: the name that was idle longest makes room for a new one.
+//! The address is derived from the name (a fixed hash, then the next free index), so a name keeps its address when
+//! the process is replaced, and a program that cached an address does not reach another host. The table has a limit:
+//! a new name replaces the least recently used one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use burrow_model::HostName;
 
-/// Names one sandbox may have at a time.
+/// Largest number of names in one sandbox's table.
 pub const NAMES_MAX: usize = 16_384;
 
-/// 198.18.0.0/15, set aside for benchmarks between networks (RFC 2544): no host on the internet has one.
+/// 198.18.0.0/15, reserved for benchmarks (RFC 2544): no host on the internet has such an address.
 const FIRST_V4: u32 = 0xc612_0000;
-const PLACES: u32 = 1 << 17;
+const ADDRESSES: u32 = 1 << 17;
 
-/// A /64 of the range for private use, of our own (`burrow` in ASCII); not the one sandboxes' interfaces have.
+/// A /64 from the unique local range (it spells `burrow` in ASCII), different from the prefix of sandboxes'
+/// interfaces.
 const PREFIX_V6: u128 = 0xfd62_7572_726f_7700 << 64;
 
-/// A synthetic address: its place in the range.
+/// A synthetic address, as its index in the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Place(u32);
+struct AddressIndex(u32);
 
-impl Place {
+impl AddressIndex {
     fn v4(self) -> Ipv4Addr {
         Ipv4Addr::from(FIRST_V4 + self.0)
     }
@@ -33,34 +34,34 @@ impl Place {
     }
 
     fn of(address: IpAddr) -> Option<Self> {
-        let place = match address.to_canonical() {
+        let index = match address.to_canonical() {
             IpAddr::V4(v4) => u32::from(v4).checked_sub(FIRST_V4)?,
             IpAddr::V6(v6) => u32::try_from(u128::from(v6).checked_sub(PREFIX_V6)?).ok()?,
         };
-        (place < PLACES).then_some(Self(place))
+        (index < ADDRESSES).then_some(Self(index))
     }
 }
 
-/// Whether `address` is of the synthetic ranges, given to somebody or not.
+/// Whether `address` is in the synthetic ranges, assigned or not.
 pub fn is_synthetic(address: IpAddr) -> bool {
     match address.to_canonical() {
-        IpAddr::V4(v4) => u32::from(v4).wrapping_sub(FIRST_V4) < PLACES,
+        IpAddr::V4(v4) => u32::from(v4).wrapping_sub(FIRST_V4) < ADDRESSES,
         IpAddr::V6(v6) => u128::from(v6) >> 64 == PREFIX_V6 >> 64,
     }
 }
 
-/// The names of one sandbox.
+/// The names of one sandbox and their addresses.
 #[derive(Debug, Default)]
 pub struct Names {
-    places: HashMap<HostName, Place>,
-    taken: HashMap<Place, Taken>,
-    /// By last use, the longest idle first.
-    order: BTreeMap<u64, Place>,
+    indexes: HashMap<HostName, AddressIndex>,
+    assignments: HashMap<AddressIndex, Assignment>,
+    /// Ordered by last use, the least recently used first.
+    order: BTreeMap<u64, AddressIndex>,
     uses: u64,
 }
 
 #[derive(Debug)]
-struct Taken {
+struct Assignment {
     name: HostName,
     last_use: u64,
 }
@@ -71,66 +72,66 @@ impl Names {
     }
 
     pub fn knows(&self, name: &HostName) -> bool {
-        self.places.contains_key(name)
+        self.indexes.contains_key(name)
     }
 
-    /// The addresses of `name`, which gets them now if it has none.
+    /// The addresses of `name`, assigned now if it has none.
     pub fn addresses(&mut self, name: &HostName) -> (Ipv4Addr, Ipv6Addr) {
-        let place = match self.places.get(name) {
-            Some(place) => *place,
-            None => self.settle(name),
+        let index = match self.indexes.get(name) {
+            Some(index) => *index,
+            None => self.assign(name),
         };
-        self.touch(place);
-        (place.v4(), place.v6())
+        self.touch(index);
+        (index.v4(), index.v6())
     }
 
-    /// The name that `address` stands for.
+    /// The name to which `address` is assigned.
     pub fn name(&mut self, address: IpAddr) -> Option<HostName> {
-        let place = Place::of(address)?;
-        let name = self.taken.get(&place)?.name.clone();
-        self.touch(place);
+        let index = AddressIndex::of(address)?;
+        let name = self.assignments.get(&index)?.name.clone();
+        self.touch(index);
         Some(name)
     }
 
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.indexes.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.indexes.is_empty()
     }
 
-    /// Finds a free place for a new name, making room if there is none.
-    fn settle(&mut self, name: &HostName) -> Place {
-        if self.places.len() >= NAMES_MAX
+    /// Assigns a free index to a new name, evicting another name if the table is full.
+    fn assign(&mut self, name: &HostName) -> AddressIndex {
+        if self.indexes.len() >= NAMES_MAX
             && let Some((_, longest_idle)) = self.order.pop_first()
-            && let Some(gone) = self.taken.remove(&longest_idle)
+            && let Some(gone) = self.assignments.remove(&longest_idle)
         {
-            self.places.remove(&gone.name);
+            self.indexes.remove(&gone.name);
         }
         let hash = hash(name.as_str());
-        // The first and the last address of the range are left alone. An odd step meets every place once.
+        // The first and the last address of the range are not used. An odd step visits every index once.
         let step = ((hash >> 32) as u32) | 1;
-        let mut place = (hash as u32) % PLACES;
-        while place == 0 || place == PLACES - 1 || self.taken.contains_key(&Place(place)) {
-            place = place.wrapping_add(step) % PLACES;
+        let mut index = (hash as u32) % ADDRESSES;
+        while index == 0 || index == ADDRESSES - 1 || self.assignments.contains_key(&AddressIndex(index)) {
+            index = index.wrapping_add(step) % ADDRESSES;
         }
-        self.places.insert(name.clone(), Place(place));
-        self.taken.insert(Place(place), Taken { name: name.clone(), last_use: 0 });
-        Place(place)
+        self.indexes.insert(name.clone(), AddressIndex(index));
+        self.assignments.insert(AddressIndex(index), Assignment { name: name.clone(), last_use: 0 });
+        AddressIndex(index)
     }
 
-    fn touch(&mut self, place: Place) {
+    fn touch(&mut self, index: AddressIndex) {
         self.uses += 1;
-        if let Some(taken) = self.taken.get_mut(&place) {
-            self.order.remove(&taken.last_use);
-            taken.last_use = self.uses;
-            self.order.insert(self.uses, place);
+        if let Some(assignments) = self.assignments.get_mut(&index) {
+            self.order.remove(&assignments.last_use);
+            assignments.last_use = self.uses;
+            self.order.insert(self.uses, index);
         }
     }
 }
 
-/// FNV-1a with a final mix: the same in every process, which the standard library's does not promise.
+/// FNV-1a with a final mix: stable across processes, which the standard library's hash does not guarantee.
 fn hash(text: &str) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in text.bytes() {
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_keeps_its_addresses_and_is_found_by_them() {
+    fn a_name_keeps_its_addresses_and_is_found_by_address() {
         let mut names = Names::new();
         let (v4, v6) = names.addresses(&name("example.com"));
         assert_eq!(names.addresses(&name("example.com")), (v4, v6));
@@ -160,12 +161,12 @@ mod tests {
             assert_eq!(names.name(address), Some(name("example.com")));
         }
         assert_eq!(v4.octets()[0], 198);
-        // A new process gives the same ones.
+        // Another process derives the same addresses.
         assert_eq!(Names::new().addresses(&name("example.com")), (v4, v6));
     }
 
     #[test]
-    fn other_addresses_stand_for_nothing() {
+    fn unassigned_addresses_have_no_name() {
         let mut names = Names::new();
         for address in ["198.17.255.255", "198.20.0.0", "8.8.8.8", "fd88::1", "fd62:7572:726f:7701::1", "::1"]
         {
@@ -181,20 +182,20 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_idle_name_makes_room() {
+    fn the_least_recently_used_name_is_evicted() {
         let mut names = Names::new();
         let first = names.addresses(&name("first.example")).0;
         let second = names.addresses(&name("second.example")).0;
         for number in 2..NAMES_MAX {
             names.addresses(&name(&format!("n{number}.example")));
         }
-        // Used again, the first is no longer the longest idle.
+        // After this use, the first name is no longer the least recently used.
         assert!(names.name(first.into()).is_some());
         names.addresses(&name("one-more.example"));
         assert_eq!(names.len(), NAMES_MAX);
         assert_eq!(names.name(first.into()), Some(name("first.example")));
         assert_ne!(names.name(second.into()), Some(name("second.example")));
         assert!(!names.knows(&name("second.example")));
-        assert_eq!((names.taken.len(), names.order.len()), (NAMES_MAX, NAMES_MAX));
+        assert_eq!((names.assignments.len(), names.order.len()), (NAMES_MAX, NAMES_MAX));
     }
 }

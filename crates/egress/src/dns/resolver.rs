@@ -1,6 +1,6 @@
-//! Decides what a question is answered with.
+//! Decides the answer to a DNS question.
 //!
-//! Pure: the policy, the table of names and the time are given.
+//! Pure: the caller passes the policy and the time.
 
 use burrow_model::HostName;
 use burrow_network::{GATEWAY_V4, GATEWAY_V6};
@@ -12,12 +12,12 @@ use super::message::{
 use super::names::{Names, is_synthetic};
 use crate::policy::{Denial, Host, NameAllowed, Policy};
 
-/// What the gateway is called, for programs that want to know that they are in a sandbox.
+/// The name of the gateway, by which programs can detect that they run in a sandbox.
 const GATEWAY_NAME: &str = "gateway.burrow.internal";
 
 const MINUTE_MS: u64 = 60_000;
 
-/// Names and budget of one sandbox.
+/// The names of one sandbox and its budget of new names.
 #[derive(Debug)]
 pub struct Resolver {
     names: Names,
@@ -26,12 +26,12 @@ pub struct Resolver {
     new_names: u32,
 }
 
-/// What came of a question.
+/// The result of a question.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// `None` when the asker is not worth a word.
+    /// `None` if no reply is sent.
     pub bytes: Option<Vec<u8>>,
-    /// For the log, with the name that was asked for.
+    /// For the log: the refused name and the reason.
     pub denied: Option<(String, Denial)>,
 }
 
@@ -66,7 +66,7 @@ impl Resolver {
             QueryName::Host(name) if query.class_is_internet => name,
             QueryName::Host(_) | QueryName::Unusable => return (plain(ResponseCode::Refused), None),
         };
-        if let Some(answer) = self.of_our_own(name, query.kind) {
+        if let Some(answer) = self.built_in(name, query.kind) {
             return (answer, None);
         }
         match self.allow(name, policy, now_ms) {
@@ -84,8 +84,9 @@ impl Resolver {
         }
     }
 
-    /// Names that every sandbox has, whatever its policy: its own, the gateway's, and the reverse of what we gave out.
-    fn of_our_own(&mut self, name: &HostName, kind: Kind) -> Option<Answer> {
+    /// Answers names that exist in every sandbox, regardless of its policy: localhost, the gateway, and reverse names
+    /// of synthetic addresses.
+    fn built_in(&mut self, name: &HostName, kind: Kind) -> Option<Answer> {
         let text = name.as_str();
         if text == "localhost" || text.ends_with(".localhost") {
             let (v4, v6) = (std::net::Ipv4Addr::LOCALHOST, std::net::Ipv6Addr::LOCALHOST);
@@ -127,7 +128,8 @@ impl Resolver {
         }
     }
 
-    /// Other types than addresses exist for no name: an empty answer, so that programs go on with the addresses.
+    /// Names have only address records: other types get an empty answer, so that programs continue with the
+    /// addresses.
     fn addresses(&mut self, name: &HostName, kind: Kind) -> Answer {
         let (v4, v6) = self.names.addresses(name);
         found(records(kind, v4, v6))

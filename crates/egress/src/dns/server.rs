@@ -1,4 +1,4 @@
-//! Serves a sandbox's two resolver doors.
+//! Serves a sandbox's two DNS listeners.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,28 +14,28 @@ use crate::clock::monotonic_ms;
 use crate::policy::Denial;
 use crate::sandbox::Sandbox;
 
-/// Connections to the resolver that one sandbox may have open.
+/// Largest number of TCP connections of one sandbox to the resolver.
 const CONNECTIONS_MAX: usize = 16;
 
-/// A connection that asks nothing for this long is closed.
+/// A connection without questions is closed after this time.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Questions over one connection, after which a new one is to be made.
+/// Largest number of questions over one connection; the client must then open another.
 const QUESTIONS_MAX: usize = 1_000;
 
-/// A door that fails is tried again after this long; when it is replaced, this task is ended from outside.
+/// Wait before retrying a listener that failed. When a listener is replaced, this task is aborted.
 const FAILED_PAUSE: Duration = Duration::from_millis(200);
 
-/// Answers questions over UDP, until ended from outside.
-pub(crate) async fn serve_udp(sandbox: Arc<Sandbox>, door: UdpSocket) {
+/// Answers questions over UDP until the task is aborted.
+pub(crate) async fn serve_udp(sandbox: Arc<Sandbox>, listener: UdpSocket) {
     let mut buffer = vec![0; QUESTION_BYTES_MAX];
     loop {
-        match door.recv_from(&mut buffer).await {
+        match listener.recv_from(&mut buffer).await {
             Ok((length, from)) => {
-                // Whoever asks too fast gets no answer at all, as from a resolver that is overrun.
+                // Questions beyond the rate limit get no answer, as from an overloaded resolver.
                 if let Some(bytes) = answer(&sandbox, &buffer[..length]) {
-                    // A full socket loses the answer, as any network might.
-                    let _ = door.try_send_to(&bytes, from);
+                    // If the socket's buffer is full, the answer is lost, as it could be on any network.
+                    let _ = listener.try_send_to(&bytes, from);
                 }
             }
             Err(_) => tokio::time::sleep(FAILED_PAUSE).await,
@@ -43,19 +43,19 @@ pub(crate) async fn serve_udp(sandbox: Arc<Sandbox>, door: UdpSocket) {
     }
 }
 
-/// Answers questions over TCP, until ended from outside.
-pub(crate) async fn serve_tcp(sandbox: Arc<Sandbox>, door: TcpListener) {
+/// Answers questions over TCP until the task is aborted.
+pub(crate) async fn serve_tcp(sandbox: Arc<Sandbox>, listener: TcpListener) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        match door.accept().await {
+        match listener.accept().await {
             Ok((stream, _)) => {
                 let sandbox = Arc::clone(&sandbox);
                 connections.spawn(async move {
                     let _place = place;
-                    converse(&sandbox, stream).await;
+                    serve_connection(&sandbox, stream).await;
                 });
             }
             Err(_) => tokio::time::sleep(FAILED_PAUSE).await,
@@ -63,7 +63,7 @@ pub(crate) async fn serve_tcp(sandbox: Arc<Sandbox>, door: TcpListener) {
     }
 }
 
-async fn converse(sandbox: &Arc<Sandbox>, mut stream: TcpStream) {
+async fn serve_connection(sandbox: &Arc<Sandbox>, mut stream: TcpStream) {
     for _ in 0..QUESTIONS_MAX {
         let mut question = Vec::new();
         let asked = timeout(IDLE, async {

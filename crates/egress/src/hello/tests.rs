@@ -1,10 +1,10 @@
-//! Hellos, honest and hostile, and a comparison with what rustls reads.
+//! Tests with valid and hostile hellos, and a comparison with rustls.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A hello with these extensions, in one record.
+/// A hello with the given extensions, in one record.
 fn hello_with(extensions: &[(u16, Vec<u8>)]) -> Vec<u8> {
     let mut list = Vec::new();
     for (kind, data) in extensions {
@@ -23,7 +23,7 @@ fn hello_with(extensions: &[(u16, Vec<u8>)]) -> Vec<u8> {
     records(&message, FRAGMENT_MAX)
 }
 
-/// `message` in records of at most `size`.
+/// `message`, split into records of at most `size` bytes.
 fn records(message: &[u8], size: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for fragment in message.chunks(size) {
@@ -55,7 +55,7 @@ fn host(name: &str) -> ServerName {
 }
 
 #[test]
-fn e_t5_names_are_canonical_before_they_are_judged() {
+fn e_t5_names_are_normalised_before_they_are_checked() {
     check_name(b"example.com", host("example.com"));
     check_name(b"ExAmple.COM", host("example.com"));
     check_name(b"example.com.", host("example.com"));
@@ -68,7 +68,7 @@ fn e_t5_names_are_canonical_before_they_are_judged() {
 }
 
 #[test]
-fn e_t5_grease_and_an_encrypted_hello_inside_are_passed_over() {
+fn e_t5_grease_and_encrypted_hellos_are_accepted() {
     let bytes =
         hello_with(&[(0x0a0a, vec![]), sni(b"outer.example"), (0xfe0d, vec![0; 100]), (0x2a2a, vec![0])]);
     let expected = Hello { name: host("outer.example"), encrypted_inside: true };
@@ -76,7 +76,7 @@ fn e_t5_grease_and_an_encrypted_hello_inside_are_passed_over() {
 }
 
 #[test]
-fn a_hello_without_a_name_says_so() {
+fn a_hello_without_a_name_has_an_absent_name() {
     assert_eq!(
         read(&hello_with(&[(10, vec![0, 2, 0, 29])])),
         Outcome::Hello(Hello { name: ServerName::Absent, encrypted_inside: false })
@@ -84,7 +84,7 @@ fn a_hello_without_a_name_says_so() {
 }
 
 #[test]
-fn what_is_ambiguous_is_refused() {
+fn ambiguous_hellos_are_refused() {
     let twice = hello_with(&[sni(b"ok.example"), sni(b"evil.example")]);
     assert_eq!(read(&twice), Outcome::Bad(HelloError::Repeated));
     let (_, mut two_names) = sni(b"ok.example");
@@ -100,7 +100,7 @@ fn what_is_ambiguous_is_refused() {
 }
 
 #[test]
-fn other_protocols_are_told_by_their_first_bytes() {
+fn other_protocols_are_detected_by_their_first_bytes() {
     for bytes in
         [&b"GET / HTTP/1.1\r\n"[..], b"SSH-2.0-x", b"\0\0\0\x08", b"\x16\x02", b"\x80\x2e\x01\x03\x01"]
     {
@@ -111,7 +111,7 @@ fn other_protocols_are_told_by_their_first_bytes() {
 }
 
 #[test]
-fn e_n10_a_hello_is_bounded_in_bytes_and_pieces() {
+fn e_n10_a_hello_has_limited_bytes_and_records() {
     let message = hello_with(&[sni(b"example.com"), (21, vec![0; 3_000])])[RECORD_HEADER..].to_vec();
     assert_eq!(read(&records(&message, 1)), Outcome::Bad(HelloError::TooManyRecords));
     let split = records(&message, 100);
@@ -122,7 +122,7 @@ fn e_n10_a_hello_is_bounded_in_bytes_and_pieces() {
     assert_eq!(read(&[22, 3, 1, 0, 4, 2, 0, 0, 0]), Outcome::Bad(HelloError::NotAHello));
 }
 
-/// What a real client sends for `name`.
+/// The hello that rustls sends for `name`.
 fn real_hello(name: &str) -> Vec<u8> {
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
@@ -137,7 +137,7 @@ fn real_hello(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// What rustls makes of the same bytes: the name it would serve, or that it would not.
+/// The name that rustls reads from the same bytes, or `None` if it refuses them.
 fn by_rustls(bytes: &[u8]) -> Option<Option<String>> {
     let mut acceptor = rustls::server::Acceptor::default();
     let mut rest = bytes;
@@ -151,7 +151,7 @@ fn by_rustls(bytes: &[u8]) -> Option<Option<String>> {
 }
 
 #[test]
-fn a_real_clients_hello_is_read_in_any_pieces() {
+fn a_real_hello_is_read_however_it_is_split() {
     let bytes = real_hello("Api.Example.com");
     for cut in 0..bytes.len() {
         assert!(matches!(read(&bytes[..cut]), Outcome::NeedMore { at_least } if at_least > cut), "{cut}");
@@ -163,7 +163,7 @@ fn a_real_clients_hello_is_read_in_any_pieces() {
         assert_eq!(read(&pieces), expected, "records of {size}");
         assert_eq!(by_rustls(&pieces), Some(Some("api.example.com".to_owned())));
     }
-    // Without a name, as to an address.
+    // Without a name, as in a connection to an address.
     assert_eq!(
         read(&real_hello("203.0.113.7")),
         Outcome::Hello(Hello { name: ServerName::Absent, encrypted_inside: false })
@@ -172,15 +172,15 @@ fn a_real_clients_hello_is_read_in_any_pieces() {
 
 proptest! {
     #[test]
-    fn nothing_makes_it_panic_or_wait_for_what_it_has(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+    fn parsing_never_panics_or_requests_bytes_it_has(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
         if let Outcome::NeedMore { at_least } = read(&bytes) {
             prop_assert!(at_least > bytes.len() && at_least <= HELLO_BYTES_MAX);
         }
     }
 
-    /// A mutated real hello: where both read a name, it is the same one.
+    /// A mutated real hello: if both readers find a name, it is the same.
     #[test]
-    fn it_never_reads_another_name_than_a_server_would(
+    fn it_never_reads_another_name_than_rustls(
         place in any::<proptest::sample::Index>(),
         value in any::<u8>(),
         cut in 50usize..2_000,

@@ -1,18 +1,18 @@
-//! Follows a chunked body to its end.
+//! Finds the end of a chunked body.
 
 use super::HeadError;
 
-/// A chunk's size line with its extension, and the trailers in all.
+/// Longest chunk size line, including its extension, and longest trailers in total.
 const LINE_MAX: usize = 512;
 const TRAILERS_MAX: usize = 8 * 1024;
 
-/// 16 hexadecimal digits fill a `u64`; no chunk needs half of them.
+/// 16 hexadecimal digits fill a `u64`; no chunk needs half of that.
 const SIZE_DIGITS_MAX: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct Chunks {
     state: State,
-    /// Bytes of the current line, or of all trailers.
+    /// Length of the current line, or of all trailers.
     length: usize,
 }
 
@@ -36,7 +36,7 @@ impl Chunks {
         Self { state: State::Size { size: 0, digits: 0 }, length: 0 }
     }
 
-    /// How many of `bytes` belong to the body, and whether it ends there.
+    /// Returns how many of `bytes` belong to the body, and whether it ends there.
     pub(super) fn pass(&mut self, bytes: &[u8]) -> Result<(usize, bool), HeadError> {
         let mut at = 0;
         while at < bytes.len() {
@@ -81,7 +81,7 @@ impl Chunks {
                 Size { size: 0, digits: 0 }
             }
             (TrailerStart, b'\r') => EndLf,
-            // A blank in front would be a folded line.
+            // A leading blank would be a folded line.
             (TrailerStart, _) if super::head::is_token(byte) && self.length <= TRAILERS_MAX => Trailer,
             (Trailer, b'\r') => TrailerLf,
             (Trailer, _) if text && self.length <= TRAILERS_MAX => Trailer,

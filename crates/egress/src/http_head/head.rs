@@ -1,18 +1,18 @@
-//! One request's head: the line, the headers, and how its body is delimited.
+//! The head of one request: request line, headers, and how the length of the body is given.
 
 use crate::policy::Host;
 
-/// Headers of one request.
+/// Largest number of headers in one request.
 const HEADERS_MAX: usize = 200;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     pub method: String,
-    /// The one `Host`, which an absolute target must agree with.
+    /// The `Host` header, which an absolute target must match.
     pub host: Host,
-    /// The port in it, if there is one.
+    /// The port in `Host`, if it has one.
     pub port: Option<u16>,
-    /// What the connection is to become, other than HTTP/1.
+    /// The protocol that the client asks to switch to.
     pub upgrade: Option<String>,
     pub(super) body: Body,
 }
@@ -24,7 +24,7 @@ pub(super) enum Body {
     Chunked,
 }
 
-/// Why a request is not passed on.
+/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeadError {
     #[error("the head is longer than 32 KiB")]
@@ -41,11 +41,11 @@ pub enum HeadError {
     HostCount,
     #[error("the Host is not a host name with an optional port")]
     Host,
-    #[error("the target's host is not the Host")]
+    #[error("the target's host differs from Host")]
     TargetHost,
-    #[error("the body's length is not told in exactly one way")]
+    #[error("the body's length is missing or ambiguous")]
     Length,
-    #[error("a chunk of the body is not well formed")]
+    #[error("invalid chunk in the body")]
     Chunk,
     #[error("CONNECT")]
     Connect,
@@ -54,7 +54,7 @@ pub enum HeadError {
 }
 
 impl HeadError {
-    /// The status to answer with.
+    /// The status of the answer.
     pub fn status(self) -> u16 {
         match self {
             Self::TooLong | Self::TooManyHeaders => 431,
@@ -76,7 +76,7 @@ pub(super) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Reads the head at the front of `bytes`; `None` when it is not all there.
+/// Reads the head at the front of `bytes`; `None` if it is incomplete.
 pub(super) fn read(bytes: &[u8]) -> Result<Option<(Head, usize)>, HeadError> {
     let mut lines = Lines { bytes, at: 0 };
     let Some(request_line) = lines.next()? else { return Ok(None) };
@@ -92,7 +92,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Option<(Head, usize)>, HeadError> {
     Err(HeadError::TooManyHeaders)
 }
 
-/// Lines that end in CR LF and hold neither alone, nor a NUL.
+/// Iterates over lines that end in CR LF; a lone CR or LF or a NUL is an error.
 struct Lines<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -103,7 +103,7 @@ impl<'a> Lines<'a> {
         let rest = &self.bytes[self.at..];
         let end = rest.iter().position(|b| *b == b'\n');
         let line = match end {
-            // A byte that no line may hold is refused before the line's end has come.
+            // An invalid byte is refused before the end of the line has arrived.
             None => rest.strip_suffix(b"\r").unwrap_or(rest),
             Some(end) => rest[..end].strip_suffix(b"\r").ok_or(HeadError::Line)?,
         };
@@ -119,7 +119,7 @@ impl<'a> Lines<'a> {
 
 struct RequestLine<'a> {
     method: &'a [u8],
-    /// Of an absolute target.
+    /// The authority of an absolute target.
     authority: Option<&'a str>,
     is_1_0: bool,
 }
@@ -163,7 +163,7 @@ fn authority_of(target: &[u8]) -> Result<&str, HeadError> {
     std::str::from_utf8(&rest[..end]).map_err(|_| HeadError::Host)
 }
 
-/// The headers that matter.
+/// The headers that affect the framing or the policy.
 #[derive(Default)]
 struct Headers {
     host: Option<(Host, Option<u16>)>,
@@ -176,7 +176,7 @@ impl Headers {
     fn take(&mut self, line: &[u8]) -> Result<(), HeadError> {
         let colon = line.iter().position(|b| *b == b':').ok_or(HeadError::Header)?;
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        // A name that is not a token covers folded lines and blanks before the colon.
+        // The check for a token also refuses folded lines and blanks before the colon.
         if name.is_empty() || !name.iter().all(|b| is_token(*b)) {
             return Err(HeadError::Header);
         }
@@ -223,7 +223,7 @@ impl Headers {
             (Some(0) | None, false) => Body::None,
             (Some(length), false) => Body::Length(length),
         };
-        // What follows an upgrade is not HTTP, so nothing may stand between the two.
+        // The data after an upgrade is not HTTP, so there must be no body in between.
         if self.upgrade.is_some() && body != Body::None {
             return Err(HeadError::Length);
         }
@@ -232,7 +232,7 @@ impl Headers {
     }
 }
 
-/// A host and an optional port, as in `Host`.
+/// Parses a host and an optional port, as in `Host`.
 fn host_of(text: &str) -> Result<(Host, Option<u16>), HeadError> {
     let colon = text.rfind(':').filter(|colon| !text[*colon..].contains(']'));
     let (host, port) = match colon {
@@ -247,7 +247,7 @@ fn host_of(text: &str) -> Result<(Host, Option<u16>), HeadError> {
     Ok((host.parse().map_err(|_| HeadError::Host)?, port))
 }
 
-/// A number in plain digits: no sign, no blank, no list.
+/// Parses a number of plain digits: no sign, blank or list.
 fn digits(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;

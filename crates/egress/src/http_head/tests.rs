@@ -1,10 +1,10 @@
-//! Requests, honest and hostile.
+//! Tests with valid and hostile requests.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// What becomes of a connection's bytes: the hosts judged, and how it ended.
+/// Follows the bytes of a connection: the hosts that were found, and how it ended.
 fn follow(bytes: &[u8]) -> (Vec<String>, Result<bool, HeadError>) {
     let (mut framer, mut rest, mut hosts) = (Framer::new(), bytes, Vec::new());
     loop {
@@ -28,7 +28,7 @@ fn refused(request: &str, error: HeadError, status: u16) {
 }
 
 #[test]
-fn a_request_names_its_host_and_ends_where_it_says() {
+fn the_host_and_the_end_of_a_request_are_found() {
     let body = "POST /a HTTP/1.1\r\nHost: Example.com:8080\r\nContent-Length: 5\r\n\r\nhello";
     let chunked = "PUT / HTTP/1.1\r\nhost:b.example\r\nTransfer-Encoding: chunked\r\n\r\n\
                    5;x=\"y\"\r\nhello\r\n0\r\nTrailer: x\r\n\r\n";
@@ -41,13 +41,13 @@ fn a_request_names_its_host_and_ends_where_it_says() {
 }
 
 #[test]
-fn e_t3_the_second_request_is_judged_too() {
+fn e_t3_the_second_request_is_checked_too() {
     let two = "GET / HTTP/1.1\r\nHost: ok.example\r\n\r\nGET / HTTP/1.1\r\nHost: evil.example\r\n\r\n";
     assert_eq!(follow(two.as_bytes()).0, ["GET ok.example", "GET evil.example"]);
 }
 
 #[test]
-fn e_t2_two_hosts_none_or_another_in_the_target_are_refused() {
+fn e_t2_missing_repeated_and_contradicting_hosts_are_refused() {
     use HeadError::*;
     refused("GET / HTTP/1.1\r\nHost: a.example\r\nHost: b.example\r\n\r\n", HostCount, 400);
     refused("GET / HTTP/1.1\r\nHost: a.example\r\nHost: a.example\r\n\r\n", HostCount, 400);
@@ -64,7 +64,7 @@ fn e_t2_two_hosts_none_or_another_in_the_target_are_refused() {
 }
 
 #[test]
-fn e_t6_what_two_readers_could_understand_differently_is_refused() {
+fn e_t6_ambiguous_requests_are_refused() {
     use HeadError::*;
     let with = |headers: &str| format!("POST / HTTP/1.1\r\nHost: a.example\r\n{headers}\r\n\r\n");
     for headers in [
@@ -109,7 +109,7 @@ fn e_t6_what_two_readers_could_understand_differently_is_refused() {
 }
 
 #[test]
-fn e_t7_tunnels_and_http2_in_clear_are_refused() {
+fn e_t7_tunnels_and_cleartext_http2_are_refused() {
     refused("CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n", HeadError::Connect, 403);
     refused("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", HeadError::Http2, 501);
     let upgrade = "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
@@ -121,7 +121,7 @@ fn e_t7_tunnels_and_http2_in_clear_are_refused() {
 }
 
 #[test]
-fn a_head_is_bounded() {
+fn a_head_has_a_limited_length() {
     let long = format!("GET / HTTP/1.1\r\nHost: a.example\r\nX: {}", "x".repeat(HEAD_BYTES_MAX));
     refused(&long, HeadError::TooLong, 431);
     let many = format!("GET / HTTP/1.1\r\nHost: a.example\r\n{}\r\n", "X: y\r\n".repeat(300));
@@ -129,28 +129,28 @@ fn a_head_is_bounded() {
 }
 
 #[test]
-fn http_is_told_from_other_protocols_by_its_first_line() {
+fn http_is_detected_by_its_first_line() {
     for (bytes, expected) in [
-        (&b"GET / HTTP/1.1\r\n"[..], Looks::LikeHttp),
-        (b"PRI * HTTP/2.0\r\n", Looks::LikeHttp),
-        (b"GET / HTT", Looks::NeedMore),
-        (b"GE", Looks::NeedMore),
-        (b"", Looks::NeedMore),
-        (b"*1\r\n$4\r\nPING\r\n", Looks::Otherwise),
-        (b"PING\r\n", Looks::Otherwise),
-        (b"EHLO example.com\r\n", Looks::Otherwise),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", Looks::Otherwise),
-        (b"\0\0\0\x08\x04\xd2\x16\x2f", Looks::Otherwise),
-        (b" GET / HTTP/1.1\r\n", Looks::Otherwise),
+        (&b"GET / HTTP/1.1\r\n"[..], HttpDetection::Http),
+        (b"PRI * HTTP/2.0\r\n", HttpDetection::Http),
+        (b"GET / HTT", HttpDetection::NeedMore),
+        (b"GE", HttpDetection::NeedMore),
+        (b"", HttpDetection::NeedMore),
+        (b"*1\r\n$4\r\nPING\r\n", HttpDetection::NotHttp),
+        (b"PING\r\n", HttpDetection::NotHttp),
+        (b"EHLO example.com\r\n", HttpDetection::NotHttp),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", HttpDetection::NotHttp),
+        (b"\0\0\0\x08\x04\xd2\x16\x2f", HttpDetection::NotHttp),
+        (b" GET / HTTP/1.1\r\n", HttpDetection::NotHttp),
     ] {
-        assert_eq!(looks(bytes), expected, "{bytes:?}");
+        assert_eq!(detect(bytes), expected, "{bytes:?}");
     }
 }
 
 proptest! {
-    /// However the bytes are cut, the same heads are seen and the same verdict falls.
+    /// However the bytes are split, the same heads and the same result are found.
     #[test]
-    fn pieces_make_no_difference(cut in 1usize..40, requests in proptest::collection::vec(0usize..4, 1..5)) {
+    fn splitting_makes_no_difference(cut in 1usize..40, requests in proptest::collection::vec(0usize..4, 1..5)) {
         let forms = [
             "GET /a HTTP/1.1\r\nHost: a.example\r\n\r\n",
             "POST /b HTTP/1.1\r\nHost: b.example\r\nContent-Length: 3\r\n\r\nabc",
@@ -183,9 +183,9 @@ proptest! {
     }
 
     #[test]
-    fn nothing_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+    fn parsing_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         let _ = follow(&bytes);
-        let _ = looks(&bytes);
+        let _ = detect(&bytes);
         let _ = follow(&[b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", &bytes[..]].concat());
     }
 }

@@ -1,4 +1,4 @@
-//! Requests that wait for somebody's yes.
+//! Requests that wait for approval.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,38 +10,38 @@ use tokio::sync::oneshot;
 
 use crate::clock::epoch_ms;
 
-/// Requests of one sandbox that may wait at once: more than a person looks at.
+/// Largest number of requests of one sandbox that may wait: more than a person can review.
 const WAITING_MAX: usize = 32;
 
-/// A request that waits.
+/// A request that waits for approval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
-    /// By which it is decided, in its sandbox.
+    /// Identifies the request within its sandbox.
     pub number: u64,
     pub rule: String,
     pub approve: Approve,
     pub method: String,
     pub host: String,
     pub port: u16,
-    /// Without its query.
+    /// Without the query.
     pub path: String,
-    /// The secret that would go along.
+    /// The secret that would be inserted.
     pub secret: Option<String>,
-    /// Since when, in milliseconds since the epoch.
+    /// When it started to wait, in milliseconds since the epoch.
     pub since_ms: u64,
 }
 
-/// What became of it.
+/// The outcome of a request for approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Decided {
+pub(super) enum ApprovalOutcome {
     Yes,
-    /// By somebody, or by an earlier yes to all the rule covers.
+    /// Approved, by another client or by an earlier approval of the whole rule.
     Already,
     No,
     TooLate,
-    /// Whoever asked has hung up.
+    /// The program has closed its connection.
     Gone,
-    /// As many wait as may.
+    /// Too many requests wait already.
     Full,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Approvals {
 struct State {
     next: u64,
     waiting: BTreeMap<u64, (Waiting, oneshot::Sender<bool>)>,
-    /// Rules that were said yes to for good.
+    /// Rules that were approved for all requests they cover.
     agreed: Vec<RequestRule>,
 }
 
@@ -63,28 +63,33 @@ impl Approvals {
         self.state().waiting.values().map(|(waiting, _)| waiting.clone()).collect()
     }
 
-    /// Says yes or no; `false` when nothing waits by that number.
+    /// Approves or rejects a request; `false` if no request with this number waits.
     pub(crate) fn decide(&self, number: u64, yes: bool) -> bool {
         let Some((_, answer)) = self.state().waiting.remove(&number) else { return false };
-        // Whoever waited may have gone this moment, which is as if nothing had waited.
+        // The program may have disconnected just now; then the answer is as if no request had waited.
         answer.send(yes).is_ok()
     }
 
-    /// Keeps what was said about rules that are still there.
+    /// Keeps the approvals of rules that still exist.
     pub(crate) fn retain(&self, rules: &[RequestRule]) {
         self.state().agreed.retain(|rule| rules.contains(rule));
     }
 
-    /// Waits for a yes to a request that `rule` covers.
-    pub(super) async fn ask(&self, rule: &RequestRule, request: Waiting, patience: Duration) -> Decided {
+    /// Waits for the approval of a request that `rule` covers.
+    pub(super) async fn ask(
+        &self,
+        rule: &RequestRule,
+        request: Waiting,
+        patience: Duration,
+    ) -> ApprovalOutcome {
         let (sender, answer) = oneshot::channel();
         let number = {
             let mut state = self.state();
             if state.agreed.contains(rule) {
-                return Decided::Already;
+                return ApprovalOutcome::Already;
             }
             if state.waiting.len() >= WAITING_MAX {
-                return Decided::Full;
+                return ApprovalOutcome::Full;
             }
             state.next += 1;
             let number = state.next;
@@ -92,17 +97,17 @@ impl Approvals {
             state.waiting.insert(number, (request, sender));
             number
         };
-        let _forget = Forget { approvals: self, number };
+        let _forget = RemoveOnDrop { approvals: self, number };
         match tokio::time::timeout(patience, answer).await {
             Ok(Ok(true)) => {
                 let mut state = self.state();
                 if rule.approve == Some(Approve::Session) && !state.agreed.contains(rule) {
                     state.agreed.push(rule.clone());
                 }
-                Decided::Yes
+                ApprovalOutcome::Yes
             }
-            Ok(Ok(false) | Err(_)) => Decided::No,
-            Err(_) => Decided::TooLate,
+            Ok(Ok(false) | Err(_)) => ApprovalOutcome::No,
+            Err(_) => ApprovalOutcome::TooLate,
         }
     }
 
@@ -111,13 +116,13 @@ impl Approvals {
     }
 }
 
-/// Takes a request off the list, however it stopped waiting.
-struct Forget<'a> {
+/// Removes a request from the list when it stops waiting, for any reason.
+struct RemoveOnDrop<'a> {
     approvals: &'a Approvals,
     number: u64,
 }
 
-impl Drop for Forget<'_> {
+impl Drop for RemoveOnDrop<'_> {
     fn drop(&mut self) {
         self.approvals.state().waiting.remove(&self.number);
     }
@@ -155,7 +160,7 @@ mod tests {
         }
     }
 
-    async fn answered(approvals: &Arc<Approvals>, rule: &RequestRule, yes: bool) -> Decided {
+    async fn answered(approvals: &Arc<Approvals>, rule: &RequestRule, yes: bool) -> ApprovalOutcome {
         let asking = {
             let (approvals, rule) = (Arc::clone(approvals), rule.clone());
             tokio::spawn(async move { approvals.ask(&rule, request(), Duration::from_secs(30)).await })
@@ -172,25 +177,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_yes_counts_once_or_for_all_a_rule_covers() {
+    async fn an_approval_covers_one_request_or_the_whole_rule() {
         let approvals = Arc::new(Approvals::default());
         let (once, session) = (rule(Approve::Once), rule(Approve::Session));
-        assert_eq!(answered(&approvals, &once, true).await, Decided::Yes);
-        assert_eq!(answered(&approvals, &once, false).await, Decided::No);
-        assert_eq!(answered(&approvals, &session, false).await, Decided::No);
-        assert_eq!(answered(&approvals, &session, true).await, Decided::Yes);
+        assert_eq!(answered(&approvals, &once, true).await, ApprovalOutcome::Yes);
+        assert_eq!(answered(&approvals, &once, false).await, ApprovalOutcome::No);
+        assert_eq!(answered(&approvals, &session, false).await, ApprovalOutcome::No);
+        assert_eq!(answered(&approvals, &session, true).await, ApprovalOutcome::Yes);
         let patience = Duration::from_secs(30);
-        assert_eq!(approvals.ask(&session, request(), patience).await, Decided::Already);
+        assert_eq!(approvals.ask(&session, request(), patience).await, ApprovalOutcome::Already);
         approvals.retain(&[]);
-        assert_eq!(answered(&approvals, &session, false).await, Decided::No);
+        assert_eq!(answered(&approvals, &session, false).await, ApprovalOutcome::No);
         assert_eq!(approvals.list(), []);
     }
 
     #[tokio::test]
-    async fn nobody_waits_forever_and_not_too_many_wait() {
+    async fn waiting_requests_are_limited_in_time_and_number() {
         let approvals = Arc::new(Approvals::default());
         let once = rule(Approve::Once);
-        assert_eq!(approvals.ask(&once, request(), Duration::ZERO).await, Decided::TooLate);
+        assert_eq!(approvals.ask(&once, request(), Duration::ZERO).await, ApprovalOutcome::TooLate);
         let asking: Vec<_> = (0..WAITING_MAX)
             .map(|_| {
                 let (approvals, once) = (Arc::clone(&approvals), once.clone());
@@ -200,7 +205,7 @@ mod tests {
         while approvals.list().len() < WAITING_MAX {
             tokio::task::yield_now().await;
         }
-        assert_eq!(approvals.ask(&once, request(), Duration::from_secs(600)).await, Decided::Full);
+        assert_eq!(approvals.ask(&once, request(), Duration::from_secs(600)).await, ApprovalOutcome::Full);
         for asked in asking {
             asked.abort();
             assert!(asked.await.unwrap_err().is_cancelled());

@@ -1,4 +1,4 @@
-//! The side of a decrypted connection that faces the sandbox.
+//! The side of an intercepted connection that faces the sandbox.
 
 use std::io;
 use std::pin::Pin;
@@ -14,10 +14,10 @@ use tokio::time::{Sleep, sleep};
 use crate::proxy::{Meter, refuse};
 use crate::sandbox::Sandbox;
 
-/// Between two looks at whether somebody has hung up.
-const HUNG_UP_LOOK: Duration = Duration::from_millis(250);
+/// Interval between checks whether the program has closed its connection.
+const HUNG_UP_INTERVAL: Duration = Duration::from_millis(250);
 
-/// A connection that is decrypted, until it ends.
+/// An intercepted connection, until it ends.
 #[derive(Debug)]
 pub(crate) struct Intercepted {
     pub(crate) meter: Meter,
@@ -30,19 +30,20 @@ impl Intercepted {
         Self { meter, client, tasks: Tasks::default() }
     }
 
-    /// From now on, closing it resets it, and nothing that was begun for it goes on.
+    /// Makes closing the connection reset it, and aborts the tasks that were started for it.
     pub(crate) fn reset_on_close(&self) {
         refuse::reset_on_close(&self.client, true);
         self.tasks.end();
     }
 
-    /// Waits until the program has closed its side. For what takes a person's time: the connection is not read meanwhile, so
-    /// nothing else tells of it, and a yes to somebody who is gone would be a yes to nothing.
+    /// Waits until the program has closed its side. Used while a request waits for a person: the connection is not
+    /// read during that time, so nothing else detects its end, and approving the request of a program that has gone
+    /// would have no effect.
     pub(super) async fn hung_up(&self) {
         loop {
             match self.client.ready(Interest::READABLE).await {
-                // There may be something to read, which stays so until somebody reads it.
-                Ok(ready) if !ready.is_read_closed() => sleep(HUNG_UP_LOOK).await,
+                // Unread data keeps the socket readable until it is read.
+                Ok(ready) if !ready.is_read_closed() => sleep(HUNG_UP_INTERVAL).await,
                 Ok(_) | Err(_) => return,
             }
         }
@@ -53,10 +54,10 @@ impl Intercepted {
     }
 }
 
-/// What runs for one connection beside it: requests of HTTP/2, WebSockets. It ends with the connection.
+/// The tasks of one connection: HTTP/2 requests and WebSockets. They end with the connection.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
-    /// `None` once it is over.
+    /// `None` after the connection has ended.
     running: Mutex<Option<JoinSet<()>>>,
     over: std::sync::atomic::AtomicBool,
 }
@@ -68,12 +69,12 @@ impl Tasks {
             return;
         }
         let running = running.get_or_insert_with(JoinSet::new);
-        // Those that have ended are forgotten, so that there are never many more than run.
+        // Finished tasks are removed here, so that the set stays close to the number of running tasks.
         while running.try_join_next().is_some() {}
         running.spawn(task);
     }
 
-    /// Waits until all have ended.
+    /// Waits until all tasks have ended.
     pub(super) async fn wait(&self) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(mut running) = running {
@@ -84,17 +85,17 @@ impl Tasks {
     pub(super) fn end(&self) {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         self.over.store(true, std::sync::atomic::Ordering::Relaxed);
-        // Dropping it aborts them.
+        // Dropping the set aborts the tasks.
         drop(running.take());
     }
 }
 
-/// Reads and writes the client's bytes, counts them, and is held up where the sandbox's rate is used up.
+/// Reads and writes the client's bytes and counts them; waits when the sandbox's rate limit is reached.
 #[derive(Debug)]
 pub(super) struct ClientStream {
     intercepted: Arc<Intercepted>,
     sandbox: Arc<Sandbox>,
-    /// What was read before.
+    /// Bytes that were read before the interception started.
     first: Vec<u8>,
     pause: Option<Pin<Box<Sleep>>>,
 }
@@ -155,7 +156,7 @@ impl AsyncWrite for ClientStream {
         self.poll_write_vectored(cx, &[io::IoSlice::new(bytes)])
     }
 
-    /// Several records of TLS with one call.
+    /// Writes several TLS records with one call.
     fn poll_write_vectored(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! As much of DER as certificates need.
+//! The subset of DER that certificates need.
 
 pub(super) const SEQUENCE: u8 = 0x30;
 pub(super) const SET: u8 = 0x31;
@@ -11,7 +11,7 @@ pub(super) const GENERALIZED_TIME: u8 = 0x18;
 pub(super) const UTC_TIME: u8 = 0x17;
 pub(super) const BOOLEAN: u8 = 0x01;
 
-/// One value: its tag, its length, its parts.
+/// Encodes one value: its tag, its length, its parts.
 pub(super) fn value(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let mut bytes = vec![tag];
@@ -28,16 +28,16 @@ pub(super) fn value(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// A value that was read: its tag, what is inside, and all of it.
+/// A decoded value: its tag, its contents, and its complete encoding.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Read<'a> {
+pub(super) struct Value<'a> {
     pub(super) tag: u8,
     pub(super) inside: &'a [u8],
     pub(super) whole: &'a [u8],
 }
 
-/// Takes the first value off `bytes`.
-pub(super) fn next<'a>(bytes: &mut &'a [u8]) -> Option<Read<'a>> {
+/// Decodes and removes the first value of `bytes`.
+pub(super) fn next<'a>(bytes: &mut &'a [u8]) -> Option<Value<'a>> {
     let all = *bytes;
     let (&tag, rest) = all.split_first()?;
     let (&first, rest) = rest.split_first()?;
@@ -51,10 +51,10 @@ pub(super) fn next<'a>(bytes: &mut &'a [u8]) -> Option<Read<'a>> {
     };
     let (inside, behind) = rest.split_at_checked(length)?;
     *bytes = behind;
-    Some(Read { tag, inside, whole: &all[..all.len() - behind.len()] })
+    Some(Value { tag, inside, whole: &all[..all.len() - behind.len()] })
 }
 
-/// The same, if it has this tag.
-pub(super) fn expect<'a>(bytes: &mut &'a [u8], tag: u8) -> Option<Read<'a>> {
+/// Like [`next`], but requires this tag.
+pub(super) fn expect<'a>(bytes: &mut &'a [u8], tag: u8) -> Option<Value<'a>> {
     next(bytes).filter(|read| read.tag == tag)
 }

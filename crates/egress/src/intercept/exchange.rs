@@ -1,8 +1,8 @@
-//! One request and its answer, as they are counted and written down.
+//! Counts and records one request and its response.
 //!
-//! Every request is told of twice in the audit log: when it is let through (`egress.allow`, or `egress.inject` before a
-//! secret goes along), and when its answer has ended (`egress.allow` with outcome `done` or `failed`, with its status, sizes
-//! and duration). What else happens to it has events of its own.
+//! Every request has two events in the audit log, below a rate (`event_rate.rs`): one when it is allowed (`egress.allow`, or `egress.inject` before a
+//! secret is inserted), and one when its response has ended (`egress.allow` with outcome `done` or `failed`, with its
+//! status, sizes and duration). Anything else that happens to it has events of its own.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,14 +16,12 @@ use http::StatusCode;
 
 use super::judge::Refusal;
 use super::scrub::Hits;
-use crate::audit::Audit;
 use crate::clock::{epoch_ms, monotonic_ms};
 use crate::sandbox::Sandbox;
 
 #[derive(Debug)]
 pub(super) struct Exchange {
     sandbox: Arc<Sandbox>,
-    audit: Arc<Audit>,
     rule: RequestRule,
     event: Event,
     /// The names of the sandbox's secrets, by the index of their grant.
@@ -32,18 +30,18 @@ pub(super) struct Exchange {
     status: AtomicU16,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
-    /// How often the secret that went along came back.
+    /// How often the inserted secret was found in the response.
     scrubbed: AtomicU64,
-    /// Other secrets that came back, by the index of their grant: an alarm was raised for each.
+    /// Other secrets found in the response, by the index of their grant: an alarm was raised for each.
     alarmed: Mutex<BTreeSet<u16>>,
     over: AtomicBool,
-    /// Why its body was not sent to the end.
+    /// Why the body was not sent to its end.
     trouble: Mutex<Option<Refusal>>,
 }
 
-/// What a request is, as events tell of it.
+/// The properties of a request that its events contain.
 #[derive(Debug)]
-pub(super) struct Described<'a> {
+pub(super) struct RequestSummary<'a> {
     pub(super) tenant: TenantId,
     pub(super) host: &'a str,
     pub(super) port: u16,
@@ -53,7 +51,7 @@ pub(super) struct Described<'a> {
     pub(super) secret: Option<String>,
 }
 
-impl Described<'_> {
+impl RequestSummary<'_> {
     pub(super) fn event(&self, sandbox: &Sandbox, action: Action, outcome: Outcome) -> Event {
         let mut event = Event::new(epoch_ms(), self.tenant.clone(), action, outcome);
         event.actor = Some("sandbox".into());
@@ -71,16 +69,14 @@ impl Described<'_> {
 impl Exchange {
     pub(super) fn new(
         sandbox: Arc<Sandbox>,
-        audit: Arc<Audit>,
         rule: RequestRule,
         names: Arc<[String]>,
-        described: &Described<'_>,
+        described: &RequestSummary<'_>,
     ) -> Arc<Self> {
         let action = if described.secret.is_some() { Action::EgressInject } else { Action::EgressAllow };
         let event = described.event(&sandbox, action, Outcome::Allowed);
         Arc::new(Self {
             sandbox,
-            audit,
             rule,
             event,
             names,
@@ -95,12 +91,12 @@ impl Exchange {
         })
     }
 
-    /// What is written down before it goes out.
+    /// The event that is recorded before the request is sent.
     pub(super) fn event(&self) -> &Event {
         &self.event
     }
 
-    /// Counts what goes out, as far as the rule's budget lets it.
+    /// Counts outgoing bytes against the rule's budget.
     pub(super) fn goes_out(&self, bytes: usize) -> io::Result<()> {
         self.bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
         let spent = self.sandbox.intercept.budgets().spend(&self.rule, bytes as u64, monotonic_ms());
@@ -115,7 +111,7 @@ impl Exchange {
         self.bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Forms of secrets were removed from the answer. Raises an alarm for a secret that the request did not carry: a host
+    /// Secrets were removed from the response. Raises an alarm for a secret that the request did not carry: the host
     /// has stored or forwarded it (E-S21).
     pub(super) fn scrubbed(&self, hits: &Hits) {
         if hits.is_empty() {
@@ -137,8 +133,8 @@ impl Exchange {
 
     fn raise_alarm(&self, secret: Option<&str>) {
         let status = Some(self.status.load(Ordering::Relaxed)).filter(|status| *status > 0);
-        let reason = "the answer held a secret that its request did not carry; it was removed";
-        self.audit.note(Event {
+        let reason = "the response contained a secret that its request did not carry; it was removed";
+        self.sandbox.note(Event {
             at_ms: epoch_ms(),
             action: Action::EgressAlarm,
             outcome: Outcome::Done,
@@ -153,14 +149,14 @@ impl Exchange {
         self.status.store(status.as_u16(), Ordering::Relaxed);
     }
 
-    /// A sign of an attack, met while the request was under way.
+    /// Refuses the rest of a request because of a sign of an attack.
     pub(super) fn alarm(&self, what: &str) -> io::Error {
         self.fail(Refusal { alarm: true, ..Refusal::forbidden(what) })
     }
 
-    /// The program's own body broke off, or was no body.
+    /// The program's body ended early or was malformed.
     pub(super) fn malformed(&self, error: &hyper::Error) -> io::Error {
-        let what = format!("the request's body is malformed: {error}");
+        let what = format!("the request body is malformed: {error}");
         self.fail(Refusal::new(StatusCode::BAD_REQUEST, what))
     }
 
@@ -170,12 +166,12 @@ impl Exchange {
         error
     }
 
-    /// Why it was not sent to the end, once.
+    /// Why the body was not sent to its end; returned once.
     pub(super) fn take_trouble(&self) -> Option<Refusal> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Its answer has ended, well or not.
+    /// The response has ended, successfully or not.
     pub(super) fn ended(&self, well: bool) {
         if self.over.swap(true, Ordering::Relaxed) {
             return;
@@ -187,14 +183,14 @@ impl Exchange {
         let scrubbed = read(&self.scrubbed);
         if scrubbed > 0 {
             let event = Event { action: Action::EgressScrub, outcome: Outcome::Done, status, ..base.clone() };
-            let reason = format!("the answer held the secret {scrubbed} times");
-            self.audit.note(Event { reason: Some(reason.into()), ..event });
+            let reason = format!("the response contained the secret {scrubbed} times");
+            self.sandbox.note(Event { reason: Some(reason.into()), ..event });
         }
-        // Met after the answer had begun: nobody else tells of it.
+        // Occurred after the response had started, so it is recorded only here.
         if let Some(refusal) = self.take_trouble() {
-            self.tell(&refusal);
+            self.record_refusal(&refusal);
         }
-        self.audit.note(Event {
+        self.sandbox.note(Event {
             status,
             bytes_in: Some(read(&self.bytes_in)),
             bytes_out: Some(read(&self.bytes_out)),
@@ -203,10 +199,10 @@ impl Exchange {
         });
     }
 
-    fn tell(&self, refusal: &Refusal) {
+    fn record_refusal(&self, refusal: &Refusal) {
         let action = action_of(refusal);
         let reason = Some(refusal.what.as_str().into());
-        self.audit.note(Event {
+        self.sandbox.note(Event {
             at_ms: epoch_ms(),
             action,
             outcome: Outcome::Denied,
@@ -216,7 +212,7 @@ impl Exchange {
     }
 }
 
-/// What a refusal is called in the audit log.
+/// The audit action for a refusal.
 pub(super) fn action_of(refusal: &Refusal) -> Action {
     match (refusal.alarm, refusal.status) {
         (true, _) => Action::EgressAlarm,

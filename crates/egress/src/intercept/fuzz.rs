@@ -1,7 +1,7 @@
-//! What must hold of the readers of hostile bytes in here, whatever they are given. Fuzzing looks for what breaks it; the
-//! tests below are what it has found, and one example of each.
+//! Properties of the parsers of hostile bytes in this module, checked for arbitrary input. The fuzz targets search
+//! for violations; the tests below contain past findings and one example of each property.
 //!
-//! Nothing of this is in the program.
+//! Compiled only for tests and fuzzing.
 
 use std::convert::Infallible;
 use std::io;
@@ -25,17 +25,17 @@ use super::body::{Messages, blot_headers};
 use super::guard::{Gate, Guard};
 use super::scrub::{Forms, Scrubber};
 use super::websocket::{Frames, Side};
-use super::{der, forms, judge, leaf, path, slots};
+use super::{der, judge, leaf, path, secret_forms, slots};
 use crate::http_head::{Framer, Next};
 use crate::policy::Destination;
 
-/// Longer secrets only take longer.
+/// Longer secrets only make runs slower.
 const SECRET_MAX: usize = 64;
 
-/// A part of a stream: so many bytes of the form of a secret with this number, and then something else.
+/// A part of a stream: a number of bytes of one form of a secret, chosen by index, followed by other bytes.
 pub type Part = (u8, u8, Vec<u8>);
 
-/// What may be a secret, and has no `*` in it, since what is blotted out might then become one.
+/// Whether a secret is usable here. It must not contain `*`, because a replacement could then create the secret.
 fn is_secret(secret: &[u8]) -> bool {
     let plain = |b: &u8| (0x20..0x7f).contains(b) && *b != b'*';
     (burrow_model::SECRET_BYTES_MIN..=SECRET_MAX).contains(&secret.len()) && secret.iter().all(plain)
@@ -46,7 +46,7 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
 }
 
 fn joined(secret: &[u8], parts: &[Part]) -> Vec<u8> {
-    let forms = forms::of(secret);
+    let forms = secret_forms::of(secret);
     let mut text = Vec::new();
     for (form, keep, other) in parts {
         let form = &forms[usize::from(*form) % forms.len()];
@@ -70,17 +70,17 @@ fn scrubbed(forms: &Forms, text: &[u8], step: u8) -> Vec<u8> {
 
 // === Scrubbing ===
 
-/// A stream with parts of a secret in it comes out as long as it was, the same however it was cut, and without the secret
-/// in any form; as messages of gRPC and as headers as well.
+/// A stream that contains parts of a secret keeps its length, does not depend on how it was split, and contains no
+/// form of the secret afterwards. The same holds for gRPC messages and for headers.
 pub fn scrub(secret: &[u8], parts: &[Part], step: u8) {
     if !is_secret(secret) {
         return;
     }
-    let (known, text) = (forms::of(secret), joined(secret, parts));
+    let (known, text) = (secret_forms::of(secret), joined(secret, parts));
     let forms = Forms::exact([secret]);
     let clean = scrubbed(&forms, &text, u8::MAX);
     assert_eq!(clean.len(), text.len());
-    assert_eq!(clean, scrubbed(&forms, &text, step), "the cut shows");
+    assert_eq!(clean, scrubbed(&forms, &text, step), "the result depends on the split");
     for form in &known {
         assert!(!contains(&clean, form), "a form is left");
     }
@@ -93,7 +93,7 @@ pub fn scrub(secret: &[u8], parts: &[Part], step: u8) {
     };
     let messages = told(u8::MAX);
     assert_eq!(messages.len(), text.len());
-    assert_eq!(messages, told(step), "the cut shows in messages");
+    assert_eq!(messages, told(step), "the messages depend on the split");
     assert!(known.iter().all(|form| !contains(&messages, form)), "a form is left in messages");
     if let Ok(value) = HeaderValue::from_bytes(&text) {
         let mut headers = HeaderMap::from_iter([(header::LOCATION, value)]);
@@ -102,21 +102,22 @@ pub fn scrub(secret: &[u8], parts: &[Part], step: u8) {
     }
 }
 
-/// What a program encodes with a secret in the middle does not give it away when it is decoded again.
+/// A text that contains a secret and is encoded by a program does not reveal the secret when it is decoded again.
 pub fn encoded(before: &[u8], secret: &[u8], behind: &[u8], step: u8) {
     if !is_secret(secret) {
         return;
     }
     let forms = Forms::exact([secret]);
     let whole = [before, secret, behind].concat();
-    // As many characters as before, so a decoder that takes `*` for any other one finds all the rest where it was.
+    // The replacement has the same length, so a decoder that accepts any stand-in for `*` finds all other bytes in
+    // place.
     let decode = |text: &[u8], alphabet: &data_encoding::Encoding, stand_in: u8| {
         let text: Vec<u8> = text.iter().map(|b| if *b == b'*' { stand_in } else { *b }).collect();
         alphabet.decode(&text).unwrap_or_default()
     };
     for alphabet in [BASE64, BASE64URL, HEXLOWER, HEXUPPER] {
         let clean = scrubbed(&forms, alphabet.encode(&whole).as_bytes(), step);
-        // Also a neighbour that looks like the secret itself is gone, so it cannot be there with all stand-ins.
+        // Adjacent bytes that equal the secret are replaced as well, so it cannot be found with both stand-ins.
         let is_left = |stand_in| contains(&decode(&clean, &alphabet, stand_in), secret);
         assert!(!(is_left(b'0') && is_left(b'9')), "encoded, it is left");
     }
@@ -135,7 +136,7 @@ pub fn encoded(before: &[u8], secret: &[u8], behind: &[u8], step: u8) {
 
 // === WebSocket ===
 
-/// What came out of one direction: the bytes, how many forms were found, and whether it went well.
+/// The result of one direction: the bytes, the number of forms found, and whether it succeeded.
 fn framed(forms: &Forms, side: Side, bytes: &[u8], step: u8) -> (Vec<u8>, u64, bool) {
     let mut frames = Frames::new(forms.clone(), side);
     let (mut clean, mut found) = (Vec::new(), 0);
@@ -151,25 +152,25 @@ fn framed(forms: &Forms, side: Side, bytes: &[u8], step: u8) -> (Vec<u8>, u64, b
     (clean, found, true)
 }
 
-/// Bytes of both sides, as they come.
+/// Arbitrary bytes in both directions.
 pub fn frames(bytes: &[u8], step: u8) {
     let forms = Forms::exact([&b"token-12345"[..]]);
     for side in [Side::Program, Side::Host] {
         let (whole, found, well) = framed(&forms, side, bytes, u8::MAX);
         let (cut, found_cut, well_cut) = framed(&forms, side, bytes, step);
-        assert_eq!(well, well_cut, "the cut decides");
+        assert_eq!(well, well_cut, "success depends on the split");
         assert!(whole.len() <= bytes.len());
         if well {
-            assert_eq!((&whole, found), (&cut, found_cut), "the cut shows");
+            assert_eq!((&whole, found), (&cut, found_cut), "the result depends on the split");
         }
         if side == Side::Program {
-            assert!(bytes.starts_with(&whole), "a program's frames are passed on as they are");
+            assert!(bytes.starts_with(&whole), "a program's frames are forwarded unchanged");
         }
     }
 }
 
-/// Messages with parts of a secret in them, cut into frames: those of hosts come out without it, those of programs with one
-/// in it do not go out.
+/// Messages that contain parts of a secret, split into frames. Those from hosts are forwarded without the secret;
+/// those from programs that contain it are not forwarded.
 pub fn messages(secret: &[u8], given: &[(u8, Part)], step: u8) {
     if !is_secret(secret) {
         return;
@@ -179,16 +180,16 @@ pub fn messages(secret: &[u8], given: &[(u8, Part)], step: u8) {
         let mut bytes = Vec::new();
         for (first, part) in given {
             let content = joined(secret, std::slice::from_ref(part));
-            // A frame of control, a whole message, the beginning of one, or more of it.
+            // A control frame, a complete message, the start of a message, or its continuation.
             let first = [0x89, 0x81, 0x01, 0x00, 0x80][usize::from(*first) % 5];
             let content = &content[..content.len().min(if first & 8 == 0 { 4_096 } else { 125 })];
             bytes.extend(frame(first, content, (side == Side::Program).then_some([1, 2, 3, 4])));
         }
         let (clean, found, well) = framed(&forms, side, &bytes, step);
-        assert!(well, "well formed, and refused");
+        assert!(well, "a well-formed message was refused");
         let read = |bytes: &[u8]| contents(bytes).iter().any(|content| forms.are_in(content));
         match side {
-            Side::Host => assert!(!read(&clean), "a message with a form in it"),
+            Side::Host => assert!(!read(&clean), "a message contains a form of the secret"),
             Side::Program => assert!(found > 0 || !read(&bytes), "not found"),
         }
     }
@@ -209,7 +210,7 @@ fn frame(first: u8, content: &[u8], mask: Option<[u8; 4]>) -> Vec<u8> {
     frame
 }
 
-/// What [`frame`] has put into frames: messages, and frames of control.
+/// The inverse of [`frame`]: returns messages and control frames.
 fn contents(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let (mut all, mut message) = (Vec::new(), Vec::new());
     while let [first, second, rest @ ..] = bytes {
@@ -236,51 +237,51 @@ fn contents(mut bytes: &[u8]) -> Vec<Vec<u8>> {
 
 // === HTTP/1 ===
 
-/// What stands in a connection's bytes, as we read them.
+/// A request as the guard or the server reads it.
 #[derive(Debug, PartialEq, Eq)]
-struct Seen {
+struct ObservedRequest {
     method: String,
     host: String,
 }
 
-/// The server behind the guard sees the requests that were judged, in their order, and no other ones.
+/// The server behind the guard sees exactly the requests that were checked, in the same order.
 pub fn guard(bytes: &[u8], step: u8) {
-    let judged = judged(bytes);
+    let checked = checked(bytes);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let seen = runtime.expect("a runtime can be had").block_on(async {
         let seen = tokio::time::timeout(Duration::from_secs(5), served(bytes, step)).await;
         seen.expect("a connection that has ended is served to its end")
     });
-    assert!(judged.starts_with(&seen), "{seen:?} of {judged:?}");
+    assert!(checked.starts_with(&seen), "{seen:?} of {checked:?}");
 }
 
-fn judged(mut bytes: &[u8]) -> Vec<Seen> {
-    let (mut framer, mut judged) = (Framer::new(), Vec::new());
+fn checked(mut bytes: &[u8]) -> Vec<ObservedRequest> {
+    let (mut framer, mut checked) = (Framer::new(), Vec::new());
     loop {
         match framer.next(bytes) {
             Ok(Next::Head(head, length)) => {
-                judged.push(Seen { method: head.method, host: head.host.to_string() });
+                checked.push(ObservedRequest { method: head.method, host: head.host.to_string() });
                 if head.upgrade.is_some() {
-                    return judged;
+                    return checked;
                 }
                 bytes = &bytes[length..];
             }
             Ok(Next::Pass(count)) => bytes = &bytes[count..],
-            Ok(Next::NeedMore) | Err(_) => return judged,
+            Ok(Next::NeedMore) | Err(_) => return checked,
         }
     }
 }
 
-async fn served(bytes: &[u8], step: u8) -> Vec<Seen> {
+async fn served(bytes: &[u8], step: u8) -> Vec<ObservedRequest> {
     let gate = Gate::new().expect("there is randomness");
-    let pieces = Pieces(pieces(bytes, step).collect::<Vec<_>>().into_iter());
+    let pieces = ChunkedClient(pieces(bytes, step).collect::<Vec<_>>().into_iter());
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (all, stand_in) = (Arc::clone(&seen), Arc::clone(&gate));
     let service = service_fn(move |request: Request<Incoming>| {
         let (all, gate) = (Arc::clone(&all), Arc::clone(&stand_in));
         async move {
             let mut response = Response::new(Empty::<Bytes>::new());
-            // As the service does: what follows is not looked at.
+            // Like the real service: data after the upgrade is not inspected.
             if request.headers().contains_key(header::UPGRADE) {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
@@ -289,7 +290,7 @@ async fn served(bytes: &[u8], step: u8) -> Vec<Seen> {
                 let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
                 let host = host.and_then(judge::split_authority).map(|(host, _)| host.to_string());
                 let host = host.unwrap_or_default();
-                all.lock().unwrap_or_else(PoisonError::into_inner).push(Seen { method, host });
+                all.lock().unwrap_or_else(PoisonError::into_inner).push(ObservedRequest { method, host });
             }
             let _ = request.into_body().collect().await;
             Ok::<_, Infallible>(response)
@@ -300,10 +301,10 @@ async fn served(bytes: &[u8], step: u8) -> Vec<Seen> {
     std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// A client whose bytes come piece by piece, and who does not mind the answers.
-struct Pieces(std::vec::IntoIter<Bytes>);
+/// A client that sends its bytes in pieces and ignores the responses.
+struct ChunkedClient(std::vec::IntoIter<Bytes>);
 
-impl AsyncRead for Pieces {
+impl AsyncRead for ChunkedClient {
     fn poll_read(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -316,7 +317,7 @@ impl AsyncRead for Pieces {
     }
 }
 
-impl AsyncWrite for Pieces {
+impl AsyncWrite for ChunkedClient {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Poll::Ready(Ok(bytes.len()))
     }
@@ -337,7 +338,7 @@ pub fn target(text: &str, name: &str) {
     if let Ok(normal) = path::normal(text) {
         assert_eq!(path::normal(&normal).as_deref(), Ok(normal.as_str()), "there is one normal form");
         let mut read = normal.into_bytes();
-        // What a host makes of it that decodes more than it should.
+        // The path as read by a host that decodes too often.
         for _ in 0..3 {
             let dots = |segment: &[u8]| {
                 let segment = segment.split(|b| *b == b';').next().unwrap_or_default();
@@ -368,7 +369,7 @@ pub fn certificate(bytes: &[u8]) {
     let mut rest = bytes;
     while let Some(read) = der::next(&mut rest) {
         let again = der::value(read.tag, &[read.inside]);
-        // Written as short as can be, it reads the same.
+        // Encoded in the shortest form, it decodes to the same value.
         assert!(again.len() <= read.whole.len());
         let same = der::next(&mut &again[..]).map(|same| (same.tag, same.inside.to_vec()));
         assert_eq!(same, Some((read.tag, read.inside.to_vec())));
@@ -382,7 +383,7 @@ mod tests {
     const SECRET: &[u8] = b"sk-aab/aab+aa\"aab";
 
     #[test]
-    fn what_holds_for_streams_holds_for_these() {
+    fn stream_properties_hold_for_the_examples() {
         let parts = [(0, 200, b"x".to_vec()), (3, 9, b"sk-a".to_vec()), (7, 200, Vec::new())];
         for step in [1, 3, 200] {
             scrub(SECRET, &parts, step);
@@ -394,11 +395,11 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_for_requests_holds_for_these() {
+    fn request_properties_hold_for_the_examples() {
         let sent = b"POST /a HTTP/1.1\r\nHost: a.example\r\nContent-Length: 3\r\n\r\nabcGET /b HTTP/1.1\r\nHost: A.example:443\r\n\r\n";
-        assert_eq!(judged(sent).len(), 2);
+        assert_eq!(checked(sent).len(), 2);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        assert_eq!(runtime.block_on(served(sent, 5)), judged(sent));
+        assert_eq!(runtime.block_on(served(sent, 5)), checked(sent));
         guard(sent, 1);
         guard(b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n\r\nGET / HTTP/1.1\r\nHost: b\r\n\r\n", 7);
         target("/a/%252e%252e/b", "a.example");

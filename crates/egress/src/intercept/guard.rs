@@ -1,10 +1,10 @@
-//! Reads a decrypted HTTP/1 connection before the server does, and keeps from it what two readers could understand
-//! differently (E-T6): the server behind takes some of it.
+//! Parses an intercepted HTTP/1 connection before the server does, and withholds ambiguous requests from it (E-T6),
+//! because the server behind accepts some of them.
 //!
 //! ```text
 //! bytes ──► framer ──┬── a head, a body ──► server
 //!                    ├── a head that asks for another protocol ──► server; what follows waits for the answer (E-T8)
-//!                    └── neither ──► a request that we wrote, with the reason in it, then nothing
+//!                    └── malformed ──► a substitute request with the reason, then end of stream
 //! ```
 
 use std::io;
@@ -18,16 +18,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::http_head::{Framer, HeadError, Next};
 
-/// Read at a time.
+/// Size of one read.
 const PIECE: usize = 16 * 1024;
 
-/// The header of the request that stands for a malformed one.
+/// The header of the request that replaces a malformed one.
 const MALFORMED: &str = "x-burrow-malformed";
 
-/// Shared by the guard of a connection and who answers its requests.
+/// Shared by the guard of a connection and the service that answers its requests.
 #[derive(Debug)]
 pub(super) struct Gate {
-    /// What a program cannot know, so it cannot write requests in our name.
+    /// Unknown to the program, so it cannot forge substitute requests.
     token: String,
     open: AtomicBool,
     waiting: Mutex<Option<Waker>>,
@@ -41,7 +41,7 @@ impl Gate {
         Ok(Arc::new(Self { token, open: AtomicBool::new(false), waiting: Mutex::new(None) }))
     }
 
-    /// The host has agreed to another protocol: what follows is not HTTP.
+    /// Called when the host has agreed to switch protocols: the following data is not HTTP.
     pub(super) fn open(&self) {
         self.open.store(true, Ordering::Release);
         if let Some(waker) = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -49,7 +49,7 @@ impl Gate {
         }
     }
 
-    /// What is wrong with the request that this one stands for, if it stands for one.
+    /// The error of the malformed request that this request replaces, if it is a substitute.
     pub(super) fn malformed(&self, headers: &HeaderMap) -> Option<(StatusCode, String)> {
         let text = headers.get(MALFORMED)?.to_str().ok()?.strip_prefix(&self.token)?;
         let (status, what) = text.trim_start().split_once(' ')?;
@@ -69,24 +69,24 @@ impl Gate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Framing,
-    /// Until the gate opens.
+    /// Waits until the gate opens.
     Waiting,
     /// Bytes of another protocol.
     Open,
     /// Nothing more is read.
-    Over,
+    Ended,
 }
 
-/// See the module.
+/// A stream that passes only well-formed requests on.
 #[derive(Debug)]
 pub(super) struct Guard<S> {
     inner: S,
     gate: Arc<Gate>,
     framer: Framer,
     state: State,
-    /// Came, and was not looked at.
+    /// Received bytes that were not checked yet.
     buffer: Vec<u8>,
-    /// How much of the front of `buffer` may be read.
+    /// How many bytes at the front of `buffer` may be read.
     passed: usize,
 }
 
@@ -95,7 +95,7 @@ impl<S> Guard<S> {
         Self { inner, gate, framer: Framer::new(), state: State::Framing, buffer: Vec::new(), passed: 0 }
     }
 
-    /// Looks at what came; `true` when something may be read.
+    /// Checks received bytes; `true` if some may be read.
     fn frame(&mut self) -> io::Result<bool> {
         match self.framer.next(&self.buffer) {
             Ok(Next::Head(head, length)) => {
@@ -113,7 +113,7 @@ impl<S> Guard<S> {
             Err(error) if self.framer.is_between_requests() => {
                 self.buffer = self.gate.stand_in(error);
                 self.passed = self.buffer.len();
-                self.state = State::Over;
+                self.state = State::Ended;
                 Ok(true)
             }
             Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
@@ -164,13 +164,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
                     return Poll::Pending;
                 }
                 State::Open => return Pin::new(&mut this.inner).poll_read(cx, into),
-                State::Over => return Poll::Ready(Ok(())),
+                State::Ended => return Poll::Ready(Ok(())),
             }
             let mut piece = [0; PIECE];
             let mut piece = ReadBuf::new(&mut piece);
             ready!(Pin::new(&mut this.inner).poll_read(cx, &mut piece))?;
             if piece.filled().is_empty() {
-                this.state = State::Over;
+                this.state = State::Ended;
             }
             this.buffer.extend_from_slice(piece.filled());
         }
@@ -221,13 +221,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_well_formed_passes_as_it_is() {
+    async fn well_formed_requests_pass_unchanged() {
         let sent = b"POST /a HTTP/1.1\r\nHost: a.example\r\nContent-Length: 3\r\n\r\nabcGET /b HTTP/1.1\r\nHost: a.example\r\n\r\n";
         assert_eq!(read_all(sent).await.0, sent);
     }
 
     #[tokio::test]
-    async fn e_t6_what_two_could_read_differently_is_replaced_by_a_refusal() {
+    async fn e_t6_ambiguous_requests_are_replaced_by_a_refusal() {
         for sent in [
             &b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"[..],
             b"GET / HTTP/1.1\nHost: a\n\n",
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn e_t8_what_follows_an_upgrade_waits_for_the_answer() {
+    async fn e_t8_data_after_an_upgrade_waits_for_the_answer() {
         let (mut ours, theirs) = tokio::io::duplex(64 * 1024);
         let gate = Gate::new().unwrap();
         let mut guard = Guard::new(theirs, Arc::clone(&gate));

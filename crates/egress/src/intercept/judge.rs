@@ -1,6 +1,7 @@
-//! Judges one request: is it for the host the connection is for, which rule covers it, and what may go into it.
+//! Decides about one request: whether it is for the host of its connection, which rule covers it, and which secret
+//! may be inserted.
 //!
-//! Pure. What the secret's owner allows is asked again here, whatever the rules say (E-S15).
+//! Pure. The limits that the secret's owner has set are checked again here, regardless of the rules (E-S15).
 
 use burrow_model::network::{RequestRule, RuleMode};
 use burrow_model::{HostName, Slot};
@@ -12,16 +13,16 @@ use super::slots;
 use crate::policy::{Destination, Host};
 use crate::{Directives, Grant};
 
-/// Why a request is not passed on, and how that is told.
+/// Why a request is refused, and how that is reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
     pub(super) what: String,
-    /// A sign of an attack, and not only of a wrong turn.
+    /// A sign of an attack, not only of a mistake.
     pub(super) alarm: bool,
-    /// The secret it is about.
+    /// The secret that the refusal is about.
     pub(super) secret: Option<String>,
-    /// Seconds after which it may be tried again.
+    /// Seconds after which the request may be retried.
     pub(super) retry_after_s: Option<u64>,
 }
 
@@ -39,7 +40,7 @@ impl Refusal {
     }
 }
 
-/// Refuses a request that is not for the connection's own host (E-T1 to E-T4).
+/// Refuses a request that is not for the host of its connection (E-T1 to E-T4).
 pub(super) fn check_authority(
     uri: &Uri,
     headers: &HeaderMap,
@@ -47,23 +48,23 @@ pub(super) fn check_authority(
 ) -> Result<(), Refusal> {
     let hosts: Vec<_> = headers.get_all(header::HOST).iter().collect();
     let bad = |what: &str| Refusal::new(StatusCode::BAD_REQUEST, what);
-    let mut told = Vec::new();
+    let mut names = Vec::new();
     if let Some(authority) = uri.authority() {
-        told.push(authority.as_str());
+        names.push(authority.as_str());
     }
     match hosts.as_slice() {
         [] => {}
-        [host] => told.push(host.to_str().map_err(|_| bad("the Host is not a host name"))?),
+        [host] => names.push(host.to_str().map_err(|_| bad("the Host is not a host name"))?),
         _ => return Err(bad("there is more than one Host")),
     }
-    if told.is_empty() {
+    if names.is_empty() {
         return Err(bad("the request names no host"));
     }
-    for text in told {
+    for text in names {
         let (host, port) = split_authority(text).ok_or_else(|| bad("the Host is not a host name"))?;
         if host != destination.host || port.is_some_and(|port| port != destination.port) {
             let what =
-                format!("the connection is for `{}`, and the request for another host", destination.host);
+                format!("the connection is for `{}`, but the request is for another host", destination.host);
             return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, what));
         }
     }
@@ -84,7 +85,7 @@ pub(super) fn split_authority(text: &str) -> Option<(Host, Option<u16>)> {
     Some((host.parse().ok()?, port))
 }
 
-/// Methods that are never passed on: one opens a tunnel, the other echoes what it gets (E-T7).
+/// Refuses methods that are never forwarded: one opens a tunnel, the other echoes its input (E-T7).
 pub(super) fn check_method(method: &Method) -> Result<(), Refusal> {
     if method == Method::CONNECT || method == Method::TRACE {
         return Err(Refusal::forbidden(format!("{method} is not allowed")));
@@ -92,7 +93,8 @@ pub(super) fn check_method(method: &Method) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether there is a placeholder in the head of a request. Most have none, and where it is matters only if there is one.
+/// Whether the head of a request contains a placeholder. Most contain none; its position matters only if there is
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Placeholders {
     Absent,
@@ -112,9 +114,9 @@ impl Placeholders {
     }
 }
 
-/// What is asked for.
+/// The properties of a request that rules match.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct RequestTarget<'a> {
     pub(super) host: &'a HostName,
     pub(super) port: u16,
     pub(super) method: &'a str,
@@ -122,29 +124,37 @@ pub(super) struct Asked<'a> {
     pub(super) path: &'a str,
 }
 
-/// The rule that decides, and the secret that goes along.
+/// The rule that covers a request, and the secret to insert.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ruled<'a> {
+pub(super) struct MatchedRule<'a> {
     pub(super) rule: &'a RequestRule,
     pub(super) grant: Option<&'a Grant>,
 }
 
-/// Finds the first rule that covers a request.
+/// Finds the first rule that covers a request. `headers_only` is the rule of a host that is decrypted only for its
+/// headers; it applies if no rule is about the host, and inserts no secret.
 pub(super) fn rule<'a>(
     directives: &'a Directives,
-    asked: Asked<'_>,
+    headers_only: Option<&'a RequestRule>,
+    asked: RequestTarget<'_>,
     placeholders: Placeholders,
     headers: &HeaderMap,
     query: Option<&str>,
-) -> Result<Ruled<'a>, Refusal> {
+) -> Result<MatchedRule<'a>, Refusal> {
     let covers = |rule: &&RequestRule| rule.scope.covers(asked.host, asked.port, asked.method, asked.path);
+    if let Some(rule) = headers_only
+        && !directives.rules.iter().any(|rule| rule.scope.covers_host(asked.host, asked.port))
+    {
+        return Ok(MatchedRule { rule, grant: None });
+    }
     let rule = directives.rules.iter().find(covers).ok_or_else(|| {
-        let Asked { host, method, path, .. } = asked;
+        let RequestTarget { host, method, path, .. } = asked;
         Refusal::forbidden(format!("no rule allows {method} {path} of `{host}`"))
     })?;
-    // Only where nothing is decrypted does such a rule let through what nobody sees; here it is as good as its scope.
+    // Only on connections that are not decrypted does such a rule allow unseen requests; here its scope applies like
+    // any other.
     if rule.mode == RuleMode::Sni {
-        return Ok(Ruled { rule, grant: None });
+        return Ok(MatchedRule { rule, grant: None });
     }
     let grant =
         match &rule.secret {
@@ -162,14 +172,14 @@ pub(super) fn rule<'a>(
             scope.covers(asked.host, asked.port, asked.method, asked.path)
         };
         if !grant.allow.iter().any(within) {
-            let what = format!("the owner of the secret `{}` does not allow it here", grant.name);
+            let what = format!("the owner of the secret `{}` does not allow it for this request", grant.name);
             return Err(Refusal { secret: Some(grant.name.to_string()), ..Refusal::forbidden(what) });
         }
     }
-    Ok(Ruled { rule, grant })
+    Ok(MatchedRule { rule, grant })
 }
 
-/// Whether the placeholder of a secret stands where the secret would.
+/// Whether the placeholder of a secret is in the position where the secret would be inserted.
 fn is_in_its_slot(grant: &Grant, headers: &HeaderMap, query: Option<&str>) -> bool {
     let Some(placeholder) = &grant.placeholder else { return false };
     let forms = Forms::any_case([placeholder.expose()]);
@@ -184,8 +194,8 @@ fn is_in_its_slot(grant: &Grant, headers: &HeaderMap, query: Option<&str>) -> bo
     }
 }
 
-/// Refuses a request in whose head a placeholder stands anywhere but in the slot of the secret that goes along, or in
-/// another header for keys, which that secret has taken away (E-S6).
+/// Refuses a request whose head contains a placeholder in any position other than that of the inserted secret, or
+/// another credential header, which the insertion removes (E-S6).
 pub(super) fn check_placeholders(
     directives: &Directives,
     going: Option<&Grant>,
@@ -203,7 +213,7 @@ pub(super) fn check_placeholders(
                 && (in_value(&forms, value.as_bytes()) || forms.are_in(name.as_str().as_bytes()))
         };
         if headers.iter().any(elsewhere) {
-            return Err(Refusal::alarm("a placeholder stands in a header that is not its own", grant));
+            return Err(Refusal::alarm("a placeholder is in the wrong header", grant));
         }
         let query = target.query().unwrap_or_default();
         let query = match &grant.slot {
@@ -215,14 +225,14 @@ pub(super) fn check_placeholders(
             | Slot::ClientCert => query.to_owned(),
         };
         if in_text(&forms, target.path()) || in_text(&forms, &query) {
-            return Err(Refusal::alarm("a placeholder stands in the URL", grant));
+            return Err(Refusal::alarm("a placeholder is in the URL", grant));
         }
     }
     Ok(())
 }
 
-/// Refuses a request in whose head a placeholder stands that is not this sandbox's own: one of another lineage, one from
-/// before, or a guess (E-S7). `any` are the forms of all placeholders, `own` those of the sandbox.
+/// Refuses a request whose head contains a placeholder that does not belong to this sandbox: from another lineage, an
+/// outdated one, or a guess (E-S7). `any` matches all placeholders, `own` those of the sandbox.
 pub(super) fn check_foreign(
     own: &Forms,
     any: &Forms,
@@ -238,13 +248,13 @@ pub(super) fn check_foreign(
     };
     let in_url = in_text(target.path()) || in_text(target.query().unwrap_or_default());
     if in_url || headers.iter().any(in_header) {
-        let what = "a placeholder that is not this sandbox's stands in the request";
+        let what = "the request contains a placeholder that does not belong to this sandbox";
         return Err(Refusal { alarm: true, ..Refusal::forbidden(what) });
     }
     Ok(())
 }
 
-/// `text` without placeholders; of those that are not known, what follows the mark goes with it.
+/// `text` without placeholders. For unknown ones, the characters after the mark are removed too.
 pub(super) fn without_placeholders(placeholders: &Forms, text: &str) -> String {
     let Some(blotted) = placeholders.blot(text.as_bytes()) else { return text.to_owned() };
     let mut clean = String::with_capacity(blotted.len());
@@ -307,30 +317,31 @@ mod tests {
                 rule(scope("other.example", &[], &[]), Some("gone")),
             ],
             grants: vec![grant],
+            transforms: Vec::new(),
         }
     }
 
     fn decide(method: &str, host: &str, path: &str) -> Result<bool, String> {
         let directives = directives();
         let host = host.parse().unwrap();
-        let asked = Asked { host: &host, port: 443, method, path };
-        rule(&directives, asked, Placeholders::Present, &HeaderMap::new(), None)
+        let asked = RequestTarget { host: &host, port: 443, method, path };
+        rule(&directives, None, asked, Placeholders::Present, &HeaderMap::new(), None)
             .map(|ruled| ruled.grant.is_some())
             .map_err(|refusal| refusal.what)
     }
 
     #[test]
-    fn the_first_rule_that_covers_decides_and_the_owners_ceiling_holds() {
+    fn the_first_covering_rule_decides_within_the_owners_limits() {
         assert_eq!(decide("POST", "api.example", "/v1/chat"), Ok(true));
         assert_eq!(decide("GET", "api.example", "/public/x"), Ok(false));
         assert_eq!(
             decide("GET", "api.example", "/v1/chat").unwrap_err(),
             "no rule allows GET /v1/chat of `api.example`"
         );
-        // E-S15: the rule says yes, the owner does not.
+        // E-S15: the rule allows it, the owner does not.
         assert_eq!(
             decide("POST", "api.example", "/v2/chat").unwrap_err(),
-            "the owner of the secret `key` does not allow it here"
+            "the owner of the secret `key` does not allow it for this request"
         );
         assert_eq!(
             decide("GET", "other.example", "/").unwrap_err(),
@@ -339,7 +350,29 @@ mod tests {
     }
 
     #[test]
-    fn e_t1_e_t2_e_t4_every_name_in_a_request_is_the_connections() {
+    fn a_host_decrypted_for_its_headers_gets_no_secret_and_other_rules_take_precedence() {
+        let directives = directives();
+        let headers_only =
+            RequestRule { scope: scope("*.example", &[], &[]), secret: None, ..directives.rules[1].clone() };
+        let decide = |host: &str, method: &str, path: &str| {
+            let host = host.parse().unwrap();
+            let asked = RequestTarget { host: &host, port: 443, method, path };
+            let headers = HeaderMap::from_iter([(
+                header::AUTHORIZATION,
+                http::HeaderValue::from_static("Bearer fake-0123456789"),
+            )]);
+            rule(&directives, Some(&headers_only), asked, Placeholders::Present, &headers, None)
+                .map(|ruled| (ruled.rule.to_string(), ruled.grant.is_some()))
+                .map_err(|refusal| refusal.status.as_u16())
+        };
+        let by_headers = Ok(("https://*.example".to_owned(), false));
+        assert_eq!(decide("free.example", "GET", "/x"), by_headers);
+        assert!(decide("api.example", "POST", "/v1/chat").unwrap().1, "the rule about requests decides");
+        assert_eq!(decide("api.example", "DELETE", "/x"), Err(403), "headers allow nothing");
+    }
+
+    #[test]
+    fn e_t1_e_t2_e_t4_every_host_in_a_request_is_the_connections_host() {
         let destination = Destination { host: "api.example".parse().unwrap(), port: 443 };
         let status = |uri: &str, hosts: &[&str]| {
             let mut headers = HeaderMap::new();
@@ -365,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn e_s6_a_placeholder_belongs_into_its_own_slot_and_nowhere_else() {
+    fn e_s6_a_placeholder_is_allowed_only_in_its_own_position() {
         let directives = directives();
         let check = |going: bool, uri: &str, name: &'static str, value: &str| {
             let mut headers = HeaderMap::new();
@@ -375,10 +408,11 @@ mod tests {
         };
         let fake = "fake-0123456789";
         assert!(check(true, "/v1/chat", "authorization", &format!("Bearer {fake}")).is_ok());
-        // An SDK that fills another header than the owner chose: it is taken away as the secret is put in.
+        // An SDK that fills another header than the one the owner chose: that header is removed when the secret is
+        // inserted.
         assert!(check(true, "/v1/chat", "x-api-key", fake).is_ok());
         assert!(check(false, "/v1/chat", "x-api-key", fake).is_err());
-        // To another host, or without the secret going along.
+        // To another host, or in a request without the secret.
         assert!(check(false, "/v1/chat", "authorization", &format!("Bearer {fake}")).is_err());
         let basic = data_encoding::BASE64.encode(format!("me:{fake}").as_bytes());
         for (uri, name, value) in [
@@ -396,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn e_s7_a_placeholder_of_another_lineage_is_told_by_its_mark() {
+    fn e_s7_a_placeholder_of_another_lineage_is_detected_by_its_mark() {
         let mark = burrow_model::PLACEHOLDER_MARK;
         let (ours, theirs) = (format!("sk-{mark}0123456789"), format!("sk-{mark}9876543210"));
         let own = Forms::any_case([ours.as_bytes()]);
@@ -428,16 +462,23 @@ mod tests {
     }
 
     #[test]
-    fn a_placeholder_in_its_slot_brings_the_secret_along_where_no_rule_names_it() {
+    fn a_placeholder_in_its_position_causes_injection_without_a_rule() {
         let mut directives = directives();
         directives.rules[0].secret = None;
         let host = "api.example".parse().unwrap();
-        let asked = Asked { host: &host, port: 443, method: "POST", path: "/v1/chat" };
+        let asked = RequestTarget { host: &host, port: 443, method: "POST", path: "/v1/chat" };
         let mut headers = HeaderMap::new();
-        assert!(rule(&directives, asked, Placeholders::Present, &headers, None).unwrap().grant.is_none());
+        assert!(
+            rule(&directives, None, asked, Placeholders::Present, &headers, None).unwrap().grant.is_none()
+        );
         headers.insert(header::AUTHORIZATION, "Bearer fake-0123456789".parse().unwrap());
-        assert!(rule(&directives, asked, Placeholders::Present, &headers, None).unwrap().grant.is_some());
-        let beyond = Asked { path: "/v2/chat", ..asked };
-        assert_eq!(rule(&directives, beyond, Placeholders::Present, &headers, None).unwrap_err().status, 403);
+        assert!(
+            rule(&directives, None, asked, Placeholders::Present, &headers, None).unwrap().grant.is_some()
+        );
+        let beyond = RequestTarget { path: "/v2/chat", ..asked };
+        assert_eq!(
+            rule(&directives, None, beyond, Placeholders::Present, &headers, None).unwrap_err().status,
+            403
+        );
     }
 }

@@ -1,7 +1,7 @@
-//! Certificates for the hosts a sandbox may talk to, issued by the authority that its lineage trusts (E-T9).
+//! Certificates for hosts, issued by the authority that the sandbox's lineage trusts (E-T9).
 //!
-//! They are made when they are needed, only for names that the policy lets be decrypted, and only so many a second
-//! (E-N10). All leaves of a sandbox share one key, which never leaves this process.
+//! They are created on demand, only for names that the policy intercepts, and at a limited rate (E-N10). All leaf
+//! certificates of a sandbox share one key, which never leaves this process.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,16 +21,16 @@ use crate::Authority;
 use crate::clock::{epoch_ms, monotonic_ms};
 use crate::limits::Bucket;
 
-/// Hosts whose certificates are kept, per sandbox.
+/// Largest number of cached certificates per sandbox.
 const KEPT_MAX: usize = 256;
 
-/// New certificates a second, and six times as many at once.
+/// New certificates per second; a burst may be six times as large.
 const MINTS_PER_SECOND: u64 = 10;
 
-/// A sandbox that was asleep may have a clock that is behind.
+/// The clock of a sandbox that was hibernated may be behind.
 const BEFORE_S: u64 = 24 * 60 * 60;
 const VALID_S: u64 = 7 * 24 * 60 * 60;
-/// A kept one is made anew long before it is over.
+/// A cached certificate is renewed long before it expires.
 const KEPT_MS: u64 = 24 * 60 * 60 * 1_000;
 
 /// RFC 5280, upper bound of a common name.
@@ -50,7 +50,7 @@ const AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 0x23];
 const EXTENDED_USAGE: &[u8] = &[0x55, 0x1d, 0x25];
 const SERVER_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x01];
 
-/// How an authority may sign.
+/// The signature schemes of an authority.
 const SCHEMES: [(SignatureScheme, &[u8]); 3] = [
     (SignatureScheme::ECDSA_NISTP256_SHA256, ECDSA_SHA256),
     (SignatureScheme::ECDSA_NISTP384_SHA384, ECDSA_SHA384),
@@ -59,19 +59,19 @@ const SCHEMES: [(SignatureScheme, &[u8]); 3] = [
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum LeafError {
-    #[error("new hosts are decrypted faster than a sandbox may")]
+    #[error("certificates for new hosts exceed the sandbox's rate limit")]
     Rate,
     #[error("the sandbox's authority cannot be used")]
     Authority,
 }
 
-/// What one sandbox's TLS connections are answered with.
+/// The TLS server configurations for one sandbox's hosts.
 pub(crate) struct Leaves {
     state: Mutex<State>,
 }
 
 struct State {
-    /// For which authority the rest is.
+    /// The authority to which the other fields belong.
     certificate: Vec<u8>,
     minter: Option<Minter>,
     kept: HashMap<HostName, (u64, Arc<ServerConfig>)>,
@@ -95,7 +95,7 @@ impl Leaves {
         Self { state: Mutex::new(state) }
     }
 
-    /// How to answer a hello for `host`.
+    /// Returns the TLS configuration for a hello to `host`.
     pub(super) fn config(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -135,21 +135,21 @@ fn server_config(provider: &Arc<CryptoProvider>, certified: CertifiedKey) -> Opt
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    // Both ends are on this machine, so what is fastest for us is fastest for both.
+    // Both ends are on this machine, so the suite that is fastest for the proxy is the fastest for both.
     config.ignore_client_order = true;
-    // A session is never taken up again: every connection is judged from its hello on.
+    // Sessions are never resumed: every connection is checked from its hello on.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Some(config)
 }
 
-/// An authority that can sign, and the key of its leaves.
+/// An authority that can sign, and the key of its leaf certificates.
 struct Minter {
-    /// The authority's, which goes along with every leaf.
+    /// The authority's certificate, which is sent with every leaf.
     certificate: CertificateDer<'static>,
-    /// The authority's subject, as it stands there.
+    /// The authority's subject, as encoded in its certificate.
     issuer: Vec<u8>,
-    /// Its key's identifier, if it says one.
+    /// The identifier of the authority's key, if its certificate contains one.
     issuer_key: Option<Vec<u8>>,
     signing: Arc<dyn SigningKey>,
     leaf: Arc<dyn SigningKey>,
@@ -192,7 +192,7 @@ impl Minter {
     fn to_be_signed(&self, host: &HostName, now_s: u64, algorithm: &[u8]) -> Option<Vec<u8>> {
         let mut serial = [0; 16];
         getrandom::fill(&mut serial).ok()?;
-        // Positive, and not in need of a leading zero.
+        // Positive, and without a leading zero.
         serial[0] = serial[0] & 0x3f | 0x40;
         let validity = value(
             der::SEQUENCE,
@@ -251,7 +251,7 @@ fn extension(oid: &[u8], critical: bool, content: &[u8]) -> Vec<u8> {
     value(der::SEQUENCE, &[&value(der::OID, &[oid]), &flag, &value(der::OCTET_STRING, &[content])])
 }
 
-/// The subject of a certificate and its key's identifier.
+/// The subject of a certificate and the identifier of its key.
 pub(super) fn subject(certificate: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     let mut bytes = certificate;
     let mut certificate = der::expect(&mut bytes, der::SEQUENCE)?.inside;
@@ -287,7 +287,7 @@ fn subject_key(mut extensions: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// A time as certificates write it: with two digits of the year until 2049.
+/// Encodes a time as certificates do: with a two-digit year until 2049.
 fn time(epoch_s: u64) -> Vec<u8> {
     let (days, second) = (epoch_s / 86_400, epoch_s % 86_400);
     // Howard Hinnant's `civil_from_days`, for days after 1970.
@@ -317,7 +317,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// An authority of its own, as the vault makes them.
+    /// Creates an authority as the vault does.
     pub(crate) fn authority() -> Authority {
         let random = ring::rand::SystemRandom::new();
         let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random).unwrap();
@@ -353,7 +353,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_leaf_is_good_for_its_host_under_its_own_authority_only() {
+    fn a_leaf_is_valid_only_for_its_host_and_under_its_own_authority() {
         let (ours, others) = (authority(), authority());
         let minter = Minter::new(&ours).unwrap();
         let host: HostName = "api.example.com".parse().unwrap();
@@ -377,7 +377,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn e_n10_certificates_are_kept_and_made_only_so_fast() {
+    fn e_n10_certificates_are_cached_and_issued_at_a_limited_rate() {
         let provider = Arc::new(crypto::ring::default_provider());
         let (leaves, authority) = (Leaves::new(), authority());
         let made = |name: &str| leaves.config(&provider, &authority, &name.parse().unwrap());
@@ -393,7 +393,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn times_are_written_as_certificates_want_them() {
+    fn times_are_encoded_as_in_certificates() {
         for (epoch_s, text) in [
             (0, "700101000000Z"),
             (951_782_400, "000229000000Z"),

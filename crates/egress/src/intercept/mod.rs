@@ -1,42 +1,43 @@
-//! Stands between a program and its host: decrypts, judges every request, puts secrets in and takes them out.
+//! Intercepts TLS connections: decrypts them, checks every request, inserts secrets, and removes secrets from
+//! responses.
 //!
 //! ```text
 //! sandbox ══TLS══► leaf of its lineage's authority
 //!                    │ HTTP/1 (through a guard) or HTTP/2
 //!                    ▼
-//!                  judge ──► budget ──► approval ──► audit ──► secret in ──► pool, dial, verify ══TLS══► host
+//!                  judge ──► budget ──► approval ──► audit ──► inject ─────► pool, dial, verify ══TLS══► host
 //!                    │ 400 403 421 429 503                                                                │
-//! sandbox ◄══════════╧════════════════════════════════ secret out ◄───────────────────────────────────────┘
+//! sandbox ◄══════════╧════════════════════════════════ scrub ◄────────────────────────────────────────────┘
 //! ```
 //!
 //! Invariants:
-//! - A secret goes only where the rules *and* its owner's ceiling say, over TLS that was verified, after the event that
-//!   tells of it is on disk.
-//! - Where a sandbox has secrets, no answer of any intercepted host reaches it unscrubbed: all forms of all its secrets are
-//!   removed, whether the request carried one or not. An answer that cannot be read is not passed on.
+//! - A secret is inserted only where both the rules and its owner's limits allow it, over verified TLS, after the
+//!   event that records it is on disk.
+//! - If a sandbox has secrets, every response of an intercepted host is scrubbed of all forms of all its secrets,
+//!   whether the request carried one or not. A response that cannot be read is not forwarded.
 //! - A connection to a host is used for one sandbox and one secret.
 //! - When rules or secrets about a host change, its open connections are reset.
 //!
-//! What it cannot do: find a secret that a host has transformed beyond the usual encodings, or keep an allowed host from
-//! getting data. Methods and paths, budgets and the audit log are for that.
+//! Not possible here: finding a secret that a host has transformed beyond the usual encodings, and keeping data from
+//! an allowed host. Methods and paths, budgets and the audit log limit those.
 
-mod ahead;
 mod approvals;
 mod body;
 mod budget;
+mod buffering;
 mod client;
 mod der;
 mod exchange;
-mod forms;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod guard;
 mod judge;
 mod leaf;
-mod memory;
+mod mlock;
 mod path;
-mod rest;
+mod request_body;
 mod scrub;
+mod secret_forms;
 mod service;
 mod slots;
 mod upstream;
@@ -59,7 +60,7 @@ pub use path::{PathError, normal as normal_path};
 pub(crate) use approvals::Approvals;
 pub(crate) use budget::Budgets;
 pub(crate) use client::Intercepted;
-pub(crate) use memory::keep_in_ram;
+pub(crate) use mlock::keep_in_ram;
 pub(crate) use upstream::Roots;
 
 use crate::policy::{Denial, Destination, Host, Policy, ProtocolSeen};
@@ -72,10 +73,10 @@ use scrub::Forms;
 use service::Conversation;
 use upstream::Pool;
 
-/// From the hello to the last word of the handshake.
+/// From the hello to the end of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Requests at a time on one connection of HTTP/2 (E-N10).
+/// Concurrent requests on one HTTP/2 connection (E-N10).
 const STREAMS_MAX: u32 = 128;
 const HEADER_LIST_MAX: u32 = 32 * 1024;
 const STREAM_WINDOW: u32 = 256 * 1024;
@@ -84,7 +85,7 @@ const SEND_BUFFER_MAX: usize = 256 * 1024;
 /// Streams that a program resets before they were answered.
 const RESETS_MAX: usize = 32;
 
-/// What a sandbox keeps for its decrypted connections.
+/// The state of a sandbox's intercepted connections.
 #[derive(Debug)]
 pub(crate) struct Intercept {
     leaves: Leaves,
@@ -94,14 +95,15 @@ pub(crate) struct Intercept {
     compiled: Mutex<Option<(Policy, Arc<Compiled>)>>,
 }
 
-/// What of a policy takes time to make.
+/// The parts of a policy that are expensive to compute.
 #[derive(Debug)]
 struct Compiled {
     /// The sandbox's own placeholders.
     own: Forms,
-    /// Those, and the mark that every placeholder bears, whosever it is (E-S7).
+    /// The sandbox's own placeholders, and the mark that every placeholder contains (E-S7).
     placeholders: Forms,
-    /// The forms of all granted secrets; the owner of a form is the index of its grant. `None` where nothing is granted.
+    /// The forms of all granted secrets; the owner of a form is the index of its grant. `None` if there are no
+    /// grants.
     secrets: Option<Forms>,
     /// The names of the grants, in their order.
     names: Arc<[String]>,
@@ -122,7 +124,7 @@ impl Intercept {
         self.budgets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Another policy is in force: counts and consents of rules that stand unchanged go on.
+    /// Called for a new policy: counts and approvals of unchanged rules are kept.
     pub(crate) fn policy_changed(&self, policy: &Policy) {
         let rules = policy.directives().map_or(&[][..], |directives| &directives.rules);
         self.budgets().retain(rules);
@@ -159,7 +161,7 @@ impl Intercept {
     }
 }
 
-/// Serves a connection whose hello was read and let through, to its end.
+/// Serves a connection whose hello was read and allowed, until it ends.
 pub(crate) async fn run(
     shared: Arc<Shared>,
     ticket: &Ticket,
@@ -198,7 +200,7 @@ pub(crate) async fn run(
         intercepted.reset_on_close();
         return;
     }
-    let _ending = Ending(Arc::clone(&intercepted));
+    let _ending = EndTasksOnDrop(Arc::clone(&intercepted));
     let stream = ClientStream::new(Arc::clone(&intercepted), Arc::clone(sandbox), first);
     let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(config).accept(stream)).await;
     let stream = match handshake {
@@ -217,10 +219,10 @@ pub(crate) async fn run(
     serve(shared, sandbox, &intercepted, host, stream).await;
 }
 
-/// Ends what was begun for a connection, however that ends.
-struct Ending(Arc<Intercepted>);
+/// Ends the tasks of a connection when it ends, for any reason.
+struct EndTasksOnDrop(Arc<Intercepted>);
 
-impl Drop for Ending {
+impl Drop for EndTasksOnDrop {
     fn drop(&mut self) {
         self.0.tasks().end();
     }
@@ -245,7 +247,7 @@ async fn serve(
     });
     let service = service_fn(move |request| service::handle(Arc::clone(&conversation), request));
     let outcome = if is_http2 {
-        http2::Builder::new(Beside(Arc::clone(intercepted)))
+        http2::Builder::new(ConnectionExecutor(Arc::clone(intercepted)))
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)
             .max_header_list_size(HEADER_LIST_MAX)
@@ -257,22 +259,22 @@ async fn serve(
             .await
     } else {
         let stream = TokioIo::new(Guard::new(stream, gate));
-        // The guard ends what it gives to read after a refusal, which must still be told.
+        // The guard ends the stream after a refusal, whose response must still be sent.
         http1::Builder::new().half_close(true).serve_connection(stream, service).with_upgrades().await
     };
     if let Err(error) = outcome {
         intercepted.meter.set_trouble(format!("the connection broke: {error}"));
         return;
     }
-    // A WebSocket goes on when its request is over.
+    // A WebSocket continues after its request.
     intercepted.tasks().wait().await;
 }
 
-/// Runs the requests of a connection of HTTP/2 beside it.
+/// Runs the requests of an HTTP/2 connection as tasks of that connection.
 #[derive(Clone, Debug)]
-struct Beside(Arc<Intercepted>);
+struct ConnectionExecutor(Arc<Intercepted>);
 
-impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Beside {
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for ConnectionExecutor {
     fn execute(&self, task: F) {
         self.0.tasks().spawn(task);
     }

@@ -1,18 +1,19 @@
-//! One way to write a path, so that what was judged is what the host sees (E-S9).
+//! The normal form of a path, so that the path that was checked is the path that the host sees (E-S9).
 //!
-//! Pure, on text from a hostile program. Escapes of plain characters are undone, all others written in upper case; `//`, `.`
-//! and `..` are resolved. What a server might read as `..` after decoding once or twice more than it should is refused.
+//! Pure; the input is hostile. Escapes of unreserved characters are decoded, all others written in upper case; `//`,
+//! `.` and `..` are resolved. A path that a server could read as `..` after decoding it once or twice too often is
+//! refused.
 
-/// How often a careless server decodes.
+/// How often a careless server may decode a path.
 const DECODINGS_MAX: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     #[error("the target is not a path")]
     NotAPath,
-    #[error("the path holds an escape that is none")]
+    #[error("the path contains an invalid escape")]
     Escape,
-    #[error("the path holds a control character or a backslash")]
+    #[error("the path contains a control character or a backslash")]
     Character,
     #[error("the path hides a `.` or `..` behind escapes or parameters")]
     Hidden,
@@ -45,7 +46,7 @@ pub fn normal(path: &str) -> Result<String, PathError> {
     Ok(format!("/{}", segments.join("/")))
 }
 
-/// Undoes escapes of unreserved characters, and writes the others in upper case.
+/// Decodes escapes of unreserved characters, and writes the others in upper case.
 fn unescape(path: &[u8]) -> Result<String, PathError> {
     let mut plain = String::with_capacity(path.len());
     let mut at = 0;
@@ -79,7 +80,7 @@ fn unescape(path: &[u8]) -> Result<String, PathError> {
     Ok(plain)
 }
 
-/// Whether a segment would hold a dot segment for a server that decodes further, or that cuts off parameters.
+/// Whether a segment becomes a dot segment for a server that decodes it again or removes parameters.
 fn hides_dots(segment: &str) -> bool {
     let mut text = segment.to_ascii_lowercase();
     for _ in 0..=DECODINGS_MAX {
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn e_s9_a_path_is_written_one_way() {
+    fn e_s9_a_path_has_one_normal_form() {
         for (given, expected) in [
             ("/", "/"),
             ("/a/b", "/a/b"),
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn e_s9_what_could_be_read_otherwise_is_refused() {
+    fn e_s9_ambiguous_paths_are_refused() {
         for given in [
             "",
             "*",

@@ -1,18 +1,19 @@
-//! Finds secrets in what streams by, and blots them out.
+//! Finds secrets in a stream and replaces them.
 //!
 //! ```text
-//! piece ──► held + piece ──┬── decided: not the beginning of any form ──► passed on
-//!                          ├── a form, whole ──► as many `*`
-//!                          └── could still become a form ──► held, at most the longest form less one byte
+//! piece ──► held + piece ──┬── decided: not the start of any form ──► forwarded
+//!                          ├── a complete form ──► as many `*`
+//!                          └── may become a form ──► held back, at most the longest form less one byte
 //! ```
 //!
-//! What is decided at a byte depends on that byte and those behind it alone, never on where the stream was cut, so any cut
-//! gives the same result. What replaces a form is as long as the form, so that lengths told elsewhere (`Content-Length`,
-//! frames of WebSocket and gRPC) stay true. What is held is dropped with the [`Scrubber`]; only [`Scrubber::end`], which
-//! is called at the good end of a stream, passes it on.
+//! The decision about a byte depends only on that byte and those after it, never on how the stream was split, so
+//! every split gives the same result. A replacement has the length of the form, so lengths given elsewhere
+//! (`Content-Length`, WebSocket and gRPC frames) stay valid. Bytes held back are dropped with the [`Scrubber`]; only
+//! [`Scrubber::end`], called at the regular end of a stream, returns them.
 //!
-//! A protocol whose messages are answered one by one would wait forever for a last byte that looks like the beginning of a
-//! secret. At the end of a message up to [`SHOWN_MAX`] such bytes are passed on; they still count as the beginning.
+//! A protocol whose messages are answered one by one would deadlock if the last bytes of a message looked like the
+//! start of a secret and were held back. Therefore up to [`SHOWN_MAX`] such bytes are released at the end of a
+//! message; they still count as the start of a form.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -20,38 +21,38 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use zeroize::{Zeroize as _, Zeroizing};
 
-use super::forms::{self, Form};
+use super::secret_forms::{self, Form};
 
-/// Bytes of a form's beginning that the end of a message sets free.
+/// How many bytes of a form's start are released at the end of a message.
 const SHOWN_MAX: usize = 3;
 
 const BLOT: u8 = b'*';
 
-/// How far apart one may look: the longest stride that a form allows is taken. Further apart than the first, pairs that are
-/// near a beginning would be found too often.
+/// Possible search strides; the longest that the forms permit is used. With a stride above the first one, pairs near
+/// a start would match too often.
 const STRIDES: [usize; 4] = [15, 7, 5, 1];
 
-/// Which forms to look for. Cloning is cheap.
+/// The forms to search for. Cloning is cheap.
 #[derive(Clone)]
 pub(super) struct Forms {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    /// Sorted, without repeats.
+    /// Sorted, without duplicates.
     forms: Vec<Form>,
-    /// The owners of each form: indexes into the list of secrets that the forms were made of.
+    /// The owners of each form: indexes into the list of secrets that the forms were made from.
     owners: Vec<Owners>,
-    /// The pairs of bytes that any form begins with.
+    /// The pairs of bytes with which the forms begin.
     begins: Pairs,
-    /// The pairs of bytes that stand near the beginning of any form, `stride` of each.
+    /// The pairs of bytes near the start of the forms, `stride` of each.
     near: Pairs,
-    /// How far apart one may look for those without missing a form: one less than the shortest form has bytes.
+    /// The largest stride that cannot miss a form: one less than the length of the shortest form.
     stride: usize,
-    /// Whether letters are looked at without their case.
+    /// Whether the comparison ignores case.
     folded: bool,
     longest: usize,
-    /// The same without regard to case, once somebody asked.
+    /// The same forms compared without case, created on first use.
     any_case: OnceLock<Forms>,
 }
 
@@ -64,7 +65,7 @@ impl std::fmt::Debug for Forms {
 /// The secrets that one form belongs to. Two secrets with the same value share all their forms.
 pub(super) type Owners = Arc<[u16]>;
 
-/// How often forms were found, by the secrets they belong to.
+/// How often forms were found, by the secrets to which they belong.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Hits(BTreeMap<Owners, u64>);
 
@@ -86,37 +87,38 @@ impl Hits {
     }
 }
 
-/// What stands at one place of a stream.
+/// The result of matching at one position of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+enum Match {
     Nothing,
     /// The form with this index.
     Form(usize),
-    /// More bytes are needed to say.
+    /// More bytes are needed to decide.
     Undecided,
 }
 
 impl Forms {
-    /// The forms of `secrets`, as they are.
+    /// The forms of `secrets`, case-sensitive.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn exact<'a>(secrets: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        Self::new(secrets.into_iter().flat_map(forms::of).map(|form| (form, 0)).collect(), false)
+        Self::new(secrets.into_iter().flat_map(secret_forms::of).map(|form| (form, 0)).collect(), false)
     }
 
-    /// The forms of several secrets, as they are. Each secret has one or more values; its position is its owner index.
+    /// The case-sensitive forms of several secrets. Each secret has one or more values; its position is its owner
+    /// index.
     pub(super) fn of_each(secrets: &[Vec<Zeroizing<Vec<u8>>>]) -> Self {
         let mut owned = Vec::new();
         for (owner, values) in (0..=u16::MAX).zip(secrets) {
-            let forms = values.iter().flat_map(|value| forms::of(value));
+            let forms = values.iter().flat_map(|value| secret_forms::of(value));
             owned.extend(forms.map(|form| (form, owner)));
         }
         Self::new(owned, false)
     }
 
-    /// The forms of `secrets`, in upper, lower or mixed case.
+    /// The forms of `secrets`, in any case.
     pub(super) fn any_case<'a>(secrets: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut forms: Vec<(Form, u16)> =
-            secrets.into_iter().flat_map(forms::of).map(|form| (form, 0)).collect();
+            secrets.into_iter().flat_map(secret_forms::of).map(|form| (form, 0)).collect();
         forms.iter_mut().for_each(|(form, _)| form.make_ascii_lowercase());
         Self::new(forms, true)
     }
@@ -147,7 +149,7 @@ impl Forms {
         Self { inner: Arc::new(Inner { forms, owners, begins, near, stride, folded, longest, any_case }) }
     }
 
-    /// The same, without regard to case.
+    /// The same forms, compared without case.
     pub(super) fn folded(&self) -> &Self {
         self.inner.any_case.get_or_init(|| {
             let mut owned = Vec::new();
@@ -164,17 +166,17 @@ impl Forms {
         self.inner.forms.is_empty()
     }
 
-    /// Whether `bytes`, which are all there is, hold one.
+    /// Whether `bytes`, a complete text, contains a form.
     pub(super) fn are_in(&self, bytes: &[u8]) -> bool {
-        !self.is_empty() && (0..bytes.len()).any(|at| matches!(self.at(&bytes[at..], true), At::Form(_)))
+        !self.is_empty() && (0..bytes.len()).any(|at| matches!(self.at(&bytes[at..], true), Match::Form(_)))
     }
 
-    /// `bytes`, which are all there is, without any form; `None` where there is none in it.
+    /// `bytes`, a complete text, with all forms replaced; `None` if it contains none.
     pub(super) fn blot(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         self.blot_counted(bytes, &mut Hits::default())
     }
 
-    /// The same, and adds the forms it found to `hits`.
+    /// Like [`Self::blot`], and adds the forms found to `hits`.
     pub(super) fn blot_counted(&self, bytes: &[u8], hits: &mut Hits) -> Option<Vec<u8>> {
         if !self.are_in(bytes) {
             return None;
@@ -186,17 +188,17 @@ impl Forms {
         (scrubber.found > 0).then_some(clean)
     }
 
-    /// What stands at the front of `rest`. At the end of the stream nothing is undecided.
-    fn at(&self, rest: &[u8], ended: bool) -> At {
+    /// Matches at the front of `rest`. Match the end of the stream nothing is undecided.
+    fn at(&self, rest: &[u8], ended: bool) -> Match {
         let fold = |b: u8| if self.inner.folded { b.to_ascii_lowercase() } else { b };
-        let [first, behind @ ..] = rest else { return At::Nothing };
+        let [first, behind @ ..] = rest else { return Match::Nothing };
         let first = fold(*first);
         let possible = match behind.first() {
             Some(second) => self.inner.begins.has(first, fold(*second)),
             None => true,
         };
         if !possible {
-            return At::Nothing;
+            return Match::Nothing;
         }
         let (mut longest, mut undecided, mut found) = (0, 0, 0);
         let from = self.inner.forms.partition_point(|form| form[0] < first);
@@ -211,22 +213,22 @@ impl Forms {
                 false => {}
             }
         }
-        // A longer form that may still come goes before a shorter one that is there.
+        // A longer form that may still be completed takes precedence over a shorter one that matches.
         match (longest, undecided > longest && !ended) {
-            (_, true) => At::Undecided,
-            (0, false) => At::Nothing,
-            (_, false) => At::Form(found),
+            (_, true) => Match::Undecided,
+            (0, false) => Match::Nothing,
+            (_, false) => Match::Form(found),
         }
     }
 
-    /// The first place where something other than nothing stands.
-    fn find(&self, bytes: &[u8], from: usize, ended: bool) -> Option<(usize, At)> {
+    /// Finds the first position with a match or an undecided start.
+    fn find(&self, bytes: &[u8], from: usize, ended: bool) -> Option<(usize, Match)> {
         let look = |place: usize| match self.at(&bytes[place..], ended) {
-            At::Nothing => None,
-            found @ (At::Form(_) | At::Undecided) => Some((place, found)),
+            Match::Nothing => None,
+            found @ (Match::Form(_) | Match::Undecided) => Some((place, found)),
         };
-        // Whatever begins at one of `stride` places in a row has its bytes at the last of them and behind it, and those two
-        // are among the pairs near its beginning. So one look is enough for all of them, mostly.
+        // Any form that begins at one of `stride` consecutive positions has its bytes at and after the last of them,
+        // and that pair is among the pairs near its start. So usually one lookup covers all of these positions.
         let stride = self.inner.stride;
         let skip = |from: usize| match (self.inner.folded, stride) {
             (false, 15) => self.inner.near.skip::<15>(bytes, from),
@@ -269,8 +271,8 @@ impl Pairs {
         self.0[usize::from(pair >> 6)] >> (pair & 63) & 1 != 0
     }
 
-    /// Goes on from `from` in steps of `STRIDE` for as long as none of the pairs stands at the end of a step. May stop early:
-    /// it looks at four steps at a time, which is what a processor can do at once.
+    /// Advances from `from` in steps of `STRIDE` while the pair at the end of a step is not in the set. May stop
+    /// early: it checks four steps at a time, which a processor can do in parallel.
     fn skip<const STRIDE: usize>(&self, bytes: &[u8], from: usize) -> usize {
         let mut from = from;
         while let Some(steps) = bytes.get(from..=from + 4 * STRIDE) {
@@ -284,15 +286,15 @@ impl Pairs {
     }
 }
 
-/// One stream that is scrubbed. See the module.
+/// Scrubs one stream.
 pub(super) struct Scrubber {
     forms: Forms,
     held: Zeroizing<Vec<u8>>,
-    /// How many of the held bytes were passed on already.
+    /// How many of the held bytes were already forwarded.
     shown: usize,
-    /// How many forms were blotted out.
+    /// How many forms were replaced.
     pub(super) found: u64,
-    /// The same by secret, since somebody last took it.
+    /// The hits by secret since the last [`Self::take_hits`].
     hits: Hits,
 }
 
@@ -307,16 +309,16 @@ impl Scrubber {
         Self { forms, held: Zeroizing::default(), shown: 0, found: 0, hits: Hits::default() }
     }
 
-    /// Takes the next piece, and gives what is decided.
+    /// Takes the next piece, and returns the bytes that are decided.
     pub(super) fn push(&mut self, piece: Bytes) -> Bytes {
         if self.forms.is_empty() {
             return piece;
         }
         if self.held.is_empty() {
-            // What most pieces are: without anything to see in them, passed on as they are.
+            // The common case: a piece without any match is returned unchanged.
             return match self.forms.find(&piece, 0, false) {
                 None => piece,
-                Some((place, At::Undecided)) => {
+                Some((place, Match::Undecided)) => {
                     self.held.extend_from_slice(&piece[place..]);
                     piece.slice(..place)
                 }
@@ -328,7 +330,7 @@ impl Scrubber {
         self.scrub(whole, false)
     }
 
-    /// A message has ended: what was held of it is not held any longer than it must be.
+    /// Called at the end of a message: releases bytes that were held back, as far as possible.
     pub(super) fn message_ended(&mut self) -> Bytes {
         if self.held.len() > SHOWN_MAX || self.held.len() <= self.shown {
             return Bytes::new();
@@ -338,17 +340,17 @@ impl Scrubber {
         free
     }
 
-    /// The forms that were blotted out since the last call, by secret.
+    /// The forms that were replaced since the last call, by secret.
     pub(super) fn take_hits(&mut self) -> Hits {
         std::mem::take(&mut self.hits)
     }
 
-    /// How many bytes are held that were not passed on.
+    /// How many bytes are held back and were not forwarded.
     pub(super) fn held(&self) -> usize {
         self.held.len() - self.shown.min(self.held.len())
     }
 
-    /// The stream has ended well: gives the rest.
+    /// Called at the regular end of the stream: returns the remaining bytes.
     pub(super) fn end(&mut self) -> Bytes {
         if self.held.is_empty() {
             return Bytes::new();
@@ -357,24 +359,24 @@ impl Scrubber {
         self.scrub(whole, true)
     }
 
-    /// Blots forms out of `whole`, whose first `shown` bytes were passed on before.
+    /// Replaces the forms in `whole`, whose first `shown` bytes were already forwarded.
     fn scrub(&mut self, mut whole: Vec<u8>, ended: bool) -> Bytes {
         let mut place = 0;
         let mut decided = whole.len();
         while let Some((at, found)) = self.forms.find(&whole, place, ended) {
             match found {
-                At::Form(form) => {
+                Match::Form(form) => {
                     let length = self.forms.inner.forms[form].len();
                     whole[at..at + length].fill(BLOT);
                     self.found += 1;
                     self.hits.add(&self.forms.inner.owners[form], 1);
                     place = at + length;
                 }
-                At::Undecided => {
+                Match::Undecided => {
                     decided = at;
                     break;
                 }
-                At::Nothing => break,
+                Match::Nothing => break,
             }
         }
         let shown = self.shown.min(decided);
@@ -403,9 +405,9 @@ mod tests {
         (clean, scrubber.found)
     }
 
-    /// Streams in which pieces of forms, whole forms and other things follow each other.
+    /// Streams of partial forms, complete forms and other bytes.
     fn stream(secret: &'static [u8]) -> impl Strategy<Value = Vec<u8>> {
-        let forms = forms::of(secret);
+        let forms = secret_forms::of(secret);
         let part = (0..forms.len(), 0..=64usize, any::<bool>()).prop_map(move |(form, length, whole)| {
             let form = &forms[form];
             form[..if whole { form.len() } else { length.min(form.len()) }].to_vec()
@@ -418,7 +420,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn e_s2_any_cut_gives_the_same_and_no_form_survives(
+        fn e_s2_every_split_gives_the_same_result_without_any_form(
             text in stream(SECRET),
             mut cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..12),
         ) {
@@ -458,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_drops_what_it_holds() {
+    fn a_failed_stream_drops_the_bytes_held_back() {
         let forms = Forms::exact([SECRET]);
         let mut scrubber = Scrubber::new(forms);
         let out = scrubber.push(Bytes::copy_from_slice(&[b"x", &SECRET[..SECRET.len() - 1]].concat()));
@@ -467,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_could_be_the_beginning_is_held() {
+    fn only_possible_starts_of_a_form_are_held_back() {
         let mut scrubber = Scrubber::new(Forms::exact([SECRET]));
         assert_eq!(&scrubber.push(Bytes::from_static(b"data: hello\n\n"))[..], b"data: hello\n\n");
         assert_eq!(&scrubber.push(Bytes::from_static(b"data: s"))[..], b"data: ");
@@ -475,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_does_not_wait_for_the_next_and_a_form_across_two_is_blotted_out() {
+    fn a_message_is_released_at_its_end_and_a_form_across_two_messages_is_replaced() {
         let mut scrubber = Scrubber::new(Forms::exact([SECRET]));
         let mut seen = Vec::new();
         for piece in SECRET.chunks(1) {
@@ -493,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn case_matters_unless_it_is_told_not_to() {
+    fn matching_is_case_sensitive_unless_requested_otherwise() {
         let upper = SECRET.to_ascii_uppercase();
         assert!(!Forms::exact([SECRET]).are_in(&upper));
         assert!(Forms::any_case([SECRET]).are_in(&upper));

@@ -1,11 +1,11 @@
-//! Answers the requests of one decrypted connection.
+//! Answers the requests of one intercepted connection.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use burrow_audit::{Action, Event, Outcome};
-use burrow_model::network::Approve;
+use burrow_model::network::{Approve, HeaderTransform};
 use burrow_model::{HostName, Slot};
 use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
@@ -16,13 +16,13 @@ use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::TokioIo;
 use zeroize::Zeroizing;
 
-use super::approvals::{Decided, Waiting};
-use super::body::{Answer, RequestBody, ResponseBody, blot_headers};
+use super::approvals::{ApprovalOutcome, Waiting};
+use super::body::{ClientBody, RequestBody, ResponseBody, blot_headers};
 use super::client::Intercepted;
-use super::exchange::{Described, Exchange, action_of};
+use super::exchange::{Exchange, RequestSummary, action_of};
 use super::guard::Gate;
-use super::judge::{self, Asked, Placeholders, Refusal, Ruled};
-use super::rest::{Kept, Lent, Rest};
+use super::judge::{self, MatchedRule, Placeholders, Refusal, RequestTarget};
+use super::request_body::{AnswerBody, BodyRemainder, LentBody};
 use super::upstream::{self, Key, Lease};
 use super::{Compiled, path, slots, websocket};
 use crate::clock::monotonic_ms;
@@ -31,7 +31,7 @@ use crate::proxy::Shared;
 use crate::sandbox::Sandbox;
 use crate::{Directives, Grant};
 
-/// Headers of an answer that are about our connection to the host, or would lead around us.
+/// Response headers that concern the proxy's connection to the host, or that would lead programs around the proxy.
 const NOT_PASSED_BACK: [HeaderName; 9] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -44,7 +44,7 @@ const NOT_PASSED_BACK: [HeaderName; 9] = [
     HeaderName::from_static("http2-settings"),
 ];
 
-/// One connection, as its requests see it.
+/// The connection that its requests share.
 #[derive(Debug)]
 pub(super) struct Conversation {
     pub(super) shared: Arc<Shared>,
@@ -55,16 +55,19 @@ pub(super) struct Conversation {
     pub(super) gate: Arc<Gate>,
 }
 
-/// A request that was let through, on its way.
-struct Judged<'a> {
-    ruled: Ruled<'a>,
+/// A request that was allowed.
+struct AllowedRequest<'a> {
+    ruled: MatchedRule<'a>,
+    /// The headers to set.
+    transform: Option<&'a HeaderTransform>,
     policy: &'a Policy,
     compiled: Arc<Compiled>,
     exchange: Arc<Exchange>,
     path: String,
 }
 
-/// The values of a grant to look for in answers. A client certificate's key is sent to no host, so none can return it.
+/// The values of a grant to search for in responses. The key of a client certificate is sent to no host, so no host
+/// can return it.
 pub(super) fn values_of(grant: &Grant) -> Vec<Zeroizing<Vec<u8>>> {
     let value = || Zeroizing::new(grant.value.expose().to_vec());
     match &grant.slot {
@@ -80,32 +83,32 @@ pub(super) fn values_of(grant: &Grant) -> Vec<Zeroizing<Vec<u8>>> {
 pub(super) async fn handle(
     conversation: Arc<Conversation>,
     request: Request<Incoming>,
-) -> Result<Response<Kept<Answer>>, Infallible> {
-    let rest = Rest::default();
+) -> Result<Response<AnswerBody<ClientBody>>, Infallible> {
+    let rest = BodyRemainder::default();
     let request = request.map(|body| rest.lend(body));
     let (method, target) = (request.method().clone(), request.uri().path().to_owned());
     let upgrade = request.headers().contains_key(header::UPGRADE) && request.version() < Version::HTTP_2;
-    // One who asked whether to send a body at all is told by the answer.
-    let asks = request.headers().contains_key(header::EXPECT);
+    // A client that sent `Expect` learns from the answer whether to send a body at all.
+    let expects_answer = request.headers().contains_key(header::EXPECT);
     let outcome = conversation.answer(request).await;
     let mut response = match outcome {
         Ok(response) => response,
         Err(refusal) => {
-            if !upgrade && !asks {
+            if !upgrade && !expects_answer {
                 rest.read().await;
             }
             conversation.refuse(&method, &target, &refusal)
         }
     };
     if upgrade && response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        // What follows was not looked at, and is not going to be.
+        // The data that follows was not inspected and will not be.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    Ok(response.map(|answer| Kept::new(answer, rest)))
+    Ok(response.map(|answer| AnswerBody::new(answer, rest)))
 }
 
 impl Conversation {
-    async fn answer(&self, request: Request<Lent>) -> Result<Response<Answer>, Refusal> {
+    async fn answer(&self, request: Request<LentBody>) -> Result<Response<ClientBody>, Refusal> {
         if let Some((status, what)) = self.gate.malformed(request.headers()) {
             return Err(Refusal::new(status, format!("the request is malformed: {what}")));
         }
@@ -114,16 +117,16 @@ impl Conversation {
         let path = path::normal(request.uri().path())
             .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
         let policy = self.sandbox.policy();
-        let none = || Refusal::forbidden("the policy was changed and no longer allows it");
-        let directives = policy.directives().ok_or_else(none)?;
+        let policy_changed = || Refusal::forbidden("the policy was changed and no longer allows it");
+        let directives = policy.directives().ok_or_else(policy_changed)?;
         let upgrade = upgrade_of(&request)?;
         let judged = self.judge(&policy, directives, &request, path)?;
         self.take_budget(&judged)?;
         self.ask_for_approval(directives, &request, &judged).await?;
-        self.write_down(&judged).await?;
+        self.record_injection(&judged).await?;
         match upgrade {
-            None => self.pass_on(request, judged).await,
-            Some(Websocket) => self.pass_upgrade(request, judged).await,
+            None => self.forward(request, judged).await,
+            Some(Websocket) => self.forward_upgrade(request, judged).await,
         }
     }
 
@@ -131,16 +134,18 @@ impl Conversation {
         &self,
         policy: &'a Policy,
         directives: &'a Directives,
-        request: &Request<Lent>,
+        request: &Request<LentBody>,
         path: String,
-    ) -> Result<Judged<'a>, Refusal> {
+    ) -> Result<AllowedRequest<'a>, Refusal> {
         let (uri, headers) = (request.uri(), request.headers());
         let method = request.method().as_str();
         let compiled = self.sandbox.intercept.compiled(policy);
-        let asked = Asked { host: &self.host, port: self.port, method, path: &path };
+        let asked = RequestTarget { host: &self.host, port: self.port, method, path: &path };
         let placeholders = Placeholders::in_head(&compiled.placeholders, uri, headers);
-        let ruled = judge::rule(directives, asked, placeholders, headers, uri.query());
-        // Also where it is refused anyway: a placeholder on its way to where it may not go is worth an alarm.
+        let transform = policy.transform(&self.intercepted.meter.destination);
+        let headers_only = transform.map(|(_, rule)| rule);
+        let ruled = judge::rule(directives, headers_only, asked, placeholders, headers, uri.query());
+        // Checked even if the request is refused anyway: a misplaced placeholder is worth an alarm.
         if placeholders == Placeholders::Present {
             let going = ruled.as_ref().ok().and_then(|ruled| ruled.grant);
             judge::check_placeholders(directives, going, uri, headers)?;
@@ -148,18 +153,18 @@ impl Conversation {
         }
         let ruled = ruled?;
         if let Some(grant) = ruled.grant {
-            // Before it is written down that it goes along.
+            // Checked before the injection is recorded.
             slots::check_fits(grant, headers).map_err(|error| Refusal::forbidden(error.to_string()))?;
         }
         let described = self.described(directives, method, &path, Some(&ruled));
         let exchange = Exchange::new(
             Arc::clone(&self.sandbox),
-            Arc::clone(&self.shared.audit),
             ruled.rule.clone(),
             Arc::clone(&compiled.names),
             &described,
         );
-        Ok(Judged { ruled, policy, compiled, exchange, path })
+        let transform = transform.map(|(transform, _)| transform);
+        Ok(AllowedRequest { ruled, transform, policy, compiled, exchange, path })
     }
 
     fn described<'a>(
@@ -167,9 +172,9 @@ impl Conversation {
         directives: &Directives,
         method: &'a str,
         path: &'a str,
-        ruled: Option<&Ruled<'_>>,
-    ) -> Described<'a> {
-        Described {
+        ruled: Option<&MatchedRule<'_>>,
+    ) -> RequestSummary<'a> {
+        RequestSummary {
             tenant: directives.tenant.clone(),
             host: self.host.as_str(),
             port: self.port,
@@ -180,7 +185,7 @@ impl Conversation {
         }
     }
 
-    fn take_budget(&self, judged: &Judged<'_>) -> Result<(), Refusal> {
+    fn take_budget(&self, judged: &AllowedRequest<'_>) -> Result<(), Refusal> {
         let taken = self.sandbox.intercept.budgets().take(judged.ruled.rule, monotonic_ms());
         taken.map_err(|spent| {
             let what = format!("the rule `{}` has used up {}", judged.ruled.rule, spent.what);
@@ -192,8 +197,8 @@ impl Conversation {
     async fn ask_for_approval(
         &self,
         directives: &Directives,
-        request: &Request<Lent>,
-        judged: &Judged<'_>,
+        request: &Request<LentBody>,
+        judged: &AllowedRequest<'_>,
     ) -> Result<(), Refusal> {
         let Some(approve) = judged.ruled.rule.approve else { return Ok(()) };
         let method = request.method().as_str();
@@ -212,42 +217,56 @@ impl Conversation {
         let decided = tokio::select! {
             biased;
             decided = self.sandbox.intercept.approvals.ask(judged.ruled.rule, waiting, patience) => decided,
-            () = self.intercepted.hung_up() => Decided::Gone,
+            () = self.intercepted.hung_up() => ApprovalOutcome::Gone,
         };
         let (outcome, reason) = match (decided, approve) {
-            (Decided::Yes, Approve::Once) => (Outcome::Allowed, "approved"),
-            (Decided::Yes, Approve::Session) => (Outcome::Allowed, "approved, with all its rule covers"),
-            (Decided::Already, _) => (Outcome::Allowed, "approved before"),
-            (Decided::No, _) => (Outcome::Denied, "it needs approval, and was refused"),
-            (Decided::TooLate, _) => (Outcome::Denied, "it needs approval, and nobody gave it in time"),
-            (Decided::Gone, _) => (Outcome::Denied, "it needs approval, and the program did not wait for it"),
-            (Decided::Full, _) => (Outcome::Denied, "it needs approval, and too many requests wait for that"),
+            (ApprovalOutcome::Yes, Approve::Once) => (Outcome::Allowed, "approved"),
+            (ApprovalOutcome::Yes, Approve::Session) => {
+                (Outcome::Allowed, "approved, with all requests that its rule covers")
+            }
+            (ApprovalOutcome::Already, _) => (Outcome::Allowed, "approved before"),
+            (ApprovalOutcome::No, _) => (Outcome::Denied, "the request needs approval, which was refused"),
+            (ApprovalOutcome::TooLate, _) => {
+                (Outcome::Denied, "the request needs approval, which was not given in time")
+            }
+            (ApprovalOutcome::Gone, _) => {
+                (Outcome::Denied, "the request needs approval, and the program closed its connection before")
+            }
+            (ApprovalOutcome::Full, _) => (
+                Outcome::Denied,
+                "the request needs approval, and too many requests wait for approval already",
+            ),
         };
         let described = self.described(directives, method, &judged.path, Some(&judged.ruled));
         let event = described.event(&self.sandbox, Action::EgressApproval, outcome);
-        self.shared.audit.note(Event { reason: Some(reason.into()), ..event });
+        self.sandbox.note(Event { reason: Some(reason.into()), ..event });
         if outcome == Outcome::Allowed { Ok(()) } else { Err(Refusal::forbidden(reason)) }
     }
 
-    /// No trace, no secret (E-A1).
-    async fn write_down(&self, judged: &Judged<'_>) -> Result<(), Refusal> {
+    /// Without a record, no secret is inserted (E-A1).
+    async fn record_injection(&self, judged: &AllowedRequest<'_>) -> Result<(), Refusal> {
         let event = judged.exchange.event();
         if judged.ruled.grant.is_none() {
-            self.shared.audit.note(event.clone());
+            self.sandbox.note(event.clone());
             return Ok(());
         }
         self.shared.audit.record(event).await.map_err(|error| {
-            let what = format!("the request needs a secret, and it could not be written down: {error}");
+            let what =
+                format!("the request needs a secret, and its injection could not be recorded: {error}");
             Refusal::new(StatusCode::SERVICE_UNAVAILABLE, what)
         })
     }
 
-    fn key(&self, judged: &Judged<'_>) -> Key {
+    fn key(&self, judged: &AllowedRequest<'_>) -> Key {
         let secret = judged.ruled.grant.map(|grant| (grant.name.clone(), grant.version));
         Key { host: self.host.clone(), port: self.port, secret }
     }
 
-    async fn pass_on(&self, request: Request<Lent>, judged: Judged<'_>) -> Result<Response<Answer>, Refusal> {
+    async fn forward(
+        &self,
+        request: Request<LentBody>,
+        judged: AllowedRequest<'_>,
+    ) -> Result<Response<ClientBody>, Refusal> {
         let (parts, body) = request.into_parts();
         let request = prepare(parts, body, &judged)?;
         let (identity, key) = (identity(&judged), self.key(&judged));
@@ -257,14 +276,14 @@ impl Conversation {
         let is_grpc = slots::is_grpc(&parts.headers);
         let secrets = judged.compiled.secrets.clone();
         let body = ResponseBody::new(body, secrets, is_grpc, lease, judged.exchange);
-        Ok(Response::from_parts(parts, Answer::Theirs(Box::new(body))))
+        Ok(Response::from_parts(parts, ClientBody::FromHost(Box::new(body))))
     }
 
-    async fn pass_upgrade(
+    async fn forward_upgrade(
         &self,
-        mut request: Request<Lent>,
-        judged: Judged<'_>,
-    ) -> Result<Response<Answer>, Refusal> {
+        mut request: Request<LentBody>,
+        judged: AllowedRequest<'_>,
+    ) -> Result<Response<ClientBody>, Refusal> {
         let client = hyper::upgrade::on(&mut request);
         let (parts, body) = request.into_parts();
         let mut request = prepare(parts, body, &judged)?;
@@ -280,17 +299,17 @@ impl Conversation {
             let (parts, body) = self.prepare_answer(response, &judged)?;
             let secrets = judged.compiled.secrets.clone();
             let body = ResponseBody::new(body, secrets, false, lease, judged.exchange);
-            return Ok(Response::from_parts(parts, Answer::Theirs(Box::new(body))));
+            return Ok(Response::from_parts(parts, ClientBody::FromHost(Box::new(body))));
         }
         if response.headers().contains_key("sec-websocket-extensions") {
-            return Err(self.failed(&judged, "it wants an extension of WebSocket that nobody asked for"));
+            return Err(self.failed(&judged, "it answered with a WebSocket extension that was not requested"));
         }
         let host = hyper::upgrade::on(&mut response);
         let (mut parts, _) = self.prepare_answer(response, &judged)?;
         parts.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         parts.headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         self.begin_websocket(client, host, lease, judged);
-        Ok(Response::from_parts(parts, Answer::Ours(Full::default())))
+        Ok(Response::from_parts(parts, ClientBody::Generated(Full::default())))
     }
 
     fn begin_websocket(
@@ -298,13 +317,13 @@ impl Conversation {
         client: hyper::upgrade::OnUpgrade,
         host: hyper::upgrade::OnUpgrade,
         lease: Lease,
-        judged: Judged<'_>,
+        judged: AllowedRequest<'_>,
     ) {
         self.gate.open();
-        let Judged { compiled, exchange, .. } = judged;
+        let AllowedRequest { compiled, exchange, .. } = judged;
         let intercepted = Arc::clone(&self.intercepted);
         self.intercepted.tasks().spawn(async move {
-            // The task of the connection to the host goes on for as long as this is kept.
+            // The task of the connection to the host runs for as long as this lease is kept.
             let _lease = lease;
             let (Ok(client), Ok(host)) = tokio::join!(client, host) else { return exchange.ended(false) };
             let (client, host) = (TokioIo::new(client), TokioIo::new(host));
@@ -314,11 +333,11 @@ impl Conversation {
         });
     }
 
-    /// Removes the secrets from an answer's head, and refuses an answer that cannot be scrubbed (E-S3, E-S21).
+    /// Removes the secrets from a response's head, and refuses a response that cannot be scrubbed (E-S3, E-S21).
     fn prepare_answer(
         &self,
         response: Response<Incoming>,
-        judged: &Judged<'_>,
+        judged: &AllowedRequest<'_>,
     ) -> Result<(http::response::Parts, Incoming), Refusal> {
         let (mut parts, body) = response.into_parts();
         judged.exchange.answered(parts.status);
@@ -326,20 +345,20 @@ impl Conversation {
             let mut values = parts.headers.get_all(name).iter();
             values.any(|value| !value.as_bytes().eq_ignore_ascii_case(plain))
         };
-        // An answer to HEAD, or one that says "not modified", names the encoding of a body that it does not have.
+        // A response to HEAD, or with status 304, names the encoding of a body that it does not have.
         if judged.compiled.secrets.is_some()
             && !body.is_end_stream()
             && (other_than("content-encoding", b"identity")
                 || other_than("grpc-encoding", b"identity")
                 || other_than("transfer-encoding", b"chunked"))
         {
-            return Err(self.failed(judged, "it answered in an encoding that was not asked for"));
+            return Err(self.failed(judged, "it answered in an encoding that was not requested"));
         }
         for name in NOT_PASSED_BACK {
             parts.headers.remove(name);
         }
         parts.version = Version::HTTP_11;
-        // The words of a status line are the host's to choose, and would be passed on.
+        // The host chooses the reason phrase of the status line, which would be forwarded.
         parts.extensions.clear();
         if let Some(forms) = &judged.compiled.secrets {
             judged.exchange.scrubbed(&blot_headers(&mut parts.headers, forms));
@@ -347,8 +366,8 @@ impl Conversation {
         Ok((parts, body))
     }
 
-    /// The host could not be reached, or did not behave; or the program's own body stopped it.
-    fn failed(&self, judged: &Judged<'_>, what: &str) -> Refusal {
+    /// The host could not be reached or misbehaved, or the program's own body failed.
+    fn failed(&self, judged: &AllowedRequest<'_>, what: &str) -> Refusal {
         if let Some(refusal) = judged.exchange.take_trouble() {
             judged.exchange.ended(false);
             return refusal;
@@ -358,11 +377,11 @@ impl Conversation {
         Refusal::new(StatusCode::BAD_GATEWAY, what)
     }
 
-    /// Tells of a refusal, to the log, to the audit log, and to the program.
-    fn refuse(&self, method: &Method, target: &str, refusal: &Refusal) -> Response<Answer> {
+    /// Reports a refusal to the log, the audit log and the program.
+    fn refuse(&self, method: &Method, target: &str, refusal: &Refusal) -> Response<ClientBody> {
         let destination = &self.intercepted.meter.destination;
         let policy = self.sandbox.policy();
-        // Whatever stands for a secret, here or elsewhere, is not written down either.
+        // Placeholders, of this sandbox or others, are not recorded either.
         let placeholders = &self.sandbox.intercept.compiled(&policy).placeholders;
         let plain = |text: &str| judge::without_placeholders(placeholders, text);
         let (target, reason) = (plain(target), plain(&refusal.what));
@@ -375,7 +394,7 @@ impl Conversation {
         if let Some(directives) = policy.directives() {
             let outcome =
                 if refusal.status == StatusCode::BAD_GATEWAY { Outcome::Failed } else { Outcome::Denied };
-            let described = Described {
+            let described = RequestSummary {
                 secret: refusal.secret.clone(),
                 ..self.described(directives, method.as_str(), &target, None)
             };
@@ -383,12 +402,12 @@ impl Conversation {
             let (status, reason) = (Some(refusal.status.as_u16()), Some(reason.as_str().into()));
             self.sandbox.note(Event { status, reason, ..event });
         }
-        told(&self.host, refusal)
+        refusal_response(&self.host, refusal)
     }
 }
 
-/// The answer to a request that is refused.
-fn told(host: &HostName, refusal: &Refusal) -> Response<Answer> {
+/// The response to a refused request.
+fn refusal_response(host: &HostName, refusal: &Refusal) -> Response<ClientBody> {
     let error = serde_json::json!({
         "error": {
             "type": "burrow_egress",
@@ -397,7 +416,7 @@ fn told(host: &HostName, refusal: &Refusal) -> Response<Answer> {
             "message": format!("burrow: the request to {host} was refused: {}", refusal.what),
         }
     });
-    let mut response = Response::new(Answer::Ours(Full::new(Bytes::from(format!("{error}\n")))));
+    let mut response = Response::new(ClientBody::Generated(Full::new(Bytes::from(format!("{error}\n")))));
     *response.status_mut() = refusal.status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -408,29 +427,37 @@ fn told(host: &HostName, refusal: &Refusal) -> Response<Answer> {
     response
 }
 
-/// A client certificate to show.
-fn identity<'a>(judged: &Judged<'a>) -> Option<&'a burrow_model::SecretBytes> {
+/// The client certificate to present.
+fn identity<'a>(judged: &AllowedRequest<'a>) -> Option<&'a burrow_model::SecretBytes> {
     judged.ruled.grant.filter(|grant| grant.slot == Slot::ClientCert).map(|grant| &grant.value)
 }
 
-/// The request as the host gets it.
-fn prepare(mut parts: Parts, body: Lent, judged: &Judged<'_>) -> Result<Request<RequestBody>, Refusal> {
+/// The request as it is sent to the host.
+fn prepare(
+    mut parts: Parts,
+    body: LentBody,
+    judged: &AllowedRequest<'_>,
+) -> Result<Request<RequestBody>, Refusal> {
     slots::strip_hop(&mut parts.headers);
     parts.headers.remove(header::HOST);
     parts.extensions.clear();
     let mut query = parts.uri.query().map(str::to_owned);
-    if judged.compiled.secrets.is_some() {
-        slots::ask_for_readable(&mut parts.headers);
-    }
     if let Some(grant) = judged.ruled.grant {
         query = slots::inject(grant, &mut parts.headers, query.as_deref())
             .map_err(|error| Refusal::forbidden(error.to_string()))?;
+    }
+    if let Some(transform) = judged.transform {
+        slots::set_headers(transform, judged.ruled.grant, &mut parts.headers);
+    }
+    // Last, so that no configured header requests a response that cannot be scrubbed.
+    if judged.compiled.secrets.is_some() {
+        slots::ask_for_readable(&mut parts.headers);
     }
     let target = match &query {
         Some(query) => format!("{}?{query}", judged.path),
         None => judged.path.clone(),
     };
-    let bad = |_| Refusal::new(StatusCode::BAD_REQUEST, "the target cannot be passed on");
+    let bad = |_| Refusal::new(StatusCode::BAD_REQUEST, "the target cannot be forwarded");
     parts.uri = target.parse().map_err(bad)?;
     if judged.exchange.goes_out(size_of_head(&parts.headers, &target)).is_err() {
         let spent = || Refusal::new(StatusCode::TOO_MANY_REQUESTS, "the rule has used up its budget");
@@ -441,24 +468,27 @@ fn prepare(mut parts: Parts, body: Lent, judged: &Judged<'_>) -> Result<Request<
     Ok(Request::from_parts(parts, body))
 }
 
-/// About as many bytes as a head takes.
+/// The approximate size of a head in bytes.
 fn size_of_head(headers: &HeaderMap, target: &str) -> usize {
     let lines = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
     target.len() + lines.sum::<usize>()
 }
 
-/// The one other protocol that is understood.
+/// The only protocol to which connections can be upgraded.
 #[derive(Clone, Copy, Debug)]
 struct Websocket;
 
-fn upgrade_of(request: &Request<Lent>) -> Result<Option<Websocket>, Refusal> {
+fn upgrade_of(request: &Request<LentBody>) -> Result<Option<Websocket>, Refusal> {
     let Some(protocol) = request.headers().get(header::UPGRADE) else { return Ok(None) };
     if request.version() >= Version::HTTP_2 {
         return Ok(None);
     }
     let is_websocket = protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
     if !is_websocket || request.method() != Method::GET {
-        return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "only WebSocket can take over a connection"));
+        return Err(Refusal::new(
+            StatusCode::NOT_IMPLEMENTED,
+            "a connection can be upgraded only to WebSocket",
+        ));
     }
     Ok(Some(Websocket))
 }

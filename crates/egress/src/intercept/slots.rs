@@ -1,5 +1,6 @@
-//! Puts secrets where they belong, after taking away whatever a program put there (E-S1).
+//! Inserts secrets into requests, after removing the credentials that the program sent (E-S1).
 
+use burrow_model::network::HeaderTransform;
 use burrow_model::{SecretBytes, Slot};
 use data_encoding::{BASE64, BASE64_NOPAD};
 use http::header::{self, HeaderName};
@@ -8,8 +9,8 @@ use zeroize::Zeroizing;
 
 use crate::Grant;
 
-/// Where APIs look for credentials. With a secret of ours in one of them, none of the program's own goes along: a host
-/// might take that one, and answer for another account.
+/// Headers in which APIs expect credentials. When a secret is inserted, the program's own credentials are removed
+/// from all of them: a host could otherwise use those and answer for another account.
 const CREDENTIALS: [&str; 14] = [
     "authorization",
     "proxy-authorization",
@@ -27,10 +28,10 @@ const CREDENTIALS: [&str; 14] = [
     "x-functions-key",
 ];
 
-/// Of those, the ones that programs other than SDKs fill: a placeholder has no business there.
-const NOT_FOR_KEYS: [&str; 2] = ["proxy-authorization", "cookie"];
+/// Of those, headers that programs other than SDKs fill: a placeholder must not appear there.
+const NEVER_PLACEHOLDERS: [&str; 2] = ["proxy-authorization", "cookie"];
 
-/// Headers by which some servers take another method or path than the one that was judged (E-S9).
+/// Headers that make some servers use another method or path than the one that was checked (E-S9).
 const OVERRIDES: [&str; 6] = [
     "x-http-method-override",
     "x-http-method",
@@ -40,7 +41,7 @@ const OVERRIDES: [&str; 6] = [
     "x-original-uri",
 ];
 
-/// What is about one connection only (RFC 9110, 7.6.1), and what we do ourselves.
+/// Hop-by-hop headers (RFC 9110, 7.6.1), and headers that the proxy sets itself.
 const HOP: [HeaderName; 8] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -54,13 +55,13 @@ const HOP: [HeaderName; 8] = [
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SlotError {
-    #[error("its secret is for gRPC, and the request is not gRPC")]
+    #[error("its secret is gRPC metadata, and the request is not gRPC")]
     NotGrpc,
-    #[error("its secret cannot stand in a request")]
+    #[error("its secret cannot be part of a request")]
     Value,
 }
 
-/// Takes away what is about the connection alone, and what would override what was judged.
+/// Removes hop-by-hop headers, and headers that would override the method or path that was checked.
 pub(super) fn strip_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
@@ -71,7 +72,7 @@ pub(super) fn strip_hop(headers: &mut HeaderMap) {
         .collect();
     let trailers = headers.get_all(header::TE).iter().any(|value| value.as_bytes() == b"trailers");
     for name in HOP.into_iter().chain(named) {
-        // Framing stays as it was judged.
+        // The framing stays as it was checked.
         if name != header::CONTENT_LENGTH && name != header::HOST {
             headers.remove(name);
         }
@@ -79,23 +80,23 @@ pub(super) fn strip_hop(headers: &mut HeaderMap) {
     for name in OVERRIDES {
         headers.remove(name);
     }
-    // gRPC servers insist on it.
+    // gRPC servers require it.
     if trailers {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
     }
 }
 
-/// Whether a key may stand in this header, wherever the secret itself goes: it is taken away then. Versions of one SDK differ
-/// in which of them they fill.
+/// Whether a credential may appear in this header even if the secret is inserted elsewhere: the header is removed
+/// then. Versions of one SDK differ in which headers they fill.
 pub(super) fn is_for_keys(name: &HeaderName) -> bool {
-    CREDENTIALS.contains(&name.as_str()) && !NOT_FOR_KEYS.contains(&name.as_str())
+    CREDENTIALS.contains(&name.as_str()) && !NEVER_PLACEHOLDERS.contains(&name.as_str())
 }
 
 pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// Whether a secret can go along with a request at all.
+/// Whether a secret can be inserted into a request at all.
 pub(super) fn check_fits(grant: &Grant, headers: &HeaderMap) -> Result<(), SlotError> {
     match &grant.slot {
         Slot::GrpcMetadata { .. } if !is_grpc(headers) => Err(SlotError::NotGrpc),
@@ -107,7 +108,7 @@ pub(super) fn check_fits(grant: &Grant, headers: &HeaderMap) -> Result<(), SlotE
     }
 }
 
-/// The header that a secret of this slot stands in.
+/// The header into which a secret of this slot is inserted.
 pub(super) fn header_of(slot: &Slot) -> Option<HeaderName> {
     match slot {
         Slot::Header { name, .. } | Slot::GrpcMetadata { name, .. } => name.as_str().parse().ok(),
@@ -116,7 +117,7 @@ pub(super) fn header_of(slot: &Slot) -> Option<HeaderName> {
     }
 }
 
-/// Asks the host for an answer that can be scrubbed: not compressed, and whole (E-S3).
+/// Requests a response that can be scrubbed: not compressed, and complete (E-S3).
 pub(super) fn ask_for_readable(headers: &mut HeaderMap) {
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers.remove(header::RANGE);
@@ -126,7 +127,23 @@ pub(super) fn ask_for_readable(headers: &mut HeaderMap) {
     }
 }
 
-/// Puts the secret of `grant` into a request. Answers with the query to use from now on.
+/// Sets the headers of `transform`, replacing those of the program. The header of the inserted secret is kept.
+pub(super) fn set_headers(transform: &HeaderTransform, grant: Option<&Grant>, headers: &mut HeaderMap) {
+    let of_secret = grant.and_then(|grant| header_of(&grant.slot));
+    for header in &transform.headers {
+        // Both were validated when they were parsed.
+        let name = HeaderName::from_bytes(header.name.as_str().as_bytes());
+        let value = HeaderValue::from_bytes(header.value.expose());
+        if let (Ok(name), Ok(mut value)) = (name, value)
+            && of_secret.as_ref() != Some(&name)
+        {
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+    }
+}
+
+/// Inserts the secret of `grant` into a request. Returns the query to use from now on.
 pub(super) fn inject(
     grant: &Grant,
     headers: &mut HeaderMap,
@@ -185,7 +202,7 @@ fn set_query(query: Option<&str>, name: &str, value: &SecretBytes) -> String {
     set
 }
 
-/// A query without the parameter, however its name is written.
+/// A query without the parameter, however its name is encoded.
 pub(super) fn without_parameter(query: &str, name: &str) -> String {
     let is_other = |pair: &&str| {
         let given = pair.split('=').next().unwrap_or_default();
@@ -194,7 +211,7 @@ pub(super) fn without_parameter(query: &str, name: &str) -> String {
     query.split('&').filter(is_other).collect::<Vec<_>>().join("&")
 }
 
-/// What percent-encoded text stands for; what is no escape stands for itself.
+/// Decodes percent-encoding; invalid escapes are kept unchanged.
 pub(super) fn decoded(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());
@@ -243,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn e_s1_whatever_credential_was_there_is_gone_and_ours_is_in() {
+    fn e_s1_the_programs_credentials_are_replaced_by_the_secret() {
         let slot = Slot::Header { name: "X-Key".parse().unwrap(), format: "Token {}".parse().unwrap() };
         let mut given = headers(&[
             ("authorization", "Bearer mine"),
@@ -266,7 +283,39 @@ mod tests {
     }
 
     #[test]
-    fn every_slot_is_filled_as_its_protocol_wants() {
+    fn configured_headers_replace_the_programs_but_never_a_secret() {
+        let header = |name: &str, value: &str| burrow_model::network::TransformHeader {
+            name: name.parse().unwrap(),
+            value: SecretBytes::new(value.into()),
+        };
+        let transform = HeaderTransform {
+            host: "a.example".parse().unwrap(),
+            headers: vec![
+                header("X-Key", "of the transform"),
+                header("X-Team", "blue"),
+                header("X-None", ""),
+            ],
+        };
+        let all = |given: &HeaderMap| {
+            let mut all: Vec<_> =
+                given.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+            all.sort();
+            all
+        };
+        let mut given = headers(&[("x-team", "red"), ("x-team", "green"), ("x-other", "stays")]);
+        set_headers(&transform, None, &mut given);
+        assert_eq!(all(&given), ["x-key: of the transform", "x-none: ", "x-other: stays", "x-team: blue"]);
+        assert!(given["x-key"].is_sensitive());
+
+        let slot = Slot::Header { name: "X-Key".parse().unwrap(), format: "Token {}".parse().unwrap() };
+        let (grant, mut given) = (grant(slot, "secret-1"), HeaderMap::new());
+        inject(&grant, &mut given, None).unwrap();
+        set_headers(&transform, Some(&grant), &mut given);
+        assert_eq!(all(&given), ["x-key: Token secret-1", "x-none: ", "x-team: blue"]);
+    }
+
+    #[test]
+    fn every_slot_is_filled_in_the_format_of_its_protocol() {
         let basic = Slot::Basic { user: "bob".parse().unwrap() };
         let mut given = HeaderMap::new();
         inject(&grant(basic, "pass word"), &mut given, None).unwrap();
@@ -289,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn e_s9_what_would_override_what_was_judged_is_gone() {
+    fn e_s9_headers_that_override_method_or_path_are_removed() {
         let mut given = headers(&[
             ("connection", "close, x-named"),
             ("x-named", "1"),

@@ -1,8 +1,8 @@
-//! Connections to hosts: dialled, verified, and used again only for the same sandbox and the same secret (E-S11).
+//! Connections to hosts: dialled, verified, and reused only for the same sandbox and the same secret (E-S11).
 //!
 //! ```text
 //! request ──► idle connection of its key, or dial ──► TLS, verified against the host's roots (E-T10) ──► HTTP/1 or 2
-//!                 ▲ back when its answer was read to the end, if the policy has not changed meanwhile
+//!                 ▲ returned when its response was read to the end, if the policy has not changed
 //! ```
 
 use std::collections::HashMap;
@@ -27,30 +27,30 @@ use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::ahead::{Ahead, Whole};
 use super::body::RequestBody;
+use super::buffering::{Coalesce, ReadAhead};
 use crate::clock::monotonic_ms;
 use crate::policy::{Destination, Policy};
 use crate::proxy::{Failure, Shared};
 use crate::sandbox::Sandbox;
 
-/// Idle connections per key.
+/// Largest number of idle connections per key.
 const IDLE_MAX: usize = 32;
-/// Keys of one sandbox with idle connections.
+/// Largest number of keys with idle connections per sandbox.
 const KEYS_MAX: usize = 128;
-/// Most servers close after a minute.
+/// Most servers close idle connections after a minute.
 const IDLE_MS: u64 = 50_000;
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What a host may announce without us keeping it all.
+/// Limits of what a host may send before it is read.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 2 * 1024 * 1024;
 const HEADER_LIST_MAX: u32 = 64 * 1024;
-/// What is read of an answer of HTTP/1 at a time; its head must fit.
+/// Read buffer for HTTP/1 responses; their head must fit.
 const READ_MAX: usize = 256 * 1024;
 
-/// Who hosts are verified by.
+/// The certificates with which hosts are verified.
 pub(crate) struct Roots {
     pub(super) provider: Arc<CryptoProvider>,
     native: Vec<CertificateDer<'static>>,
@@ -73,11 +73,11 @@ impl Roots {
         roots
     }
 
-    /// Trusts these, in DER, beside the host's own.
+    /// Trusts these certificates (DER) in addition to the system's own.
     pub(crate) fn set_extra(&self, extra: &[Vec<u8>]) {
         let mut store = RootCertStore::empty();
         let extra = extra.iter().map(|der| CertificateDer::from(der.clone()));
-        // One that cannot be read can verify nobody.
+        // An unreadable certificate is skipped; it could not verify any host.
         store.add_parsable_certificates(self.native.iter().cloned().chain(extra));
         *self.store.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(store);
     }
@@ -92,7 +92,7 @@ impl Roots {
             None => builder.with_no_client_auth(),
             Some(pem) => {
                 let bad =
-                    || io::Error::new(io::ErrorKind::InvalidData, "its client certificate cannot be read");
+                    || io::Error::new(io::ErrorKind::InvalidData, "its client certificate is unreadable");
                 let chain: Vec<_> = CertificateDer::pem_slice_iter(pem.expose())
                     .collect::<Result<_, _>>()
                     .map_err(|_| bad())?;
@@ -104,13 +104,13 @@ impl Roots {
             Protocols::Any => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
             Protocols::Http1 => vec![b"http/1.1".to_vec()],
         };
-        // No session is taken up by another connection, so none crosses from one secret to another (E-S17).
+        // Sessions are not resumed, so none is shared between secrets (E-S17).
         config.resumption = Resumption::disabled();
         Ok(config)
     }
 }
 
-/// Goes first, as in browsers: nothing that is good enough is faster.
+/// Preferred first, as in browsers: no other sufficient suite is faster.
 fn is_aes_128(suite: CipherSuite) -> bool {
     matches!(
         suite,
@@ -123,16 +123,17 @@ fn is_aes_128(suite: CipherSuite) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocols {
     Any,
-    /// For what is to become another protocol.
+    /// For a request that upgrades to another protocol.
     Http1,
 }
 
-/// Who may use a connection again. The pool is a sandbox's own, so the sandbox is not told.
+/// Identifies the requests that may share a connection. Each sandbox has its own pool, so the key does not contain
+/// the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) host: HostName,
     pub(super) port: u16,
-    /// A client certificate is a secret too.
+    /// Includes a client certificate, which is a secret too.
     pub(super) secret: Option<(Name, u64)>,
 }
 
@@ -148,7 +149,7 @@ pub(super) enum UpstreamError {
     Http(hyper::Error),
 }
 
-/// Ends a connection's task with the last who uses it.
+/// Aborts the task of a connection when its last user drops it.
 #[derive(Debug)]
 struct Task(AbortHandle);
 
@@ -164,7 +165,7 @@ enum Sender {
     Http2(http2::SendRequest<RequestBody>),
 }
 
-/// A connection to a host, for one request at a time; those of HTTP/2 are copies of one.
+/// A connection to a host, for one request at a time. For HTTP/2, several handles share one connection.
 #[derive(Debug)]
 pub(super) struct Upstream {
     sender: Sender,
@@ -181,7 +182,7 @@ pub(crate) struct Pool {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Raised when connections are dropped: one from before is not taken back.
+    /// Incremented when connections are dropped: older connections are not returned to the pool.
     epoch: u64,
     idle: HashMap<Key, Idle>,
 }
@@ -193,14 +194,14 @@ struct Idle {
 }
 
 impl Pool {
-    /// Drops all connections; those in use are dropped when their answer ends.
+    /// Drops all connections; those in use are dropped when their response ends.
     pub(crate) fn clear(&self) {
         let mut state = self.state();
         state.epoch += 1;
         state.idle.clear();
     }
 
-    /// Drops connections that were idle for long.
+    /// Drops connections that were idle for too long.
     pub(crate) fn sweep(&self, now_ms: u64) {
         let old = |since: u64| now_ms.saturating_sub(since) > IDLE_MS;
         let mut state = self.state();
@@ -219,9 +220,9 @@ impl Pool {
         let mut state = self.state();
         let idle = state.idle.get_mut(key)?;
         if let Some((upstream, since)) = &mut idle.http2 {
-            if let Some(copy) = upstream.copy() {
+            if let Some(another_handle) = upstream.another_handle() {
                 *since = monotonic_ms();
-                return Some(copy);
+                return Some(another_handle);
             }
             idle.http2 = None;
         }
@@ -261,7 +262,7 @@ impl Pool {
     }
 }
 
-/// A connection in use, that goes back to its pool if all goes well.
+/// A connection in use, which returns to its pool if the exchange succeeds.
 #[derive(Debug)]
 pub(super) struct Lease {
     upstream: Upstream,
@@ -270,16 +271,17 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// The answer was read to its end.
+    /// Called when the response was read to its end.
     pub(super) fn give_back(self) {
-        // A copy of one that is kept already.
+        // For HTTP/2 the pool already holds a handle of this connection.
         if matches!(self.upstream.sender, Sender::Http1(_)) {
             self.sandbox.intercept.pool.keep(&self.key, self.upstream);
         }
     }
 }
 
-/// Sends a request on a connection of `key`. One that the host had closed before it heard of the request is replaced.
+/// Sends a request on a connection of `key`. If the host had closed the connection before it received the request,
+/// another connection is used.
 pub(super) async fn send(
     shared: &Shared,
     sandbox: &Arc<Sandbox>,
@@ -307,7 +309,7 @@ pub(super) async fn send(
     }
 }
 
-/// Sends a request that asks for another protocol, on a connection of its own.
+/// Sends a request for a protocol upgrade, on a separate connection.
 pub(super) async fn send_upgrade(
     shared: &Shared,
     sandbox: &Arc<Sandbox>,
@@ -317,7 +319,7 @@ pub(super) async fn send_upgrade(
     request: Request<RequestBody>,
 ) -> Result<(Response<Incoming>, Lease), UpstreamError> {
     let mut upstream = connect(shared, sandbox, policy, key, identity, Protocols::Http1).await?;
-    // Never kept: its epoch is none.
+    // Never returned to the pool: no pool has this epoch.
     upstream.epoch = u64::MAX;
     let response = upstream.try_send(key, request).await;
     let response = response.map_err(|error| UpstreamError::Http(error.into_error()))?;
@@ -340,21 +342,21 @@ async fn connect(
     let config = shared.roots.config(identity, protocols).map_err(UpstreamError::Tls)?;
     let name = ServerName::try_from(key.host.as_str().to_owned())
         .map_err(|_| UpstreamError::Tls(io::ErrorKind::InvalidInput.into()))?;
-    let handshake = TlsConnector::from(Arc::new(config)).connect(name, Ahead::new(stream));
+    let handshake = TlsConnector::from(Arc::new(config)).connect(name, ReadAhead::new(stream));
     let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake)
         .await
         .map_err(|_| UpstreamError::Slow)?
         .map_err(UpstreamError::Tls)?;
-    let upstream = speak(stream, epoch).await.map_err(UpstreamError::Http)?;
-    if let Some(copy) = upstream.copy() {
-        sandbox.intercept.pool.keep(key, copy);
+    let upstream = start_http(stream, epoch).await.map_err(UpstreamError::Http)?;
+    if let Some(another_handle) = upstream.another_handle() {
+        sandbox.intercept.pool.keep(key, another_handle);
     }
     Ok(upstream)
 }
 
-async fn speak(stream: TlsStream<Ahead<TcpStream>>, epoch: u64) -> Result<Upstream, hyper::Error> {
+async fn start_http(stream: TlsStream<ReadAhead<TcpStream>>, epoch: u64) -> Result<Upstream, hyper::Error> {
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let io = TokioIo::new(Whole::new(stream));
+    let io = TokioIo::new(Coalesce::new(stream));
     let (sender, task) = if is_http2 {
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -380,8 +382,8 @@ impl Upstream {
         }
     }
 
-    /// Another handle of a connection that takes several requests at a time.
-    fn copy(&self) -> Option<Self> {
+    /// Another handle of a connection that accepts concurrent requests.
+    fn another_handle(&self) -> Option<Self> {
         match &self.sender {
             Sender::Http2(sender) if !sender.is_closed() => Some(Self {
                 sender: Sender::Http2(sender.clone()),
@@ -410,7 +412,7 @@ impl Upstream {
                 if let Ok(host) = HeaderValue::from_str(&authority) {
                     request.headers_mut().insert(header::HOST, host);
                 }
-                // It has read the answer before to its end, so this takes no time.
+                // The previous response was read to its end, so this returns immediately.
                 let _ = sender.ready().await;
                 sender.try_send_request(request).await
             }

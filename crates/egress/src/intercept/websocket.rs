@@ -1,8 +1,10 @@
-//! Carries a WebSocket: what programs send is looked through for placeholders, what hosts send for secrets.
+//! Forwards a WebSocket: messages of programs are searched for placeholders, messages of hosts are scrubbed of
+//! secrets.
 //!
-//! Frames keep their lengths, so they are passed on as they come. Pieces are looked at together, whatever control frames
-//! come in between, and also across messages: one that ends like the beginning of a secret waits, all but its last bytes,
-//! for what follows. Compression was not asked for, so a frame that says it is compressed ends it.
+//! Frames keep their lengths, so they are forwarded as they arrive. The fragments of a message are scanned as one
+//! stream, regardless of control frames in between, and so are consecutive messages: if a message ends like the start
+//! of a secret, all but its last bytes are held back until more arrives. Compression is not requested, so a
+//! compressed frame ends the connection.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,19 +16,20 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use super::exchange::Exchange;
 use super::scrub::{Forms, Hits, Scrubber};
 
-/// Read at a time.
+/// Size of one read.
 const PIECE: usize = 16 * 1024;
 
-/// RFC 6455: the longest frame of control.
+/// RFC 6455: the longest control frame.
 const CONTROL_MAX: u64 = 125;
 
-/// What a frame of control is that ends it all.
+/// The opcode of the close frame.
 const CLOSE: u8 = 0x08;
 
-/// What may wait behind the beginning of a secret: headers and frames of control between two pieces of a message.
+/// Limit for bytes that wait behind a possible start of a secret: headers and control frames between the fragments of
+/// a message.
 const WAITING_MAX: usize = 64 * 1024;
 
-/// Carries both ways until either side ends.
+/// Forwards in both directions until either side ends.
 pub(super) async fn bridge(
     client: impl AsyncRead + AsyncWrite + Unpin,
     host: impl AsyncRead + AsyncWrite + Unpin,
@@ -43,7 +46,7 @@ pub(super) async fn bridge(
             exchange.goes_out(piece.len())?;
             let (passed, found) = frames.push(piece)?;
             if found > 0 {
-                return Err(exchange.alarm("a placeholder stands in a WebSocket message"));
+                return Err(exchange.alarm("a placeholder is in a WebSocket message"));
             }
             host_write.write_all(&passed).await?;
             host_write.flush().await?;
@@ -72,7 +75,7 @@ pub(super) async fn bridge(
     Ok(())
 }
 
-/// `bridge`, with its end written down.
+/// Runs `bridge`, and records its end.
 pub(super) async fn run(
     client: impl AsyncRead + AsyncWrite + Unpin,
     host: impl AsyncRead + AsyncWrite + Unpin,
@@ -90,31 +93,31 @@ async fn receive(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Bytes
     Ok((count > 0).then(|| piece.freeze()))
 }
 
-/// Whose frames they are: those of programs are masked, those of hosts are not.
+/// The sender of the frames: programs mask them, hosts do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Program,
     Host,
 }
 
-/// Follows the frames of one direction.
+/// Parses and scrubs the frames of one direction.
 #[derive(Debug)]
 pub(super) struct Frames {
     side: Side,
     forms: Forms,
-    /// Of all messages, one after the other.
+    /// Scans all messages as one stream.
     messages: Scrubber,
-    /// Forms found in frames of control.
+    /// Forms found in control frames.
     control_hits: Hits,
-    /// The side has said goodbye: no message follows.
+    /// The side has sent a close frame: no message follows.
     closed: bool,
     header: Vec<u8>,
-    /// Of the frame that is being read.
+    /// The frame that is being read.
     frame: Option<Current>,
-    /// How many bytes of messages came, and how many were passed on.
+    /// How many message bytes have arrived, and how many were forwarded.
     came: u64,
     passed: u64,
-    /// What belongs between bytes of messages, by how many are before it.
+    /// Bytes to insert between message bytes, by the number of message bytes before them.
     between: VecDeque<(u64, Vec<u8>)>,
 }
 
@@ -123,11 +126,11 @@ struct Current {
     left: u64,
     mask: [u8; 4],
     at: usize,
-    /// Of its message.
+    /// The last fragment of its message.
     last: bool,
-    /// Says goodbye.
+    /// A close frame.
     closes: bool,
-    /// A frame of control stands for itself, and is small: it is looked at when it is whole.
+    /// The payload of a control frame, which is small and scanned once it is complete.
     control: Option<Vec<u8>>,
 }
 
@@ -150,14 +153,14 @@ impl Frames {
         }
     }
 
-    /// The forms that were found since the last call, by secret.
+    /// The forms found since the last call, by secret.
     pub(super) fn take_hits(&mut self) -> Hits {
         let mut hits = std::mem::take(&mut self.control_hits);
         hits.merge(&self.messages.take_hits());
         hits
     }
 
-    /// Takes bytes; gives what may be passed on, and how many forms were found.
+    /// Takes bytes; returns those that may be forwarded, and how many forms were found.
     pub(super) fn push(&mut self, mut bytes: Bytes) -> io::Result<(Bytes, u64)> {
         let before = self.messages.found;
         let (mut clean, mut found) = (BytesMut::with_capacity(bytes.len()), 0);
@@ -187,10 +190,10 @@ impl Frames {
         Ok((clean.freeze(), found + self.messages.found - before))
     }
 
-    /// A frame has ended. Says how many forms were found in it, if it is one of control.
+    /// Ends a frame. Returns how many forms were found in it, if it is a control frame.
     fn end(&mut self, frame: Current, clean: &mut BytesMut) -> io::Result<u64> {
         let Some(content) = frame.control else {
-            // What a program sent was passed on when it came.
+            // Messages of programs were forwarded when they arrived.
             if frame.last && self.side == Side::Host {
                 let free = self.messages.message_ended();
                 self.put(&free, clean);
@@ -224,7 +227,7 @@ impl Frames {
         let decided = self.messages.push(Bytes::from(plain));
         match self.side {
             Side::Host => self.put(&decided, clean),
-            // Passed on as it came; if there is something in it, nothing is.
+            // Forwarded unchanged. If the message contains a placeholder, the caller forwards nothing.
             Side::Program => {
                 self.passed = self.came;
                 clean.extend_from_slice(part);
@@ -232,7 +235,7 @@ impl Frames {
         }
     }
 
-    /// Passes on bytes of a message, and what belongs between them.
+    /// Forwards message bytes, and the bytes to insert between them.
     fn put(&mut self, mut decided: &[u8], clean: &mut BytesMut) {
         while let Some((place, _)) = self.between.front() {
             let before = usize::try_from(place - self.passed).unwrap_or(usize::MAX);
@@ -248,13 +251,13 @@ impl Frames {
             }
         }
         clean.extend_from_slice(decided);
-        // Those of programs were counted when they came.
+        // For programs, these bytes were counted on arrival.
         if self.side == Side::Host {
             self.passed += decided.len() as u64;
         }
     }
 
-    /// Passes on what belongs behind all bytes of messages that came, as soon as those are.
+    /// Forwards `bytes` after all message bytes that have arrived, as soon as those are forwarded.
     fn put_between(&mut self, bytes: Vec<u8>, clean: &mut BytesMut) -> io::Result<()> {
         if self.passed == self.came {
             clean.extend_from_slice(&bytes);
@@ -264,23 +267,23 @@ impl Frames {
         if waiting + bytes.len() > WAITING_MAX {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                "too much between two pieces of a message",
+                "too many bytes between two fragments of a message",
             ));
         }
         self.between.push_back((self.came, bytes));
         Ok(())
     }
 
-    /// A frame, once its header is whole.
+    /// Parses a frame once its header is complete.
     fn begin(&self) -> io::Result<Option<Current>> {
         let bad = |what| io::Error::new(io::ErrorKind::InvalidData, what);
         let [first, second, rest @ ..] = self.header.as_slice() else { return Ok(None) };
         let is_masked = second & 0x80 != 0;
         if is_masked != (self.side == Side::Program) {
-            return Err(bad("a frame of the wrong side"));
+            return Err(bad("a frame with masking of the wrong side"));
         }
         if first & 0x70 != 0 {
-            return Err(bad("a compressed frame, which nobody asked for"));
+            return Err(bad("a compressed frame, although compression was not negotiated"));
         }
         let (length, rest) = match (second & 0x7f, rest) {
             (126, [a, b, rest @ ..]) => (u64::from(u16::from_be_bytes([*a, *b])), rest),
@@ -297,10 +300,10 @@ impl Frames {
         };
         let control = first & 0x08 != 0;
         if control && length > CONTROL_MAX {
-            return Err(bad("a frame of control that is too long"));
+            return Err(bad("a control frame that is too long"));
         }
         if self.closed && !control {
-            return Err(bad("a message after the last"));
+            return Err(bad("a message after a close frame"));
         }
         let (last, closes) = (first & 0x80 != 0, first & 0x0f == CLOSE);
         Ok(Some(Current { left: length, mask, at: 0, last, closes, control: control.then(Vec::new) }))
@@ -345,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn e_s2_a_secret_in_a_message_is_blotted_out_and_frames_stay_frames() {
+    fn e_s2_a_secret_in_a_message_is_replaced_and_frames_stay_valid() {
         let sent = [
             frame(0x81, b"hello t", None),
             frame(0x01, b"a token", None),
@@ -365,15 +368,15 @@ mod tests {
     }
 
     #[test]
-    fn e_s2_a_secret_cut_into_two_messages_is_blotted_out_in_both() {
+    fn e_s2_a_secret_split_across_two_messages_is_replaced_in_both() {
         let halves =
             [frame(0x81, b"a token-", None), frame(0x89, b"", None), frame(0x81, b"12345 b", None)].concat();
         let clean =
             [frame(0x81, b"a ******", None), frame(0x89, b"", None), frame(0x81, b"***** b", None)].concat();
-        // What one message shows of the beginning is three bytes.
+        // One message reveals at most three bytes of a form's start.
         let bytes = SECRET.chunks(1).flat_map(|byte| frame(0x81, byte, None)).collect::<Vec<_>>();
         let shown = b"tok********".chunks(1).flat_map(|byte| frame(0x81, byte, None)).collect::<Vec<_>>();
-        // Nothing follows the last message, so what it holds is no secret.
+        // No message follows a close frame, so the bytes held back are not a secret.
         let last = [frame(0x81, b"a token-", None), frame(0x88, b"", None)].concat();
         for step in [1, 2, 5, 1_000] {
             assert_eq!(pushed(Side::Host, &halves, step).unwrap(), (clean.clone(), 1), "{step}");
@@ -381,11 +384,11 @@ mod tests {
             assert_eq!(pushed(Side::Host, &last, step).unwrap(), (last.clone(), 0), "{step}");
         }
         let after = [last, frame(0x81, b"12345", None)].concat();
-        assert!(pushed(Side::Host, &after, 1_000).is_err(), "a message after the last");
+        assert!(pushed(Side::Host, &after, 1_000).is_err(), "a message after a close frame");
     }
 
     #[test]
-    fn a_programs_message_is_passed_on_as_it_came_however_it_ends() {
+    fn a_programs_message_is_forwarded_unchanged() {
         let mask = Some([1, 2, 3, 4]);
         let sent = [frame(0x81, b"what is it", mask), frame(0x81, b"a token-", mask), frame(0x88, b"", mask)]
             .concat();
@@ -397,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn e_s6_a_placeholder_in_a_masked_message_is_seen() {
+    fn e_s6_a_placeholder_in_a_masked_message_is_detected() {
         let mask = Some([1, 2, 3, 4]);
         let sent = [frame(0x01, b"a token", mask), frame(0x80, b"-12345 b", mask)].concat();
         assert_eq!(pushed(Side::Program, &sent, 3).unwrap().1, 1);
@@ -406,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_of_that_side_ends_it() {
+    fn an_invalid_frame_ends_the_connection() {
         assert!(pushed(Side::Host, &frame(0x81, b"x", Some([1; 4])), 1).is_err());
         assert!(pushed(Side::Program, &frame(0x81, b"x", None), 1).is_err());
         assert!(pushed(Side::Host, &frame(0xc1, b"x", None), 1).is_err());

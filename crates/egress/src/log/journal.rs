@@ -1,7 +1,7 @@
-//! Collects log entries until the daemon takes them away, and folds what repeats.
+//! Collects log entries until the daemon reads them, and combines repeated entries.
 //!
-//! The first of its kind is ready at once. Those alike that follow within [`FOLD_MS`] become one more entry that says
-//! how many they were. So a flood from one sandbox is a few entries, and everything in here has a bound.
+//! The first entry of its kind is ready at once. Similar entries within [`FOLD_MS`] are combined into one more entry
+//! with their count. So a flood from one sandbox causes few entries, and all queues are limited.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,28 +12,29 @@ use tokio::sync::Notify;
 use super::{LogEntry, LogKind, Verdict};
 use crate::policy::ProtocolSeen;
 
-/// Within this time what is alike is one.
+/// Similar entries within this time are combined.
 const FOLD_MS: u64 = 5_000;
 
-/// Different things that one sandbox may do within [`FOLD_MS`] before the rest is folded into "other hosts".
+/// Different kinds of entries of one sandbox within [`FOLD_MS`]; further ones are combined as "other hosts".
 const KINDS_MAX: usize = 256;
 
-/// Entries kept while the daemon is away: some megabytes.
+/// Largest number of entries kept while no daemon is connected: some megabytes.
 const READY_MAX: usize = 16_384;
 
-/// What stands for the hosts of a flood.
+/// The host in entries that combine further hosts.
 const OTHER_HOSTS: &str = "(other hosts)";
 
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     state: Mutex<State>,
-    /// Told when something is ready.
+    /// Notified when entries are ready.
     pub(crate) ready: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// What happened lately; the entry says what has happened since it was told of, and may be empty.
+    /// Recent entries, by kind. The stored entry combines similar events since the last one that was made ready;
+    /// `None` if there were none.
     recent: HashMap<SandboxId, HashMap<Key, Recent>>,
     ready: VecDeque<LogEntry>,
     dropped: u64,
@@ -46,7 +47,7 @@ struct Key {
     port: u16,
     protocol: Option<ProtocolSeen>,
     verdict: Verdict,
-    told: Option<String>,
+    cause: Option<String>,
     lasts: bool,
 }
 
@@ -57,7 +58,7 @@ struct Recent {
 }
 
 impl Journal {
-    /// Takes note of something.
+    /// Adds an entry.
     pub(crate) fn record(&self, mut entry: LogEntry, now_ms: u64) {
         let mut state = self.state();
         let recent = state.recent.entry(entry.sandbox.clone()).or_default();
@@ -79,7 +80,7 @@ impl Journal {
         }
     }
 
-    /// Makes what was folded ready when its time is over. Called every second or so.
+    /// Makes combined entries ready when their time is over. Called about once per second.
     pub(crate) fn tick(&self, now_ms: u64) {
         let mut state = self.state();
         let mut over = Vec::new();
@@ -101,7 +102,7 @@ impl Journal {
         }
     }
 
-    /// Makes what was folded of one sandbox ready now: whoever asks about it wants to know all there is.
+    /// Makes the combined entries of one sandbox ready now, because a client asks for its complete log.
     pub(crate) fn unfold(&self, id: &SandboxId) {
         let mut state = self.state();
         let recent = state.recent.get_mut(id).into_iter().flat_map(HashMap::values_mut);
@@ -109,14 +110,14 @@ impl Journal {
         folded.into_iter().for_each(|entry| state.push(entry));
     }
 
-    /// Takes up to `max` entries away.
+    /// Removes and returns up to `max` ready entries.
     pub(crate) fn take(&self, max: usize) -> Vec<LogEntry> {
         let mut state = self.state();
         let count = state.ready.len().min(max);
         state.ready.drain(..count).collect()
     }
 
-    /// Gives entries back that could not be delivered.
+    /// Puts back entries that could not be delivered.
     pub(crate) fn give_back(&self, entries: Vec<LogEntry>) {
         let mut state = self.state();
         for entry in entries.into_iter().rev() {
@@ -128,7 +129,7 @@ impl Journal {
         }
     }
 
-    /// How many entries found no room.
+    /// The number of entries that were dropped.
     pub(crate) fn dropped(&self) -> u64 {
         self.state().dropped
     }
@@ -155,7 +156,7 @@ fn key_of(entry: &LogEntry) -> Key {
         port: entry.port,
         protocol: entry.protocol,
         verdict: entry.verdict,
-        told: entry.reason.clone().or_else(|| entry.rule.clone()),
+        cause: entry.reason.clone().or_else(|| entry.rule.clone()),
         lasts: entry.duration_ms.is_none(),
     }
 }
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_is_told_at_once_and_the_rest_as_one() {
+    fn the_first_entry_is_ready_at_once_and_the_rest_are_combined() {
         let (journal, id) = (Journal::default(), SandboxId::generate());
         for _ in 0..100 {
             journal.record(entry(&id, "a.example"), 0);
@@ -203,19 +204,19 @@ mod tests {
         let rest = journal.take(10);
         assert_eq!((rest.len(), rest[0].count, rest[0].bytes_in), (1, 99, 99));
         journal.record(entry(&id, "a.example"), FOLD_MS);
-        assert_eq!(journal.take(10).len(), 1, "and then it is the first again");
+        assert_eq!(journal.take(10).len(), 1, "a new period starts");
     }
 
     #[test]
-    fn e_n10_a_flood_of_hosts_is_a_bounded_number_of_entries() {
+    fn e_n10_a_flood_of_hosts_causes_a_limited_number_of_entries() {
         let (journal, noisy, quiet) = (Journal::default(), SandboxId::generate(), SandboxId::generate());
         for number in 0..100_000 {
             journal.record(entry(&noisy, &format!("n{number}.example")), 0);
         }
         journal.record(entry(&quiet, "a.example"), 0);
-        let told = journal.take(usize::MAX);
-        assert_eq!(told.len(), KINDS_MAX + 2);
-        assert_eq!(told.last().unwrap().sandbox, quiet, "others are still heard");
+        let cause = journal.take(usize::MAX);
+        assert_eq!(cause.len(), KINDS_MAX + 2);
+        assert_eq!(cause.last().unwrap().sandbox, quiet, "entries of other sandboxes are not affected");
         journal.tick(FOLD_MS);
         let rest = journal.take(usize::MAX);
         assert_eq!((rest.len(), rest[0].host.as_str()), (1, OTHER_HOSTS));
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_away_is_dropped_and_counted() {
+    fn entries_that_are_not_read_are_dropped_and_counted() {
         let journal = Journal::default();
         for _ in 0..READY_MAX + 5 {
             journal.record(entry(&SandboxId::generate(), "a.example"), 0);
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_folded_of_one_sandbox_is_told_when_somebody_asks() {
+    fn combined_entries_of_one_sandbox_are_ready_on_request() {
         let (one, other) = (SandboxId::generate(), SandboxId::generate());
         let journal = Journal::default();
         for sandbox in [&one, &one, &one, &other, &other] {
@@ -244,7 +245,7 @@ mod tests {
         }
         assert_eq!(journal.take(10).len(), 2, "the first of each");
         journal.unfold(&one);
-        let told = journal.take(10);
-        assert_eq!(told.iter().map(|entry| (&entry.sandbox, entry.count)).collect::<Vec<_>>(), [(&one, 2)]);
+        let cause = journal.take(10);
+        assert_eq!(cause.iter().map(|entry| (&entry.sandbox, entry.count)).collect::<Vec<_>>(), [(&one, 2)]);
     }
 }

@@ -1,4 +1,4 @@
-//! Why a connection or a question was refused, in words for the person whose program met it.
+//! Why a connection or a DNS question was refused, in words for the user whose program was refused.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{AddressKind, Host, ProtocolSeen};
 
-/// A reason. Each is a policy's or a limit's verdict; an upstream that cannot be reached is none.
+/// A reason for a refusal by a policy or a limit. An unreachable host is not a denial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "why", rename_all = "kebab-case")]
 pub enum Denial {
@@ -19,13 +19,13 @@ pub enum Denial {
     Port { host: Host, port: u16 },
     #[error("no rule allows {} to `{host}` on port {port}", .protocol.as_str())]
     Protocol { host: Host, port: u16, protocol: ProtocolSeen },
-    #[error("the connection was opened to `{opened}`, but asks for `{asked}`")]
+    #[error("the connection was opened to `{opened}`, but requests `{asked}`")]
     NameMismatch { opened: Host, asked: Host },
     #[error("the connection to the address {address} names no host, and no rule allows the address")]
     NoName { address: IpAddr },
-    #[error("the connection names a host in a way that is not a host name")]
+    #[error("the connection names a host that is not a valid host name")]
     BadName,
-    #[error("{address} is not a name this sandbox was given; ask the resolver first")]
+    #[error("{address} is not assigned to a name in this sandbox; resolve the name again")]
     UnknownSynthetic { address: IpAddr },
     #[error("`{host}` leads to {address}, {kind}")]
     Address { host: Host, address: IpAddr, kind: AddressKind },
@@ -33,29 +33,29 @@ pub enum Denial {
     Malformed { what: String },
     #[error("{what} is not supported here")]
     Unsupported { what: String },
-    #[error("`{name}` asks for more new names than a sandbox may in a minute")]
+    #[error("`{name}` exceeds the sandbox's limit of new names per minute")]
     NameBudget { name: HostName },
-    #[error("the sandbox has as many connections open as it may")]
+    #[error("the sandbox has reached its limit of open connections")]
     ConnectionsMax,
-    #[error("the sandbox opens connections faster than it may")]
+    #[error("the sandbox exceeds its rate limit for new connections")]
     ConnectionRate,
-    #[error("the sandbox asks the resolver faster than it may")]
+    #[error("the sandbox exceeds its rate limit for DNS questions")]
     QuestionRate,
-    #[error("the connection said nothing in time")]
+    #[error("the connection was silent for too long")]
     SilentClient,
     #[error("the policy was changed and no longer allows it")]
     Revoked,
-    #[error("requests to `{host}` are judged one by one, and the sandbox has no authority for that yet")]
+    #[error("requests to `{host}` must be intercepted, and the sandbox has no certificate authority yet")]
     NoAuthority { host: Host },
-    #[error("new hosts are decrypted faster than a sandbox may")]
+    #[error("certificates for new hosts exceed the sandbox's rate limit")]
     MintRate,
-    /// One request of a decrypted connection.
+    /// One request of an intercepted connection.
     #[error("{what}")]
     Request { what: String },
 }
 
 impl Denial {
-    /// The rule that would have allowed it, where a rule would.
+    /// The rule that would have allowed it, if a rule can.
     pub fn rule_needed(&self) -> Option<String> {
         match self {
             Self::Host { host } => Some(host.to_string()),
@@ -88,7 +88,7 @@ impl Denial {
         }
     }
 
-    /// What can be done about it, as a sentence.
+    /// What the user can do about it, as a sentence.
     pub fn remedy(&self) -> Option<String> {
         if let Some(rule) = self.rule_needed() {
             return Some(format!("To allow it, add the rule `{rule}` to the sandbox's network policy."));
@@ -101,8 +101,7 @@ impl Denial {
                 "To allow it, add a rule about the address to the sandbox's network policy.".to_owned(),
             );
         }
-        matches!(self, Self::Address { .. }).then(|| {
-            "Addresses that are not public are opened in the daemon's configuration only.".to_owned()
-        })
+        matches!(self, Self::Address { .. })
+            .then(|| "Only the daemon's configuration can allow addresses that are not public.".to_owned())
     }
 }

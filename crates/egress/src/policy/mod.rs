@@ -1,15 +1,19 @@
-//! Decides what a sandbox may reach.
+//! Decides which hosts a sandbox may reach.
 //!
 //! ```text
-//! (host, port, protocol seen) ──► exact name ──► each `*.suffix` above it ──► rule that fits ──► Allow
+//! (host, port, protocol seen) ──► exact name ──► each `*.suffix` above it ──► matching rule ──► Allow
 //!                                                                        └──► the nearest miss ──► Deny
 //! ```
 //!
-//! A rule about requests allows TLS to its host and port, and nothing else: what is inside is judged request by request,
-//! unless it is only about names (`sni`). Where one is to be decrypted, no other rule lets a connection past it.
+//! A rule about requests allows TLS to its host and port, and nothing else: the requests inside are checked one by
+//! one, unless the rule is only about names (`sni`). If a rule requires interception of a host, no other rule allows
+//! a connection to bypass it.
+//!
+//! Headers that are set on requests (transforms) allow nothing: TLS to port 443 of their host is decrypted if another
+//! rule or the mode allows it.
 //!
 //! Pure: no lock, no clock, no socket. A [`Policy`] is a sandbox's [`NetworkPolicy`] with its named sets replaced by
-//! their rules, indexed, so that a thousand rules are decided as fast as ten.
+//! their rules, and indexed, so that a decision takes the same time with a thousand rules as with ten.
 
 mod denial;
 pub mod ranges;
@@ -19,7 +23,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use burrow_model::network::{RuleMode, RuleProtocol, SETS_MAX};
+use burrow_model::network::{
+    HeaderTransform, RequestRule, RequestScope, RuleMode, RuleProtocol, SETS_MAX, transform_for,
+};
 use burrow_model::{EgressRule, HostName, HostPattern, IpRange, Name, NetworkMode, NetworkPolicy};
 use serde::{Deserialize, Serialize};
 
@@ -29,23 +35,23 @@ pub use denial::Denial;
 pub use ranges::AddressKind;
 pub use target::{Destination, Host, Target, TargetError};
 
-/// Rules of one policy with all its sets: bounds the index and the message that carries it.
+/// Largest number of rules of one policy with all its sets; limits the index and the message that contains it.
 pub const RULES_TOTAL_MAX: usize = 10_000;
 
 const TLS_PORT: u16 = 443;
 pub(crate) const HTTP_PORT: u16 = 80;
 
-/// What `open` is called where a rule is named.
+/// The rule text that is reported in the mode `open`.
 const OPEN: &str = "open";
 
-/// What a connection's first bytes say it is.
+/// The protocol detected from a connection's first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProtocolSeen {
     Tls,
-    /// HTTP/1 in clear.
+    /// Unencrypted HTTP/1.
     Http,
-    /// Anything else, or nothing yet.
+    /// Another protocol, or no bytes yet.
     Tcp,
 }
 
@@ -61,7 +67,7 @@ impl ProtocolSeen {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// `rule` is its text, or `open`.
+    /// `rule` is the text of the rule, or `open`.
     Allow {
         rule: Arc<str>,
     },
@@ -70,23 +76,23 @@ pub enum Decision {
     },
 }
 
-/// How long to wait for a program's first bytes before a connection can be judged.
+/// How long to wait for a client's first bytes before a connection is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Whatever it says, it may: some protocols let the server speak first.
-    Not,
-    /// It may say anything, but a name in it would be worth knowing.
-    Shortly,
-    /// It must show what it is.
-    ForSpeech,
+    /// Not at all: every protocol is allowed, and in some protocols the server sends first.
+    No,
+    /// Briefly: every protocol is allowed, but a name in the first bytes would be useful.
+    Briefly,
+    /// Until the protocol is known: it affects the decision.
+    Required,
 }
 
-/// Which names may be resolved, and how they are allowed.
+/// Whether a name may be resolved, and what allows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameAllowed {
-    /// A rule names it.
+    /// A rule contains the name.
     ByName,
-    /// One of endlessly many names that a wildcard or `open` allows.
+    /// A wildcard or `open`, which allow any number of names.
     ByPattern,
     No,
 }
@@ -104,13 +110,13 @@ pub enum PolicyError {
 impl PolicyError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::UnknownSet { .. } => Some("sets are named in the daemon's configuration"),
-            Self::TooManySets | Self::TooManyRules { .. } => Some("a wildcard rule may stand for many"),
+            Self::UnknownSet { .. } => Some("sets are defined in the daemon's configuration"),
+            Self::TooManySets | Self::TooManyRules { .. } => Some("replace many rules by a wildcard rule"),
         }
     }
 }
 
-/// A policy ready to decide. Cloning is cheap.
+/// A compiled policy. Cloning is cheap.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Document", into = "Document")]
 pub struct Policy {
@@ -122,27 +128,29 @@ struct Inner {
     document: Document,
     /// The text of each rule, for the log.
     texts: Vec<Arc<str>>,
-    /// The same of the rules about requests.
+    /// The text of each rule about requests.
     request_texts: Vec<Arc<str>>,
+    /// For each transform, the rule that applies to its requests if no rule is about the host.
+    transform_rules: Vec<RequestRule>,
     open: Arc<str>,
     exact: HashMap<Box<str>, Vec<u32>>,
     suffix: HashMap<Box<str>, Vec<u32>>,
     addresses: HashMap<IpAddr, Vec<u32>>,
-    /// Few, and tried one by one.
+    /// Blocks of addresses; few, and checked one by one.
     blocks: Vec<(IpRange, u32)>,
 }
 
-/// All there is to know about a policy, as it travels.
+/// The complete contents of a policy, as it is serialised.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Document {
     mode: NetworkMode,
     rules: Vec<EgressRule>,
-    /// Ranges that are not public and may be dialled all the same, by the operator's configuration.
+    /// Ranges that are not public but allowed by the operator's configuration.
     allow_ranges: Vec<IpRange>,
-    /// What is done to requests; `None` where nothing is decrypted.
+    /// Rules and secrets for requests; `None` if nothing is decrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     directives: Option<Directives>,
-    /// Addresses that are dialled only where a rule is about addresses and covers them.
+    /// Addresses that are allowed only if a rule about addresses covers them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     deny: Vec<IpRange>,
 }
@@ -172,7 +180,7 @@ impl Policy {
         .try_into()
     }
 
-    /// An allow-list without a rule.
+    /// An allowlist without rules.
     pub fn closed() -> Self {
         let document = Document {
             mode: NetworkMode::Allowlist,
@@ -184,18 +192,22 @@ impl Policy {
         Self { inner: Arc::new(Inner::index(document)) }
     }
 
-    /// The same, with what is done to requests.
+    /// This policy with other directives.
     pub fn with_directives(&self, directives: Directives) -> Self {
         let document = Document { directives: Some(directives), ..self.inner.document.clone() };
         Self { inner: Arc::new(Inner::index(document)) }
     }
 
-    /// The same without a secret and without an authority: what is kept. What needs one is refused by it.
+    /// This policy without secrets, including the values of headers, and without an authority: the version that may
+    /// be stored. It refuses requests that need a secret.
     pub fn without_secrets(&self) -> Self {
         match self.directives() {
-            Some(directives) => {
-                self.with_directives(Directives { authority: None, grants: Vec::new(), ..directives.clone() })
-            }
+            Some(directives) => self.with_directives(Directives {
+                authority: None,
+                grants: Vec::new(),
+                transforms: directives.transforms.iter().map(HeaderTransform::without_headers).collect(),
+                ..directives.clone()
+            }),
             None => self.clone(),
         }
     }
@@ -212,8 +224,8 @@ impl Policy {
         &self.inner.document.rules
     }
 
-    /// Whether a connection to `destination`, speaking `protocol`, is allowed. Where it leads to is not asked here:
-    /// addresses are judged when they are dialled, by [`Self::admits`].
+    /// Whether a connection to `destination` with `protocol` is allowed. Addresses are not checked here, but by
+    /// [`Self::admits`] before connecting.
     pub fn decide(&self, destination: &Destination, protocol: ProtocolSeen) -> Decision {
         if self.mode() == NetworkMode::None {
             return Decision::Deny { reason: Denial::NetworkOff };
@@ -234,28 +246,38 @@ impl Policy {
         }
     }
 
-    /// Whether connections to `destination` are decrypted.
+    /// Whether connections to `destination` are intercepted.
     pub fn intercepts(&self, destination: &Destination) -> bool {
-        self.mode() != NetworkMode::None && self.request_rule(destination, RuleMode::Intercept).is_some()
+        self.mode() != NetworkMode::None
+            && (self.request_rule(destination, RuleMode::Intercept).is_some()
+                || self.transform(destination).is_some())
     }
 
-    /// The text of the first rule of this mode about a host.
+    /// The headers to set on requests to `destination`, and the rule for these requests if no other rule is about the
+    /// host.
+    pub(crate) fn transform(&self, destination: &Destination) -> Option<(&HeaderTransform, &RequestRule)> {
+        let Host::Name(name) = &destination.host else { return None };
+        let transforms = &self.directives()?.transforms;
+        let index = transform_for(transforms, name).filter(|_| destination.port == TLS_PORT)?;
+        Some((&transforms[index], &self.inner.transform_rules[index]))
+    }
+
+    /// The text of the first rule about a host with this mode.
     fn request_rule(&self, destination: &Destination, mode: RuleMode) -> Option<&Arc<str>> {
         let Host::Name(name) = &destination.host else { return None };
         let rules = self.directives().map_or(&[][..], |directives| &directives.rules);
-        let about = |rule: &burrow_model::network::RequestRule| {
-            rule.mode == mode && rule.scope.covers_host(name, destination.port)
-        };
+        let about = |rule: &RequestRule| rule.mode == mode && rule.scope.covers_host(name, destination.port);
         rules.iter().position(about).map(|index| &self.inner.request_texts[index])
     }
 
-    /// Whether it is the very same, and not only one that says the same.
+    /// Whether both are the same object, not only equal.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Whether what is done to requests for `destination` is the same here and in `other`: who trusts whom, the rules
-    /// about the host, and the secrets: every answer is scrubbed of all of them. Flows of which it is not are reset.
+    /// Whether requests to `destination` are treated the same by this policy and `other`: the authority, the rules
+    /// and headers about the host, and all secrets, because every response is scrubbed of all of them. Otherwise its
+    /// flows are reset.
     pub(crate) fn treats_alike(&self, other: &Self, destination: &Destination) -> bool {
         let Host::Name(name) = &destination.host else { return true };
         if self.inner.document.deny != other.inner.document.deny {
@@ -269,14 +291,16 @@ impl Policy {
                 .filter(|rule| rule.scope.covers_host(name, destination.port))
                 .cloned()
                 .collect();
-            Some((directives.tenant.clone(), directives.authority.clone(), rules, directives.grants.clone()))
+            let headers = policy.transform(destination).map(|(transform, _)| transform.clone());
+            let (tenant, authority) = (directives.tenant.clone(), directives.authority.clone());
+            Some((tenant, authority, rules, headers, directives.grants.clone()))
         };
         view(self) == view(other)
     }
 
     fn decide_by_rules(&self, destination: &Destination, protocol: ProtocolSeen) -> Decision {
         let mut nearest = None;
-        // Whatever else is allowed there, it is not decrypted: `decide` has looked for rules that want that.
+        // The host is not intercepted: `decide` has checked for rules that require that.
         if let Some(rule) = self.request_rule(destination, RuleMode::Sni) {
             match protocol {
                 ProtocolSeen::Tls => return Decision::Allow { rule: Arc::clone(rule) },
@@ -299,14 +323,15 @@ impl Policy {
         Decision::Deny { reason }
     }
 
-    /// What a connection to `destination` must say before it can be judged; nothing said yet counts as `tcp`.
+    /// Whether the first bytes of a connection to `destination` are needed to decide about it; no bytes yet counts as
+    /// `tcp`.
     pub fn wait(&self, destination: &Destination) -> Wait {
         match self.mode() {
-            NetworkMode::None => return Wait::Not,
+            NetworkMode::None => return Wait::No,
             NetworkMode::Open | NetworkMode::Allowlist if self.intercepts(destination) => {
-                return Wait::ForSpeech;
+                return Wait::Required;
             }
-            NetworkMode::Open => return Wait::Shortly,
+            NetworkMode::Open => return Wait::Briefly,
             NetworkMode::Allowlist => {}
         }
         let (mut speech, mut any) = (self.request_rule(destination, RuleMode::Sni).is_some(), false);
@@ -320,14 +345,14 @@ impl Policy {
             }
         }
         match (speech, any) {
-            (false, true) => Wait::Not,
-            (true, true) => Wait::Shortly,
-            // Where nothing fits, what it says decides how the refusal is told.
-            (true | false, false) => Wait::ForSpeech,
+            (false, true) => Wait::No,
+            (true, true) => Wait::Briefly,
+            // If nothing matches, the protocol decides how the refusal is reported.
+            (true | false, false) => Wait::Required,
         }
     }
 
-    /// Whether a name is answered by the resolver: any port and protocol will do.
+    /// Whether the resolver answers a name: a rule for any port and protocol is sufficient.
     pub fn allows_name(&self, name: &HostName) -> NameAllowed {
         match self.mode() {
             NetworkMode::None => NameAllowed::No,
@@ -343,7 +368,7 @@ impl Policy {
         }
     }
 
-    /// The same by the rules about requests alone.
+    /// Like [`Self::allows_name`], considering only the rules about requests.
     fn allows_name_by_requests(&self, name: &HostName) -> NameAllowed {
         let rules = self.directives().map_or(&[][..], |directives| &directives.rules);
         let mut allowed = NameAllowed::No;
@@ -358,14 +383,14 @@ impl Policy {
         allowed
     }
 
-    /// Whether an address may be dialled on a port, whatever name led to it.
+    /// Whether connections to an address and port are permitted, regardless of the name that was resolved to it.
     pub fn admits(&self, address: IpAddr, port: u16) -> Result<(), AddressKind> {
         ranges::judge(address, &self.inner.document.allow_ranges)?;
         let denied = ranges::is_listed(address, &self.inner.document.deny);
         if denied && !self.names_address(address, port) { Err(AddressKind::Denied) } else { Ok(()) }
     }
 
-    /// Whether a rule about addresses, not about names, is about this one and the port.
+    /// Whether a rule about addresses, not names, covers this address and port.
     fn names_address(&self, address: IpAddr, port: u16) -> bool {
         let fits = |index: usize| {
             fit(&self.inner.document.rules[index], port, ProtocolSeen::Tcp) >= Fit::HostAndPort
@@ -373,7 +398,7 @@ impl Policy {
         self.inner.about(&Host::Address(address)).any(fits)
     }
 
-    /// Whether an address of this host may be dialled: only if the operator listed it.
+    /// Whether connections to this address of the host itself are permitted: only if the operator listed it.
     pub(crate) fn admits_own(&self, address: IpAddr) -> Result<(), AddressKind> {
         ranges::admit(address, AddressKind::Own, &self.inner.document.allow_ranges)
     }
@@ -409,6 +434,8 @@ impl Inner {
         let texts = document.rules.iter().map(|rule| rule.to_string().into()).collect();
         let requests = document.directives.as_ref().map_or(&[][..], |directives| &directives.rules);
         let request_texts = requests.iter().map(|rule| rule.to_string().into()).collect();
+        let transforms = document.directives.as_ref().map_or(&[][..], |directives| &directives.transforms);
+        let transform_rules = transforms.iter().map(rule_of).collect();
         let (mut exact, mut suffix, mut addresses) = (HashMap::new(), HashMap::new(), HashMap::new());
         let mut blocks = Vec::new();
         for (index, rule) in (0u32..).zip(&document.rules) {
@@ -423,10 +450,11 @@ impl Inner {
             };
             rules.push(index);
         }
-        Self { document, texts, request_texts, open: OPEN.into(), exact, suffix, addresses, blocks }
+        let open = OPEN.into();
+        Self { document, texts, request_texts, transform_rules, open, exact, suffix, addresses, blocks }
     }
 
-    /// The rules about `host`, by their place, the nearest first.
+    /// The indexes of the rules about `host`, the most specific first.
     fn about<'a>(&'a self, host: &'a Host) -> impl Iterator<Item = usize> + 'a {
         let (name, address) = match host {
             Host::Name(name) => (Some(name), None),
@@ -445,7 +473,18 @@ impl Inner {
     }
 }
 
-/// How far a rule about the right host goes.
+/// A rule that covers every request to the host, for its headers only.
+fn rule_of(transform: &HeaderTransform) -> RequestRule {
+    RequestRule {
+        scope: RequestScope::of(transform.host.clone()),
+        mode: RuleMode::Intercept,
+        secret: None,
+        budget: None,
+        approve: None,
+    }
+}
+
+/// How well a rule about the right host matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
     HostOnly,

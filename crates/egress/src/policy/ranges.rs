@@ -1,10 +1,10 @@
-//! Which addresses may be dialled.
+//! Decides to which addresses connections are permitted.
 //!
-//! Rules and the mode `open` speak of public hosts. An address that is not public is refused whatever name led to it,
-//! unless the operator listed its range; some are refused even then, since nothing but the host itself, its provider's
-//! metadata service or a whole network segment ever answers there.
+//! Rules and the mode `open` refer to public hosts. An address that is not public is refused regardless of the name
+//! that was resolved to it, unless the operator listed its range. Some addresses are refused even then, because only
+//! the host itself, its provider's metadata service, or a whole network segment can answer there.
 //!
-//! Forms of IPv6 that carry an IPv4 address are judged as the address they carry.
+//! IPv6 addresses that embed an IPv4 address are classified as the embedded address.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use burrow_model::IpRange;
 use serde::{Deserialize, Serialize};
 
-/// What an address is.
+/// The kind of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AddressKind {
@@ -23,25 +23,25 @@ pub enum AddressKind {
     Multicast,
     Broadcast,
     Unspecified,
-    /// RFC 1918, and its forerunner in IPv6.
+    /// RFC 1918, and its predecessor in IPv6.
     Private,
     /// RFC 6598, between a provider and its customers.
     Shared,
-    /// RFC 4193: IPv6's private addresses.
+    /// RFC 4193: the private addresses of IPv6.
     UniqueLocal,
     Documentation,
-    /// RFC 2544; names are answered with addresses of this range.
+    /// RFC 2544; also the range of synthetic addresses.
     Benchmark,
-    /// For protocols, relays, or the future.
+    /// Reserved for protocols, relays, or future use.
     Reserved,
-    /// One of this host's own. Not told by the address alone.
+    /// One of this host's own addresses. Not determined by the address alone.
     Own,
-    /// In a block that the sandbox's policy denies. Depends on the policy, not only on the address.
+    /// In a block that the sandbox's policy denies. Not determined by the address alone.
     Denied,
 }
 
 impl AddressKind {
-    /// Whether the operator may open it.
+    /// Whether the operator's configuration can allow it.
     fn can_be_opened(self) -> bool {
         match self {
             Self::Loopback
@@ -72,12 +72,12 @@ impl fmt::Display for AddressKind {
             Self::Metadata => "a metadata service",
             Self::Multicast => "a multicast address",
             Self::Broadcast => "a broadcast address",
-            Self::Unspecified => "no address at all",
+            Self::Unspecified => "the unspecified address",
             Self::Private => "a private address",
-            Self::Shared => "an address shared with the provider",
+            Self::Shared => "a shared address (RFC 6598)",
             Self::UniqueLocal => "a private IPv6 address",
-            Self::Documentation => "an address for documentation",
-            Self::Benchmark => "an address for benchmarks",
+            Self::Documentation => "a documentation address",
+            Self::Benchmark => "a benchmark address",
             Self::Reserved => "a reserved address",
             Self::Own => "an address of this host",
             Self::Denied => "an address that the sandbox's policy denies",
@@ -85,7 +85,7 @@ impl fmt::Display for AddressKind {
     }
 }
 
-/// Metadata services at addresses that look like something else: AWS, Alibaba, Oracle, Azure, Google.
+/// Metadata services at addresses of other kinds: AWS, Alibaba, Oracle, Azure, Google.
 const METADATA_V4: [Ipv4Addr; 4] = [
     Ipv4Addr::new(169, 254, 169, 254),
     Ipv4Addr::new(100, 100, 100, 200),
@@ -97,7 +97,7 @@ const METADATA_V6: [Ipv6Addr; 2] = [
     Ipv6Addr::new(0xfd20, 0x00ce, 0, 0, 0, 0, 0, 0x254),
 ];
 
-/// Whether `address` may be dialled, and if not, for what it is.
+/// Checks whether a connection to `address` is permitted; the error is the kind of the address.
 pub fn judge(address: IpAddr, opened: &[IpRange]) -> Result<(), AddressKind> {
     let kind = classify(address);
     if kind == AddressKind::Public {
@@ -106,25 +106,25 @@ pub fn judge(address: IpAddr, opened: &[IpRange]) -> Result<(), AddressKind> {
     admit(address, kind, opened)
 }
 
-/// Whether an address of this kind may be dialled because the operator opened its range.
+/// Whether the operator's configuration permits an address of this kind.
 pub(crate) fn admit(address: IpAddr, kind: AddressKind, opened: &[IpRange]) -> Result<(), AddressKind> {
     if kind.can_be_opened() && is_listed(address, opened) { Ok(()) } else { Err(kind) }
 }
 
-/// Whether one of `ranges` holds the address, or the IPv4 address that it carries.
+/// Whether one of `ranges` contains the address, or the IPv4 address that it embeds.
 pub(crate) fn is_listed(address: IpAddr, ranges: &[IpRange]) -> bool {
-    let carried = carried(address);
+    let embedded = embedded(address);
     let listed = |address: IpAddr| ranges.iter().any(|range| range.contains(address));
-    listed(address) || carried.is_some_and(|v4| listed(v4.into()))
+    listed(address) || embedded.is_some_and(|v4| listed(v4.into()))
 }
 
-/// What `address` is, by itself.
+/// The kind of `address`, without regard to the host or the policy.
 pub fn classify(address: IpAddr) -> AddressKind {
     match address {
         IpAddr::V4(v4) => classify_v4(v4),
-        IpAddr::V6(v6) => match carried(address) {
+        IpAddr::V6(v6) => match embedded(address) {
             Some(v4) => {
-                // A Teredo address names its server too, and packets to it go there first.
+                // A Teredo address also contains its server, to which its packets are sent first.
                 let server = is_teredo(v6).then(|| Ipv4Addr::from(u32::from_be_bytes(four(v6, 4))));
                 match server.map(classify_v4) {
                     None | Some(AddressKind::Public) => classify_v4(v4),
@@ -179,8 +179,8 @@ fn classify_v6(address: Ipv6Addr) -> AddressKind {
     }
 }
 
-/// The IPv4 address that an IPv6 address stands for, if it does.
-fn carried(address: IpAddr) -> Option<Ipv4Addr> {
+/// The IPv4 address that an IPv6 address embeds, if any.
+fn embedded(address: IpAddr) -> Option<Ipv4Addr> {
     let IpAddr::V6(v6) = address else { return None };
     let segments = v6.segments();
     let last = || Ipv4Addr::from(four(v6, 12));
@@ -192,7 +192,7 @@ fn carried(address: IpAddr) -> Option<Ipv4Addr> {
         }
         // 6to4.
         [0x2002, ..] => Some(Ipv4Addr::from(four(v6, 2))),
-        // Teredo: the client's address is written inverted.
+        // Teredo: the client's address is stored inverted.
         [0x2001, 0, ..] => Some(Ipv4Addr::from(!u32::from_be_bytes(four(v6, 12)))),
         // ISATAP.
         [_, _, _, _, 0 | 0x0200, 0x5efe, ..] => Some(last()),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn e_n2_every_range_is_told_apart() {
+    fn e_n2_every_range_is_classified() {
         use AddressKind::*;
         for (address, kind) in [
             ("93.184.216.34", Public),
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn e_n2_an_address_in_another_ones_clothes_is_judged_as_what_it_is() {
+    fn e_n2_an_embedded_address_is_classified_as_itself() {
         use AddressKind::*;
         for (address, kind) in [
             ("::ffff:127.0.0.1", Loopback),
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_opens_private_ranges_and_never_the_host_or_its_metadata() {
+    fn the_operator_can_allow_private_ranges_but_never_the_host_or_metadata() {
         let all: Vec<IpRange> = ["0.0.0.0/0", "::/0"].map(|range| range.parse().unwrap()).to_vec();
         let ours: Vec<IpRange> = vec!["10.1.0.0/16".parse().unwrap()];
         for (address, with_all, with_ours) in [
@@ -341,7 +341,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn e_n2_no_wrapping_changes_the_verdict(bits in any::<u32>()) {
+        fn e_n2_embedding_does_not_change_the_decision(bits in any::<u32>()) {
             let v4 = Ipv4Addr::from(bits);
             let plain = judge(v4.into(), &[]);
             let [a, b, c, d] = v4.octets();
@@ -352,7 +352,7 @@ mod tests {
                 Ipv6Addr::new(0x2002, high, low, 0, 0, 0, 0, 1),
                 Ipv6Addr::new(0x2001, 0, 0x0808, 0x0808, 0, 0, !high, !low),
             ];
-            // `::` and `::1` are addresses of their own.
+            // `::` and `::1` do not embed an IPv4 address.
             if bits > 1 {
                 forms.push(Ipv6Addr::new(0, 0, 0, 0, 0, 0, high, low));
             }
@@ -364,7 +364,7 @@ mod tests {
         #[test]
         fn every_address_has_a_kind_and_only_global_unicast_is_public(bits in any::<u128>()) {
             let address = Ipv6Addr::from(bits);
-            if classify(address.into()) == AddressKind::Public && carried(address.into()).is_none() {
+            if classify(address.into()) == AddressKind::Public && embedded(address.into()).is_none() {
                 prop_assert_eq!(address.segments()[0] >> 13, 1);
             }
         }

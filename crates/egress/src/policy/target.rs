@@ -1,4 +1,4 @@
-//! Where a connection goes, as far as it is judged: a host and a port.
+//! The destination of a connection as policies see it: a host and a port.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{HTTP_PORT, ProtocolSeen, TLS_PORT};
 
-/// A name, or an address where a program chose one itself.
+/// A name, or an address if the program connected to an address directly.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Host {
@@ -40,7 +40,7 @@ impl fmt::Display for Host {
 impl FromStr for Host {
     type Err = HostNameError;
 
-    /// Reads `example.com`, `203.0.113.7` and `[2001:db8::1]`, as they stand in a URL.
+    /// Parses `example.com`, `203.0.113.7` and `[2001:db8::1]`, as in a URL.
     fn from_str(text: &str) -> Result<Self, HostNameError> {
         let bracketed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         if let Some(address) = bracketed.and_then(|inner| inner.parse::<Ipv6Addr>().ok()) {
@@ -53,14 +53,14 @@ impl FromStr for Host {
     }
 }
 
-/// What is asked of a policy.
+/// What a policy decides about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Destination {
     pub host: Host,
     pub port: u16,
 }
 
-/// What a person asks about: a destination and what would be spoken there.
+/// A destination and a protocol, as a user enters them for a trial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     pub destination: Destination,
@@ -82,8 +82,8 @@ pub enum TargetError {
 impl FromStr for Target {
     type Err = TargetError;
 
-    /// Reads what people type: `https://example.com/path`, `example.com`, `example.com:8443`, `tcp://db:5432`,
-    /// `ssh://github.com`. Without a scheme it is TLS, but for port 80.
+    /// Parses `https://example.com/path`, `example.com`, `example.com:8443`, `tcp://db:5432`, `ssh://github.com`.
+    /// Without a scheme the protocol is TLS, except for port 80.
     fn from_str(text: &str) -> Result<Self, TargetError> {
         use ProtocolSeen::{Http, Tcp, Tls};
         let (scheme, rest) = match text.split_once("://") {
@@ -91,7 +91,7 @@ impl FromStr for Target {
             None => (None, text),
         };
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        // A bracket may hold colons; only one behind it starts a port.
+        // Brackets may contain colons; only a colon after them starts a port.
         let colon = authority.rfind(':').filter(|colon| !authority[*colon..].contains(']'));
         let (host, port) = match colon {
             Some(colon) => (&authority[..colon], Some(port(&authority[colon + 1..])?)),

@@ -1,4 +1,4 @@
-//! Policies, decided.
+//! Tests of policy decisions.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,14 @@ use super::*;
 fn policy(mode: NetworkMode, rules: &[&str]) -> Policy {
     let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
     Policy::new(
-        &NetworkPolicy { mode, rules, sets: Vec::new(), requests: Vec::new(), deny: Vec::new() },
+        &NetworkPolicy {
+            mode,
+            rules,
+            sets: Vec::new(),
+            requests: Vec::new(),
+            deny: Vec::new(),
+            transforms: None,
+        },
         &BTreeMap::new(),
         &[],
     )
@@ -42,7 +49,7 @@ fn a_bare_host_means_tls_on_443_and_http_on_80() {
 }
 
 #[test]
-fn ports_and_protocols_are_taken_at_their_word() {
+fn explicit_ports_and_protocols_are_matched_exactly() {
     check(&["example.com:8000-8100"], "https://example.com:8050", Ok("example.com:8000-8100"));
     check(&["example.com:8000-8100"], "http://example.com:8100", Ok("example.com:8000-8100"));
     check(&["https://example.com"], "http://example.com", Err("no rule allows port 80 of `example.com`"));
@@ -52,7 +59,7 @@ fn ports_and_protocols_are_taken_at_their_word() {
 }
 
 #[test]
-fn p_n6_a_wildcard_stays_under_its_name() {
+fn p_n6_a_wildcard_covers_only_subdomains() {
     let rules = ["*.example.com", "other.org"];
     check(&rules, "https://a.example.com", Ok("*.example.com"));
     check(&rules, "https://a.b.example.com", Ok("*.example.com"));
@@ -62,7 +69,7 @@ fn p_n6_a_wildcard_stays_under_its_name() {
 }
 
 #[test]
-fn the_nearest_rule_is_the_one_named() {
+fn the_most_specific_rule_is_reported() {
     let rules = ["*.com", "*.example.com", "a.example.com"];
     check(&rules, "https://a.example.com", Ok("a.example.com"));
     check(&rules, "https://b.example.com", Ok("*.example.com"));
@@ -70,7 +77,7 @@ fn the_nearest_rule_is_the_one_named() {
 }
 
 #[test]
-fn an_address_is_allowed_by_a_rule_about_it_alone() {
+fn an_address_is_allowed_only_by_a_rule_about_it() {
     check(&["tcp://203.0.113.7:5432"], "tcp://203.0.113.7:5432", Ok("tcp://203.0.113.7:5432"));
     check(&["[2001:db8::1]"], "https://[2001:db8::1]", Ok("[2001:db8::1]"));
     check(&["[::ffff:203.0.113.7]"], "https://203.0.113.7", Ok("[::ffff:203.0.113.7]"));
@@ -93,7 +100,7 @@ fn none_refuses_everything_and_open_allows_any_name() {
 }
 
 #[test]
-fn denied_addresses_are_dialled_only_where_a_rule_names_them() {
+fn denied_addresses_are_reached_only_through_a_rule_about_them() {
     let rules =
         ["tcp://9.9.9.9:1-65535", "tcp://11.0.1.0/24:22", "example.com"].map(|rule| rule.parse().unwrap());
     let deny = ["9.9.9.0/24", "11.0.0.0/8", "2620:fe::/48"].map(|block| block.parse().unwrap());
@@ -111,7 +118,7 @@ fn denied_addresses_are_dialled_only_where_a_rule_names_them() {
             ("11.0.1.7", 443, Err(AddressKind::Denied)),
             ("11.0.2.7", 22, Err(AddressKind::Denied)),
             ("2620:fe::fe", 443, Err(AddressKind::Denied)),
-            // The same address in the clothes of IPv6.
+            // The same address, embedded in IPv6.
             ("64:ff9b::909:908", 443, Err(AddressKind::Denied)),
             ("::ffff:9.9.9.8", 443, Err(AddressKind::Denied)),
             ("10.0.0.1", 443, Err(AddressKind::Private)),
@@ -135,14 +142,14 @@ fn a_rule_about_a_block_allows_its_addresses_and_no_name() {
 }
 
 #[test]
-fn a_program_is_waited_for_only_where_its_words_matter() {
+fn first_bytes_are_awaited_only_if_they_matter() {
     let policy =
         policy(NetworkMode::Allowlist, &["example.com", "ssh://example.com", "tcp://example.com:443"]);
     for (asked, wait) in [
-        ("ssh://example.com", Wait::Not),
-        ("http://example.com", Wait::ForSpeech),
-        ("https://example.com", Wait::Shortly),
-        ("https://other.org", Wait::ForSpeech),
+        ("ssh://example.com", Wait::No),
+        ("http://example.com", Wait::Required),
+        ("https://example.com", Wait::Briefly),
+        ("https://other.org", Wait::Required),
     ] {
         assert_eq!(policy.wait(&target(asked).destination), wait, "{asked}");
     }
@@ -162,7 +169,7 @@ fn sets_are_replaced_by_their_rules() {
 }
 
 #[test]
-fn a_policy_travels_as_json_and_is_the_same_afterwards() {
+fn a_policy_survives_serialisation_as_json() {
     let rules = vec!["*.example.com:8443".parse().unwrap()];
     let asked = NetworkPolicy {
         mode: NetworkMode::Allowlist,
@@ -170,6 +177,7 @@ fn a_policy_travels_as_json_and_is_the_same_afterwards() {
         sets: Vec::new(),
         requests: Vec::new(),
         deny: Vec::new(),
+        transforms: None,
     };
     let policy = Policy::new(&asked, &BTreeMap::new(), &["10.0.0.0/8".parse().unwrap()]).unwrap();
     let text = serde_json::to_string(&policy).unwrap();
@@ -179,7 +187,7 @@ fn a_policy_travels_as_json_and_is_the_same_afterwards() {
 }
 
 #[test]
-fn targets_are_read_as_people_type_them() {
+fn targets_are_parsed_as_users_type_them() {
     for (text, host, port, protocol) in [
         ("example.com", "example.com", 443, ProtocolSeen::Tls),
         ("example.com:80", "example.com", 80, ProtocolSeen::Http),
@@ -206,9 +214,9 @@ fn name() -> impl Strategy<Value = HostName> {
 }
 
 proptest! {
-    /// The index agrees with going through the rules one by one.
+    /// The index gives the same decision as checking the rules one by one.
     #[test]
-    fn the_index_decides_as_the_rules_do(
+    fn the_index_agrees_with_the_rules(
         patterns in proptest::collection::vec((name(), any::<bool>()), 0..8),
         asked in name(),
     ) {
@@ -217,7 +225,7 @@ proptest! {
             .map(|(name, star)| if star { format!("*.{name}") } else { name.to_string() }.parse().unwrap())
             .collect();
         let by_hand = rules.iter().any(|rule| rule.host.matches(&asked));
-        let asked_policy = NetworkPolicy { mode: NetworkMode::Allowlist, rules, sets: Vec::new(), requests: Vec::new(), deny: Vec::new() };
+        let asked_policy = NetworkPolicy { mode: NetworkMode::Allowlist, rules, sets: Vec::new(), requests: Vec::new(), deny: Vec::new(), transforms: None };
         let policy = Policy::new(&asked_policy, &BTreeMap::new(), &[]).unwrap();
         let destination = Destination { host: Host::Name(asked.clone()), port: 443 };
         let allowed = matches!(policy.decide(&destination, ProtocolSeen::Tls), Decision::Allow { .. });
@@ -243,11 +251,12 @@ fn with_requests(mode: NetworkMode, rules: &[&str], requests: &[(&str, RuleMode)
         authority: None,
         rules: requests,
         grants: Vec::new(),
+        transforms: Vec::new(),
     })
 }
 
 #[test]
-fn a_rule_about_requests_allows_tls_to_its_host_and_nothing_else() {
+fn a_request_rule_allows_only_tls_to_its_host() {
     let both = [("api.example", RuleMode::Intercept), ("*.cdn.example", RuleMode::Sni)];
     let policy =
         with_requests(NetworkMode::Allowlist, &["http://api.example", "tcp://api.example:443"], &both);
@@ -262,9 +271,9 @@ fn a_rule_about_requests_allows_tls_to_its_host_and_nothing_else() {
         ("https://cdn.example", false),
         ("http://a.cdn.example", false),
         ("tcp://a.cdn.example:443", false),
-        // Another rule still allows clear text, where nothing is put in.
+        // Another rule still allows plaintext, into which no secret is inserted.
         ("http://api.example", true),
-        // But none lets anything past the decryption.
+        // But no rule allows bypassing the interception.
         ("tcp://api.example:443", false),
         ("http://api.example:443", false),
     ] {
@@ -272,14 +281,14 @@ fn a_rule_about_requests_allows_tls_to_its_host_and_nothing_else() {
     }
     assert!(policy.intercepts(&target("https://api.example").destination));
     assert!(!policy.intercepts(&target("https://a.cdn.example").destination));
-    assert_eq!(policy.wait(&target("https://api.example").destination), Wait::ForSpeech);
+    assert_eq!(policy.wait(&target("https://api.example").destination), Wait::Required);
     assert_eq!(policy.allows_name(&"api.example".parse().unwrap()), NameAllowed::ByName);
     assert_eq!(policy.allows_name(&"a.cdn.example".parse().unwrap()), NameAllowed::ByPattern);
     assert_eq!(policy.allows_name(&"cdn.example".parse().unwrap()), NameAllowed::No);
 }
 
 #[test]
-fn the_mode_comes_before_rules_about_requests() {
+fn the_mode_takes_precedence_over_request_rules() {
     let requests = [("api.example", RuleMode::Intercept)];
     let asked = target("https://api.example");
     let off = with_requests(NetworkMode::None, &[], &requests);
@@ -293,7 +302,7 @@ fn the_mode_comes_before_rules_about_requests() {
 }
 
 #[test]
-fn flows_are_kept_when_what_concerns_their_host_is_the_same() {
+fn flows_are_kept_if_nothing_about_their_host_changes() {
     let here = target("https://api.example").destination;
     let one = with_requests(NetworkMode::Allowlist, &[], &[("api.example", RuleMode::Intercept)]);
     let changed = |change: &dyn Fn(&mut Directives)| {
@@ -306,7 +315,7 @@ fn flows_are_kept_when_what_concerns_their_host_is_the_same() {
     assert!(!one.treats_alike(&changed(&other), &here));
     let tenant = |directives: &mut Directives| directives.tenant = burrow_model::TenantId::generate();
     assert!(!one.treats_alike(&changed(&tenant), &here));
-    // Whichever host a secret is for: all answers are scrubbed of it.
+    // For a secret of any host: all responses are scrubbed of it.
     let elsewhere = |directives: &mut Directives| {
         directives.grants.push(crate::Grant {
             name: "key".parse().unwrap(),
@@ -318,4 +327,80 @@ fn flows_are_kept_when_what_concerns_their_host_is_the_same() {
         });
     };
     assert!(!one.treats_alike(&changed(&elsewhere), &here));
+}
+
+fn with_transforms(mode: NetworkMode, rules: &[&str], hosts: &[&str]) -> Policy {
+    let header = burrow_model::network::TransformHeader {
+        name: "X-Key".parse().unwrap(),
+        value: burrow_model::SecretBytes::new("value".into()),
+    };
+    let transform =
+        |host: &&str| HeaderTransform { host: host.parse().unwrap(), headers: vec![header.clone()] };
+    let policy = with_requests(mode, rules, &[]);
+    let directives = policy.directives().unwrap().clone();
+    policy.with_directives(Directives { transforms: hosts.iter().map(transform).collect(), ..directives })
+}
+
+#[test]
+fn headers_for_a_host_allow_no_connection() {
+    let hosts = ["api.example", "*.example"];
+    let allows = |policy: &Policy, text: &str| {
+        let target = target(text);
+        matches!(policy.decide(&target.destination, target.protocol), Decision::Allow { .. })
+    };
+    let listed = with_transforms(NetworkMode::Allowlist, &["other.example"], &hosts);
+    for (asked, expected) in [
+        ("https://api.example", false),
+        ("https://a.example", false),
+        ("https://other.example", true),
+        // No header is set on plaintext requests, and they are allowed as before.
+        ("http://other.example", true),
+    ] {
+        assert_eq!(allows(&listed, asked), expected, "{asked}");
+    }
+    assert_eq!(listed.allows_name(&"api.example".parse().unwrap()), NameAllowed::No);
+    assert_eq!(listed.allows_name(&"other.example".parse().unwrap()), NameAllowed::ByName);
+    let off = with_transforms(NetworkMode::None, &[], &hosts);
+    assert!(!allows(&off, "https://api.example"));
+    assert!(!off.intercepts(&target("https://api.example").destination));
+}
+
+#[test]
+fn only_tls_to_a_host_with_headers_is_decrypted() {
+    let policy = with_transforms(NetworkMode::Open, &[], &["*.example", "api.example"]);
+    for (asked, expected) in [
+        ("https://api.example", Some("api.example")),
+        ("https://www.api.example", Some("*.example")),
+        ("https://example", None),
+        ("https://api.example:8443", None),
+        ("http://api.example", None),
+        ("https://192.0.2.1", None),
+    ] {
+        let destination = target(asked).destination;
+        let host = policy.transform(&destination).map(|(transform, _)| transform.host.to_string());
+        assert_eq!(host.as_deref(), expected, "{asked}");
+        assert_eq!(policy.intercepts(&destination), expected.is_some(), "{asked}");
+    }
+    let kept = policy.without_secrets();
+    let destination = target("https://api.example").destination;
+    assert!(kept.intercepts(&destination), "a request without its header is refused, not forwarded");
+    assert!(kept.directives().unwrap().transforms.iter().all(|transform| transform.headers.is_empty()));
+}
+
+#[test]
+fn flows_to_a_host_whose_headers_change_are_not_kept() {
+    let here = target("https://api.example").destination;
+    let one = with_transforms(NetworkMode::Open, &[], &["api.example", "*.other"]);
+    let changed = |change: &dyn Fn(&mut Vec<HeaderTransform>)| {
+        let mut directives = one.directives().unwrap().clone();
+        change(&mut directives.transforms);
+        one.with_directives(directives)
+    };
+    let value = |transforms: &mut Vec<HeaderTransform>| {
+        transforms[0].headers[0].value = burrow_model::SecretBytes::new("other".into());
+    };
+    assert!(!one.treats_alike(&changed(&value), &here));
+    assert!(!one.treats_alike(&changed(&Vec::clear), &here));
+    let elsewhere = |transforms: &mut Vec<HeaderTransform>| transforms.truncate(1);
+    assert!(one.treats_alike(&changed(&elsewhere), &here));
 }

@@ -1,13 +1,13 @@
-//! The system calls the process may make; all others fail with `EPERM`.
+//! The system calls that the process may make; all others fail with `EPERM`.
 //!
-//! Small, since the process does one thing: carry bytes between sockets, and write down that it did. It cannot start programs, open files for
-//! writing, trace, mount, or make namespaces, whoever is in control of it.
+//! The list is short because the process only forwards bytes between sockets and records that it did. Even if an
+//! attacker controls it, it cannot start programs, open files for writing, trace, mount, or create namespaces.
 
 #![expect(unsafe_code, reason = "loading a seccomp filter has no safe interface")]
 
 use std::io;
 
-/// A call and why it is needed.
+/// A system call and the reason why it is needed.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     pub name: &'static str,
@@ -21,13 +21,13 @@ macro_rules! calls {
     };
 }
 
-/// What both architectures have.
+/// Calls that both architectures have.
 pub const ALLOWED: &[Call] = calls! {
-    "bytes of flows, doors and the control socket":
+    "bytes of flows, listeners and the control socket":
         read SYS_read, write SYS_write, readv SYS_readv, writev SYS_writev, recvfrom SYS_recvfrom,
         sendto SYS_sendto, recvmsg SYS_recvmsg, sendmsg SYS_sendmsg, splice SYS_splice, pipe2 SYS_pipe2;
     "the C library's resolver asks for both families in one call": sendmmsg SYS_sendmmsg, recvmmsg SYS_recvmmsg;
-    "dialling, accepting, ending":
+    "connecting, accepting, closing":
         connect SYS_connect, accept4 SYS_accept4, bind SYS_bind, listen SYS_listen, shutdown SYS_shutdown,
         getsockname SYS_getsockname, getpeername SYS_getpeername, setsockopt SYS_setsockopt,
         getsockopt SYS_getsockopt, close SYS_close;
@@ -36,11 +36,11 @@ pub const ALLOWED: &[Call] = calls! {
         clock_nanosleep SYS_clock_nanosleep, nanosleep SYS_nanosleep, sched_yield SYS_sched_yield,
         restart_syscall SYS_restart_syscall;
     "non-blocking mode, sizes of pipes": fcntl SYS_fcntl;
-    "the runtime makes a pair to wake itself by when it starts": socketpair SYS_socketpair;
+    "the runtime creates a pair at its start, to wake itself": socketpair SYS_socketpair;
     "the audit spool, a file that the daemon opened":
         pwrite64 SYS_pwrite64, fdatasync SYS_fdatasync, ftruncate SYS_ftruncate;
     "secrets are kept out of swap": mlock SYS_mlock;
-    "the resolver reads its configuration again when it has changed":
+    "the resolver reloads its configuration when it has changed":
         newfstatat SYS_newfstatat, fstat SYS_fstat, statx SYS_statx, lseek SYS_lseek, pread64 SYS_pread64,
         readlinkat SYS_readlinkat, faccessat SYS_faccessat, faccessat2 SYS_faccessat2, getcwd SYS_getcwd;
     "memory": mmap SYS_mmap, munmap SYS_munmap, mprotect SYS_mprotect, mremap SYS_mremap, madvise SYS_madvise,
@@ -49,35 +49,36 @@ pub const ALLOWED: &[Call] = calls! {
         sched_getaffinity SYS_sched_getaffinity, sigaltstack SYS_sigaltstack, rt_sigprocmask SYS_rt_sigprocmask,
         rt_sigaction SYS_rt_sigaction, rt_sigreturn SYS_rt_sigreturn, exit SYS_exit, membarrier SYS_membarrier;
     "the end": exit_group SYS_exit_group, tgkill SYS_tgkill;
-    "time and chance": clock_gettime SYS_clock_gettime, gettimeofday SYS_gettimeofday, getrandom SYS_getrandom;
-    "the resolver asks who it is": getpid SYS_getpid, getuid SYS_getuid, geteuid SYS_geteuid, getgid SYS_getgid,
+    "time and randomness": clock_gettime SYS_clock_gettime, gettimeofday SYS_gettimeofday, getrandom SYS_getrandom;
+    "the resolver asks for its ids": getpid SYS_getpid, getuid SYS_getuid, geteuid SYS_geteuid, getgid SYS_getgid,
         getegid SYS_getegid, uname SYS_uname;
 };
 
-/// Older forms that x86_64 still has, and the C library still uses.
+/// Older variants that x86_64 still has and the C library still uses.
 #[cfg(target_arch = "x86_64")]
 pub const ALLOWED_HERE: &[Call] = calls! {
     "older forms of waiting": poll SYS_poll, epoll_wait SYS_epoll_wait, time SYS_time;
-    "older forms of looking at files": stat SYS_stat, lstat SYS_lstat, access SYS_access, readlink SYS_readlink;
+    "older forms of reading file metadata": stat SYS_stat, lstat SYS_lstat, access SYS_access, readlink SYS_readlink;
     "set once per thread by the C library": arch_prctl SYS_arch_prctl;
 };
 #[cfg(not(target_arch = "x86_64"))]
 pub const ALLOWED_HERE: &[Call] = &[];
 
-/// Internet, and unix and netlink sockets, by which the C library asks the host's name service and for its interfaces.
+/// Internet sockets, and Unix and netlink sockets, with which the C library queries the host's name service and
+/// interfaces.
 const FAMILIES: [u32; 4] =
     [libc::AF_UNIX as u32, libc::AF_INET as u32, libc::AF_INET6 as u32, libc::AF_NETLINK as u32];
 
-/// How much there is to read, and non-blocking mode.
+/// The number of readable bytes, and non-blocking mode.
 const IOCTLS: [u32; 2] = [0x541b, 0x5421];
 
-/// The name of a thread, and of a piece of memory.
+/// The name of a thread, and of a memory mapping.
 const PRCTLS: [u32; 2] = [libc::PR_SET_NAME as u32, 0x5356_4d41];
 
-/// Anything but reading.
+/// Flags of any access other than reading.
 const OPEN_FOR_WRITING: u32 = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u32;
 
-/// Every kind of namespace a thread could be started in.
+/// The flags of all namespaces in which a thread could be started.
 const NEW_NAMESPACES: u32 = 0x7e02_0080;
 
 #[cfg(target_arch = "x86_64")]
@@ -92,7 +93,7 @@ const ARGUMENTS: u32 = 16;
 
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const EPERM: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
-/// For `clone3`, whose flags a filter cannot see: the C library then uses `clone`.
+/// For `clone3`, whose flags a filter cannot read: the C library then uses `clone`.
 const ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
 
 const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
@@ -100,7 +101,7 @@ const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
 const ANY_BIT: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
 const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 
-/// Puts the process under the filter, for good. It has one thread yet; later ones inherit it.
+/// Loads the filter, permanently. The process has only one thread now; later threads inherit the filter.
 pub fn confine() -> io::Result<()> {
     let mut code = program();
     let length = u16::try_from(code.len()).map_err(io::Error::other)?;
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_help_an_attacker_is_not_allowed() {
+    fn calls_that_would_help_an_attacker_are_refused() {
         for refused in [
             libc::SYS_execve,
             libc::SYS_execveat,

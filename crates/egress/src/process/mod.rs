@@ -1,14 +1,14 @@
-//! The role `burrow egress`: the process behind every sandbox's doors.
+//! The role `burrow egress-process`: serves the listeners of all sandboxes.
 //!
 //! ```text
 //! started as root, with the control socket as its standard input
-//!   ──► own session, no limits raised later, no core, not dumpable
-//!   ──► one lookup, so that all the resolver needs is loaded; the certificates by which hosts are verified
+//!   ──► own session, fixed limits, no core, not dumpable
+//!   ──► one lookup, to load what the resolver needs; the certificates with which hosts are verified
 //!   ──► own uid and gid, no capability, no_new_privs ──► system call filter ──► serve
 //! ```
 //!
-//! It outlives the daemon, and goes on with the policies it has. It ends when it is told to, or when it has had neither
-//! daemon nor sandbox for a while.
+//! It outlives the daemon, and continues with the policies it has. It ends on request, or after a time without daemon
+//! and sandboxes.
 
 mod confinement;
 pub mod filter;
@@ -21,34 +21,34 @@ pub use filter::confine;
 
 use crate::intercept::Roots;
 
-/// Threads that carry bytes. More would not help: the kernel does the work.
+/// Threads that forward bytes. More would not help: the kernel does the work.
 const WORKERS: usize = 2;
 
 /// Threads for lookups, and a few to spare.
 const BLOCKING_THREADS_MAX: usize = crate::proxy::LOOKUPS_MAX + 8;
 
-/// Lookups need little of it, and there may be many.
+/// Lookups need little stack, and there may be many.
 const STACK_BYTES: usize = 512 * 1024;
 
-/// What the supervisor tells it on the command line.
+/// The options that the supervisor passes on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// Who to run as.
+    /// The user to run as.
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// Who may control it.
+    /// The uid that may use the control socket.
     pub(crate) owner: u32,
 }
 
 impl Options {
-    /// As arguments.
+    /// The options as command line arguments.
     pub(crate) fn arguments(self) -> [String; 6] {
         let number = |number: u32| number.to_string();
         let [uid, gid, owner] = ["--uid", "--gid", "--owner"].map(str::to_owned);
         [uid, number(self.uid), gid, number(self.gid), owner, number(self.owner)]
     }
 
-    /// The last six of `arguments`.
+    /// Parses the last six of `arguments`.
     fn parse(arguments: &[String]) -> Option<Self> {
         let last = arguments.len().checked_sub(6)?;
         match &arguments[last..] {
@@ -60,20 +60,20 @@ impl Options {
     }
 }
 
-/// Runs the role, and does not come back. It is started by the supervisor, whose arguments it reads. `confine` loads the
-/// system call filter: [`confine`], or in a test something else.
+/// Runs the role and never returns. The supervisor starts it; its arguments are read here. `confine` loads the system
+/// call filter: [`confine`], or a replacement in tests.
 pub fn main(confine: impl FnOnce() -> io::Result<()>) -> ! {
     let arguments: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let code = match Options::parse(&arguments) {
         None => {
-            complain("this role is started by `burrow serve`, not by hand");
+            print_error("this role is started by `burrow serve`, not by hand");
             2
         }
         Some(options) => match run(options, confine) {
             Ok(()) => 0,
             Err((step, error)) => {
-                complain(&format!("could not {step}: {error}"));
+                print_error(&format!("could not {step}: {error}"));
                 1
             }
         },
@@ -84,17 +84,17 @@ pub fn main(confine: impl FnOnce() -> io::Result<()>) -> ! {
 fn run(options: Options, confine: impl FnOnce() -> io::Result<()>) -> Result<(), (&'static str, io::Error)> {
     let at = |step: &'static str| move |error: io::Error| (step, error);
     let listener = confinement::take_listener().map_err(at("take the control socket"))?;
-    confinement::settle().map_err(at("settle"))?;
+    confinement::set_session_and_limits().map_err(at("create a session and set limits"))?;
     confinement::warm_up();
     let roots = confinement::roots();
     confinement::drop_privileges(options).map_err(at("drop privileges"))?;
-    // Again by us: whoever connects sees the uid and pid of who called this last.
+    // Listens again in this process: clients see the uid and pid of the process that called `listen` last.
     rustix::net::listen(&listener, 16).map_err(|error| ("listen", error.into()))?;
     confine().map_err(at("load the system call filter"))?;
-    serve_until_told(options, listener, roots).map_err(at("serve"))
+    serve_until_quit(options, listener, roots).map_err(at("serve"))
 }
 
-fn serve_until_told(options: Options, listener: OwnedFd, roots: Roots) -> io::Result<()> {
+fn serve_until_quit(options: Options, listener: OwnedFd, roots: Roots) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(BLOCKING_THREADS_MAX)
@@ -103,14 +103,14 @@ fn serve_until_told(options: Options, listener: OwnedFd, roots: Roots) -> io::Re
         .enable_all()
         .build()?;
     let outcome = runtime.block_on(serve::serve(options, listener, roots));
-    // Lookups that hang must not hold up the end.
+    // Lookups that hang must not delay the exit.
     runtime.shutdown_background();
     outcome
 }
 
-fn complain(text: &str) {
+fn print_error(text: &str) {
     use std::io::Write;
-    // If nobody reads it, nobody can be told.
+    // If standard error is closed, there is no other place to report to.
     let _ = writeln!(io::stderr(), "burrow egress: {text}");
 }
 
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_read_as_they_are_written() {
+    fn arguments_are_parsed_as_they_are_formatted() {
         let options = Options { uid: 7, gid: 8, owner: 0 };
         let mut arguments = vec!["burrow".to_owned(), "egress".to_owned()];
         assert_eq!(Options::parse(&arguments), None);

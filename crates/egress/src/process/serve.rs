@@ -1,4 +1,4 @@
-//! Listens on the control socket, and serves sandboxes as it is told.
+//! Listens on the control socket, and serves sandboxes as the daemon requests.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +13,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 
 use super::Options;
 use crate::clock::monotonic_ms;
-use crate::control::{Answer, Ask, Channel, Greeting, Incoming, Request, Said};
+use crate::control::{Answer, Channel, Greeting, Incoming, ProcessMessage, Request, RequestKind};
 use crate::dns::server;
 use crate::intercept::Roots;
 use crate::log::Journal;
@@ -21,38 +21,38 @@ use crate::proxy::{self, Shared};
 use crate::sandbox::Sandbox;
 use crate::{Limits, Policy};
 
-/// Log entries in one message.
+/// Log entries per message.
 const ENTRIES_PER_MESSAGE: usize = 256;
 
-/// Answers that wait for the daemon to read them. It asks little at a time.
+/// Answers that wait for the daemon to read them. It sends few requests at a time.
 const ANSWERS_MAX: usize = 256;
 
-/// How often limits are looked after, and folded log entries told.
+/// Interval for enforcing limits and releasing combined log entries.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Without daemon and sandbox for this long, there is nothing to stay for.
-const LONELY_MAX_MS: u64 = 60_000;
+/// Without daemon and sandboxes for this long, the process ends.
+const UNUSED_MAX_MS: u64 = 60_000;
 
 #[derive(Debug)]
 struct Process {
     shared: Arc<Shared>,
     journal: Arc<Journal>,
-    served: Mutex<BTreeMap<SandboxId, Served>>,
+    served: Mutex<BTreeMap<SandboxId, AttachedSandbox>>,
     limits: Mutex<Limits>,
     quit: Notify,
 }
 
 #[derive(Debug)]
-struct Served {
+struct AttachedSandbox {
     sandbox: Arc<Sandbox>,
-    doors: Doors,
+    listeners: Listeners,
 }
 
-/// The tasks behind a sandbox's doors. Dropping them closes the doors.
+/// The tasks that serve a sandbox's listeners. Dropping them closes the listeners.
 #[derive(Debug)]
-struct Doors([AbortHandle; 3]);
+struct Listeners([AbortHandle; 3]);
 
-impl Drop for Doors {
+impl Drop for Listeners {
     fn drop(&mut self) {
         self.0.iter().for_each(AbortHandle::abort);
     }
@@ -71,7 +71,7 @@ pub(super) async fn serve(options: Options, listener: OwnedFd, roots: Roots) -> 
     });
     let mut daemon: Option<JoinHandle<()>> = None;
     let mut tick = tokio::time::interval(TICK);
-    let mut lonely_since_ms = monotonic_ms();
+    let mut unused_since_ms = monotonic_ms();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
@@ -82,18 +82,18 @@ pub(super) async fn serve(options: Options, listener: OwnedFd, roots: Roots) -> 
                 if !may_control(&stream, options) {
                     continue;
                 }
-                // The newest daemon is the one that counts: an older one is gone, or about to be.
+                // The newest daemon takes precedence: an older one has ended or is about to.
                 if let Some(before) = daemon.take() {
                     before.abort();
                 }
-                daemon = Some(tokio::spawn(converse(Arc::clone(&process), Channel::new(stream))));
+                daemon = Some(tokio::spawn(serve_daemon(Arc::clone(&process), Channel::new(stream))));
             }
             _ = tick.tick() => {
                 process.tick();
                 let in_use = daemon.as_ref().is_some_and(|daemon| !daemon.is_finished());
                 if in_use || !process.served().is_empty() {
-                    lonely_since_ms = monotonic_ms();
-                } else if monotonic_ms().saturating_sub(lonely_since_ms) > LONELY_MAX_MS {
+                    unused_since_ms = monotonic_ms();
+                } else if monotonic_ms().saturating_sub(unused_since_ms) > UNUSED_MAX_MS {
                     return Ok(());
                 }
             }
@@ -102,43 +102,43 @@ pub(super) async fn serve(options: Options, listener: OwnedFd, roots: Roots) -> 
     }
 }
 
-/// The socket is for its owner only by its mode; this says so again, of the very process that connected.
+/// The socket's mode already restricts it to its owner; this checks the process that connected as well.
 fn may_control(stream: &UnixStream, options: Options) -> bool {
     stream.peer_cred().is_ok_and(|peer| peer.uid() == options.owner)
 }
 
-/// Talks to one daemon until it hangs up.
-async fn converse(process: Arc<Process>, channel: Channel) {
+/// Serves one daemon until it disconnects.
+async fn serve_daemon(process: Arc<Process>, channel: Channel) {
     if channel.send(&Greeting::ours(), &[]).await.is_err() {
         return;
     }
     let (answers, mut queue) = mpsc::channel(ANSWERS_MAX);
     let listening = async {
         let mut incoming = Incoming::default();
-        // A message that cannot be understood ends the conversation: what follows it could not be trusted.
-        while let Ok(Some((request, doors))) = channel.receive::<Request>(&mut incoming).await {
-            handle(&process, request, doors, &answers).await;
+        // An invalid message ends the connection: the messages after it could not be trusted.
+        while let Ok(Some((request, listeners))) = channel.receive::<Request>(&mut incoming).await {
+            handle(&process, request, listeners, &answers).await;
         }
     };
     let speaking = async {
         loop {
             tokio::select! {
-                said = queue.recv() => match said {
-                    // What happened before a question is told before its answer.
-                    Some(said)
-                        if tell(&process.journal, &channel).await
-                            && channel.send::<Said>(&said, &[]).await.is_ok() => {}
+                message = queue.recv() => match message {
+                    // Log entries from before a request are sent before its answer.
+                    Some(message)
+                        if send_entries(&process.journal, &channel).await
+                            && channel.send::<ProcessMessage>(&message, &[]).await.is_ok() => {}
                     Some(_) | None => return,
                 },
                 () = process.journal.ready.notified() => {
-                    if !tell(&process.journal, &channel).await {
+                    if !send_entries(&process.journal, &channel).await {
                         return;
                     }
                 }
             }
         }
     };
-    // What was collected while nobody listened.
+    // Sends entries that were collected while no daemon was connected.
     process.journal.ready.notify_one();
     tokio::select! {
         () = listening => {}
@@ -146,16 +146,16 @@ async fn converse(process: Arc<Process>, channel: Channel) {
     }
 }
 
-/// Tells the daemon all there is to tell; `false` when it is gone.
-async fn tell(journal: &Journal, channel: &Channel) -> bool {
+/// Sends all log entries to the daemon; `false` if it has disconnected.
+async fn send_entries(journal: &Journal, channel: &Channel) -> bool {
     loop {
         let entries = journal.take(ENTRIES_PER_MESSAGE);
         if entries.is_empty() {
             return true;
         }
-        let message = Said::Log { entries };
+        let message = ProcessMessage::Log { entries };
         if channel.send(&message, &[]).await.is_err() {
-            if let Said::Log { entries } = message {
+            if let ProcessMessage::Log { entries } = message {
                 journal.give_back(entries);
             }
             return false;
@@ -166,40 +166,40 @@ async fn tell(journal: &Journal, channel: &Channel) -> bool {
 async fn handle(
     process: &Arc<Process>,
     Request { number, ask }: Request,
-    doors: Vec<OwnedFd>,
-    answers: &mpsc::Sender<Said>,
+    listeners: Vec<OwnedFd>,
+    answers: &mpsc::Sender<ProcessMessage>,
 ) {
     let answer = match ask {
-        Ask::Configure { limits, roots } => {
+        RequestKind::Configure { limits, roots } => {
             *process.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
             process.shared.roots.set_extra(&roots);
             Answer::Done
         }
-        Ask::Spool => set_spool(process, doors).await,
-        Ask::Approvals { id } => {
+        RequestKind::Spool => set_spool(process, listeners).await,
+        RequestKind::Approvals { id } => {
             process.with(&id, |sandbox| Answer::Approvals { waiting: sandbox.intercept.approvals.list() })
         }
-        Ask::Decide { id, number, yes } => process.with(&id, |sandbox| {
+        RequestKind::Decide { id, number, yes } => process.with(&id, |sandbox| {
             let waited = sandbox.intercept.approvals.decide(number, yes);
             if waited { Answer::Done } else { Answer::NotWaiting }
         }),
-        Ask::Budgets { id } => {
+        RequestKind::Budgets { id } => {
             process.with(&id, |sandbox| Answer::Budgets { budgets: sandbox.budgets_left() })
         }
-        Ask::Attach { id, policy } => match process.attach(&id, policy, doors) {
+        RequestKind::Attach { id, policy } => match process.attach(&id, policy, listeners) {
             Ok(()) => Answer::Done,
             Err(error) => Answer::Failed { reason: error.to_string() },
         },
-        Ask::SetPolicy { id, policy } => process.with(&id, |sandbox| {
+        RequestKind::SetPolicy { id, policy } => process.with(&id, |sandbox| {
             sandbox.set_policy(policy);
             Answer::Done
         }),
-        Ask::Detach { id } => {
+        RequestKind::Detach { id } => {
             process.detach(&id);
             Answer::Done
         }
-        Ask::List => Answer::Sandboxes { ids: process.served().keys().cloned().collect() },
-        Ask::Counters { id } => {
+        RequestKind::List => Answer::Sandboxes { ids: process.served().keys().cloned().collect() },
+        RequestKind::Counters { id } => {
             process.journal.unfold(&id);
             process.with(&id, |sandbox| {
                 let mut counters = sandbox.counters();
@@ -207,33 +207,35 @@ async fn handle(
                 Answer::Counters { counters }
             })
         }
-        Ask::Trial { id, target } => {
+        RequestKind::Trial { id, target } => {
             let sandbox = process.served().get(&id).map(|served| Arc::clone(&served.sandbox));
             let Some(sandbox) = sandbox else {
-                let _ = answers.send(Said::Answer { number, answer: Answer::NotAttached }).await;
+                let _ = answers.send(ProcessMessage::Answer { number, answer: Answer::NotAttached }).await;
                 return;
             };
-            // It may take seconds, and others want to be heard meanwhile. It ends by itself: each step has a limit.
+            // A trial may take seconds and must not delay other requests. It ends by itself: each step has a time
+            // limit.
             let (shared, answers) = (Arc::clone(&process.shared), answers.clone());
             tokio::spawn(async move {
                 let trial = proxy::trial(&shared, &sandbox, &target).await;
-                let _ = answers.send(Said::Answer { number, answer: Answer::Trial { trial } }).await;
+                let _ =
+                    answers.send(ProcessMessage::Answer { number, answer: Answer::Trial { trial } }).await;
             });
             return;
         }
-        Ask::Quit => {
+        RequestKind::Quit => {
             process.quit.notify_one();
             return;
         }
     };
-    // A daemon that has gone does not want the answer.
-    let _ = answers.send(Said::Answer { number, answer }).await;
+    // If the daemon has disconnected, the answer is discarded.
+    let _ = answers.send(ProcessMessage::Answer { number, answer }).await;
 }
 
 async fn set_spool(process: &Process, mut descriptors: Vec<OwnedFd>) -> Answer {
     let set = match (descriptors.pop(), descriptors.is_empty()) {
         (Some(segment), true) => process.shared.audit.set(segment).await,
-        _ => Err(io::Error::other("no segment came along")),
+        _ => Err(io::Error::other("the message contains no segment")),
     };
     match set {
         Ok(()) => Answer::Done,
@@ -242,9 +244,9 @@ async fn set_spool(process: &Process, mut descriptors: Vec<OwnedFd>) -> Answer {
 }
 
 impl Process {
-    fn attach(&self, id: &SandboxId, policy: Policy, doors: Vec<OwnedFd>) -> io::Result<()> {
-        let [tcp, dns_udp, dns_tcp] =
-            <[OwnedFd; 3]>::try_from(doors).map_err(|_| io::Error::other("the doors did not come along"))?;
+    fn attach(&self, id: &SandboxId, policy: Policy, listeners: Vec<OwnedFd>) -> io::Result<()> {
+        let [tcp, dns_udp, dns_tcp] = <[OwnedFd; 3]>::try_from(listeners)
+            .map_err(|_| io::Error::other("the message does not contain three listeners"))?;
         let tcp = listener(tcp)?;
         let dns_tcp = listener(dns_tcp)?;
         let dns_udp = std::net::UdpSocket::from(dns_udp);
@@ -263,19 +265,19 @@ impl Process {
                 Sandbox::new(id.clone(), policy, limits, journal, audit)
             }
         };
-        let doors = Doors([
+        let listeners = Listeners([
             tokio::spawn(proxy::serve(Arc::clone(&self.shared), Arc::clone(&sandbox), tcp)).abort_handle(),
             tokio::spawn(server::serve_udp(Arc::clone(&sandbox), dns_udp)).abort_handle(),
             tokio::spawn(server::serve_tcp(Arc::clone(&sandbox), dns_tcp)).abort_handle(),
         ]);
-        // The doors before are closed with the tasks that are dropped here.
-        served.insert(id.clone(), Served { sandbox, doors });
+        // The previous listeners are closed when their tasks are dropped here.
+        served.insert(id.clone(), AttachedSandbox { sandbox, listeners });
         Ok(())
     }
 
     fn detach(&self, id: &SandboxId) {
-        if let Some(Served { sandbox, doors }) = self.served().remove(id) {
-            drop(doors);
+        if let Some(AttachedSandbox { sandbox, listeners }) = self.served().remove(id) {
+            drop(listeners);
             sandbox.close();
         }
     }
@@ -294,13 +296,13 @@ impl Process {
         self.journal.tick(now);
     }
 
-    fn served(&self) -> MutexGuard<'_, BTreeMap<SandboxId, Served>> {
+    fn served(&self) -> MutexGuard<'_, BTreeMap<SandboxId, AttachedSandbox>> {
         self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn listener(door: OwnedFd) -> io::Result<TcpListener> {
-    let door = std::net::TcpListener::from(door);
-    door.set_nonblocking(true)?;
-    TcpListener::from_std(door)
+fn listener(listener: OwnedFd) -> io::Result<TcpListener> {
+    let listener = std::net::TcpListener::from(listener);
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
 }

@@ -1,4 +1,4 @@
-//! Resolves, checks and connects. Nothing is dialled that was not checked here, right before.
+//! Resolves, checks and connects. Every address is checked immediately before the connection.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,27 +15,27 @@ use crate::clock::monotonic_ms;
 use crate::policy::{AddressKind, Denial, Destination, Host, Policy};
 use crate::sandbox::Sandbox;
 
-/// Lookups at a time, of all sandboxes: each blocks a thread.
+/// Concurrent lookups of all sandboxes: each blocks a thread.
 pub(crate) const LOOKUPS_MAX: usize = 48;
 
-/// A resolver that has not answered by then will not.
+/// A resolver that has not answered within this time is not expected to answer.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long an answer is used again. Short: the host's own resolver has the real cache, and knows the real times.
+/// How long a result is cached. Short: the host's resolver has the real cache, and knows the real lifetimes.
 const KEPT_MS: u64 = 10_000;
 const FAILURE_KEPT_MS: u64 = 2_000;
 
-/// Names in the cache.
+/// Largest number of names in the cache.
 const CACHE_MAX: usize = 4_096;
 
-/// Addresses of a name that are tried.
+/// How many addresses of a name are tried.
 const ADDRESSES_MAX: usize = 6;
 
-/// Per address. The last one may take longer, since there is nothing else to try.
+/// Per address. The last one may take longer, because there is no other to try.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const LAST_CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Why nothing was connected.
+/// Why no connection was made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error("{0}")]
@@ -46,15 +46,15 @@ pub(crate) enum Failure {
     Unreachable { address: IpAddr, reason: String },
 }
 
-/// What all sandboxes share of it.
+/// The lookup cache and the limit of lookups, shared by all sandboxes.
 #[derive(Debug)]
 pub(crate) struct Dialler {
     lookups: Semaphore,
-    cache: Mutex<HashMap<HostName, Kept>>,
+    cache: Mutex<HashMap<HostName, CachedAnswer>>,
 }
 
 #[derive(Clone, Debug)]
-struct Kept {
+struct CachedAnswer {
     until_ms: u64,
     answer: Result<Arc<[IpAddr]>, String>,
 }
@@ -64,7 +64,7 @@ impl Dialler {
         Self { lookups: Semaphore::new(LOOKUPS_MAX), cache: Mutex::default() }
     }
 
-    /// Connects to where `destination` leads, as far as `policy` admits the addresses.
+    /// Connects to `destination`, if `policy` permits its addresses.
     pub(crate) async fn dial(
         &self,
         sandbox: &Sandbox,
@@ -83,8 +83,8 @@ impl Dialler {
             Host::Name(name) => name,
         };
         let unresolved = |reason| Failure::Unresolved { host: name.clone(), reason };
-        if let Some(kept) = self.kept(name) {
-            return kept.answer.map_err(unresolved);
+        if let Some(cached) = self.cached(name) {
+            return cached.answer.map_err(unresolved);
         }
         let answer = self.look_up(sandbox, name).await;
         self.keep(name, &answer);
@@ -92,11 +92,11 @@ impl Dialler {
     }
 
     async fn look_up(&self, sandbox: &Sandbox, name: &HostName) -> Result<Arc<[IpAddr]>, String> {
-        // Its own first: who waits for a place of one sandbox holds none of the others'.
+        // The sandbox's own permit first: while waiting for it, none of the shared permits is held.
         let lookup = async {
             let _own = sandbox.lookups.acquire().await.map_err(|_| "shutting down".to_owned())?;
             let _shared = self.lookups.acquire().await.map_err(|_| "shutting down".to_owned())?;
-            // The supervisor starts this process without search domains, so the name is taken as it is.
+            // The supervisor starts this process without search domains, so the name is looked up as it is.
             let found =
                 tokio::net::lookup_host((name.as_str(), 0)).await.map_err(|error| error.to_string())?;
             let mut found: Vec<_> = found.map(|address| address.ip()).collect();
@@ -109,9 +109,9 @@ impl Dialler {
             .unwrap_or_else(|_| Err("the resolver did not answer".to_owned()))
     }
 
-    fn kept(&self, name: &HostName) -> Option<Kept> {
+    fn cached(&self, name: &HostName) -> Option<CachedAnswer> {
         let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.get(name).filter(|kept| kept.until_ms > monotonic_ms()).cloned()
+        cache.get(name).filter(|cached| cached.until_ms > monotonic_ms()).cloned()
     }
 
     fn keep(&self, name: &HostName, answer: &Result<Arc<[IpAddr]>, String>) {
@@ -119,16 +119,16 @@ impl Dialler {
         let until_ms = now + if answer.is_ok() { KEPT_MS } else { FAILURE_KEPT_MS };
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if cache.len() >= CACHE_MAX {
-            cache.retain(|_, kept| kept.until_ms > now);
+            cache.retain(|_, cached| cached.until_ms > now);
         }
         if cache.len() >= CACHE_MAX {
             cache.clear();
         }
-        cache.insert(name.clone(), Kept { until_ms, answer: answer.clone() });
+        cache.insert(name.clone(), CachedAnswer { until_ms, answer: answer.clone() });
     }
 }
 
-/// Those of `found` that may be dialled; an error when it is none (E-N2, E-N6, P-N7).
+/// The permitted addresses of `found`; an error if there are none (E-N2, E-N6, P-N7).
 pub(super) fn check(
     policy: &Policy,
     destination: &Destination,
@@ -155,8 +155,8 @@ fn admit(policy: &Policy, address: IpAddr, port: u16) -> Result<(), AddressKind>
     if is_own(address) { policy.admits_own(address) } else { Ok(()) }
 }
 
-/// Whether an address is one of this host's. A socket connected to one of these has it on both ends, and a UDP socket
-/// sends nothing by being connected.
+/// Whether an address belongs to this host. A socket connected to such an address has it on both ends; connecting a
+/// UDP socket sends nothing.
 fn is_own(address: IpAddr) -> bool {
     let any: IpAddr = match address {
         IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
@@ -167,7 +167,7 @@ fn is_own(address: IpAddr) -> bool {
         socket.connect((address, 9))?;
         socket.local_addr()
     };
-    // No way there: dialling it fails as well, and says why.
+    // Without a route, connecting fails as well and reports why.
     local().is_ok_and(|local| local.ip() == address)
 }
 
@@ -180,9 +180,9 @@ pub(super) async fn connect_first(addresses: &[IpAddr], port: u16) -> Result<(Tc
         let reason = match timeout(patience, connect(SocketAddr::new(*address, port))).await {
             Ok(Ok(stream)) => return Ok((stream, *address)),
             Ok(Err(error)) => error.to_string(),
-            Err(_) => "it did not answer in time".to_owned(),
+            Err(_) => "the connection timed out".to_owned(),
         };
-        // The first is the one that was preferred, so its failure is the one to tell.
+        // The first address is the preferred one, so its error is reported.
         failure = failure.or(Some(Failure::Unreachable { address: *address, reason }));
     }
     Err(failure.expect("a name without an address is not resolved, so there was one to try"))

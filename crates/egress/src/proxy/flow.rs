@@ -1,4 +1,4 @@
-//! A connection that was let through, until it ends.
+//! An allowed connection, until it ends.
 
 use std::io;
 use std::net::IpAddr;
@@ -15,22 +15,23 @@ use crate::policy::{Destination, ProtocolSeen};
 use crate::sandbox::Sandbox;
 use crate::{LogEntry, LogKind, Verdict};
 
-/// See the module. It is judged again whenever the policy changes, by what it was judged by at first.
+/// An allowed connection whose bytes are forwarded unchanged. When the policy changes, it is checked again with the
+/// same protocol and destination.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) meter: Meter,
     pub(super) client: TcpStream,
     pub(super) upstream: TcpStream,
-    /// What the client said before the host was dialled.
+    /// Bytes that the client sent before the host was connected.
     first: Mutex<Vec<u8>>,
 }
 
-/// What is known and counted of a connection that was let through, however its bytes are carried.
+/// Properties and counters of an allowed connection, spliced or intercepted.
 #[derive(Debug)]
 pub(crate) struct Meter {
     pub(crate) destination: Destination,
     pub(crate) protocol: ProtocolSeen,
-    /// Where it leads, if that is one address.
+    /// The address of the host, if it has a single one.
     pub(crate) address: Option<IpAddr>,
     pub(crate) began_ms: u64,
     rule: Arc<str>,
@@ -38,7 +39,7 @@ pub(crate) struct Meter {
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     last_ms: AtomicU64,
-    told: AtomicBool,
+    logged: AtomicBool,
     trouble: Mutex<Option<String>>,
 }
 
@@ -66,7 +67,7 @@ impl Flow {
         Self { meter, client, upstream, first: Mutex::new(first) }
     }
 
-    /// Carries bytes both ways until both sides have ended.
+    /// Forwards bytes in both directions until both sides have ended.
     pub(super) async fn run(&self, pipes: &Pipes, sandbox: &Sandbox) {
         let first = std::mem::take(&mut *self.first.lock().unwrap_or_else(PoisonError::into_inner));
         let outcome = if self.protocol == ProtocolSeen::Http {
@@ -76,12 +77,12 @@ impl Flow {
         };
         if let Err(error) = outcome {
             self.set_trouble(format!("the connection broke: {error}"));
-            // The other side must not take a broken stream for one that ended well.
+            // The other side must not mistake a broken stream for a complete one.
             self.reset_on_close();
         }
     }
 
-    /// Carries bytes, whatever they are. Each side may end before the other does.
+    /// Forwards any bytes. Each side may end before the other does.
     pub(super) async fn run_bytes(&self, pipes: &Pipes, sandbox: &Sandbox, first: Vec<u8>) -> io::Result<()> {
         if !first.is_empty() {
             self.send_upstream(sandbox, &first).await?;
@@ -99,7 +100,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Carries what the host says.
+    /// Forwards the bytes of the host.
     pub(super) async fn answers(&self, pipes: &Pipes, sandbox: &Sandbox) -> io::Result<()> {
         pipes.pump(&self.upstream, &self.client, |count| self.came_in(sandbox, count)).await
     }
@@ -119,7 +120,7 @@ impl Flow {
         Ok(())
     }
 
-    /// From now on, closing it resets both sides.
+    /// Makes closing the connection reset both sides.
     pub(crate) fn reset_on_close(&self) {
         refuse::reset_on_close(&self.client, true);
         refuse::reset_on_close(&self.upstream, true);
@@ -144,17 +145,17 @@ impl Meter {
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
             last_ms: AtomicU64::new(now),
-            told: AtomicBool::new(false),
+            logged: AtomicBool::new(false),
             trouble: Mutex::new(None),
         }
     }
 
-    /// The text of the rule that let it through.
+    /// The text of the rule that allowed it.
     pub(crate) fn rule(&self) -> &str {
         &self.rule
     }
 
-    /// Counts what the client said, and says how long to wait before more.
+    /// Counts bytes from the client, and returns how long to wait before reading more.
     pub(crate) fn went_out(&self, sandbox: &Sandbox, count: usize) -> Duration {
         self.bytes_out.fetch_add(count as u64, Ordering::Relaxed);
         sandbox.count_out(count as u64);
@@ -162,7 +163,7 @@ impl Meter {
         sandbox.pay(count)
     }
 
-    /// The same of what it was told.
+    /// Counts bytes to the client, and returns how long to wait before reading more.
     pub(crate) fn came_in(&self, sandbox: &Sandbox, count: usize) -> Duration {
         self.bytes_in.fetch_add(count as u64, Ordering::Relaxed);
         sandbox.count_in(count as u64);
@@ -178,9 +179,9 @@ impl Meter {
         self.last_ms.load(Ordering::Relaxed)
     }
 
-    /// `true` the first time.
-    pub(crate) fn tell_once(&self) -> bool {
-        !self.told.swap(true, Ordering::Relaxed)
+    /// `true` at the first call.
+    pub(crate) fn log_once(&self) -> bool {
+        !self.logged.swap(true, Ordering::Relaxed)
     }
 
     pub(crate) fn set_trouble(&self, text: String) {
@@ -211,7 +212,7 @@ impl Meter {
     }
 }
 
-/// Tells the other side that no more will come. It may be gone already, which is no failure of the flow's.
+/// Shuts down the sending side. The peer may have disconnected already, which is not an error of the flow.
 fn end(stream: &TcpStream) -> io::Result<()> {
     match rustix::net::shutdown(stream, rustix::net::Shutdown::Write) {
         Ok(()) | Err(rustix::io::Errno::NOTCONN) => Ok(()),

@@ -1,7 +1,7 @@
-//! Carries plaintext HTTP: every request is judged before it goes on, answers go as they come.
+//! Forwards plaintext HTTP: every request is checked before it is forwarded; responses are spliced.
 //!
 //! ```text
-//! requests ──► framer ──► judged ──► host          a refused one ends the connection: what was asked before is
+//! requests ──► framer ──► check ───► host          a refused request ends the connection: earlier requests are
 //! answers  ◄────────── spliced ◄──── host          still answered, then the refusal follows
 //! ```
 
@@ -18,13 +18,13 @@ use crate::http_head::{Framer, Head, Next};
 use crate::policy::{Denial, Host};
 use crate::sandbox::Sandbox;
 
-/// Read at a time.
+/// Size of one read.
 const PIECE: usize = 16 * 1024;
 
-/// How long a host may take to answer what was asked before a refusal.
+/// How long a host may take to answer the requests before a refused one.
 const ANSWERS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The head of the answer to an upgrade.
+/// Largest head of the response to an upgrade.
 const ANSWER_HEAD_MAX: usize = 32 * 1024;
 
 pub(super) async fn run(flow: &Flow, pipes: &Pipes, sandbox: &Sandbox, first: Vec<u8>) -> io::Result<()> {
@@ -39,8 +39,8 @@ pub(super) async fn run(flow: &Flow, pipes: &Pipes, sandbox: &Sandbox, first: Ve
         end = requests.pass() => end?,
         answered = &mut answers => {
             answered?;
-            // The host has closed. What the client still sends is not wanted any more.
-            refuse::part(&flow.client, &[]).await;
+            // The host has closed. Further bytes of the client are discarded.
+            refuse::close_gracefully(&flow.client, &[]).await;
             return Ok(());
         }
     };
@@ -54,20 +54,20 @@ pub(super) async fn run(flow: &Flow, pipes: &Pipes, sandbox: &Sandbox, first: Ve
             flow.set_trouble(refusal.reason.to_string());
             sandbox.denied(&flow.destination, flow.protocol, &refusal.reason);
             if requests.passed > 0 {
-                // A host that does not answer must not keep the refusal from its reader.
+                // A host that does not answer must not prevent the refusal from being sent.
                 let _ = timeout(ANSWERS_TIMEOUT, answers).await;
             }
             let words = refuse::denied_response(&flow.destination, &refusal.reason, refusal.status);
-            refuse::part(&flow.client, &words).await;
+            refuse::close_gracefully(&flow.client, &words).await;
             Ok(())
         }
     }
 }
 
-/// How the requests of a connection came to their end.
+/// How the requests of a connection ended.
 #[derive(Debug)]
 enum End {
-    /// The client has no more.
+    /// The client has closed its side.
     Closed,
     Refused(Refusal),
 }
@@ -83,14 +83,14 @@ struct Requests<'a> {
     flow: &'a Flow,
     sandbox: &'a Sandbox,
     framer: Framer,
-    /// What has come and was not passed on.
+    /// Received bytes that were not forwarded yet.
     buffer: Vec<u8>,
-    /// Requests that were passed on.
+    /// The number of forwarded requests.
     passed: u64,
 }
 
 impl Requests<'_> {
-    /// Passes requests on until the client has no more, or one is refused.
+    /// Forwards requests until the client closes its side or one is refused.
     async fn pass(&mut self) -> io::Result<End> {
         loop {
             match self.framer.next(&self.buffer) {
@@ -115,34 +115,34 @@ impl Requests<'_> {
         }
     }
 
-    /// Every request of a connection is for the host that the connection is for.
+    /// Checks that a request is for the host of its connection.
     fn judge(&self, head: &Head) -> Result<(), Refusal> {
         let refuse = |reason, status| Err(Refusal { reason, status });
         let destination = &self.flow.destination;
-        // A rule that names an address allows all that is there.
+        // A rule about an address allows every host name on it.
         if matches!(destination.host, Host::Name(_)) && head.host != destination.host {
             let (opened, asked) = (destination.host.clone(), head.host.clone());
             return refuse(Denial::NameMismatch { opened, asked }, None);
         }
         if head.port.is_some_and(|port| port != destination.port) {
-            let what = "the Host's port is not the connection's".to_owned();
+            let what = "the port in Host differs from the connection's".to_owned();
             return refuse(Denial::Malformed { what }, Some(421));
         }
-        // Which answer belongs to it could not be told.
+        // The response that belongs to the upgrade could not be identified.
         if head.upgrade.is_some() && self.passed > 0 {
-            let what = "an upgrade on a connection that was used before".to_owned();
+            let what = "an upgrade on a connection with earlier requests".to_owned();
             return refuse(Denial::Unsupported { what }, None);
         }
         Ok(())
     }
 
-    /// If the first request is an upgrade, waits for the host's answer (E-T8); `true` when it said yes, and what
-    /// follows is not HTTP any more.
+    /// If the first request is an upgrade, waits for the host's response (E-T8); `true` if the host agreed, so that
+    /// the following data is not HTTP.
     async fn upgrade(&mut self) -> io::Result<bool> {
         let mut ahead = Framer::new();
         let length = match ahead.next(&self.buffer) {
             Ok(Next::Head(head, length)) if head.upgrade.is_some() && self.judge(&head).is_ok() => length,
-            // Whatever is wrong with it is found again when it is to be passed on.
+            // An invalid request is detected again when it is to be forwarded.
             Ok(_) | Err(_) => return Ok(false),
         };
         self.framer = ahead;
@@ -165,7 +165,10 @@ impl Requests<'_> {
                 }
             }
             if answer.len() > ANSWER_HEAD_MAX {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "the answer's head is too long"));
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "the head of the response is too long",
+                ));
             }
         }
     }
@@ -181,7 +184,8 @@ impl Requests<'_> {
     }
 }
 
-/// Waits for more; `false` at the end of the stream. The framer refuses what would make the buffer grow beyond a head.
+/// Waits for more bytes; `false` at the end of the stream. The framer refuses input that would make the buffer exceed
+/// the size of a head.
 async fn receive(from: &TcpStream, buffer: &mut Vec<u8>) -> io::Result<bool> {
     loop {
         from.readable().await?;

@@ -1,47 +1,48 @@
-//! Puts together what a connection was opened to and what it says, and asks the policy.
+//! Combines the destination of a connection with its first bytes, and checks it against the policy.
 //!
-//! Pure. The name is what decides: the one whose synthetic address was dialled, or, where a program chose an address
-//! itself, the one in its hello or head. Where there are both, they must agree.
+//! Pure. The decision is about a name: the one whose synthetic address was connected to, or, if the program connected
+//! to another address, the one in its hello or head. If there are both, they must be equal.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use burrow_model::NetworkMode;
 
-use super::Opened;
-use super::first::{First, Said};
+use super::OpenedTo;
+use super::first_bytes::{FirstBytes, Preamble};
 use crate::hello::ServerName;
 use crate::policy::{Decision, Denial, Destination, Host, Policy, ProtocolSeen};
 
 #[derive(Debug)]
-pub(super) enum Judged {
+pub(super) enum Judgement {
     Allow {
-        way: Way,
+        way: Route,
         rule: Arc<str>,
     },
-    /// `about` is what it wanted, as far as that is known.
+    /// `about` is the requested destination, as far as it is known.
     Deny {
         reason: Denial,
         about: Destination,
     },
 }
 
-/// Where an allowed connection goes, and as what it was judged.
+/// The destination and the protocol of an allowed connection.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct Route {
     pub(super) destination: Destination,
     pub(super) protocol: ProtocolSeen,
 }
 
-pub(super) fn judge(policy: &Policy, opened: &Opened, first: &First) -> Judged {
+pub(super) fn judge(policy: &Policy, opened: &OpenedTo, first: &FirstBytes) -> Judgement {
     let destination = &opened.destination;
-    // A rule for `tcp` allows any bytes, so it does not matter which they are.
-    let any_bytes = policy.mode() == NetworkMode::Allowlist && !is_unknown(opened);
+    // A rule for `tcp` allows any bytes, so their protocol does not matter, unless TLS is to be intercepted.
+    let any_bytes =
+        policy.mode() == NetworkMode::Allowlist && !is_unknown(opened) && !policy.intercepts(destination);
     if any_bytes && let Some(allowed) = allow(policy, destination, ProtocolSeen::Tcp) {
         return allowed;
     }
-    match &first.said {
-        Said::Tls(hello) => {
+    match &first.preamble {
+        Preamble::Tls(hello) => {
             let asked = match &hello.name {
                 ServerName::Host(name) => Some(Host::Name(name.clone())),
                 ServerName::Absent => None,
@@ -49,29 +50,30 @@ pub(super) fn judge(policy: &Policy, opened: &Opened, first: &First) -> Judged {
             };
             judge_named(policy, opened, asked, ProtocolSeen::Tls)
         }
-        Said::Http(head) => {
+        Preamble::Http(head) => {
             if head.port.is_some_and(|port| port != destination.port) {
-                let reason = Denial::Malformed { what: "the Host's port is not the connection's".to_owned() };
+                let reason =
+                    Denial::Malformed { what: "the port in Host differs from the connection's".to_owned() };
                 return deny(reason, destination);
             }
             judge_named(policy, opened, Some(head.host.clone()), ProtocolSeen::Http)
         }
-        Said::Other => judge_named(policy, opened, None, ProtocolSeen::Tcp),
-        Said::BadTls(error) => deny(Denial::Malformed { what: error.to_string() }, destination),
-        Said::BadHttp(error) if matches!(error.status(), 403 | 501) => {
+        Preamble::Other => judge_named(policy, opened, None, ProtocolSeen::Tcp),
+        Preamble::BadTls(error) => deny(Denial::Malformed { what: error.to_string() }, destination),
+        Preamble::BadHttp(error) if matches!(error.status(), 403 | 501) => {
             deny(Denial::Unsupported { what: error.to_string() }, destination)
         }
-        Said::BadHttp(error) => deny(Denial::Malformed { what: error.to_string() }, destination),
-        Said::NoRoom => deny(Denial::ConnectionsMax, destination),
-        Said::Silence => match judge_named(policy, opened, None, ProtocolSeen::Tcp) {
-            denied @ Judged::Deny { .. } => denied,
-            Judged::Allow { .. } => deny(Denial::SilentClient, destination),
+        Preamble::BadHttp(error) => deny(Denial::Malformed { what: error.to_string() }, destination),
+        Preamble::NoRoom => deny(Denial::ConnectionsMax, destination),
+        Preamble::Silence => match judge_named(policy, opened, None, ProtocolSeen::Tcp) {
+            denied @ Judgement::Deny { .. } => denied,
+            Judgement::Allow { .. } => deny(Denial::SilentClient, destination),
         },
     }
 }
 
-/// Judges a connection that asks for `asked`, or for nothing in particular.
-fn judge_named(policy: &Policy, opened: &Opened, asked: Option<Host>, protocol: ProtocolSeen) -> Judged {
+/// Decides about a connection that requests the host `asked`, or none.
+fn judge_named(policy: &Policy, opened: &OpenedTo, asked: Option<Host>, protocol: ProtocolSeen) -> Judgement {
     let destination = &opened.destination;
     let Host::Address(address) = destination.host else {
         return match asked {
@@ -82,15 +84,15 @@ fn judge_named(policy: &Policy, opened: &Opened, asked: Option<Host>, protocol: 
             Some(_) | None => decide(policy, destination, protocol),
         };
     };
-    // The program chose an address. A name in what it says decides then, and is resolved here.
+    // The program connected to an address. A name in the first bytes decides then, and is resolved here.
     match asked {
         Some(host @ Host::Name(_)) => {
             let named = Destination { host, port: destination.port };
             match decide(policy, &named, protocol) {
-                Judged::Deny { reason, about } => {
-                    by_address(policy, opened, protocol).unwrap_or(Judged::Deny { reason, about })
+                Judgement::Deny { reason, about } => {
+                    by_address(policy, opened, protocol).unwrap_or(Judgement::Deny { reason, about })
                 }
-                allowed @ Judged::Allow { .. } => allowed,
+                allowed @ Judgement::Allow { .. } => allowed,
             }
         }
         Some(Host::Address(asked)) if asked != address => {
@@ -103,12 +105,12 @@ fn judge_named(policy: &Policy, opened: &Opened, asked: Option<Host>, protocol: 
     }
 }
 
-/// Allowed because a rule names the very address, or every public one is allowed.
-fn by_address(policy: &Policy, opened: &Opened, protocol: ProtocolSeen) -> Option<Judged> {
+/// Allows the connection if a rule names this address, or the mode allows every public one.
+fn by_address(policy: &Policy, opened: &OpenedTo, protocol: ProtocolSeen) -> Option<Judgement> {
     if is_unknown(opened) { None } else { allow(policy, &opened.destination, protocol) }
 }
 
-fn no_name(policy: &Policy, opened: &Opened, address: IpAddr) -> Denial {
+fn no_name(policy: &Policy, opened: &OpenedTo, address: IpAddr) -> Denial {
     match policy.mode() {
         NetworkMode::None => Denial::NetworkOff,
         NetworkMode::Allowlist | NetworkMode::Open if opened.synthetic => {
@@ -118,24 +120,25 @@ fn no_name(policy: &Policy, opened: &Opened, address: IpAddr) -> Denial {
     }
 }
 
-/// A synthetic address that stands for no name: it must never be dialled, whatever a rule says of it.
-fn is_unknown(opened: &Opened) -> bool {
+/// Whether it is a synthetic address without a name, to which a connection must never be made, regardless of the
+/// rules.
+fn is_unknown(opened: &OpenedTo) -> bool {
     opened.synthetic && matches!(opened.destination.host, Host::Address(_))
 }
 
-fn decide(policy: &Policy, destination: &Destination, protocol: ProtocolSeen) -> Judged {
+fn decide(policy: &Policy, destination: &Destination, protocol: ProtocolSeen) -> Judgement {
     match policy.decide(destination, protocol) {
         Decision::Allow { rule } => {
-            Judged::Allow { way: Way { destination: destination.clone(), protocol }, rule }
+            Judgement::Allow { way: Route { destination: destination.clone(), protocol }, rule }
         }
         Decision::Deny { reason } => deny(reason, destination),
     }
 }
 
-fn allow(policy: &Policy, destination: &Destination, protocol: ProtocolSeen) -> Option<Judged> {
-    Some(decide(policy, destination, protocol)).filter(|judged| matches!(judged, Judged::Allow { .. }))
+fn allow(policy: &Policy, destination: &Destination, protocol: ProtocolSeen) -> Option<Judgement> {
+    Some(decide(policy, destination, protocol)).filter(|judged| matches!(judged, Judgement::Allow { .. }))
 }
 
-fn deny(reason: Denial, about: &Destination) -> Judged {
-    Judged::Deny { reason, about: about.clone() }
+fn deny(reason: Denial, about: &Destination) -> Judgement {
+    Judgement::Deny { reason, about: about.clone() }
 }

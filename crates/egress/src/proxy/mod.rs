@@ -1,17 +1,17 @@
-//! The proxy behind a sandbox's TCP door.
+//! The proxy that serves a sandbox's TCP listener.
 //!
 //! ```text
-//! accept ──► first (bytes, if they matter) ──► judge ──┬──► dial (resolve, check, connect) ──► flow (splice)
-//!                                                      └──► intercept, where requests are judged one by one
-//!               who it is for: the address it was opened to, which stands for a name
+//! accept ──► first bytes (if they matter) ──► judge ──┬──► dial (resolve, check, connect) ──► flow (splice)
+//!                                                     └──► intercept, if requests are checked one by one
+//!               the host: the name to which the (synthetic) destination address is assigned
 //! ```
 //!
-//! Who asks is told by the door, never by what is said. Where a connection goes is a name that the policy allows, which
-//! is resolved here; an address that a program chose is dialled only if a rule names that very address, or the mode is
-//! `open`.
+//! The listener identifies the sandbox; nothing that the client sends can change that. The destination is a name that
+//! the policy allows and that is resolved here. An address that the program chose itself is connected to only if a
+//! rule names that address or the mode is `open`.
 
 mod dial;
-mod first;
+mod first_bytes;
 mod flow;
 mod http;
 mod judge;
@@ -36,13 +36,13 @@ use crate::dns::names::is_synthetic;
 use crate::intercept::{self, Roots};
 use crate::policy::{Destination, Host, ProtocolSeen};
 use crate::sandbox::{Sandbox, Ticket};
-use judge::{Judged, Way};
+use judge::{Judgement, Route};
 
-/// A door that fails is tried again after this long. When it is replaced, its task is ended from outside; when the
-/// process has no descriptors left, some may be back by then.
+/// Wait before retrying a listener that failed. When a listener is replaced, this task is aborted; when the process
+/// has run out of descriptors, some may be free again after this time.
 const FAILED_PAUSE: Duration = Duration::from_millis(100);
 
-/// What all sandboxes share.
+/// State that all sandboxes share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) dialler: Dialler,
@@ -59,10 +59,10 @@ impl Shared {
     }
 }
 
-/// Serves a sandbox's TCP door, until ended from outside. Its connections go on without it.
-pub(crate) async fn serve(shared: Arc<Shared>, sandbox: Arc<Sandbox>, door: TcpListener) {
+/// Serves a sandbox's TCP listener until the task is aborted. Open connections continue after that.
+pub(crate) async fn serve(shared: Arc<Shared>, sandbox: Arc<Sandbox>, listener: TcpListener) {
     loop {
-        let stream = match door.accept().await {
+        let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(_) => {
                 tokio::time::sleep(FAILED_PAUSE).await;
@@ -70,7 +70,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, sandbox: Arc<Sandbox>, door: TcpL
             }
         };
         let Ok(opened_to) = stream.local_addr() else { continue };
-        // What is let in keeps this stream; what is not drops it, which resets the connection.
+        // Connections that are not admitted are reset when the stream is dropped.
         refuse::reset_on_close(&stream, true);
         let shared = Arc::clone(&shared);
         let admitted = sandbox.admit(move |ticket| connection(shared, ticket, stream, opened_to));
@@ -82,38 +82,38 @@ pub(crate) async fn serve(shared: Arc<Shared>, sandbox: Arc<Sandbox>, door: TcpL
     }
 }
 
-/// One connection from its first byte to its last.
+/// Serves one connection from its first to its last byte.
 async fn connection(shared: Arc<Shared>, ticket: Ticket, client: TcpStream, opened_to: SocketAddr) {
     refuse::reset_on_close(&client, false);
     let address = opened_to.ip().to_canonical();
     let destination = Destination { host: Host::Address(address), port: opened_to.port() };
     let opened =
-        Opened { destination: named(&ticket.sandbox, destination), synthetic: is_synthetic(address) };
-    // Boxed, so that a flow, which may last for days, does not carry the space that opening it took.
+        OpenedTo { destination: named(&ticket.sandbox, destination), synthetic: is_synthetic(address) };
+    // Boxed, so that a flow, which may last for days, does not keep the stack space that was needed to open it.
     match Box::pin(open(&shared, &ticket, client, &opened)).await {
-        Some(Carried::Splice(flow)) => flow.run(&shared.pipes, &ticket.sandbox).await,
-        Some(Carried::Decrypt { client, destination, rule, first }) => {
+        Some(Transport::Splice(flow)) => flow.run(&shared.pipes, &ticket.sandbox).await,
+        Some(Transport::Decrypt { client, destination, rule, first }) => {
             Box::pin(intercept::run(shared, &ticket, client, destination, rule, first)).await;
         }
         None => {}
     }
 }
 
-/// How the bytes of a connection that was let through are carried.
-enum Carried {
+/// How the bytes of an allowed connection are forwarded.
+enum Transport {
     Splice(Arc<Flow>),
     Decrypt { client: TcpStream, destination: Destination, rule: Arc<str>, first: Vec<u8> },
 }
 
-/// What a connection was opened to.
+/// The destination address of a connection.
 #[derive(Debug)]
-struct Opened {
+struct OpenedTo {
     destination: Destination,
-    /// Whether its address is one of those the resolver gives out.
+    /// Whether the address is in the synthetic ranges.
     synthetic: bool,
 }
 
-/// Puts the name in place of the synthetic address that stands for it.
+/// Replaces a synthetic address by its name.
 fn named(sandbox: &Sandbox, destination: Destination) -> Destination {
     let name = match destination.host {
         Host::Address(address) => sandbox.resolver().names().name(address),
@@ -125,23 +125,24 @@ fn named(sandbox: &Sandbox, destination: Destination) -> Destination {
     }
 }
 
-/// Judges a connection and dials for it; `None` when it was refused or failed, and has been told so.
-async fn open(shared: &Shared, ticket: &Ticket, client: TcpStream, opened: &Opened) -> Option<Carried> {
+/// Checks a connection and connects to its host; `None` if it was refused or failed, which the client has been
+/// informed of.
+async fn open(shared: &Shared, ticket: &Ticket, client: TcpStream, opened: &OpenedTo) -> Option<Transport> {
     let sandbox = &ticket.sandbox;
     let policy = sandbox.policy();
-    let first = first::read(sandbox, &policy, &client, &opened.destination).await;
+    let first = first_bytes::read(sandbox, &policy, &client, &opened.destination).await;
     let protocol = first.protocol();
     let (way, rule) = match judge::judge(&policy, opened, &first) {
-        Judged::Allow { way, rule } => (way, rule),
-        Judged::Deny { reason, about } => {
+        Judgement::Allow { way, rule } => (way, rule),
+        Judgement::Deny { reason, about } => {
             sandbox.denied(&about, protocol, &reason);
             refuse::denied(client, protocol, &about, &reason, first.status()).await;
             return None;
         }
     };
-    let Way { destination, protocol } = way;
+    let Route { destination, protocol } = way;
     if protocol == ProtocolSeen::Tls && policy.intercepts(&destination) {
-        return Some(Carried::Decrypt { client, destination, rule, first: first.into_bytes() });
+        return Some(Transport::Decrypt { client, destination, rule, first: first.into_bytes() });
     }
     let dialled = shared.dialler.dial(sandbox, &policy, &destination).await;
     let (upstream, address) = match dialled {
@@ -160,7 +161,7 @@ async fn open(shared: &Shared, ticket: &Ticket, client: TcpStream, opened: &Open
     let flow =
         Arc::new(Flow::new(destination, protocol, rule, address, client, upstream, first.into_bytes()));
     match ticket.begin(&flow) {
-        Ok(()) => Some(Carried::Splice(flow)),
+        Ok(()) => Some(Transport::Splice(flow)),
         Err(reason) => {
             sandbox.denied(&flow.destination, protocol, &reason);
             flow.reset_on_close();
@@ -169,9 +170,10 @@ async fn open(shared: &Shared, ticket: &Ticket, client: TcpStream, opened: &Open
     }
 }
 
-/// Settings of both sides of a flow: answers are not held back, and a peer that is gone is noticed.
+/// Sets options on both sides of a flow: data is not delayed (`TCP_NODELAY`), and dead peers are detected
+/// (keep-alive).
 pub(crate) fn prepare(stream: &TcpStream) {
-    // A socket that refuses an option works without it.
+    // If a socket rejects an option, it works without it.
     let _ = stream.set_nodelay(true);
     let _ = sockopt::set_socket_keepalive(stream, true);
     let _ = sockopt::set_tcp_keepidle(stream, Duration::from_secs(60));

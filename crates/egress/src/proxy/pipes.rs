@@ -1,11 +1,11 @@
 //! Moves bytes from socket to socket without copying them.
 //!
 //! `splice` moves pages from a socket into a pipe and from there into the other socket. A pipe is taken only while
-//! there is something to move and given back empty, so that an idle connection costs two sockets and a small task.
+//! there is data to move and returned empty, so an idle connection costs two sockets and a small task.
 //!
 //! ```text
-//! readable ──► take a pipe ──► a turn: fill it, empty it, some times over ──► give it back ──► readable
-//!              narrow; wide once a flow has moved much, as long as there are wide ones
+//! readable ──► take a pipe ──► fill and empty it several times ──► return it ──► readable
+//!              narrow; wide for a flow that has moved much, while there are wide ones
 //! ```
 
 use std::io;
@@ -18,34 +18,34 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
-/// Narrow pipes kept for the next flow that has something to say.
+/// Narrow pipes that are kept for reuse.
 const IDLE_PIPES_MAX: usize = 64;
 
-/// What a narrow pipe holds, if the kernel grants it: more per call is less to do per byte. Moved at a time as well,
-/// though a pipe would take more: programs that do not read what they asked for keep it all from the host's memory.
-/// (The kernel makes the pipes of a user that has some 256 of this size tiny.)
+/// Capacity of a narrow pipe, if the kernel grants it: more bytes per call mean less work per byte. Also the limit of
+/// one move, although a pipe could hold more, because data that programs do not read stays in the host's RAM. (If a
+/// user has more than about 256 pipes of this size, the kernel makes further ones very small.)
 const NARROW_BYTES: usize = 256 * 1024;
 
-/// What a wide pipe holds: the most that the kernel grants to a user who is not root. A download between two cores
-/// takes the proxy a fifth less time with these than with narrow ones.
+/// Capacity of a wide pipe: the most that the kernel grants to users other than root. With wide pipes, a download
+/// between two cores takes the proxy a fifth less time than with narrow ones.
 const WIDE_BYTES: usize = 1024 * 1024;
 
-/// Wide pipes in use at a time, by all flows together: a few downloads are all that a machine can carry at full speed,
-/// and what programs keep in these by not reading is bounded. The others go on with narrow ones.
+/// Wide pipes in use by all flows together: a few downloads use all of a machine's bandwidth, and the RAM for unread
+/// data is limited. Other flows continue with narrow pipes.
 const WIDE_PIPES_MAX: usize = 16;
 
-/// A flow that has moved this much one way is likely to move more.
+/// A flow that has moved this much in one direction is likely to move more.
 const BULK_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Moves after which other tasks of the thread get their turn.
-const MOVES_PER_TURN: u32 = 16;
+/// Moves after which the task yields to other tasks of the thread.
+const MOVES_BEFORE_YIELD: u32 = 16;
 
 #[derive(Debug)]
 pub(crate) struct Pipes {
     narrow: Mutex<Vec<Pipe>>,
     wide: Mutex<Vec<Pipe>>,
-    /// Who holds a place may use a wide pipe. There are never more idle ones than places.
-    wide_places: Semaphore,
+    /// Permits to use a wide pipe. There are never more idle wide pipes than permits.
+    wide_permits: Semaphore,
 }
 
 #[derive(Debug)]
@@ -53,7 +53,7 @@ struct Pipe {
     out: OwnedFd,
     into: OwnedFd,
     width: Width,
-    /// Whether it is as wide as it should be.
+    /// Whether the kernel granted the full capacity.
     granted: bool,
 }
 
@@ -63,20 +63,24 @@ enum Width {
     Wide,
 }
 
-/// How a turn ended. The pipe is empty.
+/// The outcome of moving the available bytes. The pipe is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum MoveOutcome {
     /// The stream has ended.
     Ended,
-    /// There is nothing more to move now.
+    /// No more bytes are available now.
     Idle,
-    /// There may be more to move, after this long.
+    /// More bytes may be available, after this wait.
     More(Duration),
 }
 
 impl Pipes {
     pub(crate) fn new() -> Self {
-        Self { narrow: Mutex::default(), wide: Mutex::default(), wide_places: Semaphore::new(WIDE_PIPES_MAX) }
+        Self {
+            narrow: Mutex::default(),
+            wide: Mutex::default(),
+            wide_permits: Semaphore::new(WIDE_PIPES_MAX),
+        }
     }
 
     fn take(&self, width: Width) -> io::Result<Pipe> {
@@ -84,10 +88,10 @@ impl Pipes {
         idle.map_or_else(|| Pipe::new(width), Ok)
     }
 
-    /// Takes back a pipe that is empty.
+    /// Returns an empty pipe for reuse.
     fn give(&self, pipe: Pipe) {
         let mut idle = self.idle(pipe.width).lock().unwrap_or_else(PoisonError::into_inner);
-        // One that the kernel made smaller is not kept: it may be in a better mood next time.
+        // A pipe with a reduced capacity is not reused: a new one may get the full capacity.
         if pipe.granted && idle.len() < pipe.width.idle_max() {
             idle.push(pipe);
         }
@@ -100,8 +104,8 @@ impl Pipes {
         }
     }
 
-    /// Moves all that `from` says to `to`, until it ends. `moved` is told of every piece, and says how long to wait
-    /// before the next.
+    /// Moves all bytes from `from` to `to`, until the stream ends. `moved` is called for every piece, and returns how
+    /// long to wait before the next one.
     pub(crate) async fn pump(
         &self,
         from: &TcpStream,
@@ -111,18 +115,18 @@ impl Pipes {
         let mut total = 0;
         loop {
             from.readable().await?;
-            // Held until the pipe is back, or gone with the flow.
-            let place = if total < BULK_BYTES { None } else { self.wide_places.try_acquire().ok() };
-            let pipe = self.take(if place.is_some() { Width::Wide } else { Width::Narrow })?;
-            let turn = pipe.turn(from, to, &moved, &mut total).await?;
-            // Only here is it known to be empty; after an error it goes with the flow.
+            // Held until the pipe is returned, or dropped with the flow.
+            let permit = if total < BULK_BYTES { None } else { self.wide_permits.try_acquire().ok() };
+            let pipe = self.take(if permit.is_some() { Width::Wide } else { Width::Narrow })?;
+            let move_available = pipe.move_available(from, to, &moved, &mut total).await?;
+            // Only here the pipe is known to be empty; after an error it is dropped with the flow.
             self.give(pipe);
-            drop(place);
-            match turn {
-                Turn::Ended => return Ok(()),
-                Turn::Idle => {}
-                Turn::More(Duration::ZERO) => tokio::task::yield_now().await,
-                Turn::More(wait) => tokio::time::sleep(wait).await,
+            drop(permit);
+            match move_available {
+                MoveOutcome::Ended => return Ok(()),
+                MoveOutcome::Idle => {}
+                MoveOutcome::More(Duration::ZERO) => tokio::task::yield_now().await,
+                MoveOutcome::More(wait) => tokio::time::sleep(wait).await,
             }
         }
     }
@@ -147,7 +151,7 @@ impl Width {
 impl Pipe {
     fn new(width: Width) -> io::Result<Self> {
         let (out, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        // Refused when the user has many pipes already, or may have none so wide; a small one works too.
+        // The kernel refuses if the user has many pipes already or may not have wide ones; a small one works too.
         let granted = fcntl_setpipe_size(&into, width.bytes()).is_ok();
         if !granted && width == Width::Wide {
             let _ = fcntl_setpipe_size(&into, NARROW_BYTES);
@@ -155,24 +159,24 @@ impl Pipe {
         Ok(Self { out, into, width, granted })
     }
 
-    /// Moves what there is now, and adds it to `total`.
-    async fn turn(
+    /// Moves the available bytes, and adds their number to `total`.
+    async fn move_available(
         &self,
         from: &TcpStream,
         to: &TcpStream,
         moved: &impl Fn(usize) -> Duration,
         total: &mut u64,
-    ) -> io::Result<Turn> {
+    ) -> io::Result<MoveOutcome> {
         let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
-        for _ in 0..MOVES_PER_TURN {
+        for _ in 0..MOVES_BEFORE_YIELD {
             let bytes = self.width.bytes();
             let read =
                 from.try_io(Interest::READABLE, || Ok(splice(from, None, &self.into, None, bytes, flags)?));
             let mut left = match read {
-                Ok(0) => return Ok(Turn::Ended),
+                Ok(0) => return Ok(MoveOutcome::Ended),
                 Ok(count) => count,
-                // The pipe is empty, so it is the socket that has nothing.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Turn::Idle),
+                // The pipe is empty, so the socket has no data.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(MoveOutcome::Idle),
                 Err(error) => return Err(error),
             };
             *total = total.saturating_add(left as u64);
@@ -187,10 +191,10 @@ impl Pipe {
                 }
             }
             if !wait.is_zero() {
-                return Ok(Turn::More(wait));
+                return Ok(MoveOutcome::More(wait));
             }
         }
-        Ok(Turn::More(Duration::ZERO))
+        Ok(MoveOutcome::More(Duration::ZERO))
     }
 }
 
@@ -212,12 +216,12 @@ mod tests {
         (near.unwrap(), far.unwrap().0)
     }
 
-    /// Bytes that show when a piece is lost, doubled, or in the wrong place: the period is prime.
+    /// Bytes that reveal lost, duplicated or misplaced pieces: the period is prime.
     fn pattern() -> Vec<u8> {
-        (0..MUCH).map(|place| u8::try_from(place % 251).unwrap()).collect()
+        (0..MUCH).map(|permit| u8::try_from(permit % 251).unwrap()).collect()
     }
 
-    /// Sends it all through a pump, and says what arrived.
+    /// Sends all bytes through a pump, and returns what arrived.
     async fn carry(pipes: &Pipes, bytes: &[u8]) -> Vec<u8> {
         let ((mut sender, from), (to, mut receiver)) = (connection().await, connection().await);
         let send = async {
@@ -239,20 +243,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_flow_that_moves_much_gets_a_wide_pipe_and_all_of_it_arrives() {
+    async fn a_flow_that_moves_much_gets_a_wide_pipe_and_loses_no_byte() {
         let (pipes, bytes) = (Pipes::new(), pattern());
         assert!(carry(&pipes, &bytes).await == bytes);
         let wide = pipes.wide.lock().unwrap();
         for pipe in &*wide {
             assert!(fcntl_getpipe_size(&pipe.into).unwrap() >= WIDE_BYTES);
         }
-        // We are root, to whom the kernel grants any size.
+        // The tests run as root, to whom the kernel grants any capacity.
         assert_eq!(wide.len(), 1);
-        assert_eq!(pipes.wide_places.available_permits(), WIDE_PIPES_MAX);
+        assert_eq!(pipes.wide_permits.available_permits(), WIDE_PIPES_MAX);
     }
 
     #[tokio::test]
-    async fn a_flow_that_moves_little_never_gets_one() {
+    async fn a_flow_that_moves_little_gets_no_wide_pipe() {
         let (pipes, bytes) = (Pipes::new(), pattern());
         let little = &bytes[..usize::try_from(BULK_BYTES).unwrap() / 2];
         assert!(carry(&pipes, little).await == little);
@@ -260,15 +264,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_all_wide_pipes_are_taken_a_narrow_one_does() {
+    async fn a_narrow_pipe_is_used_when_all_wide_pipes_are_taken() {
         let (pipes, bytes) = (Pipes::new(), pattern());
-        let _taken = pipes.wide_places.acquire_many(u32::try_from(WIDE_PIPES_MAX).unwrap()).await.unwrap();
+        let _taken = pipes.wide_permits.acquire_many(u32::try_from(WIDE_PIPES_MAX).unwrap()).await.unwrap();
         assert!(carry(&pipes, &bytes).await == bytes);
         assert_eq!(wide_idle(&pipes), 0);
     }
 
     #[tokio::test]
-    async fn a_pipe_that_was_not_granted_its_size_works_and_is_not_kept() {
+    async fn a_pipe_with_reduced_capacity_works_and_is_not_reused() {
         let pipes = Pipes::new();
         let small = Pipe { granted: false, ..Pipe::new(Width::Narrow).unwrap() };
         fcntl_setpipe_size(&small.into, 4096).unwrap();
@@ -277,7 +281,7 @@ mod tests {
         let (mut total, mut arrived) = (0, [0; 20_000]);
         while total < 20_000 {
             from.readable().await.unwrap();
-            small.turn(&from, &to, &|_| Duration::ZERO, &mut total).await.unwrap();
+            small.move_available(&from, &to, &|_| Duration::ZERO, &mut total).await.unwrap();
         }
         receiver.read_exact(&mut arrived).await.unwrap();
         assert_eq!(arrived, [7; 20_000]);
@@ -286,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_flow_that_is_ended_midway_takes_its_full_pipe_along_and_leaves_its_place() {
+    async fn an_aborted_flow_drops_its_full_pipe_and_releases_its_permit() {
         let (pipes, bytes) = (Pipes::new(), pattern());
         let ((mut sender, from), (to, mut receiver)) = (connection().await, connection().await);
         {
@@ -294,24 +298,24 @@ mod tests {
             let pump = pipes.pump(&from, &to, |_| Duration::ZERO);
             let mut head = vec![0; MUCH / 2];
             let read_half = receiver.read_exact(&mut head);
-            // Nobody reads the rest, so neither of the others can end before this does.
+            // The rest is never read, so neither of the other futures can end first.
             tokio::select! {
                 _ = send => panic!("more was sent than was read and fits"),
                 _ = pump => panic!("the stream has not ended"),
                 () = async {
                     read_half.await.unwrap();
-                    // Until the pump is stuck with a wide pipe in its hands.
-                    while pipes.wide_places.available_permits() == WIDE_PIPES_MAX || !is_full(&to) {
+                    // Until the pump is blocked while it holds a wide pipe.
+                    while pipes.wide_permits.available_permits() == WIDE_PIPES_MAX || !is_full(&to) {
                         tokio::task::yield_now().await;
                     }
                 } => {}
             }
         }
-        assert_eq!(pipes.wide_places.available_permits(), WIDE_PIPES_MAX);
+        assert_eq!(pipes.wide_permits.available_permits(), WIDE_PIPES_MAX);
         assert_eq!(wide_idle(&pipes), 0, "a pipe with bytes of one flow is never another's");
     }
 
-    /// Whether nothing more fits into a socket.
+    /// Whether the send buffer of a socket is full.
     fn is_full(stream: &TcpStream) -> bool {
         use rustix::event::{PollFd, PollFlags, poll};
         let mut asked = [PollFd::new(stream, PollFlags::OUT)];

@@ -1,4 +1,4 @@
-//! Tells a program that it was refused, in the words of its own protocol where that has any.
+//! Informs a program that it was refused, in its own protocol where that is possible.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use tokio::time::timeout;
 use super::dial::Failure;
 use crate::policy::{Denial, Destination, ProtocolSeen};
 
-/// What a refused program may still be sending is read and thrown away, so that it gets to read the refusal: closing
-/// with unread bytes would make the kernel take the refusal back.
+/// Bytes that a refused program still sends are read and discarded, so that it can read the refusal: closing a socket
+/// with unread bytes would make the kernel discard the refusal.
 const DRAIN_MAX: u64 = 256 * 1024;
-const PART_TIMEOUT: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const ALERT_ACCESS_DENIED: u8 = 49;
 const ALERT_UNRECOGNIZED_NAME: u8 = 112;
 const ALERT_INTERNAL_ERROR: u8 = 80;
 
-/// Whether closing `stream` resets the connection instead of ending it politely.
+/// Whether closing `stream` resets the connection instead of ending it regularly.
 pub(crate) fn reset_on_close(stream: &TcpStream, reset: bool) {
-    // Refused only by a socket that is closed already.
+    // Fails only for a socket that is closed already.
     let _ = sockopt::set_socket_linger(stream, reset.then_some(Duration::ZERO));
 }
 
-/// Refuses for a reason of the policy.
+/// Refuses a connection because of the policy.
 pub(crate) async fn denied(
     client: TcpStream,
     protocol: ProtocolSeen,
@@ -42,10 +42,10 @@ pub(crate) async fn denied(
         ProtocolSeen::Http => denied_response(destination, reason, status),
         ProtocolSeen::Tcp => return reset_on_close(&client, true),
     };
-    part(&client, &last_words).await;
+    close_gracefully(&client, &last_words).await;
 }
 
-/// Says that the host could not be reached.
+/// Reports that the host could not be reached.
 pub(super) async fn failed(
     client: TcpStream,
     protocol: ProtocolSeen,
@@ -61,10 +61,10 @@ pub(super) async fn failed(
         }
         ProtocolSeen::Tcp => return reset_on_close(&client, true),
     };
-    part(&client, &last_words).await;
+    close_gracefully(&client, &last_words).await;
 }
 
-/// The answer to a plaintext request that is refused.
+/// The response to a refused plaintext request.
 pub(super) fn denied_response(destination: &Destination, reason: &Denial, status: Option<u16>) -> Vec<u8> {
     let status = status.unwrap_or_else(|| status_of(reason));
     let remedy = reason.remedy().map(|remedy| format!(" {remedy}")).unwrap_or_default();
@@ -117,15 +117,15 @@ fn response(status: u16, text: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A fatal TLS alert, which every version reads before it has keys.
+/// A fatal TLS alert, which every version of TLS accepts before keys are exchanged.
 fn alert(description: u8) -> Vec<u8> {
     vec![21, 3, 3, 0, 2, 2, description]
 }
 
-/// Sends `last_words`, then reads what still comes until the program has closed its side too.
-pub(super) async fn part(client: &TcpStream, last_words: &[u8]) {
+/// Sends `last_words`, then reads and discards bytes until the program has closed its side too.
+pub(super) async fn close_gracefully(client: &TcpStream, last_words: &[u8]) {
     let mut stream = SharedStream(client);
-    let parting = async {
+    let closing = async {
         stream.write_all(last_words).await?;
         stream.shutdown().await?;
         let mut rest = tokio::io::AsyncReadExt::take(stream, DRAIN_MAX);
@@ -133,11 +133,11 @@ pub(super) async fn part(client: &TcpStream, last_words: &[u8]) {
         while rest.read(&mut bin).await? > 0 {}
         std::io::Result::Ok(())
     };
-    // It has been told or it is gone; there is nothing else to do.
-    let _ = timeout(PART_TIMEOUT, parting).await;
+    // The program was informed or has disconnected.
+    let _ = timeout(CLOSE_TIMEOUT, closing).await;
 }
 
-/// Reads and writes a stream that others hold too.
+/// Reads and writes a stream by reference.
 #[derive(Clone, Copy, Debug)]
 struct SharedStream<'a>(&'a TcpStream);
 

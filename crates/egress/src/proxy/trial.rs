@@ -1,4 +1,4 @@
-//! Tries what a program would try, and says what happened at each step. Nothing is sent.
+//! Tests what a program could reach, and reports the outcome of each step. No data is sent.
 
 use std::time::Instant;
 
@@ -38,7 +38,7 @@ async fn attempt(shared: &Shared, sandbox: &Sandbox, target: &Target, steps: &mu
     let begin = Instant::now();
     let checked = dial::check(&policy, destination, &found).map_err(|reason| reason.to_string());
     let checked = checked.map(|checked| {
-        let text = format!("{} of {} may be dialled", checked.len(), found.len());
+        let text = format!("{} of {} addresses are permitted", checked.len(), found.len());
         (checked, text)
     });
     let checked = step(steps, "check", begin, checked)?;

@@ -1,4 +1,5 @@
-//! One connection to the process: questions go out, answers find whoever asked, log entries go to the daemon.
+//! One connection to the egress process: sends requests, delivers answers to their callers, and passes log entries to
+//! the daemon.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,16 +10,16 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::control::{Answer, Ask, Channel, Incoming, Request, Said};
+use crate::control::{Answer, Channel, Incoming, ProcessMessage, Request, RequestKind};
 use crate::{EgressError, LogEntry};
 
-/// Questions that wait to be sent.
+/// Requests that wait to be sent.
 const QUEUE_MAX: usize = 256;
 
-/// Longer than the slowest trial. All else is answered within a millisecond.
+/// Longer than the slowest trial. All other requests are answered within a millisecond.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// See the module.
+/// The callers' side of the connection.
 #[derive(Debug)]
 pub(super) struct Link {
     pid: Option<u32>,
@@ -27,7 +28,7 @@ pub(super) struct Link {
     number: AtomicU64,
 }
 
-/// The rest of it, which runs.
+/// The task's side of the connection.
 #[derive(Debug)]
 pub(super) struct Carrier {
     channel: Channel,
@@ -59,15 +60,20 @@ impl Link {
         self.pid
     }
 
-    /// Asks, and waits for the answer. Once it was sent, giving up does not take it back.
-    pub(super) async fn ask(&self, ask: Ask, descriptors: Vec<OwnedFd>) -> Result<Answer, EgressError> {
+    /// Sends a request, and waits for the answer. A request that was sent takes effect even if the caller is
+    /// cancelled.
+    pub(super) async fn ask(
+        &self,
+        ask: RequestKind,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Answer, EgressError> {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
         match self.waiting().as_mut() {
             Some(waiting) => waiting.insert(number, sender),
             None => return Err(EgressError::Down),
         };
-        let _forget = Forget { link: self, number };
+        let _forget = RemoveOnDrop { link: self, number };
         let asked = async {
             self.outgoing
                 .send((Request { number, ask }, descriptors))
@@ -83,13 +89,13 @@ impl Link {
     }
 }
 
-/// Takes a question off the list of those that wait, however its asker went away.
-struct Forget<'a> {
+/// Removes a request from the waiting list when its caller stops waiting, for any reason.
+struct RemoveOnDrop<'a> {
     link: &'a Link,
     number: u64,
 }
 
-impl Drop for Forget<'_> {
+impl Drop for RemoveOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(waiting) = self.link.waiting().as_mut() {
             waiting.remove(&self.number);
@@ -98,7 +104,7 @@ impl Drop for Forget<'_> {
 }
 
 impl Carrier {
-    /// Carries messages until the connection ends.
+    /// Transfers messages until the connection ends.
     pub(super) async fn run(mut self) -> io::Result<()> {
         let Self { channel, incoming, queue, link, log } = &mut self;
         let speaking = async {
@@ -109,21 +115,23 @@ impl Carrier {
             io::Result::Ok(())
         };
         let listening = async {
-            while let Some((said, _)) = channel.receive::<Said>(incoming).await? {
-                match said {
-                    Said::Answer { number, answer } => {
-                        let asker = link.waiting().as_mut().and_then(|waiting| waiting.remove(&number));
-                        if let Some(asker) = asker {
-                            // It may have given up meanwhile.
-                            let _ = asker.send(answer);
+            while let Some((message, _)) = channel.receive::<ProcessMessage>(incoming).await? {
+                match message {
+                    ProcessMessage::Answer { number, answer } => {
+                        let caller = link.waiting().as_mut().and_then(|waiting| waiting.remove(&number));
+                        if let Some(caller) = caller {
+                            // The caller may have stopped waiting.
+                            let _ = caller.send(answer);
                         }
                     }
-                    Said::Log { entries } => {
-                        // Never waited for: answers come by the same way, and a log that nobody reads must not hold
-                        // them up.
+                    ProcessMessage::Log { entries } => {
+                        // Never waits: answers use the same connection, and an unread log must not delay them.
                         let lost = entries.into_iter().filter_map(|entry| log.try_send(entry).err()).count();
                         if lost > 0 {
-                            tracing::warn!(lost, "nobody took the egress log away in time");
+                            tracing::warn!(
+                                lost,
+                                "egress log entries were dropped because they were not read in time"
+                            );
                         }
                     }
                 }
@@ -138,7 +146,7 @@ impl Carrier {
 }
 
 impl Drop for Carrier {
-    /// Nobody will be answered any more.
+    /// No further answers will arrive.
     fn drop(&mut self) {
         self.link.waiting().take();
     }

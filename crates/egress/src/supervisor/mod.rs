@@ -1,14 +1,14 @@
-//! The daemon's side: keeps the egress process running and tells it what to serve.
+//! The daemon's side: keeps the egress process running and configures it.
 //!
 //! ```text
-//! keeper task:  find the process, or start one ──► greet ──► attach what is wanted ──► carry messages ──┐
-//!                    ▲                                                                                  │
-//!                    └──────────── a pause that grows while it keeps dying ◄──── the connection ends ───┘
-//! callers:      change what is wanted, then ask the process (and wait shortly for one to be there)
+//! keeper task:  find the process, or start one ──► greet ──► attach sandboxes ──► carry messages ─────┐
+//!                    ▲                                                                                │
+//!                    └──────── a backoff that grows while it keeps failing ◄──── the connection ends ─┘
+//! callers:      change the wanted state, then send a request (and wait shortly for a process)
 //! ```
 //!
-//! What is wanted is kept here, so that a process that died is replaced by one that serves the same sandboxes. While
-//! there is none, sandboxes reach nothing.
+//! The wanted state is kept here, so that a replacement process serves the same sandboxes. While there is no process,
+//! sandboxes have no network.
 
 mod keeper;
 mod launch;
@@ -27,34 +27,35 @@ use burrow_network::Network;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::control::{Answer, Ask};
+use crate::control::{Answer, RequestKind};
 use crate::{BudgetLeft, Counters, Egress, EgressError, Limits, LogEntry, Policy, Target, Trial, Waiting};
 use link::Link;
 
-/// How long a caller waits for a process to be there: starting one takes some 20 ms.
+/// How long a caller waits for a running process: starting one takes some 20 ms.
 const UP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Log entries that wait for the daemon to write them down.
+/// Log entries that wait until the daemon stores them.
 const LOG_QUEUE_MAX: usize = 4_096;
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The program and its first arguments: what starts the role, as in `burrow egress`. More are appended.
+    /// The program and its first arguments, which start the role, as in `burrow egress-process`. Options are
+    /// appended.
     pub program: Vec<OsString>,
-    /// Where the control socket is kept. Made if it is not there; must belong to this driver alone.
+    /// The directory of the control socket. Created if missing; must be used by this driver only.
     pub run_dir: PathBuf,
-    /// Who the process runs as. Not root, and nobody else's.
+    /// The uid of the process. Not root, and used by no other process.
     pub uid: u32,
     pub gid: u32,
-    /// Opens sandboxes' doors.
+    /// Opens the listeners of sandboxes.
     pub network: Arc<dyn Network>,
-    /// Per sandbox.
+    /// The limits of each sandbox.
     pub limits: Limits,
-    /// Certificates, in DER, by which hosts are verified beside this machine's own: a company's, or a test's.
+    /// Certificates, in DER, that are trusted in addition to the system's own: a company's, or a test's.
     pub extra_roots: Vec<Vec<u8>>,
 }
 
-/// Keeps the process running.
+/// Keeps the egress process running.
 #[derive(Debug)]
 pub struct Supervisor {
     inner: Arc<Inner>,
@@ -66,14 +67,15 @@ pub struct Supervisor {
 struct Inner {
     options: Options,
     wanted: Mutex<BTreeMap<SandboxId, Policy>>,
-    /// The way to the process, while there is one.
+    /// The connection to the process, while there is one.
     link: watch::Sender<Option<Arc<Link>>>,
-    /// Held from opening doors until they are handed over: the newest doors win, so they must arrive last.
-    doors_turn: tokio::sync::Mutex<()>,
-    /// The segment of the audit spool that is written to, for a process that replaces one which died.
+    /// Locked from opening listeners until they are passed to the process: the newest listeners take precedence, so
+    /// they must arrive last.
+    listeners_lock: tokio::sync::Mutex<()>,
+    /// The current segment of the audit spool, for a replacement process.
     spool: Mutex<Option<OwnedFd>>,
     log: mpsc::Sender<LogEntry>,
-    /// Raised when a process has been told what is wanted.
+    /// Incremented when a process has received the wanted state.
     epoch: watch::Sender<u64>,
 }
 
@@ -86,12 +88,12 @@ impl Supervisor {
             options,
             wanted: Mutex::default(),
             link: watch::Sender::new(None),
-            doors_turn: tokio::sync::Mutex::default(),
+            listeners_lock: tokio::sync::Mutex::default(),
             spool: Mutex::default(),
             log,
             epoch: watch::Sender::new(0),
         });
-        // The first time is not in the background: a daemon that cannot start it should say so at once.
+        // The first attempt is not in the background: a daemon that cannot start the process should fail at once.
         let first = keeper::connect(&inner).await?;
         let keeper = tokio::spawn(keeper::keep(Arc::clone(&inner), first));
         inner.up().await?;
@@ -103,20 +105,20 @@ impl Supervisor {
         launch::end(run_dir).await.map_err(failed("end"))?;
         match std::fs::remove_dir_all(run_dir) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(failed("remove what is left of")(error))
+                Err(failed("remove the files of")(error))
             }
             Ok(()) | Err(_) => Ok(()),
         }
     }
 
-    /// The process's pid, for `burrow doctor`, metrics and tests; `None` while there is none.
+    /// The pid of the process, for `burrow doctor`, metrics and tests; `None` while there is none.
     pub fn pid(&self) -> Option<u32> {
         self.inner.link.borrow().as_ref().and_then(|link| link.pid())
     }
 }
 
 impl Inner {
-    /// The way to the process, when there is one.
+    /// Waits for the connection to a process.
     async fn up(&self) -> Result<Arc<Link>, EgressError> {
         let mut link = self.link.subscribe();
         let found = tokio::time::timeout(UP_TIMEOUT, link.wait_for(Option::is_some)).await;
@@ -126,17 +128,17 @@ impl Inner {
         }
     }
 
-    /// Opens the doors of `id` and hands them over.
+    /// Opens the listeners of `id` and passes them to the process.
     async fn attach(&self, link: &Link, id: &SandboxId, policy: &Policy) -> Result<(), EgressError> {
-        let _turn = self.doors_turn.lock().await;
-        let doors = self.options.network.doors(id).await;
-        let doors = doors.map_err(|source| EgressError::Doors { id: id.clone(), source })?;
-        let ask = Ask::Attach { id: id.clone(), policy: policy.clone() };
-        let along = vec![doors.tcp, doors.dns_udp, doors.dns_tcp];
-        done(link.ask(ask, along).await?, "serve the sandbox", id)
+        let _turn = self.listeners_lock.lock().await;
+        let listeners = self.options.network.listeners(id).await;
+        let listeners = listeners.map_err(|source| EgressError::Listeners { id: id.clone(), source })?;
+        let ask = RequestKind::Attach { id: id.clone(), policy: policy.clone() };
+        let descriptors = vec![listeners.tcp, listeners.dns_udp, listeners.dns_tcp];
+        done(link.ask(ask, descriptors).await?, "serve the sandbox", id)
     }
 
-    /// No secret is kept: a process that takes this one's place is given them by whoever can open them.
+    /// Secrets are not kept: a replacement process receives them from the engine, which can decrypt them.
     fn want(&self, id: &SandboxId, policy: &Policy) {
         self.wanted().insert(id.clone(), policy.without_secrets());
     }
@@ -150,7 +152,7 @@ impl Inner {
 impl Egress for Supervisor {
     async fn attach(&self, id: &SandboxId, policy: &Policy) -> Result<(), EgressError> {
         let link = self.inner.up().await?;
-        // Wanted first: a process that is replaced meanwhile is told of it too.
+        // Stored first: if the process is replaced meanwhile, the new one receives it too.
         self.inner.want(id, policy);
         let attached = self.inner.attach(&link, id, policy).await;
         if attached.is_err() {
@@ -161,13 +163,13 @@ impl Egress for Supervisor {
 
     async fn adopt(&self, id: &SandboxId, policy: &Policy) -> Result<(), EgressError> {
         let link = self.inner.up().await?;
-        let ask = Ask::SetPolicy { id: id.clone(), policy: policy.clone() };
+        let ask = RequestKind::SetPolicy { id: id.clone(), policy: policy.clone() };
         let answer = link.ask(ask, Vec::new()).await?;
         if matches!(answer, Answer::NotAttached) {
             return self.attach(id, policy).await;
         }
         self.inner.want(id, policy);
-        done(answer, "take a policy", id)
+        done(answer, "set a policy", id)
     }
 
     async fn set_policy(&self, id: &SandboxId, policy: &Policy) -> Result<(), EgressError> {
@@ -175,20 +177,20 @@ impl Egress for Supervisor {
             Some(wanted) => *wanted = policy.without_secrets(),
             None => return Err(EgressError::NotAttached { id: id.clone() }),
         }
-        // Should there be no process now, the next one is told this policy with the sandbox.
+        // If there is no process now, the next one receives this policy with the sandbox.
         let link = self.inner.up().await?;
-        let ask = Ask::SetPolicy { id: id.clone(), policy: policy.clone() };
-        done(link.ask(ask, Vec::new()).await?, "take a policy", id)
+        let ask = RequestKind::SetPolicy { id: id.clone(), policy: policy.clone() };
+        done(link.ask(ask, Vec::new()).await?, "set a policy", id)
     }
 
     async fn detach(&self, id: &SandboxId) -> Result<(), EgressError> {
         self.inner.wanted().remove(id);
         let link = self.inner.up().await?;
-        done(link.ask(Ask::Detach { id: id.clone() }, Vec::new()).await?, "let go of a sandbox", id)
+        done(link.ask(RequestKind::Detach { id: id.clone() }, Vec::new()).await?, "detach a sandbox", id)
     }
 
     async fn attached(&self) -> Result<Vec<SandboxId>, EgressError> {
-        let answer = self.inner.up().await?.ask(Ask::List, Vec::new()).await?;
+        let answer = self.inner.up().await?.ask(RequestKind::List, Vec::new()).await?;
         let Answer::Sandboxes { ids } = answer else {
             return Err(unexpected(answer, "list its sandboxes", None));
         };
@@ -196,30 +198,31 @@ impl Egress for Supervisor {
     }
 
     async fn trial(&self, id: &SandboxId, target: &Target) -> Result<Trial, EgressError> {
-        let ask = Ask::Trial { id: id.clone(), target: target.clone() };
+        let ask = RequestKind::Trial { id: id.clone(), target: target.clone() };
         let answer = self.inner.up().await?.ask(ask, Vec::new()).await?;
         let Answer::Trial { trial } = answer else {
-            return Err(unexpected(answer, "try a destination", Some(id)));
+            return Err(unexpected(answer, "test a destination", Some(id)));
         };
         Ok(trial)
     }
 
     async fn counters(&self, id: &SandboxId) -> Result<Counters, EgressError> {
-        let answer = self.inner.up().await?.ask(Ask::Counters { id: id.clone() }, Vec::new()).await?;
+        let answer = self.inner.up().await?.ask(RequestKind::Counters { id: id.clone() }, Vec::new()).await?;
         let Answer::Counters { counters } = answer else { return Err(unexpected(answer, "count", Some(id))) };
         Ok(counters)
     }
 
     async fn approvals(&self, id: &SandboxId) -> Result<Vec<Waiting>, EgressError> {
-        let answer = self.inner.up().await?.ask(Ask::Approvals { id: id.clone() }, Vec::new()).await?;
+        let answer =
+            self.inner.up().await?.ask(RequestKind::Approvals { id: id.clone() }, Vec::new()).await?;
         let Answer::Approvals { waiting } = answer else {
-            return Err(unexpected(answer, "say what waits for approval", Some(id)));
+            return Err(unexpected(answer, "list requests that wait for approval", Some(id)));
         };
         Ok(waiting)
     }
 
     async fn decide(&self, id: &SandboxId, number: u64, yes: bool) -> Result<(), EgressError> {
-        let ask = Ask::Decide { id: id.clone(), number, yes };
+        let ask = RequestKind::Decide { id: id.clone(), number, yes };
         let answer = self.inner.up().await?.ask(ask, Vec::new()).await?;
         if matches!(answer, Answer::NotWaiting) {
             return Err(EgressError::NotWaiting { id: id.clone(), number });
@@ -228,23 +231,23 @@ impl Egress for Supervisor {
     }
 
     async fn budgets(&self, id: &SandboxId) -> Result<Vec<BudgetLeft>, EgressError> {
-        let answer = self.inner.up().await?.ask(Ask::Budgets { id: id.clone() }, Vec::new()).await?;
+        let answer = self.inner.up().await?.ask(RequestKind::Budgets { id: id.clone() }, Vec::new()).await?;
         let Answer::Budgets { budgets } = answer else {
-            return Err(unexpected(answer, "say what is left of budgets", Some(id)));
+            return Err(unexpected(answer, "report budgets", Some(id)));
         };
         Ok(budgets)
     }
 
     async fn set_spool(&self, segment: OwnedFd) -> Result<(), EgressError> {
         let link = self.inner.up().await?;
-        // Wanted first: a process that is replaced meanwhile gets it too.
+        // Stored first: if the process is replaced meanwhile, the new one receives it too.
         let kept = segment.try_clone().map_err(failed("keep the audit spool of"))?;
         *self.inner.spool.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
-        let answer = link.ask(Ask::Spool, vec![segment]).await?;
+        let answer = link.ask(RequestKind::Spool, vec![segment]).await?;
         if matches!(answer, Answer::Done) {
             return Ok(());
         }
-        Err(unexpected(answer, "take another segment of the audit spool", None))
+        Err(unexpected(answer, "use another segment of the audit spool", None))
     }
 
     fn log(&self) -> Option<mpsc::Receiver<LogEntry>> {
@@ -259,7 +262,7 @@ impl Egress for Supervisor {
         let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(keeper) = keeper {
             keeper.abort();
-            // It was aborted, or had ended: either way it is over.
+            // It was aborted, or had ended already.
             let _ = keeper.await;
         }
         self.inner.link.send_replace(None);
@@ -278,7 +281,7 @@ fn done(answer: Answer, request: &'static str, id: &SandboxId) -> Result<(), Egr
     if matches!(answer, Answer::Done) { Ok(()) } else { Err(unexpected(answer, request, Some(id))) }
 }
 
-/// What an answer means that is not the one hoped for.
+/// The error for an unexpected answer.
 fn unexpected(answer: Answer, request: &'static str, id: Option<&SandboxId>) -> EgressError {
     let reason = match (answer, id) {
         (Answer::NotAttached, Some(id)) => return EgressError::NotAttached { id: id.clone() },
@@ -293,7 +296,7 @@ fn unexpected(answer: Answer, request: &'static str, id: Option<&SandboxId>) -> 
             | Answer::NotWaiting
             | Answer::Budgets { .. },
             _,
-        ) => "it answered something else".to_owned(),
+        ) => "unexpected answer".to_owned(),
     };
     EgressError::Refused { request, reason }
 }

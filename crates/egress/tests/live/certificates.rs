@@ -1,4 +1,4 @@
-//! Authorities of the tests' own, and what they certify.
+//! Certificate authorities for the tests, and the certificates that they issue.
 
 use burrow_egress::Authority;
 use burrow_model::SecretBytes;
@@ -38,20 +38,25 @@ fn extension(last: u8, content: &[u8]) -> Vec<u8> {
 }
 
 /// A key pair and its certificate.
-pub(crate) struct Certified {
+pub(crate) struct KeyAndCertificate {
     pub(crate) certificate: Vec<u8>,
     pub(crate) key: Vec<u8>,
     subject: String,
 }
 
-/// How long something is good for.
+/// Validity of a certificate.
 #[derive(Clone, Copy)]
 pub(crate) enum Valid {
     Long,
     Over,
 }
 
-fn make(subject: &str, extensions: &[u8], valid: Valid, issuer: Option<&Certified>) -> Certified {
+fn make(
+    subject: &str,
+    extensions: &[u8],
+    valid: Valid,
+    issuer: Option<&KeyAndCertificate>,
+) -> KeyAndCertificate {
     let random = SystemRandom::new();
     let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random).unwrap();
     let pair_of =
@@ -85,20 +90,20 @@ fn make(subject: &str, extensions: &[u8], valid: Valid, issuer: Option<&Certifie
     );
     let signature = signing.sign(&random, &tbs).unwrap();
     let certificate = der(0x30, &[&tbs, &algorithm, &der(0x03, &[&[0], signature.as_ref()])]);
-    Certified { certificate, key, subject: subject.to_owned() }
+    KeyAndCertificate { certificate, key, subject: subject.to_owned() }
 }
 
 /// An authority.
-pub(crate) fn authority(subject: &str) -> Certified {
+pub(crate) fn authority(subject: &str) -> KeyAndCertificate {
     let constraints = der(0x30, &[&[0x01, 0x01, 0xff], &[0x02, 0x01, 0x00]]);
     let extensions =
         [extension(0x13, &constraints), extension(0x0e, &der(0x04, &[subject.as_bytes()]))].concat();
     make(subject, &extensions, Valid::Long, None)
 }
 
-impl Certified {
+impl KeyAndCertificate {
     /// A certificate for a host.
-    pub(crate) fn host(&self, host: &str, valid: Valid) -> Certified {
+    pub(crate) fn host(&self, host: &str, valid: Valid) -> KeyAndCertificate {
         let names = der(0x30, &[&der(0x82, &[host.as_bytes()])]);
         make(host, &extension(0x11, &names), valid, Some(self))
     }
@@ -112,7 +117,7 @@ impl Certified {
         (vec![CertificateDer::from(self.certificate.clone())], key)
     }
 
-    /// Certificate and key, as a secret holds them.
+    /// Certificate and key in the format of a client certificate secret.
     pub(crate) fn pem(&self) -> String {
         let part = |label: &str, bytes: &[u8]| {
             let text = data_encoding::BASE64.encode(bytes);

@@ -1,4 +1,4 @@
-//! What programs inside do.
+//! Clients as programs in a sandbox use them.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
@@ -17,7 +17,7 @@ pub(crate) const TXT: u16 = 16;
 pub(crate) struct Resolved {
     pub(crate) code: u8,
     pub(crate) address: Option<IpAddr>,
-    /// The whole of it, for its words.
+    /// The complete answer, to check texts in it.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn question(name: &str, kind: u16) -> Vec<u8> {
     bytes
 }
 
-pub(crate) fn understand(question: &[u8], bytes: Vec<u8>) -> Resolved {
+pub(crate) fn parse_answer(question: &[u8], bytes: Vec<u8>) -> Resolved {
     assert_eq!(bytes[..2], question[..2], "an answer to this question");
     let answer = question.len() - 11;
     let address = (bytes[7] == 1).then(|| match bytes[answer + 10..answer + 12] {
@@ -44,7 +44,7 @@ pub(crate) fn understand(question: &[u8], bytes: Vec<u8>) -> Resolved {
     Resolved { code: bytes[3] & 0xf, address, bytes }
 }
 
-/// Asks over UDP; `None` when there is no answer.
+/// Sends a DNS question over UDP; `None` if there is no answer.
 pub(crate) async fn ask(sandbox: &Sandbox, name: &str, kind: u16) -> Option<Resolved> {
     let question = question(name, kind);
     sandbox
@@ -55,7 +55,7 @@ pub(crate) async fn ask(sandbox: &Sandbox, name: &str, kind: u16) -> Option<Reso
             let mut bytes = vec![0; 4096];
             let length = socket.recv(&mut bytes).ok()?;
             bytes.truncate(length);
-            Some(understand(&question, bytes))
+            Some(parse_answer(&question, bytes))
         })
         .await
 }
@@ -66,7 +66,7 @@ pub(crate) async fn resolve(sandbox: &Sandbox, name: &str) -> IpAddr {
     resolved.address.unwrap_or_else(|| panic!("{name}: {resolved:?}"))
 }
 
-/// Connects, as a program inside would that has resolved `host`; an address is taken as it is.
+/// Connects like a program in the sandbox that has resolved `host`; an address is used directly.
 pub(crate) async fn connect(sandbox: &Sandbox, host: &str, port: u16) -> std::io::Result<TcpStream> {
     let address = match host.parse::<IpAddr>() {
         Ok(address) => address,
@@ -86,12 +86,12 @@ pub(crate) async fn connect_to(sandbox: &Sandbox, to: SocketAddr) -> std::io::Re
         .await
 }
 
-/// Sends `said`, ends, and reads to the end. A reset is an empty answer.
-pub(crate) async fn exchange(stream: TcpStream, said: &[u8]) -> Vec<u8> {
-    let said = said.to_vec();
+/// Sends `sent`, closes its side, and reads to the end. A reset counts as an empty answer.
+pub(crate) async fn exchange(stream: TcpStream, sent: &[u8]) -> Vec<u8> {
+    let sent = sent.to_vec();
     let exchange = move || {
         let mut stream = stream;
-        if stream.write_all(&said).is_err() {
+        if stream.write_all(&sent).is_err() {
             return Vec::new();
         }
         let _ = stream.shutdown(std::net::Shutdown::Write);
@@ -102,10 +102,10 @@ pub(crate) async fn exchange(stream: TcpStream, said: &[u8]) -> Vec<u8> {
     tokio::task::spawn_blocking(exchange).await.unwrap()
 }
 
-/// Connects, says something, and returns all that comes back.
-pub(crate) async fn say(sandbox: &Sandbox, host: &str, port: u16, said: &[u8]) -> Vec<u8> {
+/// Connects, sends bytes, and returns everything that comes back.
+pub(crate) async fn send(sandbox: &Sandbox, host: &str, port: u16, sent: &[u8]) -> Vec<u8> {
     match connect(sandbox, host, port).await {
-        Ok(stream) => exchange(stream, said).await,
+        Ok(stream) => exchange(stream, sent).await,
         Err(_) => Vec::new(),
     }
 }
@@ -118,7 +118,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What a TLS client sends first when it wants to talk to `name`.
+/// The TLS hello of a client for `name`.
 pub(crate) fn hello(name: &str) -> Vec<u8> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)

@@ -1,10 +1,10 @@
-//! What the process has given up.
+//! The privileges that the egress process has dropped.
 
 use std::fs;
 
 use burrow_egress::Egress;
 
-use crate::clients::{hello, say};
+use crate::clients::{hello, send};
 use crate::live_test;
 use crate::upstreams::{echo, resolver};
 use crate::world::{UID, UPSTREAM};
@@ -16,7 +16,7 @@ fn status(pid: u32, field: &str) -> String {
 }
 
 live_test! {
-    async fn the_process_is_nobody_can_do_nothing_and_still_works(world: World) {
+    async fn the_process_has_no_privileges_and_works(world: World) {
         let _upstream = echo(UPSTREAM, 443);
         let (daemon, sandbox) = world.with(&["ok.example"]).await;
         let pid = daemon.supervisor.pid().unwrap();
@@ -28,8 +28,8 @@ live_test! {
             assert_eq!(status(pid, set), "0000000000000000", "{set}");
         }
         assert_eq!((status(pid, "NoNewPrivs").as_str(), status(pid, "Seccomp").as_str()), ("1", "2"));
-        assert_ne!(status(pid, "NSsid"), status(us, "NSsid"), "a session of its own");
-        // A process that is not dumpable belongs to root in `/proc`, whatever its uid.
+        assert_ne!(status(pid, "NSsid"), status(us, "NSsid"), "its own session");
+        // In `/proc`, a process that is not dumpable belongs to root, whatever its uid.
         let owner = std::os::unix::fs::MetadataExt::uid(&fs::metadata(format!("/proc/{pid}/environ")).unwrap());
         assert_eq!(owner, 0);
         assert_eq!(fs::read_link(format!("/proc/{pid}/cwd")).unwrap().to_str(), Some("/"));
@@ -37,10 +37,10 @@ live_test! {
         let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
         assert_eq!(core.split_whitespace().collect::<Vec<_>>()[4..6], ["0", "0"]);
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
-        assert_eq!(environment.split(|b| *b == 0).filter(|word| !word.is_empty()).count(), 1, "nothing of ours");
-        // Every thread is under the filter, those for lookups too, and they do their work.
-        let said = hello("ok.example");
-        assert_eq!(say(&sandbox, "ok.example", 443, &said).await, said);
+        assert_eq!(environment.split(|b| *b == 0).filter(|word| !word.is_empty()).count(), 1, "nothing of the daemon's environment");
+        // Every thread is under the filter, including those for lookups, and they work.
+        let sent = hello("ok.example");
+        assert_eq!(send(&sandbox, "ok.example", 443, &sent).await, sent);
         for thread in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
             let text = fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
             assert!(text.contains("Seccomp:\t2"), "{text}");
@@ -49,12 +49,12 @@ live_test! {
 }
 
 live_test! {
-    async fn the_hosts_resolver_is_asked_from_under_the_filter(world: World) {
+    async fn the_hosts_resolver_is_used_under_the_filter(world: World) {
         let _upstream = echo(UPSTREAM, 443);
         resolver("dns.example", UPSTREAM.parse().unwrap());
         let (daemon, sandbox) = world.with(&["dns.example", "unknown.example"]).await;
-        let said = hello("dns.example");
-        assert_eq!(say(&sandbox, "dns.example", 443, &said).await, said);
+        let sent = hello("dns.example");
+        assert_eq!(send(&sandbox, "dns.example", 443, &sent).await, sent);
         let target = "https://unknown.example".parse().unwrap();
         let trial = daemon.supervisor.trial(&sandbox.id, &target).await.unwrap();
         let step = trial.steps.last().unwrap();
@@ -64,12 +64,12 @@ live_test! {
 }
 
 live_test! {
-    async fn nobody_else_may_control_it(world: World) {
+    async fn only_its_owner_may_control_it(world: World) {
         let (daemon, _sandbox) = world.with(&[]).await;
         let socket = world.egress_dir().join("control.sock");
         let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&socket).unwrap());
         assert_eq!(mode & 0o777, 0o600);
-        // Even somebody who gets to the socket is not listened to.
+        // A client of another uid is rejected even if it can open the socket.
         fs::set_permissions(&socket, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
         for folder in [world.egress_dir(), world.egress_dir().parent().unwrap().to_owned()] {
             fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -78,7 +78,7 @@ live_test! {
                       s.connect(sys.argv[1]); sys.exit(0 if s.recv(10)==b'' else 1)";
         let output = std::process::Command::new("python3").args(["-c", script]).arg(&socket).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        // And the daemon still is.
+        // The daemon is still accepted.
         assert_eq!(daemon.supervisor.attached().await.unwrap().len(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Both ends of encrypted conversations: hosts that echo whatever they get, and programs inside.
+//! Both ends of encrypted connections: hosts that echo what they receive, and programs in a sandbox.
 
 use std::convert::Infallible;
 use std::io;
@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::certificates::Certified;
+use crate::certificates::KeyAndCertificate;
 use crate::clients::connect;
 use crate::world::{PATIENCE, Sandbox, UPSTREAM};
 
@@ -29,25 +29,25 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-fn roots(authority: &Certified) -> rustls::RootCertStore {
+fn roots(authority: &KeyAndCertificate) -> rustls::RootCertStore {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from(authority.certificate.clone())).unwrap();
     roots
 }
 
-/// What a host has seen.
+/// The requests that a host has received.
 #[derive(Clone, Default)]
 pub(crate) struct Host {
     pub(crate) connections: Arc<AtomicUsize>,
-    /// The heads of requests, one line each: which connection, method, target, headers.
+    /// The heads of requests, one line each: connection number, method, target, headers.
     seen: Arc<Mutex<Vec<String>>>,
-    /// The last credential that came.
+    /// The last credential that was received.
     stored: Arc<Mutex<String>>,
     listening: Arc<Mutex<Option<tokio::task::JoinHandle<()>>>>,
 }
 
 impl Host {
-    /// Stops listening, so that another can.
+    /// Stops listening, so that another host can use the address.
     pub(crate) async fn close(&self) {
         let listening = self.listening.lock().unwrap().take().unwrap();
         listening.abort();
@@ -63,12 +63,13 @@ impl Host {
     }
 }
 
-/// A host that speaks HTTP/1 and, if `protocols` say so, HTTP/2; and wants a certificate of `clients`, if there are any.
+/// A host that supports HTTP/1 and, if `protocols` contains it, HTTP/2; it requires a certificate of `clients`, if
+/// given.
 pub(crate) async fn host(
-    identity: &Certified,
+    identity: &KeyAndCertificate,
     port: u16,
     protocols: &[&str],
-    clients: Option<&Certified>,
+    clients: Option<&KeyAndCertificate>,
 ) -> Host {
     let (chain, key) = identity.chain();
     let builder = rustls::ServerConfig::builder_with_provider(provider())
@@ -113,7 +114,7 @@ pub(crate) async fn host(
     host
 }
 
-/// Answers with what it was asked, in the way that the path says.
+/// Answers with the contents of the request, in the way that the path selects.
 async fn answer(host: Host, number: usize, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     let headers: Vec<_> = request
         .headers()
@@ -122,20 +123,22 @@ async fn answer(host: Host, number: usize, request: Request<Incoming>) -> Result
         .collect();
     let head = format!("#{number} {} {} {}", request.method(), request.uri(), headers.join("; "));
     host.seen.lock().unwrap().push(head.clone());
-    let told = |name: &str| {
+    let header_value = |name: &str| {
         let value = request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
         value.unwrap_or_default()
     };
-    let mut credential = told("authorization") + &told("x-token") + request.uri().query().unwrap_or_default();
+    let mut credential =
+        header_value("authorization") + &header_value("x-token") + request.uri().query().unwrap_or_default();
     let mut path = request.uri().path().to_owned();
     if let Some(rest) = path.strip_prefix("/free/stored/") {
-        // As if it had come with this request.
+        // As if the stored credential had come with this request.
         path = format!("/v1/{rest}");
         credential.clone_from(&host.stored.lock().unwrap());
     } else if !credential.is_empty() {
         host.stored.lock().unwrap().clone_from(&credential);
     }
-    let whole = |text: String| Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync();
+    let whole =
+        |text: String| Full::new(Bytes::from(text)).map_err(|infallible| match infallible {}).boxed_unsync();
     let response = Response::builder();
     let response = match path.as_str() {
         "/v1/gzip" => response.header("content-encoding", "gzip").body(whole("not gzip".to_owned())),
@@ -158,7 +161,7 @@ async fn answer(host: Host, number: usize, request: Request<Incoming>) -> Result
         "/v1/pieces" | "/v1/events" | "/v1/grpc" => return Ok(stream(request, credential, &path)),
         "/v1/socket" => return Ok(socket(request, credential)),
         _ => {
-            // One that is cut short is as good as none.
+            // A truncated body counts as empty.
             let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
             let body = String::from_utf8_lossy(&body);
             response.header("x-echo", &credential).body(whole(format!("{head}\n{body}")))
@@ -167,7 +170,7 @@ async fn answer(host: Host, number: usize, request: Request<Incoming>) -> Result
     Ok(response.unwrap())
 }
 
-/// Streams: a byte at a time; an event and then nothing; or gRPC's messages as they come, and trailers.
+/// Streams one byte at a time, one event without an end, or gRPC messages as they arrive with trailers.
 fn stream(request: Request<Incoming>, credential: String, path: &str) -> Response<Body> {
     let (sender, frames) = tokio::sync::mpsc::channel::<Result<Frame<Bytes>, io::Error>>(8);
     let (path, is_grpc) = (path.to_owned(), path.ends_with("grpc"));
@@ -201,7 +204,7 @@ fn stream(request: Request<Incoming>, credential: String, path: &str) -> Respons
     Response::builder().header("content-type", kind).body(StreamBody::new(frames).boxed_unsync()).unwrap()
 }
 
-/// A WebSocket that sends back each small frame, and the credential behind it.
+/// A WebSocket that echoes each small frame, followed by the credential.
 fn socket(mut request: Request<Incoming>, credential: String) -> Response<Body> {
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
@@ -222,15 +225,15 @@ fn socket(mut request: Request<Incoming>, credential: String) -> Response<Body> 
         .status(101)
         .header("connection", "upgrade")
         .header("upgrade", "websocket")
-        .body(Full::default().map_err(|never: Infallible| match never {}).boxed_unsync())
+        .body(Full::default().map_err(|infallible: Infallible| match infallible {}).boxed_unsync())
         .unwrap()
 }
 
-/// A program inside: connects to `host` and shakes hands, trusting `authority`.
+/// A program in the sandbox: connects to `host` and completes a TLS handshake, trusting `authority`.
 pub(crate) async fn tls(
     sandbox: &Sandbox,
     host: &str,
-    authority: &Certified,
+    authority: &KeyAndCertificate,
     protocol: &str,
 ) -> io::Result<TlsStream<TcpStream>> {
     let stream = connect(sandbox, host, 443).await?;
@@ -245,44 +248,48 @@ pub(crate) async fn tls(
     TlsConnector::from(Arc::new(config)).connect(name, TcpStream::from_std(stream)?).await
 }
 
-/// How a program speaks.
-pub(crate) enum Speaker {
+/// The HTTP connection of a program.
+pub(crate) enum HttpClient {
     Http1(hyper::client::conn::http1::SendRequest<Body>),
     Http2(hyper::client::conn::http2::SendRequest<Body>),
 }
 
-pub(crate) async fn speak(sandbox: &Sandbox, authority: &Certified, version: Version) -> Speaker {
+pub(crate) async fn connect_http(
+    sandbox: &Sandbox,
+    authority: &KeyAndCertificate,
+    version: Version,
+) -> HttpClient {
     let protocol = if version == Version::HTTP_2 { "h2" } else { "http/1.1" };
     let io = TokioIo::new(tls(sandbox, "ok.example", authority, protocol).await.unwrap());
     if version == Version::HTTP_2 {
         let (sender, connection) =
             hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
         tokio::spawn(connection);
-        Speaker::Http2(sender)
+        HttpClient::Http2(sender)
     } else {
         let (sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
         tokio::spawn(connection);
-        Speaker::Http1(sender)
+        HttpClient::Http1(sender)
     }
 }
 
-/// An answer, read to its end.
+/// A response, read to its end.
 #[derive(Debug)]
-pub(crate) struct Answered {
+pub(crate) struct ReadResponse {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: String,
     pub(crate) trailers: HeaderMap,
 }
 
-impl Answered {
-    /// Everything of it that a program can see.
+impl ReadResponse {
+    /// Everything in the response that a program can see.
     pub(crate) fn all(&self) -> String {
         format!("{:?} {} {:?}", self.headers, self.body, self.trailers)
     }
 }
 
-impl Speaker {
+impl HttpClient {
     pub(crate) async fn start(&mut self, request: Request<Body>) -> Result<Response<Incoming>, hyper::Error> {
         let sending = async {
             match self {
@@ -296,9 +303,10 @@ impl Speaker {
         tokio::time::timeout(PATIENCE, sending).await.expect("an answer in time")
     }
 
-    /// Asks for a path of `ok.example`, as `POST` with a body, with headers.
-    pub(crate) async fn post(&mut self, path: &str, headers: &[(&str, &str)], body: &str) -> Answered {
-        let body = Full::new(Bytes::from(body.to_owned())).map_err(|never| match never {}).boxed_unsync();
+    /// Sends a `POST` request with headers and a body to a path of `ok.example`.
+    pub(crate) async fn post(&mut self, path: &str, headers: &[(&str, &str)], body: &str) -> ReadResponse {
+        let body =
+            Full::new(Bytes::from(body.to_owned())).map_err(|infallible| match infallible {}).boxed_unsync();
         let request = self.request("POST", path, headers).body(body).unwrap();
         let response = self.start(request).await.unwrap();
         read(response).await
@@ -321,21 +329,21 @@ impl Speaker {
     }
 }
 
-pub(crate) async fn read(response: Response<Incoming>) -> Answered {
+pub(crate) async fn read(response: Response<Incoming>) -> ReadResponse {
     let (parts, body) = response.into_parts();
     let collected = tokio::time::timeout(PATIENCE, body.collect()).await.expect("an end in time").unwrap();
     let trailers = collected.trailers().cloned().unwrap_or_default();
     let body = String::from_utf8_lossy(&collected.to_bytes()).into_owned();
-    Answered { status: parts.status.as_u16(), headers: parts.headers, body, trailers }
+    ReadResponse { status: parts.status.as_u16(), headers: parts.headers, body, trailers }
 }
 
-/// The next piece of a body that goes on; `None` when it broke or ended.
+/// The next piece of a body that is still streamed; `None` if it failed or ended.
 pub(crate) async fn piece(body: &mut Incoming) -> Option<Bytes> {
     let frame = tokio::time::timeout(PATIENCE, body.frame()).await.expect("a piece or an end in time");
     frame.and_then(Result::ok).and_then(|frame| frame.into_data().ok())
 }
 
-/// A body that is sent piece by piece.
+/// A body that is sent in pieces.
 pub(crate) fn pieces() -> (tokio::sync::mpsc::Sender<Bytes>, Body) {
     let (sender, pieces) = tokio::sync::mpsc::channel::<Bytes>(8);
     let stream = futures_util::stream::unfold(pieces, |mut pieces| async {
@@ -345,13 +353,13 @@ pub(crate) fn pieces() -> (tokio::sync::mpsc::Sender<Bytes>, Body) {
 }
 
 pub(crate) fn nothing() -> Body {
-    http_body_util::Empty::new().map_err(|never: Infallible| match never {}).boxed_unsync()
+    http_body_util::Empty::new().map_err(|infallible: Infallible| match infallible {}).boxed_unsync()
 }
 
-/// Sends raw bytes through TLS and reads until the other side closes.
-pub(crate) async fn raw(sandbox: &Sandbox, authority: &Certified, said: &[u8]) -> String {
+/// Sends raw bytes through TLS and reads until the peer closes.
+pub(crate) async fn raw(sandbox: &Sandbox, authority: &KeyAndCertificate, sent: &[u8]) -> String {
     let mut stream = tls(sandbox, "ok.example", authority, "http/1.1").await.unwrap();
-    stream.write_all(said).await.unwrap();
+    stream.write_all(sent).await.unwrap();
     stream.flush().await.unwrap();
     let mut seen = Vec::new();
     let _ = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut seen)).await;

@@ -1,7 +1,7 @@
-//! The real process behind real doors, in a network of the tests' own.
+//! Tests of the real process with real listeners, in an isolated network.
 //!
-//! Each test runs itself again in new network and mount namespaces, with a hosts file and upstream addresses of its
-//! own (see `world`). So nothing here needs the internet, and nothing is left behind.
+//! Each test runs itself again in new network and mount namespaces, with its own hosts file and upstream addresses
+//! (see `world`). So the tests need no internet access and leave nothing behind.
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 

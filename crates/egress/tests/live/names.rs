@@ -1,20 +1,20 @@
-//! The resolver, over its doors.
+//! The resolver, used over its listeners.
 
 use std::io::{Read, Write};
 
 use burrow_egress::Egress;
 use burrow_network::GATEWAY_V4;
 
-use crate::clients::{A, AAAA, TXT, ask, question, text, understand};
+use crate::clients::{A, AAAA, TXT, ask, parse_answer, question, text};
 use crate::live_test;
 use crate::world::{PATIENCE, eventually};
 
 live_test! {
-    async fn e_n5_only_allowed_names_are_answered_and_a_refusal_says_why(world: World) {
+    async fn e_n5_only_allowed_names_are_answered_and_refusals_have_a_reason(world: World) {
         let (mut daemon, sandbox) = world.with(&["ok.example"]).await;
         let good = ask(&sandbox, "ok.example", A).await.unwrap();
         assert_eq!(good.code, 0);
-        assert!(good.address.unwrap().to_string().starts_with("198.1"), "a synthetic one: {good:?}");
+        assert!(good.address.unwrap().to_string().starts_with("198.1"), "a synthetic address: {good:?}");
         assert_eq!(ask(&sandbox, "ok.example", A).await.unwrap().address, good.address);
         let other = ask(&sandbox, "ok.example", TXT).await.unwrap();
         assert_eq!((other.code, other.address), (0, None));
@@ -31,7 +31,7 @@ live_test! {
 }
 
 live_test! {
-    async fn questions_may_come_over_tcp_and_nonsense_ends_the_conversation(world: World) {
+    async fn questions_over_tcp_are_answered_and_invalid_ones_end_the_connection(world: World) {
         let (_daemon, sandbox) = world.with(&["ok.example"]).await;
         let answers = sandbox.inside(|| {
             let mut stream = std::net::TcpStream::connect((GATEWAY_V4, 53)).unwrap();
@@ -46,19 +46,19 @@ live_test! {
                 stream.read_exact(&mut length).unwrap();
                 let mut answer = vec![0; u16::from_be_bytes(length).into()];
                 stream.read_exact(&mut answer).unwrap();
-                answers.push(understand(&question, answer));
+                answers.push(parse_answer(&question, answer));
             }
             stream.write_all(&[0xff, 0xff]).unwrap();
             let rest = stream.read(&mut [0; 16]);
             (answers, matches!(rest, Ok(0) | Err(_)))
         }).await;
-        assert!(answers.1, "a question of 64 KiB is not waited for");
+        assert!(answers.1, "the connection is closed, without waiting for a question of 64 KiB");
         assert!(answers.0.iter().all(|answer| answer.code == 0 && answer.address.is_some()), "{answers:?}");
     }
 }
 
 live_test! {
-    async fn e_n10_a_flood_of_questions_is_bounded_and_another_sandbox_is_still_answered(world: World) {
+    async fn e_n10_a_flood_of_questions_is_limited_and_does_not_affect_another_sandbox(world: World) {
         let mut world = world;
         world.limits.dns_per_second = 10;
         let (mut daemon, noisy) = world.with(&["ok.example"]).await;

@@ -1,4 +1,4 @@
-//! What is allowed works.
+//! Allowed connections work.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -6,51 +6,51 @@ use std::net::SocketAddr;
 use burrow_egress::{Egress, ProtocolSeen, Verdict};
 use burrow_model::NetworkMode;
 
-use crate::clients::{AAAA, ask, connect, connect_to, exchange, get, hello, read, resolve, say, text};
+use crate::clients::{AAAA, ask, connect, connect_to, exchange, get, hello, read, resolve, send, text};
 use crate::live_test;
 use crate::upstreams::{banner, echo, http};
 use crate::world::{UPSTREAM, UPSTREAM_V6, address, policy, policy_of};
 
 live_test! {
-    async fn http_and_tls_reach_the_host_they_name(world: World) {
+    async fn http_and_tls_reach_the_named_host(world: World) {
         let (web, tls) = (http(UPSTREAM, 80), echo(UPSTREAM, 443));
         let (mut daemon, sandbox) = world.with(&["ok.example"]).await;
 
-        let answer = text(&say(&sandbox, "ok.example", 80, &get("ok.example")).await);
+        let answer = text(&send(&sandbox, "ok.example", 80, &get("ok.example")).await);
         assert!(answer.ends_with("GET /path HTTP/1.1 for ok.example"), "{answer}");
-        let said = hello("OK.example");
-        assert_eq!(say(&sandbox, "ok.example", 443, &said).await, said, "passed on byte by byte");
+        let sent = hello("OK.example");
+        assert_eq!(send(&sandbox, "ok.example", 443, &sent).await, sent, "forwarded unchanged");
         assert_eq!((web.hits(), tls.hits()), (1, 1));
 
         let entry = daemon.entry(|entry| entry.port == 443).await;
         assert_eq!((entry.host.as_str(), entry.verdict), ("ok.example", Verdict::Allow));
         assert_eq!((entry.protocol, entry.rule.as_deref()), (Some(ProtocolSeen::Tls), Some("ok.example")));
-        assert_eq!((entry.bytes_in, entry.bytes_out), (said.len() as u64, said.len() as u64));
+        assert_eq!((entry.bytes_in, entry.bytes_out), (sent.len() as u64, sent.len() as u64));
         assert_eq!((entry.address, entry.count), (Some(address(UPSTREAM)), 1));
         assert!(entry.duration_ms.is_some());
         let counters = daemon.supervisor.counters(&sandbox.id).await.unwrap();
         assert_eq!((counters.connections_allowed, counters.connections_denied), (2, 0));
-        assert_eq!(counters.bytes_out, said.len() as u64 + get("ok.example").len() as u64);
+        assert_eq!(counters.bytes_out, sent.len() as u64 + get("ok.example").len() as u64);
     }
 }
 
 live_test! {
-    async fn version_six_is_judged_and_served_alike(world: World) {
+    async fn ipv6_is_checked_and_served_like_ipv4(world: World) {
         let upstream = echo(UPSTREAM_V6, 443);
         let (_daemon, sandbox) = world.with(&["ok6.example"]).await;
         let six = ask(&sandbox, "ok6.example", AAAA).await.unwrap().address.unwrap();
         assert!(six.is_ipv6());
-        let said = hello("ok6.example");
+        let sent = hello("ok6.example");
         let stream = connect_to(&sandbox, SocketAddr::new(six, 443)).await.unwrap();
-        assert_eq!(exchange(stream, &said).await, said);
-        // A host that has only one family is reached by the other one's synthetic address too.
-        assert_eq!(say(&sandbox, "ok6.example", 443, &said).await, said);
+        assert_eq!(exchange(stream, &sent).await, sent);
+        // A host with one address family is also reached by the synthetic address of the other family.
+        assert_eq!(send(&sandbox, "ok6.example", 443, &sent).await, sent);
         assert_eq!(upstream.hits(), 2);
     }
 }
 
 live_test! {
-    async fn a_server_may_speak_first_where_a_rule_allows_any_bytes(world: World) {
+    async fn a_server_may_send_first_if_a_rule_allows_any_bytes(world: World) {
         let (_ssh, _mail) = (banner(UPSTREAM, 22), banner(UPSTREAM, 443));
         let (daemon, sandbox) = world.with(&["ssh://ok.example", "tcp://ok.example:443", "ok.example"]).await;
         for port in [22, 443] {
@@ -59,7 +59,7 @@ live_test! {
             stream.write_all(b"hello\r\n").unwrap();
             assert_eq!(read(&stream, 7).await.unwrap(), b"hello\r\n");
         }
-        // The mode `open` lets it too, without a rule.
+        // The mode `open` also allows it, without a rule.
         daemon.supervisor.set_policy(&sandbox.id, &policy_of(NetworkMode::Open, &[])).await.unwrap();
         let stream = connect(&sandbox, "ok.example", 22).await.unwrap();
         assert_eq!(read(&stream, 13).await.unwrap(), b"220 welcome\r\n");
@@ -89,7 +89,7 @@ live_test! {
         let web = http(UPSTREAM, 80);
         let (_daemon, sandbox) = world.with(&["ok.example"]).await;
         let three = [get("ok.example"), get("ok.example:80"), get("OK.example.")].concat();
-        let answer = text(&say(&sandbox, "ok.example", 80, &three).await);
+        let answer = text(&send(&sandbox, "ok.example", 80, &three).await);
         assert_eq!(answer.matches("200 OK").count(), 3, "{answer}");
         assert_eq!(web.hits(), 1, "over one connection");
 
@@ -104,12 +104,12 @@ live_test! {
 }
 
 live_test! {
-    async fn a_name_in_a_hello_decides_where_a_chosen_address_does_not(world: World) {
+    async fn the_name_in_a_hello_decides_if_the_address_is_not_allowed(world: World) {
         let upstream = echo(UPSTREAM, 443);
         let (_daemon, sandbox) = world.with(&["ok.example"]).await;
-        let said = hello("ok.example");
-        // As from a hosts file of the sandbox's own: the address leads nowhere, the name does.
-        assert_eq!(say(&sandbox, "203.0.113.77", 443, &said).await, said);
+        let sent = hello("ok.example");
+        // As with the sandbox's own hosts file: the address is unreachable, the name is not.
+        assert_eq!(send(&sandbox, "203.0.113.77", 443, &sent).await, sent);
         assert_eq!(upstream.hits(), 1);
     }
 }
@@ -119,16 +119,16 @@ live_test! {
         let (raw, tls) = (echo(UPSTREAM, 5432), echo(UPSTREAM, 443));
         let rules = [format!("tcp://{UPSTREAM}:5432"), format!("https://{UPSTREAM}")];
         let (_daemon, sandbox) = world.with(&[&rules[0], &rules[1]]).await;
-        assert_eq!(say(&sandbox, UPSTREAM, 5432, b"query").await, b"query");
-        let said = hello(UPSTREAM);
-        assert_eq!(say(&sandbox, UPSTREAM, 443, &said).await, said);
+        assert_eq!(send(&sandbox, UPSTREAM, 5432, b"query").await, b"query");
+        let sent = hello(UPSTREAM);
+        assert_eq!(send(&sandbox, UPSTREAM, 443, &sent).await, sent);
         assert_eq!((raw.hits(), tls.hits()), (1, 1));
-        assert_eq!(say(&sandbox, UPSTREAM, 5433, b"query").await, b"");
+        assert_eq!(send(&sandbox, UPSTREAM, 5433, b"query").await, b"");
     }
 }
 
 live_test! {
-    async fn a_trial_says_what_happens_at_each_step(world: World) {
+    async fn a_trial_reports_each_step(world: World) {
         let _upstream = echo(UPSTREAM, 443);
         let (daemon, sandbox) = world.with(&["ok.example", "rebound.example", "dead.example", "no-such.example"]).await;
         let mut seen = Vec::new();
@@ -145,7 +145,7 @@ live_test! {
                 (false, "decide false".to_owned()),
                 (false, "decide true, resolve true, check false".to_owned()),
                 (false, "decide true, resolve false".to_owned()),
-                // Nobody listens there.
+                // No process listens there.
                 (false, "decide true, resolve true, check true, dial false".to_owned()),
             ]
         );
@@ -153,22 +153,22 @@ live_test! {
 }
 
 live_test! {
-    async fn a_host_that_cannot_be_reached_is_told_apart_from_one_that_may_not(world: World) {
+    async fn an_unreachable_host_is_distinguished_from_a_refused_one(world: World) {
         let (mut daemon, sandbox) = world.with(&["ok.example", "no-such.example"]).await;
-        let answer = text(&say(&sandbox, "ok.example", 80, &get("ok.example")).await);
+        let answer = text(&send(&sandbox, "ok.example", 80, &get("ok.example")).await);
         assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
         assert!(answer.contains("ok.example:80 is allowed, but 198.51.100.10 could not be reached"), "{answer}");
         let entry = daemon.entry(|entry| entry.host == "ok.example").await;
         assert_eq!(entry.verdict, Verdict::Allow);
         assert!(entry.reason.unwrap().contains("could not be reached"));
-        let answer = text(&say(&sandbox, "no-such.example", 80, &get("no-such.example")).await);
+        let answer = text(&send(&sandbox, "no-such.example", 80, &get("no-such.example")).await);
         assert!(answer.contains("could not be resolved"), "{answer}");
         assert_eq!(daemon.supervisor.counters(&sandbox.id).await.unwrap().connections_failed, 2);
     }
 }
 
 live_test! {
-    async fn names_keep_their_addresses_while_a_policy_changes(world: World) {
+    async fn names_keep_their_addresses_when_the_policy_changes(world: World) {
         let (daemon, sandbox) = world.with(&["ok.example", "*.wild.example"]).await;
         let before = resolve(&sandbox, "ok.example").await;
         daemon.supervisor.set_policy(&sandbox.id, &policy(&["ok.example"])).await.unwrap();

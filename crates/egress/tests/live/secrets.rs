@@ -1,4 +1,4 @@
-//! Secrets, and a sandbox that would like to know them.
+//! Setup of a sandbox whose requests carry secrets.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use burrow_model::network::{Budget, RequestRule, RequestScope, RuleMode};
 use burrow_model::{SecretBytes, Slot, TenantId};
 use http::Version;
 
-use crate::certificates::{Certified, Valid, authority};
-use crate::encrypted::{Host, Speaker, host, speak};
+use crate::certificates::{KeyAndCertificate, Valid, authority};
+use crate::encrypted::{Host, HttpClient, connect_http, host};
 use crate::world::{Daemon, Sandbox, World, eventually, policy};
 
 pub(crate) const SECRET: &str = "sk-live/0123+secret";
 pub(crate) const ROTATED: &str = "sk-live/9876+rotated";
 pub(crate) const PLACEHOLDER: &str = "sk-fake-0123456789abcdef";
 
-/// A sandbox whose requests to `ok.example` are judged, and carry a secret.
+/// A sandbox whose requests to `ok.example` are intercepted and carry a secret.
 pub(crate) struct Setup {
     pub(crate) world: World,
     pub(crate) daemon: Daemon,
     pub(crate) sandbox: Sandbox,
-    pub(crate) lineage: Arc<Certified>,
-    pub(crate) internet: Arc<Certified>,
+    pub(crate) lineage: Arc<KeyAndCertificate>,
+    pub(crate) internet: Arc<KeyAndCertificate>,
     pub(crate) directives: Directives,
     spool: std::path::PathBuf,
 }
@@ -62,7 +62,7 @@ pub(crate) fn grant(slot: Slot, value: &str) -> Grant {
 }
 
 impl Setup {
-    /// With everything in place, a segment for the audit included.
+    /// The complete setup, including a segment of the audit spool.
     pub(crate) async fn new(mut world: World, slot: Slot, value: &str) -> Self {
         let (lineage, internet) = (Arc::new(authority("lineage")), Arc::new(authority("internet")));
         world.extra_roots = vec![internet.certificate.clone()];
@@ -75,6 +75,7 @@ impl Setup {
                 rule(scope(&["POST"], &["/free/**"]), None),
             ],
             grants: vec![grant(slot, value)],
+            transforms: Vec::new(),
         };
         let (daemon, sandbox) = (world.daemon().await, world.sandbox().await);
         daemon
@@ -107,15 +108,15 @@ impl Setup {
         self.daemon.supervisor.set_policy(&self.sandbox.id, &policy).await.unwrap();
     }
 
-    pub(crate) async fn speak(&self, version: Version) -> Speaker {
-        speak(&self.sandbox, &self.lineage, version).await
+    pub(crate) async fn connect_http(&self, version: Version) -> HttpClient {
+        connect_http(&self.sandbox, &self.lineage, version).await
     }
 
     pub(crate) fn events(&self) -> Vec<Event> {
         Reader::open(&self.spool, None).unwrap().read(Part::Acknowledged, 10_000).unwrap()
     }
 
-    /// Waits until such an event is written down.
+    /// Waits until a matching event is recorded.
     pub(crate) async fn event(&self, action: Action, of: impl Fn(&Event) -> bool) -> Event {
         let wanted = |event: &&Event| event.action == action && of(event);
         let what = format!("an event {action}");
@@ -123,8 +124,8 @@ impl Setup {
         self.events().iter().find(wanted).cloned().unwrap()
     }
 
-    /// No secret is in the audit log.
-    pub(crate) fn nothing_leaked(&self) {
+    /// Asserts that the audit log contains no secret.
+    pub(crate) fn assert_nothing_leaked(&self) {
         let bytes = std::fs::read(&self.spool).unwrap();
         for secret in [SECRET, ROTATED, PLACEHOLDER] {
             assert!(!bytes.windows(secret.len()).any(|window| window == secret.as_bytes()), "{secret}");

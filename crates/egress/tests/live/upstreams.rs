@@ -1,4 +1,4 @@
-//! Servers that play the internet, and count who came.
+//! Servers in place of the internet, which count their connections.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -33,7 +33,7 @@ fn serve(address: &str, port: u16, answer: impl Fn(TcpStream) + Send + Sync + Cl
     upstream
 }
 
-/// Sends back what it gets, and ends when the other side has ended.
+/// Echoes what it receives, and closes when the peer has closed.
 pub(crate) fn echo(address: &str, port: u16) -> Upstream {
     serve(address, port, |mut stream| {
         let mut buffer = vec![0; 64 * 1024];
@@ -46,7 +46,7 @@ pub(crate) fn echo(address: &str, port: u16) -> Upstream {
     })
 }
 
-/// Speaks first, as SSH and mail servers do, then echoes a line.
+/// Sends first, as SSH and mail servers do, then echoes a line.
 pub(crate) fn banner(address: &str, port: u16) -> Upstream {
     serve(address, port, |mut stream| {
         let _ = stream.write_all(b"220 welcome\r\n");
@@ -57,7 +57,7 @@ pub(crate) fn banner(address: &str, port: u16) -> Upstream {
     })
 }
 
-/// The host's own resolver: knows `name`, which is at an IPv4 address, and nobody else.
+/// The host's resolver: knows only `name`, with an IPv4 address.
 pub(crate) fn resolver(name: &'static str, address: Ipv4Addr) {
     let socket = UdpSocket::bind("127.0.0.1:53").unwrap();
     let mut wanted = Vec::new();
@@ -85,8 +85,8 @@ pub(crate) fn resolver(name: &'static str, address: Ipv4Addr) {
     });
 }
 
-/// A small HTTP/1.1 server: says which host and path it was asked for, keeps connections open, and takes a WebSocket-like
-/// upgrade after which it echoes.
+/// A small HTTP/1.1 server: reports the requested host and path, keeps connections open, and accepts a WebSocket-like
+/// upgrade, after which it echoes.
 pub(crate) fn http(address: &str, port: u16) -> Upstream {
     serve(address, port, |mut stream| {
         let mut buffer = Vec::new();

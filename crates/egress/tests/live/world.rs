@@ -1,5 +1,5 @@
-//! A host for one test: its own network namespace with addresses that play the internet, its own hosts file, a network
-//! driver, and the egress process.
+//! The environment of one test: its own network namespace with addresses in place of the internet, its own hosts
+//! file, a network driver, and the egress process.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,15 +22,15 @@ use tokio::sync::mpsc;
 /// Set in the inner run of a test.
 const INNER: &str = "BURROW_EGRESS_TEST_INNER";
 
-/// Whatever happens, happens long before.
+/// Far longer than anything here takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Where allowed upstreams are.
+/// Addresses of permitted upstreams.
 pub(crate) const UPSTREAM: &str = "198.51.100.10";
 pub(crate) const UPSTREAM_V6: &str = "2001:db8:1::10";
 /// An address of this host that looks public.
 pub(crate) const OWN_PUBLIC: &str = "93.184.216.34";
-/// Addresses of this host that nothing may reach: a metadata service, and a private neighbour.
+/// Addresses of this host that must not be reached: a metadata service, and a private neighbour.
 pub(crate) const METADATA: &str = "169.254.169.254";
 pub(crate) const PRIVATE: &str = "10.9.9.9";
 
@@ -47,14 +47,14 @@ const HOSTS: &str = "\
 198.51.100.99 dead.example
 ";
 
-/// Uid of the process. Nobody's.
+/// Uid of the process, used by no other one.
 pub(crate) const UID: u32 = 64_321;
 
-/// Runs `test` in a world of its own. `name` is the test's own, with its module.
+/// Runs `test` in an isolated environment. `name` is the name of the calling test, with its module.
 pub(crate) fn within<F: Future<Output = ()>>(name: &str, test: impl FnOnce(World) -> F) {
     if std::env::var_os(INNER).is_none() {
         let status = Command::new("unshare")
-            // With a process namespace, so that nothing a failed test has started stays behind.
+            // With a process namespace, so that processes of a failed test do not remain.
             .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
             .args(["--propagation", "private", "--"])
             .arg(std::env::current_exe().unwrap())
@@ -81,7 +81,7 @@ pub(crate) fn within<F: Future<Output = ()>>(name: &str, test: impl FnOnce(World
     });
 }
 
-/// `within` for the test it stands in.
+/// Declares a test that runs in [`within`].
 #[macro_export]
 macro_rules! live_test {
     ($(#[$attribute:meta])* async fn $name:ident($world:ident: World) $body:block) => {
@@ -109,7 +109,7 @@ impl World {
         std::fs::write(&hosts, HOSTS).unwrap();
         let switch = directory.path().join("nsswitch.conf");
         std::fs::write(&switch, "hosts: files dns\n").unwrap();
-        // Nobody answers there, unless a test lets somebody (see `upstreams::resolver`).
+        // No server answers there, unless a test starts one (see `upstreams::resolver`).
         let resolv = directory.path().join("resolv.conf");
         std::fs::write(&resolv, "nameserver 127.0.0.1\noptions timeout:2 attempts:2\n").unwrap();
         sh(&format!("mount --bind {} /etc/hosts", hosts.display()));
@@ -134,7 +134,7 @@ impl World {
         self.directory.path().join("egress")
     }
 
-    /// The egress driver as a daemon opens it.
+    /// Opens the egress driver as a daemon does.
     pub(crate) async fn daemon(&self) -> Daemon {
         let supervisor = self.supervisor().await;
         let log = supervisor.log().unwrap();
@@ -165,14 +165,14 @@ impl World {
         }
     }
 
-    /// A sandbox with a network, not attached.
+    /// Creates a sandbox with a network that is not attached.
     pub(crate) async fn sandbox(&self) -> Sandbox {
         let id = SandboxId::generate();
         let link = self.network.connect(&id).await.unwrap();
         Sandbox { id, link: Arc::new(link) }
     }
 
-    /// A daemon and a sandbox that may reach `rules`.
+    /// A daemon, and a sandbox whose policy has `rules`.
     pub(crate) async fn with(&self, rules: &[&str]) -> (Daemon, Sandbox) {
         let (daemon, sandbox) = (self.daemon().await, self.sandbox().await);
         daemon.supervisor.attach(&sandbox.id, &policy(rules)).await.unwrap();
@@ -186,17 +186,17 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// The next entry that `wanted` is true of; others are passed over.
+    /// Waits for an entry that `wanted` accepts; others are skipped.
     pub(crate) async fn entry(&mut self, wanted: impl Fn(&LogEntry) -> bool) -> LogEntry {
         let search = async {
             loop {
-                let entry = self.log.recv().await.expect("the log goes on");
+                let entry = self.log.recv().await.expect("the log has not ended");
                 if wanted(&entry) {
                     return entry;
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, search).await.expect("there is such an entry")
+        tokio::time::timeout(PATIENCE, search).await.expect("an entry was expected")
     }
 
     pub(crate) async fn denial(&mut self, host: &str) -> String {
@@ -212,7 +212,7 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// Runs `act` as a program inside would.
+    /// Runs `act` as a program in the sandbox would.
     pub(crate) async fn inside<T: Send + 'static>(&self, act: impl FnOnce() -> T + Send + 'static) -> T {
         let link = Arc::clone(&self.link);
         let visit = move || {
@@ -223,7 +223,7 @@ impl Sandbox {
     }
 }
 
-/// Runs `act` in a network namespace, on a thread that is not used for anything else.
+/// Runs `act` in a network namespace, on a dedicated thread.
 fn inside<T: Send>(namespace: BorrowedFd<'_>, act: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let visit = || {
@@ -234,7 +234,7 @@ fn inside<T: Send>(namespace: BorrowedFd<'_>, act: impl FnOnce() -> T + Send) ->
     })
 }
 
-/// An allow-list; where upstreams are is open.
+/// An allowlist; the ranges of the upstreams are permitted.
 pub(crate) fn policy(rules: &[&str]) -> Policy {
     policy_of(NetworkMode::Allowlist, rules)
 }
@@ -248,12 +248,8 @@ pub(crate) fn policy_denying(mode: NetworkMode, rules: &[&str], deny: &[&str]) -
     let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
     let open: Vec<IpRange> =
         ["198.51.100.0/24", "2001:db8:1::/48"].map(|range| range.parse().unwrap()).into();
-    Policy::new(
-        &NetworkPolicy { mode, rules, sets: Vec::new(), requests: Vec::new(), deny },
-        &BTreeMap::new(),
-        &open,
-    )
-    .unwrap()
+    Policy::new(&NetworkPolicy { mode, rules, deny, ..NetworkPolicy::closed() }, &BTreeMap::new(), &open)
+        .unwrap()
 }
 
 pub(crate) fn address(text: &str) -> IpAddr {
@@ -265,7 +261,7 @@ pub(crate) fn sh(line: &str) {
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Waits until `done`, and fails if that takes unreasonably long.
+/// Waits until `done` returns true, and fails after a time limit.
 pub(crate) async fn eventually(what: &str, mut done: impl AsyncFnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !done().await {

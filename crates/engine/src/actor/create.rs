@@ -1,16 +1,16 @@
-//! How a sandbox comes to be: anew from an image, of what was made ahead, or from a snapshot.
+//! Creates a sandbox: from an image, from a pre-created sandbox, or from a snapshot.
 
 use std::sync::Arc;
 
 use burrow_catalog::{CatalogError, Idempotency, Inserted, SandboxChange, SandboxRow};
 use burrow_model::{OperationId, State};
 
-use super::{Actor, Creation, Fate, FromBase, Live, Reply, Source, follow};
-use crate::forms::Start;
+use super::{Actor, Creation, Fate, LiveMachine, Reply, SnapshotSource, Source, follow};
 use crate::journal::{Detail, Operation};
-use crate::operations::{Beginning, bring_back, bring_up, bring_up_ready, unwind};
-use crate::stock::Ready;
-use crate::{EngineError, faults, forms, stock};
+use crate::operations::{StartOptions, bring_up, bring_up_warm, restore_machine, unwind};
+use crate::starting_points::Start;
+use crate::warm_pool::WarmSandbox;
+use crate::{EngineError, faults, starting_points, warm_pool};
 
 impl Actor {
     pub(super) async fn create(
@@ -20,13 +20,13 @@ impl Actor {
         reply: Reply<Creation>,
     ) -> Fate {
         let (created, base) = match source {
-            Source::Ready(ready) => (self.create_from_stock(*ready, idempotency.as_ref()).await, None),
+            Source::Ready(ready) => (self.create_from_warm(*ready, idempotency.as_ref()).await, None),
             Source::Snapshot(base) => (None, Some(*base)),
             Source::Image => (None, None),
         };
         let created = match created {
             Some(created) => created,
-            None => self.create_anew(idempotency, base.as_ref()).await,
+            None => self.create_new(idempotency, base.as_ref()).await,
         };
         let (created, fate) = match created {
             Ok(Creation::Fresh(_)) => {
@@ -34,7 +34,7 @@ impl Actor {
                 (created, Fate::Stays)
             }
             Ok(Creation::Repeated(_) | Creation::NameTaken(_)) => (created, Fate::Gone),
-            // What could not be undone stays, for a delete or the next start to finish.
+            // If it could not be undone, it remains, for a delete or the next start to finish.
             Err(_) if self.row.state == State::Failed => (created, Fate::Stays),
             Err(_) => (created, Fate::Gone),
         };
@@ -42,11 +42,11 @@ impl Actor {
         fate
     }
 
-    /// Journals the create, then makes all that the sandbox needs.
-    async fn create_anew(
+    /// Journals the create, then creates all resources of the sandbox.
+    async fn create_new(
         &mut self,
         idempotency: Option<Idempotency>,
-        base: Option<&FromBase>,
+        base: Option<&SnapshotSource>,
     ) -> Result<Creation, EngineError> {
         let detail = Detail::default();
         let operation = Operation::Create.row(&self.row.tenant, &self.row.id, &detail, self.row.created_ms);
@@ -71,24 +71,27 @@ impl Actor {
         }
     }
 
-    /// Makes a sandbox of what was made ahead. One commit is enough: until it, what there is is named by its row in
-    /// stock, which a crash would have removed; from it on, by the sandbox's, which says `running`. `None`: what was
-    /// made ahead was of no use, and is gone.
-    pub(super) async fn create_from_stock(
+    /// Turns a pre-created sandbox into a sandbox. One commit is enough: before it, the resources are named by a row of the warm pool,
+    /// and recovery after a crash removes them; after it, by the sandbox's row, whose state is `running`. `None`: the pre-created
+    /// sandbox could not be used, and was removed.
+    pub(super) async fn create_from_warm(
         &mut self,
-        ready: Ready,
+        ready: WarmSandbox,
         idempotency: Option<&Idempotency>,
     ) -> Option<Result<Creation, EngineError>> {
         let taken = async {
-            let live = bring_up_ready(&self.shared, &self.row, ready).await?;
+            let live = bring_up_warm(&self.shared, &self.row, ready).await?;
             faults::hit("create.taken")?;
             Ok::<_, EngineError>(live)
         };
         let live = match taken.await {
             Ok(live) => live,
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "what was made ahead is of no use");
-                stock::discard_id(&self.shared, &self.row.id).await;
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "a pre-created sandbox could not be used"
+                );
+                warm_pool::discard_id(&self.shared, &self.row.id).await;
                 return None;
             }
         };
@@ -107,7 +110,7 @@ impl Actor {
             Err(CatalogError::NameTaken { existing }) => Ok(Creation::NameTaken(existing)),
             Err(error) => Err(error.into()),
         };
-        stock::discard_id(&self.shared, &self.row.id).await;
+        warm_pool::discard_id(&self.shared, &self.row.id).await;
         Some(refused)
     }
 
@@ -129,12 +132,13 @@ impl Actor {
         faults::hit("create.begun")?;
         let (shared, row) = (&self.shared, &self.row);
         let runtime = shared.runtime(&row.spec.driver)?;
-        let start = forms::start_of(shared, &row.tenant, &row.image, &runtime, &row.spec.limits).await?;
+        let start =
+            starting_points::start_of(shared, &row.tenant, &row.image, &runtime, &row.spec.limits).await?;
         let live = match self.begin_from(&start).await {
             Err(error) if start.template.is_some() => {
-                forms::tell_cold(shared, &row.tenant, &row.image, &error);
+                starting_points::report_cold_start(shared, &row.tenant, &row.image, &error);
                 unwind(shared, row, Operation::Create, &mut |_| Ok(())).await?;
-                let cold = forms::cold_start_of(shared, &row.tenant, &row.image, &runtime).await?;
+                let cold = starting_points::cold_start_of(shared, &row.tenant, &row.image, &runtime).await?;
                 self.begin_from(&cold).await?
             }
             begun => begun?,
@@ -143,33 +147,37 @@ impl Actor {
         faults::hit("create.settled")
     }
 
-    async fn begin_from(&self, start: &Start) -> Result<Live, EngineError> {
-        let volumes = &self.shared.seams.volumes;
-        let root = volumes.create(&self.row.id, &start.volume, self.disk_bytes()).await?;
-        faults::hit("create.volume")?;
-        let beginning = Beginning { renew: false, template: start.template.clone() };
+    async fn begin_from(&self, start: &Start) -> Result<LiveMachine, EngineError> {
+        let disks = &self.shared.seams.disks;
+        let root = disks.create(&self.row.id, &start.disk, self.disk_bytes()).await?;
+        faults::hit("create.disk")?;
+        let beginning = StartOptions { renew: false, template: start.template.clone() };
         bring_up(&self.shared, &self.row, root, Operation::Create, beginning).await
     }
 
-    /// A child, or what a snapshot was. Of kept processes none runs before the row says so.
-    async fn try_create_from(&mut self, operation: &OperationId, base: &FromBase) -> Result<(), EngineError> {
+    /// Creates a child of a fork, or a sandbox from a snapshot. None of its restored processes runs before its row says so.
+    async fn try_create_from(
+        &mut self,
+        operation: &OperationId,
+        base: &SnapshotSource,
+    ) -> Result<(), EngineError> {
         faults::hit("fork.begun")?;
-        let volumes = &self.shared.seams.volumes;
-        let root = volumes.create_from_snapshot(&self.row.id, &base.snapshot, self.disk_bytes()).await?;
-        faults::hit("fork.volume")?;
+        let disks = &self.shared.seams.disks;
+        let root = disks.create_from_snapshot(&self.row.id, &base.snapshot, self.disk_bytes()).await?;
+        faults::hit("fork.disk")?;
         let Some(kept) = &base.kept else {
-            let beginning = Beginning { renew: true, template: None };
+            let beginning = StartOptions { renew: true, template: None };
             let live = bring_up(&self.shared, &self.row, root, Operation::Create, beginning).await?;
             self.settle_running(operation, live).await?;
             return faults::hit("fork.settled");
         };
-        let live = bring_back(&self.shared, &self.row, root, kept, &self.activity).await?;
+        let live = restore_machine(&self.shared, &self.row, root, kept, &self.activity).await?;
         self.settle_running(operation, live).await?;
         faults::hit("fork.settled")?;
-        self.go_on(&kept.about).await
+        self.resume_machine(&kept.about).await
     }
 
-    /// Leaves the sandbox `failed` where that does not work.
+    /// Undoes a create. Leaves the sandbox `failed` if that does not succeed.
     pub(super) async fn undo_create(&mut self, operation: Option<&OperationId>, error: &EngineError) {
         tracing::warn!(error = error as &dyn std::error::Error, "could not create the sandbox; undoing");
         self.unwatch();
@@ -184,7 +192,7 @@ impl Actor {
             )
         };
         if let Err(undo_error) = undone.await {
-            // The operation stays in the journal: a delete now, or the next start, finishes the undoing.
+            // The operation stays in the journal: a delete, or the next start, finishes undoing it.
             tracing::error!(error = &undo_error as &dyn std::error::Error, "could not undo a failed create");
             self.note(SandboxChange { state: Some(State::Failed), ..self.change() });
         }

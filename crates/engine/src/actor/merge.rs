@@ -1,70 +1,70 @@
-//! The parent's part of a merge. See [`crate::merge`].
+//! The parent's side of a merge. See [`crate::merge`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burrow_catalog::{MergeRow, MergeState, SandboxChange, SandboxRow};
+use burrow_disks::{ChangedPath, Tree};
 use burrow_model::{MergeId, Request, Snapshot, SnapshotKind, State};
 use burrow_runtime::Runtime;
 use burrow_trees::Root;
 use burrow_trees::plan::Action;
-use burrow_volumes::{ChangedPath, Tree};
 use tokio::time::Instant;
 
 use super::{Actor, restored};
 use crate::activity::CutReason;
 use crate::diff::changed_since;
-use crate::frozen::Held;
+use crate::held_trees::HeldTree;
 use crate::journal::{Detail, Operation};
 use crate::merge::{
-    MemoryPolicy, MergeWork, Merged, OpenFile, Planned, Record, apply_plan, memory_merge, planned, sides,
-    take_back,
+    MemoryPolicy, MergePlan, MergeRecord, MergeWork, Merged, OpenFile, apply_plan, memory_merge, planned,
+    restore_files, sides,
 };
 use crate::operations::unwind;
 use crate::shared::Shared;
-use crate::{EngineError, SnapshotOptions, disks, faults, forms, snapshots};
+use crate::{EngineError, SnapshotOptions, disks, faults, snapshots, starting_points};
 
-/// Open files that are told; more are of no more use.
+/// Open files that are reported; a longer list would not help the user.
 const OPEN_MAX: usize = 1_000;
 
 impl Actor {
     pub(super) async fn merge(&mut self, work: MergeWork) -> Result<Merged, EngineError> {
         self.admit(Request::Snapshot, "merge into")?;
-        // Processes that are on disk expect their files as they left them, so they are brought back first.
+        // Dumped processes expect their files unchanged, so the sandbox is woken first.
         if self.row.state == State::Hibernated {
             self.start().await?;
         }
         let since = Instant::now();
         let shared = self.shared.clone();
         let driver = disks::with_disks(&shared, &self.row.spec.driver)?;
-        // A disk that its machine has mounted is gone back to with that machine only.
+        // A disk that the machine has mounted can only be restored together with the machine.
         let files_only = driver.is_none();
         let options = SnapshotOptions {
             description: format!("before merging {}", work.child.id),
             ..SnapshotOptions::automatic(SnapshotKind::BeforeMerge, files_only)
         };
-        // What the child changed is looked for meanwhile: it does not change by itself.
+        // The child's changes are determined concurrently: the child's copy does not change.
         let by_theirs = async {
             match driver {
                 Some(_) => Ok(None),
                 None => changed_since(&shared, &work.base, &work.theirs).await.map(Some),
             }
         };
-        let (undo, by_theirs) = tokio::join!(self.snapshot_standing_still(&options), by_theirs);
+        let (undo, by_theirs) = tokio::join!(self.snapshot_and_stay_paused(&options, None), by_theirs);
         let undo = undo?;
         let merged = match by_theirs {
-            Ok(by_theirs) => self.merge_standing_still(&work, &undo, driver.as_ref(), by_theirs).await,
+            Ok(by_theirs) => self.merge_paused(&work, &undo, driver.as_ref(), by_theirs).await,
             Err(error) => Err(error),
         };
-        let went_on = self.go_on_after_dump().await;
+        let went_on = self.resume_after_dump().await;
         // Removed after the answer.
         drop(work.theirs);
-        // Where nothing was done, nothing is to be undone.
+        // If nothing was changed, nothing needs to be undone.
         let applied = merged.as_ref().is_ok_and(|merged| merged.applied);
         if !applied && let Err(error) = snapshots::remove_snapshot(&self.shared, &undo).await {
             tracing::warn!(
                 snapshot = %undo.id, error = &error as &dyn std::error::Error,
-                "could not remove the snapshot of a merge that did nothing"
+                "could not remove the snapshot of a merge that changed nothing"
             );
         }
         went_on?;
@@ -82,7 +82,7 @@ impl Actor {
         Ok(merged)
     }
 
-    async fn merge_standing_still(
+    async fn merge_paused(
         &mut self,
         work: &MergeWork,
         undo: &Snapshot,
@@ -90,8 +90,8 @@ impl Actor {
         by_theirs: Option<Vec<ChangedPath>>,
     ) -> Result<Merged, EngineError> {
         let shared = self.shared.clone();
-        let ours = Held::pinned(&shared, Tree::Snapshot(undo.id.clone())).await?;
-        // Both are looked at before anything is done: what contradicts and must not is told while nothing has changed.
+        let ours = HeldTree::pinned(&shared, Tree::Snapshot(undo.id.clone())).await?;
+        // Both sides are read before anything is changed: a conflict is reported while nothing has changed.
         let plan = async {
             let sides = sides(&shared, driver, &work.base, &ours, &work.theirs, by_theirs).await?;
             planned(sides, &work.options).await
@@ -127,17 +127,17 @@ impl Actor {
         Ok(merged)
     }
 
-    /// The files, from the intent to the commit.
+    /// Changes the files, from the journal entry to the commit.
     async fn carry_out(
         &mut self,
         work: &MergeWork,
         undo: &Snapshot,
         driver: Option<&Arc<dyn Runtime>>,
-        planned: Planned,
+        planned: MergePlan,
     ) -> Result<MergeId, EngineError> {
         let catalog = self.shared.seams.catalog.clone();
         let id = MergeId::generate();
-        let record = Record {
+        let record = MergeRecord {
             base: work.base_id.clone(),
             undo: undo.id.clone(),
             memory: work.options.memory,
@@ -177,20 +177,20 @@ impl Actor {
             Ok::<_, EngineError>(())
         };
         if let Err(error) = done.await {
-            // What cannot be taken back now stays in the journal, for the next start.
+            // If it cannot be undone now, it stays in the journal, for the next start.
             match driver {
-                Some(_) => self.go_back(undo).await?,
-                None => take_back(&self.shared, &self.row, &undo.id).await?,
+                Some(_) => self.roll_back(undo).await?,
+                None => restore_files(&self.shared, &self.row, &undo.id).await?,
             }
             catalog.drop_merge(&id, operation.id).await?;
-            // It sleeps as what it was. What cannot be woken now is woken by its next use.
+            // It is hibernated in its previous state. If it cannot be woken now, its next use wakes it.
             if self.row.state == State::Hibernated
                 && !detail.paused
                 && let Err(error) = self.start().await
             {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "a sandbox sleeps after a merge that failed"
+                    "a sandbox stays hibernated after a failed merge"
                 );
             }
             return Err(error);
@@ -199,14 +199,14 @@ impl Actor {
         Ok(id)
     }
 
-    /// The whole machine as its snapshot has it: its disk cannot be put back under it. Streams end.
-    async fn go_back(&mut self, undo: &Snapshot) -> Result<(), EngineError> {
+    /// Restores the whole machine from its snapshot: its disk cannot be restored under a running machine. Streams end.
+    async fn roll_back(&mut self, undo: &Snapshot) -> Result<(), EngineError> {
         self.unwatch();
         if let Some(live) = self.live.take() {
             live.cut.now(CutReason::Restored);
         }
         let generation = self.row.generation;
-        let change = put_back(&self.shared, &self.row, undo).await?;
+        let change = restore_disk(&self.shared, &self.row, undo).await?;
         self.store(change, None).await?;
         let now_ms = self.shared.now_ms();
         self.shared.seams.catalog.mark_execs_lost(&self.row.id, generation, now_ms).await?;
@@ -218,7 +218,7 @@ impl Actor {
         work: &MergeWork,
         id: &MergeId,
     ) -> Result<Option<burrow_memory::merge::Merged>, EngineError> {
-        // What the dry run found may have become more meanwhile; then it is listed.
+        // The dry run may have found fewer contradictions than there are now; new ones are listed.
         let policy = match work.options.memory {
             MemoryPolicy::Fail => MemoryPolicy::List,
             policy @ (MemoryPolicy::None
@@ -233,9 +233,9 @@ impl Actor {
         Ok(merged)
     }
 
-    /// Files about to be replaced or removed that processes of the parent have open. Only told, so what cannot be found
-    /// out is left out.
-    async fn open_files(&self, planned: &Planned) -> Vec<OpenFile> {
+    /// Files about to be replaced or removed that processes of the parent have open. Only reported, so files that cannot be determined
+    /// are omitted.
+    async fn open_files(&self, planned: &MergePlan) -> Vec<OpenFile> {
         let (Some(live), Ok(root)) = (&self.live, self.root().await) else { return Vec::new() };
         let Ok(open) = live.runtime.open_files(&self.row.id).await else { return Vec::new() };
         let Ok(root) = Root::open(&root) else { return Vec::new() };
@@ -248,7 +248,7 @@ impl Actor {
         });
         let mut found = Vec::new();
         let mut by_file: BTreeMap<(u64, u64), Vec<&burrow_runtime::OpenFile>> = BTreeMap::new();
-        // Most of what processes have open are pipes, sockets and devices.
+        // Most open descriptors are pipes, sockets and devices.
         for file in open.iter().filter(|file| file.file.0 == device) {
             by_file.entry(file.file).or_default().push(file);
         }
@@ -269,7 +269,7 @@ impl Actor {
     }
 }
 
-/// After a crash in the midst of a merge: the files as they were, then the processes go on.
+/// After a crash during a merge: restores the files, then resumes the processes.
 pub(crate) async fn unmerge(
     shared: &std::sync::Arc<crate::shared::Shared>,
     row: &SandboxRow,
@@ -287,11 +287,11 @@ pub(crate) async fn unmerge(
         _ => false,
     };
     if let (Some(runtime), true) = (&runtime, live) {
-        // It stands still; said again, since nothing may be written until the files are back.
+        // It is paused already; paused again to be safe, since nothing may be written until the files are restored.
         runtime.pause(&row.id).await?;
     }
     if let Some(undo) = &detail.snapshot {
-        take_back(shared, row, undo).await?;
+        restore_files(shared, row, undo).await?;
     }
     if let Some(merge) = &detail.merge {
         shared.seams.catalog.drop_merge(merge, operation.id.clone()).await?;
@@ -299,7 +299,7 @@ pub(crate) async fn unmerge(
         shared.seams.catalog.finish_operation(&operation.id).await?;
     }
     if let (Some(runtime), Some(machine), true) = (&runtime, &machine, live) {
-        runtime.mend(&row.id, machine, detail.paused).await?;
+        runtime.recover(&row.id, machine, detail.paused).await?;
     }
     if let Some(undo) = &detail.snapshot
         && let Some(snapshot) = shared.seams.catalog.snapshot(&row.tenant, undo).await?
@@ -309,7 +309,7 @@ pub(crate) async fn unmerge(
     Ok(())
 }
 
-/// The same where files are on a disk: the sandbox sleeps as what it was, and wakes with its next use.
+/// The same if files are on a disk: the sandbox is hibernated in its previous state, and wakes at its next use.
 async fn unmerge_disk(
     shared: &Arc<Shared>,
     row: &SandboxRow,
@@ -322,7 +322,7 @@ async fn unmerge_disk(
         None => None,
     };
     if let Some(undo) = &undo {
-        let change = put_back(shared, row, undo).await?;
+        let change = restore_disk(shared, row, undo).await?;
         catalog.update_sandbox(&row.id, change, None).await?;
         catalog.mark_execs_lost(&row.id, row.generation, shared.now_ms()).await?;
     }
@@ -336,15 +336,15 @@ async fn unmerge_disk(
     }
 }
 
-/// Ends the machine and puts the disk back; answers what that makes of the row. Can be repeated.
-async fn put_back(
+/// Ends the machine and restores the disk; returns the change of the row. Can be repeated.
+async fn restore_disk(
     shared: &Arc<Shared>,
     row: &SandboxRow,
     undo: &Snapshot,
 ) -> Result<SandboxChange, EngineError> {
     unwind(shared, row, Operation::Restore, &mut |_| Ok(())).await?;
-    let bytes = forms::volume_bytes(shared, &row.spec);
-    shared.seams.volumes.replace_from_snapshot(&row.id, &undo.id, bytes).await?;
+    let bytes = starting_points::disk_bytes(shared, &row.spec);
+    shared.seams.disks.replace_from_snapshot(&row.id, &undo.id, bytes).await?;
     let detail = Detail { dump: undo.dump.clone(), ..Detail::default() };
     Ok(restored(row, undo, &detail, shared.now_ms()))
 }

@@ -1,12 +1,11 @@
-//! One task per sandbox: the only one who changes it.
+//! One task per sandbox, which alone changes the sandbox.
 //!
 //! ```text
 //!   create · power (start, stop, pause, resume, delete) · update · sleep (hibernate, wake) · snapshot · restore · merge
 //! ```
 //!
-//! Requests wait in a bounded inbox and are carried out one after the other, so no two operations of one sandbox ever
-//! meet. The task owns the row and, while the sandbox runs, its [`Live`] machine. A caller that goes away does not stop
-//! what it asked for.
+//! Requests wait in a bounded inbox and are carried out one after the other, so two operations of a sandbox never run concurrently.
+//! The task owns the row and, while the sandbox runs, its [`LiveMachine`] machine. A request is completed even if its caller disconnects.
 
 mod create;
 mod merge;
@@ -14,10 +13,13 @@ mod power;
 mod restore;
 mod sleep;
 mod snapshot;
+mod trial;
 mod update;
 
 pub(crate) use merge::unmerge;
 pub(crate) use restore::settled as restored;
+pub(crate) use trial::{TRIALS_MAX, remove as remove_trial};
+pub(crate) use update::apply as apply_update;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,13 +34,13 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::Instrument as _;
 
 use crate::activity::{Activity, Cut};
-use crate::dump::Kept;
-use crate::frozen::Held;
+use crate::dump::OpenedDump;
+use crate::held_trees::HeldTree;
 use crate::journal::{Detail, Operation};
 use crate::merge::{MergeWork, Merged};
 use crate::shared::Shared;
-use crate::stock::Ready;
-use crate::{EngineError, Guest, Restored, SnapshotOptions, UpdateOptions, egress, forms};
+use crate::warm_pool::WarmSandbox;
+use crate::{EngineError, Guest, Restored, SnapshotOptions, UpdateOptions, egress, starting_points};
 
 /// Requests of one sandbox that may wait. Two hundred execs at once must fit; a flood must not.
 const INBOX_MAX: usize = 1024;
@@ -47,33 +49,37 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T, EngineError>>;
 
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Always the first: nobody else can know of the sandbox before it has made the row.
+    /// Always the first command: no other task can know of the sandbox before this one has stored the row.
     Create {
         idempotency: Option<Idempotency>,
-        /// What it is made of.
+        /// What the sandbox is created from.
         source: Source,
         reply: Reply<Creation>,
     },
-    /// Answers when nothing asked before is under way any more.
+    /// Answered when all earlier commands have ended.
     Settled {
         reply: Reply<SandboxRow>,
     },
     Use {
+        /// Wakes a sleeping sandbox; otherwise it is refused as asleep.
+        wake: bool,
         reply: Reply<Guest>,
     },
     Start {
-        /// Gives up processes that are kept: boots from the files.
+        /// Discards dumped processes and boots from the files.
         fresh: bool,
         reply: Reply<SandboxRow>,
     },
     Hibernate {
+        /// Also where it cannot be tried whether the dump can be restored.
+        untried: bool,
         reply: Reply<SandboxRow>,
     },
     State(StateCommand),
-    /// The sleep policy finds it idle: to be checked again, since somebody may have come meanwhile.
+    /// The sleep policy found the sandbox idle. This is checked again, since it may have been used in the meantime.
     Sleep {
-        depth: Depth,
-        /// When the policy looked.
+        depth: SleepDepth,
+        /// When the policy checked it.
         idle_since_ms: u64,
     },
     Stop {
@@ -93,28 +99,28 @@ pub(crate) enum Command {
     Delete {
         reply: Reply<SandboxRow>,
     },
-    /// From the watcher of the machine that was started as this generation.
+    /// From the task that watches the machine that was started as this generation.
     MachineEnded {
         generation: u64,
     },
     Expire,
-    /// What its policies did last.
+    /// Records when its policies last acted.
     Stamp {
         snapshotted_ms: Option<u64>,
         rotated_ms: Option<u64>,
     },
-    /// Its network policy could not be put in force when it was due.
-    PutInForce,
+    /// Its network policy could not be applied when it was due.
+    ApplyPolicy,
 }
 
-/// What takes or brings back all that a sandbox is.
+/// Commands that capture or restore the state of a sandbox.
 #[derive(Debug)]
 pub(crate) enum StateCommand {
     Snapshot {
         options: Box<SnapshotOptions>,
         reply: Reply<Snapshot>,
     },
-    /// What the children of a fork are made of.
+    /// Captures what the children of a fork are created from.
     ForkBase {
         files_only: bool,
         reply: Reply<ForkBase>,
@@ -122,85 +128,87 @@ pub(crate) enum StateCommand {
     Restore {
         snapshot: Box<Snapshot>,
         files_only: bool,
-        /// What the state that is replaced is kept as.
+        /// Also where neither the snapshot's processes nor the present ones can be tried.
+        untried: bool,
+        /// The options of the snapshot that keeps the replaced state.
         undo: Box<SnapshotOptions>,
         reply: Reply<Restored>,
     },
-    /// Copies its files, for a merge into another or a comparison.
+    /// Copies its files, for a merge into another sandbox or a comparison.
     Freeze {
-        reply: Reply<Held>,
+        reply: Reply<HeldTree>,
     },
-    /// Copies its files, for an image; answers where the copy is.
+    /// Copies its files, for an image; returns the path of the copy.
     StageImage {
         image: ImageId,
         reply: Reply<PathBuf>,
     },
-    /// Brings the work of another into this one.
+    /// Merges the work of another sandbox into this one.
     Merge {
         work: Box<MergeWork>,
         reply: Reply<Merged>,
     },
 }
 
-/// What a sandbox is made of.
+/// What a sandbox is created from.
 #[derive(Debug)]
 pub(crate) enum Source {
     Image,
-    /// What was made ahead under the sandbox's id.
-    Ready(Box<Ready>),
-    /// A snapshot's disk, and its processes if they are to come along.
-    Snapshot(Box<FromBase>),
+    /// A pre-created sandbox with the same id.
+    Ready(Box<WarmSandbox>),
+    /// A snapshot's disk, and its processes if requested.
+    Snapshot(Box<SnapshotSource>),
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct FromBase {
+pub(crate) struct SnapshotSource {
     pub(crate) snapshot: burrow_model::SnapshotId,
-    pub(crate) kept: Option<Kept>,
+    pub(crate) kept: Option<OpenedDump>,
 }
 
-/// A moment of a sandbox that others can be made of.
+/// The captured state of a sandbox from which others can be created.
 #[derive(Debug)]
 pub(crate) struct ForkBase {
     pub(crate) row: SandboxRow,
     pub(crate) snapshot: Snapshot,
-    pub(crate) kept: Option<Kept>,
-    /// Made for this fork only, to be removed after it.
+    pub(crate) kept: Option<OpenedDump>,
+    /// Created for this fork only, and removed after it.
     pub(crate) passing_dump: Option<burrow_model::DumpId>,
 }
 
-/// How deep a sandbox is to sleep.
+/// How deeply a sandbox is to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Depth {
+pub(crate) enum SleepDepth {
     Pause,
     Hibernate,
     Stop,
 }
 
-/// What a create came to.
+/// The result of a create.
 #[derive(Debug)]
 pub(crate) enum Creation {
     Fresh(Box<SandboxRow>),
-    /// The same idempotency key made this one before.
+    /// An earlier request with the same idempotency key created this sandbox.
     Repeated(SandboxId),
     NameTaken(SandboxId),
 }
 
-/// How others reach an actor.
+/// Other tasks' access to an actor.
 #[derive(Clone, Debug)]
 pub(crate) struct ActorHandle {
     id: SandboxId,
     tenant: TenantId,
     inbox: mpsc::Sender<Command>,
-    pulse: Pulse,
+    running_generation: RunningGeneration,
     activity: Arc<Activity>,
 }
 
-/// Whether the sandbox runs, for those who must know without waiting for their turn: the generation it runs as, or 0.
-/// It may change the moment it was read.
+/// Whether the sandbox runs, for readers that must not wait in its queue: the generation it runs as, or 0. It may change right
+/// after it was read.
 #[derive(Clone, Debug, Default)]
-struct Pulse(Arc<AtomicU64>);
+struct RunningGeneration(Arc<AtomicU64>);
 
-impl Pulse {
+impl RunningGeneration {
     fn set(&self, row: &SandboxRow, live: bool) {
         let runs = live && row.state == State::Running;
         self.0.store(if runs { row.generation } else { 0 }, Ordering::Release);
@@ -209,14 +217,14 @@ impl Pulse {
 
 /// A machine that runs or is paused.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct LiveMachine {
     pub(crate) dial: Arc<dyn Dial>,
     pub(crate) machine: Machine,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) cut: Cut,
 }
 
-impl Live {
+impl LiveMachine {
     pub(crate) fn new(dial: Arc<dyn Dial>, machine: Machine, runtime: Arc<dyn Runtime>) -> Self {
         Self { dial, machine, runtime, cut: Cut::default() }
     }
@@ -226,12 +234,12 @@ impl Live {
 struct Actor {
     shared: Arc<Shared>,
     row: Arc<SandboxRow>,
-    live: Option<Live>,
+    live: Option<LiveMachine>,
     watcher: Option<tokio::task::JoinHandle<()>>,
-    pulse: Pulse,
+    running_generation: RunningGeneration,
     activity: Arc<Activity>,
     inbox: mpsc::Receiver<Command>,
-    /// For the watcher; weak, so that an actor nobody can reach any more ends.
+    /// For the machine's watcher; weak, so that an actor that is no longer reachable ends.
     own_inbox: mpsc::WeakSender<Command>,
     _alive: Option<mpsc::Sender<()>>,
 }
@@ -256,7 +264,7 @@ impl ActorHandle {
 
     /// The generation it runs as, if it runs.
     pub(crate) fn running(&self) -> Option<u64> {
-        Some(self.pulse.0.load(Ordering::Acquire)).filter(|generation| *generation > 0)
+        Some(self.running_generation.0.load(Ordering::Acquire)).filter(|generation| *generation > 0)
     }
 
     pub(crate) fn activity(&self) -> &Arc<Activity> {
@@ -275,7 +283,7 @@ impl ActorHandle {
         }
     }
 
-    /// For what nobody waits for; repeated by its sender if it matters.
+    /// For commands without an answer. Their sender repeats them if they are important.
     pub(crate) fn tell(&self, command: Command) {
         let _ = self.inbox.try_send(command);
     }
@@ -283,16 +291,16 @@ impl ActorHandle {
 
 // === impl Actor ===
 
-/// Starts the task of a sandbox, with the machine it was found with.
-pub(crate) fn spawn(shared: &Arc<Shared>, row: SandboxRow, live: Option<Live>) -> ActorHandle {
+/// Starts the task of a sandbox, with the machine that it was found with.
+pub(crate) fn spawn(shared: &Arc<Shared>, row: SandboxRow, live: Option<LiveMachine>) -> ActorHandle {
     let (inbox, commands) = mpsc::channel(INBOX_MAX);
-    let pulse = Pulse::default();
+    let running_generation = RunningGeneration::default();
     let activity = Activity::new(shared.seams.clock.clone(), &row);
     let handle = ActorHandle {
         id: row.id.clone(),
         tenant: row.tenant.clone(),
         inbox,
-        pulse: pulse.clone(),
+        running_generation: running_generation.clone(),
         activity: activity.clone(),
     };
     let span = tracing::info_span!("sandbox", id = %row.id);
@@ -301,11 +309,11 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SandboxRow, live: Option<Live>) -
         row: Arc::new(row),
         live: None,
         watcher: None,
-        pulse,
+        running_generation,
         activity,
         inbox: commands,
         own_inbox: handle.inbox.downgrade(),
-        _alive: shared.sign_of_life(),
+        _alive: shared.actor_guard(),
     };
     if let Some(live) = live {
         actor.watch(live);
@@ -329,8 +337,12 @@ impl Actor {
         match command {
             Command::Create { idempotency, source, reply } => self.create(idempotency, source, reply).await,
             Command::Settled { reply } => self.answer(reply, Ok(())),
-            Command::Use { reply } => {
-                let guest = self.guest().await;
+            Command::Use { wake, reply } => {
+                let guest = if wake || self.row.state == State::Running {
+                    self.guest().await
+                } else {
+                    Err(EngineError::Asleep { id: self.row.id.clone() })
+                };
                 let _ = reply.send(guest);
                 Fate::Stays
             }
@@ -347,8 +359,8 @@ impl Actor {
                 let result = self.resume().await;
                 self.answer(reply, result)
             }
-            Command::Hibernate { reply } => {
-                let result = self.hibernate().await;
+            Command::Hibernate { untried, reply } => {
+                let result = self.hibernate(untried).await;
                 self.answer(reply, result)
             }
             Command::Update { update, reply } => {
@@ -369,16 +381,16 @@ impl Actor {
                 if let Err(error) = self.store(change, None).await {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "could not note what a policy did"
+                        "could not record when a policy acted"
                     );
                 }
                 Fate::Stays
             }
-            Command::PutInForce => {
+            Command::ApplyPolicy => {
                 if self.live.is_some() {
                     egress::adopt(&self.shared, &self.row).await;
                 } else {
-                    // It is given its policy with its network when it starts.
+                    // It receives its policy with its network when it starts.
                     self.shared.egress.settle(&self.row.id);
                 }
                 Fate::Stays
@@ -393,17 +405,17 @@ impl Actor {
                 let base = self.fork_base(files_only).await;
                 let _ = reply.send(base);
             }
-            StateCommand::Restore { snapshot, files_only, undo, reply } => {
-                let restored = self.restore(*snapshot, files_only, *undo).await;
+            StateCommand::Restore { snapshot, files_only, untried, undo, reply } => {
+                let restored = self.restore(*snapshot, files_only, untried, *undo).await;
                 let _ = reply.send(restored);
             }
             StateCommand::Freeze { reply } => {
-                let held = Held::freeze(&self.shared, &self.row).await;
-                // Where nobody waits for it any more, it is removed when it is dropped.
+                let held = HeldTree::freeze(&self.shared, &self.row).await;
+                // If the receiver is gone, it is removed when it is dropped.
                 let _ = reply.send(held);
             }
             StateCommand::StageImage { image, reply } => {
-                let staged = self.shared.seams.volumes.stage_image_of_sandbox(&image, &self.row.id).await;
+                let staged = self.shared.seams.disks.stage_image_of_sandbox(&image, &self.row.id).await;
                 let _ = reply.send(staged.map_err(EngineError::from));
             }
             StateCommand::Merge { work, reply } => {
@@ -425,14 +437,14 @@ impl Actor {
         admit(self.row.state, request).map_err(refused)
     }
 
-    fn live(&self) -> Result<&Live, EngineError> {
+    fn live(&self) -> Result<&LiveMachine, EngineError> {
         self.live
             .as_ref()
             .ok_or_else(|| burrow_runtime::RuntimeError::NoMachine { id: self.row.id.clone() }.into())
     }
 
-    /// The guest of the machine that is up, without asking whether it may be used.
-    fn guest_of(&self, live: &Live) -> Guest {
+    /// The guest of the running or paused machine, without checking whether it may be used.
+    fn guest_of(&self, live: &LiveMachine) -> Guest {
         Guest {
             row: self.row.clone(),
             dial: live.dial.clone(),
@@ -441,20 +453,20 @@ impl Actor {
         }
     }
 
-    /// Where its files are.
+    /// The path of its files.
     async fn root(&self) -> Result<PathBuf, EngineError> {
-        Ok(self.shared.seams.volumes.locate(&self.row.id).await?)
+        Ok(self.shared.seams.disks.locate(&self.row.id).await?)
     }
 
     fn disk_bytes(&self) -> u64 {
-        forms::volume_bytes(&self.shared, &self.row.spec)
+        starting_points::disk_bytes(&self.shared, &self.row.spec)
     }
 
     fn change(&self) -> SandboxChange {
         SandboxChange::at(self.shared.now_ms())
     }
 
-    /// Makes an operation and the state it leads through durable, before any resource is touched.
+    /// Stores an operation and the state it leads through, before any resource is touched.
     async fn begin(&mut self, operation: Operation, state: State) -> Result<OperationRow, EngineError> {
         self.begin_with(operation, state, &Detail::default()).await
     }
@@ -487,14 +499,14 @@ impl Actor {
         }
     }
 
-    /// Follows in memory what the catalog holds.
+    /// Applies a stored change to the row in RAM.
     fn note(&mut self, change: SandboxChange) {
         follow(Arc::make_mut(&mut self.row), change);
-        self.pulse.set(&self.row, self.live.is_some());
+        self.running_generation.set(&self.row, self.live.is_some());
         self.activity.follow(&self.row);
     }
 
-    fn watch(&mut self, live: Live) {
+    fn watch(&mut self, live: LiveMachine) {
         let (runtime, machine) = (live.runtime.clone(), live.machine.clone());
         let (inbox, generation) = (self.own_inbox.clone(), self.row.generation);
         self.watcher = Some(tokio::spawn(async move {
@@ -507,7 +519,7 @@ impl Actor {
             }
         }));
         self.live = Some(live);
-        self.pulse.set(&self.row, true);
+        self.running_generation.set(&self.row, true);
     }
 
     fn unwatch(&mut self) {
@@ -527,7 +539,7 @@ impl Drop for Actor {
     }
 }
 
-/// Keep in step with the catalog's own `apply`: what is `None` stays.
+/// Must match the catalog's own `apply`: `None` leaves a field unchanged.
 fn follow(row: &mut SandboxRow, change: SandboxChange) {
     fn set<T>(into: &mut T, value: Option<T>) {
         if let Some(value) = value {

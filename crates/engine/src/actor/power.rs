@@ -4,15 +4,20 @@ use std::time::Duration;
 
 use burrow_catalog::{SandboxChange, SandboxRow};
 use burrow_guest::protocol::Request as GuestRequest;
-use burrow_model::{Admission, AtTimeout, OperationId, Refusal, Request, SandboxSpec, State, StopReason};
+use burrow_model::{
+    AUTO_RESUME_MS_MIN, Admission, AtTimeout, OperationId, Refusal, Request, SandboxSpec, State, StopReason,
+};
 
-use super::{Actor, Fate, Live, Reply};
+use super::{Actor, Fate, LiveMachine, Reply};
 use crate::journal::{Operation, Resource};
-use crate::operations::{Beginning, bring_up, unwind};
-use crate::{EngineError, Guest, dump, execs, faults, memory, snapshots};
+use crate::operations::{StartOptions, bring_up, forget, unwind};
+use crate::{EngineError, Guest, dump, execs, faults};
 
-/// How long processes may take to end by themselves when a sandbox is stopped because its time is up.
+/// How long processes may take to end by themselves when a sandbox is stopped because its lease ended.
 const REST_GRACE: Duration = Duration::from_secs(5);
+
+/// If a sandbox could not be put to sleep at the end of its lease, its lease ends again after this time.
+const REST_RETRY_MS: u64 = 10_000;
 
 impl Actor {
     pub(super) async fn start(&mut self) -> Result<(), EngineError> {
@@ -30,7 +35,7 @@ impl Actor {
         }
     }
 
-    /// Boots from the files, whatever processes are kept.
+    /// Boots from the files, and discards dumped processes.
     pub(super) async fn start_fresh(&mut self) -> Result<(), EngineError> {
         if self.row.state == State::Hibernated {
             self.stop(StopReason::Requested).await?;
@@ -43,7 +48,7 @@ impl Actor {
         let operation = self.begin(Operation::Start, State::Starting).await?;
         let started = async {
             faults::hit("start.begun")?;
-            bring_up(&self.shared, &self.row, root, Operation::Start, Beginning::default()).await
+            bring_up(&self.shared, &self.row, root, Operation::Start, StartOptions::default()).await
         };
         match started.await {
             Ok(live) => {
@@ -65,14 +70,14 @@ impl Actor {
     pub(super) async fn settle_running(
         &mut self,
         operation: &OperationId,
-        live: Live,
+        live: LiveMachine,
     ) -> Result<(), EngineError> {
         self.store(self.running(&live), Some(operation.clone())).await?;
         self.watch(live);
         Ok(())
     }
 
-    pub(super) fn running(&self, live: &Live) -> SandboxChange {
+    pub(super) fn running(&self, live: &LiveMachine) -> SandboxChange {
         let machine = serde_json::to_value(&live.machine).expect("a machine is JSON");
         SandboxChange {
             state: Some(State::Running),
@@ -83,16 +88,16 @@ impl Actor {
             generation: Some(self.row.generation + 1),
             dump: Some(None),
             slept_ms: Some(None),
-            spec: self.leased_anew(),
+            spec: self.renewed_lease(),
             ..self.change()
         }
     }
 
-    /// A lease whose time does not run begins anew when its sandbox does.
-    fn leased_anew(&self) -> Option<SandboxSpec> {
+    /// A stopped sandbox without an end of its lease is being used again: a new lease begins.
+    fn renewed_lease(&self) -> Option<SandboxSpec> {
         let spec = &self.row.spec;
         let lease = spec.lease.as_ref().filter(|_| spec.lifetime.expires_ms().is_none())?;
-        let expires_ms = self.shared.now_ms().saturating_add(lease.timeout_ms);
+        let expires_ms = self.shared.now_ms().saturating_add(lease.timeout_ms.max(AUTO_RESUME_MS_MIN));
         Some(SandboxSpec { lifetime: spec.lifetime.until(Some(expires_ms)), ..spec.clone() })
     }
 
@@ -111,7 +116,7 @@ impl Actor {
         }
     }
 
-    /// Lets processes end by themselves. Whatever fails here, the machine is ended next anyway.
+    /// Lets processes end by themselves. If this fails, the machine is ended next anyway.
     pub(super) async fn shut_down_guest(&mut self, grace: Duration) {
         if self.row.state == State::Paused
             && let Err(error) = self.do_resume().await
@@ -140,7 +145,7 @@ impl Actor {
         unwind(&self.shared, &self.row, Operation::Stop, &mut |resource| match resource {
             Resource::Machine => faults::hit("stop.machine"),
             Resource::Network => faults::hit("stop.network"),
-            Resource::Volume => Ok(()),
+            Resource::Disk => Ok(()),
         })
         .await?;
         // A stopped sandbox has no machine: an update must not look for one to enforce its limits on.
@@ -157,7 +162,7 @@ impl Actor {
         };
         self.store(change, Some(operation.id)).await?;
         if let Some(dump) = dump {
-            dump::let_go(&self.shared, &dump).await;
+            dump::remove_if_unused(&self.shared, &dump).await;
         }
         self.shared
             .seams
@@ -192,7 +197,7 @@ impl Actor {
         unwind(&self.shared, &self.row, Operation::Delete, &mut |resource| match resource {
             Resource::Machine => faults::hit("delete.machine"),
             Resource::Network => faults::hit("delete.network"),
-            Resource::Volume => faults::hit("delete.volume"),
+            Resource::Disk => faults::hit("delete.disk"),
         })
         .await?;
         self.shared
@@ -200,13 +205,7 @@ impl Actor {
             .catalog
             .delete_sandbox(&self.row.id, Some(operation.id), self.shared.now_ms())
             .await?;
-        if let Some(dump) = &self.row.dump {
-            dump::let_go(&self.shared, dump).await;
-        }
-        if let Some(origin) = &self.row.origin {
-            snapshots::release_base(&self.shared, &self.row.tenant, origin).await;
-        }
-        memory::let_go(&self.shared, &self.row.memory().space).await;
+        forget(&self.shared, &self.row).await;
         faults::hit("delete.settled")
     }
 
@@ -221,7 +220,7 @@ impl Actor {
         if let Err(error) = self.stop(StopReason::GuestExited).await {
             tracing::error!(
                 error = &error as &dyn std::error::Error,
-                "could not settle a machine that ended"
+                "could not record the end of a machine"
             );
         }
         Fate::Stays
@@ -238,33 +237,45 @@ impl Actor {
                 if let Err(error) = self.rest(then).await {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "could not put a sandbox to sleep whose time is up"
+                        "could not put a sandbox to sleep at the end of its lease"
                     );
+                    let retry_ms = self.shared.now_ms().saturating_add(REST_RETRY_MS);
+                    if let Err(error) = self.set_end(Some(retry_ms), None).await {
+                        tracing::warn!(
+                            error = &error as &dyn std::error::Error,
+                            "could not postpone the end of a lease"
+                        );
+                    }
                 }
                 Fate::Stays
             }
         }
     }
 
-    /// Puts it to sleep because its time is up. Asleep it has no such moment any more.
+    /// Puts the sandbox to sleep because its lease ended. While it sleeps, its lease has no end. Its processes are ended only if the
+    /// client asked for that; one that cannot be hibernated is paused, and its hibernate is tried again (see `idle`).
     async fn rest(&mut self, then: AtTimeout) -> Result<(), EngineError> {
-        let up = matches!(self.row.state, State::Running | State::Paused);
-        if up && then == AtTimeout::Hibernate {
-            // What cannot be dumped, like a process with a device open, is ended: its files are kept all the same.
-            if let Err(error) = self.hibernate().await {
-                tracing::info!(
-                    error = &error as &dyn std::error::Error,
-                    "stopped instead of hibernated: its time is up"
-                );
+        if matches!(self.row.state, State::Running | State::Paused) {
+            if then == AtTimeout::Hibernate {
+                self.hibernate_or_pause().await?;
+            } else {
+                self.shut_down_guest(REST_GRACE).await;
+                self.stop(StopReason::Idle).await?;
             }
         }
-        if matches!(self.row.state, State::Running | State::Paused) {
-            self.shut_down_guest(REST_GRACE).await;
-            self.stop(StopReason::Idle).await?;
-        }
-        let lifetime = self.row.spec.lifetime.until(None);
+        // Its hibernate is tried again a while from now, even if it was paused long before its lease ended.
+        let slept_ms = (self.row.state == State::Paused).then(|| Some(self.shared.now_ms()));
+        self.set_end(None, slept_ms).await
+    }
+
+    async fn set_end(
+        &mut self,
+        expires_ms: Option<u64>,
+        slept_ms: Option<Option<u64>>,
+    ) -> Result<(), EngineError> {
+        let lifetime = self.row.spec.lifetime.until(expires_ms);
         let spec = SandboxSpec { lifetime, ..self.row.spec.clone() };
-        self.store(SandboxChange { spec: Some(spec), ..self.change() }, None).await
+        self.store(SandboxChange { spec: Some(spec), slept_ms, ..self.change() }, None).await
     }
 
     pub(super) async fn pause(&mut self) -> Result<(), EngineError> {
@@ -276,7 +287,7 @@ impl Actor {
                 let (state, slept_ms) = (Some(State::Paused), Some(Some(now)));
                 let change = SandboxChange { state, slept_ms, ..self.change() };
                 if let Err(error) = self.store(change, None).await {
-                    // Not written down is not paused: a crash would otherwise bring back another state than answered.
+                    // If the pause is not stored, it is undone: after a crash, the state would differ from the answer.
                     self.live()?.runtime.resume(&self.row.id).await?;
                     return Err(error);
                 }
@@ -300,7 +311,7 @@ impl Actor {
     }
 
     pub(super) async fn do_resume(&mut self) -> Result<(), EngineError> {
-        let spec = self.leased_anew();
+        let spec = self.renewed_lease();
         let change =
             SandboxChange { state: Some(State::Running), slept_ms: Some(None), spec, ..self.change() };
         self.store(change, None).await?;
@@ -317,7 +328,7 @@ impl Actor {
             Ok(Admission::AfterResume) => self.do_resume().await?,
             Ok(Admission::AfterWake) => self.do_wake().await?,
             Ok(Admission::Now | Admission::Already) => {}
-            // It was stopped because nobody used it: now somebody does.
+            // It was stopped because it was idle, and is used now: so it is started.
             Err(EngineError::Refused { refusal: Refusal::Stopped, .. })
                 if self.row.stop_reason == Some(StopReason::Idle) =>
             {

@@ -1,65 +1,66 @@
-//! Snapshots: all that a sandbox is, at one moment.
+//! Snapshots: the whole state of a sandbox at one moment.
 //!
 //! ```text
-//!   row `making` + journal ─► dump (it stands still) ─► disk ─► it goes on ─► dump sealed, changes listed ─► row `ready`
-//!                             └──────── the pause, which the answer tells ────────┘
+//!   row `making` + journal ─► dump (frozen) ─► disk ─► it resumes ─► dump sealed, changes listed ─► row `ready`
+//!                             └── the pause, reported in the answer ──┘
 //! ```
 //!
-//! The sandbox is free again as soon as it goes on; the rest is done beside it. A crash before the row is ready undoes
-//! all of it.
+//! Other requests of the sandbox continue as soon as it resumes; the rest of the work runs concurrently. A crash before the row is
+//! ready undoes all of it.
 
 use std::path::PathBuf;
 
 use burrow_catalog::{CatalogError, SnapshotRow};
+use burrow_disks::Effort;
 use burrow_model::{
     Changes, DumpId, OperationId, Request, Snapshot, SnapshotId, SnapshotKind, SnapshotMemory, State,
 };
 use burrow_runtime::DumpOptions;
-use burrow_volumes::Effort;
 use tokio::time::Instant;
 
+use super::trial::{self, UntriedDump};
 use super::{Actor, ForkBase, Reply};
-use crate::dump::{self, About, Kept};
-use crate::journal::{Detail, Operation};
+use crate::dump::{self, DumpDescription, OpenedDump};
+use crate::journal::{Detail, Operation, Trial};
 use crate::shared::Shared;
-use crate::{EngineError, SnapshotOptions, disks, faults, memory, shelves};
+use crate::{EngineError, SnapshotOptions, disks, faults, memory, volumes};
 
-/// A snapshot whose moment has passed: disk and processes are there, but not yet for good.
+/// A snapshot whose disk and processes were captured, but which is not durable yet.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct CapturedSnapshot {
     snapshot: Snapshot,
     operation: OperationId,
-    /// Processes written for this snapshot, still to be sealed.
-    written: Option<Written>,
+    /// The processes that were dumped for this snapshot, still to be sealed.
+    written: Option<SnapshotDump>,
 }
 
 #[derive(Debug)]
-struct Written {
+struct SnapshotDump {
     dump: DumpId,
-    about: About,
+    about: DumpDescription,
     images: PathBuf,
 }
 
-/// What of its processes goes into a snapshot.
+/// The processes in a snapshot.
 enum Processes {
     None,
-    /// They run or stand still: a dump is made of them.
+    /// They run or are paused: they are dumped.
     Dump(DumpId),
-    /// They are on disk already.
+    /// They were dumped already.
     Shared(DumpId),
 }
 
 impl Actor {
     pub(super) async fn snapshot(&mut self, options: SnapshotOptions, reply: Reply<Snapshot>) {
-        match self.take(&options, true).await {
+        match self.take(&options, true, None).await {
             Ok(taken) => {
-                let (shared, alive) = (self.shared.clone(), self.shared.sign_of_life());
-                // What is left concerns the sandbox no more, so whoever waits for it need not wait for this.
+                let (shared, alive) = (self.shared.clone(), self.shared.actor_guard());
+                // The rest does not involve the sandbox, so its other requests need not wait for it.
                 tokio::spawn(async move {
                     let finished = taken.finish(&shared).await;
                     let unmeasured = finished.as_ref().ok().filter(|snapshot| snapshot.changes.more).cloned();
                     if let Err(Err(snapshot)) = reply.send(finished) {
-                        tracing::debug!(%snapshot, "nobody waits for a snapshot that failed");
+                        tracing::debug!(%snapshot, "a snapshot failed whose client has disconnected");
                     }
                     if let Some(snapshot) = unmeasured {
                         measure(&shared, snapshot).await;
@@ -73,17 +74,17 @@ impl Actor {
         }
     }
 
-    /// A moment that children can be made of: nothing of it needs to survive a crash but its disk.
+    /// Captures the state that children are created from: only its disk has to survive a crash.
     pub(super) async fn fork_base(&mut self, files_only: bool) -> Result<ForkBase, EngineError> {
         self.admit(Request::Fork, "fork")?;
         let options = SnapshotOptions::automatic(SnapshotKind::Fork, files_only);
-        let Taken { mut snapshot, operation, written } = self.take(&options, true).await?;
-        // The row names a dump that others have too, so that nobody removes it under the children. One made for them has no
-        // name beyond this fork: what a crash leaves of it, a start removes.
+        let CapturedSnapshot { mut snapshot, operation, written } = self.take(&options, true, None).await?;
+        // The row names a dump only if others use it too, so that it is not removed while the children are created from it. A dump made for
+        // the children has no name outside this fork: if a crash leaves it, the next start removes it.
         let (kept, passing_dump) = match (written, &snapshot.dump) {
-            (Some(Written { dump, about, images }), _) => {
+            (Some(SnapshotDump { dump, about, images }), _) => {
                 snapshot.dump = None;
-                (Ok(Some(Kept { images, about })), Some(dump))
+                (Ok(Some(OpenedDump { images, about })), Some(dump))
             }
             (None, Some(dump)) => (dump::open(&self.shared, dump).await.map(Some), None),
             (None, None) => (Ok(None), None),
@@ -106,23 +107,30 @@ impl Actor {
         Ok(ForkBase { row: burrow_catalog::SandboxRow::clone(&self.row), snapshot, kept, passing_dump })
     }
 
-    /// A snapshot to the end, the machine left standing still if it was up: for what is going to end it.
-    pub(super) async fn snapshot_standing_still(
+    /// Takes a complete snapshot and leaves the machine paused if it was up: for operations that will end the machine. With a trial,
+    /// a snapshot whose processes cannot be restored is an error, and so is one where this cannot be found out.
+    pub(super) async fn snapshot_and_stay_paused(
         &mut self,
         options: &SnapshotOptions,
+        trial: Option<Trial>,
     ) -> Result<Snapshot, EngineError> {
-        let taken = self.take(options, false).await?;
+        let taken = self.take(options, false, trial).await?;
         let finished = taken.finish(&self.shared).await;
         match &finished {
             Ok(snapshot) if snapshot.changes.more => measure(&self.shared, snapshot.clone()).await,
             Ok(_) => {}
-            Err(_) => self.go_on_after_dump().await?,
+            Err(_) => self.resume_after_dump().await?,
         }
         finished
     }
 
-    /// Everything up to the end of the pause. `go_on`: lets a machine that ran go on. After a failure it does in any case.
-    async fn take(&mut self, options: &SnapshotOptions, go_on: bool) -> Result<Taken, EngineError> {
+    /// Everything up to the end of the pause. `resume`: resumes a machine that ran. After a failure it is resumed in any case.
+    async fn take(
+        &mut self,
+        options: &SnapshotOptions,
+        resume: bool,
+        trial: Option<Trial>,
+    ) -> Result<CapturedSnapshot, EngineError> {
         self.admit(Request::Snapshot, "snapshot")?;
         let processes = self.processes(options.files_only).await?;
         let snapshot = self.new_snapshot(options, &processes).await?;
@@ -134,6 +142,7 @@ impl Actor {
             snapshot: Some(snapshot.id.clone()),
             dump: dump.clone(),
             paused: self.row.state == State::Paused,
+            trial: trial.clone(),
             ..Detail::default()
         };
         let operation =
@@ -147,49 +156,62 @@ impl Actor {
             }
             Err(error) => return Err(error.into()),
         }
-        let taken = match self.hold_still(snapshot.clone(), dump.clone()).await {
-            Ok((snapshot, written)) => Taken { snapshot, operation: operation.id.clone(), written },
+        let taken = match self.capture(snapshot.clone(), dump.clone(), trial.as_ref()).await {
+            Ok((snapshot, written)) => {
+                CapturedSnapshot { snapshot, operation: operation.id.clone(), written }
+            }
             Err(error) => {
-                self.go_on_after_dump().await?;
+                self.resume_after_dump().await?;
                 undo(&self.shared, &snapshot.id, dump.as_ref(), operation.id).await;
                 return Err(error);
             }
         };
-        if go_on && let Err(error) = self.go_on_after_dump().await {
+        if resume && let Err(error) = self.resume_after_dump().await {
             undo(&self.shared, &taken.snapshot.id, dump.as_ref(), operation.id).await;
             return Err(error);
         }
         Ok(taken)
     }
 
-    /// The moment itself.
-    async fn hold_still(
+    /// Captures the state.
+    async fn capture(
         &mut self,
         mut snapshot: Snapshot,
         dump: Option<DumpId>,
-    ) -> Result<(Snapshot, Option<Written>), EngineError> {
+        trial: Option<&Trial>,
+    ) -> Result<(Snapshot, Option<SnapshotDump>), EngineError> {
         faults::hit("snapshot.begun")?;
-        let volumes = self.shared.seams.volumes.clone();
+        let disks = self.shared.seams.disks.clone();
         let mut written = None;
         let mut stood_still = None;
         if let Some(dump) = dump {
             let root = self.root().await?;
-            let images = volumes.stage_dump(&dump).await?;
+            let images = disks.stage_dump(&dump).await?;
             let live = self.live()?;
-            let mounts = shelves::mounts_of(&self.shared, &self.row).await?;
-            let options = DumpOptions { machine: live.machine.clone(), root, images: images.clone(), mounts };
+            let mounts = volumes::mounts_of(&self.shared, &self.row).await?;
+            let options = DumpOptions {
+                machine: live.machine.clone(),
+                root,
+                images: images.clone(),
+                mounts: mounts.clone(),
+            };
             let dumped = live.runtime.dump(&self.row.id, options).await?;
             stood_still = Some((Instant::now(), dumped.paused_us));
-            let about = About::of(&self.row, dumped.about);
-            written = Some(Written { dump, about, images });
+            if let Some(trial) = trial {
+                let (images, about) = (images.clone(), dumped.about.as_str());
+                let attempt = UntriedDump { images, about, mounts, files: None, always: false };
+                trial::run(&self.shared, &self.row, &live.runtime, trial, attempt).await?;
+            }
+            let about = DumpDescription::of(&self.row, dumped.about);
+            written = Some(SnapshotDump { dump, about, images });
             faults::hit("snapshot.dumped")?;
         } else if let (Some(live), State::Running) = (&self.live, self.row.state) {
-            // Files alone are of one moment too: nobody writes meanwhile.
+            // Files alone must be of one moment too: no process writes during the pause.
             live.runtime.pause(&self.row.id).await?;
             stood_still = Some((Instant::now(), 0));
         }
         snapshot.memory = Some(memory::point_of(&self.shared, &self.row).await?);
-        volumes.snapshot(&snapshot.id, &self.row.id).await?;
+        disks.snapshot(&snapshot.id, &self.row.id).await?;
         faults::hit("snapshot.disk")?;
         if let Some((since, before_us)) = stood_still {
             let after_us = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -198,8 +220,8 @@ impl Actor {
         Ok((snapshot, written))
     }
 
-    /// Whatever a dump left standing still goes on, if it is one that runs.
-    pub(super) async fn go_on_after_dump(&self) -> Result<(), EngineError> {
+    /// Resumes a machine that a dump left paused, if the sandbox's state is `running`.
+    pub(super) async fn resume_after_dump(&self) -> Result<(), EngineError> {
         match (&self.live, self.row.state) {
             (Some(live), State::Running) => Ok(live.runtime.resume(&self.row.id).await?),
             _ => Ok(()),
@@ -214,7 +236,7 @@ impl Actor {
             self.check_dumpable().await?;
             return Ok(Processes::Dump(DumpId::generate()));
         }
-        // One that sleeps has them on disk already; others have none.
+        // The processes of a hibernated sandbox are dumped already; others have none.
         let kept = self.row.dump.clone().filter(|_| self.row.state == State::Hibernated);
         Ok(kept.map_or(Processes::None, Processes::Shared))
     }
@@ -251,29 +273,29 @@ impl Actor {
             pause_us: 0,
             created_ms: self.shared.now_ms(),
             expires_ms: options.expires_ms,
-            // Which space it is of is known, and keeps that space; how far it has come, the moment itself says.
+            // The space is known, and the snapshot keeps it; the point in its log is set when the state is captured.
             memory: Some(SnapshotMemory { space: self.row.memory().space, point: None, named: None }),
         })
     }
 }
 
-impl Taken {
-    /// Makes it last, and says what it holds.
+impl CapturedSnapshot {
+    /// Makes it durable, and determines its contents.
     async fn finish(self, shared: &Shared) -> Result<Snapshot, EngineError> {
         let Self { mut snapshot, operation, written } = self;
         let dump = written.as_ref().map(|written| written.dump.clone());
         let finished = async {
-            let volumes = &shared.seams.volumes;
-            if let Some(Written { dump, about, .. }) = &written {
-                snapshot.ram_bytes = volumes.seal_dump(dump, &about.to_text(), true).await?;
+            let disks = &shared.seams.disks;
+            if let Some(SnapshotDump { dump, about, .. }) = &written {
+                snapshot.ram_bytes = disks.seal_dump(dump, &about.to_text(), true).await?;
                 faults::hit("snapshot.sealed")?;
             } else if let Some(dump) = &snapshot.dump {
-                snapshot.ram_bytes = volumes.open_dump(dump).await?.bytes;
+                snapshot.ram_bytes = disks.open_dump(dump).await?.bytes;
             }
             snapshot.changes = changes(shared, &snapshot).await;
-            // What is too much to be listed at a glance is too much to be measured at one; see `measure`.
+            // A snapshot with too many changes to list quickly is not measured here either; see `measure`.
             if !snapshot.changes.more {
-                snapshot.disk_bytes = volumes.snapshot_bytes(&snapshot.id).await.unwrap_or(0);
+                snapshot.disk_bytes = disks.snapshot_bytes(&snapshot.id).await.unwrap_or(0);
             }
             shared.seams.catalog.finish_snapshot(snapshot.clone(), Some(operation.clone())).await?;
             Ok::<_, EngineError>(())
@@ -287,52 +309,52 @@ impl Taken {
     }
 }
 
-/// Notes in its row what a snapshot holds that is ready and was too large to be measured before. What fails leaves a row
-/// that says nothing of it.
+/// Measures a ready snapshot that was too large to be measured before, and stores the result in its row. If this fails, the row has
+/// no size.
 async fn measure(shared: &Shared, mut snapshot: Snapshot) {
     let measured = async {
-        snapshot.disk_bytes = shared.seams.volumes.snapshot_bytes(&snapshot.id).await?;
+        snapshot.disk_bytes = shared.seams.disks.snapshot_bytes(&snapshot.id).await?;
         Ok::<_, EngineError>(shared.seams.catalog.finish_snapshot(snapshot.clone(), None).await?)
     };
     if let Err(error) = measured.await {
-        // It may be gone by now.
+        // It may have been removed by now.
         tracing::debug!(snapshot = %snapshot.id, error = &error as &dyn std::error::Error, "a snapshot is not measured");
     }
 }
 
-/// What changed since the snapshot before, as far as a glance tells. A list that cannot be made is no reason to lose the snapshot.
+/// The changes since the previous snapshot, as far as they can be found quickly. A failure is no reason to lose the snapshot.
 async fn changes(shared: &Shared, snapshot: &Snapshot) -> Changes {
     if matches!(disks::with_disks(shared, &snapshot.spec.driver), Ok(Some(_))) {
-        // To read a disk takes a machine, and longer than the snapshot itself: `diff` does, when it is asked.
+        // Reading a disk requires a machine, and takes longer than the snapshot itself: `diff` does it on request.
         return Changes { more: true, ..Changes::none(snapshot.parent.clone()) };
     }
-    let volumes = &shared.seams.volumes;
+    let disks = &shared.seams.disks;
     let max = burrow_model::CHANGES_MAX;
     let parent = snapshot.parent.as_ref();
-    let mut found = volumes.changes(parent, &snapshot.id, &snapshot.image, max, Effort::Glance).await;
-    if let (Err(burrow_volumes::VolumeError::SnapshotNotFound { .. }), Some(_)) = (&found, parent) {
-        // The one before was removed meanwhile.
-        found = volumes.changes(None, &snapshot.id, &snapshot.image, max, Effort::Glance).await;
+    let mut found = disks.changes(parent, &snapshot.id, &snapshot.image, max, Effort::Glance).await;
+    if let (Err(burrow_disks::DiskError::SnapshotNotFound { .. }), Some(_)) = (&found, parent) {
+        // The previous snapshot was removed in the meantime.
+        found = disks.changes(None, &snapshot.id, &snapshot.image, max, Effort::Glance).await;
     }
     let mut found = found.unwrap_or_else(|error| {
         tracing::warn!(
             snapshot = %snapshot.id, error = &error as &dyn std::error::Error,
-            "could not tell what changed since the last snapshot"
+            "could not determine the changes since the last snapshot"
         );
         Changes::none(parent.cloned())
     });
     let listed = found.paths.len();
-    found.paths.retain(|change| !is_ours(&change.path));
+    found.paths.retain(|change| !is_hosts(&change.path));
     found.total = found.total.saturating_sub((listed - found.paths.len()) as u64);
     found
 }
 
-/// What the host itself keeps in a sandbox's files is nobody's change.
-fn is_ours(path: &str) -> bool {
+/// Files that the host itself keeps in a sandbox, which count as no change.
+fn is_hosts(path: &str) -> bool {
     path == "/.burrow" || path.starts_with("/.burrow/") || path == "/usr/local/bin/burrow-memory"
 }
 
-/// Removes what a snapshot made that is not to be. What fails stays in the journal, for the next start.
+/// Removes what a failed snapshot created. If this fails, it stays in the journal, for the next start.
 pub(super) async fn undo(
     shared: &Shared,
     snapshot: &SnapshotId,
@@ -341,9 +363,9 @@ pub(super) async fn undo(
 ) {
     let undone = async {
         if let Some(dump) = dump {
-            shared.seams.volumes.remove_dump(dump).await?;
+            shared.seams.disks.remove_dump(dump).await?;
         }
-        shared.seams.volumes.remove_snapshot(snapshot).await?;
+        shared.seams.disks.remove_snapshot(snapshot).await?;
         Ok::<_, EngineError>(shared.seams.catalog.delete_snapshot(snapshot, Some(operation)).await?)
     };
     if let Err(error) = undone.await {

@@ -1,4 +1,4 @@
-//! Changes of what a sandbox is told to be.
+//! Changes a sandbox's specification.
 
 use burrow_catalog::{SandboxChange, SandboxRow};
 use burrow_guest::protocol::Request as GuestRequest;
@@ -6,15 +6,14 @@ use burrow_model::{Request, State, check_mounts};
 
 use super::Actor;
 use crate::engine::{check_limits, check_policies};
-use crate::{EngineError, Guest, UpdateOptions, egress, forms, rates, secrets, services, shelves};
+use crate::{EngineError, Guest, UpdateOptions, egress, rates, secrets, services, starting_points, volumes};
 
 impl Actor {
     pub(super) async fn update(&mut self, update: UpdateOptions) -> Result<(), EngineError> {
         self.admit(Request::Update, "update")?;
         let mut next = SandboxRow::clone(&self.row);
-        apply(&mut next, &update);
-        if let Some(change) = &update.network {
-            next.spec.network = change.apply(&next.spec.network)?;
+        apply(&mut next, &update)?;
+        if update.network.is_some() {
             self.shared.policy.egress.check(&next.spec.network)?;
         }
         self.check_volumes(&next)?;
@@ -24,7 +23,7 @@ impl Actor {
         }
         check_policies(&next.spec.sleep, next.spec.snapshots.as_ref(), next.spec.rotate.as_ref())?;
         let before = self.row.clone();
-        // A renewal is due a whole period after it was asked for, however old the sandbox is.
+        // A rotation is due one whole period after its policy was set, however old the sandbox is.
         let rotated_ms = update.rotate.is_some().then(|| Some(self.shared.now_ms()));
         let change = SandboxChange {
             name: update.name.map(Some),
@@ -38,22 +37,19 @@ impl Actor {
         };
         if let Err(error) = changed.await {
             if let Err(error) = self.enforce(&next, &before).await {
-                tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "could not take back a failed update"
-                );
+                tracing::error!(error = &error as &dyn std::error::Error, "could not undo a failed update");
             }
             return Err(error);
         }
         self.event("sandbox.updated", serde_json::json!({}));
         if before.spec.network != self.row.spec.network && self.live.is_some() {
-            // Durable first: what is in force is never more than what is written down.
+            // Durable first: the policy that is applied never allows more than the stored one.
             egress::follow(&self.shared, &self.row).await?;
         }
         Ok(())
     }
 
-    /// They are mounted when a machine is made, and its kept processes know them.
+    /// Volumes are mounted when a machine is created, and its dumped processes depend on them.
     fn check_volumes(&self, next: &SandboxRow) -> Result<(), EngineError> {
         if next.spec.volumes == self.row.spec.volumes {
             return Ok(());
@@ -62,15 +58,15 @@ impl Actor {
             return Err(EngineError::VolumesInPlace { id: self.row.id.clone() });
         }
         check_mounts(&next.spec.volumes)?;
-        shelves::check_driver(&*self.shared.runtime(&next.spec.driver)?, &next.spec.volumes)
+        volumes::check_driver(&*self.shared.runtime(&next.spec.driver)?, &next.spec.volumes)
     }
 
-    /// Makes the host and the guest follow a new specification.
+    /// Applies a new specification to the host and the guest.
     pub(super) async fn enforce(&self, before: &SandboxRow, after: &SandboxRow) -> Result<(), EngineError> {
         let (old, new) = (&before.spec, &after.spec);
         if old.limits.disk_mib != new.limits.disk_mib {
-            let disk_bytes = forms::volume_bytes(&self.shared, new);
-            self.shared.seams.volumes.set_quota(&self.row.id, disk_bytes).await?;
+            let disk_bytes = starting_points::disk_bytes(&self.shared, new);
+            self.shared.seams.disks.set_quota(&self.row.id, disk_bytes).await?;
         }
         let Some(live) = &self.live else { return Ok(()) };
         if old.limits != new.limits {
@@ -78,29 +74,29 @@ impl Actor {
         }
         rates::change(&self.shared, &self.row.id, &*live.runtime, &old.rates, &new.rates).await?;
         if self.row.state != State::Running {
-            // A frozen guest cannot answer; it is told when it is started next.
+            // A frozen guest cannot answer; it is informed at its next start.
             return Ok(());
         }
         let guest = self.guest_of(live);
         if old.limits.ram_mib != new.limits.ram_mib {
-            self.tell_ram(&guest, after).await?;
+            self.send_ram(&guest, after).await?;
         }
         if secrets::intercepts(before) != secrets::intercepts(after) {
-            self.tell_trust(&guest, after).await?;
+            self.send_trust(&guest, after).await?;
         }
         if old.services != new.services {
-            self.tell_services(&guest, after).await?;
+            self.send_services(&guest, after).await?;
         }
         Ok(())
     }
 
-    pub(super) async fn tell_ram(&self, guest: &Guest, row: &SandboxRow) -> Result<(), EngineError> {
+    pub(super) async fn send_ram(&self, guest: &Guest, row: &SandboxRow) -> Result<(), EngineError> {
         let ram_bytes = u64::from(row.spec.limits.ram_mib) * burrow_model::MIB;
         guest.call::<()>(&GuestRequest::SetRam { ram_bytes }).await
     }
 
-    /// One whose agent is from before there was anything to trust goes without until it is started anew.
-    pub(super) async fn tell_trust(&self, guest: &Guest, row: &SandboxRow) -> Result<(), EngineError> {
+    /// An agent of an older version, which does not support trust, continues without it until the sandbox is started again.
+    pub(super) async fn send_trust(&self, guest: &Guest, row: &SandboxRow) -> Result<(), EngineError> {
         let certificate = secrets::trust_of(&self.shared, row).await?;
         match guest.call::<()>(&GuestRequest::SetTrust { certificate }).await {
             Err(EngineError::Guest { source, .. }) => {
@@ -111,14 +107,15 @@ impl Actor {
         }
     }
 
-    pub(super) async fn tell_services(&self, guest: &Guest, row: &SandboxRow) -> Result<(), EngineError> {
+    pub(super) async fn send_services(&self, guest: &Guest, row: &SandboxRow) -> Result<(), EngineError> {
         let image = self.shared.image_config(&row.tenant, &row.image).await?;
         let services = services::for_guest(row, &image, &secrets::environment(&self.shared, row).await?);
         guest.call::<()>(&GuestRequest::SetServices { services }).await
     }
 }
 
-fn apply(row: &mut SandboxRow, update: &UpdateOptions) {
+/// Changes the specification in a row. The name, which the catalog assigns, is left out.
+pub(crate) fn apply(row: &mut SandboxRow, update: &UpdateOptions) -> Result<(), EngineError> {
     row.spec.limits = update.limits.apply(row.spec.limits);
     row.spec.rates = update.rates.apply(row.spec.rates);
     if let Some(sleep) = update.sleep {
@@ -143,9 +140,13 @@ fn apply(row: &mut SandboxRow, update: &UpdateOptions) {
     merge(&mut row.spec.labels, &update.labels);
     merge(&mut row.spec.env, &update.env);
     merge(&mut row.spec.services, &update.services);
+    if let Some(change) = &update.network {
+        row.spec.network = change.apply(&row.spec.network)?;
+    }
+    Ok(())
 }
 
-/// Sets what has a value and removes what has none.
+/// Sets keys that have a value and removes those that have none.
 fn merge<K: Ord + Clone, V: Clone>(
     into: &mut std::collections::BTreeMap<K, V>,
     changes: &std::collections::BTreeMap<K, Option<V>>,

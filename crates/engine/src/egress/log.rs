@@ -1,5 +1,5 @@
-//! What sandboxes asked for, on its way from the egress process into the catalog: recent denials for the execs that run
-//! now, totals for metrics, rows in batches.
+//! Passes log entries of sandboxes' traffic from the egress process to the catalog: recent denials for the execs that run now,
+//! totals for metrics, rows in batches.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,43 +16,43 @@ use super::{Denied, EgressTotals};
 use crate::Clock;
 use crate::shared::Shared;
 
-/// Denials remembered per sandbox for the execs that run now; older ones are asked of the catalog.
+/// Denials kept in RAM per sandbox for the execs that run now; older ones are read from the catalog.
 pub(super) const RECENT_MAX: usize = 256;
 
-/// Entries of one commit, and how long the first of them may wait for others.
+/// Entries of one commit, and how long the first of them may wait for more.
 const BATCH_MAX: usize = 256;
 const BATCH_TIME: Duration = Duration::from_millis(200);
 
 /// Rows of one sandbox between two prunings of its log.
 const PRUNE_EVERY: usize = 1_000;
 
-/// What is known about sandboxes' traffic between the egress process and the catalog.
+/// The state of sandboxes' traffic logs and policies, between the egress process and the catalog.
 #[derive(Debug)]
 pub(crate) struct EgressLog {
-    known: Mutex<Known>,
-    /// Of the policies that were handed over.
+    known: Mutex<LogState>,
+    /// The generation of the last policy that was passed on.
     generation: AtomicU64,
     totals: Totals,
-    /// Asks the writer to take in all that has come; closed to end it.
+    /// Asks the writer to process everything received so far; closed to end it.
     flush: Mutex<Option<mpsc::Sender<oneshot::Sender<()>>>>,
     writer: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    sandboxes: HashMap<SandboxId, Watched>,
-    /// Running sandboxes whose policy is not in force.
-    owed: HashSet<SandboxId>,
-    /// Secrets that a sandbox's rules name and that it was not given, and why.
+struct LogState {
+    sandboxes: HashMap<SandboxId, SandboxLog>,
+    /// Running sandboxes whose policy must still be applied.
+    due_policies: HashSet<SandboxId>,
+    /// Secrets that a sandbox's rules name but that were not granted, and why.
     withheld: HashMap<SandboxId, HashMap<Name, String>>,
-    /// Held by whoever reads a sandbox's policy and hands it over, so that the last to be handed over is the newest.
-    turns: HashMap<SandboxId, Arc<tokio::sync::Mutex<()>>>,
+    /// Held while a sandbox's policy is read and passed on, so that the last policy passed on is the newest.
+    policy_locks: HashMap<SandboxId, Arc<tokio::sync::Mutex<()>>>,
 }
 
 #[derive(Debug)]
-struct Watched {
+struct SandboxLog {
     tenant: TenantId,
-    /// From when on `denied` is complete.
+    /// The time from which `denied` is complete.
     since_ms: u64,
     denied: VecDeque<Denied>,
     unpruned: usize,
@@ -78,7 +78,7 @@ impl EgressLog {
         }
     }
 
-    /// Begins to take away what the egress process tells.
+    /// Starts to receive the log of the egress process.
     pub(crate) async fn start(shared: &Arc<Shared>) {
         let Some(entries) = shared.seams.egress.log() else { return };
         let (flush, flushes) = mpsc::channel(BATCH_MAX);
@@ -92,7 +92,7 @@ impl EgressLog {
         *shared.egress.writer.lock().await = Some(tokio::spawn(writer.run(entries, flushes)));
     }
 
-    /// Writes what has come, and ends.
+    /// Stores everything received, and ends.
     pub(crate) async fn shutdown(&self) {
         self.flush.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(writer) = self.writer.lock().await.take()
@@ -102,8 +102,8 @@ impl EgressLog {
         }
     }
 
-    /// Returns when all that the egress process has told so far was taken in.
-    pub(super) async fn take_in(&self) {
+    /// Returns when everything that the egress process has sent so far was processed.
+    pub(super) async fn process_received(&self) {
         let (done, taken) = oneshot::channel();
         let queue = self.flush.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(queue) = queue
@@ -114,27 +114,31 @@ impl EgressLog {
     }
 
     pub(super) fn watch(&self, row: &SandboxRow, now_ms: u64) {
-        let fresh =
-            || Watched { tenant: row.tenant.clone(), since_ms: now_ms, denied: VecDeque::new(), unpruned: 0 };
+        let fresh = || SandboxLog {
+            tenant: row.tenant.clone(),
+            since_ms: now_ms,
+            denied: VecDeque::new(),
+            unpruned: 0,
+        };
         self.known().sandboxes.entry(row.id.clone()).or_insert_with(fresh);
     }
 
-    /// Of a sandbox that is gone for good.
+    /// Removes the state of a sandbox that was deleted.
     pub(crate) fn forget(&self, id: &SandboxId) {
         let mut known = self.known();
         known.sandboxes.remove(id);
-        known.owed.remove(id);
+        known.due_policies.remove(id);
         known.withheld.remove(id);
-        known.turns.remove(id);
+        known.policy_locks.remove(id);
     }
 
-    /// Waits until nobody else hands over this sandbox's policy.
-    pub(super) async fn turn(&self, id: &SandboxId) -> tokio::sync::OwnedMutexGuard<()> {
-        let turn = self.known().turns.entry(id.clone()).or_default().clone();
-        turn.lock_owned().await
+    /// Waits until no other task passes on this sandbox's policy.
+    pub(super) async fn lock_policy(&self, id: &SandboxId) -> tokio::sync::OwnedMutexGuard<()> {
+        let lock = self.known().policy_locks.entry(id.clone()).or_default().clone();
+        lock.lock_owned().await
     }
 
-    /// Larger than all before, those of earlier daemons included.
+    /// Larger than all earlier generations, including those of earlier daemons.
     pub(super) fn next_generation(&self, now_ms: u64) -> u64 {
         self.generation.fetch_max(now_ms, Ordering::Relaxed);
         self.generation.fetch_add(1, Ordering::Relaxed) + 1
@@ -152,18 +156,18 @@ impl EgressLog {
         self.known().withheld.get(id).cloned().unwrap_or_default()
     }
 
-    /// False if it was owed already.
-    pub(super) fn owe(&self, id: &SandboxId) -> bool {
-        self.known().owed.insert(id.clone())
+    /// False if it was due already.
+    pub(super) fn mark_due(&self, id: &SandboxId) -> bool {
+        self.known().due_policies.insert(id.clone())
     }
 
     pub(crate) fn settle(&self, id: &SandboxId) {
-        self.known().owed.remove(id);
+        self.known().due_policies.remove(id);
     }
 
-    /// Sandboxes whose policy must be put in force again.
-    pub(crate) fn owed(&self) -> Vec<SandboxId> {
-        self.known().owed.iter().cloned().collect()
+    /// Sandboxes whose policy must be applied again.
+    pub(crate) fn due_policies(&self) -> Vec<SandboxId> {
+        self.known().due_policies.iter().cloned().collect()
     }
 
     pub(super) fn totals(&self) -> EgressTotals {
@@ -177,7 +181,7 @@ impl EgressLog {
         }
     }
 
-    /// Denials of a span of time, if all of them are still remembered.
+    /// Denials in a time span, if all of them are still kept in RAM.
     pub(super) fn recent(&self, id: &SandboxId, from_ms: u64, to_ms: u64) -> Option<Vec<Denied>> {
         let known = self.known();
         let watched = known.sandboxes.get(id)?;
@@ -188,7 +192,7 @@ impl EgressLog {
         Some(watched.denied.iter().filter(within).cloned().collect())
     }
 
-    /// Notes an entry and makes it a row; `None` of a sandbox nobody knows.
+    /// Counts an entry and converts it to a row; `None` for an unknown sandbox.
     fn note(&self, entry: LogEntry, now_ms: u64) -> Option<EgressRow> {
         let verdict = verdict(&entry);
         let add = |counter: &AtomicU64, count: u64| counter.fetch_add(count, Ordering::Relaxed);
@@ -200,7 +204,7 @@ impl EgressLog {
                 add(&self.totals.received, entry.bytes_in);
                 add(&self.totals.allowed, entry.count)
             }
-            // It is told of again when it ends, with all it carried.
+            // Counted when it ends: that entry has the bytes of the whole connection.
             EgressVerdict::Allowed => 0,
         };
         let port = Some(entry.port).filter(|port| *port != 0);
@@ -212,7 +216,7 @@ impl EgressLog {
                 until_ms: if entry.count > 1 { now_ms.max(entry.at_ms) } else { entry.at_ms },
                 host: entry.host.clone(),
                 port,
-                reason: entry.reason.clone().unwrap_or_else(|| "it is not allowed".to_owned()),
+                reason: entry.reason.clone().unwrap_or_else(|| "not allowed".to_owned()),
             });
         }
         let ended = entry.duration_ms.is_some();
@@ -235,7 +239,7 @@ impl EgressLog {
         })
     }
 
-    /// Counts rows that were written; the sandboxes that have had enough since they were pruned.
+    /// Counts stored rows. Returns the sandboxes whose log is due for pruning.
     fn written(&self, rows: &[SandboxId]) -> Vec<SandboxId> {
         let mut known = self.known();
         let mut due = Vec::new();
@@ -250,12 +254,12 @@ impl EgressLog {
         due
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, LogState> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Watched {
+impl SandboxLog {
     fn remember(&mut self, denied: Denied) {
         if self.denied.len() == RECENT_MAX
             && let Some(oldest) = self.denied.pop_front()
@@ -284,7 +288,7 @@ fn kind(entry: &LogEntry) -> EgressKind {
     }
 }
 
-/// Takes entries in and writes them down, so many or so long at a time.
+/// Receives entries and stores them, in batches limited by size and time.
 struct Writer {
     log: Arc<EgressLog>,
     catalog: Catalog,
@@ -299,7 +303,7 @@ impl Writer {
         mut flushes: mpsc::Receiver<oneshot::Sender<()>>,
     ) {
         let mut open = true;
-        // When the first of the batch has waited long enough.
+        // When the first entry of the batch has waited long enough.
         let mut due = tokio::time::Instant::now();
         loop {
             let waiting = !self.batch.is_empty();
@@ -357,13 +361,13 @@ impl Writer {
 mod tests {
     use super::*;
 
-    fn watched() -> Watched {
+    fn watched() -> SandboxLog {
         let tenant = TenantId::generate();
-        Watched { tenant, since_ms: 5, denied: VecDeque::new(), unpruned: 0 }
+        SandboxLog { tenant, since_ms: 5, denied: VecDeque::new(), unpruned: 0 }
     }
 
     #[test]
-    fn denials_are_remembered_up_to_a_bound_and_what_was_dropped_is_known_to_be_missing() {
+    fn denials_are_kept_up_to_a_limit_and_dropped_ones_are_known_to_be_missing() {
         let mut watched = watched();
         for at_ms in 0..RECENT_MAX as u64 + 10 {
             let host = format!("{at_ms}.example");

@@ -1,15 +1,15 @@
-//! What sandboxes may reach: their policies put in force, and what they asked for written down.
+//! Network access of sandboxes: applies their policies, and logs their traffic.
 //!
 //! ```text
-//!   start, adopt ─► attach by the policy of the row         egress process ─► log ─┬─► recent denials, for execs
-//!   update       ─► row first, then the process                                    ├─► totals, for metrics
-//!   the process is away ─► owed: put in force again as soon as it is back          └─► catalog, in batches
+//!   start, adopt ─► attach with the policy of the row       egress process ─► log ─┬─► recent denials, for execs
+//!   update       ─► row first, then the egress process                             ├─► totals, for metrics
+//!   the egress process does not run ─► applied again as soon as it is back         └─► catalog, in batches
 //! ```
 //!
-//! A sandbox whose policy could not be put in force reaches nothing it did not reach before: with nobody behind its
-//! doors it has no network, and a policy that cannot be compiled any more counts as one without rules.
+//! A sandbox whose policy could not be applied gains no access: while no process holds its listeners it has no network, and a
+//! policy that can no longer be compiled is treated as one without rules.
 
-mod force;
+mod apply;
 mod log;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -22,26 +22,26 @@ use burrow_model::{EgressRule, IpRange, Name, NetworkPolicy, SandboxId, TenantId
 
 use tokio::sync::watch;
 
-use crate::{Engine, EngineError};
+use crate::{Engine, EngineError, transforms};
 
-pub(crate) use force::{adopt, attach, detach, follow, put_in_force, spawn};
+pub(crate) use apply::{adopt, apply_due_policies, attach, detach, follow, spawn};
 pub(crate) use log::EgressLog;
 use log::RECENT_MAX;
 
-/// Denials told with one exec: enough to see what is missing.
+/// Denials reported with one exec: enough to see what is missing.
 pub const DENIED_MAX: usize = 16;
 
-/// How long the end of an exec waits for the egress process to tell what it denied.
+/// How long the end of an exec waits for the egress process to report its denials.
 const SETTLE_TIME: Duration = Duration::from_millis(500);
 
-/// What the operator decided about sandboxes' networks.
+/// The operator's configuration of sandboxes' networks.
 #[derive(Clone, Debug)]
 pub struct EgressSettings {
-    /// Of a sandbox whose creator does not say.
+    /// The policy of a sandbox whose creator specifies none.
     pub default: NetworkPolicy,
     /// Named sets of rules.
     pub sets: BTreeMap<Name, Vec<EgressRule>>,
-    /// Ranges that are not public and may be dialled all the same.
+    /// Ranges that are not public but may be dialled all the same.
     pub allow_ranges: Vec<IpRange>,
 }
 
@@ -49,13 +49,13 @@ pub struct EgressSettings {
 #[derive(Clone, Debug)]
 pub struct EgressInForce {
     pub policy: Policy,
-    /// Each rule with the set it is of; `None` for the sandbox's own.
+    /// Each rule with its set; `None` for the sandbox's own rules.
     pub rules: Vec<(EgressRule, Option<Name>)>,
-    /// Sets it names that the configuration does not have any more.
+    /// Sets it names that the configuration no longer contains.
     pub missing: Vec<Name>,
 }
 
-/// Counted since the daemon started, over all sandboxes.
+/// Counts since the daemon started, over all sandboxes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EgressTotals {
     pub allowed: u64,
@@ -65,14 +65,14 @@ pub struct EgressTotals {
     pub received_bytes: u64,
 }
 
-/// Something a sandbox was not let through to.
+/// Traffic of a sandbox that was denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denied {
     pub at_ms: u64,
-    /// Of several alike that are told of together: when the last of them can have been.
+    /// If several equal denials are reported together: the latest time at which the last of them can have occurred.
     pub until_ms: u64,
     pub host: String,
-    /// `None` when it was the name that was refused.
+    /// `None` if the name itself was refused.
     pub port: Option<u16>,
     pub reason: String,
 }
@@ -80,7 +80,7 @@ pub struct Denied {
 // === impl EgressSettings ===
 
 impl EgressSettings {
-    /// Refuses a policy that names what is not there.
+    /// Refuses a policy that names unknown host sets.
     pub(crate) fn check(&self, network: &NetworkPolicy) -> Result<(), EngineError> {
         match Policy::new(network, &self.sets, &self.allow_ranges) {
             Ok(_) => Ok(()),
@@ -93,8 +93,8 @@ impl EgressSettings {
         }
     }
 
-    /// Of a sandbox that is there, whatever has become of the configuration: what cannot be understood allows nothing.
-    /// Its rules about requests are in it, and no secret: what needs one is refused.
+    /// The policy of an existing sandbox under the present configuration: a policy that does not compile allows nothing. Includes its
+    /// request rules but no secrets, so requests that need a secret are denied.
     pub(crate) fn in_force(&self, tenant: &TenantId, network: &NetworkPolicy) -> EgressInForce {
         let (sets, missing): (Vec<Name>, Vec<Name>) =
             network.sets.iter().cloned().partition(|set| self.sets.contains_key(set));
@@ -106,7 +106,9 @@ impl EgressSettings {
         let rules = own.chain(sets.iter().flat_map(of_set)).collect();
         let known = NetworkPolicy { sets, ..network.clone() };
         match Policy::new(&known, &self.sets, &self.allow_ranges) {
-            Ok(policy) if network.requests.is_empty() => EgressInForce { policy, rules, missing },
+            Ok(policy) if network.requests.is_empty() && network.transforms.is_none() => {
+                EgressInForce { policy, rules, missing }
+            }
             Ok(policy) => {
                 let policy = policy.with_directives(Directives {
                     tenant: tenant.clone(),
@@ -114,18 +116,19 @@ impl EgressSettings {
                     authority: None,
                     rules: network.requests.clone(),
                     grants: Vec::new(),
+                    transforms: transforms::without_headers(network),
                 });
                 EgressInForce { policy, rules, missing }
             }
             Err(error) => {
-                tracing::warn!(%error, "a sandbox's network policy cannot be put in force; it is closed");
+                tracing::warn!(%error, "a sandbox's network policy cannot be applied; all its traffic is denied");
                 EgressInForce { policy: Policy::closed(), rules: Vec::new(), missing }
             }
         }
     }
 }
 
-// === What the daemon's surfaces ask ===
+// === Called by the daemon ===
 
 impl Engine {
     /// What a sandbox may reach, with its sets replaced by their rules.
@@ -133,17 +136,17 @@ impl Engine {
         self.shared.policy.egress.in_force(&row.tenant, &row.spec.network)
     }
 
-    /// Secrets that a running sandbox's rules name and that it was not given, and why.
+    /// Secrets that a running sandbox's rules name but that were not granted, and why.
     pub fn egress_problems(&self, id: &SandboxId) -> HashMap<Name, String> {
         self.shared.egress.withheld(id)
     }
 
-    /// What a sandbox gets whose creator does not say.
+    /// The policy of a sandbox whose creator specifies none.
     pub fn default_network(&self) -> &NetworkPolicy {
         &self.shared.policy.egress.default
     }
 
-    /// Whether the egress process answers.
+    /// Whether the egress process responds.
     pub async fn egress_ready(&self) -> Result<(), EngineError> {
         self.shared.seams.egress.attached().await?;
         Ok(())
@@ -153,7 +156,7 @@ impl Engine {
         self.shared.egress.totals()
     }
 
-    /// What is left of the budgets of a running sandbox's rules; of one that does not run: nothing.
+    /// What is left of the budgets of a running sandbox's rules; empty if it does not run.
     pub async fn egress_budgets(&self, id: &SandboxId) -> Result<Vec<BudgetLeft>, EngineError> {
         match self.shared.seams.egress.budgets(id).await {
             Ok(budgets) => Ok(budgets),
@@ -162,7 +165,7 @@ impl Engine {
         }
     }
 
-    /// Requests of a sandbox that wait for somebody to agree; of one that does not run: none.
+    /// Requests of a sandbox that wait for approval; empty if it does not run.
     pub async fn egress_waiting(
         &self,
         tenant: &TenantId,
@@ -176,7 +179,7 @@ impl Engine {
         }
     }
 
-    /// Lets a request that waits go on, or refuses it.
+    /// Approves or denies a waiting request.
     pub async fn answer_waiting(
         &self,
         tenant: &TenantId,
@@ -198,17 +201,17 @@ impl Engine {
         }
     }
 
-    /// Gives the egress process the file it writes down in what it decides. Answers when it writes there.
+    /// Passes the audit spool file to the egress process, which records its injections there. Returns when it uses the file.
     pub async fn give_spool(&self, file: OwnedFd) -> Result<(), EngineError> {
         Ok(self.shared.seams.egress.set_spool(file).await?)
     }
 
-    /// Raised whenever another egress process serves.
+    /// Incremented whenever a new egress process starts to serve.
     pub fn egress_epoch(&self) -> watch::Receiver<u64> {
         self.shared.seams.egress.epoch()
     }
 
-    /// What a running sandbox has used since it started; `None` of one that does not run.
+    /// The traffic of a running sandbox since it started; `None` if it does not run.
     pub async fn egress_counters(
         &self,
         tenant: &TenantId,
@@ -222,7 +225,7 @@ impl Engine {
         }
     }
 
-    /// Has the egress process try, for a sandbox that runs.
+    /// Makes the egress process test access to a target, for a running sandbox.
     pub async fn egress_trial(
         &self,
         tenant: &TenantId,
@@ -233,8 +236,8 @@ impl Engine {
         Ok(self.shared.seams.egress.trial(id, target).await?)
     }
 
-    /// What a sandbox was denied in a span of time, each host and port once, the first [`DENIED_MAX`] of them.
-    /// `settle` waits for what the egress process may have to tell still.
+    /// Denials of a sandbox in a time span, each host and port once, the first [`DENIED_MAX`] of them. `settle` waits for denials that
+    /// the egress process may not have reported yet.
     pub async fn denied_during(
         &self,
         tenant: &TenantId,
@@ -244,9 +247,9 @@ impl Engine {
         settle: bool,
     ) -> Vec<Denied> {
         if settle {
-            // It tells what happened before it answers what it is asked afterwards.
+            // The egress process reports past denials before it answers a later request.
             let _ = tokio::time::timeout(SETTLE_TIME, self.shared.seams.egress.counters(id)).await;
-            self.shared.egress.take_in().await;
+            self.shared.egress.process_received().await;
         }
         let found = match self.shared.egress.recent(id, from_ms, to_ms) {
             Some(found) => found,
@@ -298,18 +301,19 @@ mod tests {
             sets: sets.iter().map(|set| set.parse().unwrap()).collect(),
             requests: Vec::new(),
             deny: Vec::new(),
+            transforms: None,
         }
     }
 
     #[test]
-    fn an_unknown_set_is_refused_with_those_there_are() {
+    fn an_unknown_host_set_is_refused_and_the_known_sets_are_listed() {
         settings().check(&network(&["ours"])).unwrap();
         let error = settings().check(&network(&["theirs"])).unwrap_err();
-        assert_eq!(error.to_string(), "no host set `theirs`; there are `ours`");
+        assert_eq!(error.to_string(), "unknown host set `theirs`; known host sets: `ours`");
     }
 
     #[test]
-    fn a_set_that_went_from_the_configuration_allows_nothing_and_is_told() {
+    fn a_host_set_removed_from_the_configuration_allows_nothing_and_is_reported() {
         let in_force = settings().in_force(&TenantId::generate(), &network(&["ours", "theirs"]));
         assert_eq!(in_force.missing, ["theirs".parse().unwrap()]);
         let rules: Vec<_> = in_force

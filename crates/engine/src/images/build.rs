@@ -1,26 +1,27 @@
-//! Builds: a base image, and steps that change its files or what it says about its processes.
+//! Builds: a base image, and steps that change its files or its configuration.
 //!
 //! ```text
-//!   base ─► key ─┬─ packages, copy, run: kept under its key? use it : do it in a sandbox, keep its volume
+//!   base ─► key ─┬─ packages, copy, run: cached under its key? use it : run it in a sandbox, keep its disk
 //!                └─ env, user, workdir, …: change the configuration
 //! ```
 //!
-//! A step's key depends on the base, on all steps before it and on the files it copies, so a step is done again when
-//! anything that could change its outcome has changed; but for what it fetches, for which there is `no_cache`.
+//! A step's key depends on the base, on all steps before it and on the files it copies. So a step is run again if any input changed,
+//! except for what it downloads; `no_cache` is for that.
 
 use burrow_catalog::LayerRow;
+use burrow_disks::{DiskError, inside};
 use burrow_images::ImageError;
 use burrow_images::recipe::{self, Recipe, Run, Step, StepKey};
 use burrow_model::{
-    Image, ImageConfig, ImageId, ImageName, ImageOrigin, ImageStep, NetworkPolicy, OperationId, TenantId,
+    Image, ImageConfig, ImageId, ImageName, ImageOrigin, ImageStep, Limits, NetworkPolicy, OperationId,
+    TenantId,
 };
-use burrow_volumes::{VolumeError, inside};
 
 use super::context::BuildContext;
 use super::finish::{NewImage, blocking};
-use super::layers::{Claim, Hold, NewLayer, claim, make};
+use super::layers::{Claim, LayerReadLock, NewLayer, claim, make};
 use super::progress::{ImageItem, ItemState};
-use super::step::Workshop;
+use super::step::StepSandbox;
 use super::{Files, Tell, sources};
 use crate::{Engine, EngineError, faults};
 
@@ -30,20 +31,22 @@ pub struct BuildOptions {
     pub recipe: Recipe,
     pub context: Option<BuildContext>,
     pub name: Option<ImageName>,
-    /// Do every step, whatever is kept.
+    /// Run every step, whatever is cached.
     pub no_cache: bool,
-    /// What `run` steps may reach. Packages are fetched from wherever the image's own sources are.
+    /// The network policy of `run` steps. Packages are fetched from the package sources of the image.
     pub network: NetworkPolicy,
+    /// Limits of the sandboxes that steps run in; `None`: the operator's defaults.
+    pub limits: Option<Limits>,
 }
 
-/// A recipe of packages alone. Their names go into a command, so what is no name is refused.
+/// A recipe that only installs packages. Package names become part of a command, so invalid names are refused.
 pub fn packages_recipe(base: String, packages: Vec<String>) -> Result<Recipe, EngineError> {
     let refused = |reason: String| EngineError::from(ImageError::Recipe { line: None, reason });
     if packages.is_empty() || packages.len() > PACKAGES_MAX {
-        return Err(refused(format!("`packages` must name 1 to {PACKAGES_MAX}")));
+        return Err(refused(format!("`packages` must name 1 to {PACKAGES_MAX} packages")));
     }
     if let Some(bad) = packages.iter().find(|name| !is_package(name)) {
-        return Err(refused(format!("`{}` is no package's name", crate::engine::shown(bad))));
+        return Err(refused(format!("`{}` is not a valid package name", crate::engine::shown(bad))));
     }
     Ok(Recipe { base, steps: vec![Step::Packages(packages)] })
 }
@@ -51,7 +54,7 @@ pub fn packages_recipe(base: String, packages: Vec<String>) -> Result<Recipe, En
 /// Packages of one step.
 const PACKAGES_MAX: usize = 1_000;
 
-/// As Debian has it, with an architecture or a version after it if it likes.
+/// A Debian package name, optionally with an architecture or a version.
 fn is_package(name: &str) -> bool {
     let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let rest =
@@ -59,18 +62,18 @@ fn is_package(name: &str) -> bool {
     name.len() <= 200 && name.bytes().next().is_some_and(letter) && name.bytes().all(rest)
 }
 
-/// Where a build stands.
-struct Progress {
+/// The state of a build after some steps.
+struct BuildState {
     files: ImageId,
     layer: Option<ImageId>,
     key: StepKey,
     config: ImageConfig,
     size_bytes: u64,
     history: Vec<ImageStep>,
-    holds: Vec<Hold>,
+    holds: Vec<LayerReadLock>,
 }
 
-/// One build under way.
+/// A build in progress.
 struct Build<'a> {
     engine: &'a Engine,
     tenant: &'a TenantId,
@@ -80,7 +83,7 @@ struct Build<'a> {
 }
 
 impl Engine {
-    /// Builds an image. Whoever hangs up does not stop it.
+    /// Builds an image. A client that disconnects does not stop it.
     pub async fn build_recipe(
         &self,
         tenant: &TenantId,
@@ -88,7 +91,7 @@ impl Engine {
         tell: Tell,
     ) -> Result<Image, EngineError> {
         let base = self.find_image(tenant, &options.recipe.base).await?;
-        let _slot = self.shared.images.slot(&tell).await?;
+        let _slot = self.shared.images.permit(&tell).await?;
         let id = OperationId::generate().to_string();
         let build = Build { engine: self, tenant, id, options: &options, tell: &tell };
         let mut at = build.begin(&base).await?;
@@ -104,35 +107,35 @@ impl Engine {
             origin: ImageOrigin { kind: "build".to_owned(), of, history: at.history },
             layer: at.layer,
             size_bytes: at.size_bytes,
-            files: Files::Volume(at.files),
+            files: Files::Image(at.files),
         };
         let image = self.finish_image(tenant, new, "image.built").await?;
-        // Only now does a row keep the layers from being cleaned up.
+        // Only now does a row keep the layers from being removed.
         drop(at.holds);
         Ok(image)
     }
 }
 
 impl Build<'_> {
-    async fn begin(&self, base: &Image) -> Result<Progress, EngineError> {
+    async fn begin(&self, base: &Image) -> Result<BuildState, EngineError> {
         let shared = &self.engine.shared;
-        // A layer may have been cleaned up or lost with a backup; the image has files of its own.
+        // A layer may have been pruned, or lost with a backup; the image has its own copy of the files.
         let mut holds = Vec::new();
         let mut files = base.id.clone();
         let mut layer = None;
-        if let Some(volume) = &base.layer
-            && let Some(row) = shared.seams.catalog.layer_of_volume(self.tenant, volume).await?
+        if let Some(disk) = &base.layer
+            && let Some(row) = shared.seams.catalog.layer_of_disk(self.tenant, disk).await?
             && let Claim::There(row, hold) = claim(shared, self.tenant, &row.key).await?
-            && row.volume == *volume
+            && row.disk == *disk
         {
-            files = row.volume.clone();
-            layer = Some(row.volume);
+            files = row.disk.clone();
+            layer = Some(row.disk);
             holds.push(hold);
         }
         let config = serde_json::to_string(&base.config).expect("a configuration is JSON");
-        // What never changes names the base exactly; the same image built or pulled again stands on the same layer.
+        // A layer key never changes and names the base exactly; the same image built or pulled again has the same layer.
         let named = base.layer.as_ref().unwrap_or(&base.id);
-        Ok(Progress {
+        Ok(BuildState {
             files,
             layer,
             key: recipe::base_key(&format!("{named} {config}")),
@@ -145,7 +148,7 @@ impl Build<'_> {
 
     async fn step(
         &self,
-        at: &mut Progress,
+        at: &mut BuildState,
         index: usize,
         count: usize,
         step: &Step,
@@ -154,7 +157,7 @@ impl Build<'_> {
         let content = match (step, &self.options.context) {
             (Step::Copy(copy), Some(context)) => Some(context.digest(&copy.from).await?),
             (Step::Copy(_), None) => {
-                let reason = "it copies files, and came without any".to_owned();
+                let reason = "it copies files, but the request contains no files".to_owned();
                 return Err(ImageError::Recipe { line: None, reason }.into());
             }
             _ => None,
@@ -165,8 +168,8 @@ impl Build<'_> {
             Step::Packages(_) | Step::Copy(_) | Step::Run(_) => {
                 let (row, hold, state) =
                     self.layer(at, step, &what, || self.tell.item(item(ItemState::Running))).await?;
-                at.files = row.volume.clone();
-                at.layer = Some(row.volume);
+                at.files = row.disk.clone();
+                at.layer = Some(row.disk);
                 at.size_bytes += row.size_bytes;
                 at.holds.push(hold);
                 at.history.push(ImageStep {
@@ -190,34 +193,34 @@ impl Build<'_> {
         Ok(())
     }
 
-    /// The layer a step makes: kept from before, or made now.
+    /// The layer of a step: cached, or made now.
     async fn layer(
         &self,
-        at: &Progress,
+        at: &BuildState,
         step: &Step,
         what: &str,
         begins: impl FnOnce(),
-    ) -> Result<(LayerRow, Hold, ItemState), EngineError> {
+    ) -> Result<(LayerRow, LayerReadLock, ItemState), EngineError> {
         let shared = &self.engine.shared;
         let key = format!("step:{}", at.key.0.hex());
-        let right = match claim(shared, self.tenant, &key).await? {
+        let layer_lock = match claim(shared, self.tenant, &key).await? {
             Claim::There(row, hold) if !self.options.no_cache => return Ok((row, hold, ItemState::Cached)),
             Claim::There(_, hold) => {
                 drop(hold);
-                shared.images.locks.right(self.tenant, &key).await
+                shared.images.locks.lock_exclusive(self.tenant, &key).await
             }
-            Claim::Missing(right) => right,
+            Claim::Missing(layer_lock) => layer_lock,
         };
         begins();
         let new =
             NewLayer { tenant: self.tenant.clone(), key, parent: at.layer.clone(), what: what.to_owned() };
-        let volume = ImageId::generate();
-        let row = make(shared, new, volume.clone(), self.perform(at, step, &volume)).await?;
-        Ok((row, right.downgrade(), ItemState::Done))
+        let disk = ImageId::generate();
+        let row = make(shared, new, disk.clone(), self.perform(at, step, &disk)).await?;
+        Ok((row, layer_lock.downgrade(), ItemState::Done))
     }
 
-    /// Does the step in a sandbox, and stages its files. Answers the bytes that were written.
-    async fn perform(&self, at: &Progress, step: &Step, volume: &ImageId) -> Result<u64, EngineError> {
+    /// Runs the step in a sandbox, and stages its files. Returns the bytes that were written.
+    async fn perform(&self, at: &BuildState, step: &Step, disk: &ImageId) -> Result<u64, EngineError> {
         let network = if matches!(step, Step::Packages(_)) {
             self.sources(&at.files).await?
         } else if matches!(step, Step::Run(_)) {
@@ -225,34 +228,41 @@ impl Build<'_> {
         } else {
             NetworkPolicy::closed()
         };
-        let workshop = Workshop::open(self.engine, self.tenant, &self.id, &at.files, network).await?;
+        let limits = self.options.limits.unwrap_or(self.engine.shared.policy.warm_pool.limits);
+        let step_sandbox =
+            StepSandbox::open(self.engine, self.tenant, &self.id, &at.files, (network, limits)).await?;
         let done = async {
             faults::hit("step.begun")?;
-            self.act(at, step, &workshop).await?;
-            workshop.stop().await?;
-            let volumes = &self.engine.shared.seams.volumes;
-            let written = match volumes.used(workshop.id()).await {
+            self.act(at, step, &step_sandbox).await?;
+            step_sandbox.stop().await?;
+            let disks = &self.engine.shared.seams.disks;
+            let written = match disks.used(step_sandbox.id()).await {
                 Ok(bytes) => bytes,
-                Err(VolumeError::NoQuotas { .. }) => 0,
+                Err(DiskError::NoQuotas { .. }) => 0,
                 Err(error) => return Err(error.into()),
             };
-            let root = volumes.stage_image_of_sandbox(volume, workshop.id()).await?;
+            let root = disks.stage_image_of_sandbox(disk, step_sandbox.id()).await?;
             blocking(move || Ok(inside::forget_machine_id(&root)?)).await?;
             faults::hit("step.staged")?;
             Ok(written)
         };
         let done = done.await;
-        workshop.close().await;
+        step_sandbox.close().await;
         done
     }
 
-    async fn act(&self, at: &Progress, step: &Step, workshop: &Workshop<'_>) -> Result<(), EngineError> {
+    async fn act(
+        &self,
+        at: &BuildState,
+        step: &Step,
+        step_sandbox: &StepSandbox<'_>,
+    ) -> Result<(), EngineError> {
         match step {
-            Step::Packages(packages) => workshop.install(packages, &at.config.env, self.tell).await,
-            Step::Run(run) => workshop.run(run, &at.config, self.tell).await,
+            Step::Packages(packages) => step_sandbox.install(packages, &at.config.env, self.tell).await,
+            Step::Run(run) => step_sandbox.run(run, &at.config, self.tell).await,
             Step::Copy(copy) => {
                 let context = self.options.context.as_ref().expect("a copy's key was made from its context");
-                workshop.copy(context.parcel(copy)?, copy.owner.clone()).await
+                step_sandbox.copy(context.copy_source(copy)?, copy.owner.clone()).await
             }
             Step::Env(_)
             | Step::User(_)
@@ -263,9 +273,9 @@ impl Build<'_> {
         }
     }
 
-    /// What packages may be fetched from: exactly the hosts that the image's own sources name.
+    /// The network policy for installing packages: allows exactly the hosts in the image's own package sources.
     async fn sources(&self, files: &ImageId) -> Result<NetworkPolicy, EngineError> {
-        let root = self.engine.shared.seams.volumes.locate_image(files).await?;
+        let root = self.engine.shared.seams.disks.locate_image(files).await?;
         blocking(move || {
             let mut texts = Vec::new();
             texts.extend(inside::read_file(&root, sources::FILE, SOURCES_BYTES_MAX)?);
@@ -281,7 +291,7 @@ impl Build<'_> {
     }
 }
 
-/// Files of sources that are read, and bytes of each.
+/// Source files that are read, and bytes of each.
 const SOURCES_MAX: usize = 64;
 const SOURCES_BYTES_MAX: u64 = 256 << 10;
 
@@ -290,7 +300,7 @@ fn configure(config: &mut ImageConfig, step: &Step) {
         Step::Env(env) => config.env.extend(env.clone()),
         Step::User(user) => config.user = Some(user.clone()),
         Step::Workdir(workdir) => config.workdir = Some(workdir.clone()),
-        // As Docker has it: arguments of another program mean nothing to this one.
+        // As in Docker: the old arguments belong to the old program.
         Step::Entrypoint(entrypoint) => {
             config.entrypoint.clone_from(entrypoint);
             config.cmd.clear();
@@ -327,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_packages_reach_the_package_manager() {
+    fn invalid_package_names_are_refused() {
         for good in ["git", "libstdc++6", "python3.11-venv", "gcc:arm64", "curl=7.88.1-10+deb12u5"] {
             assert!(is_package(good), "{good}");
         }
@@ -339,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entrypoint_takes_the_old_arguments_away() {
+    fn a_new_entrypoint_clears_the_old_arguments() {
         let mut config = ImageConfig { cmd: vec!["old".to_owned()], ..ImageConfig::default() };
         configure(&mut config, &Step::Entrypoint(vec!["/run".to_owned()]));
         assert!(config.cmd.is_empty());
@@ -348,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn the_values_of_variables_are_not_told() {
+    fn the_values_of_variables_are_not_shown() {
         let step = Step::Env([("TOKEN".to_owned(), "s3cret".to_owned())].into());
         assert_eq!(shown(&step), "env TOKEN");
     }

@@ -1,16 +1,16 @@
-//! An image of a sandbox, as it is now.
+//! Creates an image from a sandbox in its present state.
 
 use std::collections::BTreeMap;
 
 use burrow_catalog::SandboxRow;
+use burrow_disks::DiskError;
 use burrow_model::{Image, ImageConfig, ImageName, ImageOrigin, ImageStep, SandboxId, TenantId};
-use burrow_volumes::VolumeError;
 
 use super::finish::NewImage;
 use super::{Files, Tell};
 use crate::{Engine, EngineError, disks};
 
-/// What to make of a sandbox.
+/// The options of a commit.
 #[derive(Clone, Debug)]
 pub struct CommitOptions {
     pub sandbox: SandboxId,
@@ -18,7 +18,7 @@ pub struct CommitOptions {
     pub change: ConfigChange,
 }
 
-/// `None` stays as it is; pairs are added.
+/// `None` stays unchanged; pairs are added.
 #[derive(Clone, Debug)]
 pub struct ConfigChange {
     pub env: BTreeMap<String, String>,
@@ -45,9 +45,9 @@ impl ConfigChange {
 }
 
 impl Engine {
-    /// Takes a sandbox's files at one moment, with the variables and the user it was given. It runs on meanwhile; what
-    /// its processes have not written yet is not in the image. What is on a disk of its own is copied out of it, whole, so
-    /// that sandboxes of every driver can be made of the image.
+    /// Copies a sandbox's files at one moment, with its environment variables and its user. The sandbox continues to run; what its
+    /// processes have not written yet is not in the image. Files on a machine's own disk are copied out of it completely, so that
+    /// sandboxes of every driver can be created from the image.
     pub async fn commit_image(
         &self,
         tenant: &TenantId,
@@ -55,13 +55,13 @@ impl Engine {
         tell: Tell,
     ) -> Result<Image, EngineError> {
         let row = self.get(tenant, &options.sandbox).await?;
-        let _slot = self.shared.images.slot(&tell).await?;
-        tell.stage("taking the sandbox's files", None);
+        let _slot = self.shared.images.permit(&tell).await?;
+        tell.stage("copying the sandbox's files", None);
         let base = self.shared.seams.catalog.image_record(tenant, &row.image).await?.map(|row| row.image);
-        let written = match self.shared.seams.volumes.used(&row.id).await {
+        let written = match self.shared.seams.disks.used(&row.id).await {
             Ok(bytes) => bytes,
-            // A pool without quotas keeps no account.
-            Err(VolumeError::NoQuotas { .. }) => 0,
+            // Without quotas, the pool does not know the size.
+            Err(DiskError::NoQuotas { .. }) => 0,
             Err(error) => return Err(error.into()),
         };
         let mut config = base.as_ref().map(|base| base.config.clone()).unwrap_or_default();
@@ -77,19 +77,19 @@ impl Engine {
             layer: None,
             size_bytes: base.map_or(0, |base| base.size_bytes) + written,
             files: match disks::with_disks(&self.shared, &row.spec.driver)? {
-                Some(_) => Files::Disk(Box::new(row.clone())),
+                Some(_) => Files::MachineDisk(Box::new(row.clone())),
                 None => Files::Sandbox(row.id.clone()),
             },
         };
         match self.finish_image(tenant, new, "image.committed").await {
-            // Deleted while we looked at it.
-            Err(EngineError::Volume(VolumeError::NotFound { id })) => Err(EngineError::Gone { id }),
+            // The sandbox was deleted in the meantime.
+            Err(EngineError::Disk(DiskError::NotFound { id })) => Err(EngineError::Gone { id }),
             result => result,
         }
     }
 }
 
-/// What the sandbox's owner decided goes with it.
+/// Copies settings from the sandbox's specification.
 fn inherit(config: &mut ImageConfig, row: &SandboxRow) {
     config.env.extend(row.spec.env.clone());
     config.user = row.spec.user.clone().or(config.user.take());

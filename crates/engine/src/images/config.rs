@@ -1,4 +1,4 @@
-//! What an image says about its processes, between the formats' words and ours.
+//! Converts the configuration of an image between the formats' types and ours.
 
 use burrow_images::RunConfig;
 use burrow_model::ImageConfig;
@@ -7,14 +7,14 @@ use burrow_model::ImageConfig;
 const VARIABLES_MAX: usize = 10_000;
 
 pub(super) fn of_run_config(run: RunConfig) -> ImageConfig {
-    // What no `execve` can pass on is left out: a name with `=` would become another variable.
+    // Variables that `execve` cannot pass are dropped: a name with `=` would become another variable.
     let fits = |(name, value): &(String, String)| {
         !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0')
     };
     ImageConfig {
         env: run.env.into_iter().filter(fits).take(VARIABLES_MAX).collect(),
         user: run.user.filter(|user| !user.is_empty()),
-        // A relative one would depend on where it is used from.
+        // A relative one would depend on the current directory.
         workdir: run.workdir.filter(|path| path.starts_with('/') && !path.contains('\0')),
         entrypoint: run.entrypoint,
         cmd: run.cmd,
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_passed_on_is_left_out() {
+    fn variables_that_execve_cannot_pass_are_dropped() {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let run = RunConfig {
             env: vec![pair("A", "1"), pair("", "x"), pair("B=C", "x"), pair("N", "\0"), pair("a.b", "2")],
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_survives_the_way_out_and_in() {
+    fn a_configuration_survives_export_and_import() {
         let config = ImageConfig {
             env: [("A".to_owned(), "1".to_owned())].into(),
             user: Some("user".to_owned()),

@@ -1,8 +1,7 @@
-//! The files that come with a build file.
+//! The files that are sent with a build.
 //!
-//! They arrive as one tar: `request` says what to build, what lies below `context/` is what it may copy. The tar is a
-//! stranger's: it is unpacked by the same code as layers are, below a directory that only the daemon can reach, and
-//! nobody changes it afterwards.
+//! They arrive as one tar: `request` is the build request, and the files below `context/` can be copied. The tar is untrusted: it
+//! is unpacked by the same code as layers, below a directory that only the daemon can access, and is not changed afterwards.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Seek as _, Write};
@@ -10,42 +9,46 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use burrow_disks::UID_COUNT;
 use burrow_images::layer::{self, ApplyLimits, ApplyOptions};
 use burrow_images::recipe::{self, Copy};
-use burrow_images::{Compression, DiffId, Digest, Hasher, ImageError};
-use burrow_volumes::UID_COUNT;
+use burrow_images::{Compression, DiffId, Digest, DiskSpace, Hasher, ImageError};
 
 use super::finish::blocking;
-use super::pull::Scratch;
+use super::pull::ScratchDir;
+use super::scratch_space::{ScratchSpace, reserve};
 use crate::{Engine, EngineError};
 
-/// A request is a build file and little else, and a build file is a page.
+/// A request is a build file and little else, and a build file has about a page.
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
 
 /// Files of one context: far more than a project has, far fewer than an image may have.
 const ENTRIES_MAX: u64 = 500_000;
 
-/// Directories deep.
+/// Depth of directories.
 const DEPTH_MAX: usize = 128;
 
 /// A request to build, with the files it may copy.
 #[derive(Debug)]
 pub struct BuildContext {
-    /// As it came.
+    /// The unparsed request.
     pub request: Vec<u8>,
-    /// Gone with this.
-    folder: Scratch,
+    /// Removed when this is dropped.
+    folder: ScratchDir,
 }
 
 impl Engine {
     /// Reads a context to its end.
     pub async fn open_context(&self, stream: Box<dyn Read + Send>) -> Result<BuildContext, EngineError> {
         let policy = &self.shared.policy.images;
-        let folder = Scratch::make(&policy.scratch).await?;
+        let folder = ScratchDir::make(&policy.scratch).await?;
         let (path, bytes_max) = (folder.path.clone(), policy.archive_bytes_max);
+        let (space, policy) = (ScratchSpace::new(policy), policy.clone());
         let cancelled = self.shared.images.closing();
         let request = blocking(move || {
-            let (tar, digest) = spool(stream, &path, bytes_max)?;
+            let (tar, digest) = spool(stream, &path, bytes_max, &space)?;
+            let size = tar.metadata().map_err(failed("read", &path))?.len();
+            let _unpacked = reserve(&policy, size)?;
             let files = path.join("files");
             fs::create_dir(&files).map_err(failed("make", &files))?;
             let root = File::open(&files).map_err(failed("open", &files))?;
@@ -71,32 +74,32 @@ impl BuildContext {
         self.folder.path.join("files/context")
     }
 
-    /// What a copy copies, as part of its step's key.
+    /// The digest of the files of a copy, for its step's key.
     pub(super) async fn digest(&self, from: &str) -> Result<Digest, EngineError> {
         let (files, from) = (self.files(), from.to_owned());
         blocking(move || Ok(recipe::content_hash(&files, &from)?)).await
     }
 
-    /// Where the files of a copy are, and which of them.
-    pub(super) fn parcel(&self, copy: &Copy) -> Result<Parcel, EngineError> {
-        Parcel::new(&self.files(), copy)
+    /// The files of a copy.
+    pub(super) fn copy_source(&self, copy: &Copy) -> Result<CopySource, EngineError> {
+        CopySource::new(&self.files(), copy)
     }
 }
 
-/// What one copy puts where.
+/// The source and the destination of one copy.
 #[derive(Debug)]
-pub(super) struct Parcel {
+pub(super) struct CopySource {
     source: PathBuf,
-    /// The directory inside that it is unpacked in.
+    /// The directory in the image into which it is unpacked.
     pub(super) into: String,
-    /// Name of a single file there; `None` for the content of a directory.
+    /// Name of a single file there; `None` for the contents of a directory.
     name: Option<String>,
-    /// The name that the file has in the context.
+    /// The name of the file in the context.
     own_name: String,
     mode: Option<u32>,
 }
 
-impl Parcel {
+impl CopySource {
     fn new(files: &Path, copy: &Copy) -> Result<Self, EngineError> {
         let refused = |reason: &str| {
             let reason = format!("`copy` from `{}`: {reason}", crate::engine::shown(&copy.from));
@@ -106,18 +109,16 @@ impl Parcel {
         let mut parts = copy.from.split('/').filter(|part| !part.is_empty() && *part != ".").peekable();
         while let Some(part) = parts.next() {
             if part == ".." {
-                return Err(refused("it leads out of the context"));
+                return Err(refused("the path leaves the context"));
             }
             source.push(part);
-            let found =
-                fs::symlink_metadata(&source).map_err(|_| refused("there is no such file in the context"))?;
+            let found = fs::symlink_metadata(&source).map_err(|_| refused("no such file in the context"))?;
             // A link in the middle could lead anywhere.
             if found.is_symlink() && parts.peek().is_some() {
-                return Err(refused("it goes through a link"));
+                return Err(refused("the path contains a symbolic link"));
             }
         }
-        let found =
-            fs::symlink_metadata(&source).map_err(|_| refused("there is no such file in the context"))?;
+        let found = fs::symlink_metadata(&source).map_err(|_| refused("no such file in the context"))?;
         if found.is_dir() {
             let into = match copy.to.trim_end_matches('/') {
                 "" => "/".to_owned(),
@@ -136,13 +137,13 @@ impl Parcel {
         Ok(Self { into, name: Some(name.to_owned()), own_name: own, source, mode: copy.mode })
     }
 
-    /// The path that a single file is copied to. If a directory is there, the file goes into it.
+    /// The path that a single file is copied to. If it is an existing directory, the file is copied into it.
     pub(super) fn target(&self) -> Option<String> {
         let name = self.name.as_ref()?;
         Some(format!("{}/{name}", self.into.trim_end_matches('/')))
     }
 
-    /// The same with a single file below the directory `target`, under its own name.
+    /// The same, with a single file below the directory `target`, under its own name.
     pub(super) fn into_directory(self, target: String) -> Self {
         Self { into: target, name: Some(self.own_name.clone()), ..self }
     }
@@ -178,7 +179,7 @@ impl<W: Write> Packer<W> {
         Ok(())
     }
 
-    /// One file, link or directory with all in it; nothing else is in a context.
+    /// One file, link or directory with its contents; a context contains nothing else.
     fn entry(&mut self, from: &Path, to: &Path, depth: usize) -> io::Result<()> {
         let metadata = fs::symlink_metadata(from)?;
         let mut header = self.header(&metadata);
@@ -203,7 +204,7 @@ impl<W: Write> Packer<W> {
         let mut header = tar::Header::new_gnu();
         header.set_mode(self.mode.unwrap_or(metadata.mode()) & 0o7777);
         header.set_mtime(u64::try_from(metadata.mtime()).unwrap_or(0));
-        // Whose it becomes, the guest is told beside the archive.
+        // The guest sets the owner, which it receives beside the archive.
         header.set_uid(0);
         header.set_gid(0);
         header.set_size(0);
@@ -211,11 +212,12 @@ impl<W: Write> Packer<W> {
     }
 }
 
-/// Writes the stream to an unnamed file, and answers its digest.
+/// Writes the stream to an unnamed file, and returns its digest.
 fn spool(
     mut stream: Box<dyn Read + Send>,
     folder: &Path,
     bytes_max: u64,
+    space: &impl DiskSpace,
 ) -> Result<(File, Digest), EngineError> {
     let path = folder.join("context.tar");
     let open = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
@@ -235,6 +237,7 @@ fn spool(
             return Err(ImageError::TooLarge { what, limit: bytes_max, unit: "bytes" }.into());
         }
         hasher.update(&piece[..read]);
+        space.take(read as u64).map_err(failed("write", &path))?;
         file.write_all(&piece[..read]).map_err(failed("write", &path))?;
     }
     file.rewind().map_err(failed("rewind", &path))?;
@@ -246,8 +249,8 @@ fn read_request(path: &Path) -> Result<Vec<u8>, EngineError> {
         |reason: &str| EngineError::from(ImageError::Recipe { line: None, reason: reason.to_owned() });
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_file() && found.len() <= REQUEST_BYTES_MAX => {}
-        Ok(_) => return Err(refused("`request` is no file, or larger than 1 MiB")),
-        Err(_) => return Err(refused("the archive holds no file `request`")),
+        Ok(_) => return Err(refused("`request` is not a file, or is larger than 1 MiB")),
+        Err(_) => return Err(refused("the archive contains no file `request`")),
     }
     fs::read(path).map_err(failed("read", path))
 }
@@ -267,34 +270,34 @@ mod tests {
         Copy { from: from.to_owned(), to: to.to_owned(), owner: None, mode: Some(0o600) }
     }
 
-    fn names(parcel: &Parcel) -> Vec<String> {
+    fn names(copy_source: &CopySource) -> Vec<String> {
         let mut packed = Vec::new();
-        parcel.pack(&mut packed).unwrap();
+        copy_source.pack(&mut packed).unwrap();
         let mut archive = tar::Archive::new(packed.as_slice());
         let entries = archive.entries().unwrap().map(Result::unwrap);
         entries.map(|entry| entry.path().unwrap().to_string_lossy().into_owned()).collect()
     }
 
     #[test]
-    fn a_copy_takes_what_it_names_and_puts_it_where_it_says() {
+    fn a_copy_copies_the_named_files_to_the_named_path() {
         let files = tempfile::tempdir().unwrap();
         fs::create_dir_all(files.path().join("app/sub")).unwrap();
         fs::write(files.path().join("app/sub/file"), "x").unwrap();
         symlink("/etc/passwd", files.path().join("app/link")).unwrap();
         fs::write(files.path().join("one"), "y").unwrap();
 
-        let tree = Parcel::new(files.path(), &copy("app", "/srv/app")).unwrap();
+        let tree = CopySource::new(files.path(), &copy("app", "/srv/app")).unwrap();
         assert_eq!(tree.into, "/srv/app");
         assert_eq!(names(&tree), ["link", "sub", "sub/file"]);
         for (to, into, name) in [("/x/two", "/x", "two"), ("/x/", "/x", "one"), ("/two", "/", "two")] {
-            let file = Parcel::new(files.path(), &copy("one", to)).unwrap();
+            let file = CopySource::new(files.path(), &copy("one", to)).unwrap();
             assert_eq!((file.into.as_str(), names(&file)), (into, vec![name.to_owned()]));
         }
-        let file = Parcel::new(files.path(), &copy("one", "/x/two")).unwrap();
+        let file = CopySource::new(files.path(), &copy("one", "/x/two")).unwrap();
         assert_eq!((tree.target(), file.target().as_deref()), (None, Some("/x/two")));
         let below = file.into_directory("/x/two".to_owned());
         assert_eq!((below.into.as_str(), names(&below)), ("/x/two", vec!["one".to_owned()]));
-        assert_eq!(names(&Parcel::new(files.path(), &copy(".", "/all")).unwrap()).len(), 5);
+        assert_eq!(names(&CopySource::new(files.path(), &copy(".", "/all")).unwrap()).len(), 5);
     }
 
     #[test]
@@ -303,9 +306,9 @@ mod tests {
         fs::write(host.path().join("secret"), "s").unwrap();
         symlink(host.path(), files.path().join("out")).unwrap();
         for from in ["..", "a/../..", "out/secret", "missing"] {
-            assert!(Parcel::new(files.path(), &copy(from, "/x")).is_err(), "{from}");
+            assert!(CopySource::new(files.path(), &copy(from, "/x")).is_err(), "{from}");
         }
-        // The link itself may be copied: it is only a link.
-        assert_eq!(names(&Parcel::new(files.path(), &copy("out", "/x")).unwrap()), ["x"]);
+        // A link itself may be copied.
+        assert_eq!(names(&CopySource::new(files.path(), &copy("out", "/x")).unwrap()), ["x"]);
     }
 }

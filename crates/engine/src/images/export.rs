@@ -1,39 +1,42 @@
-//! An image as an archive that other programs take.
+//! Exports an image as an archive for other programs.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd as _;
 
+use burrow_disks::{Chunks, UID_COUNT, UID_SHIFT, inside};
 use burrow_images::export::{self, ExportOptions};
 use burrow_images::{Compression, ImageError, Platform, Reference};
 use burrow_model::{Image, ImageId};
-use burrow_volumes::{Chunks, UID_COUNT, UID_SHIFT, inside};
 use tokio::sync::mpsc;
 
 use super::Tell;
 use super::config::to_run_config;
 use super::finish::blocking;
 use super::layers::discard;
+use super::scratch_space::reserve;
 use crate::{Engine, EngineError};
 
-/// Pieces that may wait for a slow reader.
+/// Chunks that may wait for a slow reader.
 const PIECES_MAX: usize = 8;
 
-/// One piece.
+/// Bytes of one chunk.
 const PIECE_BYTES: usize = 256 << 10;
 
 impl Engine {
-    /// Begins to write an image as an OCI archive with one layer. An error ends the stream; so does the end.
+    /// Starts to write an image as an OCI archive with one layer. The stream ends at the first error.
     pub async fn export_image(&self, image: &Image, compression: Compression) -> Result<Chunks, EngineError> {
-        let slot = self.shared.images.slot(&Tell::nobody()).await?;
-        // A copy of its own, without what the host put in, and at rest whatever happens to the image meanwhile.
-        let volume = ImageId::generate();
-        let root = self.shared.seams.volumes.stage_image_from(&volume, &image.id).await?;
+        let permit = self.shared.images.permit(&Tell::nobody()).await?;
+        // The packed layer is a temporary file, about as large as the files at most. Reserved first: a refusal leaves nothing.
+        let lease = reserve(&self.shared.policy.images, image.size_bytes)?;
+        // A separate copy, without the files that the host added, which does not change if the image is removed.
+        let disk = ImageId::generate();
+        let root = self.shared.seams.disks.stage_image_from(&disk, &image.id).await?;
         let (sender, chunks) = mpsc::channel(PIECES_MAX);
         let (engine, image) = (self.clone(), image.clone());
         let cancelled = self.shared.images.closing();
         let scratch = self.shared.policy.images.scratch.clone();
         tokio::spawn(async move {
-            let mut out = Pieces { sender: sender.clone(), piece: Vec::with_capacity(PIECE_BYTES) };
+            let mut out = ChunkWriter { sender: sender.clone(), piece: Vec::with_capacity(PIECE_BYTES) };
             let written = blocking(move || {
                 inside::remove_agent(&root)?;
                 let names: Vec<Reference> =
@@ -56,7 +59,10 @@ impl Engine {
                     what,
                     source,
                 })?;
-                export::write(&mut out, root.as_fd(), &options)?;
+                let packed = export::pack(root.as_fd(), &options);
+                // The file is written and counts as used, however slowly it is read.
+                drop(lease);
+                export::send(&mut out, packed?, &options)?;
                 out.flush().map_err(|source| ImageError::Io {
                     step: "send",
                     what: image.id.to_string(),
@@ -68,20 +74,20 @@ impl Engine {
                 tracing::warn!(error = &error as &dyn std::error::Error, "could not export an image");
                 let _ = sender.send(Err(io::Error::other(error.to_string()))).await;
             }
-            discard(&engine.shared, &volume).await;
-            drop(slot);
+            discard(&engine.shared, &disk).await;
+            drop(permit);
         });
         Ok(chunks)
     }
 }
 
-/// Passes on what is written, in pieces. A reader that has gone ends the writing.
-struct Pieces {
+/// Passes the written bytes on, in chunks. If the reader is gone, writing ends.
+struct ChunkWriter {
     sender: mpsc::Sender<io::Result<Vec<u8>>>,
     piece: Vec<u8>,
 }
 
-impl Write for Pieces {
+impl Write for ChunkWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let taken = bytes.len().min(PIECE_BYTES - self.piece.len());
         self.piece.extend_from_slice(&bytes[..taken]);
@@ -100,7 +106,7 @@ impl Write for Pieces {
     }
 }
 
-/// A time as documents have it, to the second.
+/// A time in RFC 3339, to the second.
 fn rfc3339(ms: u64) -> String {
     let seconds = ms / 1000;
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
@@ -123,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_written_as_documents_have_them() {
+    fn times_are_formatted_as_rfc3339() {
         for (ms, text) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_400_000, "2000-02-29T00:00:00Z"),

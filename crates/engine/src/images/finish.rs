@@ -1,21 +1,21 @@
-//! The last step of every image: a volume of its own, prepared for the drivers, sealed, recorded.
+//! The last step of every image: its own disk, prepared for the drivers, sealed, recorded.
 //!
-//! A sandbox starts from an image's own volume and from nothing else. It is a copy-on-write child of the topmost layer,
-//! so it costs next to nothing, and layers stay free of what drivers put into files.
+//! A sandbox is only ever created from an image's own disk. That disk is a copy-on-write child of the topmost layer, so it uses
+//! almost no space, and layers stay free of the files that drivers add.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burrow_catalog::SandboxRow;
+use burrow_disks::inside;
 use burrow_model::{Image, ImageConfig, ImageId, ImageName, ImageOrigin, SandboxId, TenantId};
-use burrow_volumes::inside;
 
 use super::layers::discard;
-use crate::frozen::{self, Held, TreeOf};
+use crate::held_trees::{self, HeldTree, TreeOf};
 use crate::shared::Shared;
 use crate::{Engine, EngineError, disks, faults};
 
-/// An image to be.
+/// An image to be created.
 #[derive(Clone, Debug)]
 pub(super) struct NewImage {
     pub(super) names: Vec<ImageName>,
@@ -26,16 +26,16 @@ pub(super) struct NewImage {
     pub(super) files: Files,
 }
 
-/// Where its files are.
+/// Where its files come from.
 #[derive(Clone, Debug)]
 pub(super) enum Files {
     None,
-    /// A layer's volume, or another image's.
-    Volume(ImageId),
-    /// A sandbox's, as they are now.
+    /// A layer's disk, or another image's.
+    Image(ImageId),
+    /// A sandbox's files, in their present state.
     Sandbox(SandboxId),
-    /// The same, of one whose files are on a disk of its own.
-    Disk(Box<SandboxRow>),
+    /// The same, for a sandbox whose files are on its machine's own disk.
+    MachineDisk(Box<SandboxRow>),
 }
 
 impl Engine {
@@ -49,7 +49,7 @@ impl Engine {
         let id = ImageId::generate();
         let made = async {
             prepare(shared, &id, &new).await?;
-            shared.seams.volumes.seal_image(&id).await?;
+            shared.seams.disks.seal_image(&id).await?;
             faults::hit("image.sealed")?;
             let image = Image {
                 id: id.clone(),
@@ -78,13 +78,13 @@ impl Engine {
 }
 
 async fn prepare(shared: &Arc<Shared>, id: &ImageId, new: &NewImage) -> Result<(), EngineError> {
-    let volumes = &shared.seams.volumes;
+    let disks = &shared.seams.disks;
     let root = match &new.files {
-        Files::None => volumes.stage_image(id).await?,
-        Files::Volume(volume) => volumes.stage_image_from(id, volume).await?,
-        Files::Sandbox(sandbox) => frozen::stage_image(shared, id, sandbox).await?,
-        Files::Disk(row) => {
-            let root = volumes.stage_image(id).await?;
+        Files::None => disks.stage_image(id).await?,
+        Files::Image(disk) => disks.stage_image_from(id, disk).await?,
+        Files::Sandbox(sandbox) => held_trees::stage_image(shared, id, sandbox).await?,
+        Files::MachineDisk(row) => {
+            let root = disks.stage_image(id).await?;
             unpack(shared, row, &root).await?;
             root
         }
@@ -92,7 +92,7 @@ async fn prepare(shared: &Arc<Shared>, id: &ImageId, new: &NewImage) -> Result<(
     faults::hit("image.staged")?;
     let (path, workdir) = (root.clone(), new.config.workdir.clone());
     let fresh = matches!(new.files, Files::None);
-    let copied = matches!(new.files, Files::Sandbox(_) | Files::Disk(_));
+    let copied = matches!(new.files, Files::Sandbox(_) | Files::MachineDisk(_));
     blocking(move || {
         if fresh {
             inside::own_root(&path)?;
@@ -109,16 +109,16 @@ async fn prepare(shared: &Arc<Shared>, id: &ImageId, new: &NewImage) -> Result<(
     prepare_for_drivers(shared, &root).await
 }
 
-/// Fills a staged root with what is on a sandbox's disk.
+/// Fills a staged root with the files on a sandbox's disk.
 async fn unpack(shared: &Arc<Shared>, row: &SandboxRow, root: &Path) -> Result<(), EngineError> {
     let driver = shared.runtime(&row.spec.driver)?;
-    let disk = Held::hold(shared, &TreeOf::Sandbox(Box::new(row.clone()))).await?;
+    let disk = HeldTree::hold(shared, &TreeOf::Sandbox(Box::new(row.clone()))).await?;
     let unpacked = disks::unpack(shared, &driver, &disk, root).await;
-    disk.let_go().await;
+    disk.release().await;
     unpacked
 }
 
-/// Refuses what no driver could start safely: a stranger made these files.
+/// Refuses files that no driver could start safely: they are untrusted.
 pub(super) async fn prepare_for_drivers(shared: &Shared, root: &Path) -> Result<(), EngineError> {
     for runtime in &shared.seams.runtimes {
         let unfit = |source| EngineError::ImageUnfit { driver: runtime.name(), source };
@@ -127,28 +127,28 @@ pub(super) async fn prepare_for_drivers(shared: &Shared, root: &Path) -> Result<
     Ok(())
 }
 
-/// Runs work on files off the async threads.
+/// Runs work on files outside the async threads.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, EngineError> + Send + 'static,
 ) -> Result<T, EngineError> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
-        // Only a panic ends it without a result; it goes on in the caller.
+        // The task only ends without a result by a panic, which continues in the caller.
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 
-/// The staged root of a volume, for those who fill it themselves.
-pub(super) async fn stage_upon(
+/// The staged root of a disk, to be filled by the caller.
+pub(super) async fn stage_from(
     shared: &Shared,
-    volume: &ImageId,
+    disk: &ImageId,
     parent: Option<&ImageId>,
 ) -> Result<PathBuf, EngineError> {
-    let volumes = &shared.seams.volumes;
+    let disks = &shared.seams.disks;
     match parent {
-        Some(parent) => Ok(volumes.stage_image_from(volume, parent).await?),
+        Some(parent) => Ok(disks.stage_image_from(disk, parent).await?),
         None => {
-            let root = volumes.stage_image(volume).await?;
+            let root = disks.stage_image(disk).await?;
             let path = root.clone();
             blocking(move || Ok(inside::own_root(&path)?)).await?;
             Ok(root)

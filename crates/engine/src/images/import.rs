@@ -1,4 +1,4 @@
-//! Images from files: `docker save`, OCI archives, plain tars.
+//! Imports images from files: `docker save`, OCI archives, plain tars.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -10,53 +10,55 @@ use burrow_model::{Image, ImageName, ImageOrigin, TenantId};
 use super::Tell;
 use super::config::of_run_config;
 use super::finish::{NewImage, blocking};
+use super::scratch_space::ScratchSpace;
 use super::stack::{LayerSource, Stack};
-use super::work::Slot;
+use super::work::ImageWorkPermit;
 use crate::{Engine, EngineError};
 
-/// An archive that has arrived and was understood.
+/// An archive that was received and read.
 #[derive(Debug)]
 pub struct OpenedArchive {
     archive: Arc<Archive>,
-    _slot: Slot,
+    _slot: ImageWorkPermit,
 }
 
 /// One image of an archive.
-struct OneOf {
+struct ArchivedLayers {
     archive: Arc<Archive>,
     image: usize,
 }
 
-impl LayerSource for OneOf {
+impl LayerSource for ArchivedLayers {
     fn open(&self, index: usize) -> Result<Box<dyn Read + Send>, ImageError> {
         Ok(Box::new(self.archive.layer(self.image, index)))
     }
 }
 
 impl Engine {
-    /// Reads an archive to its end, onto the disk. Layers are looked at only when they are needed.
+    /// Reads an archive to its end, onto the disk. Layers are only read when they are needed.
     pub async fn open_archive(
         &self,
         stream: Box<dyn Read + Send>,
         tell: &Tell,
     ) -> Result<OpenedArchive, EngineError> {
-        let slot = self.shared.images.slot(tell).await?;
+        let permit = self.shared.images.permit(tell).await?;
         let policy = self.shared.policy.images.clone();
         let archive = blocking(move || {
             let platform = Platform::host();
+            let space = ScratchSpace::new(&policy);
             let options = OpenOptions {
                 scratch: &policy.scratch,
                 bytes_max: policy.archive_bytes_max,
                 platform: &platform,
+                space: &space,
             };
             Ok(archive::spool(stream, &options)?)
         })
         .await?;
-        Ok(OpenedArchive { archive: Arc::new(archive), _slot: slot })
+        Ok(OpenedArchive { archive: Arc::new(archive), _slot: permit })
     }
 
-    /// Makes an image of each in the archive. `name` is for an archive with one; without it each keeps the names it came
-    /// with.
+    /// Creates an image from each in the archive. `name` is for an archive with one image; without it each keeps its names.
     pub async fn import_images(
         &self,
         tenant: &TenantId,
@@ -70,7 +72,7 @@ impl Engine {
         }
         let mut images = Vec::with_capacity(found);
         for (index, archived) in opened.archive.images().iter().enumerate() {
-            let source = Arc::new(OneOf { archive: opened.archive.clone(), image: index });
+            let source = Arc::new(ArchivedLayers { archive: opened.archive.clone(), image: index });
             images.push(self.import_one(tenant, archived, source, name.clone(), &tell).await?);
         }
         Ok(images)
@@ -80,7 +82,7 @@ impl Engine {
         &self,
         tenant: &TenantId,
         archived: &ArchivedImage,
-        source: Arc<OneOf>,
+        source: Arc<ArchivedLayers>,
         name: Option<ImageName>,
         tell: &Tell,
     ) -> Result<Image, EngineError> {
@@ -112,8 +114,7 @@ impl Engine {
     }
 }
 
-/// What an image of an archive is called here. The tag `latest` is what other programs fill in where nothing was
-/// written, so it is left out.
+/// The name here of an image of an archive. Other programs add the tag `latest` if none was written, so it is dropped.
 fn local_name(reference: &Reference) -> Option<ImageName> {
     let text = reference.familiar();
     let text = text.split('@').next().unwrap_or_default();
@@ -125,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_an_archive_lose_what_others_filled_in() {
+    fn default_registries_and_tags_are_dropped_from_names_of_an_archive() {
         let check = |text: &str, expected: &str| {
             let name = local_name(&Reference::parse(text).unwrap()).unwrap();
             assert_eq!(name.as_str(), expected);

@@ -1,8 +1,8 @@
-//! Layers: found, or made by exactly one.
+//! Layers: found, or made by exactly one task.
 //!
-//! Whoever works with a layer holds its lock: for reading once it is there, so that it is not cleaned up under his
-//! hands; for writing while he makes it, so that nobody makes it twice. Locks of a chain are taken from the lowest
-//! layer up. Chains form a tree, whose shared part is taken in the same order by all, so nobody waits in a circle.
+//! A task that works with a layer holds its lock: shared once the layer exists, so that it is not removed; exclusive while the task
+//! makes it, so that it is not made twice. Locks of a chain are taken from the lowest layer up. Chains form a tree, whose shared
+//! part is locked in the same order by all tasks, so there is no deadlock.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use crate::EngineError;
 use crate::shared::Shared;
 
-/// Locks kept before those that nobody holds are forgotten.
+/// Locks kept before those that no task holds are removed.
 const LOCKS_KEPT: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -25,15 +25,15 @@ pub(crate) struct LayerLocks {
 type Lock = Arc<RwLock<()>>;
 
 /// Keeps a layer from being removed.
-pub(crate) type Hold = OwnedRwLockReadGuard<()>;
+pub(crate) type LayerReadLock = OwnedRwLockReadGuard<()>;
 
-/// The right to make a layer.
-pub(crate) type Right = OwnedRwLockWriteGuard<()>;
+/// The exclusive lock of a layer, for making it.
+pub(crate) type LayerWriteLock = OwnedRwLockWriteGuard<()>;
 
 #[derive(Debug)]
 pub(crate) enum Claim {
-    There(LayerRow, Hold),
-    Missing(Right),
+    There(LayerRow, LayerReadLock),
+    Missing(LayerWriteLock),
 }
 
 impl LayerLocks {
@@ -45,18 +45,18 @@ impl LayerLocks {
         locks.entry((tenant.clone(), key.to_owned())).or_default().clone()
     }
 
-    /// For whoever makes a layer anew, whether or not there is one.
-    pub(crate) async fn right(&self, tenant: &TenantId, key: &str) -> Right {
+    /// For making a layer again, whether or not it exists.
+    pub(crate) async fn lock_exclusive(&self, tenant: &TenantId, key: &str) -> LayerWriteLock {
         self.of(tenant, key).write_owned().await
     }
 
-    /// For whoever removes a layer: `None` while somebody works with it.
-    pub(crate) fn try_right(&self, tenant: &TenantId, key: &str) -> Option<Right> {
+    /// For removing a layer: `None` while it is in use.
+    pub(crate) fn try_lock_exclusive(&self, tenant: &TenantId, key: &str) -> Option<LayerWriteLock> {
         self.of(tenant, key).try_write_owned().ok()
     }
 }
 
-/// Finds a layer, or waits for the right to make it.
+/// Finds a layer, or waits for the exclusive lock to make it.
 pub(crate) async fn claim(shared: &Shared, tenant: &TenantId, key: &str) -> Result<Claim, EngineError> {
     let lock = shared.images.locks.of(tenant, key);
     let hold = lock.clone().read_owned().await;
@@ -64,10 +64,10 @@ pub(crate) async fn claim(shared: &Shared, tenant: &TenantId, key: &str) -> Resu
         return Ok(Claim::There(row, hold));
     }
     drop(hold);
-    let right = lock.write_owned().await;
+    let layer_lock = lock.write_owned().await;
     Ok(match find(shared, tenant, key).await? {
-        Some(row) => Claim::There(row, right.downgrade()),
-        None => Claim::Missing(right),
+        Some(row) => Claim::There(row, layer_lock.downgrade()),
+        None => Claim::Missing(layer_lock),
     })
 }
 
@@ -80,33 +80,33 @@ async fn find(shared: &Shared, tenant: &TenantId, key: &str) -> Result<Option<La
     Ok(row)
 }
 
-/// A layer to be.
+/// A layer to be made.
 #[derive(Clone, Debug)]
 pub(crate) struct NewLayer {
     pub(crate) tenant: TenantId,
     pub(crate) key: String,
-    /// Volume of the layer it is made upon.
+    /// The disk of the layer below.
     pub(crate) parent: Option<ImageId>,
     pub(crate) what: String,
 }
 
-/// Makes a layer: `fill` stages the volume and answers the bytes it added. Whatever fails leaves nothing behind; after
-/// a crash the next start removes what has no row.
+/// Makes a layer: `fill` stages the disk and returns the bytes it added. A failure leaves nothing behind; after a crash the next start
+/// removes disks without a row.
 pub(crate) async fn make(
     shared: &Shared,
     new: NewLayer,
-    volume: ImageId,
+    disk: ImageId,
     fill: impl Future<Output = Result<u64, EngineError>>,
 ) -> Result<LayerRow, EngineError> {
     let catalog = &shared.seams.catalog;
     let made = async {
         let size_bytes = fill.await?;
-        shared.seams.volumes.seal_image(&volume).await?;
+        shared.seams.disks.seal_image(&disk).await?;
         let now_ms = shared.now_ms();
         let row = LayerRow {
             tenant: new.tenant.clone(),
             key: new.key.clone(),
-            volume: volume.clone(),
+            disk: disk.clone(),
             parent: new.parent.clone(),
             what: new.what.clone(),
             size_bytes,
@@ -118,17 +118,17 @@ pub(crate) async fn make(
     };
     let made = made.await;
     if made.is_err() {
-        discard(shared, &volume).await;
+        discard(shared, &disk).await;
     }
     made
 }
 
-/// Removes a volume that no row names. What stays behind is removed at the next start.
-pub(crate) async fn discard(shared: &Shared, volume: &ImageId) {
-    if let Err(error) = shared.seams.volumes.remove_image(volume).await {
+/// Removes a disk that no row names. If this fails, the next start removes it.
+pub(crate) async fn discard(shared: &Shared, disk: &ImageId) {
+    if let Err(error) = shared.seams.disks.remove_image(disk).await {
         tracing::warn!(
-            volume = %volume, error = &error as &dyn std::error::Error,
-            "could not remove an image's volume; the next start does"
+            disk = %disk, error = &error as &dyn std::error::Error,
+            "could not remove an image's disk; the next start tries again"
         );
     }
 }

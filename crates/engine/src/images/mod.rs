@@ -1,17 +1,17 @@
-//! Images: pulled, imported, built, committed; named, inspected, exported, removed.
+//! Images: pull, import, build, commit, names, inspection, export, removal.
 //!
 //! ```text
-//!   pull ────┐  chain ids                      ┌─► finish: a volume of its own, prepared, sealed, ONE row
+//!   pull ────┐  chain ids                      ┌─► finish: its own disk, prepared, sealed, ONE row
 //!   import ──┼────────────► layers ────────────┤
-//!   build ───┘  step keys   (kept, shared)     └─► names
+//!   build ───┘  step keys   (cached, shared)   └─► names
 //!   commit ─────────────────────────────────────►
 //! ```
 //!
-//! Crash-safe without a journal: a volume is filled while it is *staged*, becomes whole by one seal, and counts only
-//! from the commit of its row on. After a crash at any step the next start removes volumes that no row names, and
-//! sandboxes of builds. Layers and images are of one tenant each: to know a digest is not to have its content.
+//! Crash-safe without a journal: a disk is filled while it is *staged*, completed by one seal, and used only after the commit of its
+//! row. After a crash at any step the next start removes disks that no row names, and sandboxes of builds. Each layer and image
+//! belongs to one tenant: knowing a digest gives no access to its content.
 //!
-//! A caller that goes away does not stop what it asked for; a daemon that ends does.
+//! A request is completed even if its client disconnects, but not if the daemon ends.
 
 mod build;
 mod commit;
@@ -25,6 +25,7 @@ pub(crate) mod layers;
 mod names;
 mod progress;
 mod pull;
+mod scratch_space;
 mod sources;
 mod stack;
 mod step;
@@ -34,10 +35,10 @@ use std::fmt;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
+use burrow_disks::DiskError;
 use burrow_model::{
     BUILD_LABEL, Image, ImageConfig, ImageId, ImageName, ImageOrigin, ImageRef, ImageStep, TenantId,
 };
-use burrow_volumes::VolumeError;
 use tokio::sync::mpsc;
 
 use crate::engine::shown;
@@ -56,20 +57,19 @@ pub use progress::{ImageItem, ImageProgress, ItemState, Tell};
 pub use pull::PullOptions;
 pub(crate) use work::ImageWork;
 
-/// Stages under way from the builder of the default image.
+/// Progress messages that may wait, from the builder of the default image.
 const STAGES_QUEUED: usize = 16;
 
-/// Fills a staged volume's `rootfs/`.
+/// Fills a staged disk's `rootfs/`.
 #[async_trait]
 pub trait ImageBuilder: fmt::Debug + Send + Sync {
-    /// Returns when the files are complete, with uids already shifted. Stages are for people; dropping the receiver
-    /// does not stop the build.
+    /// Returns when the files are complete, with shifted uids. Stages are for display; dropping the receiver does not stop the build.
     async fn build(
         &self,
         image: &ImageId,
-        volume: PathBuf,
+        disk: PathBuf,
         stages: mpsc::Sender<BuildStage>,
-    ) -> Result<(ImageConfig, u64), VolumeError>;
+    ) -> Result<(ImageConfig, u64), DiskError>;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,8 +95,8 @@ impl Engine {
         found.map(|row| row.image).ok_or_else(|| EngineError::ImageNotFound { what: shown(text) })
     }
 
-    /// Builds the default image from packages under `name`, which an older image loses. Sandboxes made from that one keep
-    /// what they have.
+    /// Builds the default image from packages under `name`, which an older image loses. Sandboxes created from that image keep their
+    /// files.
     pub async fn build_image(
         &self,
         tenant: &TenantId,
@@ -108,20 +108,20 @@ impl Engine {
             .builds
             .try_lock()
             .map_err(|_| EngineError::BuildInProgress { name: name.to_string() })?;
-        let _slot = self.shared.images.slot(&tell).await?;
+        let _slot = self.shared.images.permit(&tell).await?;
         let shared = &self.shared;
         let id = ImageId::generate();
-        let (stages, mut told) = mpsc::channel::<BuildStage>(STAGES_QUEUED);
+        let (stages, mut reported) = mpsc::channel::<BuildStage>(STAGES_QUEUED);
         let telling = tokio::spawn(async move {
-            while let Some(BuildStage { stage, percent }) = told.recv().await {
+            while let Some(BuildStage { stage, percent }) = reported.recv().await {
                 tell.stage(&stage, percent);
             }
         });
         let made = async {
-            let volume = shared.seams.volumes.stage_image(&id).await?;
-            let (config, size_bytes) = shared.seams.images.build(&id, volume.clone(), stages).await?;
-            prepare_for_drivers(shared, &volume).await?;
-            shared.seams.volumes.seal_image(&id).await?;
+            let disk = shared.seams.disks.stage_image(&id).await?;
+            let (config, size_bytes) = shared.seams.images.build(&id, disk.clone(), stages).await?;
+            prepare_for_drivers(shared, &disk).await?;
+            shared.seams.disks.seal_image(&id).await?;
             let history = vec![ImageStep { what: "Debian packages".to_owned(), size_bytes, layer: None }];
             let origin = ImageOrigin { kind: "debian".to_owned(), of: None, history };
             let (names, created_ms) = (vec![name], shared.now_ms());
@@ -130,7 +130,7 @@ impl Engine {
             Ok::<_, EngineError>(image)
         };
         let made = made.await;
-        // All stages are told before the end is.
+        // All progress is reported before the end is.
         let _ = telling.await;
         match made {
             Ok(image) => {
@@ -145,7 +145,7 @@ impl Engine {
         }
     }
 
-    /// Makes work on images end soon, and takes no more: for a daemon about to end.
+    /// Cancels work on images, and accepts no more: for a daemon about to end.
     pub fn stop_image_work(&self) {
         self.shared.images.close();
     }
@@ -166,7 +166,7 @@ impl Engine {
     }
 }
 
-/// Volumes that a row names, after forgetting layers whose volume is gone: a backup holds images only.
+/// Disks that a row names, after removing the rows of layers whose disk is missing: a backup contains images only.
 pub(crate) async fn known_volumes(
     shared: &Shared,
     there: &[ImageId],
@@ -176,10 +176,10 @@ pub(crate) async fn known_volumes(
     let mut known: std::collections::HashSet<ImageId> =
         catalog.all_images().await?.into_iter().map(|row| row.image.id).collect();
     for row in catalog.all_layers().await? {
-        if there.contains(&row.volume) {
-            known.insert(row.volume);
+        if there.contains(&row.disk) {
+            known.insert(row.disk);
         } else {
-            tracing::info!(key = row.key, "forgetting a layer whose volume is gone");
+            tracing::info!(key = row.key, "removing the row of a layer whose disk is missing");
             catalog.delete_layer(&row.tenant, &row.key).await?;
         }
     }

@@ -1,21 +1,21 @@
-//! Names of images, and their removal.
+//! Names of images, and the removal of images.
 
 use burrow_model::{Image, ImageId, ImageName, ImageRef, TenantId};
 
 use super::layers::discard;
-use crate::stock::Stock;
-use crate::{Engine, EngineError, forms};
+use crate::warm_pool::WarmPool;
+use crate::{Engine, EngineError, starting_points};
 
-/// What a removal came to.
+/// The result of a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removed {
-    /// The image is gone, with all its names.
+    /// The image was removed, with all its names.
     Image,
-    /// It has other names, and stays.
+    /// Only the name was removed: the image has others.
     Name,
 }
 
-/// What a clean-up removed.
+/// What a prune removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
     pub images: Vec<ImageId>,
@@ -38,7 +38,7 @@ impl Engine {
         self.find_image(tenant, image.id.as_str()).await
     }
 
-    /// Takes a name away; the image stays, however few names it has left.
+    /// Removes a name; the image stays, even without names.
     pub async fn untag_image(
         &self,
         tenant: &TenantId,
@@ -54,8 +54,8 @@ impl Engine {
         Ok(())
     }
 
-    /// By a name: takes the name away, and removes the image if that was its last. By id: removes it with all names.
-    /// Sandboxes made from it have files of their own, and keep what it said about their processes.
+    /// By a name: removes the name, and the image if that was its last. By id: removes the image with all names. Sandboxes created from
+    /// it have their own files, and keep its configuration.
     pub async fn remove_image(&self, tenant: &TenantId, text: &str) -> Result<Removed, EngineError> {
         let image = self.find_image(tenant, text).await?;
         if let Ok(ImageRef::Name(name)) = text.parse()
@@ -74,38 +74,37 @@ impl Engine {
         image: &Image,
     ) -> Result<bool, EngineError> {
         let shared = &self.shared;
-        Stock::forget_image(shared, &image.id).await;
-        // First the row: a crash in between leaves a volume without one, which the next start removes.
+        WarmPool::forget_image(shared, &image.id).await;
+        // The row first: a crash in between leaves a disk without one, which the next start removes.
         let removed = shared.seams.catalog.remove_image(tenant, &image.id, shared.now_ms()).await?;
         if removed {
             discard(shared, &image.id).await;
-            forms::forget_image(shared, tenant, &image.id).await?;
+            starting_points::forget_image(shared, tenant, &image.id).await?;
             let detail = serde_json::json!({ "image": image.id, "name": image.names.first() });
             shared.event(tenant, "image.removed", None, detail);
         }
         Ok(removed)
     }
 
-    /// Removes images without names and sandboxes, then layers that no image stands on. What somebody is at work with
-    /// stays.
+    /// Removes images without names and sandboxes, then layers that no image uses. Layers in use stay.
     pub async fn prune_images(&self, tenant: &TenantId) -> Result<Pruned, EngineError> {
         let shared = &self.shared;
         let catalog = &shared.seams.catalog;
         let mut pruned = Pruned::default();
         for row in catalog.unused_images(tenant).await? {
             if self.remove_image_itself(tenant, &row.image).await? {
-                // What its layers hold is counted with them.
+                // The sizes of its layers are counted with the layers.
                 let own = if row.image.layer.is_some() { 0 } else { row.image.size_bytes };
                 pruned.freed_bytes += own;
                 pruned.images.push(row.image.id);
             }
         }
         for row in catalog.unused_layers(tenant).await? {
-            let Some(_right) = shared.images.locks.try_right(tenant, &row.key) else { continue };
-            // Somebody may have made an image of it since the list was read.
+            let Some(_right) = shared.images.locks.try_lock_exclusive(tenant, &row.key) else { continue };
+            // A new image may use it since the list was read.
             let still = catalog.unused_layers(tenant).await?.into_iter().any(|unused| unused.key == row.key);
             if still && catalog.delete_layer(tenant, &row.key).await? {
-                discard(shared, &row.volume).await;
+                discard(shared, &row.disk).await;
                 pruned.layers += 1;
                 pruned.freed_bytes += row.size_bytes;
             }

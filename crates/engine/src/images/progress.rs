@@ -1,9 +1,9 @@
-//! What is told to people while an image is made.
+//! Progress reports while an image is made.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Where progress goes. Called from any thread, also from inside transfers: must not block.
+/// The receiver of progress reports. Called from any thread, also during transfers, so it must not block.
 #[derive(Clone)]
 pub struct Tell(Arc<dyn Fn(ImageProgress) + Send + Sync>);
 
@@ -26,7 +26,7 @@ pub struct ImageItem {
     /// Counted from 0.
     pub index: usize,
     pub count: usize,
-    /// A digest's beginning, or the step as its recipe has it.
+    /// The beginning of a digest, or the step as in its recipe.
     pub what: String,
     pub state: ItemState,
     pub bytes: u64,
@@ -38,7 +38,7 @@ pub enum ItemState {
     Downloading,
     Unpacking,
     Running,
-    /// It was there already.
+    /// It existed already.
     Cached,
     Done,
 }
@@ -48,7 +48,7 @@ impl Tell {
         Self(Arc::new(tell))
     }
 
-    /// Tells nobody.
+    /// Discards all reports.
     pub fn nobody() -> Self {
         Self::new(|_| {})
     }

@@ -1,4 +1,4 @@
-//! Images from registries.
+//! Pulls images from registries.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -14,21 +14,22 @@ use super::Tell;
 use super::config::of_run_config;
 use super::finish::NewImage;
 use super::progress::{ImageItem, ItemState};
+use super::scratch_space::reserve;
 use super::stack::{LayerSource, Stack, shown};
 use crate::{Engine, EngineError};
 
-/// What to pull.
+/// The options of a pull.
 #[derive(Clone, Debug)]
 pub struct PullOptions {
     /// Like `registry.example.com/org/app:v1`.
     pub reference: String,
-    /// What to call it here; the reference as it was written when absent.
+    /// The name of the image here; `None`: the reference as it was written.
     pub name: Option<ImageName>,
-    /// Name and password or token. Used for this pull and kept nowhere.
+    /// Name and password or token. Only used for this pull, and not stored.
     pub credentials: Option<(String, Secret)>,
-    /// Plain HTTP where HTTPS does not work.
+    /// Use plain HTTP if HTTPS does not work.
     pub insecure: bool,
-    /// Like `linux/arm64`; this host's when absent.
+    /// Like `linux/arm64`; this host's if `None`.
     pub platform: Option<String>,
 }
 
@@ -39,7 +40,7 @@ impl LayerSource for Fetched {
 }
 
 impl Engine {
-    /// Pulls an image and points its name at it. Layers that are here already are neither fetched nor unpacked.
+    /// Pulls an image and gives it its name. Layers that exist already are neither fetched nor unpacked.
     pub async fn pull_image(
         &self,
         tenant: &TenantId,
@@ -52,8 +53,8 @@ impl Engine {
             None => as_written(&options.reference)?,
         };
         let platform = options.platform.as_deref().map_or_else(|| Ok(Platform::host()), platform)?;
-        let _slot = self.shared.images.slot(&tell).await?;
-        tell.stage(&format!("asking {} for {}", reference.registry(), reference.repository()), None);
+        let _slot = self.shared.images.permit(&tell).await?;
+        tell.stage(&format!("requesting {1} from {0}", reference.registry(), reference.repository()), None);
         let credentials = options.credentials.map_or(Credentials::Anonymous, |(username, password)| {
             Credentials::Password { username, password }
         });
@@ -61,8 +62,14 @@ impl Engine {
             Puller::new(PullerOptions { credentials, insecure: options.insecure, ca_file: None, platform })?;
         let resolved = puller.resolve(&reference).await?;
         let stack = Stack::claim(&self.shared, tenant, &resolved.spec).await?;
-        let folder = Scratch::make(&self.shared.policy.images.scratch).await?;
-        let fetched = self.fetch(&puller, &resolved, &stack.missing(), &folder, &tell).await?;
+        let folder = ScratchDir::make(&self.shared.policy.images.scratch).await?;
+        let missing = stack.missing();
+        let sizes =
+            missing.iter().filter_map(|index| resolved.spec.layers.get(*index)).map(|layer| layer.size);
+        let lease = reserve(&self.shared.policy.images, sizes.fold(0, u64::saturating_add))?;
+        let fetched = self.fetch(&puller, &resolved, &missing, &folder, &tell).await?;
+        // Downloaded layers count as used.
+        drop(lease);
         let stacked = stack.fill(&self.shared, &resolved.spec, Arc::new(fetched), &tell).await?;
         let spec = resolved.spec;
         let origin = ImageOrigin {
@@ -86,7 +93,7 @@ impl Engine {
         puller: &Puller,
         resolved: &Resolved,
         missing: &[usize],
-        folder: &Scratch,
+        folder: &ScratchDir,
         tell: &Tell,
     ) -> Result<Fetched, EngineError> {
         let (count, digests) = (resolved.spec.layers.len(), resolved.spec.diff_ids.clone());
@@ -126,13 +133,13 @@ fn platform(text: &str) -> Result<Platform, EngineError> {
     }
 }
 
-/// A directory for one piece of work, gone with it. What a crash leaves is removed at the next start.
+/// A temporary directory for one task, removed when this is dropped. What a crash leaves is removed at the next start.
 #[derive(Debug)]
-pub(super) struct Scratch {
+pub(super) struct ScratchDir {
     pub(super) path: PathBuf,
 }
 
-impl Scratch {
+impl ScratchDir {
     pub(super) async fn make(parent: &std::path::Path) -> Result<Self, EngineError> {
         let path = parent.join(OperationId::generate().as_str());
         let failed = |source| {
@@ -143,7 +150,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchDir {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.path) {
             tracing::warn!(path = %self.path.display(), %error, "could not remove scratch files");
@@ -156,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_is_called_as_it_was_asked_for() {
+    fn a_pulled_image_is_named_after_its_reference() {
         assert_eq!(as_written("python:3.12").unwrap().as_str(), "python:3.12");
         assert_eq!(
             as_written("registry.example.com/a/b@sha256:00").unwrap().as_str(),

@@ -1,17 +1,17 @@
-//! Where an image's package manager fetches from, so that a build may reach exactly that.
+//! Finds the hosts from which an image's package manager fetches, so that a build may reach exactly these.
 
 use std::collections::BTreeSet;
 
 use burrow_model::{EgressRule, NetworkMode, NetworkPolicy};
 
-/// Hosts of one image's sources: a distribution has a handful.
+/// Hosts in one image's sources: a distribution has a handful.
 const HOSTS_MAX: usize = 64;
 
-/// The files that name sources, and the directory of further ones.
+/// The file with package sources, and the directory with more.
 pub(super) const FILE: &str = "etc/apt/sources.list";
 pub(super) const FOLDER: &str = "etc/apt/sources.list.d";
 
-/// What reaches the hosts named in texts of sources, in the one-line form or the one with fields.
+/// A policy that allows the hosts in these source lists, in the one-line format or the one with fields.
 pub(super) fn policy(texts: &[String]) -> NetworkPolicy {
     let hosts: BTreeSet<String> = texts.iter().flat_map(|text| hosts(text)).take(HOSTS_MAX).collect();
     let rules = hosts.iter().filter_map(|host| host.parse::<EgressRule>().ok()).collect();
@@ -23,7 +23,7 @@ fn hosts(text: &str) -> impl Iterator<Item = String> {
     lines.flat_map(str::split_whitespace).filter_map(host)
 }
 
-/// `host:port` of a URL that `apt` would dial.
+/// `host:port` of a URL to which `apt` would connect.
 fn host(word: &str) -> Option<String> {
     let (scheme, rest) = word.split_once("://")?;
     let port = match scheme {
@@ -38,7 +38,7 @@ fn host(word: &str) -> Option<String> {
             Some(authority.to_owned())
         }
         Some(_) => None,
-        // A pattern would allow what the sources do not name.
+        // A pattern would allow hosts that the sources do not name.
         None if authority.is_empty() || authority.contains('*') => None,
         None => Some(format!("{authority}:{port}")),
     }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_of_sources_are_understood_and_nothing_else_is_allowed() {
+    fn both_formats_of_package_sources_are_read_and_only_their_hosts_are_allowed() {
         let list = "deb http://mirror.example/debian bookworm main\n# deb http://old.example x main\n\
                     deb [signed-by=/x] https://sec.example:8443/s bookworm main\ndeb file:/srv x main\ndeb http://*.example x\n";
         let fields =

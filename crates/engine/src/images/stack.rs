@@ -1,23 +1,23 @@
-//! An image's layers, one upon the other: those that are there are used, the others are unpacked.
+//! The layers of an image, on top of each other: existing ones are used, the others are unpacked.
 
 use std::io::Read;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use burrow_catalog::LayerRow;
+use burrow_disks::{UID_COUNT, UID_SHIFT};
 use burrow_images::layer::{self, ApplyLimits, ApplyOptions};
 use burrow_images::{DiffId, ImageError, ImageSpec, Layer};
 use burrow_model::{ImageId, ImageStep, TenantId};
-use burrow_volumes::{UID_COUNT, UID_SHIFT};
 
-use super::finish::{blocking, stage_upon};
-use super::layers::{Claim, Hold, NewLayer, claim, make};
+use super::finish::{blocking, stage_from};
+use super::layers::{Claim, LayerReadLock, NewLayer, claim, make};
 use super::progress::{ImageItem, ItemState};
 use super::{Files, Tell};
 use crate::shared::Shared;
 use crate::{EngineError, faults};
 
-/// Where the bytes of layers come from, by their place in the image.
+/// The source of the layers' bytes, by their index in the image.
 pub(super) trait LayerSource: Send + Sync {
     fn open(&self, index: usize) -> Result<Box<dyn Read + Send>, ImageError>;
 }
@@ -30,19 +30,19 @@ pub(super) struct Stack {
     claims: Vec<Claim>,
 }
 
-/// A stack that is whole.
+/// A complete stack.
 #[derive(Debug)]
-pub(super) struct Stacked {
+pub(super) struct CompleteStack {
     pub(super) files: Files,
     pub(super) layer: Option<ImageId>,
     pub(super) size_bytes: u64,
     pub(super) history: Vec<ImageStep>,
-    /// Until the image itself is there, which then keeps its layers.
-    pub(super) _holds: Vec<Hold>,
+    /// Held until the image itself exists, which then keeps its layers.
+    pub(super) _holds: Vec<LayerReadLock>,
 }
 
 impl Stack {
-    /// Looks every layer up, lowest first, and waits for those that somebody else is making.
+    /// Looks up every layer, lowest first, and waits for those that another task is making.
     pub(super) async fn claim(
         shared: &Shared,
         tenant: &TenantId,
@@ -56,7 +56,7 @@ impl Stack {
         Ok(Self { tenant: tenant.clone(), keys, claims })
     }
 
-    /// The layers that must be unpacked: all above the highest that is there.
+    /// The layers that must be unpacked: all above the highest existing one.
     pub(super) fn missing(&self) -> Vec<usize> {
         let there = |claim: &Claim| matches!(claim, Claim::There(..));
         let first = self.claims.iter().rposition(there).map_or(0, |highest| highest + 1);
@@ -70,10 +70,10 @@ impl Stack {
         spec: &ImageSpec,
         source: Arc<dyn LayerSource>,
         tell: &Tell,
-    ) -> Result<Stacked, EngineError> {
+    ) -> Result<CompleteStack, EngineError> {
         let missing = self.missing();
         let count = self.keys.len();
-        let mut stacked = Stacked {
+        let mut stack = CompleteStack {
             files: Files::None,
             layer: None,
             size_bytes: 0,
@@ -86,44 +86,44 @@ impl Stack {
             let row = match claim {
                 Claim::There(row, hold) => {
                     tell.item(item(index, count, &what, ItemState::Cached, layer));
-                    stacked._holds.push(hold);
+                    stack._holds.push(hold);
                     row
                 }
-                // Nothing is made below a layer that is there: that one holds it all.
+                // Layers below an existing one are not needed: it contains their files.
                 Claim::Missing(_) if !missing.contains(&index) => continue,
-                Claim::Missing(right) => {
+                Claim::Missing(layer_lock) => {
                     let new = NewLayer {
                         tenant: self.tenant.clone(),
                         key,
-                        parent: below.as_ref().map(|below| below.volume.clone()),
+                        parent: below.as_ref().map(|below| below.disk.clone()),
                         what: format!("layer {what}"),
                     };
-                    let place = Place { index, count, what: what.clone(), source: source.clone() };
-                    let parent = below.as_ref().map(|below| &below.volume);
+                    let place = LayerPosition { index, count, what: what.clone(), source: source.clone() };
+                    let parent = below.as_ref().map(|below| &below.disk);
                     let row = unpack(shared, new, parent, spec, place, tell).await?;
                     tell.item(item(index, count, &what, ItemState::Done, layer));
-                    stacked._holds.push(right.downgrade());
+                    stack._holds.push(layer_lock.downgrade());
                     row
                 }
             };
-            stacked.history.push(ImageStep {
+            stack.history.push(ImageStep {
                 what: row.what.clone(),
                 size_bytes: row.size_bytes,
                 layer: Some(row.key.clone()),
             });
-            stacked.size_bytes += row.size_bytes;
+            stack.size_bytes += row.size_bytes;
             below = Some(row);
         }
         if let Some(top) = below {
-            stacked.files = Files::Volume(top.volume.clone());
-            stacked.layer = Some(top.volume);
+            stack.files = Files::Image(top.disk.clone());
+            stack.layer = Some(top.disk);
         }
-        Ok(stacked)
+        Ok(stack)
     }
 }
 
-/// Which layer of how many.
-struct Place {
+/// The position of a layer.
+struct LayerPosition {
     index: usize,
     count: usize,
     what: String,
@@ -135,14 +135,14 @@ async fn unpack(
     new: NewLayer,
     parent: Option<&ImageId>,
     spec: &ImageSpec,
-    place: Place,
+    place: LayerPosition,
     tell: &Tell,
 ) -> Result<LayerRow, EngineError> {
-    let volume = ImageId::generate();
+    let disk = ImageId::generate();
     let (stored, expected) = (spec.layers[place.index].clone(), spec.diff_ids[place.index]);
     let (cancelled, tell) = (shared.images.closing(), tell.clone());
     let fill = async {
-        let root = stage_upon(shared, &volume, parent).await?;
+        let root = stage_from(shared, &disk, parent).await?;
         faults::hit("layer.staged")?;
         let bytes = blocking(move || {
             let root = std::fs::File::open(&root).map_err(|source| ImageError::Io {
@@ -150,11 +150,11 @@ async fn unpack(
                 what: root.display().to_string(),
                 source,
             })?;
-            let told = |bytes| {
+            let report = |bytes| {
                 let state = ItemState::Unpacking;
                 tell.item(ImageItem { bytes, ..item(place.index, place.count, &place.what, state, &stored) });
             };
-            told(0);
+            report(0);
             let options = ApplyOptions {
                 compression: stored.compression,
                 expected,
@@ -162,7 +162,7 @@ async fn unpack(
                 uid_count: UID_COUNT,
                 limits: ApplyLimits::DEFAULT,
                 cancelled: &cancelled,
-                progress: &told,
+                progress: &report,
             };
             Ok(layer::apply(place.source.open(place.index)?, root.as_fd(), &options)?.bytes)
         })
@@ -170,7 +170,7 @@ async fn unpack(
         faults::hit("layer.filled")?;
         Ok(bytes)
     };
-    make(shared, new, volume.clone(), fill).await
+    make(shared, new, disk.clone(), fill).await
 }
 
 fn item(index: usize, count: usize, what: &str, state: ItemState, layer: &Layer) -> ImageItem {
@@ -178,7 +178,7 @@ fn item(index: usize, count: usize, what: &str, state: ItemState, layer: &Layer)
     ImageItem { index, count, what: what.to_owned(), state, bytes, bytes_total: Some(layer.size) }
 }
 
-/// As much of a digest as people compare.
+/// The part of a digest that is shown to users.
 pub(super) fn shown(diff_id: &DiffId) -> String {
     diff_id.0.hex().chars().take(12).collect()
 }

@@ -1,7 +1,7 @@
-//! One step of a build, done in a sandbox of its own.
+//! One step of a build, run in its own sandbox.
 //!
-//! The sandbox is an ordinary one, made by the ordinary way: isolated, limited, journaled. It is labelled, so that lists
-//! leave it out and the next start removes what a crash left, and it goes whatever becomes of the step.
+//! The sandbox is an ordinary one, created in the ordinary way: isolated, limited, journaled. Its label hides it from lists and lets
+//! the next start remove it after a crash. It is removed whatever the result of the step.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -16,64 +16,63 @@ use burrow_guest::protocol::{
 use burrow_images::ImageError;
 use burrow_images::recipe::Run;
 use burrow_model::{
-    BUILD_LABEL, Image, ImageConfig, ImageId, ImageOrigin, Lifetime, NetworkPolicy, Rates, SandboxId,
+    BUILD_LABEL, Image, ImageConfig, ImageId, ImageOrigin, Lifetime, Limits, NetworkPolicy, Rates, SandboxId,
     SleepPolicy, TenantId,
 };
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::Tell;
-use super::context::Parcel;
+use super::context::CopySource;
 use super::finish::blocking;
 use crate::{CreateOptions, Engine, EngineError, ExecOptions, Guest};
 
-/// Longest a step may take: large packages compile for tens of minutes.
+/// Time limit of a step: large packages compile for tens of minutes.
 const STEP_TIME_MAX: Duration = Duration::from_secs(2 * 60 * 60);
 
-/// A sandbox whose build was forgotten goes by itself, after any step could have ended.
+/// A sandbox that is left by its build expires after this time, when any step has ended.
 const SANDBOX_TIME_MAX_MS: u64 = 4 * 60 * 60 * 1000;
 
-/// Processes end at once when their step has.
+/// Processes that a step leaves running are given this time to end.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Output the guest keeps for a reader that is behind.
+/// Output that the guest keeps for a slow reader.
 const RING_BYTES: u32 = 1 << 20;
 
-/// Lines of output that explain a failure.
+/// Lines of output that are quoted in the error of a failed step.
 const TAIL_LINES: usize = 8;
 const TAIL_LINE_BYTES: usize = 160;
 
-/// Hosts that a step was not let through to and is told of.
+/// Denied hosts that are named in the error of a failed step.
 const REFUSALS_MAX: usize = 4;
 
-/// Pieces of a copy under way.
+/// Chunks of a copy that may wait.
 const PIECES_MAX: usize = 8;
 
-/// A sandbox for one step.
+/// The sandbox of one step.
 #[derive(Debug)]
-pub(super) struct Workshop<'a> {
+pub(super) struct StepSandbox<'a> {
     engine: &'a Engine,
     tenant: &'a TenantId,
     row: SandboxRow,
 }
 
-impl<'a> Workshop<'a> {
-    /// Starts a sandbox from a volume.
+impl<'a> StepSandbox<'a> {
+    /// Starts a sandbox from a disk, with the network and the limits of the step.
     pub(super) async fn open(
         engine: &'a Engine,
         tenant: &'a TenantId,
         build: &str,
-        volume: &ImageId,
-        network: NetworkPolicy,
+        disk: &ImageId,
+        (network, limits): (NetworkPolicy, Limits),
     ) -> Result<Self, EngineError> {
-        let usual = &engine.shared.policy.stock;
         let expires_ms = Some(engine.now_ms() + SANDBOX_TIME_MAX_MS);
         let options = CreateOptions {
             name: None,
             if_not_exists: false,
-            image: volume.to_string(),
+            image: disk.to_string(),
             driver: engine.shared.tree_driver().to_owned(),
-            limits: usual.limits,
+            limits,
             rates: Rates::unlimited(),
             env: BTreeMap::new(),
             labels: [(BUILD_LABEL.to_owned(), build.to_owned())].into(),
@@ -90,9 +89,9 @@ impl<'a> Workshop<'a> {
             volumes: Vec::new(),
             idempotency: None,
         };
-        // A layer is no image, but a sandbox starts from it all the same.
+        // A layer is no image, but a sandbox can be created from it like from one.
         let image = Image {
-            id: volume.clone(),
+            id: disk.clone(),
             names: Vec::new(),
             config: ImageConfig::default(),
             origin: ImageOrigin::default(),
@@ -127,7 +126,7 @@ impl<'a> Workshop<'a> {
         self.exec(&step, exec(argv, env, Some("/".to_owned()), Some("0:0".to_owned())), tell).await
     }
 
-    /// Runs a command as the image says.
+    /// Runs a command with the configuration of the image.
     pub(super) async fn run(&self, run: &Run, config: &ImageConfig, tell: &Tell) -> Result<(), EngineError> {
         let step = match run {
             Run::Shell(text) | Run::Bash(text) => format!("run {text}"),
@@ -142,22 +141,26 @@ impl<'a> Workshop<'a> {
         self.exec(&step, exec(run.argv(), env, workdir, config.user.clone()), tell).await
     }
 
-    /// Puts files in.
-    pub(super) async fn copy(&self, parcel: Parcel, owner: Option<String>) -> Result<(), EngineError> {
+    /// Copies files into the sandbox.
+    pub(super) async fn copy(
+        &self,
+        copy_source: CopySource,
+        owner: Option<String>,
+    ) -> Result<(), EngineError> {
         let guest = self.guest().await?;
-        let parcel = match parcel.target() {
-            Some(target) if is_directory(&guest, target.clone()).await => parcel.into_directory(target),
-            _ => parcel,
+        let copy_source = match copy_source.target() {
+            Some(target) if is_directory(&guest, target.clone()).await => copy_source.into_directory(target),
+            _ => copy_source,
         };
-        self.make_directory(&parcel.into, owner.clone()).await?;
+        self.make_directory(&copy_source.into, owner.clone()).await?;
         let request =
-            Request::TarIn(TarIn { path: parcel.into.clone(), user: owner.or(Some("0:0".to_owned())) });
+            Request::TarIn(TarIn { path: copy_source.into.clone(), user: owner.or(Some("0:0".to_owned())) });
         let (mut reader, mut writer) = guest.open(&request).await?.split();
         let (sender, mut pieces) = mpsc::channel::<Vec<u8>>(PIECES_MAX);
         let packing = tokio::spawn(blocking(move || {
             let failed =
                 |source| ImageError::Io { step: "pack", what: "the files to copy".to_owned(), source };
-            parcel.pack(Pieces(sender)).map_err(|source| failed(source).into())
+            copy_source.pack(FrameSplitter(sender)).map_err(|source| failed(source).into())
         }));
         let send = async {
             while let Some(piece) = pieces.recv().await {
@@ -169,7 +172,7 @@ impl<'a> Workshop<'a> {
         drop(pieces);
         let packed = packing.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
         if sent.is_ok() {
-            // Only a whole archive is ended as one: the guest keeps nothing of another.
+            // Only a complete archive is ended with this frame: the guest discards any other.
             packed?;
             let _ = writer.send(&Frame::End).await;
         }
@@ -178,12 +181,12 @@ impl<'a> Workshop<'a> {
         reply.map(drop).map_err(|error| guest.error(error))
     }
 
-    /// Ends it, so that all it wrote is in its volume.
+    /// Stops it, so that everything it wrote is on its disk.
     pub(super) async fn stop(&self) -> Result<(), EngineError> {
         self.engine.stop_sandbox(self.tenant, &self.row.id, GRACE).await.map(drop)
     }
 
-    /// Removes it. What stays behind goes at the next start, or when its time is up.
+    /// Removes it. If this fails, it is removed at the next start, or when it expires.
     pub(super) async fn close(self) {
         if let Err(error) = self.engine.delete(self.tenant, &self.row.id).await {
             tracing::warn!(
@@ -228,7 +231,7 @@ impl<'a> Workshop<'a> {
                 }
             }
         };
-        // The guest ends the step in time; this is for one that does not answer any more.
+        // The guest enforces the time limit of the step; this is for a guest that no longer responds.
         let bound = STEP_TIME_MAX + Duration::from_secs(60);
         let info = timeout(bound, read).await.map_err(|_| self.too_long())??;
         match info.state {
@@ -242,15 +245,15 @@ impl<'a> Workshop<'a> {
         }
     }
 
-    /// What the step was not let through to: programs tell of it in words of their own, if at all.
+    /// The hosts that the step was denied: programs report this unclearly, if at all.
     async fn refusals(&self, since_ms: u64) -> String {
         let id = &self.row.id;
         let denied = self.engine.denied_during(self.tenant, id, since_ms, self.engine.now_ms(), true).await;
-        // Service records (`_http._tcp.…`) are asked for on the off chance; nobody misses them.
+        // Service records (`_http._tcp.…`) are optional: their lookup is denied without consequences.
         let missed = denied.iter().filter(|denied| !denied.host.starts_with('_'));
         missed
             .take(REFUSALS_MAX)
-            .map(|denied| format!("not let through to `{}`: {} | ", denied.host, denied.reason))
+            .map(|denied| format!("egress to `{}` denied: {} | ", denied.host, denied.reason))
             .collect()
     }
 
@@ -264,7 +267,7 @@ async fn is_directory(guest: &Guest, path: String) -> bool {
     found.is_ok_and(|entry| entry.kind == FileKind::Directory)
 }
 
-/// Where programs are, for an image that does not say.
+/// The default `PATH`, for an image that sets none.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 fn exec(
@@ -291,11 +294,11 @@ fn exec(
 
 fn ended(outcome: &ExecOutcome) -> String {
     match (outcome.exit_code, outcome.signal) {
-        _ if outcome.timed_out => "took too long".to_owned(),
-        _ if outcome.killed_from_outside => "was killed, most likely for lack of RAM".to_owned(),
-        (Some(code), _) => format!("ended with code {code}"),
+        _ if outcome.timed_out => "timed out".to_owned(),
+        _ if outcome.killed_from_outside => "was killed, most likely because it was out of memory".to_owned(),
+        (Some(code), _) => format!("exited with code {code}"),
         (None, Some(signal)) => format!("was ended by signal {signal}"),
-        (None, None) => "ended without a word".to_owned(),
+        (None, None) => "ended for an unknown reason".to_owned(),
     }
 }
 
@@ -334,10 +337,10 @@ impl Tail {
     }
 }
 
-/// Cuts what is written into frames.
-struct Pieces(mpsc::Sender<Vec<u8>>);
+/// Splits what is written into frames.
+struct FrameSplitter(mpsc::Sender<Vec<u8>>);
 
-impl io::Write for Pieces {
+impl io::Write for FrameSplitter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let taken = bytes.len().min(FRAME_BYTES_MAX);
         self.0
@@ -356,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_explained_by_the_last_lines_and_no_more() {
+    fn a_failure_quotes_only_the_last_lines_of_output() {
         let mut tail = Tail::default();
         for line in 0..100 {
             tail.add(format!("line {line}\n\n").as_bytes());

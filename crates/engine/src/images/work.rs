@@ -1,4 +1,4 @@
-//! How much work on images goes on at once, and when it must end.
+//! Limits the number of image tasks that run at once, and cancels them at the end of the daemon.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use super::Tell;
 use super::layers::LayerLocks;
 use crate::{EngineError, ImagePolicy};
 
-/// Requests that may wait for their turn. Each holds a task and little else; a flood must not.
+/// Requests that may wait. Each holds a task and little else; a flood must not.
 const WAITING_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -20,9 +20,9 @@ pub(crate) struct ImageWork {
     pub(crate) locks: LayerLocks,
 }
 
-/// The right to unpack or build. Held until the image is there.
+/// The permit to unpack or build. Held until the image exists.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct ImageWorkPermit {
     _permit: OwnedSemaphorePermit,
 }
 
@@ -36,34 +36,34 @@ impl ImageWork {
         }
     }
 
-    /// Waits for its turn, and says so.
-    pub(super) async fn slot(&self, tell: &Tell) -> Result<Slot, EngineError> {
+    /// Waits for a permit, and reports that it waits.
+    pub(super) async fn permit(&self, tell: &Tell) -> Result<ImageWorkPermit, EngineError> {
         if let Ok(permit) = self.slots.clone().try_acquire_owned() {
-            return Ok(Slot { _permit: permit });
+            return Ok(ImageWorkPermit { _permit: permit });
         }
-        let waiting = Waiting::join(&self.waiting)?;
+        let waiting = QueuePlace::join(&self.waiting)?;
         tell.stage("waiting for other images to be finished", None);
         let permit = self.slots.clone().acquire_owned().await.map_err(|_| EngineError::ShuttingDown)?;
         drop(waiting);
-        Ok(Slot { _permit: permit })
+        Ok(ImageWorkPermit { _permit: permit })
     }
 
-    /// True once work under way shall end.
+    /// True if work in progress must end.
     pub(super) fn closing(&self) -> Arc<AtomicBool> {
         self.closing.clone()
     }
 
-    /// Ends what goes on in threads, which cannot be dropped, and takes no more.
+    /// Cancels work in threads, which cannot be dropped, and accepts no more.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
         self.slots.close();
     }
 }
 
-/// One place in the queue; given back also by whoever gives up.
-struct Waiting<'a>(&'a AtomicUsize);
+/// One place in the queue; released when it is dropped, also if the caller gives up.
+struct QueuePlace<'a>(&'a AtomicUsize);
 
-impl<'a> Waiting<'a> {
+impl<'a> QueuePlace<'a> {
     fn join(count: &'a AtomicUsize) -> Result<Self, EngineError> {
         let waiting = Self(count);
         if count.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
@@ -73,7 +73,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

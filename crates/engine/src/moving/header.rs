@@ -1,4 +1,4 @@
-//! What a file says first, from what a snapshot is; and back.
+//! Converts a snapshot's description to the header of a file, and back.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ use burrow_portable::{Ancestor, Base, Header, Image, Lineage, Needs, PortableErr
 use crate::EngineError;
 use crate::shared::Shared;
 
-/// Snapshots before it that are named.
+/// Ancestors of the snapshot that are named in the file.
 const ANCESTORS_MAX: usize = 64;
 
-/// Labels of one snapshot, and characters of one; as the API has them.
+/// Labels of one snapshot, and characters of one; the same limits as in the API.
 const LABELS_MAX: usize = 64;
 const LABEL_CHARACTERS_MAX: usize = 256;
 
 /// Variables of one sandbox's environment.
 const ENV_MAX: usize = 1024;
 
-/// What a snapshot has beside its files.
-pub(super) struct Parts {
-    /// What the driver said of its processes.
+/// The parts of a snapshot beside its files.
+pub(super) struct SnapshotParts {
+    /// The driver's description of its processes.
     pub(super) about: Option<String>,
     pub(super) remembers: bool,
     pub(super) base: Option<Snapshot>,
@@ -34,7 +34,7 @@ pub(super) async fn of_snapshot(
     shared: &Shared,
     tenant: &TenantId,
     snapshot: &Snapshot,
-    parts: Parts,
+    parts: SnapshotParts,
 ) -> Result<Header, EngineError> {
     let catalog = &shared.seams.catalog;
     let base = match parts.base {
@@ -72,8 +72,8 @@ pub(super) async fn of_snapshot(
     })
 }
 
-/// The specification without what it may reach (never revived), what names other things of this host, and the names of
-/// secrets, which are in the rules about requests only.
+/// The specification without the network policy (never restored), without references to other things on this host, and without names
+/// of secrets, which are in the request rules only.
 fn spec_to_carry(spec: &SandboxSpec) -> serde_json::Value {
     let memory = MemorySpec { remember: spec.memory.remember, ..MemorySpec::quiet() };
     let carried = SandboxSpec {
@@ -116,8 +116,8 @@ async fn ancestors(
     Ok(found)
 }
 
-/// What a stranger's header says, as far as it can be said here.
-pub(super) struct Said {
+/// The contents of an untrusted header, as far as they are supported here.
+pub(super) struct ImportedHeader {
     pub(super) spec: SandboxSpec,
     pub(super) image: Option<ImageId>,
     pub(super) config: ImageConfig,
@@ -127,28 +127,28 @@ pub(super) struct Said {
     pub(super) labels: BTreeMap<String, String>,
 }
 
-pub(super) fn read(header: &Header) -> Result<Said, EngineError> {
+pub(super) fn read(header: &Header) -> Result<ImportedHeader, EngineError> {
     let refuse = |reason: &str| EngineError::Moving(PortableError::Refused { reason: reason.to_owned() });
-    let spec: SandboxSpec =
-        serde_json::from_value(header.spec.clone()).map_err(|_| refuse("its configuration is unreadable"))?;
+    let spec: SandboxSpec = serde_json::from_value(header.spec.clone())
+        .map_err(|_| refuse("its configuration cannot be read"))?;
     let config: ImageConfig = serde_json::from_value(header.image.config.clone())
-        .map_err(|_| refuse("the configuration of its image is unreadable"))?;
+        .map_err(|_| refuse("the configuration of its image cannot be read"))?;
     let variables = spec.env.iter().chain(&config.env);
     if spec.env.len() > ENV_MAX || config.env.len() > ENV_MAX {
         return Err(refuse("its environment is too large"));
     }
     for (name, value) in variables {
-        check_env_name(name, value).map_err(|_| refuse("a variable of its environment is none"))?;
+        check_env_name(name, value).map_err(|_| refuse("a variable of its environment is invalid"))?;
     }
-    check_description(&header.lineage.description).map_err(|_| refuse("its description is none"))?;
-    check_labels(&header.lineage.labels).ok_or_else(|| refuse("its labels are none"))?;
-    check_labels(&spec.labels).ok_or_else(|| refuse("its labels are none"))?;
+    check_description(&header.lineage.description).map_err(|_| refuse("its description is invalid"))?;
+    check_labels(&header.lineage.labels).ok_or_else(|| refuse("its labels are invalid"))?;
+    check_labels(&spec.labels).ok_or_else(|| refuse("its labels are invalid"))?;
     spec.limits.check()?;
     spec.rates.check()?;
     spec.sleep.check()?;
     let memory = MemorySpec { remember: spec.memory.remember, ..MemorySpec::quiet() };
     let network = NetworkPolicy::closed();
-    Ok(Said {
+    Ok(ImportedHeader {
         spec: SandboxSpec {
             network,
             memory,

@@ -1,4 +1,4 @@
-//! A snapshot into this host, from a stream.
+//! Imports a snapshot into this host, from a stream.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,46 +9,46 @@ use burrow_model::{
     Changes, DumpId, Image, ImageId, ImageOrigin, MemoryPoint, Name, OperationId, SandboxId, Snapshot,
     SnapshotId, SnapshotKind, SnapshotMemory, SpaceId, TenantId,
 };
-use burrow_portable::{Header, Item, Limits, PortableError, Proven, PublicKey, Reader, Section};
+use burrow_portable::{Header, Item, Limits, PortableError, PublicKey, Reader, Section, VerifiedFile};
 use tokio::runtime::Handle;
 
-use super::header::{self, Said};
-use super::processes::{self, Nowhere};
-use super::remembered::Arriving;
-use super::tree::Placing;
+use super::header::{self, ImportedHeader};
+use super::memory::MemoryImport;
+use super::processes::{self, DiscardSink};
+use super::tree::TreeWriter;
 use super::{ImportOptions, ImportedSnapshot, blocking};
-use crate::dump::{self, About};
+use crate::dump::{self, DumpDescription};
 use crate::journal::{Detail, Operation};
 use crate::pins::Pin;
 use crate::shared::Shared;
 use crate::{Engine, EngineError, faults};
 
-/// Bytes that are written between two looks at how much room is left.
+/// Bytes that are written between two checks of the free space.
 const LOOK_BYTES: u64 = 64 << 20;
 
-/// What was decided by the header alone.
-struct Plan {
+/// The decisions made from the header alone.
+struct ImportPlan {
     snapshot: Snapshot,
-    said: Said,
+    carried: ImportedHeader,
     base: Option<(SnapshotId, Pin)>,
     takes_processes: bool,
     trusted: Vec<PublicKey>,
     remembers: bool,
-    /// Where an image's record must be made.
+    /// Whether a record of the image must be created.
     new_image: bool,
-    /// Whether the name was asked for, and is not only the one it came with.
+    /// Whether the name was requested, and is not only the one in the file.
     named: bool,
 }
 
-/// All that a file held, staged.
-struct Filled {
-    proven: Proven,
-    about: Option<About>,
+/// The staged contents of a file.
+struct StagedImport {
+    proven: VerifiedFile,
+    about: Option<DumpDescription>,
     point: Option<MemoryPoint>,
 }
 
 impl Engine {
-    /// Reads a snapshot to its end and makes it one of this tenant's. Nothing of it is left where anything is wrong with it.
+    /// Reads a snapshot to its end and stores it for this tenant. If the file is invalid, nothing of it is left.
     pub async fn import_snapshot(
         &self,
         tenant: &TenantId,
@@ -59,7 +59,7 @@ impl Engine {
         let permit = permit.map_err(|_| EngineError::ShuttingDown)?;
         dump::check_room(&self.shared, 0).await?;
         let (engine, tenant, handle) = (self.clone(), tenant.clone(), Handle::current());
-        let alive = self.shared.sign_of_life();
+        let alive = self.shared.actor_guard();
         blocking(move || {
             let imported = import(&engine, &handle, &tenant, stream, options);
             drop((permit, alive));
@@ -68,13 +68,13 @@ impl Engine {
         .await
     }
 
-    /// Judges a file by its header, before anything else of it is read.
+    /// Checks a file by its header, before anything else of it is read.
     async fn judge(
         &self,
         tenant: &TenantId,
         header: &Header,
         options: &ImportOptions,
-    ) -> Result<Plan, EngineError> {
+    ) -> Result<ImportPlan, EngineError> {
         let shared = &self.shared;
         let needs = &header.needs;
         let runtime = shared.runtime(&needs.driver).map_err(|_| EngineError::ImportNeeds {
@@ -95,7 +95,7 @@ impl Engine {
             let signer = processes.signer.as_deref().and_then(|key| key.parse().ok());
             check_signer(signer, &trusted)?;
         }
-        let said = header::read(header)?;
+        let carried = header::read(header)?;
         let base = match &needs.base {
             Some(base) => {
                 let known = shared.seams.catalog.snapshot_by_identities(tenant, &base.identities).await?;
@@ -105,7 +105,7 @@ impl Engine {
             }
             None => None,
         };
-        let known_image = match &said.image {
+        let known_image = match &carried.image {
             Some(image) => shared.seams.catalog.image_record(tenant, image).await?.map(|row| row.image.id),
             None => None,
         };
@@ -113,10 +113,10 @@ impl Engine {
         let image = known_image.unwrap_or_else(ImageId::generate);
         let takes_processes = needs.processes.is_some() && !options.files_only;
         let base_of = base.as_ref().map(|(base, _)| base);
-        let snapshot = self.new_snapshot(&said, options, image, base_of, takes_processes);
-        Ok(Plan {
+        let snapshot = self.new_snapshot(&carried, options, image, base_of, takes_processes);
+        Ok(ImportPlan {
             snapshot,
-            said,
+            carried,
             base: base.map(|(base, pin)| (base.id, pin)),
             takes_processes,
             trusted,
@@ -128,7 +128,7 @@ impl Engine {
 
     fn new_snapshot(
         &self,
-        said: &Said,
+        carried: &ImportedHeader,
         options: &ImportOptions,
         image: ImageId,
         base: Option<&Snapshot>,
@@ -137,17 +137,17 @@ impl Engine {
         let parent = base.map(|base| base.id.clone());
         Snapshot {
             id: SnapshotId::generate(),
-            // Whose it was is not here; what follows upon another came from the same.
+            // Its original sandbox does not exist here; an incremental import belongs to the sandbox of its base.
             sandbox: base.map_or_else(SandboxId::generate, |base| base.sandbox.clone()),
-            sandbox_name: said.sandbox_name.clone(),
-            name: options.name.clone().or_else(|| said.name.clone()),
-            description: said.description.clone(),
-            labels: said.labels.clone(),
+            sandbox_name: carried.sandbox_name.clone(),
+            name: options.name.clone().or_else(|| carried.name.clone()),
+            description: carried.description.clone(),
+            labels: carried.labels.clone(),
             kind: SnapshotKind::Manual,
             changes: Changes::none(parent.clone()),
             parent,
             image,
-            spec: said.spec.clone(),
+            spec: carried.spec.clone(),
             dump: takes_processes.then(DumpId::generate),
             ram_bytes: 0,
             disk_bytes: 0,
@@ -186,7 +186,7 @@ fn import(
         Ok((snapshot, proven)) => {
             faults::hit("import.settled")?;
             let origin = header.lineage.snapshot;
-            let Proven { identity, entries, content_bytes, bytes, signature: _ } = proven;
+            let VerifiedFile { identity, entries, content_bytes, bytes, signature: _ } = proven;
             let detail = serde_json::json!({
                 "snapshot": snapshot.id, "name": snapshot.name, "identity": identity.to_string(),
                 "origin": crate::engine::shown(&origin), "processes": snapshot.dump.is_some(),
@@ -201,8 +201,12 @@ fn import(
     }
 }
 
-/// Makes the intent durable, before anything it names.
-async fn begin(shared: &Shared, tenant: &TenantId, plan: &mut Plan) -> Result<OperationId, EngineError> {
+/// Stores the intent, before anything it names is created.
+async fn begin(
+    shared: &Shared,
+    tenant: &TenantId,
+    plan: &mut ImportPlan,
+) -> Result<OperationId, EngineError> {
     let catalog = &shared.seams.catalog;
     let snapshot = &plan.snapshot;
     let detail =
@@ -215,7 +219,7 @@ async fn begin(shared: &Shared, tenant: &TenantId, plan: &mut Plan) -> Result<Op
             let name = snapshot.name.clone().map_or_else(String::new, String::from);
             return Err(EngineError::SnapshotNameTaken { name, existing });
         }
-        // The name it came with is somebody else's here: it goes without.
+        // The name in the file is used here already: the snapshot gets none.
         Err(CatalogError::SnapshotNameTaken { .. }) => {
             plan.snapshot.name = None::<Name>;
             catalog.begin_snapshot(row(plan.snapshot.clone()), operation).await?;
@@ -226,7 +230,7 @@ async fn begin(shared: &Shared, tenant: &TenantId, plan: &mut Plan) -> Result<Op
         let image = Image {
             id: plan.snapshot.image.clone(),
             names: Vec::new(),
-            config: plan.said.config.clone(),
+            config: plan.carried.config.clone(),
             origin: ImageOrigin { kind: "moved".to_owned(), of: None, history: Vec::new() },
             layer: None,
             size_bytes: 0,
@@ -241,25 +245,25 @@ async fn begin(shared: &Shared, tenant: &TenantId, plan: &mut Plan) -> Result<Op
     Ok(id)
 }
 
-/// Reads the file to its end into what is staged.
+/// Reads the file to its end into the staged resources.
 fn fill(
     shared: &Shared,
     handle: &Handle,
-    plan: &Plan,
+    plan: &ImportPlan,
     reader: &mut Reader<Box<dyn Read + Send>>,
-) -> Result<Filled, EngineError> {
+) -> Result<StagedImport, EngineError> {
     let snapshot = &plan.snapshot;
-    let volumes = &shared.seams.volumes;
+    let disks = &shared.seams.disks;
     let base = plan.base.as_ref().map(|(id, _)| id);
-    let root = handle.block_on(volumes.stage_snapshot(&snapshot.id, base))?;
+    let root = handle.block_on(disks.stage_snapshot(&snapshot.id, base))?;
     let dump = match &snapshot.dump {
-        Some(dump) => Some(handle.block_on(volumes.stage_dump(dump))?),
+        Some(dump) => Some(handle.block_on(disks.stage_dump(dump))?),
         None => None,
     };
     faults::hit("import.staged")?;
     let opened = File::open(&root).map_err(|source| PortableError::Place { path: "/".to_owned(), source })?;
-    let mut placing = Placing::in_root(&opened)?;
-    let mut room = Room { shared, handle, left: 0 };
+    let mut placing = TreeWriter::in_root(&opened)?;
+    let mut room = SpaceCheck { shared, handle, left: 0 };
     let (mut about, mut arriving, mut section) = (None, None, None);
     while let Some(item) = reader.item()? {
         let entry = match item {
@@ -273,43 +277,43 @@ fn fill(
             Item::Entry(entry) => entry,
         };
         match (section, &dump) {
-            // Without its processes nothing runs the agent that came along, and a stranger's is not to be run.
-            (Some(Section::Files), None) if is_hosts(&entry) => reader.content(&mut Nowhere)?,
+            // Without its processes nothing needs the agent in the file, and an untrusted agent must not be run.
+            (Some(Section::Files), None) if is_hosts(&entry) => reader.content(&mut DiscardSink)?,
             (Some(Section::Files), _) => placing.place(reader, entry, &mut |bytes| room.take(bytes))?,
             (Some(Section::Processes), Some(folder)) => {
                 room.take(entry.content_bytes())?;
                 about = take_processes(reader, &entry, folder, about, &snapshot.sandbox)?;
             }
-            (Some(Section::Processes), None) => reader.content(&mut Nowhere)?,
+            (Some(Section::Processes), None) => reader.content(&mut DiscardSink)?,
             (Some(Section::Memory), _) => {
                 let arriving = arriving.as_mut().expect("the section has begun");
-                Arriving::take(arriving, reader, &entry)?;
+                MemoryImport::take(arriving, reader, &entry)?;
             }
-            (None, _) => unreachable!("a reader tells the section first"),
+            (None, _) => unreachable!("a reader reports the section first"),
         }
     }
     placing.finish()?;
     let runtime = shared.runtime(&snapshot.spec.driver)?;
     let prepared = handle.block_on(runtime.prepare_moved(&root, plan.takes_processes));
     prepared.map_err(|source| PortableError::Place { path: "/dev".to_owned(), source })?;
-    let point = arriving.map(Arriving::finish).transpose()?;
+    let point = arriving.map(MemoryImport::finish).transpose()?;
     let proven = reader.proven().expect("it was read to its end").clone();
     if plan.takes_processes {
-        // Whoever said in the header that they sign it has to have done so.
+        // A file whose header names a signer must be signed by that key.
         let signature = proven.signature.as_ref();
         check_signer(signature.and_then(|signature| signature.verify(&proven.identity)), &plan.trusted)?;
         if about.is_none() {
-            return Err(refused("its processes are not described"));
+            return Err(refused("the description of its processes is missing"));
         }
     }
     if plan.remembers != point.is_some() {
-        return Err(refused("its memory is not what its header says"));
+        return Err(refused("its memory does not match its header"));
     }
     faults::hit("import.filled")?;
-    Ok(Filled { proven, about, point })
+    Ok(StagedImport { proven, about, point })
 }
 
-/// Whether it is of what the host itself keeps in a sandbox's files.
+/// Whether this is one of the files that the host itself keeps in a sandbox.
 fn is_hosts(entry: &burrow_portable::Entry) -> bool {
     let path = entry.path.as_bytes();
     path == b".burrow" || path.starts_with(b".burrow/")
@@ -318,64 +322,64 @@ fn is_hosts(entry: &burrow_portable::Entry) -> bool {
 fn begin_memory<'m>(
     shared: &'m Shared,
     handle: &'m Handle,
-    plan: &Plan,
-) -> Result<Arriving<'m>, EngineError> {
+    plan: &ImportPlan,
+) -> Result<MemoryImport<'m>, EngineError> {
     if !plan.remembers {
-        return Err(refused("its memory is not what its header says"));
+        return Err(refused("its memory does not match its header"));
     }
     let memory = plan.snapshot.memory.as_ref().expect("a new snapshot names its space");
-    Ok(Arriving::into_space(handle, &shared.seams.memory, memory.space.clone()))
+    Ok(MemoryImport::into_space(handle, &shared.seams.memory, memory.space.clone()))
 }
 
 fn take_processes(
     reader: &mut Reader<Box<dyn Read + Send>>,
     entry: &burrow_portable::Entry,
     folder: &Path,
-    known: Option<About>,
+    known: Option<DumpDescription>,
     sandbox: &SandboxId,
-) -> Result<Option<About>, EngineError> {
+) -> Result<Option<DumpDescription>, EngineError> {
     match processes::take_in(reader, entry, folder)? {
         Some(text) => {
-            let about = About::from_elsewhere(&text, sandbox);
-            Ok(Some(about.ok_or_else(|| refused("what is said of its processes is unreadable"))?))
+            let about = DumpDescription::from_elsewhere(&text, sandbox);
+            Ok(Some(about.ok_or_else(|| refused("the description of its processes cannot be read"))?))
         }
         None => Ok(known),
     }
 }
 
-/// Makes what is staged last, then visible.
+/// Makes the staged resources durable, then visible.
 async fn settle(
     shared: &Shared,
     tenant: &TenantId,
-    plan: &Plan,
-    filled: Filled,
+    plan: &ImportPlan,
+    filled: StagedImport,
     operation: OperationId,
-) -> Result<(Snapshot, Proven), EngineError> {
-    let volumes = &shared.seams.volumes;
+) -> Result<(Snapshot, VerifiedFile), EngineError> {
+    let disks = &shared.seams.disks;
     let mut snapshot = plan.snapshot.clone();
-    volumes.seal_snapshot(&snapshot.id).await?;
+    disks.seal_snapshot(&snapshot.id).await?;
     faults::hit("import.sealed")?;
     if let (Some(dump), Some(about)) = (&snapshot.dump, &filled.about) {
-        snapshot.ram_bytes = volumes.seal_dump(dump, &about.to_text(), true).await?;
+        snapshot.ram_bytes = disks.seal_dump(dump, &about.to_text(), true).await?;
     }
     faults::hit("import.kept")?;
     if let Some(memory) = &mut snapshot.memory {
         memory.point = filled.point;
     }
-    snapshot.disk_bytes = volumes.snapshot_bytes(&snapshot.id).await.unwrap_or(0);
+    snapshot.disk_bytes = disks.snapshot_bytes(&snapshot.id).await.unwrap_or(0);
     let (catalog, identity) = (&shared.seams.catalog, filled.proven.identity.to_string());
     catalog.note_identity(tenant, &snapshot.id, &identity, shared.now_ms()).await?;
     catalog.finish_snapshot(snapshot.clone(), Some(operation)).await?;
     Ok((snapshot, filled.proven))
 }
 
-/// Removes all of an import that is not to be. What fails stays in the journal, for the next start.
+/// Removes everything of a failed import. If this fails, it stays in the journal, for the next start.
 async fn undo(shared: &Shared, snapshot: &Snapshot, operation: OperationId) {
     let undone = async {
         if let Some(dump) = &snapshot.dump {
-            shared.seams.volumes.remove_dump(dump).await?;
+            shared.seams.disks.remove_dump(dump).await?;
         }
-        shared.seams.volumes.remove_snapshot(&snapshot.id).await?;
+        shared.seams.disks.remove_snapshot(&snapshot.id).await?;
         if let Some(memory) = &snapshot.memory {
             shared.seams.memory.remove(&memory.space).await?;
         }
@@ -389,14 +393,14 @@ async fn undo(shared: &Shared, snapshot: &Snapshot, operation: OperationId) {
     }
 }
 
-/// How much more fits, looked at from time to time.
-struct Room<'s> {
+/// The space that is left, checked from time to time.
+struct SpaceCheck<'s> {
     shared: &'s Shared,
     handle: &'s Handle,
     left: u64,
 }
 
-impl Room<'_> {
+impl SpaceCheck<'_> {
     fn take(&mut self, bytes: u64) -> Result<(), EngineError> {
         if self.left < bytes {
             let ahead = bytes.max(LOOK_BYTES);

@@ -1,4 +1,4 @@
-//! Processes on their way: the flat directory a driver wrote, and what the engine keeps with it.
+//! The dump in a file: the driver's flat directory of files, and the engine's description of it.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -9,16 +9,16 @@ use burrow_portable::{Entry, Extent, Kind, Meta, PortableError, Reader, Sink, Ti
 
 use crate::EngineError;
 
-/// The first file of the section: what the engine knows of the dump. The others are the driver's own.
+/// The first file of the section: the engine's description of the dump. The others belong to the driver.
 pub(super) const ABOUT: &str = "about";
 
-/// The driver's files follow in a directory, so that none of them can be taken for ours.
+/// The driver's files are in a directory, so that none of them can be confused with ours.
 const FILES: &[u8] = b"images/";
 
-/// Whoever brings them back is not root while it reads them. The directory they are in lets nobody else in.
+/// The process that restores them is not root while it reads them. No other user can access their directory.
 const READABLE: u32 = 0o644;
 
-/// What the engine knows of a dump: a few limits and services.
+/// The engine's description of a dump: a few limits and services.
 const ABOUT_BYTES_MAX: u64 = 1 << 20;
 
 pub(super) fn write_out<W: Write>(
@@ -34,8 +34,8 @@ pub(super) fn write_out<W: Write>(
     let mut names = Vec::new();
     for entry in fs::read_dir(images).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        // The pool's own list of these files stays: the receiver makes one of its own.
-        if entry.file_name() != burrow_volumes::DUMP_MANIFEST {
+        // The pool's own list of these files is not exported: the receiver creates its own.
+        if entry.file_name() != burrow_disks::DUMP_MANIFEST {
             names.push(entry.file_name());
         }
     }
@@ -62,7 +62,7 @@ pub(super) fn put<W: Write>(
     Ok(writer.entry(&entry, read)?)
 }
 
-/// Takes one file of the section. Answers what the engine kept, if that is what it is.
+/// Reads one file of the section. Returns the engine's description, if it is that file.
 pub(super) fn take_in<R: Read>(
     reader: &mut Reader<R>,
     entry: &Entry,
@@ -71,24 +71,24 @@ pub(super) fn take_in<R: Read>(
     let refused = |reason| PortableError::Entry { path: entry.path.shown(), reason };
     if entry.path.as_bytes() == ABOUT.as_bytes() {
         let text = read_small(reader, entry, ABOUT_BYTES_MAX)?;
-        return Ok(Some(String::from_utf8(text).map_err(|_| refused("it is no text"))?));
+        return Ok(Some(String::from_utf8(text).map_err(|_| refused("it is not text"))?));
     }
     let name = entry.path.as_bytes().strip_prefix(FILES).and_then(|name| std::str::from_utf8(name).ok());
     let plain = |name: &&str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
-    let name = name.filter(plain).filter(|name| *name != burrow_volumes::DUMP_MANIFEST);
-    let name = name.ok_or_else(|| refused("no driver writes such a file"))?;
+    let name = name.filter(plain).filter(|name| *name != burrow_disks::DUMP_MANIFEST);
+    let name = name.ok_or_else(|| refused("no driver writes a file of this name"))?;
     let placed = |source| PortableError::Place { path: entry.path.shown(), source };
     let file =
         OpenOptions::new().read(true).write(true).create_new(true).mode(READABLE).open(into.join(name));
-    let mut sink = Plain(file.map_err(placed)?);
+    let mut sink = PlainFile(file.map_err(placed)?);
     reader.content(&mut sink)?;
-    let Kind::File { size, .. } = &entry.kind else { return Err(refused("it is no file").into()) };
+    let Kind::File { size, .. } = &entry.kind else { return Err(refused("it is not a file").into()) };
     sink.0.set_len(*size).map_err(placed)?;
     sink.0.set_permissions(Permissions::from_mode(READABLE)).map_err(placed)?;
     Ok(None)
 }
 
-/// A file that is small enough for RAM.
+/// Reads a file that is small enough for RAM.
 pub(super) fn read_small<R: Read>(
     reader: &mut Reader<R>,
     entry: &Entry,
@@ -99,15 +99,15 @@ pub(super) fn read_small<R: Read>(
     {
         return Err(PortableError::Entry { path: entry.path.shown(), reason: "it is too large" }.into());
     }
-    let mut sink = InRam(Vec::new());
+    let mut sink = RamSink(Vec::new());
     reader.content(&mut sink)?;
     Ok(sink.0)
 }
 
 /// Content in RAM, without holes.
-struct InRam(Vec<u8>);
+struct RamSink(Vec<u8>);
 
-impl Sink for InRam {
+impl Sink for RamSink {
     fn piece(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         if offset != self.0.len() as u64 {
             return Err(io::ErrorKind::InvalidData.into());
@@ -124,9 +124,9 @@ impl Sink for InRam {
 }
 
 /// A plain file.
-struct Plain(File);
+struct PlainFile(File);
 
-impl Sink for Plain {
+impl Sink for PlainFile {
     fn piece(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all_at(bytes, offset)
     }
@@ -138,10 +138,10 @@ impl Sink for Plain {
     }
 }
 
-/// Content that is not wanted. It is verified all the same.
-pub(super) struct Nowhere;
+/// Discards content that is not needed. It is verified all the same.
+pub(super) struct DiscardSink;
 
-impl Sink for Nowhere {
+impl Sink for DiscardSink {
     fn piece(&mut self, _: u64, _: &[u8]) -> io::Result<()> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A snapshot's files: from the pool into a file, and from a file into what is staged.
+//! A snapshot's files: from the pool into a file, and from a file into a staged tree.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -8,20 +8,20 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use burrow_disks::ChangedPath;
 use burrow_images::ImageError;
-use burrow_images::layer::unpack::{Filling, Inode, Made, Unpacker};
-use burrow_images::layer::walk::{Found, Walker};
+use burrow_images::layer::unpack::{FileFiller, Inode, NewNode, Unpacker};
+use burrow_images::layer::walk::{WalkedEntry, Walker};
 use burrow_model::ChangeKind;
 use burrow_portable::{Entry, Extent, Kind, Meta, PortableError, Reader, Sink, Time, TreePath, Writer};
-use burrow_volumes::ChangedPath;
 
 use super::IDS;
 use crate::EngineError;
 
-/// Chunks whose place is remembered, in case they come again.
+/// Chunks whose position is remembered, in case they occur again.
 const PLACES_MAX: usize = 1 << 20;
 
-/// Writes all files of a tree; with `changed`, only what is under these paths now, and that what was is gone.
+/// Writes all files of a tree; with `changed`, only the present files at these paths, and which of the paths were removed.
 pub(super) fn write_out<W: Write>(
     writer: &mut Writer<W>,
     root: &Path,
@@ -50,7 +50,7 @@ fn write_changed<W: Write>(
     let mut gone = BTreeSet::new();
     for ChangedPath { path, kind, .. } in changed {
         let path = parts(path);
-        // What was added or removed changed the time of the directory it is in.
+        // An added or removed entry changed the modification time of its directory.
         if let Some((_, parent)) = path.split_last() {
             paths.insert(parent.to_vec());
         }
@@ -63,7 +63,7 @@ fn write_changed<W: Write>(
         paths.insert(parts(&name));
     }
     gone.retain(|path| !paths.contains(path));
-    // Beneath what is gone nothing needs to be said, and nothing can be.
+    // Paths below a removed one are implied.
     let mut last: Option<Vec<Vec<u8>>> = None;
     gone.retain(|path| {
         let covered = last.as_ref().is_some_and(|above| path.starts_with(above));
@@ -88,18 +88,22 @@ fn put_gone<W: Write>(writer: &mut Writer<W>, path: &[Vec<u8>]) -> Result<(), En
     Ok(writer.entry(&entry, &mut |_, _| Err(io::ErrorKind::InvalidInput.into()))?)
 }
 
-fn put<W: Write>(writer: &mut Writer<W>, path: &[u8], found: Found<'_>) -> Result<(), EngineError> {
+fn put<W: Write>(writer: &mut Writer<W>, path: &[u8], found: WalkedEntry<'_>) -> Result<(), EngineError> {
     let path = TreePath::new(path).map_err(|_| PortableError::Unexportable {
         path: String::from_utf8_lossy(path).chars().take(120).flat_map(char::escape_debug).collect(),
         reason: "its path is too long or too deep",
     })?;
     let (kind, file) = match found {
-        Found::Made(Made::Directory(inode)) => (Kind::Directory(meta(inode)), None),
-        Found::Made(Made::Symlink { inode, target }) => (Kind::Symlink { meta: meta(inode), target }, None),
-        Found::Made(Made::HardLink { target }) => (Kind::HardLink { target: TreePath::new(&target)? }, None),
-        Found::Made(Made::Fifo(inode)) => (Kind::Fifo(meta(inode)), None),
-        Found::Made(Made::Socket(inode)) => (Kind::Socket(meta(inode)), None),
-        Found::File { inode, size, extents, file } => {
+        WalkedEntry::NewNode(NewNode::Directory(inode)) => (Kind::Directory(meta(inode)), None),
+        WalkedEntry::NewNode(NewNode::Symlink { inode, target }) => {
+            (Kind::Symlink { meta: meta(inode), target }, None)
+        }
+        WalkedEntry::NewNode(NewNode::HardLink { target }) => {
+            (Kind::HardLink { target: TreePath::new(&target)? }, None)
+        }
+        WalkedEntry::NewNode(NewNode::Fifo(inode)) => (Kind::Fifo(meta(inode)), None),
+        WalkedEntry::NewNode(NewNode::Socket(inode)) => (Kind::Socket(meta(inode)), None),
+        WalkedEntry::File { inode, size, extents, file } => {
             let extents = extents.into_iter().map(|(offset, bytes)| Extent { offset, bytes }).collect();
             (Kind::file(meta(inode), size, extents), Some(file))
         }
@@ -122,19 +126,19 @@ fn inode(meta: Meta) -> Inode {
     Inode { mode, uid, gid, mtime: (mtime.seconds, mtime.nanoseconds), attributes }
 }
 
-/// Puts entries in place as they come.
-pub(super) struct Placing<'r> {
+/// Creates entries in the order in which they arrive.
+pub(super) struct TreeWriter<'r> {
     unpacker: Unpacker<'r>,
-    /// Where chunks are that may come again: the file, and how far in it.
+    /// The position of chunks that may occur again: the file, and the offset in it.
     places: HashMap<[u8; 32], (TreePath, u64)>,
 }
 
-impl<'r> Placing<'r> {
+impl<'r> TreeWriter<'r> {
     pub(super) fn in_root(root: &'r File) -> Result<Self, EngineError> {
         Ok(Self { unpacker: Unpacker::open(root.as_fd(), IDS)?, places: HashMap::new() })
     }
 
-    /// `room` is told how much is about to be written.
+    /// `room` receives the number of bytes that are about to be written.
     pub(super) fn place<R: Read>(
         &mut self,
         reader: &mut Reader<R>,
@@ -145,11 +149,11 @@ impl<'r> Placing<'r> {
         let Entry { path, kind } = entry;
         let at = path.as_bytes();
         let made = match kind {
-            Kind::Directory(meta) => Made::Directory(inode(meta)),
-            Kind::Symlink { meta, target } => Made::Symlink { inode: inode(meta), target },
-            Kind::HardLink { target } => Made::HardLink { target: target.as_bytes().to_vec() },
-            Kind::Fifo(meta) => Made::Fifo(inode(meta)),
-            Kind::Socket(meta) => Made::Socket(inode(meta)),
+            Kind::Directory(meta) => NewNode::Directory(inode(meta)),
+            Kind::Symlink { meta, target } => NewNode::Symlink { inode: inode(meta), target },
+            Kind::HardLink { target } => NewNode::HardLink { target: target.as_bytes().to_vec() },
+            Kind::Fifo(meta) => NewNode::Fifo(inode(meta)),
+            Kind::Socket(meta) => NewNode::Socket(inode(meta)),
             Kind::Gone => return Ok(self.unpacker.remove(at)?),
             Kind::File { meta, size, .. } => {
                 room(bytes)?;
@@ -168,7 +172,7 @@ impl<'r> Placing<'r> {
     ) -> Result<(), EngineError> {
         let (places, root) = (&mut self.places, self.unpacker.root());
         self.unpacker.file(path.as_bytes(), inode, size, |filling| {
-            let mut sink = Filled { filling, root, places, path };
+            let mut sink = FileSink { filling, root, places, path };
             reader.content(&mut sink).map_err(EngineError::from)
         })
     }
@@ -179,14 +183,14 @@ impl<'r> Placing<'r> {
 }
 
 /// A file that is being filled.
-struct Filled<'f, 'c, 'r> {
-    filling: &'f mut Filling<'c>,
+struct FileSink<'f, 'c, 'r> {
+    filling: &'f mut FileFiller<'c>,
     root: std::os::fd::BorrowedFd<'r>,
     places: &'f mut HashMap<[u8; 32], (TreePath, u64)>,
     path: &'f TreePath,
 }
 
-impl Sink for Filled<'_, '_, '_> {
+impl Sink for FileSink<'_, '_, '_> {
     fn piece(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.filling.write_at(offset, bytes)
     }

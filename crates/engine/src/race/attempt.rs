@@ -1,4 +1,4 @@
-//! One attempt: its command to the end, and what the judge says of it.
+//! One attempt: runs its command to the end, and then the judge.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use burrow_model::{ExecId, RaceId, TenantId};
 
 use super::{Attempt, AttemptState, RaceSpec};
 use crate::diff::DiffOptions;
-use crate::frozen::TreeOf;
+use crate::held_trees::TreeOf;
 use crate::{Engine, EngineError, ExecOptions};
 
-/// One wait for an exec's end; the next follows.
+/// One wait for an exec's end; it is repeated.
 const WAIT: Duration = Duration::from_secs(60);
 
 /// A judge that takes longer gives no score.
@@ -21,7 +21,7 @@ const JUDGE_TIME_MAX: Duration = Duration::from_secs(600);
 /// Bytes of a judge's output that are kept: its last line is a number.
 const JUDGE_BYTES_MAX: usize = 64 << 10;
 
-/// Output of an attempt's command that stays to be read.
+/// Output of an attempt's command that is kept for reading.
 const RING_BYTES: u32 = 1 << 20;
 
 pub(super) struct Runner<'a> {
@@ -32,14 +32,14 @@ pub(super) struct Runner<'a> {
     pub(super) base: Option<&'a burrow_model::Snapshot>,
 }
 
-/// Who stores an attempt as it now is; what follows happens after that.
+/// Stores the present state of an attempt; the next step begins after that.
 #[async_trait::async_trait]
 pub(super) trait Store: Send + Sync {
     async fn store(&self, attempt: &Attempt) -> Result<(), EngineError>;
 }
 
 impl Runner<'_> {
-    /// From wherever it is to its end. A failure of its own ends the attempt, not the race.
+    /// Runs an attempt from its present state to its end. A failure of its own ends the attempt, not the race.
     pub(super) async fn run(&self, mut attempt: Attempt, store: &dyn Store) -> Result<(), EngineError> {
         if let Err(error) = self.try_run(&mut attempt, store).await {
             if matches!(error, EngineError::ShuttingDown | EngineError::Catalog(_)) {
@@ -54,7 +54,7 @@ impl Runner<'_> {
 
     async fn try_run(&self, attempt: &mut Attempt, store: &dyn Store) -> Result<(), EngineError> {
         if attempt.state == AttemptState::Waiting {
-            // Named before it is started, so that whoever comes after a crash finds it, or knows that it never was.
+            // Named before it is started, so that after a crash the next daemon finds it, or knows that it was never started.
             attempt.exec = Some(ExecId::generate());
             attempt.state = AttemptState::Running;
             attempt.started_ms = Some(self.engine.now_ms());
@@ -80,10 +80,10 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Starts its command unless that was done, and waits for its end.
+    /// Starts its command unless it was started already, and waits for its end.
     async fn follow(&self, attempt: &mut Attempt) -> Result<(), EngineError> {
         let Some(exec) = attempt.exec.clone() else { return Ok(()) };
-        // A sandbox that was stopped meanwhile is started for it; what ran in it is lost then, and told.
+        // A sandbox that was stopped in the meantime is started for this; its exec is lost then, and reported as lost.
         let known = self.engine.exec_info(self.tenant, &attempt.sandbox, &exec).await;
         if let Err(EngineError::ExecNotFound { .. }) = known {
             let options =
@@ -100,7 +100,7 @@ impl Runner<'_> {
                     attempt.exit_code = outcome.exit_code;
                     attempt.took_ms = Some(outcome.wall_us / 1000);
                     if outcome.timed_out {
-                        attempt.why = Some("it took too long".to_owned());
+                        attempt.why = Some("it timed out".to_owned());
                     }
                     return Ok(());
                 }
@@ -109,7 +109,7 @@ impl Runner<'_> {
         }
     }
 
-    /// What it changed since all attempts were the same. What cannot be told is not.
+    /// What it changed since the snapshot that all attempts were created from; `None` if that cannot be determined.
     async fn changes(&self, attempt: &Attempt) -> Option<super::AttemptChanges> {
         let row = self.engine.get(self.tenant, &attempt.sandbox).await.ok()?;
         let (old, new) = (TreeOf::Snapshot(Box::new(self.base?.clone())), TreeOf::Sandbox(Box::new(row)));
@@ -120,7 +120,7 @@ impl Runner<'_> {
 
     /// The judge's score, or why there is none.
     async fn judge(&self, attempt: &Attempt) -> Result<Result<f64, String>, EngineError> {
-        let Some(judge) = &self.spec.judge else { return Ok(Err("nobody judges".to_owned())) };
+        let Some(judge) = &self.spec.judge else { return Ok(Err("there is no judge".to_owned())) };
         let options = self.options(judge, attempt, Some(ReadMode::Lossless));
         let started = self.engine.exec(self.tenant, &attempt.sandbox, options).await?;
         let (guest, mut connection) = (started.guest, started.connection);
@@ -145,8 +145,8 @@ impl Runner<'_> {
         };
         Ok(match outcome {
             ExecState::Ended(outcome) if outcome.exit_code == Some(0) => score(&output),
-            ExecState::Ended(outcome) if outcome.timed_out => Err("the judge took too long".to_owned()),
-            ExecState::Ended(_) | ExecState::Running => Err("the judge turned it down".to_owned()),
+            ExecState::Ended(outcome) if outcome.timed_out => Err("the judge timed out".to_owned()),
+            ExecState::Ended(_) | ExecState::Running => Err("the judge failed".to_owned()),
         })
     }
 
@@ -181,7 +181,7 @@ fn score(output: &[u8]) -> Result<f64, String> {
     let last = text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
     match last.parse::<f64>() {
         Ok(score) if score.is_finite() => Ok(score),
-        _ => Err("the judge's last line is no number".to_owned()),
+        _ => Err("the judge's last line is not a number".to_owned()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Takes a race from stage to stage, each written down before it is begun.
+//! Takes a race through its stages, each stored before it begins.
 
 use async_trait::async_trait;
 use burrow_catalog::{PageRequest, SandboxFilter};
@@ -12,21 +12,26 @@ use super::attempt::{Runner, Store};
 use super::{Attempt, AttemptState, RACE_LABEL, Race, RaceMerged, RaceStage};
 use crate::{Engine, EngineError, ForkOptions};
 
-/// A race under way, and those who watch it.
-struct Driver {
+/// A running race, and the clients that watch it.
+struct RaceDriver {
     engine: Engine,
     tenant: TenantId,
-    told: watch::Sender<Race>,
-    /// One change at a time is written down.
+    published: watch::Sender<Race>,
+    /// Held while a change is stored, so that changes are stored one at a time.
     writing: Mutex<()>,
 }
 
-pub(super) fn spawn(engine: Engine, tenant: TenantId, told: watch::Sender<Race>, cancel: CancellationToken) {
-    let id = told.borrow().id.clone();
+pub(super) fn spawn(
+    engine: Engine,
+    tenant: TenantId,
+    published: watch::Sender<Race>,
+    cancel: CancellationToken,
+) {
+    let id = published.borrow().id.clone();
     let span = tracing::info_span!("race", %id);
-    let alive = engine.shared.sign_of_life();
+    let alive = engine.shared.actor_guard();
     let shared = engine.shared.clone();
-    let driver = Driver { engine, tenant, told, writing: Mutex::new(()) };
+    let driver = RaceDriver { engine, tenant, published, writing: Mutex::new(()) };
     let work = async move {
         tokio::select! {
             () = cancel.cancelled() => {}
@@ -38,13 +43,13 @@ pub(super) fn spawn(engine: Engine, tenant: TenantId, told: watch::Sender<Race>,
     tokio::spawn(work.instrument(span));
 }
 
-impl Driver {
+impl RaceDriver {
     fn race(&self) -> Race {
-        self.told.borrow().clone()
+        self.published.borrow().clone()
     }
 
     async fn drive(&self) {
-        // A race that an earlier daemon began finds its sandboxes as they will be.
+        // The race of an earlier daemon starts when its sandboxes were recovered.
         self.engine.shared.recovering.wait_for_all().await;
         while !self.race().is_done() {
             let stage = self.race().stage;
@@ -58,7 +63,7 @@ impl Driver {
             };
             match stepped {
                 Ok(()) => {}
-                // The next start goes on from here.
+                // The next start continues here.
                 Err(EngineError::ShuttingDown | EngineError::Catalog(_)) => return,
                 Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "a race ended early");
@@ -79,9 +84,9 @@ impl Driver {
         self.engine.shared.event(&self.tenant, "race.ended", Some(&race.parent), detail);
     }
 
-    /// Writes a change down, then tells of it.
+    /// Stores a change, then publishes it.
     async fn change(&self, change: impl FnOnce(&mut Race)) -> Result<(), EngineError> {
-        let _turn = self.writing.lock().await;
+        let _lock = self.writing.lock().await;
         let mut race = self.race();
         change(&mut race);
         race.version += 1;
@@ -90,15 +95,15 @@ impl Driver {
         }
         let stored = serde_json::to_value(&race).expect("a race is JSON");
         self.engine.shared.seams.catalog.update_race(&race.id, race.is_done(), stored).await?;
-        self.told.send_replace(race);
+        self.published.send_replace(race);
         Ok(())
     }
 
     async fn fork(&self) -> Result<(), EngineError> {
         let race = self.race();
-        // Of a fork that was cut short nobody knows which children are whole: all go, and it is done again.
+        // After an interrupted fork it is unknown which children are complete: all are deleted, and the fork is repeated.
         for row in labelled(&self.engine, &self.tenant, &race).await? {
-            gone(self.engine.delete(&self.tenant, &row).await)?;
+            ignore_missing(self.engine.delete(&self.tenant, &row).await)?;
         }
         let short = &race.id.as_str()[3..9];
         let name = |number: usize| -> Option<Name> { format!("race-{short}-{number}").parse().ok() };
@@ -150,7 +155,7 @@ impl Driver {
             spec: &race.spec,
             base: base.as_ref(),
         };
-        // Owned, so that what is driven holds no borrow but of the race itself.
+        // Owned values, so that the futures borrow nothing but the race itself.
         let runs: Vec<_> =
             race.attempts.clone().into_iter().map(|attempt| runner.run(attempt, self)).collect();
         let ended: Vec<_> = stream::iter(runs).buffer_unordered(race.spec.parallel.max(1)).collect().await;
@@ -181,8 +186,8 @@ impl Driver {
     async fn clean(&self) -> Result<(), EngineError> {
         let race = self.race();
         if !race.spec.keep {
-            // The winner stays until its work is home.
-            let home = race.merged.as_ref().is_some_and(RaceMerged::is_home);
+            // The winner stays until its work is merged.
+            let home = race.merged.as_ref().is_some_and(RaceMerged::is_merged);
             let goes = |attempt: &Attempt| race.winner != Some(attempt.number) || home;
             clean(&self.engine, &self.tenant, &race, &goes).await?;
             let numbers: Vec<usize> =
@@ -199,7 +204,7 @@ impl Driver {
 }
 
 #[async_trait]
-impl Store for Driver {
+impl Store for RaceDriver {
     async fn store(&self, attempt: &Attempt) -> Result<(), EngineError> {
         let attempt = attempt.clone();
         self.change(|race| {
@@ -219,19 +224,19 @@ pub(super) async fn clean(
     goes: &(dyn Fn(&Attempt) -> bool + Send + Sync),
 ) -> Result<(), EngineError> {
     for attempt in race.attempts.iter().filter(|attempt| goes(attempt) && !attempt.gone) {
-        gone(engine.delete(tenant, &attempt.sandbox).await)?;
+        ignore_missing(engine.delete(tenant, &attempt.sandbox).await)?;
     }
-    // Also those that a fork left which was cut short.
+    // Also those that an interrupted fork left.
     if race.attempts.is_empty() {
         for id in labelled(engine, tenant, race).await? {
-            gone(engine.delete(tenant, &id).await)?;
+            ignore_missing(engine.delete(tenant, &id).await)?;
         }
     }
     Ok(())
 }
 
-/// What is gone already is gone.
-fn gone<T>(deleted: Result<T, EngineError>) -> Result<(), EngineError> {
+/// A sandbox that is deleted already is no error.
+fn ignore_missing<T>(deleted: Result<T, EngineError>) -> Result<(), EngineError> {
     match deleted {
         Ok(_) | Err(EngineError::NotFound { .. } | EngineError::Gone { .. }) => Ok(()),
         Err(error) => Err(error),

@@ -1,14 +1,14 @@
-//! Races: several forks try the same, one of them wins, its work comes home, the others go.
+//! Races: several forks of a sandbox try the same task, one of them wins, its work is merged, the others are deleted.
 //!
 //! ```text
 //!   Forking ─► Running ─► Choosing ─► Merging ─► Cleaning ─► Done
-//!                │ each attempt: its command ─► its end ─► the judge's score
-//!                └─ as many at once as asked for
+//!                │ for each attempt: its command ─► its end ─► the judge's score
+//!                └─ at most `parallel` at once
 //! ```
 //!
-//! A race is a row that is written before each step is taken, so a start of the daemon goes on where the last one ended: an
-//! attempt's exec is named before it is started, and one that ended meanwhile is read from its guest. What is repeated is
-//! harmless: a judge is asked again, a merge that was done finds nothing to do, a sandbox that is gone is gone.
+//! A race is a row that is stored before each step, so the next start of the daemon continues where the last one ended: an
+//! attempt's exec has an id before it is started, and the result of one that ended in the meantime is read from its guest. Repeating
+//! a step is harmless: a judge is run again, a completed merge finds nothing to do, a deleted sandbox stays deleted.
 
 mod attempt;
 mod drive;
@@ -29,25 +29,25 @@ use crate::{DiffCounts, Engine, EngineError, MemoryPolicy, MergeOptions, Merged}
 /// Attempts of one race.
 pub const ATTEMPTS_MAX: usize = 32;
 
-/// Races of this host that go on at once: each holds its attempts' RAM.
+/// Races on this host that run at once: each needs the RAM of its attempts.
 const RACES_MAX: usize = 32;
 
 /// The label that says which race a sandbox is an attempt of.
 pub const RACE_LABEL: &str = "burrow.race";
 
-/// What is to be raced. Stored, so fields only get added.
+/// What to race. Stored as JSON, so fields are only ever added.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RaceSpec {
     pub attempts: usize,
-    /// At once, at most.
+    /// Maximum number of attempts that run at once.
     pub parallel: usize,
     pub run: Vec<String>,
-    /// Says on its last line of output how good an attempt is. Without one, whoever exits 0 is good.
+    /// Prints the score of an attempt on its last line. Without a judge, an attempt succeeds if its command exits with 0.
     pub judge: Option<Vec<String>>,
     pub timeout_ms: Option<u64>,
     /// The attempts boot from the parent's files.
     pub files_only: bool,
-    /// The attempts stay when all is over.
+    /// Keep the attempts after the race.
     pub keep: bool,
     pub merge_winner: bool,
     pub merge: RaceMergeSpec,
@@ -84,7 +84,7 @@ impl RaceMergeSpec {
     }
 }
 
-/// A race as it stands. Stored as JSON.
+/// The state of a race. Stored as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Race {
     pub id: RaceId,
@@ -92,7 +92,7 @@ pub struct Race {
     pub spec: RaceSpec,
     pub stage: RaceStage,
     pub attempts: Vec<Attempt>,
-    /// The moment all attempts started from.
+    /// The snapshot that all attempts were created from.
     pub base: Option<SnapshotId>,
     /// Number of the attempt that won.
     pub winner: Option<usize>,
@@ -101,7 +101,7 @@ pub struct Race {
     pub failure: Option<String>,
     pub created_ms: u64,
     pub ended_ms: Option<u64>,
-    /// Grows with every change, for those who wait for one.
+    /// Incremented with every change, for clients that wait for one.
     pub version: u64,
 }
 
@@ -159,7 +159,7 @@ impl From<DiffCounts> for AttemptChanges {
     }
 }
 
-/// What became of merging the winner.
+/// The result of merging the winner.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RaceMerged {
     pub applied: bool,
@@ -180,7 +180,7 @@ impl RaceMerged {
     }
 
     /// Whether the winner's work is in the parent.
-    fn is_home(&self) -> bool {
+    fn is_merged(&self) -> bool {
         self.applied || self.conflicts.is_empty()
     }
 }
@@ -194,7 +194,7 @@ impl Race {
         self.attempts.iter().find(|attempt| Some(attempt.number) == self.winner)
     }
 
-    /// The best of those that count: by score, then by time, then by number.
+    /// The best attempt that counts: by score, then by time, then by number.
     fn best(&self) -> Option<usize> {
         let counts = |attempt: &&Attempt| match &self.spec.judge {
             Some(_) => attempt.score.is_some(),
@@ -212,35 +212,35 @@ impl Race {
     }
 }
 
-/// The races that go on.
+/// The running races.
 #[derive(Debug, Default)]
 pub(crate) struct Races {
-    running: Mutex<HashMap<RaceId, Running>>,
+    running: Mutex<HashMap<RaceId, RunningRace>>,
 }
 
 #[derive(Clone, Debug)]
-struct Running {
+struct RunningRace {
     race: watch::Receiver<Race>,
     cancel: CancellationToken,
 }
 
 impl Races {
-    fn lock(&self) -> MutexGuard<'_, HashMap<RaceId, Running>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RaceId, RunningRace>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self, id: &RaceId) -> Option<Running> {
+    fn get(&self, id: &RaceId) -> Option<RunningRace> {
         self.lock().get(id).cloned()
     }
 
-    /// For the daemon's end: nobody goes on; the rows say where to.
+    /// For the end of the daemon: cancels all races; the rows say where to continue.
     pub(crate) fn cancel_all(&self) {
         self.lock().values().for_each(|running| running.cancel.cancel());
     }
 }
 
 impl Engine {
-    /// Begins a race. It goes on by itself.
+    /// Starts a race, which runs in the background.
     pub async fn start_race(
         &self,
         tenant: &TenantId,
@@ -279,42 +279,42 @@ impl Engine {
         self.shared.seams.catalog.insert_race(row).await?;
         let detail = serde_json::json!({ "race": race.id, "attempts": race.spec.attempts });
         self.shared.event(tenant, "race.started", Some(&race.parent), detail);
-        self.take_up(tenant, race.clone());
+        self.spawn_race(tenant, race.clone());
         Ok(race)
     }
 
-    /// Goes on with the races that a daemon before this one did not finish.
+    /// Continues the races that an earlier daemon did not finish.
     pub async fn resume_races(&self) -> Result<(), EngineError> {
         for row in self.shared.seams.catalog.open_races().await? {
             match serde_json::from_value::<Race>(row.race) {
-                Ok(race) => self.take_up(&row.tenant, race),
+                Ok(race) => self.spawn_race(&row.tenant, race),
                 Err(error) => {
-                    tracing::warn!(race = %row.id, %error, "a race is not understood, and left as it is")
+                    tracing::warn!(race = %row.id, %error, "the record of a race cannot be read, and is left unchanged")
                 }
             }
         }
         Ok(())
     }
 
-    fn take_up(&self, tenant: &TenantId, race: Race) {
+    fn spawn_race(&self, tenant: &TenantId, race: Race) {
         let (id, cancel) = (race.id.clone(), CancellationToken::new());
-        let (told, watched) = watch::channel(race);
-        let running = Running { race: watched, cancel: cancel.clone() };
+        let (published, watched) = watch::channel(race);
+        let running = RunningRace { race: watched, cancel: cancel.clone() };
         self.shared.races.lock().insert(id.clone(), running);
-        drive::spawn(self.clone(), tenant.clone(), told, cancel);
+        drive::spawn(self.clone(), tenant.clone(), published, cancel);
     }
 
     pub async fn race(&self, tenant: &TenantId, id: &RaceId) -> Result<Race, EngineError> {
         let unknown = || EngineError::RaceNotFound { id: id.clone() };
         let row = self.shared.seams.catalog.race(tenant, id).await?.ok_or_else(unknown)?;
-        // What goes on is known better by whoever is at it.
+        // The task of a running race has its newest state.
         if let Some(running) = self.shared.races.get(id) {
             return Ok(running.race.borrow().clone());
         }
         serde_json::from_value(row.race).map_err(|_| unknown())
     }
 
-    /// A race once it has changed since `version`, or as it is after `bound`.
+    /// A race once it has changed since `version`, or its state after `bound`.
     pub async fn race_after(
         &self,
         tenant: &TenantId,
@@ -327,7 +327,7 @@ impl Engine {
             return Ok(race);
         };
         let changed = running.race.wait_for(|race| race.version > version);
-        // Whoever tells may be done meanwhile; then the row says all.
+        // The task may end in the meantime; then the row has the final state.
         let _ = tokio::time::timeout(bound, changed).await.map(|found| found.map(|race| race.version));
         self.race(tenant, id).await
     }
@@ -338,7 +338,7 @@ impl Engine {
         Ok(rows.into_iter().filter_map(|row| serde_json::from_value(row.race).ok()).collect())
     }
 
-    /// Merges the winner of a race that is over and whose winner is there still. The winner's sandbox goes, unless it is kept.
+    /// Merges the winner of a completed race, if its sandbox still exists. The sandbox is then deleted, unless it is kept.
     pub async fn merge_race(
         &self,
         tenant: &TenantId,
@@ -353,8 +353,8 @@ impl Engine {
         let winner = race.winner().filter(|winner| !winner.gone).ok_or_else(no_winner)?.clone();
         let dry_run = options.dry_run;
         let merged = self.merge(tenant, &race.parent, &winner.sandbox, options).await?;
-        let told = RaceMerged::of(&merged);
-        if dry_run || !told.is_home() {
+        let result = RaceMerged::of(&merged);
+        if dry_run || !result.is_merged() {
             return Ok(merged);
         }
         if !race.spec.keep {
@@ -363,22 +363,22 @@ impl Engine {
                 attempt.gone = true;
             }
         }
-        race.merged = Some(told);
+        race.merged = Some(result);
         race.version += 1;
         let stored = serde_json::to_value(&race).expect("a race is JSON");
         self.shared.seams.catalog.update_race(id, true, stored).await?;
         Ok(merged)
     }
 
-    /// Ends a race if it goes on, deletes its attempts and forgets it.
+    /// Cancels a race if it runs, deletes its attempts and its record.
     pub async fn delete_race(&self, tenant: &TenantId, id: &RaceId) -> Result<(), EngineError> {
         let race = self.race(tenant, id).await?;
         if let Some(mut running) = self.shared.races.get(id) {
-            // What is being forked is waited for, so that no child comes to life behind our back.
+            // Waits for forks in progress, so that no child is created after the deletion.
             let forked = running.race.wait_for(|race| race.stage != RaceStage::Forking);
             let _ = forked.await.map(|race| race.version);
             running.cancel.cancel();
-            // It ends when whoever is at it has let go.
+            // The sender is dropped when the race's task has ended.
             while running.race.changed().await.is_ok() {}
         }
         let race = self.race(tenant, id).await.unwrap_or(race);
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_survive_being_written_down() {
+    fn merge_policies_survive_serialization() {
         let policies =
             Policies { rules: vec![("*.md".parse().unwrap(), Policy::Union)], otherwise: Policy::Theirs };
         let options = MergeOptions { dry_run: false, policies, all: false, memory: MemoryPolicy::Both };

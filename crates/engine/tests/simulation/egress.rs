@@ -1,4 +1,4 @@
-//! What sandboxes may reach: policies follow their rows, and what happened is written down.
+//! Network policies follow the rows of their sandboxes, and denied traffic is logged.
 
 use burrow_catalog::{EgressFilter, EgressVerdict, PageRequest};
 use burrow_egress::{LogEntry, LogKind, ProtocolSeen, Verdict};
@@ -21,6 +21,7 @@ pub(crate) fn no_network_change() -> NetworkChange {
         deny: None,
         add_deny: Vec::new(),
         remove_deny: Vec::new(),
+        transforms: None,
     }
 }
 
@@ -28,7 +29,7 @@ fn change(network: NetworkChange) -> UpdateOptions {
     UpdateOptions { network: Some(network), ..no_change() }
 }
 
-/// The rules the egress process judges a sandbox by.
+/// The rules of a sandbox in the egress process.
 fn rules(world: &World, id: &SandboxId) -> Vec<String> {
     let policy = world.egress.inner.policy(id).expect("it is attached");
     policy.rules().iter().map(ToString::to_string).collect()
@@ -58,11 +59,11 @@ fn denied(id: &SandboxId, at_ms: u64, host: &str) -> LogEntry {
 }
 
 #[tokio::test]
-async fn a_policy_is_in_force_from_the_start_and_follows_every_change() {
+async fn a_policy_applies_from_the_start_and_follows_every_change() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = sandbox(&world, &engine).await;
-    assert_eq!(rules(&world, &id), [""; 0], "closed unless somebody says otherwise");
+    assert_eq!(rules(&world, &id), [""; 0], "closed by default");
     let add = NetworkChange {
         add: vec!["example.org".parse().unwrap()],
         add_sets: vec![name("ours")],
@@ -83,13 +84,13 @@ async fn a_policy_is_in_force_from_the_start_and_follows_every_change() {
 }
 
 #[tokio::test]
-async fn a_set_nobody_knows_is_refused_and_changes_nothing() {
+async fn an_unknown_host_set_is_refused_and_changes_nothing() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = sandbox(&world, &engine).await;
     let unknown = NetworkChange { add_sets: vec![name("theirs")], ..no_network_change() };
     let error = engine.update(&world.tenant, &id, change(unknown)).await.unwrap_err();
-    assert_eq!(error.to_string(), "no host set `theirs`; there are `ours`");
+    assert_eq!(error.to_string(), "unknown host set `theirs`; known host sets: `ours`");
     let network = NetworkPolicy { sets: vec![name("theirs")], ..NetworkPolicy::closed() };
     let mut options = create(Some("beta"));
     options.network = Some(network);
@@ -102,7 +103,7 @@ async fn a_set_nobody_knows_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn p_a5_a_sandbox_that_may_reach_something_else_is_not_handed_out_by_name() {
+async fn p_a5_a_sandbox_with_another_network_policy_is_not_returned_by_name() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = sandbox(&world, &engine).await;
@@ -116,14 +117,14 @@ async fn p_a5_a_sandbox_that_may_reach_something_else_is_not_handed_out_by_name(
 }
 
 #[tokio::test]
-async fn a_restarted_daemon_finds_the_doors_open_and_closes_those_of_nobody() {
+async fn a_restarted_daemon_adopts_listeners_and_closes_those_of_unknown_sandboxes() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = sandbox(&world, &engine).await;
     let add = NetworkChange { add: vec!["example.org".parse().unwrap()], ..no_network_change() };
     engine.update(&world.tenant, &id, change(add)).await.unwrap();
     engine.shutdown().await;
-    // The process lost all of it, and serves one that nobody knows.
+    // The process lost its state, and serves a sandbox that the catalog does not list.
     world.egress.inner.die();
     let stranger = SandboxId::generate();
     burrow_egress::Egress::attach(&*world.egress, &stranger, &burrow_egress::Policy::closed()).await.unwrap();
@@ -133,7 +134,7 @@ async fn a_restarted_daemon_finds_the_doors_open_and_closes_those_of_nobody() {
 }
 
 #[tokio::test]
-async fn a_policy_that_could_not_be_told_is_told_as_soon_as_it_can_be() {
+async fn a_policy_that_could_not_be_applied_is_applied_as_soon_as_possible() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = sandbox(&world, &engine).await;
@@ -145,12 +146,12 @@ async fn a_policy_that_could_not_be_told_is_told_as_soon_as_it_can_be() {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(30), told).await.expect("it is told again");
+    tokio::time::timeout(std::time::Duration::from_secs(30), told).await.expect("it is applied again");
     assert_eq!(rules(&world, &id), ["example.org"]);
 }
 
 #[tokio::test]
-async fn what_was_denied_is_told_with_the_exec_and_kept_in_the_log() {
+async fn denials_are_reported_with_the_exec_and_logged() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = sandbox(&world, &engine).await;
@@ -167,7 +168,7 @@ async fn what_was_denied_is_told_with_the_exec_and_kept_in_the_log() {
     let hosts = |found: Vec<burrow_engine::Denied>| found.into_iter().map(|d| d.host).collect::<Vec<_>>();
     assert_eq!(hosts(during(2_000_005, 2_000_030).await), ["a.example", "b.example"], "each once");
     assert_eq!(engine.egress_totals().denied, 5);
-    // Of several alike, told of together, the last may have been at any time since the first.
+    // If several equal denials are reported together, the last may have occurred at any time since the first.
     world.clock.advance(2_000_000);
     let folded = LogEntry { count: 3, ..denied(&id, 2_500_000, "folded.example") };
     assert!(world.egress.inner.happened(folded));
@@ -177,7 +178,7 @@ async fn what_was_denied_is_told_with_the_exec_and_kept_in_the_log() {
     let log = world.catalog.list_egress(&world.tenant, &id, EgressFilter::All, page).await.unwrap();
     assert_eq!(log.rows.len(), 6);
     assert!(log.rows.iter().all(|row| row.verdict == EgressVerdict::Denied && row.port == Some(443)));
-    // Another daemon, later, remembers nothing and finds it in the log.
+    // A later daemon has none of them in RAM, and finds them in the log.
     world.clock.advance(2_000_000);
     let engine = world.engine().await;
     let found = engine.denied_during(&world.tenant, &id, 2_000_005, 2_000_030, true).await;

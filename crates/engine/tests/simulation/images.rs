@@ -1,14 +1,14 @@
-//! Images on simulated volumes with real files: one failure walked through every step, shared layers, clean-ups.
+//! Images on simulated disks with real files: one failure at every step, shared layers, clean-ups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
 
+use burrow_disks::Disks as _;
+use burrow_disks::sim::Sim;
 use burrow_engine::{
     CommitOptions, ConfigChange, Engine, EngineError, ImageProgress, ItemState, Removed, Tell,
 };
 use burrow_model::{Image, ImageId, ImageName};
-use burrow_volumes::Volumes as _;
-use burrow_volumes::sim::Sim;
 
 use crate::world::{FAILS_ONCE, Fault, Seam, World, create};
 
@@ -50,12 +50,12 @@ fn commit(sandbox: burrow_model::SandboxId) -> CommitOptions {
     CommitOptions { sandbox, name: Some(name("committed")), change }
 }
 
-/// The pool holds exactly the volumes that rows name.
+/// The pool contains exactly the disks that rows name.
 async fn check(world: &World, context: &str) {
     let images = world.catalog.all_images().await.unwrap().into_iter().map(|row| row.image.id);
-    let layers = world.catalog.all_layers().await.unwrap().into_iter().map(|row| row.volume);
+    let layers = world.catalog.all_layers().await.unwrap().into_iter().map(|row| row.disk);
     let named: BTreeSet<ImageId> = images.chain(layers).collect();
-    let inventory = world.volumes.inner.inventory().await.unwrap();
+    let inventory = world.disks.inner.inventory().await.unwrap();
     let there: BTreeSet<ImageId> = inventory.images.into_iter().chain(inventory.staged).collect();
     assert_eq!(there, named, "{context}");
 }
@@ -68,7 +68,7 @@ enum Act {
     Prune,
 }
 
-/// One run with one fault. Returns whether the fault was met.
+/// One run with one fault. Returns whether the fault occurred.
 async fn run(act: Act, fault: Fault) -> bool {
     let context = format!("{act:?} with {fault:?}");
     let folder = tempfile::tempdir().unwrap();
@@ -99,7 +99,7 @@ async fn run(act: Act, fault: Fault) -> bool {
     };
     let _ = done.await;
     engine.shutdown().await;
-    if !world.volumes.has_failed() {
+    if !world.disks.has_failed() {
         return false;
     }
     let engine = world.engine().await;
@@ -110,28 +110,28 @@ async fn run(act: Act, fault: Fault) -> bool {
     }
     engine.prune_images(tenant).await.unwrap();
     check(&world, &context).await;
-    assert!(world.volumes.inner.inventory().await.unwrap().images.is_empty(), "{context}");
+    assert!(world.disks.inner.inventory().await.unwrap().images.is_empty(), "{context}");
     true
 }
 
 #[tokio::test]
-async fn a_failure_at_any_step_of_making_an_image_leaves_nothing_half_made() {
+async fn a_failure_at_any_step_of_making_an_image_leaves_no_partial_state() {
     let mut met = 0;
     for act in [Act::Import, Act::Commit, Act::Remove, Act::Prune] {
         for fails in FAILS_ONCE {
             for call in 0.. {
-                if !run(act, Fault { seam: Seam::Volumes, call, fails }).await {
-                    break; // No call is left to fail: every failure has been walked.
+                if !run(act, Fault { seam: Seam::Disks, call, fails }).await {
+                    break; // There was no further call to fail: every failure was tested.
                 }
                 met += 1;
             }
         }
     }
-    assert!(met > 20, "the walk met only {met} faults");
+    assert!(met > 20, "only {met} faults occurred");
 }
 
 #[tokio::test]
-async fn the_same_layer_is_unpacked_once_and_goes_with_its_last_image() {
+async fn a_shared_layer_is_unpacked_once_and_removed_with_its_last_image() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::on(Sim::in_folder(folder.path()), None).await;
     let engine = world.engine().await;
@@ -148,7 +148,7 @@ async fn the_same_layer_is_unpacked_once_and_goes_with_its_last_image() {
     assert_eq!(seen.try_iter().collect::<Vec<_>>(), [ItemState::Cached]);
     assert_eq!(one.layer, two.layer);
     let detail = engine.inspect_image(&world.tenant, "one").await.unwrap();
-    assert_eq!((detail.layers.len(), detail.unique_bytes), (1, 0), "another image stands on it");
+    assert_eq!((detail.layers.len(), detail.unique_bytes), (1, 0), "another image uses it");
 
     engine.remove_image(&world.tenant, "one").await.unwrap();
     assert_eq!(engine.prune_images(&world.tenant).await.unwrap().layers, 0);
@@ -158,7 +158,7 @@ async fn the_same_layer_is_unpacked_once_and_goes_with_its_last_image() {
 }
 
 #[tokio::test]
-async fn a_name_goes_before_its_image_does() {
+async fn an_image_is_removed_with_its_last_name() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::on(Sim::in_folder(folder.path()), None).await;
     let engine = world.engine().await;
@@ -172,17 +172,17 @@ async fn a_name_goes_before_its_image_does() {
 }
 
 #[tokio::test]
-async fn a_layer_that_was_lost_with_a_backup_is_forgotten() {
+async fn a_layer_without_a_disk_after_a_backup_is_removed_from_the_catalog() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::on(Sim::in_folder(folder.path()), None).await;
     let engine = world.engine().await;
     import(&engine, &world, "x", "app", Tell::nobody()).await.unwrap();
     engine.shutdown().await;
     let layer = world.catalog.all_layers().await.unwrap().remove(0);
-    world.volumes.inner.remove_image(&layer.volume).await.unwrap();
+    world.disks.inner.remove_image(&layer.disk).await.unwrap();
     let engine = world.engine().await;
     assert!(world.catalog.all_layers().await.unwrap().is_empty());
-    // The image has files of its own; importing it again makes the layer again.
+    // The image has its own files; importing it again makes the layer again.
     import(&engine, &world, "x", "app", Tell::nobody()).await.unwrap();
     check(&world, "after the loss").await;
 }

@@ -1,4 +1,4 @@
-//! What sandboxes promise, told in single stories.
+//! The behaviour of sandboxes, in single scenarios.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use burrow_model::{Lifetime, Refusal, State, StopReason, TenantId};
 use crate::world::{GRACE, World, create, no_change};
 
 #[tokio::test]
-async fn many_who_create_one_name_at_once_share_one_sandbox() {
+async fn concurrent_creates_of_one_name_share_one_sandbox() {
     let world = World::new().await;
     let engine = world.engine().await;
     let mut options = create(Some("shared"));
@@ -46,7 +46,7 @@ async fn a_stopped_or_paused_sandbox_is_woken_by_create_if_not_exists() {
 }
 
 #[tokio::test]
-async fn a_taken_name_is_refused_with_who_has_it() {
+async fn a_taken_name_is_refused_and_its_owner_is_named() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = engine.create(&world.tenant, create(Some("alpha"))).await.unwrap().row.id;
@@ -56,7 +56,7 @@ async fn a_taken_name_is_refused_with_who_has_it() {
 }
 
 #[tokio::test]
-async fn the_same_idempotency_key_makes_one_sandbox_also_over_a_restart() {
+async fn the_same_idempotency_key_creates_one_sandbox_even_across_a_restart() {
     let world = World::new().await;
     let engine = world.engine().await;
     let mut options = create(None);
@@ -77,7 +77,7 @@ async fn the_same_idempotency_key_makes_one_sandbox_also_over_a_restart() {
 }
 
 #[tokio::test]
-async fn a_restarted_daemon_adopts_what_runs() {
+async fn a_restarted_daemon_adopts_running_sandboxes() {
     let world = World::new().await;
     let engine = world.engine().await;
     let running = engine.create(&world.tenant, create(Some("running"))).await.unwrap().row;
@@ -95,7 +95,7 @@ async fn a_restarted_daemon_adopts_what_runs() {
 }
 
 #[tokio::test]
-async fn after_a_reboot_persistent_sandboxes_are_stopped_and_ephemeral_ones_gone() {
+async fn after_a_reboot_persistent_sandboxes_are_stopped_and_ephemeral_ones_removed() {
     let world = World::new().await;
     let engine = world.engine().await;
     let kept = engine.create(&world.tenant, create(Some("kept"))).await.unwrap().row.id;
@@ -115,7 +115,7 @@ async fn after_a_reboot_persistent_sandboxes_are_stopped_and_ephemeral_ones_gone
 }
 
 #[tokio::test]
-async fn a_machine_that_ends_by_itself_is_noticed() {
+async fn the_end_of_a_machine_is_detected() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = engine.create(&world.tenant, create(Some("alpha"))).await.unwrap().row.id;
@@ -130,7 +130,7 @@ async fn a_machine_that_ends_by_itself_is_noticed() {
 }
 
 #[tokio::test]
-async fn an_ephemeral_sandbox_is_gone_when_it_stops() {
+async fn an_ephemeral_sandbox_is_removed_when_it_stops() {
     let world = World::new().await;
     let engine = world.engine().await;
     let mut options = create(Some("fleeting"));
@@ -145,7 +145,7 @@ async fn an_ephemeral_sandbox_is_gone_when_it_stops() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sandbox_whose_time_is_up_is_deleted_whatever_its_state() {
+async fn an_expired_sandbox_is_deleted_in_every_state() {
     let world = World::new().await;
     let engine = world.engine().await;
     let now = engine.now_ms();
@@ -161,7 +161,7 @@ async fn a_sandbox_whose_time_is_up_is_deleted_whatever_its_state() {
 }
 
 #[tokio::test]
-async fn a_foreign_sandbox_answers_as_an_unknown_one() {
+async fn a_sandbox_of_another_tenant_answers_like_an_unknown_one() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = engine.create(&world.tenant, create(Some("alpha"))).await.unwrap().row.id;
@@ -177,7 +177,7 @@ async fn a_foreign_sandbox_answers_as_an_unknown_one() {
 }
 
 #[tokio::test]
-async fn a_stopped_sandbox_refuses_use_and_says_why() {
+async fn a_stopped_sandbox_refuses_use_with_a_reason() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = engine.create(&world.tenant, create(None)).await.unwrap().row.id;
@@ -196,7 +196,7 @@ async fn limits_change_while_running_and_hold_after_a_restart() {
     engine.update(&world.tenant, &id, UpdateOptions { limits, ..no_change() }).await.unwrap();
     let machine = world.runtime.inner.machine(&id).unwrap();
     assert_eq!((machine.limits.ram_mib, machine.limits.pids), (256, 99));
-    assert_eq!(world.volumes.inner.limit(&id), Some(512 << 20));
+    assert_eq!(world.disks.inner.limit(&id), Some(512 << 20));
     let too_much = LimitsChange { ram_mib: Some(100_000), ..limits };
     let error = engine
         .update(&world.tenant, &id, UpdateOptions { limits: too_much, ..no_change() })
@@ -225,7 +225,7 @@ async fn twenty_creates_and_deletes_at_once_leave_nothing_behind() {
     world.check(&world.rows().await, "after 20 lives");
 }
 
-/// Polls, giving other tasks their turn.
+/// Polls, and lets other tasks run.
 async fn eventually<T, F: Future<Output = Option<T>>>(mut look: impl FnMut() -> F) -> T {
     for _ in 0..10_000 {
         if let Some(found) = look().await {
@@ -233,5 +233,5 @@ async fn eventually<T, F: Future<Output = Option<T>>>(mut look: impl FnMut() -> 
         }
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
-    panic!("waited in vain");
+    panic!("timed out");
 }

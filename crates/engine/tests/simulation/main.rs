@@ -1,4 +1,4 @@
-//! The engine on simulated drivers: every failure walked, every crash survived, random lives compared with a model.
+//! The engine on simulated drivers: failures and crashes at every step, random sequences compared with a model.
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
@@ -8,11 +8,12 @@ mod lives;
 mod moving;
 mod rates;
 mod secrets;
-mod shelves;
 mod sleep;
-mod stock;
 mod time;
+mod trials;
+mod volumes;
 mod walk;
+mod warm_pool;
 mod world;
 
 mod lifecycle;

@@ -1,4 +1,4 @@
-//! Snapshots on the move between simulated hosts: all of them arrives, or nothing does.
+//! Export and import of snapshots between simulated hosts: all of a snapshot arrives, or nothing.
 
 use std::io::{Cursor, Read};
 
@@ -19,8 +19,8 @@ async fn snapshot(engine: &Engine, world: &World, value: &str) -> Snapshot {
         Err(_) => engine.create(tenant, create(Some("alpha"))).await.unwrap().row.id,
     };
     world.remember(engine, &id, value).await;
-    world.volumes.inner.write(&id, "/file", value).unwrap();
-    world.volumes.inner.write(&id, "/folder/kept", "always").unwrap();
+    world.disks.inner.write(&id, "/file", value).unwrap();
+    world.disks.inner.write(&id, "/folder/kept", "always").unwrap();
     assert!(world.runtime.inner.set_ram(&id, "value", value));
     engine.snapshot(tenant, &id, SnapshotOptions::automatic(SnapshotKind::Manual, false)).await.unwrap()
 }
@@ -44,13 +44,19 @@ async fn import(
     engine.import_snapshot(tenant, stream, options).await
 }
 
-/// Files, RAM and memory of what a snapshot becomes.
+/// Files, RAM and memory of a sandbox created from a snapshot.
 async fn held(engine: &Engine, world: &World, of: &Snapshot) -> [Option<String>; 3] {
-    let options =
-        FromSnapshot { name: None, files_only: false, labels: None, lifetime: None, idempotency: None };
+    let options = FromSnapshot {
+        name: None,
+        files_only: false,
+        labels: None,
+        lifetime: None,
+        change: None,
+        idempotency: None,
+    };
     let made = engine.create_from_snapshot(&world.tenant, &of.id, options).await.unwrap().row.id;
     let ram = world.runtime.inner.ram(&made, "value");
-    [world.volumes.inner.read(&made, "/file"), ram, world.remembered(engine, &made).await]
+    [world.disks.inner.read(&made, "/file"), ram, world.remembered(engine, &made).await]
 }
 
 fn all(value: &str) -> [Option<String>; 3] {
@@ -67,20 +73,20 @@ async fn a_snapshot_arrives_with_files_processes_and_memory() {
     assert_ne!(imported.snapshot.id, one.id);
     assert_eq!(imported.origin, one.id.to_string());
     assert_eq!(held(&to, &there, &imported.snapshot).await, all("1"));
-    // Once more, under a name, and beside the first.
+    // Again, under a name, in addition to the first.
     let named = ImportOptions { name: Some(name("again")), ..IMPORT };
     let again = import(&to, &there.tenant, &bytes, named.clone()).await.unwrap();
     assert_eq!(again.identity, imported.identity);
     let taken = import(&to, &there.tenant, &bytes, named).await.unwrap_err();
     assert!(matches!(taken, EngineError::SnapshotNameTaken { .. }), "{taken}");
-    // The one that was exported may go, and what arrived stays.
+    // The exported snapshot is removed, and the imported ones stay.
     from.delete_snapshot(&here.tenant, &one.id).await.unwrap();
     there.check_kept("after imports").await;
     there.check_spaces(&to, "after imports").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_incremental_file_needs_what_it_stands_on() {
+async fn an_incremental_file_requires_its_base() {
     let (here, there) = (World::new().await, World::new().await);
     let (from, to) = (here.engine().await, there.engine().await);
     let one = snapshot(&from, &here, "1").await;
@@ -97,7 +103,7 @@ async fn an_incremental_file_needs_what_it_stands_on() {
     assert_eq!(second.snapshot.parent, Some(first.snapshot.id.clone()));
     assert_eq!(held(&to, &there, &second.snapshot).await, all("2"));
     assert_eq!(held(&to, &there, &first.snapshot).await, all("1"));
-    // And on to a third host, by what arrived.
+    // And on to a third host, from the imported snapshots.
     let third = World::new().await;
     let further = third.engine().await;
     import(&further, &third.tenant, &export(&to, &there.tenant, &first.snapshot, EXPORT).await, IMPORT)
@@ -106,14 +112,14 @@ async fn an_incremental_file_needs_what_it_stands_on() {
     let part = export(&to, &there.tenant, &second.snapshot, since(&first.snapshot)).await;
     let last = import(&further, &third.tenant, &part, IMPORT).await.unwrap();
     assert_eq!(held(&further, &third, &last.snapshot).await, all("2"));
-    // Another tenant has nothing to stand on.
+    // Another tenant does not have the base.
     let stranger = third.catalog.create_tenant("other", 1).await.unwrap();
     let foreign = import(&further, &stranger, &part, IMPORT).await.unwrap_err();
     assert!(matches!(foreign, EngineError::BaseMissing { .. }), "{foreign}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_cut_off_anywhere_leaves_nothing() {
+async fn a_truncated_or_damaged_file_leaves_nothing() {
     let (here, there) = (World::new().await, World::new().await);
     let (from, to) = (here.engine().await, there.engine().await);
     let one = snapshot(&from, &here, "1").await;
@@ -131,7 +137,7 @@ async fn a_file_cut_off_anywhere_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_at_any_step_of_an_import_leaves_nothing_half_made() {
+async fn a_failure_at_any_step_of_an_import_leaves_no_partial_state() {
     let here = World::new().await;
     let from = here.engine().await;
     let one = snapshot(&from, &here, "1").await;
@@ -139,13 +145,13 @@ async fn a_failure_at_any_step_of_an_import_leaves_nothing_half_made() {
     for fails in FAILS_ONCE {
         for call in 0.. {
             let context = format!("call {call} of the volumes fails, {fails:?}");
-            let there = World::with(Some(Fault { seam: Seam::Volumes, call, fails })).await;
+            let there = World::with(Some(Fault { seam: Seam::Disks, call, fails })).await;
             let to = there.engine().await;
             let imported = import(&to, &there.tenant, &bytes, IMPORT).await;
             to.shutdown().await;
-            if !there.volumes.has_failed() {
+            if !there.disks.has_failed() {
                 assert!(imported.is_ok());
-                break; // No call is left to fail: every failure has been walked.
+                break; // There was no further call to fail: every failure was tested.
             }
             assert!(imported.is_err(), "{context}");
             let to = there.engine().await;

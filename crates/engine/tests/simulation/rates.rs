@@ -1,4 +1,4 @@
-//! Rates are in force whenever a sandbox is up, however it came up.
+//! Rate limits are set whenever a sandbox is up, however it was started.
 
 use burrow_engine::{CreateOptions, EngineError, ForkOptions, RatesChange, SnapshotOptions, UpdateOptions};
 use burrow_model::{Rates, SandboxId, SnapshotKind};
@@ -11,7 +11,7 @@ fn change(disk: Option<Option<u32>>, network: Option<Option<u32>>) -> UpdateOpti
     UpdateOptions { rates, ..no_change() }
 }
 
-/// What the drivers hold a sandbox to.
+/// The rates that the drivers enforce for a sandbox.
 fn in_force(world: &World, id: &SandboxId) -> Rates {
     let mib = |bytes: u64| u32::try_from(bytes >> 20).unwrap();
     Rates {
@@ -21,7 +21,7 @@ fn in_force(world: &World, id: &SandboxId) -> Rates {
 }
 
 #[tokio::test]
-async fn rates_hold_from_the_start_change_live_and_come_back_with_every_machine() {
+async fn rates_apply_from_the_start_change_live_and_apply_to_every_new_machine() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = engine.create(&world.tenant, create(None)).await.unwrap().row.id;
@@ -52,7 +52,7 @@ async fn rates_hold_from_the_start_change_live_and_come_back_with_every_machine(
 }
 
 #[tokio::test]
-async fn a_child_has_its_parents_rates_and_going_back_keeps_those_of_now() {
+async fn a_child_has_its_parents_rates_and_a_restore_keeps_the_present_ones() {
     let world = World::new().await;
     let engine = world.engine().await;
     let tenant = &world.tenant;
@@ -71,7 +71,7 @@ async fn a_child_has_its_parents_rates_and_going_back_keeps_those_of_now() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_and_changes_nothing() {
+async fn invalid_rates_are_refused_and_change_nothing() {
     let world = World::new().await;
     let engine = world.engine().await;
     let nothing = Rates { disk_mib_per_second: Some(0), ..rates() };
@@ -85,13 +85,13 @@ async fn what_makes_no_sense_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn one_made_ahead_is_held_to_what_its_create_asks_for() {
+async fn a_pre_created_sandbox_gets_the_rates_of_its_create() {
     let world = World::new().await;
     let engine = world.try_engine_with(2).await.unwrap();
-    // The first is of a kind that nobody kept ready.
+    // The first create has a kind that is not in the warm pool yet.
     for count in 0..4 {
         if count > 0 {
-            eventually("one made ahead", async || engine.stock_ready() > 0).await;
+            eventually("a pre-created sandbox", async || engine.warm_ready() > 0).await;
         }
         let id = engine.create(&world.tenant, create(None)).await.unwrap().row.id;
         assert_eq!(in_force(&world, &id), rates());
@@ -99,9 +99,9 @@ async fn one_made_ahead_is_held_to_what_its_create_asks_for() {
     engine.shutdown().await;
 }
 
-/// An update that fails midway leaves what was: by the drivers, and by the row.
+/// An update that fails halfway leaves the previous rates, in the drivers and in the row.
 #[tokio::test]
-async fn a_change_that_fails_is_taken_back() {
+async fn a_failed_change_is_undone() {
     let mut failed = 0;
     for seam in [Seam::Network, Seam::Runtime] {
         for call in 0..20 {
@@ -119,5 +119,5 @@ async fn a_change_that_fails_is_taken_back() {
             }
         }
     }
-    assert!(failed > 0, "no fault met an update");
+    assert!(failed > 0, "no fault occurred in an update");
 }

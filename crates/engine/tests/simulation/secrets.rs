@@ -1,10 +1,10 @@
-//! Secrets on their way to the egress process: granted by rules, renewed when they change, revived by nothing.
+//! Secrets in the egress process: granted by rules, applied again when they change, never restored from a snapshot.
 
 use std::time::Duration;
 
 use burrow_egress::Grant;
 use burrow_engine::{Engine, NetworkChange, UpdateOptions};
-use burrow_model::network::{RequestRule, RequestScope, RuleMode};
+use burrow_model::network::{HeaderTransform, RequestRule, RequestScope, RuleMode, TransformHeader};
 use burrow_model::{Format, SandboxId, SecretBytes, SecretSpec, Slot};
 
 use crate::egress::no_network_change;
@@ -40,7 +40,7 @@ fn bytes(value: &str) -> SecretBytes {
     SecretBytes::new(value.as_bytes().to_vec())
 }
 
-/// What the egress process was given for a sandbox: names and values.
+/// The secrets that the egress process received for a sandbox: names and values.
 fn given(world: &World, id: &SandboxId) -> Vec<(String, String)> {
     let policy = world.egress.inner.policy(id).expect("it is attached");
     let grants = policy.directives().map(|directives| directives.grants.clone()).unwrap_or_default();
@@ -62,11 +62,11 @@ async fn becomes(world: &World, id: &SandboxId, expected: &[(&str, &str)]) {
 }
 
 #[tokio::test]
-async fn rules_bring_their_secrets_and_changes_reach_who_runs() {
+async fn rules_grant_secrets_and_changes_reach_running_sandboxes() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = engine.create(&world.tenant, create(Some("alpha"))).await.unwrap().row.id;
-    assert_eq!(world.egress.inner.policy(&id).unwrap().directives(), None, "nobody asked for any");
+    assert_eq!(world.egress.inner.policy(&id).unwrap().directives(), None, "no rule needs any");
     set(&world, &engine, "key", "first-value").await;
     engine.update(&world.tenant, &id, change(vec![rule("api.example.com", "key")])).await.unwrap();
     assert_eq!(given(&world, &id), [("key".to_owned(), "first-value".to_owned())]);
@@ -77,22 +77,22 @@ async fn rules_bring_their_secrets_and_changes_reach_who_runs() {
     becomes(&world, &id, &[("key", "second-value")]).await;
     let after = world.egress.inner.policy(&id).unwrap().directives().unwrap().clone();
     assert!(after.generation > before.generation);
-    assert_eq!(after.authority, before.authority, "programs go on trusting it");
+    assert_eq!(after.authority, before.authority, "programs continue to trust it");
 
-    // Another process was told what to serve without a secret, and is given them again.
+    // A new process received its policies without secrets, and receives the secrets again.
     world.egress.inner.be_replaced();
     becomes(&world, &id, &[("key", "second-value")]).await;
 
     engine.delete_secret(&world.tenant, &name("key"), true).await.unwrap();
     becomes(&world, &id, &[]).await;
-    assert!(engine.egress_problems(&id).contains_key(&name("key")), "it is told");
+    assert!(engine.egress_problems(&id).contains_key(&name("key")), "it is reported");
     set(&world, &engine, "key", "third-value").await;
     becomes(&world, &id, &[("key", "third-value")]).await;
     assert!(engine.egress_problems(&id).is_empty());
 }
 
 #[tokio::test]
-async fn going_back_revives_no_secret_and_a_fork_has_the_policy_of_now() {
+async fn a_restore_restores_no_secret_and_a_fork_has_the_present_policy() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = engine.create(&world.tenant, create(Some("alpha"))).await.unwrap().row.id;
@@ -110,15 +110,69 @@ async fn going_back_revives_no_secret_and_a_fork_has_the_policy_of_now() {
     assert_eq!(engine.get(&world.tenant, &id).await.unwrap().spec.network.requests, []);
 }
 
+fn headers(host: &str, value: &str) -> HeaderTransform {
+    let header = TransformHeader { name: "Authorization".parse().unwrap(), value: bytes(value) };
+    HeaderTransform { host: host.parse().unwrap(), headers: vec![header] }
+}
+
+fn set_headers(world: &World, id: &SandboxId) -> Vec<HeaderTransform> {
+    let policy = world.egress.inner.policy(id).expect("it is attached");
+    policy.directives().map(|directives| directives.transforms.clone()).unwrap_or_default()
+}
+
 #[tokio::test]
-async fn two_rules_about_one_request_are_refused_and_change_nothing() {
+async fn headers_are_encrypted_at_rest_and_reach_the_egress_process_of_every_child() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let id = engine.create(&world.tenant, create(Some("alpha"))).await.unwrap().row.id;
+    let change = async |given: &[HeaderTransform]| {
+        let transforms = engine.seal_transforms(&world.tenant, given).await.unwrap();
+        let network = NetworkChange { transforms: Some(transforms), ..no_network_change() };
+        let options = UpdateOptions { network: Some(network), ..no_change() };
+        engine.update(&world.tenant, &id, options).await.unwrap()
+    };
+    let first = [headers("api.example.com", "Bearer sk-canary-1")];
+    let row = change(&first).await;
+    assert_eq!(engine.transforms(&row).await.unwrap(), first);
+    let plain = serde_json::to_string(&first).unwrap();
+    let value = plain.split('"').rev().nth(1).unwrap();
+    assert!(!serde_json::to_string(&row.spec).unwrap().contains(value), "{value} is stored in clear");
+    assert_eq!(set_headers(&world, &id), first);
+    let directives = world.egress.inner.policy(&id).unwrap().directives().unwrap().clone();
+    assert!(directives.authority.is_some(), "it is decrypted");
+
+    let snapshot = engine.snapshot(&world.tenant, &id, manual(false)).await.unwrap();
+    let child = engine.fork(&world.tenant, &id, fork(1)).await.unwrap().children.remove(0).unwrap();
+    assert_eq!(set_headers(&world, &child.id), first);
+
+    let second = [headers("*.example.com", "Bearer sk-canary-2")];
+    change(&second).await;
+    assert_eq!((set_headers(&world, &id), set_headers(&world, &child.id)), (second.to_vec(), first.to_vec()));
+    engine.restore(&world.tenant, &id, &snapshot.id, false).await.unwrap();
+    assert_eq!(set_headers(&world, &id), second, "a restore brings no policy back");
+
+    // A new process receives them again.
+    world.egress.inner.be_replaced();
+    let wait = async {
+        while set_headers(&world, &id) != second {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), wait).await.expect("they are passed on again");
+
+    change(&[]).await;
+    assert_eq!(world.egress.inner.policy(&id).unwrap().directives(), None);
+}
+
+#[tokio::test]
+async fn two_rules_for_the_same_request_are_refused_and_change_nothing() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = engine.create(&world.tenant, create(Some("alpha"))).await.unwrap().row.id;
     let two = vec![rule("api.example.com", "one"), rule("*.example.com", "two")];
     let error = engine.update(&world.tenant, &id, change(two)).await.unwrap_err();
-    let expected = "`https://*.example.com with two` covers requests that `https://api.example.com with one` covers too, \
-                    and treats them differently or counts them again";
+    let expected = "rules `https://api.example.com with one` and `https://*.example.com with two` cover the same requests, \
+                    but treat them differently or count them twice";
     assert_eq!(error.to_string(), expected);
     assert_eq!(engine.get(&world.tenant, &id).await.unwrap().spec.network.requests, []);
 }

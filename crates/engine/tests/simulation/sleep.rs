@@ -1,4 +1,4 @@
-//! Sleep policies, snapshots by policy, renewal, and what is told to those whose sandbox goes to sleep.
+//! Sleep policies, snapshots by policy, rotation, and the errors for clients whose sandbox goes to sleep.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::world::{World, create, name, no_change};
 
 const MINUTE_MS: u64 = 60_000;
 
-/// Looks again and again, for as long as a few rounds of the engine take on a disk that stalls.
+/// Polls for as long as a few rounds of the engine take on a disk that stalls.
 pub(crate) async fn eventually(what: &str, look: impl AsyncFn() -> bool) {
     for _ in 0..2_400 {
         if look().await {
@@ -27,7 +27,7 @@ pub(crate) async fn eventually(what: &str, look: impl AsyncFn() -> bool) {
         }
         tokio::time::sleep(Duration::from_millis(25)).await;
     }
-    panic!("waited in vain for {what}");
+    panic!("timed out waiting for {what}");
 }
 
 fn tiers() -> SleepPolicy {
@@ -60,7 +60,7 @@ pub(crate) fn fork(count: usize) -> ForkOptions {
 }
 
 #[tokio::test]
-async fn an_idle_sandbox_sleeps_deeper_with_time_and_wakes_for_whoever_uses_it() {
+async fn an_idle_sandbox_sleeps_deeper_with_time_and_wakes_when_used() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = with_policy(&world, &engine, tiers()).await;
@@ -77,19 +77,19 @@ async fn an_idle_sandbox_sleeps_deeper_with_time_and_wakes_for_whoever_uses_it()
     eventually("it to stop", async || state(&world, &id).await == State::Stopped).await;
     let row = world.catalog.sandbox(&world.tenant, &id).await.unwrap().unwrap();
     assert_eq!(row.stop_reason, Some(StopReason::Idle));
-    // Stopped because nobody used it: now somebody does.
+    // It was stopped because it was idle, and is used now.
     engine.guest(&world.tenant, &id).await.unwrap();
     assert_eq!(state(&world, &id).await, State::Running);
 }
 
 #[tokio::test]
-async fn a_sandbox_at_work_stays_awake() {
+async fn an_active_sandbox_stays_awake() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = with_policy(&world, &engine, tiers()).await;
     let egress = |bytes| Counters { bytes_out: bytes, ..Counters::default() };
     let mut bytes = 0;
-    // Each kind of work, for longer than the policy would wait; the guest is held by an open stream in the end.
+    // Each kind of activity, for longer than the policy waits; in the last round an open stream holds the guest.
     for kind in ["cpu", "traffic", "stream"] {
         let guest = engine.guest(&world.tenant, &id).await.unwrap();
         let held = (kind == "stream").then(|| guest.clone());
@@ -104,7 +104,7 @@ async fn a_sandbox_at_work_stays_awake() {
                 _ => {}
             }
             world.clock.advance(30_000);
-            // Two rounds at least have looked at it.
+            // At least two rounds have checked it.
             tokio::time::sleep(Duration::from_millis(2300)).await;
             assert_eq!(state(&world, &id).await, State::Running, "{kind}");
         }
@@ -115,7 +115,7 @@ async fn a_sandbox_at_work_stays_awake() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_down_is_refused_with_its_reason_and_goes_on() {
+async fn processes_that_cannot_be_dumped_are_refused_with_a_reason_and_continue() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = with_policy(&world, &engine, tiers()).await;
@@ -133,7 +133,7 @@ async fn what_cannot_be_written_down_is_refused_with_its_reason_and_goes_on() {
     assert_eq!(state(&world, &id).await, State::Running);
     assert!(!world.runtime.inner.machine(&id).unwrap().paused);
     engine.snapshot(&world.tenant, &id, manual(true)).await.unwrap();
-    // By policy it stands still instead, which costs RAM only, and is not tried again and again.
+    // By policy it is paused instead, which only costs RAM, and the hibernate is not repeated at once.
     world.clock.advance(11 * MINUTE_MS);
     eventually("it to sleep", async || state(&world, &id).await == State::Paused).await;
     world.check(&world.rows().await, "after refusals");
@@ -141,7 +141,27 @@ async fn what_cannot_be_written_down_is_refused_with_its_reason_and_goes_on() {
 }
 
 #[tokio::test]
-async fn many_callers_wake_it_once() {
+async fn processes_that_cannot_be_restored_are_not_hibernated_and_continue() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let id = with_policy(&world, &engine, tiers()).await;
+    world.runtime.inner.refuse_trials("process 7 (`redis`), descriptor 3: bad size");
+    let error = engine.hibernate(&world.tenant, &id).await.expect_err("it is refused");
+    assert!(matches!(&error, EngineError::Runtime(RuntimeError::TrialFailed { .. })), "{error:?}");
+    assert!(error.to_string().contains("process 7 (`redis`), descriptor 3"), "{error}");
+    assert!(error.to_string().contains(id.as_str()), "the sandbox is named, not its trial: {error}");
+    assert!(error.hint().is_some());
+    assert_eq!(state(&world, &id).await, State::Running);
+    assert!(!world.runtime.inner.machine(&id).unwrap().paused);
+    world.check(&world.rows().await, "after a trial that failed");
+    world.check_kept("after a trial that failed").await;
+    // By policy it is paused instead.
+    world.clock.advance(11 * MINUTE_MS);
+    eventually("it to sleep", async || state(&world, &id).await == State::Paused).await;
+}
+
+#[tokio::test]
+async fn concurrent_callers_wake_a_sandbox_once() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = engine.create(&world.tenant, create(None)).await.unwrap().row.id;
@@ -157,7 +177,7 @@ async fn many_callers_wake_it_once() {
 }
 
 #[tokio::test]
-async fn streams_end_when_their_sandbox_is_put_to_sleep_or_back() {
+async fn streams_end_when_their_sandbox_is_hibernated_or_restored() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = engine.create(&world.tenant, create(None)).await.unwrap().row.id;
@@ -177,7 +197,7 @@ async fn streams_end_when_their_sandbox_is_put_to_sleep_or_back() {
 }
 
 #[tokio::test]
-async fn snapshots_by_policy_are_taken_while_it_works_and_the_oldest_go() {
+async fn policy_snapshots_are_taken_while_a_sandbox_is_active_and_the_oldest_are_removed() {
     let world = World::new().await;
     let engine = world.engine().await;
     let snapshots = Some(SnapshotPolicy { every_ms: MINUTE_MS, keep: 2, files_only: false });
@@ -191,25 +211,25 @@ async fn snapshots_by_policy_are_taken_while_it_works_and_the_oldest_go() {
         eventually("a snapshot", async || taken().await.first().map(|found| found.id.clone()) != newest)
             .await;
         newest = taken().await.first().map(|found| found.id.clone());
-        eventually("old ones to go", async || taken().await.len() == round.min(2)).await;
+        eventually("old ones to be removed", async || taken().await.len() == round.min(2)).await;
     }
     assert!(taken().await.iter().all(|found| found.kind == SnapshotKind::Policy && found.dump.is_some()));
-    // Nothing was done since: nothing new to keep.
+    // Nothing was changed since: no new snapshot is due.
     world.clock.advance(600_000);
     tokio::time::sleep(Duration::from_millis(2300)).await;
     assert_eq!(taken().await.first().map(|found| found.id.clone()), newest);
 }
 
 #[tokio::test]
-async fn a_sandbox_is_renewed_from_its_snapshot_from_time_to_time() {
+async fn a_rotation_policy_restores_a_sandbox_periodically() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = engine.create(&world.tenant, create(None)).await.unwrap().row.id;
-    world.volumes.inner.write(&id, "/file", "good").unwrap();
+    world.disks.inner.write(&id, "/file", "good").unwrap();
     let expires_ms = Some(engine.now_ms() + MINUTE_MS);
     let options = SnapshotOptions { expires_ms, ..manual(false) };
     let good = engine.snapshot(&world.tenant, &id, options).await.unwrap();
-    world.volumes.inner.write(&id, "/file", "stale").unwrap();
+    world.disks.inner.write(&id, "/file", "stale").unwrap();
     let every_ms = 10 * MINUTE_MS;
     let unknown = RotatePolicy { every_ms, snapshot: SnapshotId::generate() };
     let update = UpdateOptions { rotate: Some(Some(unknown.clone())), ..no_change() };
@@ -220,31 +240,31 @@ async fn a_sandbox_is_renewed_from_its_snapshot_from_time_to_time() {
     assert!(matches!(error, EngineError::SnapshotNotFound { .. }), "{error:?}");
     let rotate = Some(Some(RotatePolicy { every_ms, snapshot: good.id.clone() }));
     engine.update(&world.tenant, &id, UpdateOptions { rotate, ..no_change() }).await.unwrap();
-    // However old the sandbox is, and though the snapshot has expired: a whole period from now, to what it needs.
+    // However old the sandbox is, and although the snapshot has expired: one whole period from now.
     world.clock.advance(9 * MINUTE_MS);
     tokio::time::sleep(Duration::from_millis(2300)).await;
-    assert_eq!(world.volumes.inner.read(&id, "/file").as_deref(), Some("stale"));
+    assert_eq!(world.disks.inner.read(&id, "/file").as_deref(), Some("stale"));
     let error = engine.delete_snapshot(&world.tenant, &good.id).await.unwrap_err();
     assert!(matches!(error, EngineError::SnapshotInUse { .. }), "{error:?}");
     let child = engine.fork(&world.tenant, &id, fork(1)).await.unwrap().children.remove(0).unwrap();
-    assert_eq!(child.spec.rotate, None, "a child is not renewed because its parent is");
+    assert_eq!(child.spec.rotate, None, "a child does not inherit its parent's rotation");
     world.clock.advance(61_000);
-    let file = async || world.volumes.inner.read(&id, "/file");
+    let file = async || world.disks.inner.read(&id, "/file");
     let renewed = async || {
-        // A policy that failed is not followed again until it is due again: say why instead of waiting.
+        // A policy that failed is not repeated until it is due again: report the failure instead of waiting.
         let events = world.catalog.events_since(&world.tenant, 0, 1_000).await.unwrap();
         let failed = events.iter().find(|event| event.kind == "policy.failed");
         assert!(failed.is_none(), "{failed:?}");
         file().await.as_deref() == Some("good")
     };
-    eventually("it to be renewed", renewed).await;
+    eventually("it to be restored", renewed).await;
     eventually("it to run", async || state(&world, &id).await == State::Running).await;
     let kept = world.catalog.snapshots_of(&id).await.unwrap();
     assert!(kept.iter().any(|found| found.kind == SnapshotKind::BeforeRotate), "{kept:?}");
 }
 
 #[tokio::test]
-async fn what_a_restore_never_revives() {
+async fn a_restore_keeps_present_permissions_and_names() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = engine.create(&world.tenant, create(Some("alpha"))).await.unwrap().row.id;
@@ -266,6 +286,7 @@ async fn what_a_restore_never_revives() {
         deny: None,
         add_deny: Vec::new(),
         remove_deny: Vec::new(),
+        transforms: None,
     };
     let limits =
         burrow_engine::LimitsChange { ram_mib: Some(256), cpu_millis: None, pids: None, disk_mib: None };
@@ -287,11 +308,11 @@ async fn what_a_restore_never_revives() {
 }
 
 #[tokio::test]
-async fn children_are_of_one_moment_and_distinct() {
+async fn children_share_one_moment_and_have_their_own_identities() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = engine.create(&world.tenant, create(Some("parent"))).await.unwrap().row.id;
-    world.volumes.inner.write(&id, "/file", "1").unwrap();
+    world.disks.inner.write(&id, "/file", "1").unwrap();
     world.runtime.inner.set_ram(&id, "value", "1");
     let options = ForkOptions { names: vec![name("one"), name("two"), name("three")], ..fork(3) };
     let forked = engine.fork(&world.tenant, &id, options).await.unwrap();
@@ -300,9 +321,9 @@ async fn children_are_of_one_moment_and_distinct() {
     let children: Vec<_> = forked.children.into_iter().map(Result::unwrap).collect();
     for child in &children {
         assert_eq!(world.runtime.inner.ram(&child.id, "value").as_deref(), Some("1"));
-        assert_eq!(world.volumes.inner.read(&child.id, "/file").as_deref(), Some("1"));
+        assert_eq!(world.disks.inner.read(&child.id, "/file").as_deref(), Some("1"));
         let machine = world.runtime.inner.machine(&child.id).unwrap();
-        assert_eq!(machine.introduced, 1, "told who it is before anything ran");
+        assert_eq!(machine.introduced, 1, "received its identity before any process ran");
         assert_eq!(machine.hostname, child.name.clone().unwrap().to_string());
         assert!(!machine.paused);
         assert_ne!(child.token, parent.token);
@@ -311,7 +332,7 @@ async fn children_are_of_one_moment_and_distinct() {
     world.check(&world.rows().await, "after a fork");
     world.check_kept("after a fork").await;
 
-    // The moment they have in common goes with the last of them, whatever becomes of the parent.
+    // Their common snapshot is removed with the last of them, even if the parent is deleted first.
     engine.delete(&world.tenant, &id).await.unwrap();
     for child in &children {
         assert_eq!(world.catalog.all_snapshots().await.unwrap().len(), 1);
@@ -322,20 +343,26 @@ async fn children_are_of_one_moment_and_distinct() {
 }
 
 #[tokio::test]
-async fn a_child_may_do_what_its_parent_may_now_and_a_snapshot_of_the_dead_what_the_host_says() {
+async fn a_child_has_its_parents_present_policy_and_a_snapshot_of_a_deleted_sandbox_the_default() {
     let world = World::new().await;
     let engine = world.engine().await;
     let open = NetworkPolicy { mode: NetworkMode::Open, ..NetworkPolicy::closed() };
     let options = burrow_engine::CreateOptions { network: Some(open), ..create(None) };
     let id = engine.create(&world.tenant, options).await.unwrap().row.id;
     let snapshot = engine.snapshot(&world.tenant, &id, manual(false)).await.unwrap();
-    let plain =
-        || FromSnapshot { name: None, files_only: false, labels: None, lifetime: None, idempotency: None };
+    let plain = || FromSnapshot {
+        name: None,
+        files_only: false,
+        labels: None,
+        lifetime: None,
+        change: None,
+        idempotency: None,
+    };
     let child = engine.create_from_snapshot(&world.tenant, &snapshot.id, plain()).await.unwrap().row;
     assert_eq!(child.spec.network.mode, NetworkMode::Open);
     engine.delete(&world.tenant, &id).await.unwrap();
     let child = engine.create_from_snapshot(&world.tenant, &snapshot.id, plain()).await.unwrap().row;
-    assert_eq!(child.spec.network, NetworkPolicy::closed(), "a policy is never revived");
+    assert_eq!(child.spec.network, NetworkPolicy::closed(), "a policy is never restored");
     let lifetime = Some(Lifetime::Ephemeral { expires_ms: None });
     let options = FromSnapshot { lifetime, ..plain() };
     let child = engine.create_from_snapshot(&world.tenant, &snapshot.id, options).await.unwrap().row;
@@ -343,7 +370,43 @@ async fn a_child_may_do_what_its_parent_may_now_and_a_snapshot_of_the_dead_what_
 }
 
 #[tokio::test]
-async fn a_tree_shows_what_came_from_what() {
+async fn a_sandbox_from_a_snapshot_never_runs_without_the_policy_that_was_requested() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let open = NetworkPolicy { mode: NetworkMode::Open, ..NetworkPolicy::closed() };
+    let options = burrow_engine::CreateOptions { network: Some(open), ..create(None) };
+    let id = engine.create(&world.tenant, options).await.unwrap().row.id;
+    let snapshot = engine.snapshot(&world.tenant, &id, manual(false)).await.unwrap();
+    let network = burrow_engine::NetworkChange {
+        mode: Some(NetworkMode::None),
+        rules: None,
+        sets: None,
+        add: Vec::new(),
+        remove: Vec::new(),
+        add_sets: Vec::new(),
+        remove_sets: Vec::new(),
+        requests: None,
+        add_requests: Vec::new(),
+        deny: None,
+        add_deny: Vec::new(),
+        remove_deny: Vec::new(),
+        transforms: None,
+    };
+    let labels = [("e2b/auto-resume".to_owned(), Some("false".to_owned()))].into();
+    let change = Some(Box::new(UpdateOptions { network: Some(network), labels, ..no_change() }));
+    let (name, labels, lifetime) = (None, None, None);
+    let options = FromSnapshot { name, files_only: false, labels, lifetime, change, idempotency: None };
+    let child = engine.create_from_snapshot(&world.tenant, &snapshot.id, options).await.unwrap().row;
+    assert_eq!(child.spec.network.mode, NetworkMode::None);
+    assert_eq!(child.spec.labels.get("e2b/auto-resume").map(String::as_str), Some("false"));
+    assert_eq!(world.egress.inner.policy(&child.id).unwrap().mode(), NetworkMode::None);
+    // Nothing was changed after its processes began to run.
+    let events = world.catalog.events_since(&world.tenant, 0, 1_000).await.unwrap();
+    assert!(events.iter().all(|event| event.kind != "sandbox.updated"), "{events:?}");
+}
+
+#[tokio::test]
+async fn the_tree_shows_the_origin_of_sandboxes_and_snapshots() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = engine.create(&world.tenant, create(Some("parent"))).await.unwrap().row.id;
@@ -373,7 +436,7 @@ async fn a_tree_shows_what_came_from_what() {
 }
 
 #[tokio::test]
-async fn stale_things_are_told_and_only_what_nobody_made_by_hand_is_removed() {
+async fn stale_items_are_reported_and_only_automatic_ones_are_removed() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = engine.create(&world.tenant, create(Some("old"))).await.unwrap().row.id;
@@ -405,7 +468,7 @@ async fn stale_things_are_told_and_only_what_nobody_made_by_hand_is_removed() {
 }
 
 #[tokio::test]
-async fn an_expired_snapshot_goes_by_itself() {
+async fn an_expired_snapshot_is_removed() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = engine.create(&world.tenant, create(None)).await.unwrap().row.id;
@@ -413,37 +476,37 @@ async fn an_expired_snapshot_goes_by_itself() {
     let options = SnapshotOptions { expires_ms, ..manual(false) };
     engine.snapshot(&world.tenant, &id, options).await.unwrap();
     world.clock.advance(61_000);
-    eventually("it to go", async || world.catalog.all_snapshots().await.unwrap().is_empty()).await;
+    eventually("it to be removed", async || world.catalog.all_snapshots().await.unwrap().is_empty()).await;
     world.check_kept("after it expired").await;
 }
 
 #[tokio::test]
-async fn children_of_a_sleeping_parent_share_its_dump_only_while_they_come_up() {
+async fn children_of_a_sleeping_parent_use_its_dump_only_while_they_start() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = engine.create(&world.tenant, create(None)).await.unwrap().row.id;
     world.runtime.inner.set_ram(&id, "value", "1");
     engine.hibernate(&world.tenant, &id).await.unwrap();
-    // The parent wakes, and so gives its dump up, while the children are made of it.
+    // The parent wakes, and so removes its dump, while the children are created from it.
     let (forked, woken) =
         tokio::join!(engine.fork(&world.tenant, &id, fork(4)), engine.wake(&world.tenant, &id));
     woken.unwrap();
     for child in forked.unwrap().children {
         assert_eq!(world.runtime.inner.ram(&child.unwrap().id, "value").as_deref(), Some("1"));
     }
-    world.check_kept("after a fork of one that slept").await;
+    world.check_kept("after a fork of a sleeping sandbox").await;
     assert_eq!(world.runtime.inner.ram(&id, "value").as_deref(), Some("1"));
 }
 
 #[tokio::test]
-async fn a_start_removes_what_a_crash_left_of_snapshots_of_the_deleted() {
+async fn a_start_removes_unfinished_snapshots_of_deleted_sandboxes() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = engine.create(&world.tenant, create(None)).await.unwrap().row.id;
     let forked = engine.fork(&world.tenant, &id, fork(1)).await.unwrap();
     let child = forked.children.into_iter().next().unwrap().unwrap();
     let base = world.catalog.snapshot(&world.tenant, &forked.base).await.unwrap().unwrap();
-    // As if the daemon had died while a snapshot was sealed whose sandbox was deleted meanwhile, and a child was undone.
+    // As if the daemon had died while a snapshot was being sealed whose sandbox was then deleted, and while a child was being undone.
     let making = burrow_model::Snapshot { id: burrow_model::SnapshotId::generate(), name: None, ..base };
     let detail = burrow_engine::journal::Detail { snapshot: Some(making.id.clone()), ..Default::default() };
     let gone = SandboxId::generate();

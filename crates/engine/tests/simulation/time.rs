@@ -1,4 +1,4 @@
-//! A host whose date is wrong, or jumps: nothing is deleted, put to sleep or snapshotted for that.
+//! A host whose date is wrong, or jumps: this deletes no sandbox, puts none to sleep, and takes no snapshot.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ const DAY_MS: u64 = 24 * HOUR_MS;
 const YEAR_MS: u64 = 365 * DAY_MS;
 const SOME_DAY_MS: u64 = 1_700_000_000_000;
 
-/// Rounds of the engine's upkeep and of its policies, one a second, in which something would have happened.
+/// Rounds of the engine's upkeep and policies, one per second, in which an action would have happened.
 const ROUNDS: Duration = Duration::from_millis(2_500);
 
 #[derive(Debug)]
@@ -40,9 +40,9 @@ impl Host {
 }
 
 #[derive(Clone, Debug)]
-struct Look(Arc<Host>);
+struct HostTimes(Arc<Host>);
 
-impl Times for Look {
+impl Times for HostTimes {
     fn date_ms(&self) -> u64 {
         self.0.date_ms.load(Ordering::SeqCst)
     }
@@ -52,13 +52,13 @@ impl Times for Look {
     }
 }
 
-/// A daemon comes up on the host.
+/// A daemon starts on the host.
 async fn start(world: &World, host: &Arc<Host>) -> Engine {
     let known_ms = world.catalog.newest_ms().await.unwrap();
-    world.engine_by(Arc::new(SteadyClock::new(Look(host.clone()), known_ms))).await
+    world.engine_by(Arc::new(SteadyClock::new(HostTimes(host.clone()), known_ms))).await
 }
 
-/// With a day to live, policies for everything, and a snapshot that expires.
+/// A sandbox with a day to live, policies of every kind, and a snapshot that expires.
 async fn with_all(world: &World, engine: &Engine) -> (SandboxId, SnapshotId) {
     let expires_ms = Some(engine.now_ms() + DAY_MS);
     let hours = |count: u64| Some(count * HOUR_MS);
@@ -82,7 +82,7 @@ async fn row(world: &World, id: &SandboxId) -> Option<SandboxRow> {
     world.catalog.sandbox(&world.tenant, id).await.unwrap()
 }
 
-/// It runs as before, and has the one snapshot.
+/// It runs as before, and has exactly one snapshot.
 async fn check_untouched(world: &World, id: &SandboxId, snapshot: &SnapshotId, context: &str) {
     tokio::time::sleep(ROUNDS).await;
     let found = row(world, id).await.unwrap_or_else(|| panic!("it was deleted, {context}"));
@@ -92,12 +92,12 @@ async fn check_untouched(world: &World, id: &SandboxId, snapshot: &SnapshotId, c
 }
 
 #[tokio::test]
-async fn a_date_that_jumps_deletes_nothing_and_starts_no_storm() {
+async fn a_jump_of_the_date_deletes_nothing_and_triggers_no_policies() {
     for (jump, context) in [
         (SOME_DAY_MS + HOUR_MS, "an hour ahead"),
         (SOME_DAY_MS + 10 * YEAR_MS, "ten years ahead"),
         (SOME_DAY_MS - HOUR_MS, "an hour back"),
-        (0, "at the beginning of time"),
+        (0, "in 1970"),
     ] {
         let (world, host) = (World::new().await, Host::new());
         let engine = start(&world, &host).await;
@@ -112,13 +112,13 @@ async fn a_date_that_jumps_deletes_nothing_and_starts_no_storm() {
             }
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
-        assert!(row(&world, &id).await.is_none(), "its day was up, {context}");
+        assert!(row(&world, &id).await.is_none(), "its day is over, {context}");
         engine.shutdown().await;
     }
 }
 
 #[tokio::test]
-async fn a_date_that_is_wrong_at_the_start_deletes_nothing_for_an_hour() {
+async fn a_wrong_date_at_the_start_deletes_nothing_for_an_hour() {
     let (world, host) = (World::new().await, Host::new());
     let engine = start(&world, &host).await;
     let options = CreateOptions {
@@ -130,9 +130,9 @@ async fn a_date_that_is_wrong_at_the_start_deletes_nothing_for_an_hour() {
     host.set_date(SOME_DAY_MS + 10 * YEAR_MS);
     let engine = start(&world, &host).await;
     tokio::time::sleep(ROUNDS).await;
-    assert!(row(&world, &id).await.is_some(), "nobody has had the time to set the clock");
+    assert!(row(&world, &id).await.is_some(), "the clock could not be corrected yet");
     engine.shutdown().await;
-    // Somebody has: it goes on as if nothing had been.
+    // The clock was corrected: the daemon continues as usual.
     host.set_date(SOME_DAY_MS);
     let engine = start(&world, &host).await;
     tokio::time::sleep(ROUNDS).await;
@@ -142,7 +142,7 @@ async fn a_date_that_is_wrong_at_the_start_deletes_nothing_for_an_hour() {
 }
 
 #[tokio::test]
-async fn stamps_of_a_clock_that_was_ahead_do_not_keep_a_sandbox_awake() {
+async fn times_stored_by_a_clock_that_was_ahead_do_not_keep_a_sandbox_awake() {
     let (world, host) = (World::new().await, Host::new());
     host.set_date(SOME_DAY_MS + 10 * YEAR_MS);
     let engine = start(&world, &host).await;
@@ -166,12 +166,16 @@ async fn stamps_of_a_clock_that_was_ahead_do_not_keep_a_sandbox_awake() {
 }
 
 #[tokio::test]
-async fn a_lease_that_ends_puts_to_sleep_and_begins_anew() {
-    use burrow_model::{AtTimeout, Lease};
-    for (then, asleep) in [(AtTimeout::Hibernate, State::Hibernated), (AtTimeout::Stop, State::Stopped)] {
+async fn the_end_of_a_lease_puts_a_sandbox_to_sleep_and_a_use_begins_a_new_lease() {
+    use burrow_model::{AUTO_RESUME_MS_MIN, AtTimeout, Lease};
+    let cases = [
+        (HOUR_MS, HOUR_MS, AtTimeout::Hibernate, State::Hibernated),
+        (1_000, AUTO_RESUME_MS_MIN, AtTimeout::Stop, State::Stopped),
+    ];
+    for (timeout_ms, renewed_ms, then, asleep) in cases {
         let (world, host) = (World::new().await, Host::new());
         let engine = start(&world, &host).await;
-        let lease = Lease { timeout_ms: HOUR_MS, then, public: false, metadata: Default::default() };
+        let lease = Lease { timeout_ms, then, public: false, metadata: Default::default() };
         let expires_ms = Some(engine.now_ms() + HOUR_MS);
         let lifetime = Lifetime::Persistent { expires_ms };
         let options = CreateOptions { lifetime, lease: Some(lease), ..create(Some("alpha")) };
@@ -186,15 +190,68 @@ async fn a_lease_that_ends_puts_to_sleep_and_begins_anew() {
         }
         let found = row(&world, &id).await.expect("it is kept");
         assert_eq!((found.state, found.spec.lifetime.expires_ms()), (asleep, None), "{then:?}");
-        // Asleep it stays, however long; the next use gives it another hour.
+        // It stays asleep for any time; the next use begins a new lease.
         host.pass(DAY_MS);
         tokio::time::sleep(ROUNDS).await;
         assert_eq!(row(&world, &id).await.map(|row| row.state), Some(asleep), "{then:?}");
         engine.guest(&world.tenant, &id).await.unwrap();
         let found = row(&world, &id).await.unwrap();
-        let expires_ms = found.spec.lifetime.expires_ms().expect("its time runs again");
+        let expires_ms = found.spec.lifetime.expires_ms().expect("it has a new lease");
         assert_eq!(found.state, State::Running);
-        assert!(expires_ms > engine.now_ms() && expires_ms <= engine.now_ms() + HOUR_MS, "{expires_ms}");
+        let left_ms = expires_ms - engine.now_ms();
+        assert!(left_ms > renewed_ms / 2 && left_ms <= renewed_ms, "{left_ms}");
+        engine.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn a_sandbox_that_cannot_be_hibernated_at_the_end_of_its_lease_is_paused() {
+    use burrow_model::{AtTimeout, Lease};
+    use burrow_runtime::Obstacle;
+
+    use crate::sleep::eventually;
+    for obstructed in [true, false] {
+        let (world, host) = (World::new().await, Host::new());
+        let engine = start(&world, &host).await;
+        let (then, metadata) = (AtTimeout::Hibernate, Default::default());
+        let lease = Lease { timeout_ms: HOUR_MS, then, public: false, metadata };
+        let lifetime = Lifetime::Persistent { expires_ms: Some(engine.now_ms() + HOUR_MS) };
+        let options = CreateOptions { lifetime, lease: Some(lease), ..create(Some("alpha")) };
+        let id = engine.create(&world.tenant, options).await.unwrap().row.id;
+        assert!(world.runtime.inner.set_ram(&id, "value", "kept"));
+        let machine = world.runtime.inner.machine(&id).unwrap().machine;
+        if obstructed {
+            let (process, reason) = ("gdb".to_owned(), "is being traced".to_owned());
+            let obstacle = Obstacle { pid: 7, process, reason, passes: false };
+            world.runtime.inner.hinder(&id, vec![obstacle]);
+        } else {
+            world.runtime.inner.refuse_trials("it has a file open in `/proc`");
+        }
+        let is = async |state| row(&world, &id).await.unwrap().state == state;
+        host.pass(HOUR_MS + 1);
+        eventually("it to sleep", async || is(State::Paused).await).await;
+        let is_endless = async || row(&world, &id).await.unwrap().spec.lifetime.expires_ms().is_none();
+        eventually("its lease to end", is_endless).await;
+        let refused = async || {
+            let events = world.catalog.events_since(&world.tenant, 0, 1_000).await.unwrap();
+            events.iter().any(|event| event.kind == "sandbox.hibernate-refused")
+        };
+        eventually("the event", refused).await;
+        // A use resumes it with a new lease, and with the processes it had.
+        engine.guest(&world.tenant, &id).await.unwrap();
+        assert!(is(State::Running).await && !is_endless().await);
+        assert_eq!(world.runtime.inner.machine(&id).unwrap().machine, machine);
+        assert_eq!(world.runtime.inner.ram(&id, "value").as_deref(), Some("kept"));
+        // What is in the way goes later: then it is hibernated after all.
+        host.pass(HOUR_MS + 1);
+        eventually("it to sleep again", async || is(State::Paused).await).await;
+        eventually("its lease to end again", is_endless).await;
+        world.runtime.inner.hinder(&id, Vec::new());
+        world.runtime.inner.allow_trials();
+        host.pass(HOUR_MS);
+        eventually("it to be hibernated", async || is(State::Hibernated).await).await;
+        engine.guest(&world.tenant, &id).await.unwrap();
+        assert_eq!(world.runtime.inner.ram(&id, "value").as_deref(), Some("kept"));
         engine.shutdown().await;
     }
 }

@@ -1,4 +1,4 @@
-//! Walks one failure through every step of every operation, both before and after the step has acted.
+//! Tests one failure at every step of every operation, both before and after the step has acted.
 
 use burrow_engine::{Engine, ForkOptions, FromSnapshot, SnapshotOptions};
 use burrow_model::{Fails, SandboxId, SnapshotId, SnapshotKind, State};
@@ -46,10 +46,10 @@ const ACTS: [Act; 17] = [
     Act::DeleteAsleep,
 ];
 
-const SEAMS: [Seam; 4] = [Seam::Volumes, Seam::Network, Seam::Egress, Seam::Runtime];
+const SEAMS: [Seam; 4] = [Seam::Disks, Seam::Network, Seam::Egress, Seam::Runtime];
 
 impl Act {
-    /// Whether what the sandbox holds must be there afterwards, whatever failed.
+    /// Whether the sandbox's state must be kept, whatever failed.
     fn keeps_state(self) -> bool {
         match self {
             Self::Hibernate
@@ -63,13 +63,13 @@ impl Act {
             | Self::FromSnapshot
             | Self::DeleteSnapshot => true,
             Self::Create | Self::Start | Self::Stop | Self::Delete | Self::DeleteAsleep => false,
-            // Judged by itself: it is the one state or the other.
+            // Tested separately: its state is the one before or after.
             Self::Restore | Self::RestoreAsleep => false,
         }
     }
 }
 
-/// Brings a sandbox to where the act begins.
+/// Brings a sandbox into the state in which the operation begins.
 async fn prepare(engine: &Engine, world: &World, act: Act) -> Option<SandboxId> {
     if matches!(act, Act::Create) {
         return None;
@@ -94,7 +94,7 @@ async fn prepare(engine: &Engine, world: &World, act: Act) -> Option<SandboxId> 
     Some(id)
 }
 
-/// State "1" is in its only snapshot, state "2" is what it holds.
+/// State "1" is in its only snapshot, state "2" is its present state.
 async fn prepare_state(engine: &Engine, world: &World, act: Act, id: &SandboxId) -> Option<()> {
     let tenant = &world.tenant;
     put(engine, world, id, "1").await;
@@ -115,7 +115,7 @@ fn manual() -> SnapshotOptions {
 
 async fn put(engine: &Engine, world: &World, id: &SandboxId, value: &str) {
     world.remember(engine, id, value).await;
-    world.volumes.inner.write(id, "/file", value).unwrap();
+    world.disks.inner.write(id, "/file", value).unwrap();
     assert!(world.runtime.inner.set_ram(id, "value", value));
 }
 
@@ -161,16 +161,23 @@ fn two() -> ForkOptions {
 }
 
 fn plain() -> FromSnapshot {
-    FromSnapshot { name: None, files_only: false, labels: None, lifetime: None, idempotency: None }
+    FromSnapshot {
+        name: None,
+        files_only: false,
+        labels: None,
+        lifetime: None,
+        change: None,
+        idempotency: None,
+    }
 }
 
-/// What a sandbox holds, once it is awake: its file, and its RAM if it kept that.
+/// The state of a sandbox, once it is awake: its file, and its RAM if that was kept.
 async fn held(engine: &Engine, world: &World, id: &SandboxId) -> (Option<String>, Option<String>) {
     engine.wake(&world.tenant, id).await.expect("it wakes");
-    (world.volumes.inner.read(id, "/file"), world.runtime.inner.ram(id, "value"))
+    (world.disks.inner.read(id, "/file"), world.runtime.inner.ram(id, "value"))
 }
 
-/// Nothing is lost, and nothing is mixed: file, RAM and memory are of one moment.
+/// Nothing is lost, and nothing is mixed: file, RAM and memory are of the same moment.
 async fn check_state(engine: &Engine, world: &World, act: Act, alpha: &SandboxId, context: &str) {
     let two = (Some("2".to_owned()), Some("2".to_owned()));
     for row in world.rows().await.into_values() {
@@ -181,17 +188,17 @@ async fn check_state(engine: &Engine, world: &World, act: Act, alpha: &SandboxId
         if row.id == *alpha && act.keeps_state() {
             assert_eq!((file, ram), two, "{context}");
         } else if row.id != *alpha {
-            // A child that is there is whole, processes included.
+            // A child that exists is complete, including its processes.
             assert!(ram.is_some(), "a child without its processes, {context}");
         }
     }
 }
 
-/// One run with one fault. Returns whether the fault was met.
+/// One run with one fault. Returns whether the fault occurred.
 async fn run(act: Act, fault: Fault) -> bool {
     let context = format!("{act:?} with {fault:?}");
     let world = World::with(Some(fault)).await;
-    // The engine itself lists inventories at its start, which a fault may hit too: then the next start must do.
+    // The engine itself lists inventories at its start, which the fault may hit too: then the next start must succeed.
     let engine = match world.try_engine().await {
         Ok(engine) => engine,
         Err(_) => world.engine().await,
@@ -204,7 +211,7 @@ async fn run(act: Act, fault: Fault) -> bool {
         return false;
     }
 
-    // Whatever happened, the next start finds or makes order.
+    // In any case, the next start leaves a consistent state.
     let engine = world.engine().await;
     let rows = world.rows().await;
     world.check(&rows, &context);
@@ -216,7 +223,7 @@ async fn run(act: Act, fault: Fault) -> bool {
         check_state(&engine, &world, act, id, &context).await;
     }
 
-    // And the host is as good as new.
+    // And the host is fully usable.
     let fresh = engine.create(&world.tenant, create(Some("omega"))).await.expect("a create after the fault");
     engine.delete(&world.tenant, &fresh.row.id).await.expect("a delete after the fault");
     for id in rows.keys() {
@@ -229,25 +236,25 @@ async fn run(act: Act, fault: Fault) -> bool {
 }
 
 #[tokio::test]
-async fn a_failure_at_any_step_of_any_operation_leaves_nothing_half_made() {
+async fn a_failure_at_any_step_of_any_operation_leaves_no_partial_state() {
     let mut met = 0;
     for act in ACTS {
         for seam in SEAMS {
             for fails in FAILS_ONCE {
                 for call in 0.. {
                     if !run(act, Fault { seam, call, fails }).await {
-                        break; // No call is left to fail: every failure has been walked.
+                        break; // There was no further call to fail: every failure was tested.
                     }
                     met += 1;
                 }
             }
         }
     }
-    assert!(met > 50, "the walk met only {met} faults");
+    assert!(met > 50, "only {met} faults occurred");
 }
 
-/// One run in which a driver breaks and stays broken over the next start, which can undo nothing either. Returns whether
-/// the fault was met.
+/// One run in which a driver fails and keeps failing during the next start, which can undo nothing either. Returns whether the fault
+/// occurred.
 async fn run_broken(act: Act, fault: Fault) -> bool {
     let context = format!("{act:?} with {fault:?}");
     let world = World::with(Some(fault)).await;
@@ -273,7 +280,7 @@ async fn run_broken(act: Act, fault: Fault) -> bool {
             engine.start_sandbox(&world.tenant, id).await.expect("its files are usable");
         }
         engine.wake(&world.tenant, id).await.expect("it wakes");
-        let (file, memory) = (world.volumes.inner.read(id, "/file"), world.remembered(&engine, id).await);
+        let (file, memory) = (world.disks.inner.read(id, "/file"), world.remembered(&engine, id).await);
         assert_eq!(file, memory, "files and memory are of two moments, {context}");
     }
     for id in rows.keys() {
@@ -284,10 +291,10 @@ async fn run_broken(act: Act, fault: Fault) -> bool {
     true
 }
 
-/// Side by side, since a start waits some seconds for a host that may recover. One act for each way in which the journal
-/// settles an operation, but merges: all acts would take minutes.
+/// Concurrently, since a start waits some seconds for a host that may recover. One operation for each way in which the journal settles
+/// operations, except merges: all of them would take minutes.
 #[tokio::test]
-async fn a_driver_that_stays_broken_over_a_start_leaves_nothing_half_made() {
+async fn a_driver_that_keeps_failing_during_a_start_leaves_no_partial_state() {
     let acts = [Act::Stop, Act::Hibernate, Act::Wake, Act::Restore, Act::Delete];
     let walks =
         acts.into_iter().flat_map(|act| SEAMS.map(|seam| (act, seam))).map(|(act, seam)| async move {
@@ -301,5 +308,5 @@ async fn a_driver_that_stays_broken_over_a_start_leaves_nothing_half_made() {
             met
         });
     let met: u32 = futures_util::future::join_all(walks).await.into_iter().sum();
-    assert!(met > 50, "the walk met only {met} faults");
+    assert!(met > 50, "only {met} faults occurred");
 }

@@ -1,4 +1,4 @@
-//! A simulated host: drivers that outlive the engine, a clock to move, a guest that says yes.
+//! A simulated host: drivers that outlive the engine, a clock that tests advance, a guest that accepts every request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use burrow_catalog::{Catalog, SandboxRow};
+use burrow_disks::faulty::Faulty as FaultyDisks;
+use burrow_disks::sim::Sim as SimDisks;
+use burrow_disks::{DiskError, Disks as _};
 use burrow_egress::faulty::Faulty as FaultyEgress;
 use burrow_egress::sim::SimEgress;
 use burrow_engine::{
     BuildStage, Clock, CreateOptions, EgressSettings, Engine, EngineError, IdlePolicy, ImageBuilder,
-    LimitsChange, ManualClock, NoOwnApi, Policy, RatesChange, Seams, StockPolicy, UpdateOptions,
+    LimitsChange, ManualClock, NoOwnApi, Policy, RatesChange, Seams, UpdateOptions, WarmPoolPolicy,
 };
 use burrow_guest::client::{FrameReader, FrameWriter, parse};
 use burrow_guest::protocol::{Frame, Hello, Identity, Reply, Request};
@@ -27,9 +30,6 @@ use burrow_network::sim::SimNetwork;
 use burrow_runtime::faulty::Faulty as FaultyRuntime;
 use burrow_runtime::sim::Sim as SimRuntime;
 use burrow_vault::{KeyFile, Vault};
-use burrow_volumes::faulty::Faulty as FaultyVolumes;
-use burrow_volumes::sim::Sim as SimVolumes;
-use burrow_volumes::{VolumeError, Volumes as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
@@ -41,30 +41,35 @@ pub(crate) struct Fault {
     pub(crate) fails: Fails,
 }
 
-/// Both ways in which one call fails.
+/// The two ways in which one call fails.
 pub(crate) const FAILS_ONCE: [Fails; 2] = [Fails::BeforeActing, Fails::AfterActing];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seam {
-    Volumes,
+    Disks,
     Network,
     Egress,
     Runtime,
 }
 
-/// No call ever comes this late.
+/// Longer than any start takes here.
+const PATIENT: Duration = Duration::from_secs(60);
+
+/// No test makes this many calls.
 const NEVER: u64 = u64::MAX - 1;
 
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) catalog: Catalog,
-    pub(crate) volumes: Arc<FaultyVolumes<SimVolumes>>,
+    pub(crate) disks: Arc<FaultyDisks<SimDisks>>,
     pub(crate) network: Arc<FaultyNetwork<SimNetwork>>,
     pub(crate) egress: Arc<FaultyEgress<SimEgress>>,
     pub(crate) runtime: Arc<FaultyRuntime<SimRuntime>>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) tenant: TenantId,
-    /// What agents remember: real files, as on a host.
+    /// How long a start waits; what is not recovered by then is recovered in the background.
+    pub(crate) start_patience: Duration,
+    /// The memory of agents: real files, as on a host.
     pub(crate) memory: tempfile::TempDir,
 }
 
@@ -74,11 +79,11 @@ impl World {
     }
 
     pub(crate) async fn with(fault: Option<Fault>) -> Self {
-        Self::on(SimVolumes::default(), fault).await
+        Self::on(SimDisks::default(), fault).await
     }
 
-    /// On volumes of the caller's, which may have files.
-    pub(crate) async fn on(sim: SimVolumes, fault: Option<Fault>) -> Self {
+    /// On the caller's disks, which may have files.
+    pub(crate) async fn on(sim: SimDisks, fault: Option<Fault>) -> Self {
         let at = |seam| fault.filter(|fault| fault.seam == seam).map_or(NEVER, |fault| fault.call);
         let network = SimNetwork::new();
         network.serve_by_default(obliging_guest().await);
@@ -87,41 +92,46 @@ impl World {
         let tenant = catalog.default_tenant();
         let world = Self {
             catalog,
-            volumes: Arc::new(FaultyVolumes::new(sim, at(Seam::Volumes), fails)),
+            disks: Arc::new(FaultyDisks::new(sim, at(Seam::Disks), fails)),
             network: Arc::new(FaultyNetwork::new(network, at(Seam::Network), fails)),
             egress: Arc::new(FaultyEgress::new(SimEgress::new(), at(Seam::Egress), fails)),
             runtime: Arc::new(FaultyRuntime::new(SimRuntime::default(), at(Seam::Runtime), fails)),
             clock: Arc::new(ManualClock::at(1_000_000)),
             tenant,
+            // Tests both kinds of start.
+            start_patience: match fault {
+                Some(fault) if fault.call % 2 == 1 => Duration::ZERO,
+                Some(_) | None => PATIENT,
+            },
             memory: tempfile::tempdir().unwrap(),
         };
         world.make_image().await;
         world
     }
 
-    /// Whether the fault was met.
+    /// Whether the fault occurred.
     pub(crate) fn has_failed(&self, seam: Seam) -> bool {
         match seam {
-            Seam::Volumes => self.volumes.has_failed(),
+            Seam::Disks => self.disks.has_failed(),
             Seam::Network => self.network.has_failed(),
             Seam::Egress => self.egress.has_failed(),
             Seam::Runtime => self.runtime.has_failed(),
         }
     }
 
-    /// Ends a fault that lasts.
+    /// Ends a fault that persists.
     pub(crate) fn repair(&self) {
-        self.volumes.repair();
+        self.disks.repair();
         self.network.repair();
         self.egress.repair();
         self.runtime.repair();
     }
 
-    /// Straight into the simulated pool, past the armed fault.
+    /// Directly in the simulated pool, without the armed fault.
     async fn make_image(&self) {
         let id = ImageId::generate();
-        self.volumes.inner.stage_image(&id).await.unwrap();
-        self.volumes.inner.seal_image(&id).await.unwrap();
+        self.disks.inner.stage_image(&id).await.unwrap();
+        self.disks.inner.seal_image(&id).await.unwrap();
         let image = burrow_model::Image {
             id,
             names: vec![name("debian").into()],
@@ -134,7 +144,7 @@ impl World {
         self.catalog.insert_image(&self.tenant, image).await.unwrap();
     }
 
-    /// A daemon comes up on this host. An earlier one is taken for dead.
+    /// Starts a daemon on this host, as if an earlier one had died.
     pub(crate) async fn engine(&self) -> Engine {
         self.try_engine().await.unwrap()
     }
@@ -143,20 +153,29 @@ impl World {
         self.try_engine_with(0).await
     }
 
-    /// One that keeps so many of each kind ready.
+    /// With this many pre-created sandboxes of each kind.
     pub(crate) async fn try_engine_with(&self, ready: usize) -> Result<Engine, EngineError> {
-        self.start(ready, self.clock.clone()).await
+        let engine = self.start(ready, self.clock.clone()).await?;
+        engine.started().await;
+        Ok(engine)
     }
 
-    /// One that goes by another clock.
+    /// An engine that may still be recovering in the background.
+    pub(crate) async fn hasty_engine(&self, ready: usize) -> Engine {
+        self.start(ready, self.clock.clone()).await.unwrap()
+    }
+
+    /// An engine with another clock.
     pub(crate) async fn engine_by(&self, clock: Arc<dyn Clock>) -> Engine {
-        self.start(0, clock).await.unwrap()
+        let engine = self.start(0, clock).await.unwrap();
+        engine.started().await;
+        engine
     }
 
     async fn start(&self, ready: usize, clock: Arc<dyn Clock>) -> Result<Engine, EngineError> {
         let seams = Seams {
             catalog: self.catalog.clone(),
-            volumes: self.volumes.clone(),
+            disks: self.disks.clone(),
             network: self.network.clone(),
             egress: self.egress.clone(),
             runtimes: vec![self.runtime.clone()],
@@ -166,12 +185,13 @@ impl World {
             own: Arc::new(NoOwnApi),
             clock,
         };
-        Engine::start(seams, Policy { stock: stock(ready), ..policy() }).await
+        let policy = Policy { warm_pool: warm_pool(ready), start_patience: self.start_patience, ..policy() };
+        Engine::start(seams, policy).await
     }
 
     /// Its key outlives the daemon, as a file does.
     fn vault(&self) -> Vault {
-        let file = KeyFile::open_or_make(&self.memory.path().join("vault.key")).unwrap();
+        let file = KeyFile::open_or_create(&self.memory.path().join("vault.key")).unwrap();
         Vault::new(Arc::new(file), Vec::new())
     }
 
@@ -181,28 +201,29 @@ impl World {
             folder: self.memory.path().to_owned(),
             artifacts,
             artifact_disk: None,
-            embedder: Arc::new(Flat(ModelId { name: "flat".to_owned(), dims: 8 })),
+            disk: None,
+            embedder: Arc::new(ConstantEmbedder(ModelId { name: "flat".to_owned(), dims: 8 })),
             clock: Arc::new(SameClock(clock)),
             limits: burrow_memory::Limits::usual(),
         };
         Memory::open(options).await.unwrap()
     }
 
-    /// Writes down one thing to remember.
+    /// Stores a value in the memory of a sandbox.
     pub(crate) async fn remember(&self, engine: &Engine, id: &SandboxId, value: &str) {
         let scope = engine.memory_of(&self.tenant, id.as_str()).await.unwrap();
         let set = scope.primary.view.kv_set("value", value.into(), None, Expect::Any);
         set.await.unwrap();
     }
 
-    /// What was written down last, as far as this sandbox knows.
+    /// The value that was stored last, as far as this sandbox can see.
     pub(crate) async fn remembered(&self, engine: &Engine, id: &SandboxId) -> Option<String> {
         let scope = engine.memory_of(&self.tenant, id.as_str()).await.unwrap();
         let item = scope.primary.view.kv_get("value").await.unwrap();
         item.and_then(|item| item.value.as_str().map(str::to_owned))
     }
 
-    /// Memory that nobody can see any more takes no room.
+    /// Memory that no sandbox or snapshot can see uses no space.
     pub(crate) async fn check_spaces(&self, engine: &Engine, context: &str) {
         let used = self.catalog.spaces_in_use().await.unwrap();
         let found = engine.memory().spaces().await.unwrap();
@@ -212,48 +233,48 @@ impl World {
         );
     }
 
-    /// The ids that are in stock.
-    pub(crate) async fn stocked(&self) -> BTreeSet<SandboxId> {
-        self.catalog.all_stock().await.unwrap().into_iter().map(|row| row.id).collect()
+    /// The ids that are pre-created.
+    pub(crate) async fn warm(&self) -> BTreeSet<SandboxId> {
+        self.catalog.all_warm().await.unwrap().into_iter().map(|row| row.id).collect()
     }
 
     pub(crate) async fn rows(&self) -> BTreeMap<SandboxId, SandboxRow> {
         self.catalog.all_sandboxes().await.unwrap().into_iter().map(|row| (row.id.clone(), row)).collect()
     }
 
-    /// Invariant 2, of snapshots and dumps: the pool holds exactly those that rows name.
+    /// Invariant 2, for snapshots and dumps: the pool contains exactly those that rows name.
     pub(crate) async fn check_kept(&self, context: &str) {
         let known = self.catalog.all_snapshots().await.unwrap();
         let rows = self.catalog.all_sandboxes().await.unwrap();
-        let found = self.volumes.inner.inventory().await.unwrap();
+        let found = self.disks.inner.inventory().await.unwrap();
         let snapshots: BTreeSet<_> = known.iter().map(|row| row.snapshot.id.clone()).collect();
         assert_eq!(found.snapshots.into_iter().collect::<BTreeSet<_>>(), snapshots, "snapshots, {context}");
         let of_snapshots = known.iter().filter_map(|row| row.snapshot.dump.clone());
         let dumps: BTreeSet<_> = rows.iter().filter_map(|row| row.dump.clone()).chain(of_snapshots).collect();
         assert_eq!(found.dumps.into_iter().collect::<BTreeSet<_>>(), dumps, "dumps, {context}");
-        assert!(known.iter().all(|row| row.ready), "a snapshot is left half made, {context}");
+        assert!(known.iter().all(|row| row.ready), "an unfinished snapshot is left, {context}");
     }
 
-    /// Invariant 2: the host holds exactly what the catalog says.
+    /// Invariant 2: the host contains exactly what the catalog lists.
     #[track_caller]
     pub(crate) fn check(&self, rows: &BTreeMap<SandboxId, SandboxRow>, context: &str) {
         let all: BTreeSet<_> = rows.keys().cloned().collect();
         let up = |row: &SandboxRow| matches!(row.state, State::Running | State::Paused);
         let running: BTreeSet<_> = rows.values().filter(|row| up(row)).map(|row| row.id.clone()).collect();
-        let volumes: BTreeSet<_> = self.volumes_now().into_iter().collect();
+        let disks: BTreeSet<_> = self.volumes_now().into_iter().collect();
         let networks: BTreeSet<_> = self.network.inner.live().into_iter().collect();
-        let doors: BTreeSet<_> = self.egress.inner.live().into_iter().collect();
+        let listeners: BTreeSet<_> = self.egress.inner.live().into_iter().collect();
         let machines: BTreeSet<_> = self.runtime.inner.live().into_iter().collect();
-        assert_eq!(volumes, all, "volumes, {context}");
+        assert_eq!(disks, all, "disks, {context}");
         assert_eq!(networks, running, "networks, {context}");
-        assert_eq!(doors, running, "open doors, {context}");
+        assert_eq!(listeners, running, "open listeners, {context}");
         assert_eq!(machines, running, "machines, {context}");
         for row in rows.values() {
             let settled = matches!(
                 row.state,
                 State::Running | State::Paused | State::Hibernated | State::Stopped | State::Failed
             );
-            assert!(settled, "{:?} is left {:?}, {context}", row.id, row.state);
+            assert!(settled, "{:?} is in state {:?}, {context}", row.id, row.state);
         }
         for row in rows.values().filter(|row| up(row)) {
             let network = self.network.inner.rate(&row.id).map(|rate| rate.bytes_per_second);
@@ -264,9 +285,9 @@ impl World {
     }
 
     fn volumes_now(&self) -> Vec<SandboxId> {
-        let volumes = self.volumes.clone();
+        let disks = self.disks.clone();
         // The simulated pool answers at once.
-        let answer = futures_util::FutureExt::now_or_never(async move { volumes.inner.inventory().await });
+        let answer = futures_util::FutureExt::now_or_never(async move { disks.inner.inventory().await });
         answer.expect("a simulated pool never waits").unwrap().sandboxes
     }
 }
@@ -275,14 +296,15 @@ pub(crate) fn policy() -> Policy {
     Policy {
         images: burrow_engine::ImagePolicy {
             scratch: std::env::temp_dir(),
+            floor: None,
             archive_bytes_max: 1 << 30,
             at_once: 2,
         },
         sandboxes_max: 1000,
         pool_reserve_bytes: 1 << 20,
-        start_patience: std::time::Duration::from_secs(60),
+        start_patience: PATIENT,
         limits_max: limits(),
-        stock: stock(0),
+        warm_pool: warm_pool(0),
         egress: egress(),
         idle: IdlePolicy { cpu_millis: 20, gc_sandboxes: false },
         moving: burrow_engine::MovingPolicy {
@@ -301,16 +323,16 @@ pub(crate) fn egress() -> EgressSettings {
     EgressSettings { default: NetworkPolicy::closed(), sets: sets.into(), allow_ranges: Vec::new() }
 }
 
-/// Of what [`create`] asks for, this many are kept ready.
-pub(crate) fn stock(ready: usize) -> StockPolicy {
-    StockPolicy { ready, image: "debian".to_owned(), driver: "sim".to_owned(), limits: limits() }
+/// This many of the sandboxes that [`create`] requests are pre-created.
+pub(crate) fn warm_pool(ready: usize) -> WarmPoolPolicy {
+    WarmPoolPolicy { ready, image: "debian".to_owned(), driver: "sim".to_owned(), limits: limits() }
 }
 
 pub(crate) fn limits() -> Limits {
     Limits { ram_mib: 512, cpu_millis: 1000, pids: 256, disk_mib: 1024 }
 }
 
-/// Every sandbox has some, so that every walk meets them.
+/// Every sandbox has rates, so that every test covers them.
 pub(crate) fn rates() -> Rates {
     Rates { disk_mib_per_second: Some(50), network_mib_per_second: Some(10) }
 }
@@ -374,12 +396,12 @@ impl ImageBuilder for NoBuilder {
         _image: &ImageId,
         _volume: std::path::PathBuf,
         _stages: mpsc::Sender<BuildStage>,
-    ) -> Result<(ImageConfig, u64), VolumeError> {
-        Err(VolumeError::Injected)
+    ) -> Result<(ImageConfig, u64), DiskError> {
+        Err(DiskError::Injected)
     }
 }
 
-/// A guest that answers every request the engine makes of it.
+/// A guest that accepts every request of the engine.
 async fn obliging_guest() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -408,11 +430,11 @@ async fn answer(stream: TcpStream) -> Option<()> {
     }
 }
 
-/// Says the same of every text: these tests ask for no meaning.
+/// Returns the same vector for every text: these tests do not search by meaning.
 #[derive(Debug)]
-struct Flat(ModelId);
+struct ConstantEmbedder(ModelId);
 
-impl Embedder for Flat {
+impl Embedder for ConstantEmbedder {
     fn model(&self) -> &ModelId {
         &self.0
     }

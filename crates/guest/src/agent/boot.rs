@@ -1,4 +1,4 @@
-//! The first and only things done once: process settings, the boot message, the listener, the report.
+//! What the agent does once at its start: process settings, the boot message, the listener, the report.
 
 #![expect(unsafe_code, reason = "the allocator's settings have no safe interface")]
 
@@ -15,30 +15,30 @@ use tokio::net::{TcpListener, TcpSocket};
 use super::{clock, vm};
 use crate::protocol::{Boot, BootReport, GENERATION};
 
-/// Far above any set of services a person would write.
+/// Far more than any reasonable set of services needs.
 const BOOT_BYTES_MAX: usize = 4 << 20;
 
-/// Connections the kernel may queue while the agent is busy: as many as it serves.
+/// Connections that the kernel queues while the agent is busy: as many as it serves.
 const BACKLOG: u32 = 512;
 
-/// Two pipes and a connection for each of the 1024 execs, and room for files.
+/// Two pipes and a connection for each of the 1024 execs, plus some for files.
 const OPEN_FILES_WANTED: u64 = 8192;
 
-/// What is being done until the boot message is understood.
+/// The step named in errors until the boot message has been parsed.
 const READ: &str = "read the boot message";
 
-/// What the rest of the agent needs to know of its boot.
-pub(super) struct Booted {
-    /// Who knows it is the host. Changes when the sandbox becomes another one.
+/// The parts of the boot message that the rest of the agent needs.
+pub(super) struct BootSettings {
+    /// Proves that a connection is from the host. Changes when the sandbox gets a new identity.
     pub(super) token: RefCell<String>,
     pub(super) accept_from: IpAddr,
     pub(super) started_boot_ms: u64,
     pub(super) started_awake_ms: u64,
-    /// The limit of open files the agent was started with, which its execs get back.
+    /// The limit of open files with which the agent was started; its execs get the same.
     pub(super) open_files: libc::rlimit,
 }
 
-impl Booted {
+impl BootSettings {
     pub(super) fn new(boot: &Boot, open_files: Rlimit) -> Self {
         let raw = |limit: Option<u64>| limit.unwrap_or(libc::RLIM_INFINITY);
         Self {
@@ -55,13 +55,13 @@ impl Booted {
     }
 }
 
-/// Settings that hold for the life of the process. None is worth failing a boot for. Answers the limit of open
-/// files as it was.
+/// Applies settings for the lifetime of the process. A failure does not fail the boot. Returns the former limit
+/// of open files.
 pub(super) fn tune_process() -> Rlimit {
     fill_standard_streams();
-    // Nobody inside may trace the agent or read its memory, where the token is.
+    // No process inside may trace the agent or read its memory, which contains the token.
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    // As PID 1 orphans come here anyway; elsewhere (tests, a nested namespace) this asks for them.
+    // PID 1 adopts orphans anyway; elsewhere (in tests, in a nested namespace) this requests it.
     let _ = rustix::process::set_child_subreaper(Some(Pid::INIT));
     let _ = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let limit = rustix::process::getrlimit(Resource::Nofile);
@@ -70,7 +70,8 @@ pub(super) fn tune_process() -> Rlimit {
         let raised = Rlimit { current: Some(wanted), maximum: limit.maximum };
         let _ = rustix::process::setrlimit(Resource::Nofile, raised);
     }
-    // One arena, and large blocks given back at once: an agent that once moved a gigabyte must be small again.
+    // One arena, and large blocks are returned to the kernel at once: after transferring a gigabyte the agent must be
+    // small again.
     for (parameter, value) in
         [(libc::M_ARENA_MAX, 1), (libc::M_MMAP_THRESHOLD, 128 * 1024), (libc::M_TRIM_THRESHOLD, 128 * 1024)]
     {
@@ -80,7 +81,7 @@ pub(super) fn tune_process() -> Rlimit {
     limit
 }
 
-/// Descriptors 1 and 2 must not be given to something else when the launcher left them closed.
+/// Prevents descriptors 1 and 2 from being reused if the launcher closed them.
 fn fill_standard_streams() {
     let flags = rustix::fs::OFlags::RDWR;
     while let Ok(null) = rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty()) {
@@ -91,17 +92,19 @@ fn fill_standard_streams() {
     }
 }
 
-/// Whoever asked for the boot, and is told how it went.
+/// The sender of the boot message, which receives the report.
 pub(super) enum Host {
-    /// Standard input is a socket to it.
+    /// Standard input is a socket to the sender.
     Socket,
     /// The driver of a microVM.
-    Driver(vm::Asked),
+    Driver(vm::DriverConnection),
 }
 
 impl Host {
-    /// Waits for the boot message. After a failure the host has been told.
-    pub(super) async fn meet(machine: Option<vm::Machine>) -> Result<(Boot, Option<vm::Group>, Self), ()> {
+    /// Waits for the boot message. On failure, the host has already received a report.
+    pub(super) async fn receive_boot(
+        machine: Option<vm::Machine>,
+    ) -> Result<(Boot, Option<vm::Group>, Self), ()> {
         let Some(machine) = machine else {
             return match read() {
                 Ok(boot) => Ok((boot, None, Self::Socket)),
@@ -112,15 +115,15 @@ impl Host {
             };
         };
         match machine.boot().await {
-            Ok((boot, group, asked)) => match check(&boot) {
-                Ok(()) => Ok((boot, Some(group), Self::Driver(asked))),
+            Ok((boot, group, driver)) => match check(&boot) {
+                Ok(()) => Ok((boot, Some(group), Self::Driver(driver))),
                 Err(message) => {
-                    Self::Driver(asked).refuse(READ, &message).await;
+                    Self::Driver(driver).refuse(READ, &message).await;
                     Err(())
                 }
             },
-            Err((failure, mut asked)) => {
-                asked.report(failure.report()).await;
+            Err((failure, mut driver)) => {
+                driver.report(failure.report()).await;
                 Err(())
             }
         }
@@ -129,8 +132,8 @@ impl Host {
     pub(super) async fn report(&mut self, report: &BootReport) -> io::Result<()> {
         match self {
             Self::Socket => finish(report),
-            Self::Driver(asked) => {
-                asked.report(report.clone()).await;
+            Self::Driver(driver) => {
+                driver.report(report.clone()).await;
                 Ok(())
             }
         }
@@ -138,13 +141,13 @@ impl Host {
 
     pub(super) async fn refuse(&mut self, step: &str, message: &str) -> ExitCode {
         let report = BootReport::Failed { step: step.to_owned(), message: message.to_owned() };
-        // When even this fails, the launcher sees end-of-file without a report, which says the same.
+        // If even this fails, the launcher reads end-of-file without a report, which it treats as a failure.
         let _ = self.report(&report).await;
         ExitCode::FAILURE
     }
 }
 
-/// Before there is anything that could wait.
+/// Reports a failure before the async runtime exists.
 pub(super) fn refuse_at_once(step: &str, message: &str) {
     let _ = finish(&BootReport::Failed { step: step.to_owned(), message: message.to_owned() });
 }
@@ -161,7 +164,7 @@ fn read() -> Result<Boot, String> {
             Err(errno) => return Err(io::Error::from(errno).to_string()),
         }
         if json.len() > BOOT_BYTES_MAX {
-            return Err(format!("it is larger than {BOOT_BYTES_MAX} bytes"));
+            return Err(format!("the boot message is larger than {BOOT_BYTES_MAX} bytes"));
         }
     }
     let boot: Boot = serde_json::from_slice(&json).map_err(|error| error.to_string())?;
@@ -171,7 +174,10 @@ fn read() -> Result<Boot, String> {
 
 fn check(boot: &Boot) -> Result<(), String> {
     if boot.generation > GENERATION {
-        return Err(format!("the host speaks generation {}, this agent {GENERATION}", boot.generation));
+        return Err(format!(
+            "the host uses protocol generation {}, this agent uses {GENERATION}",
+            boot.generation
+        ));
     }
     if boot.token.is_empty() {
         return Err("the token is empty".to_owned());
@@ -184,13 +190,13 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
-    // The agent of an earlier boot may have left connections in TIME_WAIT.
+    // Connections of an earlier agent may still be in TIME_WAIT.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// Writes the report and puts `/dev/null` in the socket's place.
+/// Writes the report and replaces the socket with `/dev/null`.
 fn finish(report: &BootReport) -> io::Result<()> {
     let json = serde_json::to_vec(report)?;
     let mut rest = json.as_slice();

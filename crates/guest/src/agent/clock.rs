@@ -8,15 +8,14 @@ pub(super) fn unix_ms() -> u64 {
     to_ms(now.tv_sec, now.tv_nsec)
 }
 
-/// Milliseconds of CLOCK_MONOTONIC. A machine that was kept as a dump has a time namespace in which it goes on from
-/// where it stood.
+/// Milliseconds of CLOCK_MONOTONIC. A machine restored from a dump has a time namespace in which this clock continues
+/// from its value in the dump.
 pub(super) fn awake_ms() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     to_ms(now.tv_sec, now.tv_nsec)
 }
 
-/// Milliseconds of CLOCK_BOOTTIME, which goes on while the sandbox is paused, and stands still while it is kept as a
-/// dump.
+/// Milliseconds of CLOCK_BOOTTIME. It advances while the sandbox is paused, but not while it is hibernated.
 pub(super) fn boot_ms() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     to_ms(now.tv_sec, now.tv_nsec)

@@ -1,5 +1,4 @@
-//! The connections that are open: counted for [`crate::protocol::Activity`], and closed when the sandbox becomes
-//! another one.
+//! The open connections: counted for [`crate::protocol::Activity`], and closed when the sandbox gets a new identity.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,16 +11,16 @@ use tokio::sync::Notify;
 use super::clock;
 use crate::protocol::Request;
 
-/// What a connection is there for.
+/// What a connection is used for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Asked and answered in a moment, or not known yet.
+    /// A short request and its answer, or a connection whose request is not known yet.
     Question,
-    /// Goes on as long as both sides want: a reader of an exec, a transfer, a watch, a pipe to a port.
+    /// Lasts as long as both sides want: an exec's reader, a transfer, a watch, a pipe to a port.
     Stream,
 }
 
-/// All of them. How many there may be is the server's to say.
+/// All open connections. The server limits their number.
 #[derive(Default)]
 pub(super) struct Connections {
     open: RefCell<BTreeMap<u64, Rc<Open>>>,
@@ -30,7 +29,7 @@ pub(super) struct Connections {
     streamed_ms: Cell<u64>,
 }
 
-/// One of them.
+/// One open connection.
 pub(super) struct Open {
     number: u64,
     pub(super) stream: TcpStream,
@@ -39,7 +38,7 @@ pub(super) struct Open {
     closing: Notify,
 }
 
-/// Takes the connection off the list when its task ends.
+/// Removes the connection from the list when its task ends.
 pub(super) struct Entry<'c> {
     connections: &'c Connections,
     pub(super) open: Rc<Open>,
@@ -60,12 +59,12 @@ impl Connections {
         Entry { connections: self, open }
     }
 
-    /// Closes all but `kept`. To whoever serves them it is as if the host had hung up.
+    /// Closes all connections except `kept`. Their tasks see the same as when the host hangs up.
     pub(super) fn close_others(&self, kept: &Open) {
         for open in self.open.borrow().values().filter(|open| open.number != kept.number) {
             open.closed.set(true);
             open.closing.notify_waiters();
-            // A connection that is broken already is closed as well.
+            // A connection that is already broken is closed as well.
             let _ = rustix::net::shutdown(&open.stream, Shutdown::Both);
         }
     }
@@ -86,7 +85,7 @@ impl Connections {
 }
 
 impl Entry<'_> {
-    /// Now it is known what the host wants.
+    /// Records the kind of the connection, once its request has been read.
     pub(super) fn serves(&self, request: &Request) {
         let kind = Kind::of(request);
         self.open.kind.set(kind);
@@ -106,7 +105,7 @@ impl Open {
         self.closed.get()
     }
 
-    /// Returns when it is closed from here; not when the host hangs up.
+    /// Returns when [`Connections::close_others`] closes the connection; not when the host hangs up.
     pub(super) async fn until_closed(&self) {
         loop {
             let closing = self.closing.notified();

@@ -1,4 +1,4 @@
-//! Turns what went wrong inside into what the host is told.
+//! Turns errors inside the sandbox into errors for the host.
 
 use std::fmt::Display;
 
@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use crate::protocol::{ErrorCode, RequestError};
 
-/// Longest message sent to the host: a path of 4096 bytes and what was done with it fit.
+/// The longest message sent to the host: a path of 4096 bytes and the failed action fit.
 const MESSAGE_CHARS_MAX: usize = 5000;
 
 pub(super) fn fail(code: ErrorCode, message: impl Display) -> RequestError {
@@ -17,12 +17,12 @@ pub(super) fn invalid(message: impl Display) -> RequestError {
     fail(ErrorCode::Invalid, message)
 }
 
-/// "could not `what` `on`: <what the kernel said>".
+/// The message is "could not `what` `on`: <the kernel's reason>".
 pub(super) fn refused(what: &str, on: impl Display, errno: Errno) -> RequestError {
     fail(code_of(errno), format_args!("could not {what} `{on}`: {}", describe(errno)))
 }
 
-/// What the kernel said, without the number Rust adds to it.
+/// The kernel's message, without the error number that Rust adds.
 pub(super) fn describe(errno: Errno) -> String {
     let text = std::io::Error::from(errno).to_string();
     match text.find(" (os error") {
@@ -48,7 +48,7 @@ fn code_of(errno: Errno) -> ErrorCode {
     }
 }
 
-/// Escapes control characters, since messages end up on people's terminals, and bounds the length.
+/// Escapes control characters, since messages are shown on terminals, and limits the length.
 fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars().take(MESSAGE_CHARS_MAX) {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_never_carries_control_characters() {
+    fn messages_contain_no_control_characters() {
         let error = refused("open", "/tmp/\x1b]0;owned\x07\u{9b}", Errno::NOENT);
         assert_eq!(error.code, ErrorCode::NotFound);
         assert!(!error.message.chars().any(char::is_control), "{}", error.message);

@@ -1,17 +1,18 @@
-//! Makes a copy of a sandbox somebody else: what tells one machine from another is made anew.
+//! Gives a copy of a sandbox its own identity: replaces what distinguishes one machine from another.
 //!
 //! ```text
 //!   /etc/machine-id, /var/lib/dbus/machine-id   random
-//!   /etc/ssh/ssh_host_*                         removed; made anew by `ssh-keygen -A` where it is installed
-//!   /etc/hostname, /etc/hosts                   the new name, where the old one was put there by the host; the old one
+//!   /etc/mcp-gateway/.token                     removed: it gives access to the original sandbox
+//!   /etc/ssh/ssh_host_*                         removed; created again by `ssh-keygen -A` where it is installed
+//!   /etc/hostname, /etc/hosts                   the new name, if the old one was written by the host; the old one
 //!                                               still resolves, see [`burrow_trees::hosts`]
 //! ```
 //!
-//! The agent itself holds no random state that matters: ids and the like come from the kernel each time.
+//! The agent itself holds no random state that matters: it reads ids and the like from the kernel each time.
 //!
-//! Every other process may be standing still meanwhile, so nothing here waits for one that was there before. Files are
-//! replaced by renaming: whatever a process left in their place (a link, a FIFO) is neither followed nor opened. A full
-//! disk is no reason to fail: an identity that cannot be replaced is removed.
+//! All other processes may be frozen meanwhile, so nothing here waits for an existing process. Files are replaced by
+//! renaming: whatever a process left in their place (a link, a FIFO) is neither followed nor opened. A full disk is
+//! not an error: an identity that cannot be replaced is removed.
 
 use std::fmt::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,32 +30,32 @@ use super::exec;
 use super::failure::{fail, invalid, refused};
 use crate::protocol::{ErrorCode, RequestError};
 
-/// More is no hosts file of ours.
+/// A larger hosts file was not written by the host.
 const HOSTS_BYTES_MAX: usize = 64 * 1024;
 const HOSTNAME_BYTES_MAX: usize = 256;
 
-/// The longest name the kernel takes.
+/// The kernel's limit for host names.
 const HOSTNAME_CHARS_MAX: usize = 64;
 
-/// A directory of keys holds some dozen; one with more than this is somebody's joke.
+/// A directory of keys contains some dozen entries; a larger one is not processed.
 const KEY_ENTRIES_MAX: usize = 10_000;
 
-/// `ssh-keygen` takes most of a second for an RSA key, and there may be many sandboxes at once that make theirs.
+/// `ssh-keygen` takes most of a second for an RSA key, and many sandboxes may create theirs at once.
 const KEYGEN_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Takes a new identity. `None` leaves the name as it is: a runtime driver that boots a machine has set it.
+/// Takes a new identity. With `None` the name stays: a runtime driver that boots a machine has set it.
 pub(super) async fn renew(agent: &Rc<Agent>, hostname: Option<String>) -> Result<(), RequestError> {
     if let Some(name) = &hostname {
         check_hostname(name)?;
     }
-    // As at boot; a machine that was put together anew might have lost it.
+    // As at boot; a machine restored from a dump may have lost it.
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let renewed = tokio::task::spawn_blocking(move || renew_files(Path::new("/"), hostname.as_deref()));
     let had_keys = renewed
         .await
-        .unwrap_or_else(|_| Err(fail(ErrorCode::Internal, "the work on the disk was interrupted")))?;
+        .unwrap_or_else(|_| Err(fail(ErrorCode::Internal, "the disk operation was interrupted")))?;
     if had_keys {
-        // Without the program, or if it fails, there are no keys, and whoever needs some makes them.
+        // If the program is missing or fails, there are no keys, and software that needs them creates them.
         exec::run_quietly(agent, &["ssh-keygen", "-A"], KEYGEN_WAIT_MAX).await;
     }
     Ok(())
@@ -65,10 +66,10 @@ fn check_hostname(name: &str) -> Result<(), RequestError> {
     if fits && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.') {
         return Ok(());
     }
-    Err(invalid(format_args!("`{name}` cannot be the name of a machine")))
+    Err(invalid(format_args!("`{name}` is not a valid host name")))
 }
 
-/// Does all that is files; whether there were SSH host keys. `root` is `/` but in tests.
+/// Replaces the files. Returns whether there were SSH host keys. `root` is `/` except in tests.
 fn renew_files(root: &Path, hostname: Option<&str>) -> Result<bool, RequestError> {
     let id = new_machine_id();
     let etc = open_directory(CWD, &root.join("etc")).map_err(|errno| refused("open", "/etc", errno))?;
@@ -76,7 +77,7 @@ fn renew_files(root: &Path, hostname: Option<&str>) -> Result<bool, RequestError
     renew_machine_id(etc.as_fd(), &id).map_err(|errno| refused("replace", "/etc/machine-id", errno))?;
     let dbus = open_directory(CWD, &root.join("var/lib/dbus"))
         .map_err(|errno| refused("open", "/var/lib/dbus", errno))?;
-    // Mostly a link to the other one, and else a copy.
+    // Usually a link to the other file, otherwise a copy.
     if let Some(dbus) = dbus
         && is_regular(dbus.as_fd(), "machine-id")
     {
@@ -84,16 +85,27 @@ fn renew_files(root: &Path, hostname: Option<&str>) -> Result<bool, RequestError
             .map_err(|errno| refused("replace", "/var/lib/dbus/machine-id", errno))?;
     }
     if let Some(hostname) = hostname {
-        // A machine with its origin's name in a file is a nuisance, not a danger.
+        // A wrong name in a file is inconvenient, but not a risk.
         let _ = rename_machine(etc.as_fd(), hostname);
     }
+    remove_mcp_token(etc.as_fd())
+        .map_err(|errno| refused("remove the token in", "/etc/mcp-gateway", errno))?;
     remove_host_keys(etc.as_fd()).map_err(|errno| refused("remove the host keys in", "/etc/ssh", errno))
+}
+
+/// The token of the MCP address gives access to the sandbox it was created for, so a copy must not have it.
+fn remove_mcp_token(etc: BorrowedFd<'_>) -> Result<(), Errno> {
+    let Some(directory) = open_directory(etc, Path::new("mcp-gateway"))? else { return Ok(()) };
+    match rustix::fs::unlinkat(&directory, ".token", AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT | Errno::ISDIR) => Ok(()),
+        Err(errno) => Err(errno),
+    }
 }
 
 fn new_machine_id() -> String {
     let mut random = [0; 16];
     exec::fill_random(&mut random);
-    // As UUIDs of version 4 are, which `machine-id(5)` asks for.
+    // A UUID of version 4, as `machine-id(5)` requires.
     random[6] = (random[6] & 0x0f) | 0x40;
     random[8] = (random[8] & 0x3f) | 0x80;
     let mut text = String::with_capacity(33);
@@ -113,8 +125,8 @@ fn renew_machine_id(directory: BorrowedFd<'_>, id: &str) -> Result<(), Errno> {
     })
 }
 
-/// Puts the new name where the host had put the old one: first on the line it marked, and in `hostname` if that says the
-/// same. What the owner changed stays his.
+/// Writes the new name where the host had written the old one: in the marked line of the hosts file, and in
+/// `hostname` if that has the old name too. Changes of the user are kept.
 fn rename_machine(etc: BorrowedFd<'_>, hostname: &str) -> Result<(), Errno> {
     let Some(text) = read_text(etc, "hosts", HOSTS_BYTES_MAX)? else { return Ok(()) };
     let Some(known) = hosts::names(&text).first().copied() else { return Ok(()) };
@@ -126,7 +138,7 @@ fn rename_machine(etc: BorrowedFd<'_>, hostname: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Removes them all; whether there were private ones.
+/// Removes all host keys. Returns whether there were private ones.
 fn remove_host_keys(etc: BorrowedFd<'_>) -> Result<bool, Errno> {
     let Some(directory) = open_directory(etc, Path::new("ssh"))? else { return Ok(false) };
     let mut keys = Vec::new();
@@ -152,7 +164,7 @@ fn is_host_key(name: &str) -> bool {
         && ["_key", "_key.pub", "_key-cert.pub"].iter().any(|end| name.ends_with(end))
 }
 
-/// `None` where there is no such directory.
+/// Returns `None` if there is no such directory.
 fn open_directory(at: impl AsFd, path: &Path) -> Result<Option<OwnedFd>, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match rustix::fs::openat(at, path, flags, Mode::empty()) {
@@ -172,7 +184,7 @@ fn read_text(directory: BorrowedFd<'_>, name: &str, bytes_max: usize) -> Result<
     if !is_regular(directory, name) {
         return Ok(None);
     }
-    // It may be a FIFO by now, which must not be waited for.
+    // It may be a FIFO by now, on which opening must not wait.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = rustix::fs::openat(directory, name, flags, Mode::empty())?;
     let mut text = vec![0; bytes_max + 1];
@@ -187,7 +199,7 @@ fn read_text(directory: BorrowedFd<'_>, name: &str, bytes_max: usize) -> Result<
     Ok((filled <= bytes_max).then(|| String::from_utf8_lossy(&text).into_owned()))
 }
 
-/// Puts a new file in the place of `name`, whatever is there.
+/// Creates a new file and renames it to `name`, whatever exists there.
 pub(super) fn replace(directory: BorrowedFd<'_>, name: &str, content: &[u8], mode: u32) -> Result<(), Errno> {
     let fresh = format!(".{name}.{}", exec::new_id());
     let write = || {
@@ -200,7 +212,7 @@ pub(super) fn replace(directory: BorrowedFd<'_>, name: &str, content: &[u8], mod
         rustix::fs::renameat(directory, &fresh, directory, name)
     };
     write().inspect_err(|_| {
-        // It may not even have been made.
+        // It may not have been created.
         let _ = rustix::fs::unlinkat(directory, &fresh, AtFlags::empty());
     })
 }
@@ -223,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_id_is_thirty_two_digits_and_another_each_time() {
+    fn a_machine_id_has_32_digits_and_differs_each_time() {
         let root = machine();
         let mut seen = Vec::new();
         for _ in 0..2 {
@@ -237,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_the_machine_id_follows_and_what_a_link_leads_to_is_left_alone() {
+    fn a_copy_of_the_machine_id_is_updated_and_link_targets_are_unchanged() {
         let root = machine();
         fs::create_dir_all(root.path().join("var/lib/dbus")).unwrap();
         let precious = root.path().join("precious");
@@ -256,14 +268,28 @@ mod tests {
     }
 
     #[test]
-    fn host_keys_go_and_everything_else_of_ssh_stays() {
+    fn the_token_of_the_mcp_address_is_removed() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("etc/mcp-gateway")).unwrap();
+        for name in [".token", "other"] {
+            fs::write(root.path().join("etc/mcp-gateway").join(name), "text").unwrap();
+        }
+        for _ in 0..2 {
+            renew_files(root.path(), None).unwrap();
+            assert!(!root.path().join("etc/mcp-gateway/.token").exists());
+            assert!(root.path().join("etc/mcp-gateway/other").exists());
+        }
+    }
+
+    #[test]
+    fn host_keys_are_removed_and_other_ssh_files_are_kept() {
         let root = machine();
         let names = ["ssh_host_rsa_key", "ssh_host_rsa_key.pub", "ssh_host_rsa_key-cert.pub", "sshd_config"];
         for name in names {
             fs::write(root.path().join("etc/ssh").join(name), "").unwrap();
         }
         assert!(renew_files(root.path(), None).unwrap());
-        assert!(!renew_files(root.path(), None).unwrap(), "the second time there are none");
+        assert!(!renew_files(root.path(), None).unwrap(), "no keys are left the second time");
         let left: Vec<_> = fs::read_dir(root.path().join("etc/ssh"))
             .unwrap()
             .map(|entry| entry.unwrap().file_name())
@@ -272,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_follows_where_it_was_the_hosts_and_only_there() {
+    fn the_name_is_replaced_only_where_the_host_had_written_it() {
         let root = machine();
         let hosts = "127.0.0.1 localhost\n10.0.0.9 db\n127.0.1.1\told # this sandbox\n";
         fs::write(root.path().join("etc/hosts"), hosts).unwrap();
@@ -296,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_can_be_a_name_is_one() {
+    fn invalid_host_names_are_refused() {
         for good in ["box", "sbx7h3k", "a.b-c"] {
             assert!(check_hostname(good).is_ok(), "{good}");
         }

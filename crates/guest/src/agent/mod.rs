@@ -1,21 +1,21 @@
-//! The in-sandbox agent: PID 1 of every sandbox, and the only way the host reaches into it.
+//! The in-sandbox agent: PID 1 of every sandbox, and the only interface through which the host acts inside it.
 //!
 //! ```text
 //!   fd 0: Boot ──► boot ──► listener ──► server ──► one task per connection
 //!                                           │ ├─ exec/      processes, their output logs, attached readers
 //!   SIGCHLD ──► reaper ──► exec table ◄─────┘ ├─ files/     read, write, list, tar, watch
 //!                              ▲              ├─ machine/   statistics, /proc/meminfo
-//!                              │              ├─ ports/     what listens, pipes into it
+//!                              │              ├─ ports/     listening ports, byte pipes to them
 //!                              └─ services ◄──┴─ shutdown
 //! ```
 //!
-//! One thread runs everything but disk work, which goes to a small pool. State is therefore `Rc` and `RefCell`;
-//! no borrow is held across an `.await`. The agent trusts neither side: processes inside are hostile by assumption,
-//! and a host that sends rubbish or never reads costs a bounded buffer.
+//! One thread runs everything except disk work, which a small pool does. State is therefore in `Rc` and `RefCell`,
+//! and no borrow is held across an `.await`. The agent trusts neither side: it assumes that processes inside are
+//! hostile, and a host that sends invalid bytes or never reads costs a bounded buffer.
 //!
-//! In a microVM the same program is the kernel's first: [`vm`] does before and beside what the host does for containers.
+//! In a microVM the same program is the kernel's first process: [`vm`] does what the host does for containers.
 //!
-//! Absent: a logger (nobody would read it), any knowledge of the host but [`crate::protocol`].
+//! Not here: a logger (nothing could read its output), and any knowledge of the host except [`crate::protocol`].
 
 mod boot;
 mod clock;
@@ -33,10 +33,10 @@ mod shutdown;
 mod signals;
 mod trust;
 mod truststore;
-mod unsent;
+mod unacknowledged;
 mod users;
 mod vm;
-mod watched;
+mod watched_fd;
 mod wire;
 
 use std::cell::Cell;
@@ -50,24 +50,24 @@ use tokio::sync::Notify;
 
 use crate::protocol::{Boot, BootReport};
 
-/// Disk work runs here. Streams hold one of these threads while they wait for the network for a millisecond at most.
+/// Threads for disk work. A stream holds one of them for at most a millisecond while it waits for the network.
 const BLOCKING_THREADS_MAX: usize = 8;
 
-/// Nothing on these threads recurses; the default of 2 MiB would only be address space, but 200 sandboxes add up.
+/// Nothing on these threads recurses. The default of 2 MiB is only address space, but it adds up over 200 sandboxes.
 const BLOCKING_STACK_BYTES: usize = 256 * 1024;
 
-/// Idle threads go soon, so that a sandbox at rest holds one.
+/// Idle threads end soon, so that an idle sandbox has only one.
 const BLOCKING_KEEP_ALIVE: Duration = Duration::from_secs(2);
 
 /// What every task of the agent shares.
 struct Agent {
-    boot: boot::Booted,
+    boot: boot::BootSettings,
     execs: exec::Table,
     services: services::Services,
     meminfo: machine::Meminfo,
     relays: ports::Relays,
     connections: connections::Connections,
-    /// Where execs run in a microVM; a container has one around it.
+    /// The control group of execs in a microVM. A container is in a group that the host created.
     group: Option<vm::Group>,
     shutting_down: Cell<bool>,
     is_down: Cell<bool>,
@@ -91,7 +91,7 @@ pub fn run_vm_reader() -> ! {
     vm::read_disks()
 }
 
-/// Ends the microVM whose first process this is.
+/// Ends the microVM in which this process is the first one.
 pub fn end_vm() -> ! {
     vm::reboot()
 }
@@ -112,51 +112,51 @@ fn start(machine: Option<vm::Machine>) -> ExitCode {
         }
     };
     let code = runtime.block_on(async {
-        match boot::Host::meet(machine).await {
+        match boot::Host::receive_boot(machine).await {
             Ok((boot, group, host)) => serve(open_files, boot, group, host).await,
             Err(()) => ExitCode::FAILURE,
         }
     });
-    // Disk work that hangs must not keep a sandbox alive that everybody believes ended.
+    // Disk work that hangs must not keep a sandbox alive that the host considers ended.
     runtime.shutdown_background();
     code
 }
 
 async fn serve(open_files: Rlimit, boot: Boot, group: Option<vm::Group>, mut host: boot::Host) -> ExitCode {
-    // Children may only exist once somebody reaps them.
+    // No child may exist before the reaper does.
     let reaper = match reaper::Reaper::new() {
         Ok(reaper) => reaper,
-        Err(error) => return host.refuse("watch for ended children", &error.to_string()).await,
+        Err(error) => return host.refuse("wait for child processes", &error.to_string()).await,
     };
     let listener = match boot::listen(boot.listen) {
         Ok(listener) => listener,
         Err(error) => return host.refuse("listen", &error.to_string()).await,
     };
-    let agent = Rc::new(Agent::new(boot::Booted::new(&boot, open_files), boot.ram_bytes, group));
+    let agent = Rc::new(Agent::new(boot::BootSettings::new(&boot, open_files), boot.ram_bytes, group));
     tokio::task::spawn_local(reaper.run(Rc::clone(&agent)));
     if boot.renew
         && let Err(error) = identity::renew(&agent, None).await
     {
-        return host.refuse("take an identity of its own", &error.message).await;
+        return host.refuse("assign a new identity", &error.message).await;
     }
-    // Before anything runs that could look for it. A disk too full for it is no reason not to have the sandbox.
+    // Before any program runs that may use it. A disk without space for the certificate must not fail the boot.
     if boot.trust.is_some() || trust::is_set() {
         let _ = trust::set(boot.trust).await;
     }
     if let Err(error) = host.report(&BootReport::Ready).await {
         return host.refuse("report", &error.to_string()).await;
     }
-    if let boot::Host::Driver(asked) = host {
-        tokio::task::spawn_local(asked.serve(Rc::clone(&agent)));
+    if let boot::Host::Driver(driver) = host {
+        tokio::task::spawn_local(driver.serve(Rc::clone(&agent)));
     }
-    // A host that asks for services that make no sense finds them missing from the list.
+    // Invalid services are not an error here; they are missing from the list of services.
     let _ = services::set(&agent, boot.services).await;
     server::run(agent, listener).await;
     ExitCode::SUCCESS
 }
 
 impl Agent {
-    fn new(boot: boot::Booted, ram_bytes: u64, group: Option<vm::Group>) -> Self {
+    fn new(boot: boot::BootSettings, ram_bytes: u64, group: Option<vm::Group>) -> Self {
         Self {
             boot,
             execs: exec::Table::default(),

@@ -1,4 +1,4 @@
-//! Reaps every child: execs are told how they ended, orphans are only buried.
+//! Reaps every child: execs receive their outcome, other orphans are only reaped.
 
 #![expect(
     unsafe_code,
@@ -12,12 +12,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Agent, clock};
 
-/// Children reaped before other tasks get a turn: 20,000 orphans at once must not stall the sandbox.
+/// Children reaped before other tasks run: 20,000 orphans at once must not stall the sandbox.
 const BATCH: usize = 256;
 
 /// How one child ended.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reaped {
+pub(super) struct ChildExit {
     pub(super) pid: i32,
     pub(super) status: i32,
     pub(super) cpu_us: u64,
@@ -53,7 +53,7 @@ impl Reaper {
     }
 }
 
-fn reap_one() -> Option<Reaped> {
+fn reap_one() -> Option<ChildExit> {
     let mut status = 0;
     // SAFETY: all-zero is a valid rusage, which is plain numbers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -64,7 +64,7 @@ fn reap_one() -> Option<Reaped> {
     }
     let cpu = micros(usage.ru_utime) + micros(usage.ru_stime);
     let ram = u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024;
-    Some(Reaped { pid, status, cpu_us: cpu, ram_max_bytes: ram, boot_us: clock::boot_us() })
+    Some(ChildExit { pid, status, cpu_us: cpu, ram_max_bytes: ram, boot_us: clock::boot_us() })
 }
 
 fn micros(time: libc::timeval) -> u64 {

@@ -1,4 +1,4 @@
-//! Accepts connections and carries out the one request each brings.
+//! Accepts connections and carries out the single request of each.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,30 +9,30 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::connections::Open;
 use super::failure::{fail, invalid};
 use super::wire::{Inbox, Outbox, WireError};
-use super::{Agent, clock, exec, files, identity, machine, ports, services, trust, unsent};
+use super::{Agent, clock, exec, files, identity, machine, ports, services, trust, unacknowledged};
 use crate::protocol::{
     Activity, ErrorCode, ExecInfo, FRAME_BYTES_MAX, Frame, GENERATION, Hello, Identity, Request, RequestError,
 };
 
-/// Open at once. An exec with an attached host holds one.
+/// Connections open at once. An exec with an attached host uses one.
 const CONNECTIONS_MAX: usize = 512;
 
-/// From accepting to the whole request: the host sends it in its first packet.
+/// From accepting until the whole request is read: the host sends it in its first packet.
 const HANDSHAKE_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// How long a host that has the whole answer is listened to while it is still uploading.
+/// How long the agent reads the rest of an upload after the host has received the whole answer.
 const DRAIN_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Longest [`Request::ExecWait`]; the host asks again.
+/// The longest [`Request::ExecWait`]; the host repeats the request.
 const EXEC_WAIT_MAX: Duration = Duration::from_secs(3600);
 
-/// Of each command line, in a list of execs that would not fit otherwise.
+/// Characters of each command line, in a list of execs that would not fit otherwise.
 const ARGV_CUT_CHARS: usize = 40;
 
-/// What an answer needs around a list.
+/// Bytes of an answer around a list.
 const LIST_SPARE_BYTES: usize = 64;
 
-/// How long the last answer gets to leave before PID 1 takes the network with it.
+/// The time for the last answer to be sent before PID 1, and with it the network, ends.
 const LAST_ANSWER_WAIT_MAX: Duration = Duration::from_millis(200);
 
 /// Serves until the sandbox has been shut down.
@@ -42,10 +42,10 @@ pub(super) async fn run(agent: Rc<Agent>, listener: TcpListener) {
         loop {
             let (stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
-                // Somebody gave up waiting in the queue, which is no longer than our backlog.
+                // A client gave up while it waited in the queue, which is no longer than the backlog.
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => continue,
                 Err(_) => {
-                    // Out of descriptors, most likely: others must close some first.
+                    // Probably out of descriptors: wait until others are closed.
                     tokio::time::sleep(Duration::from_millis(10)).await;
                     continue;
                 }
@@ -60,7 +60,8 @@ pub(super) async fn run(agent: Rc<Agent>, listener: TcpListener) {
     tokio::select! {
         () = serve => {}
         () = agent.until_down() => {
-            // Those who asked for it are told; then this process, and the sandbox with it, ends.
+            // The clients that requested the shutdown receive their answers; then this process, and with it the
+            // sandbox, ends.
             let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
             let _ = tokio::time::timeout(LAST_ANSWER_WAIT_MAX, connections.acquire_many(all)).await;
         }
@@ -76,7 +77,7 @@ async fn connection(agent: Rc<Agent>, stream: TcpStream, _permit: OwnedSemaphore
     let handshake = tokio::time::timeout(HANDSHAKE_WAIT_MAX, handshake(&agent, &mut inbox)).await;
     let served = match handshake {
         Err(_) => return,
-        // The token it came with may have been the old one.
+        // The connection may have been opened with the old token.
         Ok(Ok(Ok(_))) if entry.open.is_closed() => return,
         Ok(Ok(Ok(request))) => {
             entry.serves(&request);
@@ -86,7 +87,7 @@ async fn connection(agent: Rc<Agent>, stream: TcpStream, _permit: OwnedSemaphore
         Ok(Err(error)) => Err(error),
     };
     let served = match served {
-        // The frame is the host's mistake, and it is told; there is no way to find the next frame.
+        // The host sent an invalid frame and receives the error; the start of the next frame cannot be found.
         Err(WireError::Frame(error)) => outbox.reply::<()>(Err(invalid(error))).await,
         other => other,
     };
@@ -95,14 +96,14 @@ async fn connection(agent: Rc<Agent>, stream: TcpStream, _permit: OwnedSemaphore
     }
 }
 
-/// Ends our side, and reads on until the host ends its own: closing with unread bytes resets the connection, and the kernel
-/// then drops what the host has not received. A host that reads slowly is waited for as long as it is there.
+/// Ends the agent's side, and reads until the host ends its own: closing with unread bytes resets the connection, and
+/// the kernel then drops data that the host has not received. There is no time limit for a host that reads slowly.
 async fn finish(stream: &TcpStream, inbox: &mut Inbox<'_>) -> Result<(), WireError> {
     rustix::net::shutdown(stream, rustix::net::Shutdown::Write).map_err(std::io::Error::from)?;
     loop {
         match tokio::time::timeout(DRAIN_WAIT_MAX, inbox.discard()).await {
             Ok(discarded) => return discarded,
-            Err(_) if unsent::bytes(stream)? == 0 => return Ok(()),
+            Err(_) if unacknowledged::bytes(stream)? == 0 => return Ok(()),
             Err(_) => {}
         }
     }
@@ -113,24 +114,24 @@ async fn handshake(agent: &Agent, inbox: &mut Inbox<'_>) -> Result<Result<Reques
         Ok(hello) => hello,
         Err(error) => return Ok(Err(error)),
     };
-    if !same(hello.token.as_bytes(), agent.boot.token.borrow().as_bytes()) {
-        return Ok(Err(fail(ErrorCode::Unauthorized, "the token is wrong")));
+    if !constant_time_eq(hello.token.as_bytes(), agent.boot.token.borrow().as_bytes()) {
+        return Ok(Err(fail(ErrorCode::Unauthorized, "invalid token")));
     }
     if hello.generation > GENERATION {
-        let message = format!("this agent speaks generation {GENERATION}, not {}", hello.generation);
+        let message = format!("this agent uses protocol generation {GENERATION}, not {}", hello.generation);
         return Ok(Err(fail(ErrorCode::Unsupported, message)));
     }
     match inbox.next().await? {
         Some(Frame::Control(json)) => Ok(parse_request(&json)),
         Some(Frame::Bytes(_) | Frame::Stdout { .. } | Frame::Stderr { .. } | Frame::End) => {
-            Ok(Err(invalid("a request was due, and other bytes came")))
+            Ok(Err(invalid("expected a request, received another frame")))
         }
         None => Err(WireError::HungUp),
     }
 }
 
-/// Compares without telling by its duration how much was right.
-fn same(given: &[u8], wanted: &[u8]) -> bool {
+/// Compares in constant time.
+fn constant_time_eq(given: &[u8], wanted: &[u8]) -> bool {
     let mut difference = u8::from(given.len() != wanted.len());
     for (index, byte) in wanted.iter().enumerate() {
         difference |= byte ^ given.get(index).copied().unwrap_or(0);
@@ -138,7 +139,7 @@ fn same(given: &[u8], wanted: &[u8]) -> bool {
     std::hint::black_box(difference) == 0
 }
 
-/// A request this agent is too old for is told apart from one that makes no sense.
+/// Distinguishes a request that this agent is too old for from an invalid one.
 fn parse_request(json: &[u8]) -> Result<Request, RequestError> {
     #[derive(serde::Deserialize)]
     struct Op {
@@ -161,7 +162,7 @@ async fn serve(
     outbox: &mut Outbox<'_>,
 ) -> Result<(), WireError> {
     let stream = &open.stream;
-    // Those that stream have the connection to themselves; the others are a question and an answer.
+    // Streaming requests use the rest of the connection; the others are a request and an answer.
     match request {
         Request::ExecStart(start) => exec::serve_start(agent, start, inbox, outbox).await,
         Request::Attach(attach) => exec::attach(agent, attach, inbox, outbox).await,
@@ -229,12 +230,12 @@ async fn answer<T: serde::Serialize>(
 
 async fn set_ram(agent: &Rc<Agent>, ram_bytes: u64) -> Result<(), RequestError> {
     agent.meminfo.set_limit(ram_bytes);
-    // Looks at what is in use, and writes both to where it is shown.
+    // Reads the current usage, and writes it and the limit to the shown file.
     machine::stats(agent).await;
     Ok(())
 }
 
-/// The token comes last, so that a host that was refused can try again.
+/// The token is replaced last, so that the host can try again after a failure.
 async fn renew(agent: &Rc<Agent>, token: String, hostname: String, open: &Open) -> Result<(), RequestError> {
     if token.is_empty() {
         return Err(invalid("the token is empty"));
@@ -266,7 +267,7 @@ fn identity(agent: &Agent) -> Identity {
     }
 }
 
-/// All execs, as far as they fit an answer: first command lines are cut, then the oldest are left out.
+/// All execs, as far as they fit into an answer: first command lines are cut, then the oldest execs are left out.
 fn exec_list(agent: &Agent) -> Vec<ExecInfo> {
     let mut list: Vec<ExecInfo> = agent.execs.all().iter().map(|exec| exec.info()).collect();
     let fits = |list: &Vec<ExecInfo>| {
@@ -294,7 +295,7 @@ async fn exec_wait(
     let wait = Duration::from_millis(timeout_ms).min(EXEC_WAIT_MAX);
     tokio::select! {
         _ = tokio::time::timeout(wait, exec.wait_ended()) => {}
-        // The host hung up: nobody waits for the answer.
+        // The host hung up, so the answer is not needed.
         _ = inbox.next() => {}
     }
     Ok(exec.info())
@@ -305,15 +306,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_whole_token_is_the_token() {
-        assert!(same(b"secret", b"secret"));
+    fn only_the_complete_token_is_accepted() {
+        assert!(constant_time_eq(b"secret", b"secret"));
         for wrong in [&b""[..], b"secre", b"secrets", b"Secret"] {
-            assert!(!same(wrong, b"secret"));
+            assert!(!constant_time_eq(wrong, b"secret"));
         }
     }
 
     #[test]
-    fn an_unknown_request_is_told_apart_from_a_broken_one() {
+    fn unknown_requests_are_distinguished_from_malformed_ones() {
         let code = |json: &str| parse_request(json.as_bytes()).unwrap_err().code;
         assert_eq!(code(r#"{"op":"teleport"}"#), ErrorCode::Unsupported);
         assert_eq!(code(r#"{"op":"exec-get"}"#), ErrorCode::Invalid);

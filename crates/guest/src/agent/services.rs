@@ -1,13 +1,13 @@
-//! Supervised processes: started with the sandbox, started again when they end.
+//! Supervised processes: started with the sandbox, and restarted when they end.
 //!
 //! ```text
-//!           start                 ended, to be started again
+//!           start                 ended, to be restarted
 //!   (new) ────────► Running ────────────────────────────► BackingOff ─── pause ──► Running …
 //!                      │ ended for good                        │
 //!                      └──────────────► Ended ◄────────────────┘ stopped
 //! ```
 //!
-//! One task per service owns its life. Each run is an exec like any other, whose output is read the same way.
+//! One task per service manages it. Each run is an ordinary exec, whose output is read in the same way.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use crate::protocol::{
     StdinMode,
 };
 
-/// More than a person keeps track of.
+/// More than a sandbox can reasonably need.
 const SERVICES_MAX: usize = 64;
 
 const NAME_BYTES_MAX: usize = 64;
@@ -32,39 +32,39 @@ const NAME_BYTES_MAX: usize = 64;
 /// Output kept of each run.
 const RING_BYTES: u32 = 256 * 1024;
 
-/// Between asking a service to stop and making it.
+/// The time between SIGTERM and SIGKILL when a service is stopped.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// A run this long counts as a success, and the pause starts small again.
+/// A run of this length counts as a success, and the pause is reset.
 const STEADY_MS: u64 = 60_000;
 
 #[derive(Default)]
 pub(super) struct Services {
-    running: RefCell<BTreeMap<String, Rc<Supervised>>>,
+    running: RefCell<BTreeMap<String, Rc<SupervisedService>>>,
     /// One change at a time: two hosts must not each start half of a set.
     changing: tokio::sync::Mutex<()>,
 }
 
-struct Supervised {
+struct SupervisedService {
     service: Service,
     state: Cell<ServiceState>,
     exec: RefCell<Option<Rc<Exec>>>,
     restarts: Cell<u32>,
     stopping: Cell<bool>,
-    asked: Notify,
+    stop_requested: Notify,
     stopped: Notify,
 }
 
-/// Carries out [`crate::protocol::Request::SetServices`]: answers when what had to stop has stopped.
+/// Carries out [`crate::protocol::Request::SetServices`]: returns when the removed and changed services have stopped.
 pub(super) async fn set(agent: &Rc<Agent>, wanted: Vec<Service>) -> Result<(), RequestError> {
     check(&wanted)?;
     let _one_at_a_time = agent.services.changing.lock().await;
     let wanted: BTreeMap<String, Service> =
         wanted.into_iter().map(|service| (service.name.clone(), service)).collect();
-    let leaving: Vec<Rc<Supervised>> = {
+    let leaving: Vec<Rc<SupervisedService>> = {
         let mut running = agent.services.running.borrow_mut();
         let names: Vec<String> = running
             .values()
@@ -81,7 +81,7 @@ pub(super) async fn set(agent: &Rc<Agent>, wanted: Vec<Service>) -> Result<(), R
     }
     for (name, service) in wanted {
         let mut running = agent.services.running.borrow_mut();
-        running.entry(name).or_insert_with(|| Supervised::start(agent, service));
+        running.entry(name).or_insert_with(|| SupervisedService::start(agent, service));
     }
     Ok(())
 }
@@ -104,21 +104,21 @@ pub(super) async fn restart(agent: &Rc<Agent>, name: &str) -> Result<(), Request
     let _one_at_a_time = agent.services.changing.lock().await;
     let supervised = agent.services.running.borrow().get(name).map(Rc::clone);
     let Some(supervised) = supervised else {
-        return Err(fail(ErrorCode::NotFound, format_args!("there is no service `{name}`")));
+        return Err(fail(ErrorCode::NotFound, format_args!("service `{name}` does not exist")));
     };
     supervised.ask_to_stop();
     supervised.until_stopped().await;
-    let again = Supervised::start(agent, supervised.service.clone());
+    let again = SupervisedService::start(agent, supervised.service.clone());
     again.restarts.set(supervised.restarts.get().saturating_add(1));
     agent.services.running.borrow_mut().insert(name.to_owned(), again);
     Ok(())
 }
 
-/// Nothing is started again from here on.
+/// No service is restarted from here on.
 pub(super) fn stop_supervising(agent: &Agent) {
     for supervised in agent.services.running.borrow().values() {
         supervised.stopping.set(true);
-        supervised.asked.notify_waiters();
+        supervised.stop_requested.notify_waiters();
     }
 }
 
@@ -130,19 +130,19 @@ fn check(services: &[Service]) -> Result<(), RequestError> {
     for service in services {
         let name = &service.name;
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
-            return Err(invalid(format_args!("`{name}` cannot be the name of a service")));
+            return Err(invalid(format_args!("`{name}` is not a valid service name")));
         }
         if service.argv.first().is_none_or(String::is_empty) {
             return Err(invalid(format_args!("service `{name}` has no command")));
         }
         if !names.insert(name) {
-            return Err(invalid(format_args!("there are two services called `{name}`")));
+            return Err(invalid(format_args!("two services have the name `{name}`")));
         }
     }
     Ok(())
 }
 
-impl Supervised {
+impl SupervisedService {
     fn start(agent: &Rc<Agent>, service: Service) -> Rc<Self> {
         let supervised = Rc::new(Self {
             service,
@@ -150,7 +150,7 @@ impl Supervised {
             exec: RefCell::new(None),
             restarts: Cell::new(0),
             stopping: Cell::new(false),
-            asked: Notify::new(),
+            stop_requested: Notify::new(),
             stopped: Notify::new(),
         });
         tokio::task::spawn_local(supervise(Rc::clone(agent), Rc::clone(&supervised)));
@@ -159,7 +159,7 @@ impl Supervised {
 
     fn ask_to_stop(&self) {
         self.stopping.set(true);
-        self.asked.notify_waiters();
+        self.stop_requested.notify_waiters();
     }
 
     async fn until_stopped(&self) {
@@ -174,11 +174,11 @@ impl Supervised {
 
     async fn until_asked(&self) {
         loop {
-            let asked = self.asked.notified();
+            let stop_requested = self.stop_requested.notified();
             if self.stopping.get() {
                 return;
             }
-            asked.await;
+            stop_requested.await;
         }
     }
 
@@ -188,7 +188,7 @@ impl Supervised {
     }
 }
 
-async fn supervise(agent: Rc<Agent>, supervised: Rc<Supervised>) {
+async fn supervise(agent: Rc<Agent>, supervised: Rc<SupervisedService>) {
     let mut pause = PAUSE_FIRST;
     while !supervised.stopping.get() {
         supervised.state.set(ServiceState::Running);
@@ -219,8 +219,8 @@ fn starts_again(policy: ServiceRestart, outcome: Option<&ExecOutcome>) -> bool {
     }
 }
 
-/// One run, up to its end or until it was made to end. `None` when it could not even start.
-async fn run_once(agent: &Rc<Agent>, supervised: &Supervised) -> Option<ExecOutcome> {
+/// One run, until the process ends or is stopped. Returns `None` if it could not be started.
+async fn run_once(agent: &Rc<Agent>, supervised: &SupervisedService) -> Option<ExecOutcome> {
     let service = &supervised.service;
     let start = ExecStart {
         exec: exec::new_id(),
@@ -242,7 +242,7 @@ async fn run_once(agent: &Rc<Agent>, supervised: &Supervised) -> Option<ExecOutc
     tokio::select! {
         () = exec.wait_ended() => {}
         () = supervised.until_asked() => {
-            // Gone already is fine.
+            // It may have ended already.
             let _ = exec.signal(libc::SIGTERM, true);
             if tokio::time::timeout(STOP_GRACE, exec.wait_ended()).await.is_err() {
                 let _ = exec.signal(libc::SIGKILL, true);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_restart_policy_decides() {
+    fn the_restart_policy_decides_whether_a_service_restarts() {
         let (good, bad, signalled) = (ended_with(Some(0)), ended_with(Some(1)), ended_with(None));
         for outcome in [Some(&good), Some(&bad), Some(&signalled), None] {
             assert!(starts_again(ServiceRestart::Always, outcome));

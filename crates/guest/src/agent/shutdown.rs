@@ -1,4 +1,4 @@
-//! Ends the sandbox: everybody is asked, then made to go; the disk is synced; PID 1 exits.
+//! Ends the sandbox: SIGTERM to all processes, then SIGKILL; the disk is synced; PID 1 exits.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use rustix::fs::{Mode, OFlags};
 
 use super::{Agent, services, signals};
 
-/// How often it is looked whether anybody is left: between two SIGCHLDs nothing else tells.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How often the agent checks whether any process is left: between two SIGCHLDs there is no other notification.
+const CHECK_EVERY: Duration = Duration::from_millis(5);
 
-/// What SIGKILL may take: processes in the middle of disk work end only after it.
+/// How long processes may take to end after SIGKILL: those in the middle of disk work end only after it.
 const KILL_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// What syncing may take before the sandbox ends regardless.
+/// How long syncing may take before the sandbox ends regardless.
 const SYNC_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Longest grace a host may give: longer is a hang.
+/// The longest grace period that a host may set: more would be a hang.
 const GRACE_MAX: Duration = Duration::from_secs(600);
 
 impl Agent {
@@ -23,7 +23,7 @@ impl Agent {
         self.shutting_down.get()
     }
 
-    /// Ends everything and tells the server to stop. Repeated calls wait for the first.
+    /// Ends all processes and makes the server stop. Repeated calls wait for the first.
     pub(super) async fn shut_down(&self, grace_ms: u64) {
         if self.shutting_down.replace(true) {
             while !self.is_down.get() {
@@ -33,17 +33,17 @@ impl Agent {
         }
         let grace = Duration::from_millis(grace_ms).min(GRACE_MAX);
         services::stop_supervising(self);
-        everybody(libc::SIGTERM);
-        // A stopped process acts on SIGTERM only once it goes on.
-        everybody(libc::SIGCONT);
+        signal_all(libc::SIGTERM);
+        // A stopped process handles SIGTERM only once it continues.
+        signal_all(libc::SIGCONT);
         // A microVM's kernel has threads that look like processes and never end.
         let owns_all = self.group.is_none() && std::process::id() == 1;
-        let _ = tokio::time::timeout(grace, until_alone(owns_all)).await;
+        let _ = tokio::time::timeout(grace, until_processes_ended(owns_all)).await;
         for exec in self.execs.all() {
             exec.note_killed_here();
         }
-        everybody(libc::SIGKILL);
-        let _ = tokio::time::timeout(KILL_WAIT_MAX, until_alone(owns_all)).await;
+        signal_all(libc::SIGKILL);
+        let _ = tokio::time::timeout(KILL_WAIT_MAX, until_processes_ended(owns_all)).await;
         let _ = tokio::time::timeout(SYNC_WAIT_MAX, tokio::task::spawn_blocking(sync_disk)).await;
         self.is_down.set(true);
         self.down.notify_waiters();
@@ -60,10 +60,10 @@ impl Agent {
     }
 }
 
-fn everybody(signal: i32) {
+fn signal_all(signal: i32) {
     if std::process::id() == 1 {
-        // Nobody left to signal is fine.
-        let _ = signals::send_everybody(signal);
+        // It is not an error if no process is left.
+        let _ = signals::send_all(signal);
         return;
     }
     for pid in descendants() {
@@ -71,18 +71,18 @@ fn everybody(signal: i32) {
     }
 }
 
-/// `owns_all`: all that is visible is ours to outlive.
-async fn until_alone(owns_all: bool) {
+/// `owns_all`: every visible process must end first.
+async fn until_processes_ended(owns_all: bool) {
     loop {
-        let left = if owns_all { signals::anybody_left() } else { !descendants().is_empty() };
+        let left = if owns_all { signals::any_process_left() } else { !descendants().is_empty() };
         if !left {
             return;
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(CHECK_EVERY).await;
     }
 }
 
-/// Outside a pid namespace of its own (in tests), or beside the kernel's threads, the agent owns what descends from it, and nothing else.
+/// Outside its own pid namespace (in tests), or next to kernel threads, the agent owns only its descendants.
 fn descendants() -> Vec<i32> {
     let mut parents = Vec::new();
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
@@ -108,7 +108,7 @@ fn descendants() -> Vec<i32> {
     found.split_off(1)
 }
 
-/// The sandbox's own file system only: `sync` would flush every disk of the host.
+/// Syncs the sandbox's own file system only: `sync` would flush every disk of the host.
 fn sync_disk() {
     if let Ok(root) =
         rustix::fs::open("/", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())

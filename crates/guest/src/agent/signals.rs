@@ -1,4 +1,4 @@
-//! Sends signals by number, real-time ones included, which rustix's safe calls do not take.
+//! Sends signals by number, including real-time signals, which rustix's safe functions do not support.
 
 #![expect(unsafe_code, reason = "kill with a number chosen by the host has no safe wrapper")]
 
@@ -9,7 +9,7 @@ const SIGNAL_MAX: i32 = 64;
 
 /// Signals one process.
 pub(super) fn send(pid: i32, number: i32) -> Result<(), Errno> {
-    // Zero and negative numbers mean groups to the kernel, and -1 means everybody.
+    // To the kernel, zero and negative numbers mean groups, and -1 means all processes.
     if pid <= 0 {
         return Err(Errno::SRCH);
     }
@@ -24,14 +24,15 @@ pub(super) fn send_group(group: i32, number: i32) -> Result<(), Errno> {
     kill(-group, number)
 }
 
-/// Signals everybody in the sandbox but the agent. Only PID 1 may: for anybody else -1 is the whole machine.
-pub(super) fn send_everybody(number: i32) -> Result<(), Errno> {
+/// Signals every process in the sandbox except the agent. Only for PID 1: for other processes, -1 means the whole
+/// machine.
+pub(super) fn send_all(number: i32) -> Result<(), Errno> {
     assert_eq!(std::process::id(), 1, "only PID 1 owns all processes it can see");
     kill(-1, number)
 }
 
-/// Whether anybody but the agent is left (zombies count until they are reaped). Only for PID 1.
-pub(super) fn anybody_left() -> bool {
+/// Whether any process except the agent is left (zombies count until they are reaped). Only for PID 1.
+pub(super) fn any_process_left() -> bool {
     assert_eq!(std::process::id(), 1, "only PID 1 owns all processes it can see");
     // SAFETY: kill takes two integers; 0 sends nothing.
     unsafe { libc::kill(-1, 0) == 0 }

@@ -1,14 +1,14 @@
-//! Makes programs inside trust the authority of their lineage, so that the host can stand between them and their hosts.
+//! Makes programs inside trust the certificate authority of their lineage, so that the host can intercept their TLS.
 //!
 //! ```text
-//!   /usr/local/share/ca-certificates/burrow-egress.crt   where `update-ca-certificates` looks, so that it stays
-//!   /etc/ssl/certs/ca-certificates.crt, …                the system's bundles: ours between two marks, where it is missing
-//!   /usr/local/share/burrow/ca-bundle.crt                all of the first bundle and ours, for SSL_CERT_FILE and the like
+//!   /usr/local/share/ca-certificates/burrow-egress.crt   where `update-ca-certificates` finds it, so that it is kept
+//!   /etc/ssl/certs/ca-certificates.crt, …                the system's bundles: the authority is added between two marks
+//!   /usr/local/share/burrow/ca-bundle.crt                the first bundle and the authority, for SSL_CERT_FILE etc.
 //!   /usr/local/share/burrow/truststore.jks               the same for Java, which reads nothing else
 //! ```
 //!
-//! Idempotent: a file that is right is not written. A file that is missing is not made up (but for our own), and what is not
-//! a regular file of a sane size is left alone. Only public certificates pass through here.
+//! Idempotent: a file that is correct is not written. Missing files are not created (except for Burrow's own), and
+//! anything but a regular file of a reasonable size is left unchanged. Only public certificates are handled here.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
@@ -24,7 +24,8 @@ use crate::protocol::{ErrorCode, RequestError, TRUST_BUNDLE, TRUST_STORE};
 
 const CERTIFICATE: &str = "usr/local/share/ca-certificates/burrow-egress.crt";
 
-/// Bundles of Debian and Alpine, of Fedora, of OpenBSD's LibreSSL and Alpine. The first that is there is the base of our own.
+/// The bundles of Debian and Alpine, of Fedora, of OpenBSD's LibreSSL, and of Alpine. The first that exists is the
+/// base of Burrow's own.
 const SYSTEM_BUNDLES: [&str; 4] = [
     "etc/ssl/certs/ca-certificates.crt",
     "etc/pki/tls/certs/ca-bundle.crt",
@@ -35,21 +36,23 @@ const SYSTEM_BUNDLES: [&str; 4] = [
 const BEGIN_MARK: &str = "# burrow-egress begin";
 const END_MARK: &str = "# burrow-egress end";
 
-/// A bundle of all authorities in the world is 250 KiB.
+/// A bundle of all public authorities is 250 KiB.
 const BUNDLE_BYTES_MAX: u64 = 8 << 20;
 const CERTIFICATE_BYTES_MAX: usize = 16 * 1024;
 
-/// Trusts a certificate in PEM, or no longer the one it trusted.
+/// Trusts a certificate in PEM; with `None`, removes the trusted one.
 pub(super) async fn set(certificate: Option<String>) -> Result<(), RequestError> {
     if let Some(pem) = &certificate {
         check(pem)?;
     }
     let work = tokio::task::spawn_blocking(move || set_files(Path::new("/"), certificate.as_deref()));
     let done = work.await.unwrap_or_else(|_| Err(io::ErrorKind::Interrupted.into()));
-    done.map_err(|error| fail(ErrorCode::Internal, format!("could not change what is trusted: {error}")))
+    done.map_err(|error| {
+        fail(ErrorCode::Internal, format!("could not change the trusted certificates: {error}"))
+    })
 }
 
-/// Whether anything was trusted before, be it by another lineage.
+/// Whether a certificate is trusted already, possibly of another lineage.
 pub(super) fn is_set() -> bool {
     Path::new("/").join(CERTIFICATE).exists()
 }
@@ -62,30 +65,30 @@ fn check(pem: &str) -> Result<(), RequestError> {
     if framed && plain && one && pem.len() <= CERTIFICATE_BYTES_MAX {
         return Ok(());
     }
-    Err(invalid(format_args!("a certificate to trust is one certificate in PEM")))
+    Err(invalid(format_args!("the certificate to trust must be a single certificate in PEM format")))
 }
 
-/// `root` is `/` but in tests.
+/// `root` is `/` except in tests.
 fn set_files(root: &Path, certificate: Option<&str>) -> io::Result<()> {
     let own = root.join(CERTIFICATE);
     let known = read_bundle(&own)?;
     let Some(pem) = certificate else {
         return if known.is_some() { remove(root, known.as_deref()) } else { Ok(()) };
     };
-    // One of another lineage comes with an image that was made of a sandbox.
+    // An image that was created from a sandbox may contain the certificate of another lineage.
     let stale = known.as_deref().filter(|known| *known != pem);
     write(&own, pem.as_bytes())?;
     let mut base = None;
     for bundle in SYSTEM_BUNDLES {
         let path = root.join(bundle);
         let Some(found) = read_bundle(&path)? else { continue };
-        let wanted = with(&without(&found, stale), pem);
+        let wanted = with_certificate(&without_certificate(&found, stale), pem);
         if wanted != found {
-            write(&real(&path), wanted.as_bytes())?;
+            write(&real_path(&path), wanted.as_bytes())?;
         }
         base = base.or(Some(wanted));
     }
-    let bundle = base.unwrap_or_else(|| with("", pem));
+    let bundle = base.unwrap_or_else(|| with_certificate("", pem));
     write(&inside(root, TRUST_BUNDLE), bundle.as_bytes())?;
     write(&inside(root, TRUST_STORE), &truststore::of_bundle(&bundle))
 }
@@ -94,12 +97,13 @@ fn remove(root: &Path, known: Option<&str>) -> io::Result<()> {
     for bundle in SYSTEM_BUNDLES {
         let path = root.join(bundle);
         let Some(found) = read_bundle(&path)? else { continue };
-        let wanted = without(&found, known);
+        let wanted = without_certificate(&found, known);
         if wanted != found {
-            write(&real(&path), wanted.as_bytes())?;
+            write(&real_path(&path), wanted.as_bytes())?;
         }
     }
-    // What still runs has our bundle in its environment: it stays, as the system's own bundle is now.
+    // Running programs have Burrow's bundle in their environment, so it stays, with the present content of the
+    // system's bundle.
     let base = SYSTEM_BUNDLES.iter().find_map(|bundle| read_bundle(&root.join(bundle)).ok().flatten());
     let base = base.unwrap_or_default();
     write(&inside(root, TRUST_BUNDLE), base.as_bytes())?;
@@ -107,9 +111,9 @@ fn remove(root: &Path, known: Option<&str>) -> io::Result<()> {
     fs::remove_file(root.join(CERTIFICATE))
 }
 
-/// A bundle with a certificate in it, between marks unless it holds it anyway.
-fn with(bundle: &str, pem: &str) -> String {
-    let bundle = without(bundle, None);
+/// The bundle with a certificate added between marks, unless it contains it already.
+fn with_certificate(bundle: &str, pem: &str) -> String {
+    let bundle = without_certificate(bundle, None);
     if bundle.contains(pem.trim_end()) {
         return bundle;
     }
@@ -117,8 +121,8 @@ fn with(bundle: &str, pem: &str) -> String {
     format!("{bundle}{line}{BEGIN_MARK}\n{pem}{END_MARK}\n")
 }
 
-/// A bundle without what is between our marks, and without a certificate that a tool copied into it.
-fn without(bundle: &str, known: Option<&str>) -> String {
+/// The bundle without the part between the marks, and without a certificate that a tool copied into it.
+fn without_certificate(bundle: &str, known: Option<&str>) -> String {
     let mut kept = String::with_capacity(bundle.len());
     let mut rest = bundle;
     while let Some(begin) = rest.find(BEGIN_MARK) {
@@ -133,9 +137,9 @@ fn without(bundle: &str, known: Option<&str>) -> String {
     }
 }
 
-/// The text of a regular file; `None` of anything else, and where there is nothing.
+/// The text of a regular file; `None` for anything else, and if it does not exist.
 fn read_bundle(path: &Path) -> io::Result<Option<String>> {
-    // A FIFO in its place must not be waited for.
+    // Opening must not wait for a FIFO.
     let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOCTTY).bits()).unwrap_or_default();
     let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Ok(file) => file,
@@ -150,8 +154,8 @@ fn read_bundle(path: &Path) -> io::Result<Option<String>> {
     Ok(String::from_utf8(bytes).ok())
 }
 
-/// Where a file really is: a link is kept, and what it leads to is replaced.
-fn real(path: &Path) -> PathBuf {
+/// The real path of a file: links are kept, and their target is replaced.
+fn real_path(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
@@ -159,7 +163,7 @@ fn inside(root: &Path, path: &str) -> PathBuf {
     root.join(path.trim_start_matches('/'))
 }
 
-/// Replaces a file, unless it holds just that.
+/// Replaces a file, unless it has this content already.
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|about| about.is_file() && about.len() == content.len() as u64)
         && fs::read(path).is_ok_and(|found| found == content)
@@ -200,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_put_wherever_programs_look_and_once() {
+    fn a_certificate_is_added_once_to_every_bundle() {
         let root = machine(Some(ONE));
         symlink("certs/ca-certificates.crt", root.path().join("etc/ssl/cert.pem")).unwrap();
         for _ in 0..3 {
@@ -217,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_right_is_not_written_again() {
+    fn correct_files_are_not_written_again() {
         use std::os::unix::fs::MetadataExt as _;
         let root = machine(Some(ONE));
         set_files(root.path(), Some(OURS)).unwrap();
@@ -228,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bundle_that_a_tool_made_anew_of_ours_is_left_alone() {
+    fn a_bundle_regenerated_with_the_certificate_is_unchanged() {
         let made = format!("{ONE}{OURS}");
         let root = machine(Some(&made));
         set_files(root.path(), Some(OURS)).unwrap();
@@ -237,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_authority_of_another_lineage_goes_when_ours_comes() {
+    fn the_authority_of_another_lineage_is_replaced() {
         let root = machine(Some(ONE));
         set_files(root.path(), Some(OTHER)).unwrap();
         fs::write(root.path().join(DEBIAN), format!("{ONE}{OTHER}")).unwrap();
@@ -249,10 +253,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_trusted_no_more_leaves_the_rest_as_it_was() {
+    fn removing_the_certificate_restores_the_files() {
         let root = machine(Some(ONE));
         set_files(root.path(), None).unwrap();
-        assert!(!inside(root.path(), TRUST_BUNDLE).exists(), "nothing to take back, nothing done");
+        assert!(!inside(root.path(), TRUST_BUNDLE).exists(), "nothing to remove, nothing changed");
         set_files(root.path(), Some(OURS)).unwrap();
         set_files(root.path(), None).unwrap();
         assert_eq!(read(&root, DEBIAN), ONE);
@@ -261,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_without_certificates_gets_a_bundle_of_ours_alone_and_odd_files_stay() {
+    fn a_system_without_certificates_gets_a_bundle_and_irregular_files_are_unchanged() {
         let root = machine(None);
         fs::create_dir_all(root.path().join(DEBIAN)).unwrap();
         set_files(root.path(), Some(OURS)).unwrap();
@@ -270,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_certificate_is_a_certificate() {
+    fn only_a_single_pem_certificate_is_accepted() {
         assert!(check(OURS).is_ok());
         let two = format!("{OURS}{OURS}");
         let key = OURS.replace("CERTIFICATE", "PRIVATE KEY");

@@ -1,9 +1,9 @@
 //! A bundle of certificates as a Java keystore, since Java reads no PEM.
 //!
-//! The oldest format, which every Java reads: magic, version 2, entries, and a SHA-1 over a fixed salt and all before it. The
-//! digest protects nothing, its password being everybody's; a Java that is given one wants it right.
+//! The oldest format, which every Java reads: magic, version 2, entries, and a SHA-1 over a fixed salt and everything
+//! before it. The digest protects nothing, since its password is public, but Java verifies it.
 
-/// What Java's own trust store has.
+/// The password of Java's own trust store.
 const PASSWORD: &str = "changeit";
 const SALT: &[u8] = b"Mighty Aphrodite";
 const MAGIC: u32 = 0xfeed_feed;
@@ -13,7 +13,7 @@ const TRUSTED: u32 = 2;
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
 
-/// All the certificates of the world are some hundred.
+/// There are a few hundred public certificate authorities.
 const CERTIFICATES_MAX: usize = 4096;
 
 pub(super) fn of_bundle(bundle: &str) -> Vec<u8> {
@@ -25,7 +25,7 @@ pub(super) fn of_bundle(bundle: &str) -> Vec<u8> {
     for (number, certificate) in certificates.iter().enumerate() {
         store.extend(TRUSTED.to_be_bytes());
         text(&mut store, &format!("burrow-{number}"));
-        // When it was added. The same each time, so that the same bundle is the same file.
+        // The time of addition. Always the same, so that the same bundle gives the same file.
         store.extend(0_u64.to_be_bytes());
         text(&mut store, "X.509");
         store.extend(length(certificate.len()).to_be_bytes());
@@ -42,7 +42,7 @@ fn length(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// A short ASCII text, as Java writes one.
+/// A short ASCII text in Java's encoding.
 fn text(into: &mut Vec<u8>, text: &str) {
     into.extend(u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes());
     into.extend(text.as_bytes());
@@ -53,7 +53,7 @@ fn certificates(bundle: &str) -> impl Iterator<Item = Vec<u8>> {
     bodies.filter_map(|(body, _)| base64(body)).filter(|der| !der.is_empty())
 }
 
-/// `None` where there is anything else in it.
+/// Returns `None` if the text has other characters.
 fn base64(text: &str) -> Option<Vec<u8>> {
     let (mut bytes, mut bits, mut count) = (Vec::with_capacity(text.len() * 3 / 4), 0_u32, 0);
     for byte in text.bytes().filter(|byte| !byte.is_ascii_whitespace()) {
@@ -76,7 +76,7 @@ fn base64(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// FIPS 180-4. Not for anything that must be safe.
+/// FIPS 180-4. Not for security.
 fn sha1(message: &[u8]) -> [u8; 20] {
     let mut state: [u32; 5] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0];
     let mut padded = message.to_vec();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_is_the_standards() {
+    fn sha1_matches_the_test_vectors_of_the_standard() {
         assert_eq!(hex(&sha1(b"")), "da39a3ee5e6b4b0d3255bfef95601890afd80709");
         assert_eq!(hex(&sha1(b"abc")), "a9993e364706816aba3e25717850c26c9cd0d89d");
         assert_eq!(hex(&sha1(&[b'a'; 1000])), "291e9a6c66994949b57ba5e650361e98fc36b1ba");

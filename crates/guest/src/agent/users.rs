@@ -1,7 +1,7 @@
-//! Users and groups as the sandbox's own `/etc/passwd` and `/etc/group` name them.
+//! Users and groups as defined by the sandbox's own `/etc/passwd` and `/etc/group`.
 //!
-//! The static agent has no name service switch, and the files belong to whoever is root inside: they may be missing,
-//! huge, or a FIFO. They are read with bounds, afresh each time, since `useradd` may just have run.
+//! The static agent has no name service switch, and root inside controls the files: they may be missing, huge, or a
+//! FIFO. They are read with limits, and again each time, since `useradd` may just have run.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::protocol::{ErrorCode, RequestError};
 /// A passwd file of some 50,000 users.
 const FILE_BYTES_MAX: usize = 4 << 20;
 
-/// NGROUPS_MAX of Linux; more could not be set.
+/// NGROUPS_MAX of Linux.
 const GROUPS_MAX: usize = 65_536;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) struct User {
     pub(super) shell: String,
 }
 
-/// Names of all users and groups, for listings.
+/// The names of all users and groups, for listings.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     pub(super) users: HashMap<u32, String>,
@@ -115,7 +115,7 @@ fn resolve_in(wanted: Option<&str>, passwd: &str, group: &str) -> Result<User, R
             shell: "/bin/sh".to_owned(),
         },
         (None, None) => {
-            return Err(fail(ErrorCode::UnknownUser, format_args!("there is no user `{user_part}`")));
+            return Err(fail(ErrorCode::UnknownUser, format_args!("unknown user `{user_part}`")));
         }
     };
     if let Some(wanted) = group_part {
@@ -131,7 +131,7 @@ fn group_id(wanted: &str, group: &str) -> Result<u32, RequestError> {
     let named = group.lines().filter_map(Group::parse).find(|line| line.name == wanted).map(|line| line.gid);
     named
         .or_else(|| wanted.parse().ok().filter(|&gid| gid != u32::MAX))
-        .ok_or_else(|| fail(ErrorCode::UnknownUser, format_args!("there is no group `{wanted}`")))
+        .ok_or_else(|| fail(ErrorCode::UnknownUser, format_args!("unknown group `{wanted}`")))
 }
 
 fn memberships(user: &User, group: &str) -> Vec<u32> {
@@ -147,7 +147,7 @@ fn memberships(user: &User, group: &str) -> Vec<u32> {
     groups
 }
 
-/// The file's text, or nothing when it is not a regular file of a sane size.
+/// The file's text; empty if it is not a regular file of a reasonable size.
 fn read_bounded(path: &str) -> String {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return String::new() };

@@ -1,7 +1,7 @@
 //! The agent's side of one connection: frames in, frames out, both over a shared `&TcpStream`.
 //!
-//! Every future here is cancel-safe: bytes move only in a synchronous step after readiness, so a `select!` that
-//! drops one loses nothing. A host that never reads costs one buffer, which its owner bounds before filling.
+//! Every future here is cancel-safe: bytes move only in a synchronous step after readiness, so a `select!` that drops
+//! one loses nothing. A host that never reads costs one buffer, whose size its owner limits.
 
 use std::io;
 
@@ -17,10 +17,10 @@ use crate::protocol::{
     ErrorCode, FRAME_BYTES_MAX, Frame, FrameError, FrameKind, HEADER_BYTES, Reply, RequestError,
 };
 
-/// What is read at a time while the length of the next frame is not known: most requests are smaller.
+/// Bytes read at a time while the length of the next frame is unknown: most requests are smaller.
 const READ_BYTES: usize = 4096;
 
-/// The first piece of an upload. Most files are smaller: one trip to another thread does for them.
+/// The first piece of an upload. Most files are smaller, so that one task on another thread is enough.
 const PIECE_BYTES: usize = 256 * 1024;
 
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,7 @@ pub(super) enum WireError {
 pub(super) struct Inbox<'s> {
     stream: &'s TcpStream,
     buffer: BytesMut,
-    /// Bytes of the Bytes frame at the front that [`Inbox::fill`] has yet to hand out.
+    /// Bytes of the current Bytes frame that [`Inbox::fill`] has not returned yet.
     rest: usize,
 }
 
@@ -92,7 +92,7 @@ impl<'s> Inbox<'s> {
         }
     }
 
-    /// What was read beyond the last frame, for a connection that goes on without frames.
+    /// Bytes that were read after the last frame, for a connection that continues without frames.
     pub(super) fn take_rest(&mut self) -> BytesMut {
         std::mem::take(&mut self.buffer)
     }
@@ -106,7 +106,7 @@ impl<'s> Inbox<'s> {
                 fail(ErrorCode::Invalid, format_args!("could not read the message: {error}"))
             })),
             Some(Frame::Bytes(_) | Frame::Stdout { .. } | Frame::Stderr { .. } | Frame::End) => {
-                Ok(Err(fail(ErrorCode::Invalid, "a message was due, and other bytes came")))
+                Ok(Err(fail(ErrorCode::Invalid, "expected a message, received another frame")))
             }
             None => Err(WireError::HungUp),
         }
@@ -156,13 +156,13 @@ impl<'s> Inbox<'s> {
         Ok(())
     }
 
-    /// Leaves the rest of an upload to somebody who reads the stream without us, and tells how much of the frame at
-    /// the front is still to come. `None` while we hold bytes of the upload: those are to be taken first.
+    /// Passes the rest of an upload to another reader of the stream, and returns how many bytes of the current frame
+    /// are still to come. `None` while this inbox still holds bytes of the upload, which must be taken first.
     pub(super) fn hand_over(&mut self) -> Option<usize> {
         self.buffer.is_empty().then(|| std::mem::take(&mut self.rest))
     }
 
-    /// Reads and forgets whatever the host still says, until it hangs up.
+    /// Reads and drops everything that the host still sends, until it hangs up.
     pub(super) async fn discard(&mut self) -> Result<(), WireError> {
         self.buffer = BytesMut::zeroed(READ_BYTES);
         loop {
@@ -175,12 +175,12 @@ impl<'s> Inbox<'s> {
         }
     }
 
-    /// Takes the header of the next Bytes frame that is not empty. False at the upload's End, which is taken only
-    /// when `take_end` is set, so that the piece before it is handed out first.
+    /// Reads the header of the next Bytes frame that is not empty. Returns false at the upload's End, which is
+    /// consumed only if `take_end` is set, so that the piece before it is returned first.
     async fn next_bytes_frame(&mut self, take_end: bool) -> Result<bool, WireError> {
         loop {
             while self.buffer.len() < HEADER_BYTES {
-                // Nothing beyond the header: what follows goes straight to where it is wanted.
+                // Only the header is read: the content is read directly into its destination.
                 let mut header = [0; HEADER_BYTES];
                 match self.stream.try_read(&mut header[self.buffer.len()..]) {
                     Ok(0) => return Err(WireError::HungUp),
@@ -214,7 +214,7 @@ impl<'s> Inbox<'s> {
         u32::from_le_bytes([self.buffer[0], self.buffer[1], self.buffer[2], self.buffer[3]]) as usize
     }
 
-    /// Room for the rest of the frame at the front: one allocation per frame, and none larger than a frame.
+    /// Space for the rest of the current frame: one allocation per frame, and none larger than a frame.
     fn wanted(&self) -> usize {
         if self.buffer.len() < HEADER_BYTES {
             return READ_BYTES;
@@ -224,10 +224,10 @@ impl<'s> Inbox<'s> {
     }
 }
 
-/// Waits until the socket is ready, which another thread found it was not.
+/// Waits until the socket is ready, after another thread found that it was not.
 ///
-/// The runtime must learn of that here, on its own thread and by a fresh look: told of what the other thread saw
-/// earlier, it could forget an event that came in between, and wait for ever.
+/// The runtime must detect that here, on its own thread and by a new check: with the other thread's result it could
+/// discard an event that arrived in between, and wait forever.
 pub(super) async fn until_ready(stream: &TcpStream, readiness: Readiness) -> Result<(), WireError> {
     let (interest, flags) = match readiness {
         Readiness::Readable => (Interest::READABLE, PollFlags::IN),
@@ -278,7 +278,7 @@ impl<'s> Outbox<'s> {
         Ok(())
     }
 
-    /// Queues the one answer of a request. An answer that fits no frame becomes a refusal that says so.
+    /// Queues the single answer to a request. An answer that does not fit into a frame becomes an error.
     pub(super) fn push_reply<T: Serialize>(
         &mut self,
         reply: Result<T, RequestError>,

@@ -1,11 +1,11 @@
-//! The arguments of `burrow-memory`, taken apart: options anywhere, words in their order.
+//! Parses the arguments of `burrow-memory`: options in any position, words in their order.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 
 use super::Failure;
 
-/// Options that stand alone.
+/// Options without a value.
 const FLAGS: [&str; 2] = ["json", "help"];
 
 /// Options with a value.
@@ -51,7 +51,7 @@ impl Arguments {
                 };
                 parsed.options.insert(option, value.ok_or_else(|| format!("`--{name}` needs a value"))?);
             } else {
-                return Err(format!("no option `--{name}`"));
+                return Err(format!("unknown option `--{name}`"));
             }
         }
         Ok(parsed)
@@ -80,17 +80,17 @@ impl Arguments {
     pub(super) fn number(&mut self, name: &str) -> Result<Option<u64>, Failure> {
         let Some(text) = self.options.remove(name) else { return Ok(None) };
         let number =
-            text.parse().map_err(|_| Failure::Usage(format!("`--{name}` is a number, not `{text}`")))?;
+            text.parse().map_err(|_| Failure::Usage(format!("`--{name}` must be a number, not `{text}`")))?;
         Ok(Some(number))
     }
 
-    /// Fails where something was given that the command has no use for, rather than pass over it.
+    /// Fails if an argument was not used by the command, instead of ignoring it.
     pub(super) fn end(&self) -> Result<(), Failure> {
         if let Some(word) = self.words.front() {
-            return Err(Failure::Usage(format!("`{word}` is one word too many")));
+            return Err(Failure::Usage(format!("unexpected argument `{word}`")));
         }
         match self.options.keys().next() {
-            Some(option) => Err(Failure::Usage(format!("`--{option}` does not belong to this command"))),
+            Some(option) => Err(Failure::Usage(format!("`--{option}` cannot be used with this command"))),
             None => Ok(()),
         }
     }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn options_may_stand_anywhere_and_words_keep_their_order() {
+    fn options_are_accepted_in_any_position() {
         let mut parsed =
             parse(&["add", "--kind", "fact", "the", "--json", "sky", "--importance=0.9"]).unwrap();
         assert!(parsed.flag("json") && !parsed.flag("help"));
@@ -115,14 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_two_dashes_is_text_whatever_it_looks_like() {
+    fn arguments_after_two_dashes_are_words() {
         let mut parsed = parse(&["add", "--", "--kind", "-h"]).unwrap();
         assert_eq!(parsed.rest(), ["add", "--kind", "-h"]);
     }
 
     #[test]
-    fn what_is_not_known_or_not_used_is_refused() {
-        assert_eq!(parse(&["--kinds", "x"]).unwrap_err(), "no option `--kinds`");
+    fn unknown_and_unused_arguments_are_refused() {
+        assert_eq!(parse(&["--kinds", "x"]).unwrap_err(), "unknown option `--kinds`");
         assert_eq!(parse(&["--kind"]).unwrap_err(), "`--kind` needs a value");
         let parsed = parse(&["--ttl", "3"]).unwrap();
         assert!(parsed.end().is_err());

@@ -1,13 +1,14 @@
-//! `burrow-memory`: what a program inside uses to remember.
+//! `burrow-memory`: the command with which programs inside use memory.
 //!
-//! The agent's own program under another name. It speaks HTTP to the sandbox's own door, at the gateway's address, where
-//! it needs no key: what arrives there is this sandbox's. It knows nothing of who it is and keeps nothing.
+//! This is the agent's own binary under another name. It sends HTTP requests to the sandbox's own listener, at the
+//! gateway's address, where it needs no key: a request that arrives there is from this sandbox. It stores nothing
+//! itself.
 //!
-//! Texts for people go to standard error, what was asked for to standard output; what was stored is shown without the
-//! control characters it may hold, since a terminal would obey them.
+//! Messages go to standard error, results to standard output. Stored texts are shown without control characters,
+//! since a terminal would interpret them.
 
 mod arguments;
-mod door;
+mod client;
 mod show;
 
 use std::ffi::OsString;
@@ -18,42 +19,42 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use arguments::Arguments;
-use door::{Answer, Door, Upload};
+use client::{Client, Response, Upload};
 
-/// What it is called inside.
+/// The name of the command inside.
 pub const NAME: &str = "burrow-memory";
 
-/// Longest text taken from standard input: more than any entry may have, so that the daemon says what is too long.
+/// The longest text read from standard input: more than an entry may have, so that the daemon reports the limit.
 const INPUT_BYTES_MAX: u64 = 1 << 20;
 
 const USAGE: &str = "\
-Remember, and recall, from inside the sandbox.
+Use this sandbox's memory.
 
 Usage: burrow-memory [--json] COMMAND …
 
   add [--kind WORD] [--importance 0..1] [--session NAME] [--source TEXT] [--key KEY] TEXT… | -
-  search [--limit N] QUERY…          what has to do with it, best first
-  context [--budget TOKENS] [QUERY…] a block for a prompt; without a query, where you were
-  ls [--limit N]                     what was remembered last
+  search [--limit N] QUERY…          search for entries, best matches first
+  context [--budget TOKENS] [QUERY…] print a block for a prompt; without a query, recent context
+  ls [--limit N]                     list the latest entries
   get ID | forget ID
   kv get KEY | set KEY VALUE [--ttl SECONDS] | rm KEY | ls [PREFIX] | incr KEY [BY]
   skill ls | search QUERY… | show NAME
   artifact put NAME FILE | get NAME [FILE] | ls [PREFIX]
   stats
 
-  TEXT of `-` is read from standard input, FILE of `-` is standard input or output.
-  VALUE is JSON if it can be read as such, else a text.
-  --json prints the answer as it came.
+  If TEXT is `-`, it is read from standard input. If FILE is `-`, it is standard input or output.
+  VALUE is JSON if it is valid JSON, otherwise a string.
+  --json prints the response as JSON.
 
-It needs no key, and reaches only this sandbox's memory and what it was given.
+No key is required. Only this sandbox's own space and the attached spaces are accessible.
 ";
 
-/// Why nothing came of it.
+/// Why the command failed.
 #[derive(Debug)]
 enum Failure {
-    /// It was asked for wrongly.
+    /// Invalid arguments.
     Usage(String),
-    /// It was refused, or could not be done.
+    /// The request failed.
     Failed(String),
 }
 
@@ -63,11 +64,11 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Runs it with the program's own arguments.
+/// Runs the command with its arguments.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (text, code) = match attempt(arguments) {
         Ok(()) => return ExitCode::SUCCESS,
-        Err(Failure::Usage(text)) => (format!("{text}\n`{NAME} --help` says more."), 2),
+        Err(Failure::Usage(text)) => (format!("{text}\nSee `{NAME} --help`."), 2),
         Err(Failure::Failed(text)) => (text, 1),
     };
     let _ = writeln!(io::stderr(), "{NAME}: {text}");
@@ -81,29 +82,31 @@ fn attempt(given: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         return Ok(());
     }
     let as_json = arguments.flag("json");
-    let door = Door::of_this_sandbox();
+    let client = Client::of_this_sandbox();
     let command = arguments.word("a command")?;
     let shown = match command.as_str() {
-        "add" => add(&door, &mut arguments)?,
-        "search" => search(&door, &mut arguments)?,
-        "context" => context(&door, &mut arguments)?,
-        "ls" => list(&door, &mut arguments)?,
-        "get" => Shown::Entry(door.get(&format!("entries/{}", door::escape(&arguments.word("an id")?)))?),
-        "forget" => {
-            Shown::Nothing(door.delete(&format!("entries/{}", door::escape(&arguments.word("an id")?)))?)
+        "add" => add(&client, &mut arguments)?,
+        "search" => search(&client, &mut arguments)?,
+        "context" => context(&client, &mut arguments)?,
+        "ls" => list(&client, &mut arguments)?,
+        "get" => {
+            Output::Entry(client.get(&format!("entries/{}", client::escape(&arguments.word("an id")?)))?)
         }
-        "kv" => kv(&door, &mut arguments)?,
-        "skill" => skill(&door, &mut arguments)?,
-        "artifact" => artifact(&door, &mut arguments)?,
-        "stats" => Shown::Json(door.get("")?),
-        other => return Err(Failure::Usage(format!("no command `{other}`"))),
+        "forget" => {
+            Output::Nothing(client.delete(&format!("entries/{}", client::escape(&arguments.word("an id")?)))?)
+        }
+        "kv" => kv(&client, &mut arguments)?,
+        "skill" => skill(&client, &mut arguments)?,
+        "artifact" => artifact(&client, &mut arguments)?,
+        "stats" => Output::Json(client.get("")?),
+        other => return Err(Failure::Usage(format!("unknown command `{other}`"))),
     };
     arguments.end()?;
     print(&shown, as_json)
 }
 
-/// An answer, and how people are shown it.
-enum Shown {
+/// A result, and how it is shown.
+enum Output {
     Nothing(Value),
     Added(Value),
     Entry(Value),
@@ -114,29 +117,29 @@ enum Shown {
     Items(Value),
     Names(Value),
     Json(Value),
-    /// Printed already.
+    /// Already printed.
     Done,
 }
 
-fn print(shown: &Shown, as_json: bool) -> Result<(), Failure> {
+fn print(shown: &Output, as_json: bool) -> Result<(), Failure> {
     let (value, text) = match shown {
-        Shown::Done => return Ok(()),
-        Shown::Nothing(value) => (value, String::new()),
-        Shown::Added(value) => (value, show::added(value)),
-        Shown::Entry(value) => (value, show::entry(value)),
-        Shown::Entries(value) => (value, show::entries(value)),
-        Shown::Hits(value) => (value, show::hits(value)),
-        Shown::Text(value) => (value, show::text(value)),
-        Shown::Item(value) => (value, show::item(value)),
-        Shown::Items(value) => (value, show::items(value)),
-        Shown::Names(value) => (value, show::names(value)),
-        Shown::Json(value) => (value, format!("{value:#}\n")),
+        Output::Done => return Ok(()),
+        Output::Nothing(value) => (value, String::new()),
+        Output::Added(value) => (value, show::added(value)),
+        Output::Entry(value) => (value, show::entry(value)),
+        Output::Entries(value) => (value, show::entries(value)),
+        Output::Hits(value) => (value, show::hits(value)),
+        Output::Text(value) => (value, show::text(value)),
+        Output::Item(value) => (value, show::item(value)),
+        Output::Items(value) => (value, show::items(value)),
+        Output::Names(value) => (value, show::names(value)),
+        Output::Json(value) => (value, format!("{value:#}\n")),
     };
     let text = if as_json { format!("{value}\n") } else { text };
     Ok(io::stdout().write_all(text.as_bytes())?)
 }
 
-fn add(door: &Door, arguments: &mut Arguments) -> Result<Shown, Failure> {
+fn add(client: &Client, arguments: &mut Arguments) -> Result<Output, Failure> {
     let mut entry = json!({});
     for name in ["kind", "session", "source", "key"] {
         if let Some(value) = arguments.option(name)? {
@@ -150,19 +153,19 @@ fn add(door: &Door, arguments: &mut Arguments) -> Result<Shown, Failure> {
         entry["importance"] = json!(number);
     }
     entry["text"] = Value::String(text_or_input(arguments.rest())?);
-    Ok(Shown::Added(door.post("entries", &entry)?))
+    Ok(Output::Added(client.post("entries", &entry)?))
 }
 
-fn search(door: &Door, arguments: &mut Arguments) -> Result<Shown, Failure> {
+fn search(client: &Client, arguments: &mut Arguments) -> Result<Output, Failure> {
     let mut request = json!({});
     if let Some(limit) = arguments.number("limit")? {
         request["limit"] = json!(limit);
     }
     request["query"] = Value::String(text_or_input(arguments.rest())?);
-    Ok(Shown::Hits(door.post("search", &request)?))
+    Ok(Output::Hits(client.post("search", &request)?))
 }
 
-fn context(door: &Door, arguments: &mut Arguments) -> Result<Shown, Failure> {
+fn context(client: &Client, arguments: &mut Arguments) -> Result<Output, Failure> {
     let mut request = json!({});
     if let Some(budget) = arguments.number("budget")? {
         request["budget_tokens"] = json!(budget);
@@ -171,19 +174,19 @@ fn context(door: &Door, arguments: &mut Arguments) -> Result<Shown, Failure> {
     if !words.is_empty() {
         request["query"] = Value::String(text_or_input(words)?);
     }
-    Ok(Shown::Text(door.post("context", &request)?))
+    Ok(Output::Text(client.post("context", &request)?))
 }
 
-fn list(door: &Door, arguments: &mut Arguments) -> Result<Shown, Failure> {
+fn list(client: &Client, arguments: &mut Arguments) -> Result<Output, Failure> {
     let limit = arguments.number("limit")?.unwrap_or(20);
-    Ok(Shown::Entries(door.get(&format!("entries?limit={limit}"))?))
+    Ok(Output::Entries(client.get(&format!("entries?limit={limit}"))?))
 }
 
-fn kv(door: &Door, arguments: &mut Arguments) -> Result<Shown, Failure> {
+fn kv(client: &Client, arguments: &mut Arguments) -> Result<Output, Failure> {
     let command = arguments.word("`get`, `set`, `rm`, `ls` or `incr`")?;
-    let place = |key: &str| format!("kv/{}", door::escape(key));
+    let place = |key: &str| format!("kv/{}", client::escape(key));
     match command.as_str() {
-        "get" => Ok(Shown::Item(door.get(&place(&arguments.word("a key")?))?)),
+        "get" => Ok(Output::Item(client.get(&place(&arguments.word("a key")?))?)),
         "set" => {
             let key = arguments.word("a key")?;
             let value = text_or_input(vec![arguments.word("a value")?])?;
@@ -192,40 +195,42 @@ fn kv(door: &Door, arguments: &mut Arguments) -> Result<Shown, Failure> {
             if let Some(seconds) = arguments.number("ttl")? {
                 request["ttl_seconds"] = json!(seconds);
             }
-            Ok(Shown::Nothing(door.put(&place(&key), &request)?))
+            Ok(Output::Nothing(client.put(&place(&key), &request)?))
         }
-        "rm" => Ok(Shown::Nothing(door.delete(&place(&arguments.word("a key")?))?)),
+        "rm" => Ok(Output::Nothing(client.delete(&place(&arguments.word("a key")?))?)),
         "ls" => {
             let prefix = arguments.next().unwrap_or_default();
-            Ok(Shown::Items(door.get(&format!("kv?prefix={}", door::escape_query(&prefix)))?))
+            Ok(Output::Items(client.get(&format!("kv?prefix={}", client::escape_query(&prefix)))?))
         }
         "incr" => {
             let key = arguments.word("a key")?;
             let by = arguments.next().unwrap_or_else(|| "1".to_owned());
             let by: serde_json::Number =
                 by.parse().map_err(|_| Failure::Usage(format!("`{by}` is not a number")))?;
-            Ok(Shown::Item(door.post("kv-increment", &json!({ "key": key, "by": by }))?))
+            Ok(Output::Item(client.post("kv-increment", &json!({ "key": key, "by": by }))?))
         }
-        other => Err(Failure::Usage(format!("no command `kv {other}`"))),
+        other => Err(Failure::Usage(format!("unknown command `kv {other}`"))),
     }
 }
 
-fn skill(door: &Door, arguments: &mut Arguments) -> Result<Shown, Failure> {
+fn skill(client: &Client, arguments: &mut Arguments) -> Result<Output, Failure> {
     let command = arguments.word("`ls`, `search` or `show`")?;
     match command.as_str() {
-        "ls" => Ok(Shown::Names(door.get("skills")?)),
+        "ls" => Ok(Output::Names(client.get("skills")?)),
         "search" => {
             let query = text_or_input(arguments.rest())?;
-            Ok(Shown::Names(door.post("skills/search", &json!({ "query": query }))?))
+            Ok(Output::Names(client.post("skills/search", &json!({ "query": query }))?))
         }
-        "show" => Ok(Shown::Json(door.get(&format!("skills/{}", door::escape(&arguments.word("a name")?)))?)),
-        other => Err(Failure::Usage(format!("no command `skill {other}`"))),
+        "show" => {
+            Ok(Output::Json(client.get(&format!("skills/{}", client::escape(&arguments.word("a name")?)))?))
+        }
+        other => Err(Failure::Usage(format!("unknown command `skill {other}`"))),
     }
 }
 
-fn artifact(door: &Door, arguments: &mut Arguments) -> Result<Shown, Failure> {
+fn artifact(client: &Client, arguments: &mut Arguments) -> Result<Output, Failure> {
     let command = arguments.word("`put`, `get` or `ls`")?;
-    let place = |name: &str| format!("artifacts/{}", door::escape(name));
+    let place = |name: &str| format!("artifacts/{}", client::escape(name));
     match command.as_str() {
         "put" => {
             let (name, file) = (arguments.word("a name")?, arguments.word("a file")?);
@@ -234,24 +239,24 @@ fn artifact(door: &Door, arguments: &mut Arguments) -> Result<Shown, Failure> {
             } else {
                 Upload::file(File::open(&file).map_err(of(&file))?)?
             };
-            Ok(Shown::Nothing(door.upload(&place(&name), body)?))
+            Ok(Output::Nothing(client.upload(&place(&name), body)?))
         }
         "get" => {
             let name = arguments.word("a name")?;
             let file = arguments.next().unwrap_or_else(|| "-".to_owned());
-            let answer = door.download(&place(&name))?;
+            let answer = client.download(&place(&name))?;
             save(answer, &file)?;
-            Ok(Shown::Done)
+            Ok(Output::Done)
         }
         "ls" => {
             let prefix = arguments.next().unwrap_or_default();
-            Ok(Shown::Names(door.get(&format!("artifacts?prefix={}", door::escape_query(&prefix)))?))
+            Ok(Output::Names(client.get(&format!("artifacts?prefix={}", client::escape_query(&prefix)))?))
         }
-        other => Err(Failure::Usage(format!("no command `artifact {other}`"))),
+        other => Err(Failure::Usage(format!("unknown command `artifact {other}`"))),
     }
 }
 
-fn save(mut answer: Answer, file: &str) -> Result<(), Failure> {
+fn save(mut answer: Response, file: &str) -> Result<(), Failure> {
     if file == "-" {
         io::copy(&mut answer, &mut io::stdout().lock())?;
         return Ok(());
@@ -266,7 +271,7 @@ fn of(file: &str) -> impl Fn(io::Error) -> Failure {
     move |error| Failure::Failed(format!("`{}`: {error}", show::plain(file)))
 }
 
-/// The words that were given, or standard input where they are `-`.
+/// The words given as arguments, or standard input if they are `-`.
 fn text_or_input(words: Vec<String>) -> Result<String, Failure> {
     match words.as_slice() {
         [] => Err(Failure::Usage("a text is missing".to_owned())),
@@ -275,11 +280,11 @@ fn text_or_input(words: Vec<String>) -> Result<String, Failure> {
             io::stdin().lock().take(INPUT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
             if bytes.len() as u64 > INPUT_BYTES_MAX {
                 return Err(Failure::Failed(
-                    "the text is too long to remember; `artifact put` keeps files of any size".to_owned(),
+                    "the text is too long for an entry; `artifact put` stores files of any size".to_owned(),
                 ));
             }
             let text = String::from_utf8(bytes).map_err(|_| {
-                Failure::Failed("the text is not UTF-8; `artifact put` keeps any bytes".to_owned())
+                Failure::Failed("the text is not UTF-8; `artifact put` stores any bytes".to_owned())
             })?;
             Ok(text.trim_end_matches('\n').to_owned())
         }

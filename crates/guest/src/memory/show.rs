@@ -1,26 +1,26 @@
-//! Answers as text for people.
+//! Results as text for people.
 //!
-//! What was stored may hold anything: nothing of it reaches a terminal that the terminal would obey.
+//! Stored texts may contain anything: no control sequence of them reaches a terminal.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// Characters of an entry in a list.
+/// Characters of an entry shown in a list.
 const LINE_CHARACTERS: usize = 120;
 
-/// A text on one line, without what moves a cursor, changes colours or turns letters around.
+/// A text on one line, without characters that move the cursor, change colours or reorder letters.
 pub(super) fn plain(text: &str) -> String {
     text.chars().map(|each| if is_plain(each) { each } else { ' ' }).collect()
 }
 
-/// The same over several lines.
+/// The same for several lines.
 fn block(text: &str) -> String {
     text.lines().map(plain).collect::<Vec<_>>().join("\n")
 }
 
 fn is_plain(each: char) -> bool {
-    // Beside control characters: those that reverse or hide what is written (bidirectional marks, zero width).
+    // Besides control characters: those that reverse or hide text (bidirectional marks, zero width).
     !each.is_control()
         && !matches!(each, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
@@ -45,7 +45,7 @@ fn each(value: &Value) -> &[Value] {
 pub(super) fn added(value: &Value) -> String {
     let mut text = String::new();
     for entry in each(value) {
-        let note = if entry["existed"].as_bool() == Some(true) { " (was there already)" } else { "" };
+        let note = if entry["existed"].as_bool() == Some(true) { " (already existed)" } else { "" };
         let _ = writeln!(text, "{}{note}", of(entry, "id"));
     }
     text
@@ -84,7 +84,7 @@ pub(super) fn hits(value: &Value) -> String {
     text
 }
 
-/// The daemon has made a block for a prompt safe to print already; this makes sure of it for a terminal.
+/// The daemon returns prompts without control characters; this makes sure of it for a terminal.
 pub(super) fn text(value: &Value) -> String {
     format!("{}\n", block(of(value, "text")))
 }
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_a_terminal_would_obey_is_printed() {
+    fn terminal_control_sequences_are_not_printed() {
         let poisoned = "a\u{1b}[31mb\r\u{7}c\u{202e}d\u{9b}2Je";
         for shown in [
             entry(&json!({ "text": poisoned })),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn several_lines_stay_several_lines_and_a_list_has_one_each() {
+    fn texts_keep_their_lines_and_lists_have_one_line_each() {
         assert_eq!(entry(&json!({ "text": "a\nb" })), "a\nb\n");
         let list = entries(&json!({ "items": [{ "id": "mem1", "kind": "note", "text": "a\nb" }] }));
         assert_eq!(list.lines().count(), 1);

@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
-    /// Last part of the path, with bytes that are not UTF-8 replaced.
+    /// The last component of the path, with bytes that are not UTF-8 replaced.
     pub name: String,
     pub path: String,
     pub kind: FileKind,
     pub size: u64,
-    /// Permission bits, with setuid, setgid and sticky.
+    /// Permission bits, including setuid, setgid and sticky.
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
-    /// Names inside, where known.
+    /// Names inside, if known.
     pub user: Option<String>,
     pub group: Option<String>,
     pub modified_ms: i64,
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     pub target: Option<String>,
-    /// The file that a symbolic link leads to in the end, if there is one.
+    /// The final target of a symbolic link, if it exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved: Option<String>,
     /// Its extended attributes `user.e2b.KEY`, by key.
@@ -43,7 +43,7 @@ pub struct ListFiles {
     pub path: String,
     /// 1 = the directory's own entries.
     pub depth: u32,
-    /// More than this is refused with `too-many`.
+    /// If there are more, the request fails with `too-many`.
     pub entries_max: u32,
 }
 
@@ -58,20 +58,21 @@ pub struct ReadFile {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WriteFile {
     pub path: String,
-    /// Permission bits; an existing file's own, else 0644, when absent.
+    /// Permission bits. If absent, those of the existing file, else 0644.
     pub mode: Option<u32>,
-    /// Owner; an existing file's own, else root, when absent.
+    /// The owner. If absent, that of the existing file, else root.
     pub user: Option<String>,
-    /// Make missing parent directories.
+    /// Create missing parent directories.
     pub parents: bool,
     /// Write at this offset of the existing file instead of replacing it atomically.
     pub offset: Option<u64>,
     /// fsync before answering.
     pub sync: bool,
-    /// Write into the existing file instead of replacing it: hard links stay, and an upload that breaks off leaves a part.
+    /// Write into the existing file instead of replacing it: hard links remain, and an interrupted upload leaves a
+    /// part.
     #[serde(default)]
     pub in_place: bool,
-    /// Extended attributes `user.e2b.KEY` in the place of those it has; left as they are when absent.
+    /// Replaces the extended attributes `user.e2b.KEY`; they are unchanged if absent.
     #[serde(default)]
     pub metadata: Option<BTreeMap<String, String>>,
 }
@@ -83,9 +84,9 @@ pub struct TarOut {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TarIn {
-    /// An existing directory, or one to make.
+    /// An existing directory, or one to create.
     pub path: String,
-    /// Owner of everything unpacked; the archive's own numbers when absent.
+    /// Owner of everything unpacked. If absent, the ids in the archive.
     pub user: Option<String>,
 }
 
@@ -111,6 +112,6 @@ pub enum WatchEventKind {
     Removed,
     Renamed,
     Attributes,
-    /// The kernel dropped events: look again.
+    /// The kernel dropped events: list the files again.
     Overflow,
 }

@@ -1,8 +1,8 @@
-//! Frames: the only thing on the wire.
+//! Frames, of which all communication consists.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// Largest payload of a frame. Bounds what one connection makes the other side hold.
+/// The largest payload of a frame. Limits how much one connection makes the other side store.
 pub const FRAME_BYTES_MAX: usize = 1 << 20;
 
 /// Length and kind.
@@ -23,7 +23,7 @@ pub enum FrameKind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// JSON of whatever message is due.
+    /// The JSON of the message that is expected next.
     Control(Bytes),
     Bytes(Bytes),
     Stdout {
@@ -34,7 +34,7 @@ pub enum Frame {
         offset: u64,
         bytes: Bytes,
     },
-    /// No more Bytes.
+    /// End of the Bytes frames.
     End,
 }
 
@@ -49,7 +49,7 @@ pub enum FrameError {
 }
 
 impl Frame {
-    /// Takes one frame off the front of `buffer`, or says that more bytes are needed by `None`.
+    /// Takes one frame from the start of `buffer`. `None` if more bytes are needed.
     pub fn decode(buffer: &mut BytesMut) -> Result<Option<Self>, FrameError> {
         if buffer.len() < HEADER_BYTES {
             return Ok(None);
@@ -76,8 +76,8 @@ impl Frame {
         }
     }
 
-    /// Takes the header of a Bytes frame off the front of `buffer`, and answers the length of what follows it. `None`:
-    /// more bytes are needed, or it is another kind of frame, which [`Frame::decode`] takes.
+    /// Takes the header of a Bytes frame from the start of `buffer`, and returns the length of its payload. `None` if
+    /// more bytes are needed, or if it is another kind of frame, which [`Frame::decode`] takes.
     pub fn take_bytes_header(buffer: &mut BytesMut) -> Result<Option<usize>, FrameError> {
         if buffer.len() < HEADER_BYTES || buffer[4] != FrameKind::Bytes as u8 {
             return Ok(None);
@@ -90,7 +90,7 @@ impl Frame {
         Ok(Some(length))
     }
 
-    /// Appends the frame to `buffer`. Payloads over [`FRAME_BYTES_MAX`] are our own bug: callers cut.
+    /// Appends the frame to `buffer`. A payload over [`FRAME_BYTES_MAX`] is a bug of the caller, which must split it.
     pub fn encode(&self, buffer: &mut BytesMut) {
         match self {
             Self::Control(bytes) => put(buffer, FrameKind::Control, None, bytes),
@@ -101,9 +101,9 @@ impl Frame {
         }
     }
 
-    /// The header alone, for payloads sent by other means (`sendfile`).
+    /// The header alone, for payloads that are sent by other means (`sendfile`).
     pub fn header(kind: FrameKind, length: usize) -> [u8; HEADER_BYTES] {
-        assert!(length <= FRAME_BYTES_MAX, "callers cut payloads to FRAME_BYTES_MAX");
+        assert!(length <= FRAME_BYTES_MAX, "callers split payloads at FRAME_BYTES_MAX");
         let [a, b, c, d] = u32::try_from(length).expect("bounded above").to_le_bytes();
         [a, b, c, d, kind as u8]
     }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_frame_comes_back_as_it_was() {
+    fn every_kind_of_frame_survives_encoding_and_decoding() {
         let frames = [
             Frame::Control(Bytes::from_static(b"{}")),
             Frame::Bytes(Bytes::from_static(b"\0\xff")),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lying_length_is_refused_before_anything_is_held() {
+    fn an_excessive_length_is_refused_before_memory_is_allocated() {
         let mut buffer = BytesMut::from(&[0xff, 0xff, 0xff, 0x7f, 1][..]);
         assert_eq!(Frame::decode(&mut buffer), Err(FrameError::TooLarge { length: 0x7fff_ffff }));
         let mut buffer = BytesMut::from(&[0, 0, 0, 0, 9][..]);

@@ -1,7 +1,7 @@
 //! Messages about the sandbox as a whole: boot, identity, statistics, services.
 //!
-//! Boot: the runtime driver hands PID 1 a socket as standard input. The agent reads one [`Boot`] as JSON up to
-//! end-of-file, binds its listener, writes one [`BootReport`] as JSON, and puts `/dev/null` in the socket's place.
+//! Boot: the runtime driver passes a socket to PID 1 as standard input. The agent reads one [`Boot`] as JSON up to
+//! end-of-file, binds its listener, writes one [`BootReport`] as JSON, and replaces the socket with `/dev/null`.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use serde::{Deserialize, Serialize};
 pub struct Boot {
     pub generation: u32,
     pub token: String,
-    /// Where to listen and whom to accept, e.g. `10.88.0.2:7711` and `10.88.0.1`.
+    /// The address to listen on and the only peer to accept, e.g. `10.88.0.2:7711` and `10.88.0.1`.
     pub listen: std::net::SocketAddr,
     pub accept_from: std::net::IpAddr,
-    /// What `/proc/meminfo` shall show.
+    /// The total that `/proc/meminfo` shows.
     pub ram_bytes: u64,
     pub services: Vec<Service>,
-    /// The disk is a copy of another sandbox's: takes an identity of its own, as by
+    /// The disk is a copy of another sandbox's: the agent takes a new identity, as with
     /// [`Request::Renew`](super::Request::Renew), before anything else runs.
     #[serde(default)]
     pub renew: bool,
-    /// A certificate in PEM that programs inside shall trust, as by [`Request::SetTrust`](super::Request::SetTrust).
+    /// A certificate in PEM that programs inside trust, as with [`Request::SetTrust`](super::Request::SetTrust).
     #[serde(default)]
     pub trust: Option<String>,
 }
@@ -41,15 +41,15 @@ pub enum BootReport {
 pub struct Identity {
     pub generation: u32,
     pub version: String,
-    /// By CLOCK_BOOTTIME since the agent started. While a machine is kept as a dump, its clocks stand still.
+    /// By CLOCK_BOOTTIME, since the agent started. Without the time in which the machine was hibernated.
     pub uptime_ms: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MachineStats {
-    /// Of all processes ever run here, reaped ones included.
+    /// Of all processes that ever ran here, including reaped ones.
     pub cpu_us: u64,
-    /// Anonymous and shared pages of all processes (PSS where the kernel tells).
+    /// Anonymous and shared pages of all processes (PSS if the kernel provides it).
     pub ram_bytes: u64,
     pub ram_limit_bytes: u64,
     pub processes: u32,
@@ -61,24 +61,24 @@ pub struct MachineStats {
     pub execs_running: u32,
     pub agent_ram_bytes: u64,
     pub uptime_ms: u64,
-    /// Processes that a kernel of its own ended for want of RAM; what the host's kernel ended, the host knows.
+    /// Processes that the sandbox's own kernel killed because it was out of memory; kills by the host's kernel are
+    /// counted by the host.
     #[serde(default)]
     pub oom_kills: u64,
 }
 
-/// Whether anything is going on, for telling work from idleness. Of services only their number is told: that they run
-/// is no sign of work.
+/// Signs of activity, for detecting idleness. Services are only counted: that they run is no sign of activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activity {
-    /// Execs that are running, services left out.
+    /// Execs that are running, without services.
     pub execs_running: u32,
-    /// Of those, the ones whose output a host is reading.
+    /// Those of them whose output a host is reading.
     pub execs_attached: u32,
     pub services_running: u32,
-    /// Connections that last: attached readers, file transfers, watches, pipes to ports.
+    /// Long-lived connections: attached readers, file transfers, watches, pipes to ports.
     pub streams: u32,
     /// How long ago an exec last started, ended, wrote or was written to, or a stream began or ended. By
-    /// CLOCK_MONOTONIC, which stands still while the machine is kept as a dump.
+    /// CLOCK_MONOTONIC, which does not advance while the machine is hibernated.
     pub last_io_ms: u64,
 }
 
@@ -105,7 +105,7 @@ pub enum ServiceRestart {
 pub struct RunningService {
     pub name: String,
     pub state: ServiceState,
-    /// The exec of its present or last run: its output is read like any exec's.
+    /// The exec of its present or last run: its output is read like that of any exec.
     pub exec: Option<String>,
     pub restarts: u32,
 }
@@ -114,7 +114,7 @@ pub struct RunningService {
 #[serde(rename_all = "kebab-case")]
 pub enum ServiceState {
     Running,
-    /// Ended; starts again after a growing pause (100 ms doubling to 30 s, back to 100 ms after 60 s of running).
+    /// Ended; restarts after a growing pause (100 ms doubling to 30 s, back to 100 ms after 60 s of running).
     BackingOff,
     Ended,
 }

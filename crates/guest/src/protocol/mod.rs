@@ -1,4 +1,4 @@
-//! What host and guest say to each other.
+//! The protocol between host and guest.
 //!
 //! One TCP connection per request: slow readers feel TCP's own back-pressure, and no request waits behind another.
 //!
@@ -42,41 +42,41 @@ pub use vm::{
     VM_READER_ROLE, VM_ROLE, VM_TRIAL_ROLE, VmAnswer, VmBoot, VmMessage, VmNetwork, VmRequest, VmSettle,
 };
 
-/// Raised when a message changes its meaning; adding messages or optional fields does not raise it.
+/// Increased when a message changes its meaning, but not when messages or optional fields are added.
 pub const GENERATION: u32 = 1;
 
-/// Where the agent listens, on the sandbox's own address.
+/// The port on which the agent listens, at the sandbox's own address.
 pub const PORT: u16 = 7711;
 
-/// Where [`Boot::trust`] and [`Request::SetTrust`] put all that is trusted, in PEM.
+/// Where [`Boot::trust`] and [`Request::SetTrust`] write all trusted certificates, in PEM.
 pub const TRUST_BUNDLE: &str = "/usr/local/share/burrow/ca-bundle.crt";
 
 /// The same as a Java keystore.
 pub const TRUST_STORE: &str = "/usr/local/share/burrow/truststore.jks";
 
-/// First frame of every connection, from the host.
+/// The first frame of every connection, from the host.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Hello {
     pub generation: u32,
-    /// The per-sandbox token, as given in [`Boot`].
+    /// The sandbox's token, as given in [`Boot`].
     pub token: String,
 }
 
-/// Second frame of every connection, from the host.
+/// The second frame of every connection, from the host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub enum Request {
     /// Answers [`Identity`].
     Ping,
-    /// Starts a process. Answers [`ExecInfo`]; with `attach`, the connection goes on as after [`Request::Attach`].
+    /// Starts a process. Answers [`ExecInfo`]; with `attach`, the connection continues as after [`Request::Attach`].
     ExecStart(ExecStart),
     /// Streams an exec's output from an offset; answers [`ExecInfo`] first. See [`Attach`].
     Attach(Attach),
     /// Answers [`ExecInfo`].
     ExecGet { exec: String },
-    /// Answers `Vec<ExecInfo>`: all the agent still remembers.
+    /// Answers `Vec<ExecInfo>`: all execs that the agent remembers.
     ExecList,
-    /// Waits for the end, at most `timeout_ms`. Answers [`ExecInfo`], whose state tells whether it ended.
+    /// Waits for the end, at most `timeout_ms`. Answers [`ExecInfo`], whose state says whether it has ended.
     ExecWait { exec: String, timeout_ms: u64 },
     /// Signals the exec's process group (`group`) or its first process only. Answers `()`.
     ExecSignal { exec: String, signal: i32, group: bool },
@@ -88,13 +88,13 @@ pub enum Request {
     Stat { path: String, follow: bool },
     /// Answers `Vec<FileEntry>`.
     List(ListFiles),
-    /// The same for lists that may not fit one frame: answers `()`, then Control(`Vec<FileEntry>`)… End.
+    /// The same for lists that may not fit into one frame: answers `()`, then Control(`Vec<FileEntry>`)… End.
     ListStream(ListFiles),
     /// Answers [`FileEntry`], then Bytes… End.
     Read(ReadFile),
-    /// Bytes… End follow the request. Answers [`FileEntry`] of the file as it is now.
+    /// Bytes… End follow the request. Answers [`FileEntry`] of the file after the write.
     Write(WriteFile),
-    /// Answers [`FileEntry`]. With `parents`, missing parents are made and an existing directory is fine.
+    /// Answers [`FileEntry`]. With `parents`, missing parents are created and an existing directory is not an error.
     MakeDir { path: String, parents: bool, mode: Option<u32>, user: Option<String> },
     /// Renames, replacing a file at `to`. Answers [`FileEntry`].
     Move { from: String, to: String },
@@ -104,13 +104,13 @@ pub enum Request {
     ChangeMode { path: String, mode: u32 },
     /// Answers `()`, then the tar as Bytes… End.
     TarOut(TarOut),
-    /// A tar as Bytes… End follows the request. Answers [`TarSummary`]; a hostile archive is refused whole.
+    /// A tar as Bytes… End follows the request. Answers [`TarSummary`]; a hostile archive is refused as a whole.
     TarIn(TarIn),
     /// Answers `()`, then a Control([`WatchEvent`]) for each change until either side hangs up.
     Watch(WatchFiles),
     /// Answers [`MachineStats`].
     Stats,
-    /// Answers [`Activity`]. Cheap: looks at nothing but what the agent has in RAM.
+    /// Answers [`Activity`]. Cheap: reads only what the agent has in RAM.
     Activity,
     /// Replaces the set of supervised services: new ones start, missing ones stop, changed ones restart. Answers `()`.
     SetServices { services: Vec<Service> },
@@ -120,25 +120,25 @@ pub enum Request {
     RestartService { name: String },
     /// Answers `Vec<ListeningPort>`, by port.
     ListPorts,
-    /// Answers `()` once something inside took the connection; from then on the connection is a byte pipe to that port,
-    /// each direction with an end of its own. Nothing there: [`ErrorCode::NotFound`].
+    /// Answers `()` once a process inside accepted the connection; from then on the connection is a byte pipe to that
+    /// port, whose directions end separately. If nothing listens: [`ErrorCode::NotFound`].
     Connect { port: u16 },
-    /// What `/proc/meminfo` shall show. Answers `()`.
+    /// Sets the total that `/proc/meminfo` shows. Answers `()`.
     SetRam { ram_bytes: u64 },
-    /// What programs inside shall trust besides what they do: one certificate in PEM; `None` takes it back. Answers `()`.
+    /// Sets the certificate in PEM that programs inside trust in addition to others; `None` removes it. Answers `()`.
     SetTrust { certificate: Option<String> },
-    /// This machine is a copy, and becomes somebody else: a new machine id, new SSH host keys (where there were any), the
-    /// new name in `/etc` (where the host had put the old one). From the answer on only the new token counts; every
-    /// other connection is closed, as if the host had hung up. Execs and services go on. Answers `()`; after a refusal
-    /// the old token still counts.
+    /// Gives this machine, a copy, its own identity: a new machine id, new SSH host keys (if there were any), the new
+    /// name in `/etc` (if the host had written the old one). After the answer only the new token is valid; every
+    /// other connection is closed, as if the host had hung up. Execs and services continue. Answers `()`; after an
+    /// error the old token remains valid.
     ///
-    /// Works while every other process of the machine stands still.
+    /// Works while every other process of the machine is frozen.
     Renew { token: String, hostname: String },
     /// Ends everything: SIGTERM to all, SIGKILL after `grace_ms`, sync. Answers `()` just before PID 1 exits.
     Shutdown { grace_ms: u64 },
 }
 
-/// First frame of every answer.
+/// The first frame of every answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reply<T> {
@@ -146,23 +146,23 @@ pub enum Reply<T> {
     Err(RequestError),
 }
 
-/// A request the guest could not carry out.
+/// Why the guest could not carry out a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct RequestError {
     pub code: ErrorCode,
-    /// What was tried, on what, and what the kernel said. No secrets, no control characters.
+    /// What failed, on what, and the kernel's reason. No secrets, no control characters.
     pub message: String,
 }
 
-/// Stable; an unknown code of a newer guest reads as [`ErrorCode::Internal`].
+/// Stable; an unknown code of a newer guest is read as [`ErrorCode::Internal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorCode {
-    /// Wrong token, or not from the gateway.
+    /// The token is wrong, or the connection is not from the gateway.
     Unauthorized,
     Unsupported,
-    /// The request makes no sense: an empty argv, a relative path, a NUL byte.
+    /// The request is invalid: an empty argv, a relative path, a NUL byte.
     Invalid,
     NotFound,
     AlreadyExists,
@@ -170,26 +170,26 @@ pub enum ErrorCode {
     NotADirectory,
     IsADirectory,
     DirectoryNotEmpty,
-    /// Not a regular file where one is needed: a FIFO, a device, a socket.
+    /// A regular file is required, but it is a FIFO, a device or a socket.
     NotAFile,
-    /// No such user inside.
+    /// The user does not exist inside.
     UnknownUser,
     /// The program cannot be executed.
     CannotExecute,
-    /// There is no such program.
+    /// The program does not exist.
     NoProgram,
-    /// A bound of the agent: execs, connections, PTYs, watches, entries.
+    /// A limit of the agent: execs, connections, PTYs, watches, entries.
     TooMany,
     TooLarge,
-    /// Disk or quota full.
+    /// The disk or the quota is full.
     NoSpace,
-    /// The exec is not running any more.
+    /// The exec is no longer running.
     Ended,
     #[serde(other)]
     Internal,
 }
 
-/// What [`Request::TarIn`] unpacked.
+/// The result of [`Request::TarIn`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TarSummary {
     pub entries: u64,

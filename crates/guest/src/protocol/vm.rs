@@ -1,4 +1,4 @@
-//! What the driver of a microVM and its first process say to each other, over a serial port of the machine.
+//! The protocol between the driver of a microVM and its first process, over a serial port of the machine.
 //!
 //! ```text
 //!   driver                                      first process
@@ -9,9 +9,8 @@
 //!    │ ── {"id":10,"op":"release",…} ────────────► │
 //! ```
 //!
-//! One JSON document per line. An answer bears the id of what it answers: after a copy was made, an answer to what its
-//! origin was asked may still be on its way. Everything else the host wants goes over the network; see
-//! [`super::Request`].
+//! One JSON document per line. An answer has the id of its request: after a copy was made, an answer to a request to
+//! the original may still be in transit. Everything else is requested over the network; see [`super::Request`].
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -19,19 +18,19 @@ use serde::{Deserialize, Serialize};
 
 use super::{Boot, BootReport};
 
-/// What the port is called inside.
+/// The name of the port inside.
 pub const VM_PORT: &str = "burrow";
 
-/// The argument by which a kernel starts this program as the first process of a machine.
+/// The argument with which a kernel starts this program as the first process of a machine.
 pub const VM_ROLE: &str = "vm";
 
-/// The argument for a machine that ends as soon as it has come up: a trial whether it does.
+/// The argument for a machine that ends as soon as it has booted: a trial boot.
 pub const VM_TRIAL_ROLE: &str = "vm-trial";
 
 /// The argument for a machine that only reads disks; see [`ReaderRequest`].
 pub const VM_READER_ROLE: &str = "vm-reader";
 
-/// As a boot document can be, with room for what is around it.
+/// The longest boot document, and space for the message around it.
 pub const VM_LINE_BYTES_MAX: usize = (4 << 20) + (64 << 10);
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -52,58 +51,61 @@ pub struct VmAnswer {
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub enum VmRequest {
     Boot(Box<VmBoot>),
-    /// Stops every process but the first, and keeps them so until [`VmRequest::Release`]; what they wrote goes to the disk.
-    /// What is copied meanwhile wakes up with nobody running who could see that it is a copy.
+    /// Freezes every process except the first, until [`VmRequest::Release`], and syncs the disk. In a copy that is
+    /// made meanwhile, no process can run before the copy knows that it is one.
     Hold,
     Settle(VmSettle),
-    /// Lets them go on, if they are held. What time it is, is said once more: the first message after a machine was copied is
-    /// slow, and the clock that it set is late by as much.
+    /// Thaws the processes, if they are frozen. Contains the time again: the first message after a machine was copied
+    /// takes long, and the clock that it set is late by that time.
     Release {
         #[serde(default)]
         unix_ns: Option<u64>,
     },
-    /// What was written so far goes to the disk.
+    /// Syncs everything written so far to the disk.
     Sync,
-    /// The disk has become larger: so does what is on it.
+    /// The disk has grown: grows the file system on it.
     Grow {
         bytes: u64,
     },
-    /// Does to the files what the stream that follows says (see `burrow_trees::carry`), while all others are held. The
-    /// stream comes in pieces: a length of four bytes, little endian, and that many; [`STREAM_END`] at last.
+    /// Applies the changes in the stream that follows to the files (see `burrow_trees::carry`), while all other
+    /// processes are frozen. The stream is sent in pieces: a length of four bytes, little endian, and that many
+    /// bytes; [`STREAM_END`] at the end.
     Apply,
-    /// Runs a command as it will be run when the machine is somebody's: what runs for the second time is faster. Only before
-    /// [`VmRequest::Boot`].
-    Rehearse,
-    /// Never sent: what a message that cannot be read is taken for, so that it is answered.
+    /// Warms up: runs a command in the way in which the sandbox will run commands, because code runs faster the
+    /// second time. Only before [`VmRequest::Boot`].
+    #[serde(rename = "rehearse")]
+    WarmUp,
+    /// Never sent: a message that cannot be parsed is represented by this, so that it is answered.
     #[serde(skip)]
-    Nonsense {
+    Invalid {
         message: String,
     },
 }
 
-/// In the place of a piece's length: all was said.
+/// In place of a piece's length: the stream is complete.
 pub const STREAM_END: u32 = 0;
 
-/// In the place of a piece's length: the rest will not come.
+/// In place of a piece's length: the rest will not follow.
 pub const STREAM_BROKEN: u32 = u32::MAX;
 
-/// A piece of a stream is not longer.
+/// The maximum length of a piece of a stream.
 pub const STREAM_PIECE_BYTES_MAX: usize = 64 << 10;
 
-/// What a machine that only reads disks is asked, one line of JSON each, one at a time. It answers with a stream in pieces,
-/// as in [`VmRequest::Apply`], and one more piece: a [`BootReport`]. Disks are numbered as they were attached.
+/// Requests to a machine that only reads disks: one line of JSON each, one at a time. It answers with a stream in
+/// pieces, as in [`VmRequest::Apply`], and one more piece: a [`BootReport`]. Disks are numbered in the order in which
+/// they were attached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub enum ReaderRequest {
-    /// What time it is, and which disks there are; those in `writable` may be changed. Once, before all others.
+    /// The time, and the number of disks; those in `writable` may be changed. Sent once, before all others.
     Open { unix_ns: u64, disks: u8, writable: Vec<u8> },
-    /// Names at which two disks differ. Each is a letter (`+`, `~`, `-`) and the name with its length before it; more than
-    /// can be told end with `m`, all others with `e`.
+    /// The names at which two disks differ. Each is a letter (`+`, `~`, `-`) and the name, preceded by its length.
+    /// The list ends with `m` if there are more than can be reported, otherwise with `e`.
     Changes { old: u8, new: u8 },
-    /// These names of a disk, as `burrow_trees::carry` sends them; `whole`: all. A stream of names follows, each with its
-    /// length before it.
+    /// The given names of a disk, as `burrow_trees::carry` sends them; `whole`: all names. A stream of names follows,
+    /// each preceded by its length.
     Copy { disk: u8, whole: bool },
-    /// Does to a disk what the stream that follows says, and has it on disk.
+    /// Applies the changes in the stream that follows to a disk, and syncs it.
     Apply { disk: u8 },
 }
 
@@ -114,22 +116,23 @@ pub struct VmBoot {
     pub boot: Boot,
 }
 
-/// What a machine cannot know after it stood still.
+/// What a machine cannot know after it was frozen.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct VmSettle {
-    /// What time it is.
+    /// The time.
     pub unix_ns: u64,
-    /// Random bytes in hexadecimal digits: two machines from one dump would draw the same numbers without.
+    /// Random bytes in hexadecimal digits: without them, two machines from one dump would generate the same numbers.
     pub entropy: String,
-    /// Its name, where that is new.
+    /// Its name, if it is new.
     pub hostname: Option<String>,
-    /// How many processes and threads there may be, but for the kernel's own.
+    /// The limit of processes and threads, without those of the kernel.
     pub pids: u32,
-    /// The gateway is not the one it was: connections that lead out are dead, and whoever waits on one shall know.
+    /// The gateway is a different one: connections that lead out are dead, and processes that wait for one must be
+    /// notified.
     pub reset: bool,
 }
 
-/// The machine's end of its wire.
+/// The configuration of the machine's network interface.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VmNetwork {
     pub address_v4: (Ipv4Addr, u8),
@@ -154,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_read_as_the_header_says() {
+    fn messages_have_the_documented_form() {
         let hold = VmMessage { id: 8, request: VmRequest::Hold };
         assert_eq!(serde_json::to_string(&hold).unwrap(), r#"{"id":8,"op":"hold"}"#);
         let ready = VmAnswer { id: 7, report: BootReport::Ready };
@@ -166,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boot_message_is_read_as_the_driver_writes_it() {
+    fn the_boot_message_of_the_driver_is_parsed() {
         let text = r#"{"id":1,"op":"boot","settle":{"unix_ns":1,"entropy":"00","hostname":"box","pids":64,"reset":false},
             "network":{"address_v4":["10.88.0.2",30],"gateway_v4":"10.88.0.1","address_v6":["fd88::2",126],
             "gateway_v6":"fd88::1","gateway_hardware":[2,136,0,0,0,1]},
@@ -179,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_random_is_not_shown() {
+    fn debug_output_hides_the_random_bytes() {
         let settle =
             VmSettle { unix_ns: 1, entropy: "feed".to_owned(), hostname: None, pids: 1, reset: false };
         assert!(!format!("{settle:?}").contains("feed"));

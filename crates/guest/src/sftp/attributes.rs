@@ -1,4 +1,4 @@
-//! What is told of a file, and what is changed of it.
+//! The attributes of a file, as sent to and by clients.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io;
@@ -14,10 +14,10 @@ const MODE: u32 = 4;
 const TIMES: u32 = 8;
 const EXTENDED: u32 = 0x8000_0000;
 
-/// More than anybody has a use for; we have for none.
+/// The limit of extensions in a request; none of them is used.
 const EXTENSIONS_MAX: u32 = 64;
 
-/// Those that were named.
+/// The attributes that a request sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Attributes {
     pub(super) size: Option<u64>,
@@ -72,7 +72,7 @@ impl Attributes {
         Ok(())
     }
 
-    /// Changes what is at `path`; `follow`: what a link there leads to, rather than the link.
+    /// Changes the file at `path`; `follow`: the target of a link rather than the link.
     pub(super) fn apply_at(&self, path: &std::path::Path, follow: bool) -> io::Result<()> {
         let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         if let Some(size) = self.size {
@@ -98,7 +98,7 @@ fn timestamps((accessed, modified): (u32, u32)) -> Timestamps {
 }
 
 pub(super) fn write(metadata: &Metadata, packet: &mut Packet) {
-    // The protocol's times end in the year 2106, and begin in 1970.
+    // The protocol's times are from 1970 to 2106.
     let seconds = |time: i64| u32::try_from(time.max(0)).unwrap_or(u32::MAX);
     packet.number(SIZE | OWNER | MODE | TIMES);
     packet.long(metadata.size());
@@ -109,7 +109,7 @@ pub(super) fn write(metadata: &Metadata, packet: &mut Packet) {
     packet.number(seconds(metadata.mtime()));
 }
 
-/// Of what was listed and is gone since.
+/// The attributes of a file that was listed but no longer exists.
 pub(super) fn write_none(packet: &mut Packet) {
     packet.number(0);
 }

@@ -1,9 +1,9 @@
-//! What a client has open: files and directories, by numbers that mean nothing elsewhere.
+//! Open files and directories of a client, by numbers.
 
 use std::fs::{File, ReadDir};
 use std::path::PathBuf;
 
-/// Open at once: what clients that copy trees need is a few.
+/// Open at once: clients that copy trees need a few.
 const HANDLES_MAX: usize = 1024;
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct Handles {
 }
 
 impl Handles {
-    /// `None`: there are too many.
+    /// `None` if there are too many.
     pub(super) fn insert(&mut self, handle: Handle) -> Option<[u8; 4]> {
         let at = match self.free.pop() {
             Some(at) => at,

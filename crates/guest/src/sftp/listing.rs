@@ -1,4 +1,4 @@
-//! A line of a listing, as `ls -l` has it: what clients show of a directory.
+//! A line of a directory listing in the form of `ls -l`, which clients show.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
@@ -8,7 +8,7 @@ const MONTHS: [&str; 12] =
 
 const DAY: i64 = 86_400;
 
-/// Half a year: what is older is shown with its year instead of its time.
+/// Half a year: older files are shown with their year instead of their time.
 const RECENT: i64 = 182 * DAY;
 
 pub(super) fn line(name: &[u8], metadata: &Metadata, now: i64) -> Vec<u8> {
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_and_dates_are_shown_as_ls_does() {
+    fn modes_and_dates_have_the_format_of_ls() {
         assert_eq!(mode(0o100_644), "-rw-r--r--");
         assert_eq!(mode(0o041_777), "drwxrwxrwt");
         assert_eq!(mode(0o104_644), "-rwSr--r--");

@@ -1,13 +1,14 @@
-//! `burrow-guest sftp`: the file transfer of SSH, version 3, on standard input and output.
+//! `burrow-guest sftp`: the SSH file transfer protocol, version 3, on standard input and output.
 //!
-//! Runs as an exec inside the sandbox, as the user the client logged in as: so what it may touch, and what `..` or a link
-//! leads to, is decided by the sandbox's own kernel, as for any other program in there. It knows nothing of SSH itself.
+//! Runs as an exec inside the sandbox, as the user that the client logged in as. Which files are accessible, and
+//! where `..` or a link leads, is therefore decided by the sandbox's own kernel, as for any other program inside. It
+//! knows nothing of SSH itself.
 //!
 //! ```text
 //!   stdin ─► packet (bounded) ─► serve: one request, one answer ─► stdout, flushed when no request is waiting
 //! ```
 //!
-//! Bounds: the length of a packet, open handles, entries of one answer.
+//! Limits: the length of a packet, open handles, entries of one answer.
 
 mod attributes;
 mod handles;
@@ -21,16 +22,16 @@ use std::process::ExitCode;
 use packet::{Inbox, Packet};
 use serve::Server;
 
-/// The argument that asks for it.
+/// The argument that selects this role.
 pub const ROLE: &str = "sftp";
 
-/// What a pipe holds at most without rights: fewer switches between us and the agent.
+/// The largest pipe without privileges: fewer context switches between this process and the agent.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// Until the client is done.
+/// Runs until the client is done.
 pub fn run() -> ExitCode {
     let (input, output) = (io::stdin(), io::stdout());
-    // Smaller ones are only slower.
+    // A smaller pipe is only slower.
     let _ = rustix::pipe::fcntl_setpipe_size(&input, PIPE_BYTES);
     let _ = rustix::pipe::fcntl_setpipe_size(&output, PIPE_BYTES);
     match converse(rustix_io(&input), rustix_io(&output)) {
@@ -42,7 +43,7 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Without the buffers of the standard library, which would only copy once more.
+/// Without the buffers of the standard library, which would only add a copy.
 fn rustix_io<T: std::os::fd::AsFd>(stream: &T) -> Raw<'_> {
     Raw(stream.as_fd())
 }

@@ -1,17 +1,17 @@
-//! Packets: a length, and so many bytes of numbers and texts.
+//! Packets: a length, and that many bytes of numbers and texts.
 
 use std::io::{self, Read, Write};
 
-/// Longest packet either side may send: what OpenSSH takes.
+/// The longest packet that either side may send: OpenSSH's limit.
 pub(super) const PACKET_BYTES_MAX: usize = 256 << 10;
 
-/// Answers are sent when they come to this, even if more requests are waiting.
+/// Answers are sent at this size, even if more requests are waiting.
 const ANSWERS_BYTES: usize = 512 << 10;
 
 /// Read from the client at once.
 const READ_BYTES: usize = 512 << 10;
 
-/// What came, and is not answered yet.
+/// Received bytes that have not been answered yet.
 #[derive(Debug)]
 pub(super) struct Inbox<R> {
     input: R,
@@ -25,7 +25,7 @@ impl<R: Read> Inbox<R> {
         Self { input, buffer: vec![0; READ_BYTES + PACKET_BYTES_MAX + 4], start: 0, end: 0 }
     }
 
-    /// A packet that is there as a whole.
+    /// A complete packet, if there is one.
     pub(super) fn waiting(&mut self) -> io::Result<Option<Fields<'_>>> {
         let held = &self.buffer[self.start..self.end];
         let Some((length, rest)) = held.split_first_chunk::<4>() else { return Ok(None) };
@@ -58,11 +58,11 @@ impl<R: Read> Inbox<R> {
     }
 }
 
-/// The request makes no sense.
+/// The request is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// What is left of a packet.
+/// The rest of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
@@ -93,11 +93,11 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Answers on their way.
+/// Answers that have not been sent yet.
 #[derive(Debug, Default)]
 pub(super) struct Packet {
     bytes: Vec<u8>,
-    /// Where the one that is being written begins.
+    /// The start of the packet that is being written.
     begun: usize,
 }
 
@@ -109,13 +109,13 @@ impl Packet {
         self.number(id);
     }
 
-    /// Writes its length down.
+    /// Writes its length.
     pub(super) fn end(&mut self) {
         let length = u32::try_from(self.bytes.len() - self.begun - 4).expect("answers are bounded");
         self.bytes[self.begun..self.begun + 4].copy_from_slice(&length.to_be_bytes());
     }
 
-    /// Takes back what was begun.
+    /// Removes the packet that was begun.
     pub(super) fn undo(&mut self) {
         self.bytes.truncate(self.begun);
     }
@@ -133,7 +133,7 @@ impl Packet {
         self.bytes.extend(text);
     }
 
-    /// A text of at most `length` bytes, which `read` writes in place; it answers how many.
+    /// A text of at most `length` bytes, which `read` writes in place; it returns how many.
     pub(super) fn text_of<E>(
         &mut self,
         length: usize,
@@ -143,8 +143,8 @@ impl Packet {
         self.bytes.resize(from + length, 0);
         let count = read(&mut self.bytes[from..])?;
         self.bytes.truncate(from + count);
-        let told = u32::try_from(count).expect("texts are bounded");
-        self.bytes[from - 4..from].copy_from_slice(&told.to_be_bytes());
+        let text_in = u32::try_from(count).expect("texts are bounded");
+        self.bytes[from - 4..from].copy_from_slice(&text_in.to_be_bytes());
         Ok(count)
     }
 

@@ -1,4 +1,4 @@
-//! One request, one answer.
+//! Answers each request with one packet.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -17,13 +17,13 @@ use super::packet::{Fields, Malformed, PACKET_BYTES_MAX, Packet};
 
 const VERSION: u32 = 3;
 
-/// Of one read or write; a packet has a few bytes more.
+/// The limit of one read or write; a packet has a few bytes more.
 const DATA_BYTES_MAX: usize = PACKET_BYTES_MAX - 1024;
 
-/// Of one answer about a directory. A name has at most 255 bytes, twice in an entry.
+/// The limit of one answer about a directory. A name has at most 255 bytes, twice in an entry.
 const NAMES_BYTES: usize = 32 << 10;
 
-// What clients send, and what they are sent: draft-ietf-secsh-filexfer-02.
+// The types of requests and answers: draft-ietf-secsh-filexfer-02.
 mod kind {
     pub(super) const INIT: u8 = 1;
     pub(super) const VERSION: u8 = 2;
@@ -63,7 +63,7 @@ mod open {
     pub(super) const EXCLUSIVE: u32 = 32;
 }
 
-/// Extensions of OpenSSH's that clients ask for, with their versions.
+/// Extensions of OpenSSH that clients use, with their versions.
 const EXTENSIONS: [(&str, &str); 7] = [
     ("posix-rename@openssh.com", "1"),
     ("statvfs@openssh.com", "2"),
@@ -74,9 +74,9 @@ const EXTENSIONS: [(&str, &str); 7] = [
     ("expand-path@openssh.com", "1"),
 ];
 
-/// Why there is no other answer.
+/// Why a request fails.
 #[derive(Debug)]
-enum No {
+enum Failure {
     End,
     Malformed,
     Unsupported,
@@ -85,19 +85,19 @@ enum No {
     Io(io::Error),
 }
 
-impl From<io::Error> for No {
+impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-impl From<rustix::io::Errno> for No {
+impl From<rustix::io::Errno> for Failure {
     fn from(error: rustix::io::Errno) -> Self {
         Self::Io(error.into())
     }
 }
 
-impl From<Malformed> for No {
+impl From<Malformed> for Failure {
     fn from(_: Malformed) -> Self {
         Self::Malformed
     }
@@ -113,7 +113,7 @@ impl Server {
     pub(super) fn answer(&mut self, mut request: Fields<'_>, packet: &mut Packet) {
         let (Ok(kind), Ok(id)) = (request.byte(), request.number()) else {
             packet.begin(kind::STATUS, 0);
-            return status(packet, &No::Malformed);
+            return status(packet, &Failure::Malformed);
         };
         if kind == kind::INIT {
             return greet(packet);
@@ -129,29 +129,29 @@ impl Server {
         }
     }
 
-    /// The packet was begun as a status; whoever answers otherwise begins anew.
+    /// The packet was begun as a status; a request with another answer starts it again.
     fn carry_out(
         &mut self,
         kind: u8,
         id: u32,
         mut fields: Fields<'_>,
         packet: &mut Packet,
-    ) -> Result<(), No> {
+    ) -> Result<(), Failure> {
         let fields = &mut fields;
         match kind {
             kind::OPEN => return self.open(id, fields, packet),
             kind::READ => return self.read(id, fields, packet),
             kind::OPENDIR => return self.open_directory(id, fields, packet),
             kind::READDIR => return self.read_directory(id, fields, packet),
-            kind::STAT => return tell(id, &fs::metadata(path(fields)?)?, packet),
-            kind::LSTAT => return tell(id, &fs::symlink_metadata(path(fields)?)?, packet),
+            kind::STAT => return write_attributes(id, &fs::metadata(path(fields)?)?, packet),
+            kind::LSTAT => return write_attributes(id, &fs::symlink_metadata(path(fields)?)?, packet),
             kind::FSTAT => return self.stat_handle(id, fields, packet),
             kind::REALPATH => return name(id, real_path(&path(fields)?)?.as_os_str().as_bytes(), packet),
             kind::READLINK => {
                 return name(id, fs::read_link(path(fields)?)?.as_os_str().as_bytes(), packet);
             }
             kind::EXTENDED => return self.extended(id, fields, packet),
-            kind::CLOSE => drop(self.handles.remove(fields.text()?).ok_or(No::BadHandle)?),
+            kind::CLOSE => drop(self.handles.remove(fields.text()?).ok_or(Failure::BadHandle)?),
             kind::WRITE => self.write(fields)?,
             kind::SETSTAT => {
                 let path = path(fields)?;
@@ -162,21 +162,22 @@ impl Server {
             kind::MKDIR => make_directory(fields)?,
             kind::RMDIR => fs::remove_dir(path(fields)?)?,
             kind::RENAME => {
-                // Of version 3: what is there already stays.
+                // Version 3: an existing file is not replaced.
                 renameat_with(CWD, path(fields)?, CWD, path(fields)?, RenameFlags::NOREPLACE)?;
             }
             kind::SYMLINK => {
-                // As OpenSSH has them, the wrong way round: first what it leads to, then where it is.
+                // In OpenSSH's order, which differs from the specification: the target of the link first, then its
+                // path.
                 let (target, link) = (path(fields)?, path(fields)?);
                 symlink(target, link)?;
             }
-            _ => return Err(No::Unsupported),
+            _ => return Err(Failure::Unsupported),
         }
         success(packet);
         Ok(())
     }
 
-    fn open(&mut self, id: u32, fields: &mut Fields<'_>, packet: &mut Packet) -> Result<(), No> {
+    fn open(&mut self, id: u32, fields: &mut Fields<'_>, packet: &mut Packet) -> Result<(), Failure> {
         let path = path(fields)?;
         let flags = fields.number()?;
         let attributes = Attributes::read(fields)?;
@@ -190,14 +191,19 @@ impl Server {
         self.hand_out(id, Handle::File { file, append: has(open::APPEND) }, packet)
     }
 
-    fn open_directory(&mut self, id: u32, fields: &mut Fields<'_>, packet: &mut Packet) -> Result<(), No> {
+    fn open_directory(
+        &mut self,
+        id: u32,
+        fields: &mut Fields<'_>,
+        packet: &mut Packet,
+    ) -> Result<(), Failure> {
         let path = path(fields)?;
         let entries = fs::read_dir(&path)?;
         self.hand_out(id, Handle::Directory { entries, path }, packet)
     }
 
-    fn hand_out(&mut self, id: u32, handle: Handle, packet: &mut Packet) -> Result<(), No> {
-        let name = self.handles.insert(handle).ok_or(No::TooManyHandles)?;
+    fn hand_out(&mut self, id: u32, handle: Handle, packet: &mut Packet) -> Result<(), Failure> {
+        let name = self.handles.insert(handle).ok_or(Failure::TooManyHandles)?;
         packet.undo();
         packet.begin(kind::HANDLE, id);
         packet.text(&name);
@@ -205,20 +211,20 @@ impl Server {
         Ok(())
     }
 
-    fn read(&mut self, id: u32, fields: &mut Fields<'_>, packet: &mut Packet) -> Result<(), No> {
-        let (file, _) = self.handles.file(fields.text()?).ok_or(No::BadHandle)?;
+    fn read(&mut self, id: u32, fields: &mut Fields<'_>, packet: &mut Packet) -> Result<(), Failure> {
+        let (file, _) = self.handles.file(fields.text()?).ok_or(Failure::BadHandle)?;
         let (offset, length) = (fields.long()?, fields.number()? as usize);
         packet.undo();
         packet.begin(kind::DATA, id);
         match packet.text_of(length.min(DATA_BYTES_MAX), |buffer| file.read_at(buffer, offset))? {
-            0 if length > 0 => return Err(No::End),
+            0 if length > 0 => return Err(Failure::End),
             _ => packet.end(),
         }
         Ok(())
     }
 
-    fn write(&mut self, fields: &mut Fields<'_>) -> Result<(), No> {
-        let (mut file, append) = self.handles.file(fields.text()?).ok_or(No::BadHandle)?;
+    fn write(&mut self, fields: &mut Fields<'_>) -> Result<(), Failure> {
+        let (mut file, append) = self.handles.file(fields.text()?).ok_or(Failure::BadHandle)?;
         let (offset, data) = (fields.long()?, fields.text()?);
         if append {
             file.write_all(data)?
@@ -228,16 +234,16 @@ impl Server {
         Ok(())
     }
 
-    fn stat_handle(&mut self, id: u32, fields: &mut Fields<'_>, packet: &mut Packet) -> Result<(), No> {
-        let metadata = match self.handles.get(fields.text()?).ok_or(No::BadHandle)? {
+    fn stat_handle(&mut self, id: u32, fields: &mut Fields<'_>, packet: &mut Packet) -> Result<(), Failure> {
+        let metadata = match self.handles.get(fields.text()?).ok_or(Failure::BadHandle)? {
             Handle::File { file, .. } => file.metadata()?,
             Handle::Directory { path, .. } => fs::metadata(path)?,
         };
-        tell(id, &metadata, packet)
+        write_attributes(id, &metadata, packet)
     }
 
-    fn set_handle(&mut self, fields: &mut Fields<'_>) -> Result<(), No> {
-        let handle = self.handles.get(fields.text()?).ok_or(No::BadHandle)?;
+    fn set_handle(&mut self, fields: &mut Fields<'_>) -> Result<(), Failure> {
+        let handle = self.handles.get(fields.text()?).ok_or(Failure::BadHandle)?;
         let attributes = Attributes::read(fields)?;
         match handle {
             Handle::File { file, .. } => attributes.apply(file)?,
@@ -246,9 +252,14 @@ impl Server {
         Ok(())
     }
 
-    fn read_directory(&mut self, id: u32, fields: &mut Fields<'_>, packet: &mut Packet) -> Result<(), No> {
+    fn read_directory(
+        &mut self,
+        id: u32,
+        fields: &mut Fields<'_>,
+        packet: &mut Packet,
+    ) -> Result<(), Failure> {
         let Some(Handle::Directory { entries, path }) = self.handles.get(fields.text()?) else {
-            return Err(No::BadHandle);
+            return Err(Failure::BadHandle);
         };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let now = i64::try_from(now).unwrap_or(i64::MAX);
@@ -262,7 +273,7 @@ impl Server {
             found.push((name, metadata));
         }
         if found.is_empty() {
-            return Err(No::End);
+            return Err(Failure::End);
         }
         packet.undo();
         packet.begin(kind::NAME, id);
@@ -285,25 +296,27 @@ impl Server {
         Ok(())
     }
 
-    fn extended(&mut self, id: u32, fields: &mut Fields<'_>, packet: &mut Packet) -> Result<(), No> {
+    fn extended(&mut self, id: u32, fields: &mut Fields<'_>, packet: &mut Packet) -> Result<(), Failure> {
         match fields.text()? {
             b"posix-rename@openssh.com" => fs::rename(path(fields)?, path(fields)?)?,
             b"hardlink@openssh.com" => {
                 let (from, to) = (path(fields)?, path(fields)?);
                 rustix::fs::linkat(CWD, from, CWD, to, AtFlags::empty())?;
             }
-            b"fsync@openssh.com" => self.handles.file(fields.text()?).ok_or(No::BadHandle)?.0.sync_all()?,
+            b"fsync@openssh.com" => {
+                self.handles.file(fields.text()?).ok_or(Failure::BadHandle)?.0.sync_all()?
+            }
             b"lsetstat@openssh.com" => {
                 let path = path(fields)?;
                 Attributes::read(fields)?.apply_at(&path, false)?;
             }
-            b"statvfs@openssh.com" => return room(id, &path(fields)?, packet),
+            b"statvfs@openssh.com" => return file_system_stats(id, &path(fields)?, packet),
             b"limits@openssh.com" => return limits(id, packet),
             b"expand-path@openssh.com" => {
                 let path = expanded(&path(fields)?);
                 return name(id, real_path(&path)?.as_os_str().as_bytes(), packet);
             }
-            _ => return Err(No::Unsupported),
+            _ => return Err(Failure::Unsupported),
         }
         success(packet);
         Ok(())
@@ -319,17 +332,17 @@ fn greet(packet: &mut Packet) {
     packet.end();
 }
 
-fn path(fields: &mut Fields<'_>) -> Result<PathBuf, No> {
+fn path(fields: &mut Fields<'_>) -> Result<PathBuf, Failure> {
     let bytes = fields.text()?;
     if bytes.contains(&0) {
-        return Err(No::Malformed);
+        return Err(Failure::Malformed);
     }
-    // Nothing means here.
+    // An empty path means the current directory.
     let bytes = if bytes.is_empty() { b"." } else { bytes };
     Ok(PathBuf::from(OsStr::from_bytes(bytes)))
 }
 
-fn make_directory(fields: &mut Fields<'_>) -> Result<(), No> {
+fn make_directory(fields: &mut Fields<'_>) -> Result<(), Failure> {
     use std::os::unix::fs::DirBuilderExt as _;
     let path = path(fields)?;
     let mode = Attributes::read(fields)?.mode.unwrap_or(0o777);
@@ -337,9 +350,9 @@ fn make_directory(fields: &mut Fields<'_>) -> Result<(), No> {
     Ok(())
 }
 
-/// Of what exists as the kernel resolves it; of what does not, as far as words go: clients ask for where they are about to
-/// write.
-fn real_path(path: &Path) -> Result<PathBuf, No> {
+/// Of an existing path, as the kernel resolves it; otherwise from the text alone: clients ask for paths that they are
+/// about to create.
+fn real_path(path: &Path) -> Result<PathBuf, Failure> {
     if let Ok(real) = fs::canonicalize(path) {
         return Ok(real);
     }
@@ -358,7 +371,7 @@ fn real_path(path: &Path) -> Result<PathBuf, No> {
     Ok(real)
 }
 
-/// `~` and `~/…`: the user's own home. Of others' homes nothing is known.
+/// `~` and `~/…`: the user's own home. Homes of other users are not supported.
 fn expanded(path: &Path) -> PathBuf {
     let home = || std::env::var_os("HOME").map(PathBuf::from);
     match (path.strip_prefix("~"), home()) {
@@ -367,7 +380,7 @@ fn expanded(path: &Path) -> PathBuf {
     }
 }
 
-fn tell(id: u32, metadata: &fs::Metadata, packet: &mut Packet) -> Result<(), No> {
+fn write_attributes(id: u32, metadata: &fs::Metadata, packet: &mut Packet) -> Result<(), Failure> {
     packet.undo();
     packet.begin(kind::ATTRS, id);
     attributes::write(metadata, packet);
@@ -375,7 +388,7 @@ fn tell(id: u32, metadata: &fs::Metadata, packet: &mut Packet) -> Result<(), No>
     Ok(())
 }
 
-fn name(id: u32, name: &[u8], packet: &mut Packet) -> Result<(), No> {
+fn name(id: u32, name: &[u8], packet: &mut Packet) -> Result<(), Failure> {
     packet.undo();
     packet.begin(kind::NAME, id);
     packet.number(1);
@@ -387,7 +400,7 @@ fn name(id: u32, name: &[u8], packet: &mut Packet) -> Result<(), No> {
 }
 
 /// `statvfs`: what `df` shows.
-fn room(id: u32, path: &Path, packet: &mut Packet) -> Result<(), No> {
+fn file_system_stats(id: u32, path: &Path, packet: &mut Packet) -> Result<(), Failure> {
     let found = rustix::fs::statvfs(path)?;
     packet.undo();
     packet.begin(kind::EXTENDED_REPLY, id);
@@ -396,7 +409,7 @@ fn room(id: u32, path: &Path, packet: &mut Packet) -> Result<(), No> {
     for number in numbers {
         packet.long(number);
     }
-    // Read-only and no set-uid are told by the same bits.
+    // The bits for read-only and no-setuid are the same as in `statvfs`.
     for number in [found.f_ffree, found.f_favail, found.f_fsid, found.f_flag.bits() & 3, found.f_namemax] {
         packet.long(number);
     }
@@ -404,7 +417,7 @@ fn room(id: u32, path: &Path, packet: &mut Packet) -> Result<(), No> {
     Ok(())
 }
 
-fn limits(id: u32, packet: &mut Packet) -> Result<(), No> {
+fn limits(id: u32, packet: &mut Packet) -> Result<(), Failure> {
     packet.undo();
     packet.begin(kind::EXTENDED_REPLY, id);
     let data = DATA_BYTES_MAX as u64;
@@ -416,30 +429,30 @@ fn limits(id: u32, packet: &mut Packet) -> Result<(), No> {
 }
 
 fn success(packet: &mut Packet) {
-    words(packet, 0, "Success");
+    write_status(packet, 0, "Success");
 }
 
-fn status(packet: &mut Packet, no: &No) {
-    match no {
-        No::End => words(packet, 1, "End of file"),
-        No::Malformed => words(packet, 5, "Bad message"),
-        No::Unsupported => words(packet, 8, "Operation unsupported"),
-        No::BadHandle => words(packet, 4, "No such handle"),
-        No::TooManyHandles => words(packet, 4, "Too many open files"),
-        No::Io(error) => {
+fn status(packet: &mut Packet, failure: &Failure) {
+    match failure {
+        Failure::End => write_status(packet, 1, "End of file"),
+        Failure::Malformed => write_status(packet, 5, "Bad message"),
+        Failure::Unsupported => write_status(packet, 8, "Operation unsupported"),
+        Failure::BadHandle => write_status(packet, 4, "No such handle"),
+        Failure::TooManyHandles => write_status(packet, 4, "Too many open files"),
+        Failure::Io(error) => {
             let kind = error.kind();
             if matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
-                words(packet, 2, "No such file");
+                write_status(packet, 2, "No such file");
             } else if kind == io::ErrorKind::PermissionDenied {
-                words(packet, 3, "Permission denied");
+                write_status(packet, 3, "Permission denied");
             } else {
-                words(packet, 4, &error.to_string());
+                write_status(packet, 4, &error.to_string());
             }
         }
     }
 }
 
-fn words(packet: &mut Packet, code: u32, text: &str) {
+fn write_status(packet: &mut Packet, code: u32, text: &str) {
     packet.number(code);
     packet.text(text.as_bytes());
     packet.text(b"");

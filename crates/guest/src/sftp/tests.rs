@@ -1,4 +1,4 @@
-//! A client's conversation, byte by byte.
+//! A client's requests and the answers, byte by byte.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -25,7 +25,7 @@ fn path(path: &std::path::Path) -> Vec<u8> {
     text(path.to_str().unwrap().as_bytes())
 }
 
-/// What is answered to these requests: kind, id, and the rest of each.
+/// The answers to these requests: kind, id, and the rest of each.
 fn answers(requests: &[Vec<u8>]) -> Vec<(u8, u32, Vec<u8>)> {
     let mut output = Vec::new();
     converse(&requests.concat()[..], &mut output).unwrap();
@@ -51,7 +51,7 @@ const NO_ATTRIBUTES: [u8; 4] = [0; 4];
 const FIRST: [u8; 8] = [0, 0, 0, 4, 0, 0, 0, 0];
 
 #[test]
-fn a_file_is_written_read_and_told_of() {
+fn files_are_written_read_and_described() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a file");
     let (write, create) = (2u32, 8u32);
@@ -82,7 +82,7 @@ fn a_file_is_written_read_and_told_of() {
 }
 
 #[test]
-fn directories_links_and_names() {
+fn directories_links_and_paths_are_handled() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     fs::write(at("one"), "1").unwrap();
@@ -106,10 +106,10 @@ fn directories_links_and_names() {
     ]);
     assert_eq!([status(&done[0]), status(&done[1]), status(&done[2]), status(&done[3])], [0, 4, 0, 0]);
     assert_eq!(fs::read(at("two")).unwrap(), b"1");
-    let told = |answer: &(u8, u32, Vec<u8>)| String::from_utf8_lossy(&answer.2).into_owned();
-    assert!(told(&done[4]).contains("two"));
-    assert!(told(&done[5]).contains(at("sub/new").to_str().unwrap()), "{}", told(&done[5]));
-    let listed = told(&done[7]);
+    let text_in = |answer: &(u8, u32, Vec<u8>)| String::from_utf8_lossy(&answer.2).into_owned();
+    assert!(text_in(&done[4]).contains("two"));
+    assert!(text_in(&done[5]).contains(at("sub/new").to_str().unwrap()), "{}", text_in(&done[5]));
+    let listed = text_in(&done[7]);
     for name in ["two", "link", "sub"] {
         assert!(listed.contains(name), "{listed}");
     }
@@ -121,7 +121,7 @@ fn directories_links_and_names() {
 }
 
 #[test]
-fn a_packet_of_an_impossible_length_ends_the_conversation() {
+fn a_packet_with_an_invalid_length_ends_the_connection() {
     for length in [0, 1 << 20, u32::MAX] {
         let mut bytes = length.to_be_bytes().to_vec();
         bytes.extend([5; 64]);
@@ -132,7 +132,7 @@ fn a_packet_of_an_impossible_length_ends_the_conversation() {
 }
 
 #[test]
-fn handles_are_bounded() {
+fn the_number_of_handles_is_limited() {
     let folder = tempfile::tempdir().unwrap();
     let one = request(11, 0, &[&path(folder.path())]);
     let done = answers(&vec![one; 1030]);

@@ -1,9 +1,9 @@
-//! Starts the real agent as an ordinary process and talks to it as the host does.
+//! Starts the real agent as an ordinary process and communicates with it as the host does.
 //!
-//! Every agent listens on a loopback address of its own, so that tests run side by side without choosing ports.
+//! Every agent listens on its own loopback address, so that tests run concurrently without choosing ports.
 
 #![allow(dead_code, reason = "each test file uses its own part of this")]
-#![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails the test")]
+#![allow(clippy::unwrap_used, reason = "a helper that cannot continue fails the test")]
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -26,7 +26,7 @@ use tokio::net::TcpStream;
 
 pub(crate) const TOKEN: &str = "a-token-for-tests";
 
-/// Whatever a test waits for comes long before this; it only turns a hang into a failure.
+/// Far longer than any test waits; it only turns a hang into a failure.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 static NEXT: AtomicU8 = AtomicU8::new(1);
@@ -40,7 +40,7 @@ pub(crate) struct Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // As a subreaper it has adopted what its execs left behind; that goes first.
+        // As a subreaper it has adopted processes that its execs left behind, which are ended first.
         for pid in descendants(self.child.id()) {
             let _ = Command::new("kill").args(["-9", &pid.to_string()]).stderr(Stdio::null()).status();
         }
@@ -75,14 +75,14 @@ impl Guest {
         Self::start_with(services, Command::new(env!("CARGO_BIN_EXE_burrow-guest")))
     }
 
-    /// As PID 1 of a pid namespace of its own, with a `/proc` that shows it.
+    /// As PID 1 of its own pid namespace, with a `/proc` that shows that namespace.
     pub(crate) fn start_as_pid_1() -> Self {
         let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--kill-child", "--mount-proc", env!("CARGO_BIN_EXE_burrow-guest")]);
         Self::start_with(Vec::new(), command)
     }
 
-    /// With an `/etc` of its own, a copy of what it needs of the real one; nothing it does there is seen outside.
+    /// With its own `/etc`, a copy of the necessary parts of the real one; changes in it are not visible outside.
     pub(crate) fn start_with_etc(etc: &Path, services: Vec<Service>, renew: bool) -> Self {
         for name in ["passwd", "group"] {
             std::fs::copy(Path::new("/etc").join(name), etc.join(name)).unwrap();
@@ -113,7 +113,7 @@ impl Guest {
         };
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let child = command.stdin(OwnedFd::from(theirs)).spawn().unwrap();
-        // The command's own copy of the socket must go, or its end would never be seen.
+        // The command's copy of the socket must be closed, or end-of-file would never arrive.
         drop(command);
         ours.write_all(&serde_json::to_vec(&boot).unwrap()).unwrap();
         ours.shutdown(std::net::Shutdown::Write).unwrap();
@@ -123,7 +123,7 @@ impl Guest {
         Self { address, child, directory: tempfile::tempdir().unwrap() }
     }
 
-    /// A path in a directory of this test's own.
+    /// A path in the directory of this test.
     pub(crate) fn path(&self, name: &str) -> String {
         self.directory.path().join(name).to_str().unwrap().to_owned()
     }
@@ -155,7 +155,7 @@ impl Guest {
         patient(connection.reply()).await
     }
 
-    /// The code a request is refused with.
+    /// The error code of a refused request.
     pub(crate) async fn refusal(&self, request: Request) -> ErrorCode {
         match self.try_ask::<serde_json::Value>(request).await {
             Err(GuestError::Refused(error)) => {
@@ -167,13 +167,13 @@ impl Guest {
     }
 
     /// Runs a command to its end.
-    pub(crate) async fn run(&self, start: ExecStart) -> Ran {
+    pub(crate) async fn run(&self, start: ExecStart) -> CommandResult {
         let mut connection = self.open(&Request::ExecStart(start)).await;
         let _: ExecInfo = patient(connection.reply()).await.unwrap();
         collect(&mut connection).await
     }
 
-    pub(crate) async fn sh(&self, script: &str) -> Ran {
+    pub(crate) async fn sh(&self, script: &str) -> CommandResult {
         self.run(shell(script)).await
     }
 
@@ -213,16 +213,16 @@ impl Guest {
     }
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct CommandResult {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     pub(crate) gaps: Vec<(u64, u64)>,
     pub(crate) info: ExecInfo,
 }
 
-impl Ran {
+impl CommandResult {
     #[track_caller]
     pub(crate) fn outcome(&self) -> &ExecOutcome {
         match &self.info.state {
@@ -238,10 +238,10 @@ impl Ran {
 }
 
 pub(crate) async fn patient<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("it takes far too long")
+    tokio::time::timeout(PATIENCE, future).await.expect("the test's time limit was exceeded")
 }
 
-/// Asks again and again until it is so.
+/// Repeats the check until it succeeds.
 pub(crate) async fn until<F: Future<Output = bool>>(mut condition: impl FnMut() -> F) {
     patient(async {
         while !condition().await {
@@ -252,7 +252,7 @@ pub(crate) async fn until<F: Future<Output = bool>>(mut condition: impl FnMut() 
 }
 
 /// Reads an attached connection up to its Exit.
-pub(crate) async fn collect(connection: &mut Connection<TcpStream>) -> Ran {
+pub(crate) async fn collect(connection: &mut Connection<TcpStream>) -> CommandResult {
     let (mut stdout, mut stderr, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
     loop {
         match patient(connection.next()).await.unwrap().expect("the guest hung up before Exit") {
@@ -261,7 +261,7 @@ pub(crate) async fn collect(connection: &mut Connection<TcpStream>) -> Ran {
             Frame::Control(json) => match parse(&json).unwrap() {
                 AttachNotice::Gap { from, to } => gaps.push((from, to)),
                 AttachNotice::Exit(info) => {
-                    return Ran {
+                    return CommandResult {
                         stdout: String::from_utf8_lossy(&stdout).into_owned(),
                         stderr: String::from_utf8_lossy(&stderr).into_owned(),
                         gaps,
@@ -270,12 +270,12 @@ pub(crate) async fn collect(connection: &mut Connection<TcpStream>) -> Ran {
                 }
                 AttachNotice::Drained { .. } => panic!("drained before the end"),
             },
-            other @ (Frame::Bytes(_) | Frame::End) => panic!("out of turn: {other:?}"),
+            other @ (Frame::Bytes(_) | Frame::End) => panic!("unexpected frame: {other:?}"),
         }
     }
 }
 
-/// Reads until `wanted` shows up in the output.
+/// Reads until `wanted` appears in the output.
 pub(crate) async fn expect(connection: &mut Connection<TcpStream>, wanted: &str) -> String {
     let mut text = String::new();
     while !text.contains(wanted) {
@@ -293,7 +293,7 @@ pub(crate) async fn expect(connection: &mut Connection<TcpStream>, wanted: &str)
 
 pub(crate) async fn send_upload(connection: &mut Connection<TcpStream>, content: &[u8]) {
     for chunk in content.chunks(256 * 1024) {
-        // A refusal may come before the end; it is read as the answer.
+        // An error may arrive before the end; it is read as the answer.
         if connection.send(&Frame::Bytes(Bytes::copy_from_slice(chunk))).await.is_err() {
             return;
         }

@@ -1,9 +1,9 @@
-//! Images as `docker save` writes them: `manifest.json` names configuration and layers by file.
+//! Images in the format of `docker save`: `manifest.json` names configuration and layers by file.
 
 use serde::Deserialize;
 
 use super::members::Members;
-use super::{ArchivedImage, Opened};
+use super::{ArchivedImage, OpenedImage};
 use crate::manifest;
 use crate::{
     CONFIG_BYTES_MAX, Compression, Digest, ImageError, LAYERS_MAX, Layer, MANIFEST_BYTES_MAX, Platform,
@@ -15,25 +15,25 @@ const IMAGES_MAX: usize = 256;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Saved {
+struct SavedImage {
     config: String,
     #[serde(default)]
     repo_tags: Option<Vec<String>>,
     layers: Vec<String>,
 }
 
-/// Whether there is a `manifest.json` of this kind, and not just a file of that name.
+/// Whether there is a `manifest.json` of this format, and not just a file of that name.
 pub(super) fn is_saved(members: &Members) -> bool {
     read(members).is_ok()
 }
 
-fn read(members: &Members) -> Result<Vec<Saved>, ImageError> {
+fn read(members: &Members) -> Result<Vec<SavedImage>, ImageError> {
     let bytes = members.read("manifest.json", MANIFEST_BYTES_MAX)?;
     let of = members.path().display().to_string();
     serde_json::from_slice(&bytes).map_err(|source| ImageError::Json { document: "manifest", of, source })
 }
 
-pub(super) fn images(members: &Members, host: &Platform) -> Result<Vec<Opened>, ImageError> {
+pub(super) fn images(members: &Members, host: &Platform) -> Result<Vec<OpenedImage>, ImageError> {
     let saved = read(members)?;
     let of = members.path().display().to_string();
     if saved.len() > IMAGES_MAX {
@@ -42,14 +42,14 @@ pub(super) fn images(members: &Members, host: &Platform) -> Result<Vec<Opened>, 
     saved.iter().map(|saved| open(members, saved, host, &of)).collect()
 }
 
-/// Names that only `manifest.json` has, by configuration.
+/// Image names by configuration, which only `manifest.json` contains.
 pub(super) fn names_of(members: &Members, config: Digest) -> Vec<Reference> {
     let Ok(saved) = read(members) else { return Vec::new() };
-    let of_this = |saved: &&Saved| digest_in(&saved.config) == Some(config);
+    let of_this = |saved: &&SavedImage| digest_in(&saved.config) == Some(config);
     saved.iter().filter(of_this).flat_map(names).collect()
 }
 
-fn open(members: &Members, saved: &Saved, host: &Platform, of: &str) -> Result<Opened, ImageError> {
+fn open(members: &Members, saved: &SavedImage, host: &Platform, of: &str) -> Result<OpenedImage, ImageError> {
     if saved.layers.len() > LAYERS_MAX {
         return Err(ImageError::TooLarge { what: of.to_owned(), limit: LAYERS_MAX as u64, unit: "layers" });
     }
@@ -79,14 +79,14 @@ fn open(members: &Members, saved: &Saved, host: &Platform, of: &str) -> Result<O
         slices.push(slice);
     }
     let spec = manifest::finish(digest, layers, config, host, of)?;
-    Ok(Opened { image: ArchivedImage { names: names(saved), spec }, config: digest, layers: slices })
+    Ok(OpenedImage { image: ArchivedImage { names: names(saved), spec }, config: digest, layers: slices })
 }
 
-fn names(saved: &Saved) -> Vec<Reference> {
+fn names(saved: &SavedImage) -> Vec<Reference> {
     saved.repo_tags.iter().flatten().filter_map(|name| Reference::parse(name).ok()).collect()
 }
 
-/// The digest a file is named by: `<hex>.json`, `blobs/sha256/<hex>`, `sha256:<hex>`.
+/// The digest in a file name: `<hex>.json`, `blobs/sha256/<hex>`, `sha256:<hex>`.
 fn digest_in(name: &str) -> Option<Digest> {
     let last = name.rsplit(['/', ':']).next()?;
     let hex = last.split('.').next()?;

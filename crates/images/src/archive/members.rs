@@ -1,4 +1,4 @@
-//! The files in an archive, by name: members of a tar, or files of a directory.
+//! The files of an archive, by name: members of a tar, or files of a directory.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,31 +13,31 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use crate::entries::{Entries, Kind, Refusal, Source};
 use crate::{ImageError, LAYERS_MAX};
 
-/// Headers of one archive, be it one of layers or of a whole root file system.
+/// Headers of one archive, whether it contains layers or a whole root file system.
 const ENTRIES_MAX: u64 = 4_000_000;
 
-/// Members that can matter. Each image has its layers and documents; `docker save` takes many images.
+/// Relevant members. Each image has its layers and documents; `docker save` writes several images.
 const MEMBERS_MAX: usize = 64 * LAYERS_MAX;
 
-/// Links from member to member; `docker save` makes one.
+/// Links from member to member; `docker save` creates one.
 const LINKS_MAX: usize = 4;
 
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Where files are found by name.
+/// The files, by name.
 #[derive(Debug)]
 pub(super) enum Members {
     Tar(TarIndex),
     Directory { fd: OwnedFd, path: PathBuf },
 }
 
-/// What lies where in a tar.
+/// The positions of the files in a tar.
 #[derive(Debug)]
 pub(super) struct TarIndex {
     file: Arc<File>,
     path: PathBuf,
     members: HashMap<String, Member>,
-    /// Whether there was anything at all.
+    /// The number of all entries, also of irrelevant ones.
     pub(super) entries: u64,
 }
 
@@ -47,7 +47,7 @@ enum Member {
     Link { target: String },
 }
 
-/// Part of a file, read without moving its position.
+/// A part of a file, read without moving the file's position.
 #[derive(Clone, Debug)]
 pub(super) struct Slice {
     file: Arc<File>,
@@ -60,7 +60,7 @@ impl Members {
         self.open(name).is_ok_and(|found| found.is_some())
     }
 
-    /// A file that may be missing.
+    /// A file that may not exist.
     pub(super) fn open(&self, name: &str) -> Result<Option<Slice>, ImageError> {
         match self {
             Self::Tar(index) => Ok(index.find(name)),
@@ -70,11 +70,11 @@ impl Members {
         }
     }
 
-    /// A file that must be there.
+    /// A file that must exist.
     pub(super) fn required(&self, name: &str) -> Result<Slice, ImageError> {
         self.open(name)?.ok_or_else(|| ImageError::NotAnImage {
             path: self.path().join(crate::error::shortened(name)),
-            reason: "a file of it is missing",
+            reason: "a required file is missing",
         })
     }
 
@@ -99,9 +99,9 @@ impl Members {
 }
 
 impl TarIndex {
-    /// Reads all headers of a tar, and no content.
+    /// Reads all headers of a tar, but no content.
     pub(super) fn read(file: File, path: &Path) -> Result<Self, ImageError> {
-        let length = file.metadata().map_err(ImageError::io("look at", path.display()))?.len();
+        let length = file.metadata().map_err(ImageError::io("get the size of", path.display()))?.len();
         let file = Arc::new(file);
         let mut seekable = &*file;
         seekable.rewind().map_err(ImageError::io("read", path.display()))?;
@@ -112,8 +112,8 @@ impl TarIndex {
         let mut count = 0;
         loop {
             let entry = entries.next().map_err(|refusal| match refusal {
-                // Of the first header, this only says that it is none.
-                Refusal::Because(_) | Refusal::At(..) if count == 0 => not_a_tar("it is no tar"),
+                // If the first header is invalid, the file is not a tar at all.
+                Refusal::Because(_) | Refusal::At(..) if count == 0 => not_a_tar("it is not a tar"),
                 Refusal::Because(reason) | Refusal::At(_, reason) => not_a_tar(reason),
                 Refusal::Read(source) => ImageError::io("read", path.display())(source),
             })?;
@@ -125,20 +125,16 @@ impl TarIndex {
             }
             let offset = entries.position();
             if offset.checked_add(entry.size).is_none_or(|end| end > length) {
-                return Err(not_a_tar("it ends in the middle"));
+                return Err(not_a_tar("it is truncated"));
             }
             if let Some((name, member)) = member(&entry.name, &entry.kind, offset, entry.size) {
                 members.insert(name, member);
             }
             if members.len() > MEMBERS_MAX {
                 let what = path.display().to_string();
-                return Err(ImageError::TooLarge {
-                    what,
-                    limit: MEMBERS_MAX as u64,
-                    unit: "files of images",
-                });
+                return Err(ImageError::TooLarge { what, limit: MEMBERS_MAX as u64, unit: "image files" });
             }
-            entries.skip(entry.size).map_err(|_| not_a_tar("it ends in the middle"))?;
+            entries.skip(entry.size).map_err(|_| not_a_tar("it is truncated"))?;
         }
         Ok(Self { file, path: path.to_owned(), members, entries: count })
     }
@@ -158,12 +154,13 @@ impl TarIndex {
 
     /// The whole tar.
     pub(super) fn whole(&self) -> Result<Slice, ImageError> {
-        let length = self.file.metadata().map_err(ImageError::io("look at", self.path.display()))?.len();
+        let length =
+            self.file.metadata().map_err(ImageError::io("get the size of", self.path.display()))?.len();
         Ok(Slice { file: Arc::clone(&self.file), offset: 0, rest: length })
     }
 
-    /// Whether it is what `docker save` wrote before there were manifests.
-    pub(super) fn is_ancient(&self) -> bool {
+    /// Whether it has the format that `docker save` wrote before `manifest.json` existed.
+    pub(super) fn is_early_docker_format(&self) -> bool {
         self.members.contains_key("repositories")
             && self.members.keys().any(|name| name.ends_with("/layer.tar"))
     }
@@ -174,7 +171,7 @@ impl Slice {
         self.rest
     }
 
-    /// The first four bytes, as far as there are any.
+    /// The first four bytes, or fewer in a smaller file.
     pub(super) fn start(&self) -> io::Result<Vec<u8>> {
         let mut start = Vec::new();
         self.clone().take(4).read_to_end(&mut start)?;
@@ -220,8 +217,8 @@ impl Source for Seekable<'_> {
     }
 }
 
-/// What can be a file of an image: everything at the top, `<id>/layer.tar`, and blobs. A root file system, which may
-/// have millions of files, has next to none of these.
+/// The names that files of an image can have: everything in the root directory, `<id>/layer.tar`, and blobs. A root
+/// file system, which may have millions of files, has hardly any of these.
 fn member(name: &[u8], kind: &Kind, offset: u64, size: u64) -> Option<(String, Member)> {
     let name = normalised(std::str::from_utf8(name).ok()?)?;
     let parts: Vec<&str> = name.split('/').collect();
@@ -241,7 +238,7 @@ fn member(name: &[u8], kind: &Kind, offset: u64, size: u64) -> Option<(String, M
     Some((name, member))
 }
 
-/// Without `.` and `..`, which in an archive's own names can be taken away by hand. `None` where they lead out.
+/// A name without `.` and `..`, which can be removed textually within an archive. `None` if it leads out.
 fn normalised(name: &str) -> Option<String> {
     let mut parts = Vec::new();
     for part in name.split('/') {
@@ -257,7 +254,7 @@ fn normalised(name: &str) -> Option<String> {
 }
 
 fn open_beneath(directory: &OwnedFd, name: &str) -> io::Result<Option<Slice>> {
-    // A FIFO would keep us waiting for somebody to write to it.
+    // Opening must not wait for a writer of a FIFO.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let file: File = match rustix::fs::openat2(directory, name, flags, Mode::empty(), beneath) {

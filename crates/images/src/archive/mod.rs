@@ -1,8 +1,8 @@
 //! Opens images that are files: `docker save`, OCI archives and layouts, plain tars of a root file system.
 //!
-//! Opening reads the documents only, not the layers, so that an image whose chain ids are known costs nothing more.
-//! Exceptions: a compressed archive is unpacked into the scratch directory first, and a plain tar is read once, since
-//! nothing else says what it holds.
+//! Opening reads only the documents, not the layers, so that an image whose chain ids are known costs nothing more.
+//! Exceptions: a compressed archive is decompressed into the scratch directory first, and a plain tar is read once,
+//! since nothing else describes its content.
 
 mod docker;
 mod members;
@@ -17,18 +17,21 @@ use rustix::fs::{Mode, OFlags};
 use self::members::{Members, Slice, TarIndex};
 use crate::layer::{self, stream};
 use crate::{
-    Compression, Digest, ImageError, ImageSpec, Layer, Platform, Reference, RunConfig, export, manifest,
+    Compression, Digest, DiskSpace, ImageError, ImageSpec, Layer, Platform, Reference, RunConfig, export,
+    manifest,
 };
 
 /// How an archive is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenOptions<'a> {
-    /// For unpacked and spooled archives: unnamed files, gone with the [`Archive`]. On a real disk, not tmpfs.
+    /// For decompressed and spooled archives: unnamed files, removed with the [`Archive`]. On a disk, not tmpfs.
     pub scratch: &'a Path,
-    /// Of the archive, and of what it is when uncompressed.
+    /// The limit for the archive, and for its decompressed content.
     pub bytes_max: u64,
-    /// Chosen where an archive holds an image for several.
+    /// The platform to choose if an archive holds an image for several.
     pub platform: &'a Platform,
+    /// Checked before the files in `scratch` grow.
+    pub space: &'a dyn DiskSpace,
 }
 
 /// An opened archive, with at least one image.
@@ -41,7 +44,7 @@ pub struct Archive {
 /// One image of an archive.
 #[derive(Clone, Debug)]
 pub struct ArchivedImage {
-    /// What it was called where it came from; those that are no references are left out.
+    /// Its names at its origin; names that are not valid references are left out.
     pub names: Vec<Reference>,
     pub spec: ImageSpec,
 }
@@ -50,22 +53,22 @@ pub struct ArchivedImage {
 #[derive(Clone, Debug)]
 pub struct LayerStream(Slice);
 
-/// An image with where its layers are.
+/// An image and the positions of its layers.
 #[derive(Debug)]
-struct Opened {
+struct OpenedImage {
     image: ArchivedImage,
     /// The configuration's digest.
     config: Digest,
     layers: Vec<Slice>,
 }
 
-/// Copied at once.
+/// Bytes copied at once.
 const PIECE_BYTES: usize = 256 * 1024;
 
 /// Opens a file, or a directory with an OCI layout.
 pub fn open(path: &Path, options: &OpenOptions<'_>) -> Result<Archive, ImageError> {
     let failed = || ImageError::io::<io::Error>("open", path.display());
-    // Whoever names the path may lead through links; a FIFO must not keep us waiting.
+    // The caller's path may lead through links, but opening must not wait for a FIFO.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(ImageError::io("open", path.display()))?;
     let mut file = File::from(fd);
@@ -74,7 +77,7 @@ pub fn open(path: &Path, options: &OpenOptions<'_>) -> Result<Archive, ImageErro
         let members = Members::Directory { fd: file.into(), path: path.to_owned() };
         return match oci::is_layout(&members) {
             true => finish(&members, oci::images(&members, options.platform)?),
-            false => Err(not_an_image(path, "the directory has no oci-layout and index.json")),
+            false => Err(not_an_image(path, "the directory has no `oci-layout` or no `index.json`")),
         };
     }
     if !found.is_file() {
@@ -95,7 +98,7 @@ pub fn open(path: &Path, options: &OpenOptions<'_>) -> Result<Archive, ImageErro
     }
 }
 
-/// Opens what comes from a pipe or a request's body; it is written to the scratch directory first.
+/// Opens an archive from a pipe or the body of a request; it is written to the scratch directory first.
 pub fn spool(stream: impl Read + Send, options: &OpenOptions<'_>) -> Result<Archive, ImageError> {
     spool_named(stream, Path::new("(stream)"), options)
 }
@@ -128,6 +131,7 @@ fn spool_named(
             let what = path.display().to_string();
             return Err(ImageError::TooLarge { what, limit: options.bytes_max, unit: "bytes" });
         }
+        options.space.take(count as u64).map_err(spooling())?;
         file.write_all(&piece[..count]).map_err(spooling())?;
     }
     read(file, path, options)
@@ -151,15 +155,15 @@ fn read(file: File, path: &Path, options: &OpenOptions<'_>) -> Result<Archive, I
         return finish(&members, docker::images(&members, options.platform)?);
     }
     let Members::Tar(index) = &members else { unreachable!("it was made a tar above") };
-    if index.is_ancient() {
+    if index.is_early_docker_format() {
         return Err(ImageError::SchemaOne { of: path.display().to_string() });
     }
     let plain = plain(index, options)?;
     finish(&members, vec![plain])
 }
 
-/// A root file system: its tar is the one layer. The configuration is empty.
-fn plain(index: &TarIndex, options: &OpenOptions<'_>) -> Result<Opened, ImageError> {
+/// A root file system: the tar itself is the only layer. The configuration is empty.
+fn plain(index: &TarIndex, options: &OpenOptions<'_>) -> Result<OpenedImage, ImageError> {
     let whole = index.whole()?;
     let diff_id = layer::diff_id(whole.clone(), Compression::None, options.bytes_max)?;
     let config = RunConfig::default();
@@ -178,12 +182,12 @@ fn plain(index: &TarIndex, options: &OpenOptions<'_>) -> Result<Opened, ImageErr
         }],
     };
     let config = spec.digest;
-    Ok(Opened { image: ArchivedImage { names: Vec::new(), spec }, config, layers: vec![whole] })
+    Ok(OpenedImage { image: ArchivedImage { names: Vec::new(), spec }, config, layers: vec![whole] })
 }
 
-fn finish(members: &Members, opened: Vec<Opened>) -> Result<Archive, ImageError> {
+fn finish(members: &Members, opened: Vec<OpenedImage>) -> Result<Archive, ImageError> {
     if opened.is_empty() {
-        return Err(not_an_image(members.path(), "it has no image in it"));
+        return Err(not_an_image(members.path(), "it contains no image"));
     }
     let (images, layers) = opened.into_iter().map(|opened| (opened.image, opened.layers)).unzip();
     Ok(Archive { images, layers })

@@ -1,36 +1,36 @@
-//! Images of an OCI layout: `index.json` names them, `blobs/sha256/` holds everything by its digest.
+//! Images in an OCI layout: `index.json` names them, `blobs/sha256/` contains all files by digest.
 
 use super::members::{Members, Slice};
-use super::{ArchivedImage, Opened};
+use super::{ArchivedImage, OpenedImage};
 use crate::manifest::{self, Descriptor, Document};
 use crate::{CONFIG_BYTES_MAX, Digest, ImageError, MANIFEST_BYTES_MAX, Platform, Reference};
 
-/// Indexes within indexes; tools nest one.
+/// The maximum nesting of indexes; tools create one level.
 const DEPTH_MAX: u32 = 3;
 
 /// Images of one archive.
 const IMAGES_MAX: usize = 256;
 
-/// Where tools write what an image is called. The second may hold a tag only.
+/// The annotations in which tools store the name of an image. The second may contain a tag only.
 const NAMES: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
 
 pub(super) fn is_layout(members: &Members) -> bool {
     members.contains("oci-layout") && members.contains("index.json")
 }
 
-pub(super) fn images(members: &Members, host: &Platform) -> Result<Vec<Opened>, ImageError> {
+pub(super) fn images(members: &Members, host: &Platform) -> Result<Vec<OpenedImage>, ImageError> {
     let of = members.path().display().to_string();
     let bytes = members.read("index.json", MANIFEST_BYTES_MAX)?;
     let Document::Index(descriptors) = manifest::parse(&bytes, &of, None)? else {
         return Err(ImageError::NotAnImage {
             path: members.path().to_owned(),
-            reason: "its index.json is no index",
+            reason: "its index.json is not an OCI index",
         });
     };
     if descriptors.len() > IMAGES_MAX {
         return Err(ImageError::TooLarge { what: of, limit: IMAGES_MAX as u64, unit: "images" });
     }
-    let mut images: Vec<Opened> = Vec::new();
+    let mut images: Vec<OpenedImage> = Vec::new();
     let mut failure = None;
     for descriptor in &descriptors {
         match open(members, descriptor, host, 0) {
@@ -41,7 +41,7 @@ pub(super) fn images(members: &Members, host: &Platform) -> Result<Vec<Opened>, 
                     None => images.push(opened),
                 }
             }
-            // Variants for other platforms, signatures and the like may lie beside what is looked for.
+            // Variants for other platforms, signatures and the like may also be in the index.
             Err(error @ (ImageError::Platform { .. } | ImageError::MediaType { .. })) => {
                 failure.get_or_insert(error);
             }
@@ -59,7 +59,7 @@ fn open(
     descriptor: &Descriptor,
     host: &Platform,
     depth: u32,
-) -> Result<Opened, ImageError> {
+) -> Result<OpenedImage, ImageError> {
     let of = members.path().display().to_string();
     if let Some(platform) = descriptor.platform.as_ref().filter(|platform| !platform.runs_on(host)) {
         let (wanted, offered) = (host.to_string(), crate::error::shortened(&platform.to_string()));
@@ -81,15 +81,15 @@ fn open(
     let spec = manifest::assemble(descriptor.digest, &manifest, config, host, &of)?;
     let mut layers = Vec::with_capacity(manifest.layers.len());
     for layer in &manifest.layers {
-        layers.push(sized(members, layer)?);
+        layers.push(open_blob(members, layer)?);
     }
     let config = manifest.config.digest;
-    Ok(Opened { image: ArchivedImage { names: Vec::new(), spec }, config, layers })
+    Ok(OpenedImage { image: ArchivedImage { names: Vec::new(), spec }, config, layers })
 }
 
 /// A small blob, its digest verified.
 fn blob(members: &Members, descriptor: &Descriptor, limit: u64) -> Result<Vec<u8>, ImageError> {
-    sized(members, descriptor)?;
+    open_blob(members, descriptor)?;
     let bytes = members.read(&blob_name(&descriptor.digest), limit)?;
     let found = Digest::of(&bytes);
     match found == descriptor.digest {
@@ -102,8 +102,8 @@ fn blob(members: &Members, descriptor: &Descriptor, limit: u64) -> Result<Vec<u8
     }
 }
 
-/// A blob of the size that was promised.
-fn sized(members: &Members, descriptor: &Descriptor) -> Result<Slice, ImageError> {
+/// A blob, whose size is verified.
+fn open_blob(members: &Members, descriptor: &Descriptor) -> Result<Slice, ImageError> {
     let name = blob_name(&descriptor.digest);
     let slice = members.required(&name)?;
     match slice.size() == descriptor.size {

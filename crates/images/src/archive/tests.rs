@@ -1,4 +1,4 @@
-//! Archives of every kind, made by others and by hand.
+//! Archives of every format, created by other tools and by hand.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use ::tar::EntryType;
 use super::*;
 use crate::testing::{Raw, Tar, compress, run, write_layout};
 
-/// Files for one test.
+/// The files of one test.
 struct Scene {
     folder: tempfile::TempDir,
     layers: Vec<Vec<u8>>,
@@ -28,7 +28,7 @@ impl Scene {
         self.folder.path().join(name)
     }
 
-    /// Lets skopeo write the layout as something else.
+    /// Makes skopeo write the layout in another format.
     fn copy(&self, kind: &str, name: &str) -> PathBuf {
         let path = self.at(name);
         let from = format!("oci:{}:test", self.at("layout").display());
@@ -40,17 +40,25 @@ impl Scene {
     fn open(&self, path: &Path) -> Result<Archive, ImageError> {
         let scratch = self.at("scratch");
         let platform = Platform::host();
-        open(path, &OpenOptions { scratch: &scratch, bytes_max: 1 << 24, platform: &platform })
+        open(
+            path,
+            &OpenOptions {
+                scratch: &scratch,
+                bytes_max: 1 << 24,
+                platform: &platform,
+                space: &crate::Unlimited,
+            },
+        )
     }
 
-    /// Writes and opens.
+    /// Writes a file and opens it.
     fn open_bytes(&self, bytes: &[u8]) -> Result<Archive, ImageError> {
         let path = self.at("bytes");
         fs::write(&path, bytes).unwrap();
         self.open(&path)
     }
 
-    /// It must be our image: these layers, this configuration, this name.
+    /// Checks that it is the test image: these layers, this configuration, this name.
     #[track_caller]
     fn check(&self, archive: &Archive, names: &[&str]) {
         let [image] = archive.images() else { panic!("{:?}", archive.images()) };
@@ -75,14 +83,14 @@ impl Scene {
 const NAME: &str = "example.org/app:v1";
 
 #[test]
-fn layouts_and_archives_of_skopeo_are_opened() {
+fn layouts_and_archives_from_skopeo_are_opened() {
     let scene = Scene::new();
     scene.check(&scene.open(&scene.at("layout")).unwrap(), &[]);
     let oci = scene.copy("oci-archive", "oci.tar");
     scene.check(&scene.open(&oci).unwrap(), &[NAME]);
     let docker = scene.copy("docker-archive", "docker.tar");
     scene.check(&scene.open(&docker).unwrap(), &[NAME]);
-    // Compressed as a whole, as people send them.
+    // Compressed as a whole, which is common.
     for compression in [Compression::Gzip, Compression::Zstd] {
         let bytes = compress(&fs::read(&docker).unwrap(), compression);
         scene.check(&scene.open_bytes(&bytes).unwrap(), &[NAME]);
@@ -90,15 +98,16 @@ fn layouts_and_archives_of_skopeo_are_opened() {
 }
 
 #[test]
-fn a_stream_is_opened_as_a_file_is() {
+fn a_stream_is_opened_like_a_file() {
     let scene = Scene::new();
     let bytes = fs::read(scene.copy("docker-archive", "docker.tar")).unwrap();
     let scratch = scene.at("scratch");
     let platform = Platform::host();
-    let options = OpenOptions { scratch: &scratch, bytes_max: 1 << 24, platform: &platform };
+    let options =
+        OpenOptions { scratch: &scratch, bytes_max: 1 << 24, platform: &platform, space: &crate::Unlimited };
     for compression in [Compression::None, Compression::Gzip] {
         let stored = compress(&bytes, compression);
-        // In pieces of two: not even the first four bytes come at once.
+        // In two pieces: the first one has less than four bytes.
         let (first, second) = stored.split_at(2);
         scene.check(&spool(first.chain(second), &options).unwrap(), &[NAME]);
     }
@@ -110,7 +119,7 @@ fn a_stream_is_opened_as_a_file_is() {
 }
 
 #[test]
-fn what_docker_saved_in_its_old_way_is_opened_with_its_links() {
+fn the_old_docker_save_format_is_opened_with_its_links() {
     let scene = Scene::new();
     let config = format!(
         r#"{{"architecture":"{}","os":"linux","config":{{"Env":["A=b"]}},"rootfs":{{"type":"layers","diff_ids":["{}","{}"]}}}}"#,
@@ -161,18 +170,18 @@ fn check_refused(result: Result<Archive, ImageError>, word: &str) {
 }
 
 #[test]
-fn what_is_no_image_is_refused() {
+fn files_that_are_not_images_are_refused() {
     let scene = Scene::new();
     check_refused(scene.open_bytes(b"hello"), "is not an image");
     check_refused(scene.open_bytes(&[]), "is not an image");
     check_refused(scene.open_bytes(&[0; 10_240]), "it is empty");
-    check_refused(scene.open_bytes(&vec![b'x'; 10_000]), "no tar");
+    check_refused(scene.open_bytes(&vec![b'x'; 10_000]), "not a tar");
     check_refused(scene.open(Path::new("/dev/null")), "neither a file");
-    check_refused(scene.open(&scene.at("scratch")), "no oci-layout");
+    check_refused(scene.open(&scene.at("scratch")), "no `oci-layout`");
     check_refused(scene.open(&scene.at("missing")), "could not open");
     let mut cut = fs::read(scene.copy("docker-archive", "docker.tar")).unwrap();
     cut.truncate(2000);
-    check_refused(scene.open_bytes(&cut), "in the middle");
+    check_refused(scene.open_bytes(&cut), "truncated");
     let ancient = Tar::default().file("repositories", "{}").file("id/layer.tar", "x").end();
     check_refused(scene.open_bytes(&ancient), "schema 1");
     let missing = r#"[{"Config":"c.json","RepoTags":null,"Layers":[]}]"#;
@@ -182,7 +191,7 @@ fn what_is_no_image_is_refused() {
 }
 
 #[test]
-fn a_layout_that_was_changed_is_refused() {
+fn a_modified_layout_is_refused() {
     let blobs = |scene: &Scene| -> Vec<PathBuf> {
         fs::read_dir(scene.at("layout/blobs/sha256")).unwrap().map(|entry| entry.unwrap().path()).collect()
     };

@@ -1,8 +1,8 @@
 //! Reads the entries of a tar stream, trusting nothing in it.
 //!
-//! Understands ustar, GNU long names, PAX and all forms of sparse files. What different programs would read
-//! differently is refused, since it is how archives smuggle: a PAX size that contradicts the header's, the same
-//! extension twice for one entry, names in records for all entries.
+//! Reads ustar, GNU long names, PAX and all forms of sparse files. Whatever programs would interpret differently is
+//! refused, since archives can hide files that way: a PAX size that contradicts the header's, the same extension
+//! twice for one entry, names in records for all entries.
 
 mod pax;
 mod sparse;
@@ -16,16 +16,16 @@ pub(crate) use self::sparse::Sparse;
 
 pub(crate) const BLOCK_BYTES: usize = 512;
 
-/// Names, as long as the kernel takes them.
+/// The kernel's limit for names.
 pub(crate) const NAME_BYTES_MAX: usize = 4095;
 
 /// All PAX records of one entry together: a dozen extended attributes of the largest size.
 const PAX_BYTES_MAX: u64 = 1024 * 1024;
 
-/// From this size on the header's own field is too small, and PAX alone is right.
+/// From this size on the header's own field is too small, and only PAX holds the size.
 const USTAR_SIZE_END: u64 = 1 << 33;
 
-/// Type flags of entries that only say something about the next one.
+/// Type flags of entries that only describe the next one.
 const LONG_NAME: u8 = b'L';
 const LONG_LINK: u8 = b'K';
 const PAX: u8 = b'x';
@@ -43,11 +43,11 @@ pub(crate) struct Entry {
     pub(crate) mtime: Time,
     /// Bytes of content that follow in the stream.
     pub(crate) size: u64,
-    /// Where they belong in the file, if it has holes.
+    /// Where the content belongs in the file, if it has holes.
     pub(crate) sparse: Option<Sparse>,
     /// Extended attributes, by name.
     pub(crate) attributes: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Attributes in forms that are not read.
+    /// Attributes in formats that are not supported.
     pub(crate) attributes_unread: u64,
 }
 
@@ -71,7 +71,7 @@ pub(crate) enum Kind {
 /// Why a stream is refused.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// With the name of the entry, where it is known.
+    /// The name of the entry, if it is known.
     Because(&'static str),
     At(Vec<u8>, &'static str),
     Read(io::Error),
@@ -79,7 +79,7 @@ pub(crate) enum Refusal {
 
 /// Where a tar is read from.
 pub(crate) trait Source: BufRead {
-    /// Goes on without reading. The default reads.
+    /// Skips bytes. The default implementation reads them.
     fn skip(&mut self, mut count: u64) -> io::Result<()> {
         while count > 0 {
             let available = self.fill_buf()?.len();
@@ -98,7 +98,7 @@ pub(crate) trait Source: BufRead {
 #[derive(Debug)]
 pub(crate) struct Entries<S> {
     source: S,
-    /// Bytes taken from the source so far.
+    /// Bytes read from the source so far.
     position: u64,
 }
 
@@ -115,21 +115,22 @@ impl<S: Source> Entries<S> {
         Self { source, position: 0 }
     }
 
-    /// Where the next byte is: after [`Self::next`], the first one of the content.
+    /// The position of the next byte: after [`Self::next`], the first byte of the content.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
-    /// The next entry; its content must be taken, by [`Self::content`] or [`Self::skip`], before the one after it.
+    /// The next entry. Its content must be read with [`Self::content`], or skipped with [`Self::skip`], before the
+    /// next one.
     pub(crate) fn next(&mut self) -> Result<Option<Entry>, Refusal> {
         let mut extensions = Extensions::default();
         loop {
             let Some(header) = self.header()? else {
                 return if extensions.is_empty() { Ok(None) } else { Err(truncated()) };
             };
-            // Of a sparse file this is what follows, not how large it becomes.
+            // For a sparse file, this is the stored size, not the size of the file.
             let size = lenient(header.entry_size(), &header.as_old().size)
-                .ok_or(Refusal::Because("a header's size is not a number"))?;
+                .ok_or(Refusal::Because("the size in a header is not a number"))?;
             match header.entry_type().as_byte() {
                 LONG_NAME if extensions.long_name.is_none() => {
                     extensions.long_name = Some(self.long_name(size)?);
@@ -153,7 +154,7 @@ impl<S: Source> Entries<S> {
         }
     }
 
-    /// Hands the content of an entry over in pieces, and skips its padding.
+    /// Passes on the content of an entry in pieces, and skips its padding.
     pub(crate) fn content<E: From<Refusal>>(
         &mut self,
         size: u64,
@@ -176,7 +177,7 @@ impl<S: Source> Entries<S> {
         self.skip_exactly(padding(size)).map_err(E::from)
     }
 
-    /// Goes on behind the content of an entry.
+    /// Skips the content of an entry.
     pub(crate) fn skip(&mut self, size: u64) -> Result<(), Refusal> {
         let padded = size.checked_add(padding(size)).ok_or(Refusal::Because("an entry is too large"))?;
         self.skip_exactly(padded)
@@ -191,7 +192,7 @@ impl<S: Source> Entries<S> {
         Ok(())
     }
 
-    /// The next header; `None` at the block of zeros that ends an archive, or where the stream ends instead.
+    /// The next header; `None` at the block of zeros that ends an archive, or at the end of the stream.
     fn header(&mut self) -> Result<Option<Header>, Refusal> {
         let mut block = [0; BLOCK_BYTES];
         if !self.block(&mut block)? || block.iter().all(|&byte| byte == 0) {
@@ -200,7 +201,7 @@ impl<S: Source> Entries<S> {
         let header = Header::from_byte_slice(&block).clone();
         let around = || block[..148].iter().chain(&block[156..]);
         let sum: u32 = around().map(|&byte| u32::from(byte)).sum::<u32>() + 8 * u32::from(b' ');
-        // Some old programs added signed bytes.
+        // Some old programs summed signed bytes.
         let signed: i64 =
             around().map(|&byte| i64::from(byte.cast_signed())).sum::<i64>() + 8 * i64::from(b' ');
         match header.cksum() {
@@ -209,7 +210,7 @@ impl<S: Source> Entries<S> {
         }
     }
 
-    /// One whole block; `false` at the end of the stream.
+    /// Reads one whole block; `false` at the end of the stream.
     fn block(&mut self, block: &mut [u8; BLOCK_BYTES]) -> Result<bool, Refusal> {
         let mut filled = 0;
         while filled < BLOCK_BYTES {
@@ -247,17 +248,17 @@ impl<S: Source> Entries<S> {
 
     fn finish(&mut self, header: &Header, size: u64, extensions: Extensions) -> Result<Entry, Refusal> {
         let mut pax = extensions.pax.unwrap_or_default();
-        let name = one_of(extensions.long_name, pax.path.take(), "an entry has two names")?
+        let name = one_of(extensions.long_name, pax.path.take(), "an entry has two different names")?
             .unwrap_or_else(|| header.path_bytes().into_owned());
-        // PAX's own sparse files carry a made-up name; the real one is in a record.
+        // Sparse files in PAX format have a made-up name; the real one is in a record.
         let name = pax.sparse.name.take().unwrap_or(name);
         let named = |reason| Refusal::At(name.clone(), reason);
-        let link = one_of(extensions.long_link, pax.link.take(), "a link has two targets")?
+        let link = one_of(extensions.long_link, pax.link.take(), "a link has two different targets")?
             .or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned));
         let mut size = match pax.size {
             None => size,
             Some(pax) if pax == size || pax >= USTAR_SIZE_END => pax,
-            Some(_) => return Err(named("it has two sizes")),
+            Some(_) => return Err(named("it has two different sizes")),
         };
         let type_flag = header.entry_type().as_byte();
         let kind = kind(type_flag, link, name.ends_with(b"/")).map_err(named)?;
@@ -270,7 +271,7 @@ impl<S: Source> Entries<S> {
             }
             (_, _) => None,
         };
-        // Some programs write a size for links and directories that no content follows; others read content then.
+        // Some programs write a size for links and directories without content; others would read content there.
         if kind != Kind::File && size != 0 {
             return Err(named("a link, directory or device has a size"));
         }
@@ -280,14 +281,14 @@ impl<S: Source> Entries<S> {
         let mode = lenient(header.mode().map(u64::from), &old.mode);
         let mode = mode
             .and_then(|mode| u32::try_from(mode).ok())
-            .ok_or_else(|| named("its mode is not a number"))?;
+            .ok_or_else(|| named("the mode is not a number"))?;
         let uid = pax.uid.or_else(|| lenient(header.uid(), &old.uid));
         let gid = pax.gid.or_else(|| lenient(header.gid(), &old.gid));
         Ok(Entry {
             kind,
             mode: mode & 0o7777,
-            uid: uid.ok_or_else(|| named("its user is not a number"))?,
-            gid: gid.ok_or_else(|| named("its group is not a number"))?,
+            uid: uid.ok_or_else(|| named("the user id is not a number"))?,
+            gid: gid.ok_or_else(|| named("the group id is not a number"))?,
             mtime: pax.mtime.unwrap_or(mtime),
             size,
             sparse,
@@ -313,7 +314,7 @@ impl Refusal {
     }
 }
 
-/// A number of a header. An empty field is 0, as some programs write it where the number says nothing.
+/// A number in a header. An empty field is 0, because some programs leave irrelevant numbers empty.
 fn lenient(read: io::Result<u64>, field: &[u8]) -> Option<u64> {
     read.ok().or_else(|| field.iter().all(|&byte| byte == 0 || byte == b' ').then_some(0))
 }
@@ -321,7 +322,7 @@ fn lenient(read: io::Result<u64>, field: &[u8]) -> Option<u64> {
 fn kind(type_flag: u8, link: Option<Vec<u8>>, named_as_directory: bool) -> Result<Kind, &'static str> {
     let target = || link.filter(|link| !link.is_empty()).ok_or("a link has no target");
     match type_flag {
-        // Old archives know directories only by their names.
+        // Old archives mark directories only by their names.
         b'0' | 0 if named_as_directory => Ok(Kind::Directory),
         b'0' | 0 | b'7' | GNU_SPARSE => Ok(Kind::File),
         b'1' => Ok(Kind::HardLink { target: target()? }),
@@ -329,7 +330,7 @@ fn kind(type_flag: u8, link: Option<Vec<u8>>, named_as_directory: bool) -> Resul
         b'3' | b'4' => Ok(Kind::Device),
         b'5' => Ok(Kind::Directory),
         b'6' => Ok(Kind::Fifo),
-        _ => Err("it is of an unknown kind"),
+        _ => Err("it has an unknown type"),
     }
 }
 
@@ -344,13 +345,13 @@ fn one_of(
     }
 }
 
-/// From the end of content to the next block.
+/// The bytes from the end of the content to the next block.
 pub(crate) fn padding(size: u64) -> u64 {
     (BLOCK_BYTES as u64 - size % BLOCK_BYTES as u64) % BLOCK_BYTES as u64
 }
 
 pub(crate) fn truncated() -> Refusal {
-    Refusal::Because("it ends in the middle")
+    Refusal::Because("it is truncated")
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! PAX records: what ustar's fields are too small for, and extended attributes.
+//! PAX records: values that do not fit into ustar's fields, and extended attributes.
 
 use super::sparse::PaxSparse;
 use super::{Refusal, Time};
 
-/// How GNU tar, BSD tar and Go write an extended attribute: raw, below this prefix.
+/// The prefix with which GNU tar, BSD tar and Go write extended attributes as raw bytes.
 const ATTRIBUTE: &[u8] = b"SCHILY.xattr.";
 
-/// Other forms of attributes: access lists as text, attributes encoded once more. No image tool writes them.
+/// Other forms of attributes: access control lists as text, attributes encoded once more. No image tool writes them.
 const ATTRIBUTES_UNREAD: [&[u8]; 3] = [b"SCHILY.acl.", b"LIBARCHIVE.xattr.", b"RHT.security.selinux"];
 
 /// More attributes than a file has on any file system.
@@ -25,7 +25,7 @@ pub(super) struct Pax {
     pub(super) sparse: PaxSparse,
 }
 
-const BROKEN: Refusal = Refusal::Because("a PAX record is broken");
+const BROKEN: Refusal = Refusal::Because("a PAX record is malformed");
 
 impl Pax {
     /// `<length> <key>=<value>\n`, repeated.
@@ -47,7 +47,7 @@ impl Pax {
 
     fn note(&mut self, key: &[u8], value: &[u8]) -> Result<(), Refusal> {
         match key {
-            // An empty value takes back what a global record said, of which we take nothing.
+            // An empty value cancels a global record, of which none is used here.
             b"path" | b"linkpath" | b"size" | b"uid" | b"gid" | b"mtime" if value.is_empty() => {}
             b"path" => once(&mut self.path, value.to_vec())?,
             b"linkpath" => once(&mut self.link, value.to_vec())?,
@@ -62,7 +62,7 @@ impl Pax {
             _ if ATTRIBUTES_UNREAD.iter().any(|prefix| key.starts_with(prefix)) => {
                 self.attributes_unread += 1;
             }
-            // Comments, other times, names of owners: nothing that says where bytes go.
+            // Comments, other times, names of owners: none of them affects where bytes are written.
             _ => {}
         }
         Ok(())
@@ -79,7 +79,7 @@ impl Pax {
         Ok(())
     }
 
-    /// A global record applies to every entry after it in some programs and to none in others.
+    /// Some programs apply a global record to every later entry, others to none.
     pub(super) fn refuse_global(&self) -> Result<(), Refusal> {
         let harmless = self.path.is_none()
             && self.link.is_none()
@@ -89,7 +89,7 @@ impl Pax {
             && !self.sparse.is_some();
         match harmless {
             true => Ok(()),
-            false => Err(Refusal::Because("a global record names, sizes or owns all entries")),
+            false => Err(Refusal::Because("a global PAX record sets a name, size or owner")),
         }
     }
 }
@@ -97,14 +97,14 @@ impl Pax {
 fn once<T>(field: &mut Option<T>, value: T) -> Result<(), Refusal> {
     match field.replace(value) {
         None => Ok(()),
-        Some(_) => Err(Refusal::Because("a PAX record is there twice")),
+        Some(_) => Err(Refusal::Because("a PAX record occurs twice")),
     }
 }
 
-/// Decimal digits only: signs and blanks are read differently by different programs.
+/// Decimal digits only: programs interpret signs and blanks differently.
 pub(super) fn number<T: std::str::FromStr>(text: &[u8]) -> Result<T, Refusal> {
     let digits = std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    digits.and_then(|digits| digits.parse().ok()).ok_or(Refusal::Because("a number is broken"))
+    digits.and_then(|digits| digits.parse().ok()).ok_or(Refusal::Because("a number is malformed"))
 }
 
 /// `[-]seconds[.fraction]`.
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_to_the_nanosecond_on_both_sides_of_the_epoch() {
+    fn times_before_and_after_the_epoch_are_parsed_to_the_nanosecond() {
         for (text, seconds, nanoseconds) in [
             ("0", 0, 0),
             ("1700000000", 1_700_000_000, 0),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_and_doubled_records_are_refused() {
+    fn malformed_and_repeated_records_are_refused() {
         for records in [
             "x",
             "5 a=b",

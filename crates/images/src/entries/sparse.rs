@@ -1,4 +1,4 @@
-//! Files with holes, in the four forms GNU tar has written them over the years.
+//! Files with holes, in the four forms that versions of GNU tar have written.
 
 use std::io;
 
@@ -7,29 +7,29 @@ use ::tar::{GnuExtSparseHeader, Header};
 use super::pax::number;
 use super::{BLOCK_BYTES, Entries, Refusal, Source};
 
-/// Pieces of one file; a hostile archive could ask for a write per 24 bytes of its own.
+/// Pieces of one file; a hostile archive could otherwise cause one write per 24 bytes of its own.
 const PIECES_MAX: usize = 1 << 20;
 
-/// The map in front of a PAX 1.0 file's content.
+/// The map before the content of a PAX 1.0 file.
 const MAP_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-/// Where content belongs. Pieces are in order and do not overlap.
+/// The positions of the content. Pieces are in order and do not overlap.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Sparse {
     /// Offset and length.
     pub(crate) pieces: Vec<(u64, u64)>,
-    /// Of the file, with its holes.
+    /// The size of the file, with its holes.
     pub(crate) size: u64,
 }
 
-/// What PAX records say about a sparse file.
+/// The PAX records that describe a sparse file.
 #[derive(Debug, Default)]
 pub(super) struct PaxSparse {
     pub(super) name: Option<Vec<u8>>,
     major: Option<u64>,
     minor: Option<u64>,
     real_size: Option<u64>,
-    /// Forms 0.0 and 0.1: offsets and lengths by turns.
+    /// Forms 0.0 and 0.1: offsets and lengths alternately.
     numbers: Vec<u64>,
 }
 
@@ -45,7 +45,7 @@ impl PaxSparse {
             b"minor" => self.minor = Some(number(value)?),
             b"size" | b"realsize" => self.real_size = Some(number(value)?),
             b"offset" | b"numbytes" => {
-                // By turns, beginning with an offset.
+                // Alternately, beginning with an offset.
                 if (key == b"offset") != self.numbers.len().is_multiple_of(2) {
                     return Err(BROKEN);
                 }
@@ -56,7 +56,7 @@ impl PaxSparse {
                     self.push(part)?;
                 }
             }
-            // The number of pieces, which is their number.
+            // The number of pieces, which follows from the list.
             _ => {}
         }
         Ok(())
@@ -71,10 +71,10 @@ impl PaxSparse {
     }
 }
 
-const BROKEN: Refusal = Refusal::Because("the map of its holes is broken");
+const BROKEN: Refusal = Refusal::Because("the map of its holes is malformed");
 
 impl<S: Source> Entries<S> {
-    /// The oldest form: four pieces in the header, more in blocks behind it.
+    /// The oldest form: four pieces in the header, further ones in blocks after it.
     pub(super) fn gnu_sparse(&mut self, header: &Header, stored: u64) -> Result<Sparse, Refusal> {
         let gnu = header.as_gnu().ok_or(BROKEN)?;
         let broken = |_: io::Error| BROKEN;
@@ -104,7 +104,7 @@ impl<S: Source> Entries<S> {
         check(pieces, gnu.real_size().map_err(broken)?, stored)
     }
 
-    /// The forms in PAX records. Answers what is left of the stored content.
+    /// The forms in PAX records. Returns how much of the stored content is left.
     pub(super) fn pax_sparse(&mut self, pax: &PaxSparse, stored: u64) -> Result<(Sparse, u64), Refusal> {
         let size = pax.real_size.ok_or(BROKEN)?;
         let pairs = |numbers: &[u64]| match numbers.len().is_multiple_of(2) {
@@ -118,11 +118,11 @@ impl<S: Source> Entries<S> {
                 let rest = stored.checked_sub(map_bytes).ok_or(BROKEN)?;
                 Ok((check(pairs(&numbers)?, size, rest)?, rest))
             }
-            (_, _) => Err(Refusal::Because("it is sparse in an unknown way")),
+            (_, _) => Err(Refusal::Because("it is in an unknown sparse format")),
         }
     }
 
-    /// Form 1.0: the map is in front of the content, decimal numbers on a line each, filled up to a block.
+    /// Form 1.0: the map is before the content: decimal numbers, one per line, padded to a block.
     fn pax_map(&mut self, stored: u64) -> Result<(Vec<u64>, u64), Refusal> {
         let mut numbers = Vec::new();
         let mut count = None;

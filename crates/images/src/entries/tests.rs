@@ -1,4 +1,4 @@
-//! Reading headers, as far as applying layers does not show it.
+//! Reading headers, as far as the tests of layers do not cover it.
 
 use std::io::BufReader;
 
@@ -21,7 +21,7 @@ fn read(tar: &[u8]) -> Result<Vec<Entry>, Refusal> {
 }
 
 #[test]
-fn names_and_numbers_of_extensions_win_over_the_headers() {
+fn extensions_override_names_and_numbers_of_the_header() {
     let long = "n".repeat(300);
     let tar = Tar::default()
         .raw(&Raw {
@@ -42,13 +42,13 @@ fn names_and_numbers_of_extensions_win_over_the_headers() {
 }
 
 #[test]
-fn old_archives_know_directories_by_their_names() {
+fn a_trailing_slash_marks_a_directory_in_old_archives() {
     let tar = Tar::default().raw(&Raw::new(EntryType::Regular, "folder/")).end();
     assert_eq!(read(&tar).unwrap()[0].kind, Kind::Directory);
 }
 
 #[test]
-fn extensions_without_an_entry_or_twice_are_refused() {
+fn stray_and_repeated_extensions_are_refused() {
     let name = || Raw { content: b"a\0", ..Raw::new(EntryType::GNULongName, "l") };
     assert!(read(&Tar::default().raw(&name()).end()).is_err());
     assert!(read(&Tar::default().raw(&name()).raw(&name()).file("b", "").end()).is_err());

@@ -1,4 +1,5 @@
-//! The JSON documents of an exported image. Written by types, so that the order of fields is always the same.
+//! The JSON documents of an exported image. They are serialised from types, so that the order of fields is always the
+//! same.
 
 use std::collections::BTreeMap;
 
@@ -97,13 +98,13 @@ struct Index {
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Saved {
+struct DockerManifest {
     config: String,
     repo_tags: Vec<String>,
     layers: [String; 1],
 }
 
-/// The file that says a directory is an OCI layout.
+/// The file that marks a directory as an OCI layout.
 pub(super) const LAYOUT: &[u8] = br#"{"imageLayoutVersion":"1.0.0"}"#;
 
 /// The configuration of an image with one layer.
@@ -134,7 +135,7 @@ pub(crate) fn config(
     })
 }
 
-/// The manifest of an image with one layer, of these stored bytes.
+/// The manifest of an image with one layer, stored in this form.
 pub(super) fn manifest(config: &[u8], layer: Digest, size: u64, compression: Compression) -> Vec<u8> {
     let suffix = match compression {
         Compression::None => "",
@@ -156,7 +157,7 @@ pub(super) fn manifest(config: &[u8], layer: Digest, size: u64, compression: Com
     })
 }
 
-/// The index of the archive: the one image, once for each of its names.
+/// The index of the archive: the image, once for each of its names.
 pub(super) fn index(manifest: &[u8], platform: &Platform, names: &[Reference]) -> Vec<u8> {
     let unnamed = Descriptor {
         media_type: OCI_MANIFEST.to_owned(),
@@ -183,10 +184,10 @@ pub(super) fn index(manifest: &[u8], platform: &Platform, names: &[Reference]) -
     encode(&Index { schema_version: 2, media_type: OCI_INDEX, manifests })
 }
 
-/// What `docker load` reads.
+/// The manifest for `docker load`.
 pub(super) fn saved(config: Digest, layer: Digest, names: &[Reference]) -> Vec<u8> {
     let tagged = |name: &Reference| name.tag().is_some() && name.digest().is_none();
-    encode(&[Saved {
+    encode(&[DockerManifest {
         config: blob_name(config),
         repo_tags: names.iter().filter(|name| tagged(name)).map(Reference::familiar).collect(),
         layers: [blob_name(layer)],
@@ -198,5 +199,5 @@ pub(super) fn blob_name(digest: Digest) -> String {
 }
 
 fn encode(document: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(document).expect("our own types have text keys only")
+    serde_json::to_vec(document).expect("these types have string keys only")
 }

@@ -1,4 +1,4 @@
-//! Writes the headers of a tar: ustar where it suffices, PAX in front of it where it does not.
+//! Writes tar headers: ustar, preceded by PAX records if ustar is not sufficient.
 
 use std::io::{self, Write};
 
@@ -6,10 +6,10 @@ use ::tar::{EntryType, Header};
 
 use crate::entries::{BLOCK_BYTES, Time, padding};
 
-/// The largest size ustar's field takes.
+/// The largest size that ustar's field can hold.
 const USTAR_SIZE_MAX: u64 = (1 << 33) - 1;
 
-/// One entry to be written.
+/// An entry to be written.
 #[derive(Clone, Debug)]
 pub(super) struct Entry<'a> {
     pub(super) kind: EntryType,
@@ -20,7 +20,7 @@ pub(super) struct Entry<'a> {
     pub(super) gid: u32,
     pub(super) size: u64,
     pub(super) mtime: Time,
-    /// Sorted, so that the same file makes the same bytes.
+    /// Sorted, so that the same file always gives the same bytes.
     pub(super) attributes: &'a [(Vec<u8>, Vec<u8>)],
 }
 
@@ -48,7 +48,7 @@ impl Entry<'_> {
         out.write_all(header.as_bytes())
     }
 
-    /// What ustar's fields are too small for.
+    /// Records for the values that do not fit into ustar's fields.
     fn records(&self) -> Vec<u8> {
         let mut records = Vec::new();
         let name_room = Header::new_ustar().as_old().name.len();
@@ -71,7 +71,7 @@ impl Entry<'_> {
     }
 }
 
-/// Fills content up to a whole block.
+/// Pads content to a whole block.
 pub(super) fn pad(out: &mut dyn Write, size: u64) -> io::Result<()> {
     let count = usize::try_from(padding(size)).expect("less than a block");
     out.write_all(&[0; BLOCK_BYTES][..count])
@@ -90,13 +90,14 @@ fn put_numbers(header: &mut Header, uid: u32, gid: u32, seconds: u64, size: u64)
     header.set_cksum();
 }
 
-/// As much as fits: what does not is in a record.
+/// Copies as much as fits; the full value is in a record.
 fn copy(bytes: &[u8], field: &mut [u8]) {
     let count = bytes.len().min(field.len());
     field[..count].copy_from_slice(&bytes[..count]);
 }
 
-/// `<length> <key>=<value>\n`, where the length counts its own digits.
+/// `<length> <key>=<value>
+/// `, where the length includes its own digits.
 fn record(records: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let rest = key.len() + value.len() + 3;
     let mut length = rest + 1;
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_counts_its_own_length() {
+    fn the_length_of_a_record_includes_itself() {
         for length in [1usize, 5, 88, 89, 90, 91, 92, 93, 988, 990, 995, 9990] {
             let mut records = Vec::new();
             record(&mut records, b"path", &vec![b'x'; length]);
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_written_as_they_are_read() {
+    fn times_survive_formatting_and_parsing() {
         for (seconds, nanoseconds, expected) in [
             (5, 250_000_000, "5.25"),
             (100, 0, "100"),

@@ -1,4 +1,4 @@
-//! Writes a directory as an image: an OCI archive that `docker load` takes as well.
+//! Writes a directory as an image: an OCI archive that `docker load` accepts too.
 
 mod documents;
 mod header;
@@ -21,49 +21,57 @@ use crate::{Compression, DiffId, Digest, Hasher, ImageError, Platform, Reference
 
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// Twice as fast as the usual 6, for a few percent of size: exporting waits for it.
+/// Twice as fast as the usual level 6, for a few percent more size: the client waits for the export.
 const GZIP_LEVEL: u32 = 4;
 const ZSTD_LEVEL: i32 = 3;
 
-/// What is written, and how.
+/// The content and the options of an export.
 #[derive(Clone, Copy, Debug)]
 pub struct ExportOptions<'a> {
     pub config: &'a RunConfig,
     pub platform: &'a Platform,
-    /// RFC 3339. The same directory, configuration and time make the same bytes.
+    /// RFC 3339. The same directory, configuration and time always give the same bytes.
     pub created: Option<&'a str>,
-    /// What the image is called in the archive; may be empty.
+    /// The names of the image in the archive; may be empty.
     pub names: &'a [Reference],
     pub compression: Compression,
-    /// Taken from every uid and gid. What lies outside the range belongs to nobody (65534), as it does inside.
+    /// Subtracted from every uid and gid. Ids outside the range become nobody (65534), as they appear inside.
     pub uid_shift: u32,
     pub uid_count: u32,
-    /// Where the packed layer waits for its digest: an unnamed file. On a real disk, not tmpfs.
+    /// For the packed layer until its digest is known: an unnamed file. On a disk, not tmpfs.
     pub scratch: &'a Path,
-    /// Looked at between files and pieces; once true, the work ends with [`ImageError::Cancelled`].
+    /// Checked between files and pieces; once true, the export ends with [`ImageError::Cancelled`].
     pub cancelled: &'a AtomicBool,
 }
 
-/// What was written.
+/// The result of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exported {
-    /// Of the manifest: the image's digest.
+pub struct ExportedImage {
+    /// Of the manifest, which is the image's digest.
     pub digest: Digest,
     pub diff_id: DiffId,
     pub entries: u64,
-    /// Bytes of the whole archive.
+    /// The size of the whole archive.
     pub bytes: u64,
-    /// Device nodes and sockets, which do not travel.
+    /// Device nodes and sockets, which are not exported.
     pub dropped: u64,
 }
 
-/// Writes the directory `root`, which must be at rest, as an image with one layer.
+/// Writes the directory `root`, which no process may change meanwhile, as an image with one layer.
 pub fn write(
     out: &mut dyn Write,
     root: BorrowedFd<'_>,
     options: &ExportOptions<'_>,
-) -> Result<Exported, ImageError> {
-    let mut layer = pack(root, options)?;
+) -> Result<ExportedImage, ImageError> {
+    send(out, pack(root, options)?, options)
+}
+
+/// Writes the archive of a packed layer. It takes as long as the reader of `out` does.
+pub fn send(
+    out: &mut dyn Write,
+    mut layer: PackedLayer,
+    options: &ExportOptions<'_>,
+) -> Result<ExportedImage, ImageError> {
     let config = documents::config(options.config, options.platform, options.created, layer.diff_id);
     let manifest = documents::manifest(&config, layer.digest, layer.size, options.compression);
     let index = documents::index(&manifest, options.platform, options.names);
@@ -88,7 +96,7 @@ pub fn write(
         archive.out.flush()
     })();
     finished.map_err(ImageError::io("write", "the archive"))?;
-    Ok(Exported {
+    Ok(ExportedImage {
         digest: Digest::of(&manifest),
         diff_id: layer.diff_id,
         entries: layer.entries,
@@ -97,8 +105,9 @@ pub fn write(
     })
 }
 
-/// A packed layer, waiting for its place in the archive.
-struct Packed {
+/// A packed layer, before it is written to the archive.
+#[derive(Debug)]
+pub struct PackedLayer {
     file: File,
     digest: Digest,
     diff_id: DiffId,
@@ -107,13 +116,14 @@ struct Packed {
     dropped: u64,
 }
 
-fn pack(root: BorrowedFd<'_>, options: &ExportOptions<'_>) -> Result<Packed, ImageError> {
+/// Packs the directory, which is not read after that. When this returns, the scratch file has its final size.
+pub fn pack(root: BorrowedFd<'_>, options: &ExportOptions<'_>) -> Result<PackedLayer, ImageError> {
     let failed = || ImageError::io::<io::Error>("write to", options.scratch.display());
     let file = tempfile::tempfile_in(options.scratch).map_err(failed())?;
-    let stored = Digesting { inner: file, hasher: Hasher::default(), size: 0 };
+    let stored = DigestingWriter { inner: file, hasher: Hasher::default(), size: 0 };
     let compressor = Compressor::new(stored, options.compression).map_err(failed())?;
-    let digesting = Digesting { inner: compressor, hasher: Hasher::default(), size: 0 };
-    // Headers and small files come in small pieces, and both digests like large ones.
+    let digesting = DigestingWriter { inner: compressor, hasher: Hasher::default(), size: 0 };
+    // Headers and small files are written in small pieces, but both digests are faster with large ones.
     let mut buffered = BufWriter::with_capacity(PIECE_BYTES, digesting);
     let shift = Shift::Down { by: options.uid_shift, count: options.uid_count };
     let mut packer = Packer::new(&mut buffered, shift, options.cancelled);
@@ -124,17 +134,17 @@ fn pack(root: BorrowedFd<'_>, options: &ExportOptions<'_>) -> Result<Packed, Ima
     let stored = digesting.inner.finish().map_err(failed())?;
     let (digest, size, mut file) = (stored.hasher.finish(), stored.size, stored.inner);
     file.rewind().map_err(failed())?;
-    Ok(Packed { file, digest, diff_id, size, entries, dropped })
+    Ok(PackedLayer { file, digest, diff_id, size, entries, dropped })
 }
 
-/// Digests and counts what is written through it.
-struct Digesting<W> {
+/// Hashes and counts the bytes that are written through it.
+struct DigestingWriter<W> {
     inner: W,
     hasher: Hasher,
     size: u64,
 }
 
-impl<W: Write> Write for Digesting<W> {
+impl<W: Write> Write for DigestingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = self.inner.write(bytes)?;
         self.hasher.update(&bytes[..count]);
@@ -147,7 +157,7 @@ impl<W: Write> Write for Digesting<W> {
     }
 }
 
-/// Compresses what is written through it.
+/// Compresses the bytes that are written through it.
 enum Compressor<W: Write> {
     None(W),
     Gzip(flate2::write::GzEncoder<W>),

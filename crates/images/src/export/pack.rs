@@ -1,7 +1,7 @@
-//! Packs a directory as one layer: sorted, so that the same tree makes the same bytes.
+//! Packs a directory as one layer, in sorted order, so that the same tree always gives the same bytes.
 //!
-//! By descriptor, following no link. Directories of other file systems are packed empty; device nodes and sockets are
-//! left out, files with several names are packed once and linked to.
+//! Works by descriptor and follows no link. Directories of other file systems are packed empty; device nodes and
+//! sockets are left out; files with several links are packed once, and as hard links for the other names.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -15,17 +15,17 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use super::header::{self, Entry};
 use crate::ImageError;
 use crate::entries::{NAME_BYTES_MAX, Time};
-use crate::layer::attributes::{self, Shift, Translated};
+use crate::layer::attributes::{self, Shift, Translation};
 
-/// Directories open at once. A layer of ours cannot be unpacked from deeper ones either.
+/// Directories open at once. Layers of this crate cannot contain deeper ones either.
 const DEPTH_MAX: usize = 256;
 
-/// Files with several names that are remembered; further ones are packed once for each name.
+/// Files with several links that are remembered; further ones are packed once for each name.
 const HARD_LINKS_MAX: usize = 1_000_000;
 
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// What begins with this would be read as a whiteout.
+/// A name with this prefix would be read as a whiteout.
 const WHITEOUT: &[u8] = b".wh.";
 
 pub(super) struct Packer<'a> {
@@ -33,10 +33,10 @@ pub(super) struct Packer<'a> {
     pub(super) cancelled: &'a AtomicBool,
     out: &'a mut dyn Write,
     device: u64,
-    /// First names of files with several, by inode.
+    /// The first names of files with several links, by inode.
     hard_links: HashMap<u64, Vec<u8>>,
     piece: Vec<u8>,
-    /// Where the walk is, with a slash at the end.
+    /// The current directory, with a slash at the end.
     name: Vec<u8>,
     pub(super) entries: u64,
     pub(super) dropped: u64,
@@ -102,13 +102,13 @@ impl<'a> Packer<'a> {
         match FileType::from_raw_mode(found.st_mode) {
             FileType::Directory => self.subdirectory(directory, name, depth),
             FileType::RegularFile => {
-                if self.linked(&found)? {
+                if self.try_hard_link(&found)? {
                     return Ok(());
                 }
                 self.file(directory, name)
             }
             FileType::Symlink => {
-                if self.linked(&found)? {
+                if self.try_hard_link(&found)? {
                     return Ok(());
                 }
                 let target = rustix::fs::readlinkat(directory, name, Vec::new())
@@ -116,7 +116,7 @@ impl<'a> Packer<'a> {
                 self.put(EntryType::Symlink, Some(target.as_bytes()), &found, 0, &[])
             }
             FileType::Fifo => {
-                if self.linked(&found)? {
+                if self.try_hard_link(&found)? {
                     return Ok(());
                 }
                 self.put(EntryType::Fifo, None, &found, 0, &[])
@@ -130,7 +130,7 @@ impl<'a> Packer<'a> {
 
     fn subdirectory(&mut self, directory: &OwnedFd, name: &CString, depth: usize) -> Result<(), ImageError> {
         if depth == DEPTH_MAX {
-            return Err(self.refused("it lies too deep"));
+            return Err(self.refused("it is nested too deeply"));
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let inside =
@@ -150,7 +150,7 @@ impl<'a> Packer<'a> {
             let flags =
                 OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
             let file = rustix::fs::openat(directory, name, flags, Mode::empty())?;
-            // Once more, of what was really opened.
+            // Read again, of the file that was opened.
             let found = rustix::fs::fstat(&file)?;
             Ok((file.into(), found))
         };
@@ -179,8 +179,8 @@ impl<'a> Packer<'a> {
         header::pad(self.out, size).map_err(|error| self.failed(error))
     }
 
-    /// Whether this is another name of what was packed before; then it is packed as that.
-    fn linked(&mut self, found: &Stat) -> Result<bool, ImageError> {
+    /// Whether this is another name of a file that was packed before; if so, packs a hard link.
+    fn try_hard_link(&mut self, found: &Stat) -> Result<bool, ImageError> {
         if found.st_nlink < 2 {
             return Ok(false);
         }
@@ -203,7 +203,7 @@ impl<'a> Packer<'a> {
         attributes: &[(Vec<u8>, Vec<u8>)],
     ) -> Result<(), ImageError> {
         self.entries += 1;
-        let id = |id: u32| self.shift.id(u64::from(id)).expect("on the way out every id has a place");
+        let id = |id: u32| self.shift.id(u64::from(id)).expect("every host id maps to an id inside");
         let nanoseconds = u32::try_from(found.st_mtime_nsec).unwrap_or(0);
         let entry = Entry {
             kind,
@@ -219,13 +219,13 @@ impl<'a> Packer<'a> {
         entry.write(self.out).map_err(|error| self.failed(error))
     }
 
-    /// Sorted, and as they hold outside.
+    /// Sorted, and translated to their form outside of a sandbox.
     fn attributes(&self, file: BorrowedFd<'_>) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut kept = Vec::new();
         for name in attributes::names(file)? {
             match attributes::translate(name.as_bytes(), &attributes::value(file, &name)?, self.shift) {
-                Translated::Keep(value) => kept.push((name.into_bytes(), value)),
-                Translated::Drop | Translated::Refuse(_) => {}
+                Translation::Keep(value) => kept.push((name.into_bytes(), value)),
+                Translation::Drop | Translation::Refuse(_) => {}
             }
         }
         kept.sort();

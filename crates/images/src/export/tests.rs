@@ -1,4 +1,4 @@
-//! What is exported is what is imported, for us and for others.
+//! Exports are read back unchanged, by this crate and by other tools.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -16,7 +16,7 @@ use crate::testing::{Raw, Tar, apply_with, describe, run};
 const LIMITS: ApplyLimits = ApplyLimits { entries: 100_000, bytes: 1 << 30 };
 const SHIFT: u32 = 100_000;
 
-/// A tree with everything that can be in one.
+/// A tree with every kind of file.
 fn tree(root: &Path, shift: u32) {
     let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
     let capability = words(&[0x0200_0001, 1 << 13, 0, 0, 0]);
@@ -84,7 +84,12 @@ fn config() -> RunConfig {
     }
 }
 
-fn export(root: &Path, shift: u32, compression: Compression, names: &[Reference]) -> (Vec<u8>, Exported) {
+fn export(
+    root: &Path,
+    shift: u32,
+    compression: Compression,
+    names: &[Reference],
+) -> (Vec<u8>, ExportedImage) {
     let scratch = tempfile::tempdir().unwrap();
     let mut out = Vec::new();
     let options = ExportOptions {
@@ -106,7 +111,7 @@ fn export(root: &Path, shift: u32, compression: Compression, names: &[Reference]
 }
 
 #[test]
-fn what_is_exported_is_imported_as_it_was() {
+fn exported_images_are_imported_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let names =
         [Reference::parse("registry.example.com/org/app:v1").unwrap(), Reference::parse("app").unwrap()];
@@ -119,9 +124,14 @@ fn what_is_exported_is_imported_as_it_was() {
         tree(&first, SHIFT);
         let (bytes, exported) = export(&first, SHIFT, compression, &names);
         assert_eq!(exported.dropped, 0);
-        // The same again is the same to the byte.
+        // A second export gives the same bytes.
         assert!(export(&first, SHIFT, compression, &names) == (bytes.clone(), exported));
-        let options = OpenOptions { scratch: folder.path(), bytes_max: 1 << 30, platform: &Platform::host() };
+        let options = OpenOptions {
+            scratch: folder.path(),
+            bytes_max: 1 << 30,
+            platform: &Platform::host(),
+            space: &crate::Unlimited,
+        };
         let archive = archive::spool(&bytes[..], &options).unwrap();
         let [image] = archive.images() else { panic!("one image was written") };
         assert_eq!(image.names, names);
@@ -145,7 +155,7 @@ fn what_is_exported_is_imported_as_it_was() {
 }
 
 #[test]
-fn other_programs_read_what_is_exported() {
+fn other_programs_read_exported_images() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     for name in ["shifted", "unshifted", "layout"] {
@@ -156,12 +166,12 @@ fn other_programs_read_what_is_exported() {
     let names = [Reference::parse("example.org/app:v1").unwrap()];
     let (bytes, exported) = export(&at("shifted"), SHIFT, Compression::Gzip, &names);
     fs::write(at("archive.tar"), bytes).unwrap();
-    // umoci unpacks it to what it was, at the uids it has outside.
+    // umoci unpacks it to the original, with the uids of the outside.
     run(Command::new("tar").arg("-xf").arg(at("archive.tar")).arg("-C").arg(at("layout")));
     let image = format!("{}:v1", at("layout").display());
     run(Command::new("umoci").args(["unpack", "--image", &image]).arg(at("bundle")));
     assert_eq!(describe(&at("bundle/rootfs")), describe(&at("unshifted")));
-    // skopeo takes it as what it is, and as what `docker save` writes.
+    // skopeo accepts it both as an OCI archive and as the output of `docker save`.
     let shown = at("archive.tar").display().to_string();
     let inspected = run(Command::new("skopeo").args(["inspect", &format!("oci-archive:{shown}")]));
     assert!(inspected.contains(&exported.digest.to_string()) && inspected.contains("A=b=c"), "{inspected}");
@@ -179,17 +189,22 @@ fn other_programs_read_what_is_exported() {
 }
 
 #[test]
-fn what_does_not_travel_is_left_out_or_refused() {
+fn unsupported_files_are_left_out_or_refused() {
     let folder = tempfile::tempdir().unwrap();
     let _socket = UnixListener::bind(folder.path().join("socket")).unwrap();
     fs::write(folder.path().join("of-the-host"), "").unwrap();
     let (bytes, exported) = export(folder.path(), SHIFT, Compression::None, &[]);
     assert_eq!((exported.dropped, exported.entries), (1, 2));
     let scratch = tempfile::tempdir().unwrap();
-    let options = OpenOptions { scratch: scratch.path(), bytes_max: 1 << 30, platform: &Platform::host() };
+    let options = OpenOptions {
+        scratch: scratch.path(),
+        bytes_max: 1 << 30,
+        platform: &Platform::host(),
+        space: &crate::Unlimited,
+    };
     let archive = archive::spool(&bytes[..], &options).unwrap();
     assert_eq!(archive.images()[0].names, []);
-    // What belongs to the host's root is nobody's inside, and stays so.
+    // A file of the host's root belongs to nobody inside, also after import.
     let mut tar = Vec::new();
     io::Read::read_to_end(&mut archive.layer(0, 0), &mut tar).unwrap();
     let root = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! Extended attributes of files, and what of them holds in a sandbox's user namespace.
+//! Extended attributes of files, and their translation for the user namespace of a sandbox.
 //!
-//! File capabilities get the form that is valid in one user namespace only (revision 3, with the uid of its root);
-//! ids in access control lists are shifted. The user's own attributes stay as they are. All others mean something to
-//! the host: labels of its security modules, marks of its overlays. They are dropped.
+//! File capabilities are stored in the form that is valid in one user namespace only (revision 3, with the uid of its
+//! root); ids in access control lists are shifted. `user.*` attributes are unchanged. All others have a meaning on
+//! the host (labels of security modules, marks of overlays) and are dropped.
 
 use std::ffi::CString;
 use std::os::fd::BorrowedFd;
@@ -18,35 +18,35 @@ const USER: &[u8] = b"user.";
 const VALUE_BYTES_MAX: usize = 65_536;
 const NAME_BYTES_MAX: usize = 255;
 
-/// How ids change.
+/// How ids are translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shift {
-    /// On the way in: `by` is added.
+    /// From the image to the host: `by` is added.
     Up { by: u32, count: u32 },
-    /// On the way out: `by` is taken.
+    /// From the host to the image: `by` is subtracted.
     Down { by: u32, count: u32 },
 }
 
-/// What becomes of an attribute.
+/// The translation of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Translated {
+pub(crate) enum Translation {
     Keep(Vec<u8>),
     Drop,
     Refuse(&'static str),
 }
 
-/// Those of a file inside a user's `overflowuid`, which is how ids outside of its range look inside.
+/// The `overflowuid`: ids outside of a user namespace's range appear as this id inside.
 const NOBODY: u32 = 65_534;
 
 impl Shift {
-    /// How many ids there are inside.
+    /// The number of ids inside.
     pub(crate) fn count(self) -> u32 {
         match self {
             Self::Up { count, .. } | Self::Down { count, .. } => count,
         }
     }
 
-    /// `None` for an id that does not exist inside, on the way in.
+    /// `None` for an id that does not exist inside, when shifting up.
     pub(crate) fn id(self, id: u64) -> Option<u32> {
         let id = u32::try_from(id).ok();
         match self {
@@ -58,32 +58,32 @@ impl Shift {
     }
 }
 
-/// What an attribute of this name and value becomes.
-pub(crate) fn translate(name: &[u8], value: &[u8], shift: Shift) -> Translated {
+/// Translates an attribute.
+pub(crate) fn translate(name: &[u8], value: &[u8], shift: Shift) -> Translation {
     if name.len() > NAME_BYTES_MAX || name.contains(&0) || value.len() > VALUE_BYTES_MAX {
-        return Translated::Refuse("an extended attribute is too large");
+        return Translation::Refuse("an extended attribute is too large");
     }
     if name == CAPABILITY {
         return match (capability(value, shift), shift) {
-            (Some(value), _) => Translated::Keep(value),
-            (None, Shift::Up { .. }) => Translated::Refuse("its capabilities are broken"),
-            (None, Shift::Down { .. }) => Translated::Drop,
+            (Some(value), _) => Translation::Keep(value),
+            (None, Shift::Up { .. }) => Translation::Refuse("its file capabilities are malformed"),
+            (None, Shift::Down { .. }) => Translation::Drop,
         };
     }
     if ACCESS_LISTS.contains(&name) {
         return match (access_list(value, shift), shift) {
-            (Some(value), _) => Translated::Keep(value),
-            (None, Shift::Up { .. }) => Translated::Refuse("its access control list is broken"),
-            (None, Shift::Down { .. }) => Translated::Drop,
+            (Some(value), _) => Translation::Keep(value),
+            (None, Shift::Up { .. }) => Translation::Refuse("its access control list is malformed"),
+            (None, Shift::Down { .. }) => Translation::Drop,
         };
     }
     match name.starts_with(USER) && name.len() > USER.len() {
-        true => Translated::Keep(value.to_vec()),
-        false => Translated::Drop,
+        true => Translation::Keep(value.to_vec()),
+        false => Translation::Drop,
     }
 }
 
-/// A file capability for the other side; `None` for what is none.
+/// Translates a file capability; `None` if it is invalid or grants nothing inside.
 ///
 /// Layout: revision and flags, then permitted and inheritable sets in words of 32 bits (one pair in revision 1, two
 /// since), then since revision 3 the uid of the root of the namespace it is for. All little endian.
@@ -106,14 +106,14 @@ fn capability(value: &[u8], shift: Shift) -> Option<Vec<u8>> {
         Shift::Down { by, count } => match root.checked_sub(by) {
             Some(0) => vec![REVISION_2 | flags, a, b, c, d],
             Some(root) if root < count => vec![REVISION_3 | flags, a, b, c, d, root],
-            // For the root of another namespace: inside, it grants nothing.
+            // For the root of another namespace, it grants nothing inside.
             Some(_) | None => return None,
         },
     };
     Some(words.into_iter().flat_map(u32::to_le_bytes).collect())
 }
 
-/// An access control list for the other side: a version, then entries of tag, permissions and id, little endian.
+/// Translates an access control list: a version, then entries of tag, permissions and id, little endian.
 fn access_list(value: &[u8], shift: Shift) -> Option<Vec<u8>> {
     const VERSION: [u8; 4] = 2u32.to_le_bytes();
     const USER: u16 = 0x02;
@@ -132,7 +132,7 @@ fn access_list(value: &[u8], shift: Shift) -> Option<Vec<u8>> {
     Some(shifted)
 }
 
-/// Sets attributes in the order they are given. `false` where the file system has none of this kind.
+/// Sets attributes in the given order. `false` if the file system does not support this kind.
 pub(super) fn set(file: BorrowedFd<'_>, name: &[u8], value: &[u8]) -> Result<bool, Errno> {
     let name = CString::new(name).map_err(|_| Errno::INVAL)?;
     match rustix::fs::fsetxattr(file, &name, value, XattrFlags::empty()) {
@@ -142,7 +142,7 @@ pub(super) fn set(file: BorrowedFd<'_>, name: &[u8], value: &[u8]) -> Result<boo
     }
 }
 
-/// Removes everything an older entry, or the directory it lies in, has given to a file.
+/// Removes all attributes that a file has from an older entry, or inherited from its directory.
 pub(super) fn clear(file: BorrowedFd<'_>) -> Result<(), Errno> {
     for name in names(file)? {
         let ours = name.as_bytes().starts_with(USER)
@@ -158,8 +158,8 @@ pub(super) fn clear(file: BorrowedFd<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether what is made in a directory inherits an access list from it.
-pub(super) fn bequeaths(directory: BorrowedFd<'_>) -> Result<bool, Errno> {
+/// Whether files in a directory inherit an access control list from it.
+pub(super) fn has_default_acl(directory: BorrowedFd<'_>) -> Result<bool, Errno> {
     // Any list is larger than this.
     match rustix::fs::fgetxattr(directory, c"system.posix_acl_default", &mut [0u8; 1][..]) {
         Ok(_) | Err(Errno::RANGE) => Ok(true),
@@ -205,21 +205,21 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_go_in_for_one_namespace_and_come_out_for_all() {
+    fn capabilities_are_translated_for_the_namespace_and_back() {
         let net_raw = 1 << 13;
         let outside = words(&[0x0200_0001, net_raw, 0, 7, 0]);
         let inside = words(&[0x0300_0001, net_raw, 0, 7, 0, 100_000]);
-        assert_eq!(translate(CAPABILITY, &outside, UP), Translated::Keep(inside.clone()));
-        assert_eq!(translate(CAPABILITY, &inside, DOWN), Translated::Keep(outside.clone()));
+        assert_eq!(translate(CAPABILITY, &outside, UP), Translation::Keep(inside.clone()));
+        assert_eq!(translate(CAPABILITY, &inside, DOWN), Translation::Keep(outside.clone()));
         let nested = words(&[0x0300_0001, net_raw, 0, 7, 0, 5]);
         let nested_inside = words(&[0x0300_0001, net_raw, 0, 7, 0, 100_005]);
-        assert_eq!(translate(CAPABILITY, &nested, UP), Translated::Keep(nested_inside.clone()));
-        assert_eq!(translate(CAPABILITY, &nested_inside, DOWN), Translated::Keep(nested));
-        // One that would hold for the host's root, or for another namespace's, does not travel.
-        assert_eq!(translate(CAPABILITY, &outside, DOWN), Translated::Drop);
+        assert_eq!(translate(CAPABILITY, &nested, UP), Translation::Keep(nested_inside.clone()));
+        assert_eq!(translate(CAPABILITY, &nested_inside, DOWN), Translation::Keep(nested));
+        // Capabilities that are valid for the host's root, or for another namespace's, are not exported.
+        assert_eq!(translate(CAPABILITY, &outside, DOWN), Translation::Drop);
         let far = words(&[0x0300_0001, net_raw, 0, 7, 0, 70_000]);
-        assert!(matches!(translate(CAPABILITY, &far, UP), Translated::Refuse(_)));
-        assert!(matches!(translate(CAPABILITY, b"abc", UP), Translated::Refuse(_)));
+        assert!(matches!(translate(CAPABILITY, &far, UP), Translation::Refuse(_)));
+        assert!(matches!(translate(CAPABILITY, b"abc", UP), Translation::Refuse(_)));
     }
 
     #[test]
@@ -229,25 +229,25 @@ mod tests {
             words(&[2, 0x7_0001, undefined, 0x6_0002, user, 0x4_0004, undefined, 0x4_0008, group])
         };
         let [outside, inside] = [list(1000, 50), list(101_000, 100_050)];
-        assert_eq!(translate(ACCESS_LISTS[0], &outside, UP), Translated::Keep(inside.clone()));
-        assert_eq!(translate(ACCESS_LISTS[0], &inside, DOWN), Translated::Keep(outside));
-        assert!(matches!(translate(ACCESS_LISTS[1], &list(70_000, 1), UP), Translated::Refuse(_)));
-        assert!(matches!(translate(ACCESS_LISTS[1], b"\x03\0\0\0", UP), Translated::Refuse(_)));
+        assert_eq!(translate(ACCESS_LISTS[0], &outside, UP), Translation::Keep(inside.clone()));
+        assert_eq!(translate(ACCESS_LISTS[0], &inside, DOWN), Translation::Keep(outside));
+        assert!(matches!(translate(ACCESS_LISTS[1], &list(70_000, 1), UP), Translation::Refuse(_)));
+        assert!(matches!(translate(ACCESS_LISTS[1], b"\x03\0\0\0", UP), Translation::Refuse(_)));
     }
 
     #[test]
-    fn what_means_something_to_the_host_is_dropped() {
+    fn attributes_with_a_meaning_on_the_host_are_dropped() {
         for name in
             ["trusted.overlay.opaque", "security.selinux", "security.ima", "system.other", "user.", "x"]
         {
-            assert_eq!(translate(name.as_bytes(), b"y", UP), Translated::Drop, "{name}");
+            assert_eq!(translate(name.as_bytes(), b"y", UP), Translation::Drop, "{name}");
         }
-        assert_eq!(translate(b"user.a", b"y", UP), Translated::Keep(b"y".to_vec()));
-        assert!(matches!(translate(b"user.a", &[0; 65_537], UP), Translated::Refuse(_)));
+        assert_eq!(translate(b"user.a", b"y", UP), Translation::Keep(b"y".to_vec()));
+        assert!(matches!(translate(b"user.a", &[0; 65_537], UP), Translation::Refuse(_)));
     }
 
     #[test]
-    fn ids_outside_the_range_are_refused_on_the_way_in_and_nobodys_on_the_way_out() {
+    fn ids_outside_the_range_are_refused_on_import_and_nobody_on_export() {
         assert_eq!((UP.id(0), UP.id(65_535), UP.id(65_536)), (Some(100_000), Some(165_535), None));
         assert_eq!((UP.id(u64::MAX), UP.id(1 << 32)), (None, None));
         assert_eq!((DOWN.id(100_005), DOWN.id(0), DOWN.id(165_536)), (Some(5), Some(65_534), Some(65_534)));

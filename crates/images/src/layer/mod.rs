@@ -1,18 +1,18 @@
-//! Applies one layer to a directory.
+//! Applies a layer to a directory.
 //!
 //! ```text
 //!  stored bytes ─► decompress ─┬─► digest                     (a thread each)
 //!                              └─► entries ─► tree ─► files   (the caller's thread)
 //! ```
 //!
-//! The directory holds what the layers below came to; the root is a descriptor, and every path is resolved beneath it,
-//! through links of the image itself as the programs of that image would, never out of it. Nobody else may change the
-//! directory meanwhile. A layer that is refused, for whatever reason, has left the directory half changed: throw it
-//! away. That holds for a wrong digest as well, which is known only at the end.
+//! The directory contains the result of the layers below. Its root is a descriptor, and every path is resolved
+//! beneath it: through links of the image itself, as the programs of that image would, but never out of it. Nothing
+//! else may change the directory meanwhile. A layer that is refused, for any reason, leaves the directory partly
+//! changed, and the caller must discard it. This includes a wrong digest, which is known only at the end.
 
 pub(crate) mod attributes;
+mod create;
 mod path;
-mod place;
 pub(crate) mod stream;
 mod tree;
 pub mod unpack;
@@ -24,63 +24,63 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicBool;
 
 use self::attributes::Shift;
+use self::create::DroppedParts;
 use self::path::Meaning;
-use self::place::Dropped;
 use self::stream::{StreamOptions, Uncompressed};
 use self::tree::{Paths, Tree};
 use crate::entries::{Entries, Kind, Refusal};
 use crate::{Compression, DiffId, ImageError};
 
-/// How one layer is applied.
+/// Options for applying a layer.
 #[derive(Clone, Copy)]
 pub struct ApplyOptions<'a> {
     pub compression: Compression,
-    /// What the uncompressed tar must have; anything else refuses the layer.
+    /// The digest of the uncompressed tar; any other refuses the layer.
     pub expected: DiffId,
-    /// Added to every uid and gid, in owners, capabilities and access lists.
+    /// Added to every uid and gid, in owners, capabilities and access control lists.
     pub uid_shift: u32,
     /// Ids at or above this (before the shift) do not exist inside, and refuse the layer.
     pub uid_count: u32,
     pub limits: ApplyLimits,
-    /// Looked at between pieces; once true, the work ends with [`ImageError::Cancelled`].
+    /// Checked between pieces; once true, the operation ends with [`ImageError::Cancelled`].
     pub cancelled: &'a AtomicBool,
-    /// Told how many of the stored bytes were read, every few hundred KiB.
+    /// Called with the number of stored bytes read, every few hundred KiB.
     pub progress: &'a (dyn Fn(u64) + Send + Sync),
 }
 
-/// What one layer may come to.
+/// The limits of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApplyLimits {
     pub entries: u64,
-    /// Of the uncompressed stream; and once more, of all files with their holes.
+    /// Of the uncompressed stream; and separately, of all files including their holes.
     pub bytes: u64,
 }
 
-/// What a layer came to.
+/// The result of applying a layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Applied {
-    /// Entries of the tar, whatever became of them.
+pub struct AppliedLayer {
+    /// Entries of the tar, including ignored ones.
     pub entries: u64,
     /// Bytes of the uncompressed stream.
     pub bytes: u64,
     pub whiteouts: u64,
-    /// Device nodes, which no image brings.
+    /// Device nodes, which are never created.
     pub devices_dropped: u64,
-    /// Extended attributes that mean nothing, or too much, in a sandbox.
+    /// Extended attributes that have no meaning in a sandbox, or would grant too much.
     pub attributes_dropped: u64,
 }
 
 impl ApplyLimits {
-    /// Far above real images (a full desktop has 10^6 files), and what a disk can take.
+    /// Far above real images (a full desktop has 10^6 files), and within what a disk can hold.
     pub const DEFAULT: Self = Self { entries: 2_000_000, bytes: 64 << 30 };
 }
 
-/// Applies `layer`, as it is stored, to the directory `root`.
+/// Applies the stored bytes of a layer to the directory `root`.
 pub fn apply(
     layer: impl Read + Send,
     root: BorrowedFd<'_>,
     options: &ApplyOptions<'_>,
-) -> Result<Applied, ImageError> {
+) -> Result<AppliedLayer, ImageError> {
     let stream = StreamOptions {
         compression: options.compression,
         bytes_max: options.limits.bytes,
@@ -102,7 +102,7 @@ pub fn apply(
     Ok(applied)
 }
 
-/// The diff id of a layer that nothing else says it of.
+/// Computes the diff id of a layer if no document contains it.
 pub(crate) fn diff_id(
     layer: impl Read + Send,
     compression: Compression,
@@ -117,8 +117,8 @@ fn entries(
     entries: &mut Entries<&mut Uncompressed>,
     tree: &mut Tree<'_>,
     limits: &ApplyLimits,
-) -> Result<Applied, ImageError> {
-    let mut applied = Applied::default();
+) -> Result<AppliedLayer, ImageError> {
+    let mut applied = AppliedLayer::default();
     let mut file_bytes = 0u64;
     while let Some(mut entry) = entries.next()? {
         applied.entries += 1;
@@ -130,30 +130,30 @@ fn entries(
         file_bytes = file_bytes.saturating_add(size);
         if file_bytes > limits.bytes {
             let what = "the layer".to_owned();
-            return Err(ImageError::TooLarge { what, limit: limits.bytes, unit: "bytes of files" });
+            return Err(ImageError::TooLarge { what, limit: limits.bytes, unit: "bytes of file content" });
         }
-        let named = |reason| ImageError::Entry { path: place::shown(&entry.name), reason };
+        let named = |reason| ImageError::Entry { path: create::shown(&entry.name), reason };
         let dropped = match path::meaning(&entry.name).map_err(named)? {
             Meaning::Place(path) if entry.kind == Kind::File => {
                 let size = entry.size;
                 tree.file(&path, &mut entry, |content| entries.content(size, |bytes| content.write(bytes)))?
             }
-            Meaning::Place(path) => tree.place(&path, &entry)?,
+            Meaning::Place(path) => tree.create(&path, &entry)?,
             Meaning::Whiteout(path) => {
                 applied.whiteouts += 1;
                 entries.skip(entry.size)?;
                 tree.whiteout(&path)?;
-                Dropped::default()
+                DroppedParts::default()
             }
             Meaning::Opaque(path) => {
                 applied.whiteouts += 1;
                 entries.skip(entry.size)?;
                 tree.opaque(&path)?;
-                Dropped::default()
+                DroppedParts::default()
             }
             Meaning::Ignored => {
                 entries.skip(entry.size)?;
-                Dropped::default()
+                DroppedParts::default()
             }
         };
         applied.attributes_dropped += dropped.attributes;
@@ -166,7 +166,7 @@ impl From<Refusal> for ImageError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Because(reason) => Self::Stream { reason },
-            Refusal::At(name, reason) => Self::Entry { path: place::shown(&name), reason },
+            Refusal::At(name, reason) => Self::Entry { path: create::shown(&name), reason },
             Refusal::Read(source) => Self::Io { step: "read", what: "the layer".to_owned(), source },
         }
     }

@@ -7,38 +7,38 @@ use crate::entries::NAME_BYTES_MAX;
 /// The kernel's own limit for one name.
 const PART_BYTES_MAX: usize = 255;
 
-/// Directories below one another; each may hold a descriptor open while a tree is removed.
+/// Nested directories; each may keep a descriptor open while a tree is removed.
 const DEPTH_MAX: usize = 256;
 
 const WHITEOUT: &[u8] = b".wh.";
-/// What AUFS kept for itself, which found its way into old images; `.wh..wh..opq` is the one with a meaning.
+/// Internal files of AUFS, which some old images contain; only `.wh..wh..opq` has a meaning.
 const WHITEOUT_META: &[u8] = b".wh..wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
-/// A path that goes down only. The root itself is empty.
+/// A path that leads only downwards. The root itself is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EntryPath {
-    /// Parts with `/` between them; no `.`, no `..`, no zero byte.
+    /// Components separated by `/`; no `.`, no `..`, no NUL byte.
     bytes: Vec<u8>,
 }
 
-/// What an entry's name means.
+/// The meaning of an entry's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     Place(EntryPath),
-    /// What lower layers have under this path is to go.
+    /// Removes what lower layers have at this path.
     Whiteout(EntryPath),
-    /// What lower layers have in this directory is to go.
+    /// Removes what lower layers have in this directory.
     Opaque(EntryPath),
-    /// Nothing.
+    /// No effect.
     Ignored,
 }
 
 impl EntryPath {
-    /// Refuses what leads upwards or starts at the root of something else.
+    /// Refuses paths with `..` and absolute paths.
     pub(super) fn parse(name: &[u8]) -> Result<Self, &'static str> {
         if name.contains(&0) {
-            return Err("its name holds a zero byte");
+            return Err("its name contains a NUL byte");
         }
         if name.starts_with(b"/") {
             return Err("its name is absolute");
@@ -51,13 +51,13 @@ impl EntryPath {
         for part in name.split(|&byte| byte == b'/') {
             match part {
                 b"" | b"." => continue,
-                b".." => return Err("its name leads upwards"),
+                b".." => return Err("its name contains `..`"),
                 _ if part.len() > PART_BYTES_MAX => return Err("a part of its name is too long"),
                 _ => {}
             }
             depth += 1;
             if depth > DEPTH_MAX {
-                return Err("it lies too deep");
+                return Err("it is nested too deeply");
             }
             if !bytes.is_empty() {
                 bytes.push(b'/');
@@ -67,14 +67,14 @@ impl EntryPath {
         Ok(Self { bytes })
     }
 
-    /// The directory it lies in, and its name there. `None` of the root.
+    /// The parent directory, and the name in it. `None` for the root.
     pub(super) fn split(&self) -> Option<(&[u8], CString)> {
         let (parent, name) = match self.bytes.iter().rposition(|&byte| byte == b'/') {
             Some(slash) => (&self.bytes[..slash], &self.bytes[slash + 1..]),
             None if self.bytes.is_empty() => return None,
             None => (&[][..], &self.bytes[..]),
         };
-        Some((parent, CString::new(name).expect("it was checked for zero bytes")))
+        Some((parent, CString::new(name).expect("checked for NUL bytes")))
     }
 
     pub(super) fn as_bytes(&self) -> &[u8] {
@@ -82,7 +82,7 @@ impl EntryPath {
     }
 }
 
-/// Tells whiteouts from what is to be placed.
+/// Distinguishes whiteouts from entries.
 pub(super) fn meaning(name: &[u8]) -> Result<Meaning, &'static str> {
     let path = EntryPath::parse(name)?;
     if !path.bytes.windows(WHITEOUT.len()).any(|window| window == WHITEOUT) {
@@ -94,7 +94,7 @@ pub(super) fn meaning(name: &[u8]) -> Result<Meaning, &'static str> {
         return Ok(Meaning::Ignored);
     }
     if parents.iter().any(|part| part.starts_with(WHITEOUT)) {
-        return Err("it lies in a whiteout");
+        return Err("it is inside a whiteout");
     }
     let parent = EntryPath { bytes: parents.join(&b'/') };
     if *last == OPAQUE {
@@ -102,7 +102,7 @@ pub(super) fn meaning(name: &[u8]) -> Result<Meaning, &'static str> {
     }
     match last.strip_prefix(WHITEOUT) {
         None => Ok(Meaning::Place(path)),
-        Some(b"" | b"." | b"..") => Err("it is a whiteout of nothing"),
+        Some(b"" | b"." | b"..") => Err("it is a whiteout without a name"),
         Some(hidden) => {
             let mut bytes = parent.bytes;
             if !bytes.is_empty() {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_freed_of_what_means_nothing() {
+    fn names_are_normalised() {
         for (name, expected) in [
             ("a/b", "a/b"),
             ("./a/b", "a/b"),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn whiteouts_are_told_from_names() {
+    fn whiteouts_are_distinguished_from_names() {
         for (name, expected) in [
             ("a/.wh.b", Meaning::Whiteout(path("a/b"))),
             (".wh.b", Meaning::Whiteout(path("b"))),
@@ -174,7 +174,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_name_leads_upwards(name in "[./ab\\x00wh]{0,40}") {
+        fn no_name_contains_a_parent_component(name in "[./ab\\x00wh]{0,40}") {
             let paths = match meaning(name.as_bytes()) {
                 Ok(Meaning::Place(path) | Meaning::Whiteout(path) | Meaning::Opaque(path)) => path,
                 Ok(Meaning::Ignored) | Err(_) => return Ok(()),

@@ -1,8 +1,8 @@
-//! The stream of a layer: decompressed and digested by threads of its own, read by the caller's.
+//! The stream of a layer: decompressed and hashed by two threads, and read by the caller's.
 //!
-//! Pieces are shared, not copied: the decompressor makes one, the digest and the reader look at it, and when both are
-//! done it is filled anew. Bounded channels keep the three within a few pieces of one another. When the reader goes
-//! away, the others end at their next piece.
+//! Pieces are shared, not copied: the decompressor fills one, the hasher and the reader use it, and when both are
+//! done it is filled again. Bounded channels keep the three threads within a few pieces of each other. When the
+//! reader ends, the others end at their next piece.
 
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use crate::entries::Source;
 use crate::{Compression, DiffId, Hasher, ImageError};
 
-/// Large enough that handing over costs nothing, small enough to stay in the processor's cache.
+/// Large enough to make the cost of passing it on irrelevant, small enough to stay in the processor's cache.
 const PIECE_BYTES: usize = 256 * 1024;
 
 /// Pieces between two threads.
 const PIECES: usize = 4;
 
-/// All pieces there can be: in both channels, and one in everybody's hands.
+/// All pieces: those in both channels, and one in use by each thread.
 const RING: usize = 2 * PIECES + 3;
 
-/// zstd streams may ask for windows of up to this many bytes' logarithm: 128 MiB, as its own tools allow.
+/// The limit of the windows of zstd streams, as a logarithm: 128 MiB, the limit of the zstd tools.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
 type Piece = Arc<Vec<u8>>;
 
-/// What the stream may be, and who watches.
+/// Options and limits of a stream.
 #[derive(Clone, Copy)]
 pub(crate) struct StreamOptions<'a> {
     pub(crate) compression: Compression,
-    /// Of the uncompressed stream.
+    /// The limit of the uncompressed stream.
     pub(crate) bytes_max: u64,
     pub(crate) cancelled: &'a AtomicBool,
-    /// Told how many stored bytes were read.
+    /// Called with the number of stored bytes read.
     pub(crate) progress: &'a (dyn Fn(u64) + Send + Sync),
 }
 
@@ -45,12 +45,12 @@ pub(crate) struct Uncompressed {
     offset: usize,
     /// Bytes of all pieces so far.
     total: u64,
-    /// What went wrong behind the `io::Error` that the reader saw.
+    /// The cause of the `io::Error` that the reader received.
     failure: Option<ImageError>,
     ended: bool,
 }
 
-/// Lets `read` read the uncompressed stream, reads what it leaves, and answers the digest of all of it.
+/// Runs `read` on the uncompressed stream, reads the rest of it, and returns the digest of all of it.
 pub(crate) fn digest_while<T>(
     stored: impl Read + Send,
     options: StreamOptions<'_>,
@@ -79,7 +79,7 @@ pub(crate) fn digest_while<T>(
             Ok(value)
         });
         let (failure, total) = (stream.failure.take(), stream.total);
-        // Ends the decompressor, if it has not ended by itself, and with it the digest.
+        // Ends the decompressor, if it has not ended already, and with it the hasher.
         drop(stream);
         let digest = hasher.join().expect("hashing does not panic");
         match (failure, result) {
@@ -97,13 +97,13 @@ fn decompress(
     to_reader: &SyncSender<Result<Piece, ImageError>>,
     to_hasher: &SyncSender<Piece>,
 ) {
-    let stored = Counted { inner: stored, count: 0, progress: options.progress };
+    let stored = CountingReader { inner: stored, count: 0, progress: options.progress };
     let result = match open(stored, options.compression) {
         Ok(mut stream) => pump(&mut *stream, options, to_reader, to_hasher),
         Err(error) => Err(broken(error)),
     };
     if let Err(error) = result {
-        // Nobody hears it when the reader is gone.
+        // Ignored if the reader has ended.
         let _ = to_reader.send(Err(error));
     }
 }
@@ -116,18 +116,18 @@ fn pump(
 ) -> Result<(), ImageError> {
     let mut ring: Vec<Piece> = Vec::with_capacity(RING);
     let mut total = 0u64;
-    for turn in 0usize.. {
+    for index in 0usize.. {
         if options.cancelled.load(Ordering::Relaxed) {
             return Err(ImageError::Cancelled);
         }
-        if ring.len() <= turn % RING {
+        if ring.len() <= index % RING {
             ring.push(Arc::new(vec![0; PIECE_BYTES]));
         }
-        let slot = &mut ring[turn % RING];
+        let slot = &mut ring[index % RING];
         if Arc::get_mut(slot).is_none() {
             *slot = Arc::new(vec![0; PIECE_BYTES]);
         }
-        let buffer = Arc::get_mut(slot).expect("it is ours alone");
+        let buffer = Arc::get_mut(slot).expect("it has no other owner");
         buffer.resize(PIECE_BYTES, 0);
         let count = fill(stream, buffer).map_err(broken)?;
         if count == 0 {
@@ -140,7 +140,7 @@ fn pump(
             return Err(ImageError::TooLarge { what, limit: options.bytes_max, unit: "bytes" });
         }
         let piece = Arc::clone(slot);
-        // Whoever does not listen any more has its reasons and says them.
+        // A thread that has ended early reports its own error.
         if to_hasher.send(Arc::clone(&piece)).is_err() || to_reader.send(Ok(piece)).is_err() {
             return Ok(());
         }
@@ -148,7 +148,7 @@ fn pump(
     Ok(())
 }
 
-/// As much as there is, up to the buffer's size.
+/// Fills the buffer, or as much of it as there is data.
 fn fill(stream: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -162,7 +162,7 @@ fn fill(stream: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// A stream as it is when uncompressed.
+/// Decompresses a stream.
 pub(crate) fn open<'a>(
     stored: impl Read + Send + 'a,
     compression: Compression,
@@ -171,7 +171,7 @@ pub(crate) fn open<'a>(
         Compression::None => Box::new(stored),
         Compression::Gzip => {
             let buffered = io::BufReader::with_capacity(PIECE_BYTES, stored);
-            // Parallel compressors write many members, one behind the other.
+            // Parallel compressors write several members in sequence.
             Box::new(flate2::bufread::MultiGzDecoder::new(buffered))
         }
         Compression::Zstd => {
@@ -187,14 +187,14 @@ fn broken(source: io::Error) -> ImageError {
     ImageError::Io { step: "read", what: "the layer".to_owned(), source }
 }
 
-/// Counts what was read.
-struct Counted<'a, R> {
+/// Counts the bytes read.
+struct CountingReader<'a, R> {
     inner: R,
     count: u64,
     progress: &'a (dyn Fn(u64) + Send + Sync),
 }
 
-impl<R: Read> Read for Counted<'_, R> {
+impl<R: Read> Read for CountingReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(buffer)?;
         self.count += count as u64;
@@ -204,7 +204,7 @@ impl<R: Read> Read for Counted<'_, R> {
 }
 
 impl Uncompressed {
-    /// Reads to the end: what follows an archive is padding, but belongs to the digest.
+    /// Reads to the end: the bytes after an archive are padding, but belong to the digest.
     fn drain(&mut self) -> Result<(), ImageError> {
         loop {
             let count = self.fill_buf().map_err(broken)?.len();
@@ -283,7 +283,7 @@ mod tests {
             let cancelled = AtomicBool::new(false);
             let options = options(compression, u64::MAX, &cancelled);
             let ((), digest, total) = digest_while(&stored[..], options, |stream| {
-                // What is not read counts as well.
+                // Bytes that are not read count as well.
                 let mut start = vec![0; 700_001];
                 stream.read_exact(&mut start).unwrap();
                 assert_eq!(start, bytes[..700_001]);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_larger_than_allowed_is_ended_there() {
+    fn a_stream_larger_than_the_limit_is_refused() {
         let bomb = gzip(&vec![0; 50_000_000]);
         let cancelled = AtomicBool::new(false);
         let options = options(Compression::Gzip, 10_000_000, &cancelled);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_compression_and_a_raised_flag_end_the_reading() {
+    fn invalid_compression_and_cancellation_end_the_stream() {
         let mut cut = gzip(&vec![7; 1_000_000]);
         cut.truncate(cut.len() / 2);
         let cancelled = AtomicBool::new(false);

@@ -1,4 +1,4 @@
-//! Layers as they should be, layers as umoci unpacks them, and layers by people who mean harm.
+//! Applying valid layers, comparison with umoci, and hostile layers.
 
 mod conformance;
 mod hostile;
@@ -22,7 +22,7 @@ fn words(words: &[u32]) -> Vec<u8> {
 }
 
 #[test]
-fn owners_modes_times_and_attributes_arrive_shifted() {
+fn owners_modes_times_and_attributes_are_applied_with_the_shift() {
     let root = tempfile::tempdir().unwrap();
     let capability = words(&[0x0200_0001, 1 << 13, 0, 0, 0]);
     let list = words(&[
@@ -60,7 +60,7 @@ fn owners_modes_times_and_attributes_arrive_shifted() {
     let applied = apply_with(root.path(), &tar, 100_000, LIMITS).unwrap();
     assert_eq!(
         applied,
-        Applied {
+        AppliedLayer {
             entries: 6,
             bytes: tar.len() as u64,
             whiteouts: 0,
@@ -87,7 +87,7 @@ fn owners_modes_times_and_attributes_arrive_shifted() {
 }
 
 #[test]
-fn a_layer_of_another_digest_is_refused() {
+fn a_layer_with_a_wrong_digest_is_refused() {
     let root = tempfile::tempdir().unwrap();
     let tar = Tar::default().file("a", "x").end();
     let folder = fs::File::open(root.path()).unwrap();
@@ -103,19 +103,23 @@ fn a_layer_of_another_digest_is_refused() {
     use std::os::fd::AsFd;
     let error = apply_to(&tar, folder.as_fd(), &options).unwrap_err();
     assert!(matches!(error, ImageError::DiffId { .. }), "{error}");
-    // Padding behind the end of the archive belongs to the digest.
+    // Padding after the end of the archive belongs to the digest.
     let padded = [tar.clone(), vec![0; 8192]].concat();
     let options = ApplyOptions { expected: DiffId(Digest::of(&padded)), ..options };
     assert!(apply_to(&padded, folder.as_fd(), &options).is_ok());
     assert!(matches!(apply_to(&tar, folder.as_fd(), &options), Err(ImageError::DiffId { .. })));
 }
 
-fn apply_to(tar: &[u8], root: BorrowedFd<'_>, options: &ApplyOptions<'_>) -> Result<Applied, ImageError> {
+fn apply_to(
+    tar: &[u8],
+    root: BorrowedFd<'_>,
+    options: &ApplyOptions<'_>,
+) -> Result<AppliedLayer, ImageError> {
     super::apply(tar, root, options)
 }
 
 #[test]
-fn whiteouts_hide_what_is_below_the_layer_and_not_what_is_in_it() {
+fn whiteouts_hide_lower_layers_but_not_their_own_layer() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
     let lower = Tar::default()
@@ -153,7 +157,7 @@ fn whiteouts_hide_what_is_below_the_layer_and_not_what_is_in_it() {
 }
 
 #[test]
-fn a_directory_is_hidden_once_however_often_it_is_said() {
+fn repeated_whiteouts_of_a_directory_are_cheap() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
     let lower = Tar::default().directory("d/").directory("d/e/").file("d/e/old", "").directory("d/f/").end();
@@ -165,12 +169,12 @@ fn a_directory_is_hidden_once_however_often_it_is_said() {
     let upper = upper.file("d/.wh.f", "").file("d/.wh..wh..opq", "").file(".wh.d", "").end();
     apply(root.path(), &upper).unwrap();
     assert_eq!(fs::read_dir(at("d/e")).unwrap().count(), 500);
-    // What the layer itself has stays, empty as it is.
+    // The layer's own directory stays, although it is empty.
     assert!(at("d/f").is_dir());
 }
 
 #[test]
-fn a_hard_link_keeps_a_file_that_a_whiteout_takes_a_name_of() {
+fn a_hard_link_survives_a_whiteout_of_another_name() {
     let root = tempfile::tempdir().unwrap();
     apply(root.path(), &Tar::default().file("a", "x").end()).unwrap();
     apply(root.path(), &Tar::default().hard_link("b", "a").file(".wh.a", "").end()).unwrap();
@@ -188,7 +192,7 @@ fn a_file_of_a_lower_layer_is_replaced_and_not_overwritten() {
 }
 
 #[test]
-fn directories_keep_their_times_when_layers_add_to_them() {
+fn directories_keep_their_times_when_entries_are_added() {
     let root = tempfile::tempdir().unwrap();
     apply(root.path(), &Tar::default().directory("./").directory("usr/").directory("usr/lib/").end())
         .unwrap();
@@ -203,7 +207,7 @@ fn directories_keep_their_times_when_layers_add_to_them() {
 }
 
 #[test]
-fn what_a_directory_bequeaths_is_not_taken_for_what_an_entry_says() {
+fn inherited_access_control_lists_are_removed() {
     let root = tempfile::tempdir().unwrap();
     let list = words(&[
         2,
@@ -237,7 +241,7 @@ fn what_a_directory_bequeaths_is_not_taken_for_what_an_entry_says() {
 }
 
 #[test]
-fn a_layer_is_read_with_every_form_of_sparse_file_that_tar_writes() {
+fn every_sparse_format_of_tar_is_supported() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("source");
     fs::create_dir(&source).unwrap();

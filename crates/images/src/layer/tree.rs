@@ -1,11 +1,11 @@
-//! The directory a layer is applied to: finding directories in it, and removing what is there.
+//! The directory to which a layer is applied: finds directories in it, and removes existing entries.
 //!
-//! A path may lead through links of the image itself (`lib` is a link to `usr/lib` in most of them), as it would for
-//! programs whose root this is. So directories are resolved by `openat2` with the root as root: neither `..` nor an
-//! absolute link leads out. The last part of a path is never followed.
+//! A path may lead through links of the image itself (`lib` is a link to `usr/lib` in most images), as it would for
+//! programs whose root this is. Directories are therefore resolved by `openat2` with this root: neither `..` nor an
+//! absolute link leads out. The last component of a path is never followed.
 //!
-//! Invariant: nobody else changes the tree. Should somebody, the worst is a layer applied wrongly within the root:
-//! every step is by descriptor.
+//! Invariant: nothing else changes the tree. If something did, the worst result would be a layer applied wrongly
+//! within the root: every step is by descriptor.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -20,34 +20,35 @@ use rustix::io::Errno;
 use super::attributes::{self, Shift};
 use crate::entries::Time;
 
-/// Directories open at once on the way down.
+/// Nested directories open at once.
 const DEPTH_MAX: usize = 512;
 
 /// Links on the way to one directory; the kernel's own limit.
 const LINKS_MAX: usize = 40;
 
-/// `openat2` asks to be called again when anything on the host was renamed meanwhile and `..` was on the way.
+/// `openat2` must be retried if anything on the host was renamed meanwhile and `..` was on the way.
 const TRIES_MAX: u32 = 128;
 
-/// Paths remembered to restore the times of their directories. Directories beyond that keep the time of now.
+/// Paths remembered to restore the times of their directories. Further directories keep the current time.
 const TIMES_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 pub(super) struct Tree<'r> {
     root: BorrowedFd<'r>,
     pub(super) shift: Shift,
-    /// Whether a path may lead through links, and through directories that nothing has mentioned.
+    /// Whether a path may lead through links, and through directories without an entry.
     pub(super) paths: Paths,
-    /// Whether there was nothing before this layer, so that no whiteout hides anything.
+    /// Whether the tree was empty before this layer, so that no whiteout has an effect.
     was_empty: bool,
-    /// What this layer made, by directory and name: whiteouts hide what is below the layer, not what is in it.
+    /// The entries that this layer created, by directory and name: whiteouts hide what is below the layer, not what
+    /// is in it.
     touched: HashSet<(u64, u64)>,
-    /// Directories in which nothing is left of lower layers. Without this, a layer of nothing but whiteouts of one
-    /// large directory would have it read once for each.
+    /// Directories without anything left of lower layers. Otherwise each whiteout in a large directory would read the
+    /// whole directory.
     cleaned: HashSet<u64>,
     hashes: RandomState,
-    /// The directory that was last used: most entries follow their neighbours.
+    /// The directory that was used last: most entries follow their siblings.
     last: Option<(Vec<u8>, Rc<Directory>)>,
-    /// What time directories are to have, by inode: every entry made in them changes it.
+    /// The final times of directories, by inode: every entry created in them changes it.
     times: HashMap<u64, (Vec<u8>, Time)>,
     times_bytes: usize,
 }
@@ -56,27 +57,27 @@ pub(super) struct Tree<'r> {
 pub(super) struct Directory {
     pub(super) fd: OwnedFd,
     pub(super) inode: u64,
-    /// Whether what is made in it inherits an access list.
-    pub(super) bequeaths: bool,
+    /// Whether files created in it inherit an access control list.
+    pub(super) has_default_acl: bool,
 }
 
-/// What to do about directories that nothing has mentioned.
+/// What to do about missing parent directories.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Missing {
     Make,
     Leave,
 }
 
-/// How the paths of entries are read.
+/// How the paths of entries are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Paths {
-    /// As layers have them: through links of the image itself, and through directories that come later or never.
+    /// As in layers: through links of the image itself, and through directories whose entry follows later or never.
     Layer,
-    /// Directories that are there, and no links.
+    /// Existing directories only, and no links.
     Exact,
 }
 
-/// Whose entries a removal spares.
+/// Which entries a removal keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Spare {
     Nothing,
@@ -106,7 +107,7 @@ impl<'r> Tree<'r> {
         self.root
     }
 
-    /// The directory of this path. `None` when it is missing and shall stay so.
+    /// The directory of this path. `None` if it does not exist and must not be created.
     pub(super) fn directory(
         &mut self,
         path: &[u8],
@@ -126,8 +127,8 @@ impl<'r> Tree<'r> {
         };
         let found = rustix::fs::fstat(&fd)?;
         self.remember_time(found.st_ino, path, modified(&found), Known::Keep);
-        let bequeaths = attributes::bequeaths(fd.as_fd())?;
-        let directory = Rc::new(Directory { fd, inode: found.st_ino, bequeaths });
+        let has_default_acl = attributes::has_default_acl(fd.as_fd())?;
+        let directory = Rc::new(Directory { fd, inode: found.st_ino, has_default_acl });
         self.last = Some((path.to_vec(), Rc::clone(&directory)));
         Ok(Some(directory))
     }
@@ -149,9 +150,10 @@ impl<'r> Tree<'r> {
         rustix::fs::openat2(self.root, path, flags, Mode::empty(), beneath)
     }
 
-    /// Walks as [`Self::resolve`] does, by hand, and makes what is missing on the way, also where a link leads.
+    /// Walks like [`Self::resolve`], component by component, and creates missing directories, also at the target of a
+    /// link.
     fn make(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
-        // From the root down; `..` goes back, but not above the first.
+        // The directories from the root down; `..` removes the last, but not the first.
         let mut above: Vec<OwnedFd> = vec![self.resolve(b"")?];
         let mut rest: VecDeque<Vec<u8>> = parts(path).collect();
         let mut links = 0;
@@ -160,7 +162,7 @@ impl<'r> Tree<'r> {
                 above.truncate(above.len().saturating_sub(1).max(1));
                 continue;
             }
-            let here = above.last().expect("the root stays").as_fd();
+            let here = above.last().expect("the root is never removed").as_fd();
             let name = CString::new(part).map_err(|_| Errno::INVAL)?;
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             match rustix::fs::openat(here, &name, flags, Mode::empty()) {
@@ -170,7 +172,7 @@ impl<'r> Tree<'r> {
                     let next = self.make_one(here, &name)?;
                     above.push(next);
                 }
-                // With these flags a link is no directory; one that is no link either is in the way.
+                // With these flags a link is not a directory; if it is not a link either, it is in the way.
                 Err(Errno::NOTDIR | Errno::LOOP) => {
                     let target = match rustix::fs::readlinkat(here, &name, Vec::new()) {
                         Ok(target) => target.into_bytes(),
@@ -191,10 +193,11 @@ impl<'r> Tree<'r> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(above.pop().expect("the root stays"))
+        Ok(above.pop().expect("the root is never removed"))
     }
 
-    /// Makes a directory that nothing describes: root's, as old as time. The one it lies in keeps its time.
+    /// Creates a directory without an entry: owned by root, with the time of the epoch. The time of its parent is
+    /// kept.
     fn make_one(&self, here: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
         let before = modified(&rustix::fs::fstat(here)?);
         rustix::fs::mkdirat(here, name, Mode::from_raw_mode(0o755))?;
@@ -209,12 +212,12 @@ impl<'r> Tree<'r> {
         Ok(next)
     }
 
-    /// The next directory is looked up anew.
+    /// The next directory is resolved again.
     pub(super) fn forget_last(&mut self) {
         self.last = None;
     }
 
-    /// Notes that this layer made `name`.
+    /// Records that this layer created `name`.
     pub(super) fn touch(&mut self, directory: &Directory, name: &CStr) {
         if !self.was_empty {
             let key = self.key(directory.inode, name);
@@ -226,7 +229,7 @@ impl<'r> Tree<'r> {
         (directory, self.hashes.hash_one(name.to_bytes()))
     }
 
-    /// Removes `name` and all below it. What is missing is removed already.
+    /// Removes `name` and its content. It is not an error if it does not exist.
     pub(super) fn remove(&mut self, directory: &Directory, name: &CStr) -> Result<(), Errno> {
         self.remove_name(directory.fd.as_fd(), directory.inode, name, Spare::Nothing, 0)
     }
@@ -283,7 +286,7 @@ impl<'r> Tree<'r> {
             return Ok(());
         }
         match rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR) {
-            // Something of this layer is in it.
+            // It contains something of this layer.
             Err(Errno::NOTEMPTY | Errno::EXIST) if spare == Spare::OfThisLayer => Ok(()),
             result => result,
         }
@@ -308,7 +311,7 @@ impl<'r> Tree<'r> {
         Ok(())
     }
 
-    /// Notes what time a directory is to have, in the end.
+    /// Records the final time of a directory.
     pub(super) fn set_time(&mut self, inode: u64, path: &[u8], time: Time) {
         self.remember_time(inode, path, time, Known::Replace);
     }
@@ -326,10 +329,10 @@ impl<'r> Tree<'r> {
         }
     }
 
-    /// Gives directories their times back. The last thing to do.
+    /// Restores the times of directories. Must be the last step.
     pub(super) fn restore_times(&mut self) -> Result<(), Errno> {
         for (inode, (path, time)) in std::mem::take(&mut self.times) {
-            // Gone, or something else by now: its time is somebody else's.
+            // It was removed or replaced meanwhile, so its time is not set.
             let Ok(fd) = self.resolve(&path) else { continue };
             if rustix::fs::fstat(&fd)?.st_ino == inode {
                 rustix::fs::futimens(&fd, &timestamps(time))?;
@@ -350,7 +353,7 @@ fn parts(path: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     path.split(|&byte| byte == b'/').filter(named).map(<[u8]>::to_vec)
 }
 
-/// The names in a directory, read to the end, so that removing them does not disturb the reading.
+/// The names in a directory, read completely first, so that removing them does not affect the reading.
 fn children(directory: BorrowedFd<'_>) -> Result<Vec<CString>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -366,7 +369,7 @@ fn modified(found: &Stat) -> Time {
     Time { seconds: found.st_mtime, nanoseconds: u32::try_from(found.st_mtime_nsec).unwrap_or(0) }
 }
 
-/// The same time for both; nobody wants to know when a layer was read.
+/// The same value for access and change; the time of reading a layer is irrelevant.
 pub(super) fn timestamps(time: Time) -> Timestamps {
     let time = Timespec { tv_sec: time.seconds, tv_nsec: i64::from(time.nanoseconds) };
     Timestamps { last_access: time, last_modification: time }

@@ -1,7 +1,7 @@
-//! Trees that are no layers: put together entry by entry, by the same hardened steps that apply layers.
+//! Creates trees that are not layers, entry by entry, by the same hardened steps that apply layers.
 //!
-//! Stricter than a layer: every directory comes before what is in it, and no path leads through a link. For snapshots from
-//! elsewhere, and for reading what a snapshot has.
+//! Stricter than a layer: every directory comes before its content, and no path leads through a link. Used for
+//! imported snapshots, and for reading the content of a snapshot.
 
 use std::fs::File;
 use std::io;
@@ -10,9 +10,9 @@ use std::os::unix::fs::FileExt as _;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-use super::attributes::{self, Shift, Translated};
+use super::attributes::{self, Shift, Translation};
+use super::create::{ContentWriter, shown};
 use super::path::EntryPath;
-use super::place::{Content, shown};
 use super::tree::{Paths, Tree};
 use crate::ImageError;
 use crate::entries::{Entry, Kind, Sparse, Time};
@@ -20,13 +20,13 @@ use crate::entries::{Entry, Kind, Sparse, Time};
 /// How ids outside and inside a sandbox differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ids {
-    /// Added on the way in.
+    /// Added to ids from inside.
     pub shift: u32,
     /// Ids at or above this do not exist inside.
     pub count: u32,
 }
 
-/// What every inode has, as the sandbox sees it.
+/// The attributes of every inode, as seen inside the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
     pub mode: u32,
@@ -37,15 +37,15 @@ pub struct Inode {
     pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What is made, but for files.
+/// What is created, except files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Made {
+pub enum NewNode {
     Directory(Inode),
     Symlink {
         inode: Inode,
         target: Vec<u8>,
     },
-    /// Another name of what is there.
+    /// Another name of an existing file.
     HardLink {
         target: Vec<u8>,
     },
@@ -53,13 +53,13 @@ pub enum Made {
     Socket(Inode),
 }
 
-/// Puts a tree together in a directory that nobody else changes.
+/// Creates a tree in a directory that nothing else changes.
 pub struct Unpacker<'r> {
     tree: Tree<'r>,
 }
 
-/// Takes the content of one file.
-pub struct Filling<'c>(&'c mut Content);
+/// Writes the content of one file.
+pub struct FileFiller<'c>(&'c mut ContentWriter);
 
 impl<'r> Unpacker<'r> {
     pub fn open(root: BorrowedFd<'r>, ids: Ids) -> Result<Self, ImageError> {
@@ -68,36 +68,39 @@ impl<'r> Unpacker<'r> {
         Ok(Self { tree: tree.map_err(ImageError::io("open", "the root of the snapshot"))? })
     }
 
-    /// Makes it, in the place of whatever is there; only a directory stays where one is to be.
-    pub fn make(&mut self, path: &[u8], made: Made) -> Result<(), ImageError> {
-        let place = parsed(path)?;
+    /// Creates it, and replaces an existing entry; only a directory is kept if a directory is to be created.
+    pub fn make(&mut self, path: &[u8], made: NewNode) -> Result<(), ImageError> {
+        let entry_path = parsed(path)?;
         match made {
-            Made::Directory(inode) => self.tree.place(&place, &entry(path, Kind::Directory, inode)).map(drop),
-            Made::Symlink { inode, target } => {
-                self.tree.place(&place, &entry(path, Kind::Symlink { target }, inode)).map(drop)
+            NewNode::Directory(inode) => {
+                self.tree.create(&entry_path, &entry(path, Kind::Directory, inode)).map(drop)
             }
-            Made::HardLink { target } => {
-                self.tree.place(&place, &entry(path, Kind::HardLink { target }, Inode::nobodys())).map(drop)
+            NewNode::Symlink { inode, target } => {
+                self.tree.create(&entry_path, &entry(path, Kind::Symlink { target }, inode)).map(drop)
             }
-            Made::Fifo(inode) => self.tree.place(&place, &entry(path, Kind::Fifo, inode)).map(drop),
-            Made::Socket(inode) => self.tree.socket(&place, &entry(path, Kind::Fifo, inode)),
+            NewNode::HardLink { target } => self
+                .tree
+                .create(&entry_path, &entry(path, Kind::HardLink { target }, Inode::default_inode()))
+                .map(drop),
+            NewNode::Fifo(inode) => self.tree.create(&entry_path, &entry(path, Kind::Fifo, inode)).map(drop),
+            NewNode::Socket(inode) => self.tree.socket(&entry_path, &entry(path, Kind::Fifo, inode)),
         }
     }
 
-    /// Makes a file of this size and lets `fill` write what of it is no hole.
+    /// Creates a file of this size and calls `fill` to write the parts that are not holes.
     pub fn file<E: From<ImageError>>(
         &mut self,
         path: &[u8],
         inode: Inode,
         size: u64,
-        fill: impl FnOnce(&mut Filling<'_>) -> Result<(), E>,
+        fill: impl FnOnce(&mut FileFiller<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let place = parsed(path)?;
+        let entry_path = parsed(path)?;
         let mut entry = entry(path, Kind::File, inode);
         entry.sparse = Some(Sparse { size, pieces: Vec::new() });
         let mut failed = None;
-        let made = self.tree.file(&place, &mut entry, |content| {
-            fill(&mut Filling(content)).map_err(|error| {
+        let made = self.tree.file(&entry_path, &mut entry, |content| {
+            fill(&mut FileFiller(content)).map_err(|error| {
                 failed = Some(error);
                 ImageError::Cancelled
             })
@@ -108,17 +111,17 @@ impl<'r> Unpacker<'r> {
         }
     }
 
-    /// Removes what is there, with all in it. Where there is nothing: nothing to do.
+    /// Removes an entry with its content. It is not an error if it does not exist.
     pub fn remove(&mut self, path: &[u8]) -> Result<(), ImageError> {
         self.tree.remove_path(&parsed(path)?)
     }
 
-    /// Where it puts everything.
+    /// The root of the tree.
     pub fn root(&self) -> BorrowedFd<'r> {
         self.tree.root()
     }
 
-    /// Reads a part of a file that was made before beneath a root. No link is followed.
+    /// Reads a part of a file that was created beneath a root before. No link is followed.
     pub fn read_beneath(root: BorrowedFd<'_>, path: &[u8], offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         let exact = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -129,38 +132,38 @@ impl<'r> Unpacker<'r> {
         file.read_exact_at(buffer, offset)
     }
 
-    /// Gives directories their times. The last thing to do.
+    /// Sets the times of directories. Must be the last step.
     pub fn finish(mut self) -> Result<(), ImageError> {
         let times = self.tree.restore_times();
         times.map_err(ImageError::io("set the times of", "the directories of the snapshot"))
     }
 }
 
-impl Filling<'_> {
-    /// Bytes at an offset of the file.
+impl FileFiller<'_> {
+    /// Writes bytes at an offset of the file.
     pub fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.0.write_at(offset, bytes)
     }
 
-    /// What was written at an offset before.
+    /// Reads bytes that were written at an offset before.
     pub fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.0.read_at(offset, buffer)
     }
 }
 
 impl Ids {
-    /// An id of the host's, as the sandbox sees it.
+    /// The id inside for an id of the host.
     pub fn inside(self, id: u32) -> u32 {
-        self.down().id(u64::from(id)).expect("on the way out every id has a place")
+        self.down().id(u64::from(id)).expect("every host id maps to an id inside")
     }
 
-    /// A file's extended attributes as they hold inside, by name.
+    /// The extended attributes of a file, translated for the inside, by name.
     pub fn attributes(self, file: BorrowedFd<'_>) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut kept = Vec::new();
         for name in attributes::names(file)? {
             match attributes::translate(name.as_bytes(), &attributes::value(file, &name)?, self.down()) {
-                Translated::Keep(value) => kept.push((name.into_bytes(), value)),
-                Translated::Drop | Translated::Refuse(_) => {}
+                Translation::Keep(value) => kept.push((name.into_bytes(), value)),
+                Translation::Drop | Translation::Refuse(_) => {}
             }
         }
         kept.sort();
@@ -173,8 +176,8 @@ impl Ids {
 }
 
 impl Inode {
-    /// For what has none of its own.
-    fn nobodys() -> Self {
+    /// For entries without attributes of their own.
+    fn default_inode() -> Self {
         Self { mode: 0, uid: 0, gid: 0, mtime: (0, 0), attributes: Vec::new() }
     }
 }
@@ -205,9 +208,9 @@ impl std::fmt::Debug for Unpacker<'_> {
     }
 }
 
-impl std::fmt::Debug for Filling<'_> {
+impl std::fmt::Debug for FileFiller<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Filling").finish_non_exhaustive()
+        f.debug_struct("FileFiller").finish_non_exhaustive()
     }
 }
 
@@ -233,19 +236,19 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_put_together_as_it_is_described() {
+    fn a_tree_is_created_as_described() {
         let root = tempfile::tempdir().unwrap();
         let fd = fs::File::open(root.path()).unwrap();
         let mut unpacker = Unpacker::open(fd.as_fd(), IDS).unwrap();
-        unpacker.make(b"", Made::Directory(inode(0o755))).unwrap();
-        unpacker.make(b"a", Made::Directory(inode(0o2775))).unwrap();
+        unpacker.make(b"", NewNode::Directory(inode(0o755))).unwrap();
+        unpacker.make(b"a", NewNode::Directory(inode(0o2775))).unwrap();
         filled(&mut unpacker, "a/file", "content").unwrap();
-        unpacker.make(b"a/again", Made::HardLink { target: b"a/file".to_vec() }).unwrap();
+        unpacker.make(b"a/again", NewNode::HardLink { target: b"a/file".to_vec() }).unwrap();
         unpacker
-            .make(b"a/link", Made::Symlink { inode: inode(0o777), target: b"/etc/passwd".to_vec() })
+            .make(b"a/link", NewNode::Symlink { inode: inode(0o777), target: b"/etc/passwd".to_vec() })
             .unwrap();
-        unpacker.make(b"a/socket", Made::Socket(inode(0o600))).unwrap();
-        unpacker.make(b"a/pipe", Made::Fifo(inode(0o600))).unwrap();
+        unpacker.make(b"a/socket", NewNode::Socket(inode(0o600))).unwrap();
+        unpacker.make(b"a/pipe", NewNode::Fifo(inode(0o600))).unwrap();
         unpacker.file(b"sparse", inode(0o600), 1 << 30, |_| Ok::<_, ImageError>(())).unwrap();
         let mut back = [0; 3];
         Unpacker::read_beneath(fd.as_fd(), b"a/file", 2, &mut back).unwrap();
@@ -263,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_through_a_link_or_where_no_directory_is() {
+    fn entries_are_not_created_through_links_or_without_a_parent() {
         let (root, host) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::create_dir(root.path().join("real")).unwrap();
         symlink("real", root.path().join("inside")).unwrap();
@@ -273,9 +276,9 @@ mod tests {
         for path in ["inside/x", "outside/x", "missing/x", "../x", "/x"] {
             assert!(filled(&mut unpacker, path, "x").is_err(), "{path}");
         }
-        assert!(unpacker.make(b"y", Made::HardLink { target: b"outside/x".to_vec() }).is_err());
+        assert!(unpacker.make(b"y", NewNode::HardLink { target: b"outside/x".to_vec() }).is_err());
         assert!(Unpacker::read_beneath(fd.as_fd(), b"outside", 0, &mut [0; 1]).is_err());
-        // The link itself may be replaced; what it leads to stays.
+        // The link itself may be replaced; its target is unchanged.
         filled(&mut unpacker, "outside", "mine").unwrap();
         unpacker.remove(b"inside").unwrap();
         assert!(root.path().join("real").exists() && !root.path().join("inside").exists());

@@ -1,8 +1,8 @@
-//! Reads a tree entry by entry, as the sandbox sees it: the counterpart of [`super::unpack`].
+//! Reads a tree entry by entry, as seen inside the sandbox: the counterpart of [`super::unpack`].
 //!
-//! By descriptor, following no link, in the order of names part by part. Files with several names are found whole under the
-//! first and as links under the others. Device nodes are left out, directories of other file systems are empty. Nobody may
-//! change the tree meanwhile: it is one that is read-only.
+//! Works by descriptor and follows no link, in the order of names, component by component. Files with several links
+//! are returned completely under the first name and as hard links under the others. Device nodes are left out;
+//! directories of other file systems are empty. Nothing may change the tree meanwhile, so it must be read-only.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{CStr, CString};
@@ -14,24 +14,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 
-use super::place::shown;
-use super::unpack::{Ids, Inode, Made};
+use super::create::shown;
+use super::unpack::{Ids, Inode, NewNode};
 use crate::ImageError;
 
 /// Directories open at once.
 const DEPTH_MAX: usize = 256;
 
-/// Files with several names that are remembered; further ones are found once for each name.
+/// Files with several links that are remembered; further ones are returned once for each name.
 const HARD_LINKS_MAX: usize = 1_000_000;
 
-/// Holes that are smaller than this are read as zeros: they cost more to describe.
+/// Smaller holes are read as zeros, because describing them would cost more.
 const HOLE_BYTES_MIN: u64 = 64 << 10;
 
-/// What is under a path.
+/// The kind of a path.
 #[derive(Debug)]
-pub enum Found<'f> {
-    Made(Made),
-    /// `extents` are offsets and lengths of what is no hole.
+pub enum WalkedEntry<'f> {
+    NewNode(NewNode),
+    /// `extents` are offsets and lengths of the parts that are not holes.
     File {
         inode: Inode,
         size: u64,
@@ -47,16 +47,16 @@ pub struct Walker<'a> {
     ids: Ids,
     cancelled: &'a AtomicBool,
     device: u64,
-    /// First names of files with several, by inode.
+    /// The first names of files with several links, by inode.
     hard_links: HashMap<u64, Vec<u8>>,
     name: Vec<u8>,
     dropped: u64,
 }
 
-type Visit<'v, E> = dyn FnMut(&[u8], Found<'_>) -> Result<(), E> + 'v;
+type Visit<'v, E> = dyn FnMut(&[u8], WalkedEntry<'_>) -> Result<(), E> + 'v;
 
 impl<'a> Walker<'a> {
-    /// `cancelled` is looked at between entries; once true, the work ends with [`ImageError::Cancelled`].
+    /// `cancelled` is checked between entries; once true, the operation ends with [`ImageError::Cancelled`].
     pub fn open(root: BorrowedFd<'_>, ids: Ids, cancelled: &'a AtomicBool) -> Result<Self, ImageError> {
         let open = || -> io::Result<(OwnedFd, u64)> {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -73,18 +73,18 @@ impl<'a> Walker<'a> {
         self.dropped
     }
 
-    /// All of it. The root comes first, under an empty path.
+    /// The whole tree. The root comes first, with an empty path.
     pub fn all<E: From<ImageError>>(&mut self, visit: &mut Visit<'_, E>) -> Result<(), E> {
         self.name.clear();
         let root =
             rustix::fs::openat(&self.root, ".", DIRECTORY, Mode::empty()).map_err(|e| self.failed(e))?;
         let found = rustix::fs::fstat(&root).map_err(|error| self.failed(error))?;
         let inode = self.inode(root.as_fd(), &found)?;
-        visit(&self.name, Found::Made(Made::Directory(inode)))?;
+        visit(&self.name, WalkedEntry::NewNode(NewNode::Directory(inode)))?;
         self.directory(&root, 0, visit)
     }
 
-    /// Only these paths, in order; of directories, no more than themselves. What is not there is passed over.
+    /// Only these paths, in order; directories without their content. Missing paths are skipped.
     pub fn some<E: From<ImageError>>(
         &mut self,
         paths: &BTreeSet<Vec<Vec<u8>>>,
@@ -97,7 +97,7 @@ impl<'a> Walker<'a> {
                 let root = self.root.try_clone().map_err(|error| self.failed(error))?;
                 let found = rustix::fs::fstat(&root).map_err(|error| self.failed(error))?;
                 let inode = self.inode(root.as_fd(), &found)?;
-                visit(&self.name, Found::Made(Made::Directory(inode)))?;
+                visit(&self.name, WalkedEntry::NewNode(NewNode::Directory(inode)))?;
                 continue;
             };
             let parent = match self.beneath(&parents.join(&b'/')) {
@@ -106,7 +106,7 @@ impl<'a> Walker<'a> {
                 Err(error) => return Err(self.failed(error).into()),
             };
             let name =
-                CString::new(name.as_slice()).map_err(|_| self.refused("its name holds a zero byte"))?;
+                CString::new(name.as_slice()).map_err(|_| self.refused("its name contains a NUL byte"))?;
             match rustix::fs::statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(found) => self.entry(&parent, &name, &found, None, visit)?,
                 Err(Errno::NOENT) => {}
@@ -116,7 +116,7 @@ impl<'a> Walker<'a> {
         Ok(())
     }
 
-    /// Paths of files among `paths` that have further names elsewhere: all names of those. Walks the whole tree where there
+    /// For files among `paths` that have further names elsewhere: all names of those. Reads the whole tree if there
     /// are any, which is rare.
     pub fn other_names(&mut self, paths: &BTreeSet<Vec<Vec<u8>>>) -> Result<Vec<Vec<u8>>, ImageError> {
         let mut known: HashMap<u64, (u64, u64)> = HashMap::new();
@@ -194,7 +194,7 @@ impl<'a> Walker<'a> {
         Ok(())
     }
 
-    /// `depth`: of a directory, what is in it as well.
+    /// `depth`: the depth of a directory whose content is visited too.
     fn entry<E: From<ImageError>>(
         &mut self,
         directory: &OwnedFd,
@@ -204,7 +204,7 @@ impl<'a> Walker<'a> {
         visit: &mut Visit<'_, E>,
     ) -> Result<(), E> {
         let kind = FileType::from_raw_mode(found.st_mode);
-        if kind != FileType::Directory && self.linked(found, visit)? {
+        if kind != FileType::Directory && self.try_hard_link(found, visit)? {
             return Ok(());
         }
         match kind {
@@ -213,9 +213,9 @@ impl<'a> Walker<'a> {
                     .map_err(|error| self.failed(error))?;
                 let found = rustix::fs::fstat(&inside).map_err(|error| self.failed(error))?;
                 let inode = self.inode(inside.as_fd(), &found)?;
-                visit(&self.name, Found::Made(Made::Directory(inode)))?;
+                visit(&self.name, WalkedEntry::NewNode(NewNode::Directory(inode)))?;
                 match depth {
-                    Some(DEPTH_MAX) => Err(self.refused("it lies too deep").into()),
+                    Some(DEPTH_MAX) => Err(self.refused("it is nested too deeply").into()),
                     Some(depth) if found.st_dev == self.device => self.directory(&inside, depth + 1, visit),
                     Some(_) | None => Ok(()),
                 }
@@ -226,10 +226,14 @@ impl<'a> Walker<'a> {
                     .map_err(|error| self.failed(error))?
                     .into_bytes();
                 let inode = self.without_attributes(found);
-                visit(&self.name, Found::Made(Made::Symlink { inode, target }))
+                visit(&self.name, WalkedEntry::NewNode(NewNode::Symlink { inode, target }))
             }
-            FileType::Fifo => visit(&self.name, Found::Made(Made::Fifo(self.without_attributes(found)))),
-            FileType::Socket => visit(&self.name, Found::Made(Made::Socket(self.without_attributes(found)))),
+            FileType::Fifo => {
+                visit(&self.name, WalkedEntry::NewNode(NewNode::Fifo(self.without_attributes(found))))
+            }
+            FileType::Socket => {
+                visit(&self.name, WalkedEntry::NewNode(NewNode::Socket(self.without_attributes(found))))
+            }
             FileType::CharacterDevice | FileType::BlockDevice | FileType::Unknown => {
                 self.dropped += 1;
                 Ok(())
@@ -253,16 +257,20 @@ impl<'a> Walker<'a> {
         let size = u64::try_from(found.st_size).unwrap_or(0);
         let file = File::from(file);
         let extents = extents(&file, &found, size).map_err(|error| self.failed(error))?;
-        visit(&self.name, Found::File { inode, size, extents, file: &file })
+        visit(&self.name, WalkedEntry::File { inode, size, extents, file: &file })
     }
 
-    /// Whether this is another name of what was found before; then it is told as that.
-    fn linked<E: From<ImageError>>(&mut self, found: &Stat, visit: &mut Visit<'_, E>) -> Result<bool, E> {
+    /// Whether this is another name of a file that was visited before; if so, visits it as a hard link.
+    fn try_hard_link<E: From<ImageError>>(
+        &mut self,
+        found: &Stat,
+        visit: &mut Visit<'_, E>,
+    ) -> Result<bool, E> {
         if found.st_nlink < 2 {
             return Ok(false);
         }
         if let Some(first) = self.hard_links.get(&found.st_ino) {
-            visit(&self.name, Found::Made(Made::HardLink { target: first.clone() }))?;
+            visit(&self.name, WalkedEntry::NewNode(NewNode::HardLink { target: first.clone() }))?;
             return Ok(true);
         }
         if self.hard_links.len() < HARD_LINKS_MAX {
@@ -325,7 +333,7 @@ impl<'a> Walker<'a> {
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Where a file has content. One that takes as many blocks as it is long has no holes to look for.
+/// The parts of a file that have content. A file with as many blocks as its size has no holes to search for.
 fn extents(file: &File, found: &Stat, size: u64) -> io::Result<Vec<(u64, u64)>> {
     if size == 0 {
         return Ok(Vec::new());
@@ -340,7 +348,7 @@ fn extents(file: &File, found: &Stat, size: u64) -> io::Result<Vec<(u64, u64)>> 
         let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
             Ok(start) => start,
             Err(Errno::NXIO) => break,
-            // A file system that knows no holes.
+            // The file system does not support holes.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(vec![(0, size)]),
             Err(error) => return Err(error.into()),
         };
@@ -369,23 +377,23 @@ mod tests {
         path.split('/').filter(|part| !part.is_empty()).map(|part| part.as_bytes().to_vec()).collect()
     }
 
-    /// Paths with a word on what each is.
-    fn told(
+    /// The paths, each with a short description.
+    fn described(
         walk: impl FnOnce(&mut Visit<'_, ImageError>) -> Result<(), ImageError>,
     ) -> Vec<(String, String)> {
         let mut found = Vec::new();
         walk(&mut |path, what| {
             let what = match what {
-                Found::Made(Made::Directory(inode)) => format!("directory {:o}", inode.mode),
-                Found::Made(Made::HardLink { target }) => {
+                WalkedEntry::NewNode(NewNode::Directory(inode)) => format!("directory {:o}", inode.mode),
+                WalkedEntry::NewNode(NewNode::HardLink { target }) => {
                     format!("link to {}", String::from_utf8(target).unwrap())
                 }
-                Found::Made(Made::Symlink { target, .. }) => {
+                WalkedEntry::NewNode(NewNode::Symlink { target, .. }) => {
                     format!("symlink {}", String::from_utf8(target).unwrap())
                 }
-                Found::Made(Made::Fifo(_)) => "fifo".to_owned(),
-                Found::Made(Made::Socket(_)) => "socket".to_owned(),
-                Found::File { size, extents, .. } => format!("file {size} {extents:?}"),
+                WalkedEntry::NewNode(NewNode::Fifo(_)) => "fifo".to_owned(),
+                WalkedEntry::NewNode(NewNode::Socket(_)) => "socket".to_owned(),
+                WalkedEntry::File { size, extents, .. } => format!("file {size} {extents:?}"),
             };
             found.push((String::from_utf8(path.to_vec()).unwrap(), what));
             Ok(())
@@ -407,33 +415,33 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_told_in_the_order_of_its_parts() {
-        let (root, go_on) = (tree(), AtomicBool::new(false));
+    fn a_tree_is_visited_in_path_order() {
+        let (root, cancelled) = (tree(), AtomicBool::new(false));
         let fd = File::open(root.path()).unwrap();
-        let mut walker = Walker::open(fd.as_fd(), IDS, &go_on).unwrap();
-        let found = told(|visit| walker.all(visit));
+        let mut walker = Walker::open(fd.as_fd(), IDS, &cancelled).unwrap();
+        let found = described(|visit| walker.all(visit));
         let names: Vec<&str> = found.iter().map(|(path, _)| path.as_str()).collect();
         assert_eq!(names, ["", "a", "a/b", "a/b/file", "a/link", "a/socket", "a-b", "z"]);
         let found: BTreeMap<_, _> = found.into_iter().collect();
         assert_eq!(found["z"], "link to a/b/file");
         assert_eq!(found["a/b/file"], "file 7 [(0, 7)]");
         assert_eq!((found["a/link"].as_str(), found["a/socket"].as_str()), ("symlink /etc/passwd", "socket"));
-        go_on.store(true, Ordering::Relaxed);
-        let mut walker = Walker::open(fd.as_fd(), IDS, &go_on).unwrap();
+        cancelled.store(true, Ordering::Relaxed);
+        let mut walker = Walker::open(fd.as_fd(), IDS, &cancelled).unwrap();
         assert!(matches!(walker.all(&mut |_, _| Ok(())), Err(ImageError::Cancelled)));
     }
 
     #[test]
-    fn some_paths_are_told_without_what_is_missing_or_behind_links() {
-        let (root, go_on) = (tree(), AtomicBool::new(false));
+    fn missing_paths_and_paths_behind_links_are_skipped() {
+        let (root, cancelled) = (tree(), AtomicBool::new(false));
         symlink("a", root.path().join("inside")).unwrap();
         let fd = File::open(root.path()).unwrap();
-        let mut walker = Walker::open(fd.as_fd(), IDS, &go_on).unwrap();
+        let mut walker = Walker::open(fd.as_fd(), IDS, &cancelled).unwrap();
         let paths: BTreeSet<_> = ["", "a", "a/missing", "inside/b", "missing/x", "z"].map(parts).into();
-        let found = told(|visit| walker.some(&paths, visit));
+        let found = described(|visit| walker.some(&paths, visit));
         let names: Vec<&str> = found.iter().map(|(path, _)| path.as_str()).collect();
         assert_eq!(names, ["", "a", "z"]);
-        assert_eq!(found[2].1, "file 7 [(0, 7)]", "its other name is not among them");
+        assert_eq!(found[2].1, "file 7 [(0, 7)]", "its other name is not in the list");
         let mut names = walker.other_names(&paths).unwrap();
         names.sort();
         assert_eq!(names, [b"a/b/file".to_vec(), b"z".to_vec()]);
@@ -442,33 +450,35 @@ mod tests {
     }
 
     #[test]
-    fn what_is_walked_and_unpacked_is_the_same_tree() {
-        let (root, copy, go_on) = (tree(), tempfile::tempdir().unwrap(), AtomicBool::new(false));
+    fn a_walked_and_unpacked_tree_is_identical() {
+        let (root, copy, cancelled) = (tree(), tempfile::tempdir().unwrap(), AtomicBool::new(false));
         let sparse = File::create(root.path().join("sparse")).unwrap();
         sparse.set_len(10 << 20).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&sparse, b"end", (10 << 20) - 3).unwrap();
         let (from, to) = (File::open(root.path()).unwrap(), File::open(copy.path()).unwrap());
-        // Unshifted on the way out means nobody's here, so both sides go by ids of their own.
+        // The files of this test are not shifted: with a shift, their owner would be read as nobody.
         let none = Ids { shift: 0, count: 65_536 };
-        let mut walker = Walker::open(from.as_fd(), none, &go_on).unwrap();
+        let mut walker = Walker::open(from.as_fd(), none, &cancelled).unwrap();
         let mut unpacker = Unpacker::open(to.as_fd(), none).unwrap();
         walker
             .all(&mut |path, found| match found {
-                Found::Made(made) => unpacker.make(path, made),
-                Found::File { inode, size, extents, file } => unpacker.file(path, inode, size, |filling| {
-                    for (offset, length) in extents {
-                        let mut piece = vec![0; usize::try_from(length).unwrap()];
-                        std::os::unix::fs::FileExt::read_exact_at(file, &mut piece, offset).unwrap();
-                        filling.write_at(offset, &piece).unwrap();
-                    }
-                    Ok(())
-                }),
+                WalkedEntry::NewNode(made) => unpacker.make(path, made),
+                WalkedEntry::File { inode, size, extents, file } => {
+                    unpacker.file(path, inode, size, |filling| {
+                        for (offset, length) in extents {
+                            let mut piece = vec![0; usize::try_from(length).unwrap()];
+                            std::os::unix::fs::FileExt::read_exact_at(file, &mut piece, offset).unwrap();
+                            filling.write_at(offset, &piece).unwrap();
+                        }
+                        Ok(())
+                    })
+                }
             })
             .unwrap();
         unpacker.finish().unwrap();
-        let mut again = Walker::open(to.as_fd(), none, &go_on).unwrap();
-        let mut walker = Walker::open(from.as_fd(), none, &go_on).unwrap();
-        assert_eq!(told(|visit| again.all(visit)), told(|visit| walker.all(visit)));
+        let mut again = Walker::open(to.as_fd(), none, &cancelled).unwrap();
+        let mut walker = Walker::open(from.as_fd(), none, &cancelled).unwrap();
+        assert_eq!(described(|visit| again.all(visit)), described(|visit| walker.all(visit)));
         let time = |root: &std::path::Path| fs::metadata(root.join("a")).unwrap().mtime_nsec();
         assert_eq!(time(copy.path()), time(root.path()));
     }

@@ -1,4 +1,4 @@
-//! The digest of what a step copies.
+//! The digest of the files that a step copies.
 
 use std::ffi::CString;
 use std::io::{self, Read};
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::{Digest, Hasher, ImageError};
 
-/// Files of one copy.
+/// Files of one copy step.
 const ENTRIES_MAX: u64 = 1_000_000;
 
 /// Directories open at once.
@@ -18,7 +18,7 @@ const DEPTH_MAX: usize = 256;
 
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// The digest of a file or tree: names, modes, links and content, but no times or owners. No link is followed.
+/// The digest of a file or tree: names, modes, links and content, but not times or owners. No link is followed.
 ///
 /// `from` is resolved beneath `context`, as [`super::Copy::from`] says.
 pub fn content_hash(context: &Path, from: &str) -> Result<Digest, ImageError> {
@@ -50,7 +50,7 @@ impl Walk {
     fn entry(&mut self, parent: &OwnedFd, name: &CString, depth: usize) -> io::Result<()> {
         self.entries += 1;
         if self.entries > ENTRIES_MAX {
-            return Err(io::Error::other("there are more than a million files"));
+            return Err(io::Error::other("more than a million files"));
         }
         let found = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let mode = found.st_mode & 0o7777;

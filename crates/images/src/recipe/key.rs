@@ -1,18 +1,18 @@
-//! Keys of cached steps: the digest of everything a step's result depends on.
+//! Cache keys of steps: the digest of everything on which the result of a step depends.
 
 use std::collections::BTreeMap;
 
 use super::{Run, Step};
 use crate::{Digest, Hasher};
 
-/// Names what an image is after a step. The same base, steps and files have the same key.
+/// Identifies the image after a step. The same base, steps and files have the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StepKey(pub Digest);
 
-/// Raised when a step of the same words begins to do something else.
+/// Changed when a step with the same text starts to do something else.
 const VERSION: &str = "burrow build 1";
 
-/// The key before the first step. `base` is whatever names the base image exactly.
+/// The key before the first step. `base` identifies the base image exactly.
 pub fn base_key(base: &str) -> StepKey {
     let mut fields = Fields::default();
     fields.text(VERSION);
@@ -20,7 +20,8 @@ pub fn base_key(base: &str) -> StepKey {
     StepKey(fields.0.finish())
 }
 
-/// The key after `step`. `content` is [`super::content_hash`] of what a copy copies, and `None` for every other step.
+/// The key after `step`. `content` is the [`super::content_hash`] of the copied files, and `None` for every other
+/// step.
 pub fn key(parent: StepKey, step: &Step, content: Option<Digest>) -> StepKey {
     let mut fields = Fields::default();
     fields.bytes(parent.0.as_bytes());
@@ -59,7 +60,7 @@ pub fn key(parent: StepKey, step: &Step, content: Option<Digest>) -> StepKey {
     StepKey(fields.0.finish())
 }
 
-/// Every field with its length in front, so that no two lists of fields make the same bytes.
+/// Every field is preceded by its length, so that no two lists of fields give the same bytes.
 #[derive(Default)]
 struct Fields(Hasher);
 

@@ -1,4 +1,4 @@
-//! Build files: what an image is made of, as a short list that a person can read.
+//! Build files: the steps that build an image, as a short list.
 //!
 //! ```yaml
 //! base: debian
@@ -12,8 +12,8 @@
 //!   - cmd: [node, server.js]
 //! ```
 //!
-//! Without `steps`, the same words stand at the top, once each, and happen in this order: packages, copy, run, env,
-//! user, workdir, entrypoint, cmd, labels.
+//! Without `steps`, the same keys are at the top level, once each, and are applied in this order: packages, copy,
+//! run, env, user, workdir, entrypoint, cmd, labels.
 
 mod content;
 mod key;
@@ -25,16 +25,16 @@ pub use self::content::content_hash;
 pub use self::key::{StepKey, base_key, key};
 use crate::{ImageError, Reference};
 
-/// A build file is written by hand; nobody writes this much.
+/// A build file is written by hand, so it is much smaller.
 const FILE_BYTES_MAX: usize = 256 * 1024;
 
-/// Each step is a volume of its own while it is cached.
+/// Each cached step uses a disk of its own.
 const STEPS_MAX: usize = 256;
 
-/// A build file that was read and makes sense.
+/// A valid build file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recipe {
-    /// An image's name here, or a reference.
+    /// The name of a local image, or a reference.
     pub base: String,
     pub steps: Vec<Step>,
 }
@@ -42,7 +42,7 @@ pub struct Recipe {
 /// One step, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Names of the base's own packages.
+    /// Packages of the base's own distribution.
     Packages(Vec<String>),
     Copy(Copy),
     Run(Run),
@@ -54,25 +54,26 @@ pub enum Step {
     Labels(BTreeMap<String, String>),
 }
 
-/// Files from beside the build file.
+/// Files from the directory of the build file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copy {
-    /// Relative, never upwards: `app`, `conf/app.toml`, `.`.
+    /// Relative and without `..`: `app`, `conf/app.toml`, `.`.
     pub from: String,
-    /// Absolute. A directory's content goes into it; a file takes this name, or with `/` at the end goes into it.
+    /// Absolute. The content of a directory is copied into it; a file gets this name, or with `/` at the end is
+    /// copied into it.
     pub to: String,
     /// `user`, `user:group`, by name or id; root when absent.
     pub owner: Option<String>,
-    /// Of files, in place of their own.
+    /// The mode of files, in place of their own.
     pub mode: Option<u32>,
 }
 
-/// A command, run in the image.
+/// A command that is run in the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Run {
-    /// By `/bin/sh -c`.
+    /// Run by `/bin/sh -c`.
     Shell(String),
-    /// By `/bin/bash -c`, or by `/bin/sh -c` in an image without bash.
+    /// Run by `/bin/bash -c`, or by `/bin/sh -c` in an image without bash.
     Bash(String),
     Argv(Vec<String>),
 }
@@ -90,7 +91,7 @@ impl Run {
     }
 }
 
-/// Reads a build file.
+/// Parses a build file.
 pub fn parse(text: &str) -> Result<Recipe, ImageError> {
     let refused = |reason: &str| ImageError::Recipe { line: None, reason: reason.to_owned() };
     if text.len() > FILE_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! A build file as it is written. Every value is checked where it is read, so that a complaint names its line.
+//! A build file as it is written. Every value is checked while it is parsed, so that an error contains its line.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,13 +17,13 @@ pub(super) struct Recipe {
     run: Option<Runs>,
     env: Option<Variables>,
     user: Option<User>,
-    workdir: Option<Absolute>,
+    workdir: Option<AbsolutePath>,
     entrypoint: Option<Argv>,
     cmd: Option<Argv>,
     labels: Option<BTreeMap<String, String>>,
 }
 
-/// One step: exactly one of these.
+/// One step: exactly one of these fields is set.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawStep {
@@ -32,7 +32,7 @@ struct RawStep {
     run: Option<Runs>,
     env: Option<Variables>,
     user: Option<User>,
-    workdir: Option<Absolute>,
+    workdir: Option<AbsolutePath>,
     entrypoint: Option<Argv>,
     cmd: Option<Argv>,
     labels: Option<BTreeMap<String, String>>,
@@ -46,10 +46,10 @@ struct Runs(Vec<Run>);
 struct Variables(BTreeMap<String, String>);
 struct Argv(Vec<String>);
 
-// Single words, each with a rule of its own.
+// Single words, each with its own rule.
 struct PackageName(String);
-struct Below(String);
-struct Absolute(String);
+struct RelativePath(String);
+struct AbsolutePath(String);
 struct User(String);
 struct OctalMode(u32);
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -59,8 +59,8 @@ struct Text(String);
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawCopy {
-    from: Below,
-    to: Absolute,
+    from: RelativePath,
+    to: AbsolutePath,
     owner: Option<User>,
     mode: Option<OctalMode>,
 }
@@ -68,13 +68,13 @@ struct RawCopy {
 /// A rule for a word.
 type Rule<T> = fn(&str) -> Result<T, String>;
 
-/// Applies a rule while the word is read, which is when its line is known.
-struct Checked<T> {
+/// Applies a rule while the word is parsed, when its line is known.
+struct RuleVisitor<T> {
     expected: &'static str,
     rule: Rule<T>,
 }
 
-impl<T> Visitor<'_> for Checked<T> {
+impl<T> Visitor<'_> for RuleVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -83,7 +83,7 @@ impl<T> Visitor<'_> for Checked<T> {
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
         match text.contains('\0') {
-            true => Err(E::custom("a text holds a zero byte")),
+            true => Err(E::custom("a string contains a NUL byte")),
             false => (self.rule)(text).map_err(E::custom),
         }
     }
@@ -93,23 +93,23 @@ macro_rules! word {
     ($type:ident, $expected:literal, $rule:expr) => {
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                deserializer.deserialize_str(Checked { expected: $expected, rule: $rule })
+                deserializer.deserialize_str(RuleVisitor { expected: $expected, rule: $rule })
             }
         }
     };
 }
 
 word!(PackageName, "a string: the name of a package", |name| {
-    // A name goes to the package manager's command line, where a dash would begin an option.
+    // The name is passed to the package manager as an argument, where a dash would begin an option.
     let good = name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || ".+-:=~_".contains(c));
     match good {
         true => Ok(Self(name.to_owned())),
-        false => Err(format!("`{}` is not the name of a package", crate::error::shortened(name))),
+        false => Err(format!("`{}` is not a valid package name", crate::error::shortened(name))),
     }
 });
 
-word!(Below, "a string: a relative path", |path| {
+word!(RelativePath, "a string: a relative path", |path| {
     match path.is_empty() || path.starts_with('/') || leads_upwards(path) {
         true => {
             let path = crate::error::shortened(path);
@@ -119,7 +119,7 @@ word!(Below, "a string: a relative path", |path| {
     }
 });
 
-word!(Absolute, "a string: an absolute path", |path| {
+word!(AbsolutePath, "a string: an absolute path", |path| {
     match path.starts_with('/') && !leads_upwards(path) {
         true => Ok(Self(path.to_owned())),
         false => {
@@ -137,7 +137,7 @@ word!(User, "a string: a user's name or id", |user| {
     };
     match user.split(':').count() <= 2 && user.split(':').all(good) {
         true => Ok(Self(user.to_owned())),
-        false => Err("a user is a name or id, and a group after `:` if wanted".to_owned()),
+        false => Err("a user must be a name or id, optionally followed by `:` and a group".to_owned()),
     }
 });
 
@@ -146,7 +146,7 @@ word!(OctalMode, "a string: octal digits, like 0644", |text| {
     let mode = digits.and_then(|digits| u32::from_str_radix(digits, 8).ok());
     match mode.filter(|mode| *mode <= 0o7777) {
         Some(mode) => Ok(Self(mode)),
-        None => Err("a mode is written in octal digits, like 0644".to_owned()),
+        None => Err("a mode must be octal digits, like 0644".to_owned()),
     }
 });
 
@@ -155,7 +155,7 @@ word!(VariableName, "a string: the name of a variable", |name| {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     match good {
         true => Ok(Self(name.to_owned())),
-        false => Err(format!("`{}` is not the name of a variable", crate::error::shortened(name))),
+        false => Err(format!("`{}` is not a valid variable name", crate::error::shortened(name))),
     }
 });
 
@@ -170,7 +170,7 @@ impl Recipe {
         let Self { base: _, steps, packages, copy, run, env, user, workdir, entrypoint, cmd, labels } = self;
         let top = RawStep { packages, copy, run, env, user, workdir, entrypoint, cmd, labels }.into_steps();
         match steps {
-            Some(_) if !top.is_empty() => Err("beside `steps` only `base` may stand at the top"),
+            Some(_) if !top.is_empty() => Err("with `steps`, only `base` is allowed at the top level"),
             Some(steps) => Ok(steps.into_iter().flat_map(|OneStep(steps)| steps).collect()),
             None => Ok(top.into_iter().flatten().collect()),
         }
@@ -178,7 +178,7 @@ impl Recipe {
 }
 
 impl RawStep {
-    /// One list for every word that is there, in the order of the manual.
+    /// One list for every key that is present, in the order of the documentation.
     fn into_steps(self) -> Vec<Vec<Step>> {
         let Self { packages, copy, run, env, user, workdir, entrypoint, cmd, labels } = self;
         [
@@ -187,7 +187,7 @@ impl RawStep {
             run.map(|Runs(runs)| runs.into_iter().map(Step::Run).collect()),
             env.map(|Variables(variables)| vec![Step::Env(variables)]),
             user.map(|User(user)| vec![Step::User(user)]),
-            workdir.map(|Absolute(path)| vec![Step::Workdir(path)]),
+            workdir.map(|AbsolutePath(path)| vec![Step::Workdir(path)]),
             entrypoint.map(|Argv(argv)| vec![Step::Entrypoint(argv)]),
             cmd.map(|Argv(argv)| vec![Step::Cmd(argv)]),
             labels.map(|labels| vec![Step::Labels(labels)]),
@@ -205,7 +205,7 @@ impl<'de> Deserialize<'de> for OneStep {
             (Some(step), true) => Ok(Self(step)),
             (None, _) => Err(de::Error::custom("a step is empty")),
             (Some(_), false) => {
-                Err(de::Error::custom("a step does one thing: begin each with a `-` of its own"))
+                Err(de::Error::custom("a step must have exactly one key: start each step with its own `-`"))
             }
         }
     }
@@ -228,7 +228,7 @@ impl<'de> Deserialize<'de> for Copies {
             type Value = Vec<RawCopy>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("{ from: path, to: /path }, or a list of these")
+                f.write_str("{ from: path, to: /path }, or a list of them")
             }
 
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
@@ -240,7 +240,7 @@ impl<'de> Deserialize<'de> for Copies {
             }
         }
         let raw = deserializer.deserialize_any(OneOrMany)?;
-        let copy = |RawCopy { from: Below(from), to: Absolute(to), owner, mode }: RawCopy| Copy {
+        let copy = |RawCopy { from: RelativePath(from), to: AbsolutePath(to), owner, mode }: RawCopy| Copy {
             from,
             to,
             owner: owner.map(|User(owner)| owner),
@@ -257,12 +257,12 @@ impl<'de> Deserialize<'de> for Runs {
             type Value = Run;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a line for the shell, or a list of a program and its arguments")
+                f.write_str("a shell command line, or a list of a program and its arguments")
             }
 
             fn visit_str<E: de::Error>(self, line: &str) -> Result<Run, E> {
                 match line.trim().is_empty() || line.contains('\0') {
-                    true => Err(E::custom("the command is empty or holds a zero byte")),
+                    true => Err(E::custom("the command is empty or contains a NUL byte")),
                     false => Ok(Run::Shell(line.to_owned())),
                 }
             }
@@ -293,7 +293,7 @@ impl<'de> Deserialize<'de> for Argv {
     }
 }
 
-/// What the reader says, without the place, which is told apart.
+/// The parser's message without the position, which is shown separately.
 pub(super) fn reason(error: &serde_norway::Error) -> String {
     let text = error.to_string();
     let text = match text.rfind(" at line ") {

@@ -1,4 +1,4 @@
-//! What build files say, and how they are refused.
+//! Parsing build files, and their errors.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -28,7 +28,7 @@ steps:
 "#;
 
 #[test]
-fn every_step_is_read_in_its_place() {
+fn every_step_is_parsed_in_order() {
     let recipe = parse(STEPS).unwrap();
     assert_eq!(recipe.base, "debian");
     let pair = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
@@ -55,7 +55,7 @@ fn every_step_is_read_in_its_place() {
 }
 
 #[test]
-fn the_short_form_happens_in_the_order_of_the_manual() {
+fn the_short_form_has_the_documented_order() {
     let recipe = parse(
         "user: app\nrun: make\ncopy:\n  - { from: a, to: /a }\n  - { from: b, to: /b }\n\
          packages: [make]\nenv: { A: b }\nbase: registry.example.com/org/app:v1\n",
@@ -78,7 +78,7 @@ fn the_short_form_happens_in_the_order_of_the_manual() {
 }
 
 #[test]
-fn numbers_are_taken_as_they_are_written() {
+fn numbers_are_accepted_as_text() {
     let recipe =
         parse("base: debian\ncopy: { from: a, to: /a, mode: 0640, owner: 33 }\nenv: { V: 1.10, Y: yes }")
             .unwrap();
@@ -101,15 +101,15 @@ fn check_refused(text: &str, line: Option<usize>, word: &str) {
 }
 
 #[test]
-fn mistakes_are_told_with_their_line() {
+fn errors_contain_the_line() {
     check_refused(
         "base: debian\nsteps:\n  - packages: [a]\n  - copi: { from: a, to: /a }\n",
         Some(4),
         "copi",
     );
     check_refused("base: debian\nfrom: x\n", Some(2), "from");
-    check_refused("base: debian\nsteps:\n  - packages: [a]\n    run: x\n", Some(3), "one thing");
-    check_refused("base: debian\nsteps:\n  - run: x\n  - packages: [--x]\n", Some(4), "name of a package");
+    check_refused("base: debian\nsteps:\n  - packages: [a]\n    run: x\n", Some(3), "exactly one key");
+    check_refused("base: debian\nsteps:\n  - run: x\n  - packages: [--x]\n", Some(4), "package name");
     check_refused("base: debian\nworkdir: srv\n", Some(2), "begins with `/`");
     check_refused("base: debian\nenv: { A: [1] }\n", Some(2), "expected a string");
     check_refused(
@@ -121,7 +121,7 @@ fn mistakes_are_told_with_their_line() {
     check_refused("base: debian\nuser: a b\n", Some(2), "user");
     check_refused("base: debian\nrun: \"\"\n", Some(2), "empty");
     assert!(parse("base: debian\nrun: []\n").is_err());
-    check_refused("base: debian\nsteps: []\nrun: x\n", None, "beside `steps`");
+    check_refused("base: debian\nsteps: []\nrun: x\n", None, "with `steps`");
     check_refused("base: \"Not A Name\"\n", None, "base");
     check_refused(&format!("base: debian\nsteps:\n{}", "  - run: x\n".repeat(257)), None, "256 steps");
     check_refused(&" ".repeat(300_000), None, "256 KiB");
@@ -131,7 +131,7 @@ fn mistakes_are_told_with_their_line() {
 }
 
 #[test]
-fn a_key_depends_on_everything_that_a_result_depends_on() {
+fn a_key_depends_on_every_input_of_the_step() {
     let base = base_key("sha256:1");
     let step = |text: &str| parse(&format!("base: x\nsteps:\n  - {text}\n")).unwrap().steps.remove(0);
     let texts = [
@@ -165,7 +165,7 @@ fn a_key_depends_on_everything_that_a_result_depends_on() {
 }
 
 #[test]
-fn content_is_what_would_be_copied() {
+fn the_content_hash_covers_the_copied_files() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     fs::create_dir_all(at("app/sub")).unwrap();
@@ -175,7 +175,7 @@ fn content_is_what_would_be_copied() {
     let before = hash("app");
     assert_eq!(before, hash("./app/"));
     assert_ne!(before, hash("."));
-    // A touch changes nothing; content, mode, names and links do.
+    // A new time changes nothing; content, mode, names and links do.
     let file = fs::File::options().write(true).open(at("app/file")).unwrap();
     file.set_modified(std::time::UNIX_EPOCH).unwrap();
     assert_eq!(before, hash("app"));
@@ -198,7 +198,7 @@ fn content_is_what_would_be_copied() {
 }
 
 #[test]
-fn content_outside_of_the_directory_is_out_of_reach() {
+fn content_outside_of_the_directory_is_inaccessible() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("context")).unwrap();
     fs::write(folder.path().join("secret"), "x").unwrap();
@@ -223,7 +223,7 @@ fn content_outside_of_the_directory_is_out_of_reach() {
 
 proptest! {
     #[test]
-    fn no_text_makes_the_reader_fall(text in "(base: a\n)?(steps:\n)?[ -~\n\\x00]{0,60}") {
+    fn no_text_makes_the_parser_panic(text in "(base: a\n)?(steps:\n)?[ -~\n\\x00]{0,60}") {
         let _ = parse(&text);
     }
 }

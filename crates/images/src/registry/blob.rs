@@ -1,10 +1,11 @@
-//! Downloads a layer into a file, and resumes where a connection broke.
+//! Downloads a layer into a file, and resumes after a broken connection.
 //!
 //! ```text
 //!  connection ─► pieces ─► channel ─► digest and file (a blocking thread)
 //! ```
 //!
-//! The file gets its name only when it is complete, verified and on disk; until then it goes when its owner goes.
+//! The file gets its name only when it is complete, verified and on disk; until then it is removed when it is
+//! dropped.
 
 use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -17,35 +18,35 @@ use tempfile::NamedTempFile;
 use tokio::sync::mpsc;
 
 use super::http::{next, shown};
-use super::session::{Session, may_pass};
+use super::session::{Session, is_retryable};
 use super::{FetchOptions, Progress};
 use crate::{Digest, Hasher, ImageError, Layer};
 
-/// Connections for one layer; each goes on where the last one broke.
+/// Connections for one layer; each resumes where the last one broke.
 const ATTEMPTS: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(8);
 
-/// A layer may take this long, and so much longer as it is large: a line of 32 KiB/s is still served.
+/// The time limit of a layer, plus an allowance for its size: a connection of 32 KiB/s is still fast enough.
 const TIME_BASE: Duration = Duration::from_secs(600);
 const BYTES_PER_SECOND_MIN: u64 = 32 * 1024;
 
-/// Pieces on their way to the disk, of some 16 KiB each.
+/// Pieces in transit to the disk, of some 16 KiB each.
 const PIECES: usize = 64;
 
-/// Somebody watches; but not every piece is news.
+/// The interval of progress reports.
 const PROGRESS_BYTES: u64 = 256 * 1024;
 
-/// A file that is not complete.
-struct Partial {
+/// An incomplete file.
+struct PartialFile {
     file: NamedTempFile,
     hasher: Hasher,
     size: u64,
-    /// Whether it came from more than one answer.
+    /// Whether its content came from more than one response.
     resumed: bool,
 }
 
-/// Downloads one layer, if it is not there yet. Answers its path.
+/// Downloads one layer, unless it exists already. Returns its path.
 pub(super) async fn download(
     session: &Session<'_>,
     index: usize,
@@ -71,7 +72,8 @@ pub(super) async fn download(
     match tokio::time::timeout(limit, downloading).await {
         Ok(result) => result?,
         Err(_) => {
-            let source = io::Error::new(io::ErrorKind::TimedOut, "it takes too long");
+            let source =
+                io::Error::new(io::ErrorKind::TimedOut, "the time limit of the download was exceeded");
             return Err(ImageError::Transfer { url: what(), source });
         }
     }
@@ -90,10 +92,10 @@ struct Transfer<'a> {
 impl Transfer<'_> {
     async fn run(&self, path: &Path) -> Result<(), ImageError> {
         let cache = self.options.cache.clone();
-        let mut partial = on_disk(move || Partial::create(&cache)).await?;
+        let mut partial = on_disk(move || PartialFile::create(&cache)).await?;
         let mut pause = PAUSE;
         for attempt in 1.. {
-            let (back, result) = self.once(partial).await;
+            let (back, result) = self.attempt(partial).await;
             partial = back?;
             let error = match result {
                 Ok(()) => match self.finish(partial, path).await? {
@@ -106,19 +108,22 @@ impl Transfer<'_> {
                 Err(error) => error,
             };
             let connected = !matches!(error, ImageError::Connect { .. });
-            let again = may_pass(&error) || !connected || matches!(error, ImageError::Mismatch { .. });
+            let again = is_retryable(&error) || !connected || matches!(error, ImageError::Mismatch { .. });
             if !again || attempt == ATTEMPTS {
                 return Err(error);
             }
-            tracing::debug!(%error, done = partial.size, "going on with a layer");
+            tracing::debug!(%error, done = partial.size, "resuming the download of a layer");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
         unreachable!("the loop ends with its last attempt")
     }
 
-    /// One request, until its end or until it breaks. The file comes back either way.
-    async fn once(&self, mut partial: Partial) -> (Result<Partial, ImageError>, Result<(), ImageError>) {
+    /// One request, until its end or an error. The file is returned in both cases.
+    async fn attempt(
+        &self,
+        mut partial: PartialFile,
+    ) -> (Result<PartialFile, ImageError>, Result<(), ImageError>) {
         if partial.size == self.size && self.size > 0 {
             return (Ok(partial), Ok(()));
         }
@@ -129,7 +134,7 @@ impl Transfer<'_> {
         }
         let answer = match self.session.get(&self.session.blob_path(self.digest), &headers).await {
             Ok(answer) => answer,
-            // The store does not know how to go on there: from the start, then.
+            // The store cannot resume there, so the download restarts from the beginning.
             Err(error @ ImageError::Status { status: 416, .. }) => {
                 let url = self.session.reference.to_string();
                 let source = io::Error::other(error);
@@ -138,9 +143,9 @@ impl Transfer<'_> {
             Err(error) => return (Ok(partial), Err(error)),
         };
         if partial.size > 0 {
-            let goes_on = answer.response.status() == StatusCode::PARTIAL_CONTENT
+            let resumes = answer.response.status() == StatusCode::PARTIAL_CONTENT
                 && range_start(answer.response.headers()) == Some(partial.size);
-            if goes_on {
+            if resumes {
                 partial.resumed = true;
             } else {
                 match partial.restart() {
@@ -148,14 +153,14 @@ impl Transfer<'_> {
                     Err(error) => return (Err(error), Ok(())),
                 }
                 if answer.response.status() == StatusCode::PARTIAL_CONTENT {
-                    let source = io::Error::other("the answer is of another part than was asked for");
+                    let source = io::Error::other("the registry sent another range than was requested");
                     return (Ok(partial), Err(ImageError::Transfer { url: shown(&answer.url), source }));
                 }
             }
         }
         let mut done = partial.size;
         let (sender, receiver) = mpsc::channel(PIECES);
-        let writer = tokio::task::spawn_blocking(move || partial.take(receiver));
+        let writer = tokio::task::spawn_blocking(move || partial.write_pieces(receiver));
         let result = self.receive(answer.response.into_body(), &answer.url, &mut done, sender).await;
         let written = writer.await.expect("writing does not panic");
         (written, result)
@@ -168,36 +173,38 @@ impl Transfer<'_> {
         done: &mut u64,
         sender: mpsc::Sender<Bytes>,
     ) -> Result<(), ImageError> {
-        let mut told = *done;
+        let mut last_reported = *done;
         while let Some(piece) = next(&mut body, url).await? {
             *done += piece.len() as u64;
             if *done > self.size {
                 return Err(ImageError::Size { what: shown(url), expected: self.size, found: *done });
             }
-            // It stopped because writing failed, which it says itself.
+            // The receiver ended because writing failed; its own result contains the error.
             if sender.send(piece).await.is_err() {
                 return Ok(());
             }
-            if *done - told >= PROGRESS_BYTES {
-                told = *done;
+            if *done - last_reported >= PROGRESS_BYTES {
+                last_reported = *done;
                 (self.options.progress)(Progress { layer: self.index, done: *done, total: self.size });
             }
         }
         match *done == self.size {
             true => Ok(()),
             false => {
-                let source = io::Error::new(io::ErrorKind::UnexpectedEof, "the connection ended too early");
+                let source =
+                    io::Error::new(io::ErrorKind::UnexpectedEof, "the connection closed before the end");
                 Err(ImageError::Transfer { url: shown(url), source })
             }
         }
     }
 
-    /// Verifies and names the file. What was put together from several answers and is wrong is begun anew.
+    /// Verifies the file and gives it its name. A wrong file that was assembled from several responses is downloaded
+    /// again.
     async fn finish(
         &self,
-        partial: Partial,
+        partial: PartialFile,
         path: &Path,
-    ) -> Result<Option<(Partial, ImageError)>, ImageError> {
+    ) -> Result<Option<(PartialFile, ImageError)>, ImageError> {
         let (path, expected) = (path.to_owned(), self.digest);
         let what = format!("layer {} of {}", self.index + 1, self.session.reference);
         on_disk(move || {
@@ -209,14 +216,14 @@ impl Transfer<'_> {
                     false => Err(error),
                 };
             }
-            partial.keep(&path)?;
+            partial.persist_as(&path)?;
             Ok(None)
         })
         .await
     }
 }
 
-impl Partial {
+impl PartialFile {
     fn create(cache: &Path) -> Result<Self, ImageError> {
         let file = tempfile::Builder::new().prefix("partial-").tempfile_in(cache);
         let file = file.map_err(ImageError::io("write to", cache.display()))?;
@@ -229,8 +236,8 @@ impl Partial {
         Ok(Self { hasher: Hasher::default(), size: 0, resumed: false, ..self })
     }
 
-    /// Writes pieces until no more come.
-    fn take(mut self, mut pieces: mpsc::Receiver<Bytes>) -> Result<Self, ImageError> {
+    /// Writes pieces until the channel ends.
+    fn write_pieces(mut self, mut pieces: mpsc::Receiver<Bytes>) -> Result<Self, ImageError> {
         while let Some(piece) = pieces.blocking_recv() {
             let written = self.file.as_file_mut().write_all(&piece);
             written.map_err(ImageError::io("write to", self.file.path().display()))?;
@@ -240,8 +247,8 @@ impl Partial {
         Ok(self)
     }
 
-    /// On disk first, then under its name, then the name on disk.
-    fn keep(self, path: &Path) -> Result<(), ImageError> {
+    /// Syncs the content, then renames the file, then syncs the directory.
+    fn persist_as(self, path: &Path) -> Result<(), ImageError> {
         self.file.as_file().sync_data().map_err(ImageError::io("sync", path.display()))?;
         self.file.persist(path).map_err(|error| ImageError::io("rename to", path.display())(error.error))?;
         let parent = path.parent().unwrap_or(Path::new("."));

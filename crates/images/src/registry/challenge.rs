@@ -1,20 +1,20 @@
-//! What a registry asks for when it answers 401.
+//! The authentication that a registry requests in a response with status 401.
 
 use http::HeaderMap;
 use http::header::WWW_AUTHENTICATE;
 
-/// A kind of authentication we understand.
+/// A supported kind of authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Challenge {
     Basic,
-    /// Ask `realm` for a token for `service`.
+    /// Request a token for `service` from `realm`.
     Bearer {
         realm: String,
         service: Option<String>,
     },
 }
 
-/// The best of what is asked for: a token before a password. `Err` names what there is instead.
+/// The best challenge: a token rather than a password. `Err` contains the unsupported challenges.
 pub(super) fn choose(headers: &HeaderMap) -> Result<Challenge, String> {
     let mut basic = false;
     let mut seen = String::new();
@@ -69,7 +69,7 @@ fn parse(text: &str) -> Vec<(String, Parameters)> {
     }
 }
 
-/// A quoted text, with its escapes undone, or a bare word.
+/// A quoted string, with its escapes removed, or a bare word.
 fn read_value(text: &str) -> (String, &str) {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find([' ', '\t', ',']).unwrap_or(text.len());
@@ -87,7 +87,7 @@ fn read_value(text: &str) -> (String, &str) {
     (value, "")
 }
 
-/// Text as a part of a query.
+/// A text as part of a query.
 pub(super) fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -133,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn a_query_keeps_its_parts_apart() {
+    fn query_values_are_escaped() {
         assert_eq!(encode("repository:a/b:pull&x=y ü"), "repository%3Aa%2Fb%3Apull%26x%3Dy%20%C3%BC");
     }
 
     proptest! {
         #[test]
-        fn no_challenge_makes_the_reader_fall(text in "[ -~]{0,60}") {
+        fn no_challenge_makes_the_parser_panic(text in "[ -~]{0,60}") {
             let _ = ask(&[&text]);
         }
     }

@@ -1,4 +1,4 @@
-//! Opens connections: name lookup, which addresses may be reached, TCP, TLS.
+//! Opens connections: name resolution, the check of addresses, TCP, TLS.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,24 +14,25 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// A host that does not answer a SYN for this long is taken as unreachable; TCP alone would try for two minutes.
+/// A host that does not answer a SYN for this long counts as unreachable; TCP alone would try for two minutes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// And one address of several: a network that drops IPv6 must not keep us from IPv4.
+/// The limit for one address of several: a network that drops IPv6 must not prevent the use of IPv4.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Addresses of one host that are tried.
 const ADDRESSES_MAX: usize = 8;
 
-/// Where a connection may go.
+/// The allowed targets of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// To whatever the user named.
+    /// Any host that the user named.
     Named,
-    /// To what a registry on a private network may point to: everything but the host's own neighbours on the link,
-    /// where clouds keep their metadata.
+    /// The targets to which a registry in a private network may refer: all except link-local addresses, where clouds
+    /// provide their metadata.
     Private,
-    /// To what a public registry may point to. Without this, it could make us ask servers only we can reach.
+    /// The targets to which a public registry may refer. Without this limit, it could make the daemon send requests
+    /// to private servers.
     Public,
 }
 
@@ -45,7 +46,7 @@ impl Reach {
     }
 }
 
-/// What the pool calls to open a connection.
+/// Opens connections for the connection pool.
 #[derive(Clone)]
 pub(super) struct Connector {
     pub(super) tls: TlsConnector,
@@ -100,7 +101,7 @@ async fn connect(host: &str, port: u16, reach: Reach) -> io::Result<TcpStream> {
         if !reach.allows(address.ip()) {
             last = Some(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                format!("{} is not an address this registry may point to", address.ip()),
+                format!("this registry may not refer to the address {}", address.ip()),
             ));
             continue;
         }
@@ -113,7 +114,7 @@ async fn connect(host: &str, port: u16, reach: Reach) -> io::Result<TcpStream> {
             Err(_) => last = Some(io::Error::new(io::ErrorKind::TimedOut, "no answer within 5 s")),
         }
     }
-    Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address")))
+    Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the host name has no address")))
 }
 
 async fn lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
@@ -133,28 +134,29 @@ async fn timed<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     }
 }
 
-/// What a registry's own host turned out to be.
+/// What was found out about a registry's own host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Probed {
+pub(super) struct ProbeResult {
     pub(super) encrypted: bool,
-    /// Whether its address is one that everybody can reach.
+    /// Whether its address is a public one.
     pub(super) public: bool,
 }
 
-/// Finds out how to speak to a host. Where plain HTTP is allowed it is a fallback: what offers TLS gets TLS.
-pub(super) async fn probe(tls: &TlsConnector, host: &str, port: u16, plain: bool) -> io::Result<Probed> {
+/// Finds out whether a host uses TLS. If plain HTTP is allowed, it is only a fallback: a host that offers TLS is used
+/// with TLS.
+pub(super) async fn probe(tls: &TlsConnector, host: &str, port: u16, plain: bool) -> io::Result<ProbeResult> {
     timed(async {
         let addresses = lookup(host, port).await?;
         let public = addresses.iter().all(|address| is_public(address.ip()));
         if !plain {
-            return Ok(Probed { encrypted: true, public });
+            return Ok(ProbeResult { encrypted: true, public });
         }
         let tcp = connect(host, port, Reach::Named).await?;
         match encrypt(tls, host, tcp).await {
-            Ok(_) => Ok(Probed { encrypted: true, public }),
-            // It does speak TLS, as somebody we do not trust.
+            Ok(_) => Ok(ProbeResult { encrypted: true, public }),
+            // The host uses TLS, but with an untrusted certificate.
             Err(error) if is_certificate_error(&error) => Err(error),
-            Err(_) => Ok(Probed { encrypted: false, public }),
+            Err(_) => Ok(ProbeResult { encrypted: false, public }),
         }
     })
     .await
@@ -172,13 +174,14 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// Whether an address is one of the internet's.
+/// Whether an address is in the public internet.
 fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => is_public_v4(v4),
         IpAddr::V6(v6) => {
             let first = v6.segments()[0];
-            // Global unicast is 2000::/3; within it, documentation and the ways to wrap IPv4 are not for this.
+            // Global unicast is 2000::/3; in it, documentation addresses and encodings of IPv4 addresses are
+            // excluded.
             (first & 0xe000) == 0x2000
                 && !(first == 0x2001 && matches!(v6.segments()[1], 0 | 0x0db8))
                 && first != 0x2002
@@ -196,7 +199,7 @@ fn is_public_v4(v4: Ipv4Addr) -> bool {
         || v4.is_documentation()
         || a == 0
         || a >= 240
-        // Carriers' own range, benchmarks, protocol assignments.
+        // Carrier-grade NAT, benchmarks, protocol assignments.
         || (a == 100 && (64..128).contains(&b))
         || (a == 198 && (18..20).contains(&b))
         || (a == 192 && b == 0 && c == 0))
@@ -237,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_of_the_internet_are_public() {
+    fn only_internet_addresses_are_public() {
         for (text, public) in [
             ("1.1.1.1", true),
             ("151.101.0.1", true),
@@ -267,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_metadata_of_clouds_is_out_of_reach_of_every_registry() {
+    fn no_registry_may_refer_to_cloud_metadata() {
         for text in ["169.254.169.254", "fe80::1", "::ffff:169.254.169.254"] {
             let address = text.parse().unwrap();
             assert!(!Reach::Private.allows(address) && !Reach::Public.allows(address), "{text}");

@@ -1,4 +1,4 @@
-//! Who asks: given outright, or found in what `docker login` wrote.
+//! The credentials for a registry: given explicitly, or from the file that `docker login` writes.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,10 +13,10 @@ use serde::Deserialize;
 use super::{Credentials, Secret};
 use crate::ImageError;
 
-/// Such a file has a few entries.
+/// Such a file has only a few entries.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// What to answer when a registry asks who we are.
+/// The credentials to use if a registry requests authentication.
 #[derive(Clone, Debug)]
 pub(super) enum Login {
     Anonymous,
@@ -24,7 +24,7 @@ pub(super) enum Login {
         username: String,
         password: Secret,
     },
-    /// Traded for a token, as cloud registries do it.
+    /// Exchanged for a token, as cloud registries do it.
     Identity {
         token: Secret,
     },
@@ -46,7 +46,7 @@ struct Auth {
 }
 
 impl Login {
-    /// Reads a file, where the credentials are one: a short one, from a local disk.
+    /// Reads the file, if the credentials are in one: a short file on a local disk.
     pub(super) fn find(credentials: &Credentials, registry: &str) -> Result<Self, ImageError> {
         match credentials {
             Credentials::Anonymous => Ok(Self::Anonymous),
@@ -60,8 +60,8 @@ impl Login {
         }
     }
 
-    /// For a message.
-    pub(super) fn who(&self) -> String {
+    /// A description for a message.
+    pub(super) fn description(&self) -> String {
         match self {
             Self::Anonymous => "anonymous users".to_owned(),
             Self::Password { username, .. } => format!("the user `{}`", crate::error::shortened(username)),
@@ -69,7 +69,7 @@ impl Login {
         }
     }
 
-    /// The `Authorization` of this login by Basic; `None` without a password.
+    /// The `Authorization` header for Basic authentication; `None` without a password.
     pub(super) fn basic(&self) -> Option<HeaderValue> {
         match self {
             Self::Password { username, password: Secret(password) } => {
@@ -81,7 +81,7 @@ impl Login {
     }
 }
 
-/// A header that no log shows.
+/// A header that is not shown in logs.
 pub(super) fn sensitive(text: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(text).ok()?;
     value.set_sensitive(true);
@@ -98,7 +98,7 @@ fn read(path: &Path) -> Result<Vec<u8>, ImageError> {
 
 fn from_config(bytes: &[u8], registry: &str) -> Result<Login, &'static str> {
     let config: DockerConfig =
-        serde_json::from_slice(bytes).map_err(|_| "it is not what `docker login` writes")?;
+        serde_json::from_slice(bytes).map_err(|_| "it is not in the format of `docker login`")?;
     let entry = config.auths.iter().find(|(key, _)| host_of(key) == canonical(registry));
     let Some((_, auth)) = entry else { return Ok(Login::Anonymous) };
     let some = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
@@ -116,13 +116,13 @@ fn from_config(bytes: &[u8], registry: &str) -> Result<Login, &'static str> {
     Ok(Login::Password { username: username.to_owned(), password })
 }
 
-/// Keys are hosts, or addresses as they were in the first version of the protocol.
+/// Keys are hosts, or URLs as in the first version of the protocol.
 fn host_of(key: &str) -> String {
     let rest = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://")).unwrap_or(key);
     canonical(rest.split('/').next().unwrap_or_default()).to_owned()
 }
 
-/// One host, three names.
+/// One host with three names.
 fn canonical(host: &str) -> &str {
     match host {
         "index.docker.io" | "registry-1.docker.io" => "docker.io",
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_is_found_however_its_registry_was_written() {
+    fn a_login_is_found_for_every_spelling_of_its_registry() {
         let encoded = STANDARD.encode("user:pass:word");
         let config = format!(
             r#"{{"auths":{{"https://index.docker.io/v1/":{{"auth":"{encoded}"}},"registry.example.com":{{"auth":"{encoded}"}},
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_file_is_refused() {
+    fn a_malformed_credentials_file_is_refused() {
         for config in ["", "7", r#"{"auths":{"a":{"auth":"?"}}}"#, r#"{"auths":{"a":{"auth":"YQ=="}}}"#] {
             assert!(from_config(config.as_bytes(), "a").is_err(), "{config}");
         }

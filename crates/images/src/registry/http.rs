@@ -1,4 +1,5 @@
-//! Requests: bounded in time, redirected with care, retried by whoever knows what they cost.
+//! HTTP requests: limited in time, with checked redirects. The callers retry, since they know which requests may be
+//! repeated.
 
 use std::io;
 use std::time::Duration;
@@ -15,34 +16,35 @@ use tokio_rustls::TlsConnector;
 use super::connect::{Connector, Reach, host_and_port};
 use crate::ImageError;
 
-/// From the request to the first byte of its answer. Registries look into slow stores.
+/// From the request to the first byte of the response. Some registries have slow stores.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Between two pieces of a body.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A whole small document, however slowly it trickles.
+/// For a whole small document, however slowly it arrives.
 const DOCUMENT_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Registries redirect blobs once, to their store; stores may redirect once more.
 const REDIRECTS_MAX: usize = 5;
 
-/// Of an error's own words.
+/// The size of the body of an error response.
 const ERROR_BYTES_MAX: u64 = 16 * 1024;
 
 const POOL_IDLE: Duration = Duration::from_secs(30);
 
 type Pool = legacy::Client<Connector, Full<Bytes>>;
 
-/// One pool per reach: a connection that was allowed to go anywhere is not used for what may not.
+/// One pool per set of allowed targets: a connection to a private address is not reused where only public ones are
+/// allowed.
 pub(super) struct Http {
     named: Pool,
     private: Pool,
     public: Pool,
 }
 
-/// An answer, and whether it is of the origin that was asked.
-pub(super) struct Answer {
+/// A response, and whether it is from the origin of the request.
+pub(super) struct HttpResponse {
     pub(super) response: Response<Incoming>,
     pub(super) same_origin: bool,
     pub(super) url: Uri,
@@ -59,7 +61,7 @@ impl Http {
         Self { named: pool(Reach::Named), private: pool(Reach::Private), public: pool(Reach::Public) }
     }
 
-    /// One request, no redirects.
+    /// One request, without redirects.
     pub(super) async fn send(
         &self,
         method: Method,
@@ -89,19 +91,21 @@ impl Http {
                 Err(ImageError::Connect { host: authority(url), source: innermost(&error) })
             }
             Ok(Err(error)) => Err(ImageError::Transfer { url: shown(url), source: innermost(&error) }),
-            Err(_) => Err(ImageError::Transfer { url: shown(url), source: late("no answer within 60 s") }),
+            Err(_) => {
+                Err(ImageError::Transfer { url: shown(url), source: timed_out("no response within 60 s") })
+            }
         }
     }
 
-    /// Gets `url`, which is the registry's own, and follows where it points. Only the registry itself sees
-    /// `authorization`; nothing encrypted leads to something that is not.
+    /// Gets `url`, which belongs to the registry, and follows redirects. Only the registry itself receives
+    /// `authorization`; redirects from HTTPS to HTTP are refused.
     pub(super) async fn get(
         &self,
         url: &Uri,
         headers: &HeaderMap,
         authorization: Option<&HeaderValue>,
         elsewhere: Reach,
-    ) -> Result<Answer, ImageError> {
+    ) -> Result<HttpResponse, ImageError> {
         let mut at = url.clone();
         for _ in 0..=REDIRECTS_MAX {
             let same_origin = origin(&at) == origin(url);
@@ -112,12 +116,12 @@ impl Http {
             let reach = if same_origin { Reach::Named } else { elsewhere };
             let response = self.send(Method::GET, &at, &headers, Bytes::new(), reach).await?;
             if !is_redirect(response.status()) {
-                return Ok(Answer { response, same_origin, url: at });
+                return Ok(HttpResponse { response, same_origin, url: at });
             }
             let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
             at = follow(&at, location.unwrap_or_default())?;
         }
-        let reason = "it leads on and on";
+        let reason = "there are too many redirects";
         Err(ImageError::Redirect { from: shown(url), to: shown(&at), reason })
     }
 }
@@ -133,7 +137,7 @@ fn is_redirect(status: StatusCode) -> bool {
     )
 }
 
-/// Where a redirect leads.
+/// The target of a redirect.
 fn follow(from: &Uri, location: &str) -> Result<Uri, ImageError> {
     let refused = |reason| ImageError::Redirect { from: shown(from), to: without_secrets(location), reason };
     let location = location.split('#').next().unwrap_or_default();
@@ -144,17 +148,17 @@ fn follow(from: &Uri, location: &str) -> Result<Uri, ImageError> {
             let scheme = from.scheme_str().unwrap_or("https");
             format!("{scheme}://{}{location}", authority(from))
         }
-        _ => return Err(refused("it is no address")),
+        _ => return Err(refused("it is not a valid URL")),
     };
-    let to: Uri = absolute.parse().map_err(|_| refused("it is no address"))?;
+    let to: Uri = absolute.parse().map_err(|_| refused("it is not a valid URL"))?;
     check_target(from, &to).map_err(refused)?;
     Ok(to)
 }
 
-/// Whether what `from` said may lead to `to`: by encryption, and to a host that has a plain name.
+/// Whether a redirect from `from` to `to` is allowed: encrypted, and to a plain host name.
 pub(super) fn check_target(from: &Uri, to: &Uri) -> Result<(), &'static str> {
     if to.authority().is_none_or(|authority| authority.as_str().contains('@')) {
-        return Err("it names a user");
+        return Err("it contains a user name");
     }
     match (from.scheme_str(), to.scheme_str()) {
         (_, Some("https")) | (Some("http"), Some("http")) => Ok(()),
@@ -162,13 +166,13 @@ pub(super) fn check_target(from: &Uri, to: &Uri) -> Result<(), &'static str> {
     }
 }
 
-/// Scheme, host and port: what a browser calls the same origin.
+/// Scheme, host and port, as in the same-origin policy of browsers.
 fn origin(url: &Uri) -> Option<(Option<&str>, String, u16)> {
     let (host, port) = host_and_port(url)?;
     Some((url.scheme_str(), host.to_ascii_lowercase(), port))
 }
 
-/// A whole body, of a document that is small by nature.
+/// The whole body of a small document.
 pub(super) async fn document(body: Incoming, url: &Uri, limit: u64) -> Result<Bytes, ImageError> {
     let reading = async {
         let mut bytes = BytesMut::new();
@@ -183,7 +187,7 @@ pub(super) async fn document(body: Incoming, url: &Uri, limit: u64) -> Result<By
     };
     match tokio::time::timeout(DOCUMENT_TIMEOUT, reading).await {
         Ok(result) => result,
-        Err(_) => Err(ImageError::Transfer { url: shown(url), source: late("not complete within 180 s") }),
+        Err(_) => Err(ImageError::Transfer { url: shown(url), source: timed_out("incomplete after 180 s") }),
     }
 }
 
@@ -194,7 +198,7 @@ pub(super) async fn next(body: &mut Incoming, url: &Uri) -> Result<Option<Bytes>
             Ok(Some(Ok(frame))) => match frame.into_data() {
                 Ok(data) if data.is_empty() => {}
                 Ok(data) => return Ok(Some(data)),
-                // Trailers say nothing to us.
+                // Trailers are ignored.
                 Err(_) => {}
             },
             Ok(Some(Err(error))) => {
@@ -202,14 +206,17 @@ pub(super) async fn next(body: &mut Incoming, url: &Uri) -> Result<Option<Bytes>
             }
             Ok(None) => return Ok(None),
             Err(_) => {
-                return Err(ImageError::Transfer { url: shown(url), source: late("no byte for 60 s") });
+                return Err(ImageError::Transfer {
+                    url: shown(url),
+                    source: timed_out("no data received for 60 s"),
+                });
             }
         }
     }
 }
 
-/// What an unexpected answer says, with the registry's own words.
-pub(super) async fn status_error(answer: Answer) -> ImageError {
+/// The error for an unexpected response, with the registry's own message.
+pub(super) async fn status_error(answer: HttpResponse) -> ImageError {
     let status = answer.response.status().as_u16();
     let body = document(answer.response.into_body(), &answer.url, ERROR_BYTES_MAX).await.unwrap_or_default();
     let message = message(&body).map_or_else(String::new, |message| format!(": {message}"));
@@ -223,13 +230,13 @@ fn message(body: &[u8]) -> Option<String> {
     Some(crate::error::shortened(message))
 }
 
-/// An address that is none of ours, for a message: without query, and without a user's name and password.
+/// A foreign URL for a message: without query, and without user name and password.
 pub(super) fn without_secrets(address: &str) -> String {
     let address = address.split(['?', '#']).next().unwrap_or_default();
     crate::error::shortened(address.rsplit_once('@').map_or(address, |(_, rest)| rest))
 }
 
-/// An address for a message: without its query, where stores put their signatures.
+/// A URL for a message: without its query, in which stores put signatures.
 pub(super) fn shown(url: &Uri) -> String {
     crate::error::shortened(&format!(
         "{}://{}{}",
@@ -246,11 +253,11 @@ fn authority(url: &Uri) -> String {
     })
 }
 
-fn late(text: &'static str) -> io::Error {
+fn timed_out(text: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, text)
 }
 
-/// The cause at the bottom, which is the one that says something.
+/// The innermost cause, which is the most specific.
 fn innermost(error: &(dyn std::error::Error + 'static)) -> io::Error {
     let mut deepest = error;
     while let Some(source) = deepest.source() {
@@ -271,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn redirects_lead_to_encrypted_places_with_plain_names() {
+    fn redirects_must_be_encrypted_and_contain_no_user() {
         let https = "https://r.example/v2/a/blobs/x";
         check(https, "https://store.example/b?sig=1", Some("https://store.example/b?sig=1"));
         check(https, "/b?c", Some("https://r.example/b?c"));
@@ -292,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_do_not_show_what_signs_a_request() {
+    fn messages_do_not_contain_signatures_of_urls() {
         let url: Uri = "https://user:pw@store.example/blob?X-Amz-Signature=secret".parse().unwrap();
         assert_eq!(shown(&url), "https://store.example/blob");
     }

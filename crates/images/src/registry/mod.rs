@@ -1,7 +1,7 @@
 //! Pulls images from OCI registries.
 //!
-//! [`Puller::resolve`] asks for manifest and configuration, which say everything about an image; then
-//! [`Puller::fetch`] downloads those layers that are not known yet. Dropping a future ends its work.
+//! [`Puller::resolve`] fetches manifest and configuration, which describe an image completely; then [`Puller::fetch`]
+//! downloads the layers that are not known yet. Dropping a future ends its work.
 
 mod blob;
 mod challenge;
@@ -28,25 +28,25 @@ use self::session::{Base, Session, Tokens};
 use crate::manifest::{self, Document};
 use crate::{CONFIG_BYTES_MAX, Digest, ImageError, ImageSpec, Platform, Reference};
 
-/// Layers at a time, as other tools have it: registries count connections.
+/// Layers downloaded at a time, as in other tools: registries limit connections.
 const AT_ONCE: usize = 3;
 
-/// Indexes within indexes; tools nest none in registries.
+/// The maximum nesting of indexes; tools create none in registries.
 const DEPTH_MAX: u32 = 3;
 
-/// How registries are spoken to.
+/// How registries are accessed.
 #[derive(Clone, Debug)]
 pub struct PullerOptions {
     pub credentials: Credentials,
-    /// Lets plain HTTP be used where HTTPS does not work. Loopback needs no leave.
+    /// Allows plain HTTP if HTTPS does not work. Always allowed for loopback.
     pub insecure: bool,
-    /// Certificates of private authorities in PEM form, beside the system's.
+    /// Certificates of private authorities in PEM form, in addition to the system's.
     pub ca_file: Option<PathBuf>,
-    /// Chosen from images for several.
+    /// The platform to choose from images for several.
     pub platform: Platform,
 }
 
-/// Who asks.
+/// The credentials of the user.
 #[derive(Clone, Debug)]
 pub enum Credentials {
     Anonymous,
@@ -54,13 +54,13 @@ pub enum Credentials {
         username: String,
         password: Secret,
     },
-    /// What `docker login` wrote: the entry for the registry, else anonymous. Helpers are not run.
+    /// The file of `docker login`: its entry for the registry, else anonymous. Helpers are not run.
     DockerConfig {
         path: PathBuf,
     },
 }
 
-/// A password or token. Prints as `***`.
+/// A password or token. Formatted as `***`.
 #[derive(Clone)]
 pub struct Secret(pub String);
 
@@ -73,7 +73,7 @@ pub struct Puller {
     bases: tokio::sync::Mutex<HashMap<String, Base>>,
 }
 
-/// An image in a registry, by its documents, whose digests were verified.
+/// An image in a registry: its documents, whose digests were verified.
 #[derive(Clone, Debug)]
 pub struct Resolved {
     pub reference: Reference,
@@ -83,14 +83,14 @@ pub struct Resolved {
 /// How layers are downloaded.
 #[derive(Clone)]
 pub struct FetchOptions {
-    /// Layers become files here, named by the hexadecimal digits of their digest; complete ones are taken as they are.
+    /// The directory for layers, which are named by the hexadecimal digits of their digest; existing ones are used.
     pub cache: PathBuf,
-    /// Leaves the files when [`Fetched`] is dropped.
+    /// Keeps the files when [`Fetched`] is dropped.
     pub keep: bool,
     pub progress: Arc<dyn Fn(Progress) + Send + Sync>,
 }
 
-/// How far one layer is.
+/// The progress of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Counted from 0, in the image.
@@ -99,7 +99,7 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// Downloaded layers, verified and on disk. Removes them when dropped, unless they are to be kept.
+/// Downloaded layers, verified and on disk. Dropping it removes them, unless they are kept.
 #[derive(Debug)]
 pub struct Fetched {
     files: Vec<(usize, PathBuf)>,
@@ -132,7 +132,7 @@ impl Puller {
         Ok(Self { options, tls, http, tokens: Tokens::default(), bases: tokio::sync::Mutex::default() })
     }
 
-    /// Finds out what an image is: manifest, platform, configuration.
+    /// Fetches the description of an image: manifest, platform, configuration.
     pub async fn resolve(&self, reference: &Reference) -> Result<Resolved, ImageError> {
         let session = self.session(reference).await?;
         let of = reference.to_string();
@@ -163,7 +163,7 @@ impl Puller {
     ///
     /// # Panics
     ///
-    /// When an index is not one of the image's layers.
+    /// If an index is not one of the image's layers.
     pub async fn fetch(
         &self,
         resolved: &Resolved,
@@ -172,7 +172,7 @@ impl Puller {
     ) -> Result<Fetched, ImageError> {
         let session = self.session(&resolved.reference).await?;
         let mut fetched = Fetched { files: Vec::new(), keep: options.keep };
-        // An image may have the same layer twice; it is one file.
+        // An image may contain the same layer twice; it is stored in one file.
         let mut once: Vec<(usize, Digest)> = Vec::new();
         for &index in layers {
             let Some(digest) = resolved.spec.layers[index].digest else { continue };
@@ -204,19 +204,19 @@ impl Puller {
         Ok(Session { http: &self.http, tokens: &self.tokens, base, login, reference })
     }
 
-    /// How a registry is reached, found out once.
+    /// How to access a registry; determined once.
     async fn base(&self, registry: &str) -> Result<Base, ImageError> {
         let mut bases = self.bases.lock().await;
         if let Some(base) = bases.get(registry) {
             return Ok(base.clone());
         }
-        // The one registry whose name is not its address.
+        // The only registry whose name differs from its address.
         let authority = if registry == "docker.io" { "registry-1.docker.io" } else { registry };
         let plain = self.options.insecure || is_loopback(authority);
         let (host, port) = split(authority);
         let probed = connect::probe(&self.tls, &host, port.unwrap_or(443), plain).await;
         let probed = match (probed, port) {
-            // Without a port, plain HTTP has another one.
+            // Without an explicit port, plain HTTP uses another one.
             (Err(_), None) if plain => connect::probe(&self.tls, &host, 80, plain).await,
             (probed, _) => probed,
         };
@@ -229,13 +229,13 @@ impl Puller {
     }
 }
 
-/// By its name: what only resolves to loopback may resolve to something else tomorrow.
+/// Only by name: a name that resolves to loopback now may resolve to another address later.
 fn is_loopback(authority: &str) -> bool {
     let (host, _) = split(authority);
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Host, without the brackets of IPv6, and port.
+/// The host, without the brackets of IPv6, and the port.
 fn split(authority: &str) -> (String, Option<u16>) {
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()),
@@ -249,7 +249,7 @@ impl Fetched {
     ///
     /// # Panics
     ///
-    /// When the layer was not among those fetched.
+    /// If the layer was not among those fetched.
     pub fn layer(&self, index: usize) -> Result<File, ImageError> {
         let path = self.path(index);
         File::open(path).map_err(ImageError::io("open", path.display()))
@@ -265,7 +265,7 @@ impl Drop for Fetched {
     fn drop(&mut self) {
         if !self.keep {
             for (_, path) in &self.files {
-                // Whoever cleans the directory up finds what is left.
+                // On failure the file remains for the next cleanup of the directory.
                 let _ = std::fs::remove_file(path);
             }
         }

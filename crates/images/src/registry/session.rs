@@ -1,4 +1,4 @@
-//! Speaks to one repository of one registry: authenticates, follows, retries.
+//! A session with one repository of one registry: authentication, redirects, retries.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,26 +12,26 @@ use serde::Deserialize;
 use super::challenge::{self, Challenge, encode};
 use super::connect::Reach;
 use super::credentials::{Login, sensitive};
-use super::http::{Answer, Http, check_target, document, shown, status_error, without_secrets};
+use super::http::{Http, HttpResponse, check_target, document, shown, status_error, without_secrets};
 use crate::manifest::ACCEPTED;
 use crate::{Digest, ImageError, MANIFEST_BYTES_MAX, Reference};
 
-/// Small documents are asked for this often, with these pauses between.
+/// Attempts for small documents, with these pauses between them.
 const ATTEMPTS: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// What a token server answers.
+/// The size of a response of a token server.
 const TOKEN_BYTES_MAX: u64 = 1024 * 1024;
 
-/// `Authorization` by registry and repository. A token is for one repository, as it should be.
+/// `Authorization` headers by registry and repository, since a token is valid for one repository.
 #[derive(Debug, Default)]
 pub(super) struct Tokens(Mutex<HashMap<(String, String), HeaderValue>>);
 
-/// How a registry is reached.
+/// How a registry is accessed.
 #[derive(Clone, Debug)]
 pub(super) struct Base {
     pub(super) url: String,
-    /// Where it may point to.
+    /// The targets to which it may refer.
     pub(super) elsewhere: Reach,
 }
 
@@ -43,8 +43,8 @@ pub(super) struct Session<'a> {
     pub(super) reference: &'a Reference,
 }
 
-/// A manifest or index as it came, its digest verified.
-pub(super) struct Fetched {
+/// A manifest or index in its original bytes, whose digest was verified.
+pub(super) struct FetchedDocument {
     pub(super) bytes: Bytes,
     pub(super) media_type: Option<String>,
     pub(super) digest: Digest,
@@ -57,12 +57,12 @@ struct Token {
 }
 
 impl Session<'_> {
-    /// A manifest or index, by tag or digest.
+    /// Fetches a manifest or index, by tag or digest.
     pub(super) async fn manifest(
         &self,
         wanted: &str,
         expected: Option<Digest>,
-    ) -> Result<Fetched, ImageError> {
+    ) -> Result<FetchedDocument, ImageError> {
         let mut headers = HeaderMap::new();
         for media_type in ACCEPTED {
             headers.append(ACCEPT, HeaderValue::from_static(media_type));
@@ -71,17 +71,17 @@ impl Session<'_> {
         let (bytes, answered) = self.document(&path, &headers, MANIFEST_BYTES_MAX).await?;
         let digest = Digest::of(&bytes);
         let stated = answered.get("docker-content-digest").and_then(|value| value.to_str().ok());
-        // What a registry says of a tag is no proof, but where it contradicts itself something is wrong.
+        // The digest that a registry states for a tag proves nothing, but a contradiction is an error.
         let stated = stated.and_then(|text| text.parse::<Digest>().ok());
         if let Some(expected) = expected.or(stated).filter(|expected| *expected != digest) {
             return Err(ImageError::Mismatch { what: self.reference.to_string(), expected, found: digest });
         }
         let media_type = answered.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let media_type = media_type.map(|text| text.split(';').next().unwrap_or_default().trim().to_owned());
-        Ok(Fetched { bytes, media_type, digest })
+        Ok(FetchedDocument { bytes, media_type, digest })
     }
 
-    /// A small blob.
+    /// Fetches a small blob.
     pub(super) async fn blob(&self, digest: Digest, size: u64, limit: u64) -> Result<Bytes, ImageError> {
         let what = || format!("{digest} of {}", self.reference);
         if size > limit {
@@ -110,8 +110,8 @@ impl Session<'_> {
         let mut pause = PAUSE;
         for _ in 1..ATTEMPTS {
             match self.document_once(path, headers, limit).await {
-                Err(error) if may_pass(&error) => {
-                    tracing::debug!(%error, "asking the registry again");
+                Err(error) if is_retryable(&error) => {
+                    tracing::debug!(%error, "retrying the request to the registry");
                     tokio::time::sleep(pause).await;
                     pause *= 2;
                 }
@@ -133,11 +133,12 @@ impl Session<'_> {
         Ok((bytes, parts.headers))
     }
 
-    /// Asks for a path of the registry, once more after it said who it wants to know. Answers success only.
-    pub(super) async fn get(&self, path: &str, headers: &HeaderMap) -> Result<Answer, ImageError> {
+    /// Requests a path of the registry, and repeats the request after authentication. Returns successful responses
+    /// only.
+    pub(super) async fn get(&self, path: &str, headers: &HeaderMap) -> Result<HttpResponse, ImageError> {
         let url: Uri = format!("{}{path}", self.base.url).parse().map_err(|_| ImageError::Reference {
             text: self.reference.to_string(),
-            reason: "it makes no address",
+            reason: "it is not a valid URL",
         })?;
         let mut challenged = false;
         loop {
@@ -161,12 +162,12 @@ impl Session<'_> {
         }
     }
 
-    /// What the registry wants to see in `Authorization`.
-    async fn answer(&self, url: &Uri, answer: &Answer) -> Result<HeaderValue, ImageError> {
-        let asked = challenge::choose(answer.response.headers()).map_err(|challenge| {
+    /// The `Authorization` header that the registry requires.
+    async fn answer(&self, url: &Uri, answer: &HttpResponse) -> Result<HeaderValue, ImageError> {
+        let chosen = challenge::choose(answer.response.headers()).map_err(|challenge| {
             ImageError::Challenge { registry: self.reference.registry().to_owned(), challenge }
         })?;
-        match asked {
+        match chosen {
             Challenge::Basic => self.login.basic().ok_or_else(|| self.denied()),
             Challenge::Bearer { realm, service } => self.fetch_token(url, &realm, service.as_deref()).await,
         }
@@ -180,7 +181,7 @@ impl Session<'_> {
     ) -> Result<HeaderValue, ImageError> {
         let refused =
             |reason| ImageError::Redirect { from: shown(registry), to: without_secrets(realm), reason };
-        // Only what is needed is asked for, whatever the registry suggests.
+        // Only the necessary scope is requested, whatever the registry suggests.
         let scope = format!("repository:{}:pull", self.reference.repository());
         let mut query = format!("scope={}", encode(&scope));
         if let Some(service) = service {
@@ -188,7 +189,7 @@ impl Session<'_> {
         }
         let separator = if realm.contains('?') { '&' } else { '?' };
         let with_query: Uri =
-            format!("{realm}{separator}{query}").parse().map_err(|_| refused("it is no address"))?;
+            format!("{realm}{separator}{query}").parse().map_err(|_| refused("it is not a valid URL"))?;
         check_target(registry, &with_query).map_err(refused)?;
         let reach = match with_query.authority() == registry.authority() {
             true => Reach::Named,
@@ -197,7 +198,7 @@ impl Session<'_> {
         let mut headers = HeaderMap::new();
         let (method, url, body) = match &self.login {
             Login::Identity { token } => {
-                let url: Uri = realm.parse().map_err(|_| refused("it is no address"))?;
+                let url: Uri = realm.parse().map_err(|_| refused("it is not a valid URL"))?;
                 let form = HeaderValue::from_static("application/x-www-form-urlencoded");
                 headers.insert(CONTENT_TYPE, form);
                 let token = encode(&token.0);
@@ -215,7 +216,7 @@ impl Session<'_> {
         match response.status() {
             status if status.is_success() => {}
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => return Err(self.denied()),
-            _ => return Err(status_error(Answer { response, same_origin: false, url }).await),
+            _ => return Err(status_error(HttpResponse { response, same_origin: false, url }).await),
         }
         let bytes = document(response.into_body(), &url, TOKEN_BYTES_MAX).await?;
         let token: Token = serde_json::from_slice(&bytes).map_err(|source| ImageError::Json {
@@ -232,7 +233,7 @@ impl Session<'_> {
         ImageError::Denied {
             registry: self.reference.registry().to_owned(),
             repository: self.reference.repository().to_owned(),
-            who: self.login.who(),
+            who: self.login.description(),
         }
     }
 
@@ -251,7 +252,7 @@ impl Session<'_> {
     }
 }
 
-/// Whether the same request may fare better soon.
-pub(super) fn may_pass(error: &ImageError) -> bool {
+/// Whether the same request may succeed soon.
+pub(super) fn is_retryable(error: &ImageError) -> bool {
     matches!(error, ImageError::Transfer { .. } | ImageError::Status { status: 408 | 429 | 500.., .. })
 }

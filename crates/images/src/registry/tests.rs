@@ -1,4 +1,4 @@
-//! Pulling from a real registry, and from servers that do what real ones do on bad days.
+//! Pulling from a real registry, and from servers that simulate failures of real ones.
 
 mod docker;
 mod fake;
@@ -20,7 +20,7 @@ struct Image {
 impl Image {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // Not compressible, so that it comes in many pieces.
+        // Not compressible, so that it arrives in many pieces.
         let mut state = 1u32;
         let noise: String = std::iter::repeat_with(|| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -51,15 +51,15 @@ fn fetch_options(cache: &Path) -> FetchOptions {
     FetchOptions { cache: cache.to_owned(), keep: false, progress: Arc::new(|_| {}) }
 }
 
-/// Pulls everything, and checks that it is the image.
+/// Pulls all layers, and checks that they are those of the image.
 async fn check_pull(puller: &Puller, reference: &str, image: &Image) -> Result<(), ImageError> {
     let reference = Reference::parse(reference).unwrap();
     let resolved = puller.resolve(&reference).await?;
     let diff_ids: Vec<Digest> = resolved.spec.diff_ids.iter().map(|diff_id| diff_id.0).collect();
     assert_eq!(diff_ids, image.layers.iter().map(|layer| Digest::of(layer)).collect::<Vec<_>>());
     let cache = tempfile::tempdir().unwrap();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let listener = Arc::clone(&told);
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let listener = Arc::clone(&reports);
     let options = FetchOptions {
         progress: Arc::new(move |progress| listener.lock().unwrap().push(progress)),
         ..fetch_options(cache.path())
@@ -71,9 +71,9 @@ async fn check_pull(puller: &Puller, reference: &str, image: &Image) -> Result<(
             crate::layer::stream::open(fetched.layer(index)?, resolved.spec.layers[index].compression)
                 .unwrap();
         std::io::Read::read_to_end(&mut stored, &mut bytes).unwrap();
-        assert!(bytes == *layer, "layer {index} is another");
+        assert!(bytes == *layer, "layer {index} has other content");
         let size = resolved.spec.layers[index].size;
-        let last = told.lock().unwrap().iter().rev().find(|progress| progress.layer == index).copied();
+        let last = reports.lock().unwrap().iter().rev().find(|progress| progress.layer == index).copied();
         assert_eq!(last, Some(Progress { layer: index, done: size, total: size }));
     }
     drop(fetched);

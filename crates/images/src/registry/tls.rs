@@ -1,4 +1,4 @@
-//! TLS: the system's certificates, and one more file for private authorities.
+//! TLS: the system's certificates, and a file for private authorities.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use crate::ImageError;
 
 pub(super) fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, ImageError> {
     let mut roots = RootCertStore::empty();
-    // A broken certificate in the system's store is not ours to complain about; without any, the handshake says so.
+    // An invalid certificate in the system's store is ignored; without any, the handshake fails with an error that
+    // says so.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(path) = ca_file {
         add_file(&mut roots, path)
@@ -35,6 +36,6 @@ fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<(), String> {
     }
     match roots.len() > before {
         true => Ok(()),
-        false => Err("there is no certificate in it".to_owned()),
+        false => Err("it contains no certificate".to_owned()),
     }
 }

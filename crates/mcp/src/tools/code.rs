@@ -1,4 +1,4 @@
-//! Code that keeps its variables.
+//! The tool that runs code and keeps its variables.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,106 +10,106 @@ use rmcp::{tool, tool_router};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::cut;
-use crate::said::{Told, failed};
+use crate::paging;
+use crate::results::{ToolResult, failed};
 use crate::server::Server;
 
-/// How long code may run, unless the model says otherwise. Several clients give up on a call after a minute.
-const PATIENCE_SECONDS: u64 = 50;
-const PATIENCE_SECONDS_MAX: u64 = 600;
+/// Default time limit of a run. Several clients give up on a call after a minute.
+const TIMEOUT_SECONDS: u64 = 50;
+const TIMEOUT_SECONDS_MAX: u64 = 600;
 
-/// Besides the code's own time: for a sandbox to wake and an interpreter to start.
+/// Added to the run's own limit: time for a sandbox to wake and an interpreter to start.
 const START_SECONDS: u64 = 130;
 
-/// A larger picture is told of only: clients put a bound to what an answer may hold. So are more than these.
+/// Larger pictures are only mentioned, because clients limit the size of an answer; so are pictures beyond this number.
 const PICTURE_BYTES_MAX: usize = 1 << 20;
 const PICTURES_MAX: usize = 8;
 
-/// Of each piece, however much came before it.
-const SHOWN_MIN: usize = 200;
+/// Minimum bytes shown of each part, however much came before it.
+const PART_BYTES_MIN: usize = 200;
 
-/// Results beyond these are only counted: they would fill what a model can read.
+/// Results beyond these are only counted: they would exceed what a model can read.
 const RESULTS_MAX: usize = 20;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Code {
-    /// The code; the value of its last line is shown.
+    /// The code; the value of its last expression is returned.
     #[schemars(length(min = 1, max = 1_000_000))]
     code: String,
-    /// `python` when absent; others where the sandbox has them, such as `bash` and `javascript`.
+    /// `python` if absent; others if the sandbox has them, such as `bash` and `javascript`.
     #[schemars(length(min = 1, max = 50))]
     language: Option<String>,
-    /// Variables of the environment, for this call only.
+    /// Environment variables, for this call only.
     #[serde(default)]
     #[schemars(extend("maxProperties" = 1000))]
     env: BTreeMap<String, String>,
-    /// Interrupt it after this time; 50 when absent. Its variables stay.
+    /// Interrupt the code after this time; 50 if absent. Its variables are kept.
     #[schemars(range(min = 1, max = 600))]
     timeout_seconds: Option<u64>,
-    /// Another sandbox, by name or id, such as a fork; your own when absent.
+    /// Another sandbox, by name or id, such as a fork; your own if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
 
 #[tool_router(router = code_tools, vis = "pub(crate)")]
 impl Server {
-    /// Run code in the sandbox's interpreter. Variables, imports and functions are kept between calls, and are there in forks
-    /// and after a restore. Answers what it printed, the value of its last line, and plots as pictures.
+    /// Run code in the sandbox's interpreter. Variables, imports and functions are kept between calls, in forks and across a
+    /// restore. Returns the printed output, the value of the last expression, and plots as pictures.
     #[tool(annotations(title = "Run code", destructive_hint = true, open_world_hint = true))]
-    async fn run_code(&self, Parameters(code): Parameters<Code>) -> Told {
+    async fn run_code(&self, Parameters(code): Parameters<Code>) -> ToolResult {
         let sandbox = self.which(code.sandbox).await?;
         let context = match code.language.as_deref() {
             None | Some("python") => "default".to_owned(),
             Some(language) => format!("default-{language}"),
         };
-        let patience = code.timeout_seconds.unwrap_or(PATIENCE_SECONDS).clamp(1, PATIENCE_SECONDS_MAX);
+        let time_limit = code.timeout_seconds.unwrap_or(TIMEOUT_SECONDS).clamp(1, TIMEOUT_SECONDS_MAX);
         let request = RunCode {
             code: code.code,
             env: code.env,
-            timeout_ms: Some(patience * 1000),
+            timeout_ms: Some(time_limit * 1000),
             ..RunCode::default()
         };
-        let run = self.place.client.run_code_to_end(&sandbox, &context, &request);
-        match tokio::time::timeout(Duration::from_secs(patience + START_SECONDS), run).await {
-            Ok(run) => Ok(told(&run.map_err(failed("run the code"))?)),
+        let run = self.own.client.run_code_to_end(&sandbox, &context, &request);
+        match tokio::time::timeout(Duration::from_secs(time_limit + START_SECONDS), run).await {
+            Ok(run) => Ok(run_result(&run.map_err(failed("run the code"))?)),
             Err(_) => Err(format!(
                 "the interpreter is busy with another run that does not end; `burrow context restart {sandbox} {context}` \
-                 begins it anew, without its variables"
+                restarts it, without its variables"
             )),
         }
     }
 }
 
-/// How it ended; then what it printed, what it showed and what it failed with, each to the letter.
-fn told(run: &CodeRun) -> CallToolResult {
+/// The status, then output, results and error, each unchanged.
+fn run_result(run: &CodeRun) -> CallToolResult {
     let mut summary = run.status.as_str().replace('_', " ");
     if let Some(count) = run.execution_count {
         summary.push_str(&format!(", run {count} of this context"));
     }
     if run.truncated {
-        summary.push_str("; more was written than is shown");
+        summary.push_str("; the output was truncated");
     }
     let mut blocks = vec![ContentBlock::text(summary)];
-    let mut room = cut::SHOWN;
-    let mut say = |title: &str, text: &str| {
+    let mut space = paging::PAGE_BYTES;
+    let mut push = |title: &str, text: &str| {
         if !text.is_empty() {
-            // All share the room that one answer has; each may say at least what it is.
-            let shown = cut::ends(text, room.max(SHOWN_MIN));
-            room = room.saturating_sub(shown.len());
+            // All parts share the space of one answer; each gets at least a minimum.
+            let shown = paging::ends(text, space.max(PART_BYTES_MIN));
+            space = space.saturating_sub(shown.len());
             blocks.push(ContentBlock::text(format!("{title}:\n{shown}")));
         }
     };
-    say("stdout", &run.stdout);
-    say("stderr", &run.stderr);
+    push("stdout", &run.stdout);
+    push("stderr", &run.stderr);
     for result in run.results.iter().take(RESULTS_MAX) {
-        say("result", &in_words(result));
+        push("result", &text_of(result));
     }
     if run.results.len() > RESULTS_MAX {
-        say("results", &format!("{} more are not shown", run.results.len() - RESULTS_MAX));
+        push("results", &format!("{} more are not shown", run.results.len() - RESULTS_MAX));
     }
     if let Some(error) = &run.error {
-        say("error", &format!("{}: {}\n{}", error.name, error.value, plain(&error.traceback)));
+        push("error", &format!("{}: {}\n{}", error.name, error.value, without_colours(&error.traceback)));
     }
     let pictures = run.results.iter().flat_map(|result| {
         [(result.png.as_ref(), "image/png"), (result.jpeg.as_ref(), "image/jpeg")]
@@ -124,8 +124,8 @@ fn told(run: &CodeRun) -> CallToolResult {
     CallToolResult::success(blocks)
 }
 
-/// The form of a result that a model reads best.
-fn in_words(result: &CodeResult) -> String {
+/// The format of a result that is best for a model.
+fn text_of(result: &CodeResult) -> String {
     let texts = [&result.text, &result.markdown, &result.latex, &result.html, &result.svg];
     let mut text = texts.into_iter().flatten().next().cloned().unwrap_or_default();
     if text.is_empty() {
@@ -134,7 +134,7 @@ fn in_words(result: &CodeResult) -> String {
     for (picture, kind) in [(&result.png, "png"), (&result.jpeg, "jpeg")] {
         if let Some(picture) = picture.as_ref().filter(|picture| picture.len() > PICTURE_BYTES_MAX) {
             text.push_str(&format!(
-                "\n[{kind} of {} bytes, too large to be shown: save it to a file]",
+                "\n[{kind} of {} bytes, too large to show: save it to a file]",
                 picture.len()
             ));
         }
@@ -142,15 +142,15 @@ fn in_words(result: &CodeResult) -> String {
     text
 }
 
-/// Without the colours of a terminal.
-fn plain(text: &str) -> String {
+/// Removes the colours of a terminal.
+fn without_colours(text: &str) -> String {
     let mut pieces = text.split("\u{1b}[");
-    let mut plain = pieces.next().unwrap_or_default().to_owned();
+    let mut without_colours = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
         let end = piece.find(|c: char| c.is_ascii_alphabetic()).map_or(piece.len(), |at| at + 1);
-        plain.push_str(&piece[end..]);
+        without_colours.push_str(&piece[end..]);
     }
-    plain
+    without_colours
 }
 
 #[cfg(test)]
@@ -173,15 +173,15 @@ mod tests {
     }
 
     #[test]
-    fn a_plot_is_told_in_words_and_shown_as_a_picture() {
+    fn a_plot_is_returned_as_text_and_as_a_picture() {
         let plot = CodeResult {
             text: Some("<Figure>".to_owned()),
             png: Some("aGk=\n".to_owned()),
             ..CodeResult::default()
         };
-        let told = told(&CodeRun { stdout: "hello\n".to_owned(), results: vec![plot], ..run() });
-        let told = serde_json::to_value(told).unwrap();
-        let content = &told["content"];
+        let answer = run_result(&CodeRun { stdout: "hello\n".to_owned(), results: vec![plot], ..run() });
+        let answer = serde_json::to_value(answer).unwrap();
+        let content = &answer["content"];
         assert_eq!(content[0]["text"], "ok, run 3 of this context");
         assert_eq!(content[1]["text"], "stdout:\nhello\n");
         assert_eq!(content[2]["text"], "result:\n<Figure>");
@@ -189,24 +189,24 @@ mod tests {
     }
 
     #[test]
-    fn much_is_cut_and_counted() {
-        let long = CodeResult { text: Some("x".repeat(cut::SHOWN)), ..CodeResult::default() };
-        let told = told(&CodeRun { results: vec![long; 1000], ..run() });
-        let told = serde_json::to_value(told).unwrap();
-        assert!(told.to_string().len() < 2 * cut::SHOWN);
-        assert_eq!(told["content"][RESULTS_MAX + 1]["text"], "results:\n980 more are not shown");
+    fn long_results_are_cut_and_counted() {
+        let long = CodeResult { text: Some("x".repeat(paging::PAGE_BYTES)), ..CodeResult::default() };
+        let answer = run_result(&CodeRun { results: vec![long; 1000], ..run() });
+        let answer = serde_json::to_value(answer).unwrap();
+        assert!(answer.to_string().len() < 2 * paging::PAGE_BYTES);
+        assert_eq!(answer["content"][RESULTS_MAX + 1]["text"], "results:\n980 more are not shown");
     }
 
     #[test]
-    fn an_error_is_told_without_colours() {
+    fn an_error_is_returned_without_colours() {
         let error = CodeError {
             name: "E".to_owned(),
             value: "v".to_owned(),
             traceback: "\u{1b}[0;31mE\u{1b}[0m: v".to_owned(),
         };
-        let told = told(&CodeRun { status: CodeRunStatus::TimedOut, error: Some(error), ..run() });
-        let told = serde_json::to_value(told).unwrap();
-        assert_eq!(told["content"][0]["text"], "timed out, run 3 of this context");
-        assert_eq!(told["content"][1]["text"], "error:\nE: v\nE: v");
+        let answer = run_result(&CodeRun { status: CodeRunStatus::TimedOut, error: Some(error), ..run() });
+        let answer = serde_json::to_value(answer).unwrap();
+        assert_eq!(answer["content"][0]["text"], "timed out, run 3 of this context");
+        assert_eq!(answer["content"][1]["text"], "error:\nE: v\nE: v");
     }
 }

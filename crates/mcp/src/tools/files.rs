@@ -1,4 +1,4 @@
-//! Files of a sandbox: read, write, edit, list, search.
+//! Tools for files: read, write, edit, list, search.
 
 use burrow_api::{CreateExec, FileEntry, FileKind};
 use burrow_client::{DownloadRange, UploadBody, UploadOptions};
@@ -7,31 +7,31 @@ use rmcp::{tool, tool_router};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::output::{KEPT_BYTES, Source};
-use crate::cut;
-use crate::said::{Said, Told, beside, failed, lines};
+use super::output::{OUTPUT_BYTES_MAX, ProcessOutput};
+use crate::paging;
+use crate::results::{TextResult, ToolResult, failed, lines, with_verbatim};
 use crate::server::Server;
 
-/// A file that is edited is held as a whole.
+/// A file is edited in memory.
 const EDITED_BYTES_MAX: u64 = 8 << 20;
 
-/// A search that takes longer is one of the whole disk.
+/// A longer search probably covers the whole disk.
 const SEARCH_MS_MAX: u64 = 50_000;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReadFile {
-    /// Absolute.
+    /// Absolute path.
     #[schemars(length(min = 1, max = 4096))]
     path: String,
-    /// First byte wanted; 0 when absent.
+    /// Offset of the first byte; 0 if absent.
     #[serde(default)]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_u64))]
     offset: u64,
-    /// Bytes at most; 16000 when absent.
+    /// Maximum number of bytes; 16000 if absent.
     #[schemars(range(min = 1, max = 100_000))]
     limit: Option<usize>,
-    /// Another sandbox, by name or id; your own when absent.
+    /// Another sandbox, by name or id; your own if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -39,13 +39,13 @@ pub(super) struct ReadFile {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WriteFile {
-    /// Absolute; missing directories are made.
+    /// Absolute path; missing directories are created.
     #[schemars(length(min = 1, max = 4096))]
     path: String,
-    /// All it shall hold.
+    /// The complete content.
     #[schemars(length(max = 4_194_304))]
     text: String,
-    /// Another sandbox, by name or id; your own when absent.
+    /// Another sandbox, by name or id; your own if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -53,19 +53,19 @@ pub(super) struct WriteFile {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EditFile {
-    /// Absolute.
+    /// Absolute path.
     #[schemars(length(min = 1, max = 4096))]
     path: String,
-    /// Exactly as it stands there, with enough around it to be found once.
+    /// The exact text to replace, with enough context to occur only once.
     #[schemars(length(min = 1, max = 1_048_576))]
     old: String,
-    /// What shall stand there instead.
+    /// The replacement.
     #[schemars(length(max = 1_048_576))]
     new: String,
-    /// Wherever it stands, not only where it stands once.
+    /// Replace every occurrence, instead of requiring exactly one.
     #[serde(default)]
     all: bool,
-    /// Another sandbox, by name or id; your own when absent.
+    /// Another sandbox, by name or id; your own if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -73,17 +73,17 @@ pub(super) struct EditFile {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListFiles {
-    /// Absolute.
+    /// Absolute path.
     #[schemars(length(min = 1, max = 4096))]
     path: String,
-    /// Levels of directories; 1 when absent.
+    /// Levels of directories; 1 if absent.
     #[schemars(range(min = 1, max = 10))]
     depth: Option<u32>,
-    /// Where to read on in a long list, as an earlier answer told it; 0 when absent.
+    /// Offset in a long list, from an earlier answer; 0 if absent.
     #[serde(default)]
     #[schemars(range(min = 0, max = 100_000_000))]
     offset: usize,
-    /// Another sandbox, by name or id; your own when absent.
+    /// Another sandbox, by name or id; your own if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -91,38 +91,38 @@ pub(super) struct ListFiles {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SearchFiles {
-    /// An extended regular expression, as `grep -E` takes it.
+    /// An extended regular expression, as for `grep -E`.
     #[schemars(length(min = 1, max = 4096))]
     pattern: String,
-    /// Absolute directory or file; where commands start when absent.
+    /// Absolute path of a directory or file; the sandbox's working directory if absent.
     #[schemars(length(min = 1, max = 4096))]
     path: Option<String>,
-    /// Only files whose name fits, such as `*.rs`.
+    /// Only files whose name matches, such as `*.rs`.
     #[schemars(length(min = 1, max = 256))]
     glob: Option<String>,
-    /// Upper and lower case alike.
+    /// Ignore the difference between upper and lower case.
     #[serde(default)]
     ignore_case: bool,
-    /// Another sandbox, by name or id; your own when absent.
+    /// Another sandbox, by name or id; your own if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
 
 #[tool_router(router = file_tools, vis = "pub(crate)")]
 impl Server {
-    /// Read a text file, or a part of it. The text is the second block of the answer, to the letter.
+    /// Read a text file, or a part of it. The text is the second block of the answer, unchanged.
     #[tool(annotations(title = "Read a file", read_only_hint = true))]
-    async fn read_file(&self, Parameters(read): Parameters<ReadFile>) -> Told {
+    async fn read_file(&self, Parameters(read): Parameters<ReadFile>) -> ToolResult {
         const WHAT: &str = "read the file";
         let sandbox = self.which(read.sandbox).await?;
-        let client = &self.place.client;
-        let limit = cut::limit(read.limit);
+        let client = &self.own.client;
+        let limit = paging::limit(read.limit);
         let size = client.stat(&sandbox, &read.path, true).await.map_err(failed(WHAT))?.size;
         if read.offset > 0 && read.offset >= size {
-            return Err(format!("the file has {size} bytes, and offset {} is beyond them", read.offset));
+            return Err(format!("offset {} is beyond the end: the file has {size} bytes", read.offset));
         }
         let range = DownloadRange { start: read.offset, end: Some(read.offset + limit as u64) };
-        // Files of `/proc` say that they are empty, and have no parts.
+        // Files of `/proc` report a size of 0, and cannot be read in parts.
         let range = (size > 0).then_some(range);
         let mut download = client.download(&sandbox, &read.path, range).await.map_err(failed(WHAT))?;
         let mut bytes = Vec::new();
@@ -132,43 +132,43 @@ impl Server {
             bytes.extend_from_slice(&chunk);
         }
         bytes.truncate(limit);
-        cut::whole_characters(&mut bytes);
+        paging::whole_characters(&mut bytes);
         let end = read.offset + bytes.len() as u64;
-        let mut told = format!("{}: bytes {} to {end} of {}", read.path, read.offset, size.max(end));
+        let mut summary = format!("{}: bytes {} to {end} of {}", read.path, read.offset, size.max(end));
         if end < size {
-            told.push_str(&format!("; {} more: read on with offset {end}", size - end));
+            summary.push_str(&format!("; {} more: read on with offset {end}", size - end));
         }
         let text = String::from_utf8_lossy(&bytes);
         if text.contains('\u{fffd}') {
-            told.push_str(
-                "\nnot all of it is text: what is not is shown as \u{fffd}; `run` with `xxd` shows bytes",
+            summary.push_str(
+                "\nnot all of it is text: other bytes are shown as \u{fffd}; `run` with `xxd` shows them",
             );
         }
-        Ok(beside(told, text.into_owned()))
+        Ok(with_verbatim(summary, text.into_owned()))
     }
 
-    /// Write a text file as a whole, replacing what was there.
+    /// Write a whole text file, replacing an existing one.
     #[tool(annotations(title = "Write a file", destructive_hint = true, idempotent_hint = true))]
-    async fn write_file(&self, Parameters(write): Parameters<WriteFile>) -> Said {
+    async fn write_file(&self, Parameters(write): Parameters<WriteFile>) -> TextResult {
         let sandbox = self.which(write.sandbox).await?;
         let entry = self.put(&sandbox, &write.path, write.text).await?;
         Ok(format!("wrote {} bytes to {}", entry.size, entry.path))
     }
 
-    /// Replace a piece of a text file.
+    /// Replace a part of a text file.
     #[tool(annotations(title = "Edit a file", destructive_hint = true))]
-    async fn edit_file(&self, Parameters(edit): Parameters<EditFile>) -> Said {
+    async fn edit_file(&self, Parameters(edit): Parameters<EditFile>) -> TextResult {
         let sandbox = self.which(edit.sandbox).await?;
-        let client = &self.place.client;
+        let client = &self.own.client;
         let entry = client.stat(&sandbox, &edit.path, true).await.map_err(failed("read the file"))?;
         if entry.size > EDITED_BYTES_MAX {
             return Err(format!(
-                "the file has {} bytes, which is too many to edit here; use `run`",
+                "the file has {} bytes, which is too large for this tool; use `run`",
                 entry.size
             ));
         }
         let bytes = client.read_file(&sandbox, &edit.path).await.map_err(failed("read the file"))?;
-        let text = String::from_utf8(bytes).map_err(|_| "the file is no text; use `run`".to_owned())?;
+        let text = String::from_utf8(bytes).map_err(|_| "the file is not text; use `run`".to_owned())?;
         let (text, count) = replaced(&text, &edit.old, &edit.new, edit.all)?;
         self.put(&sandbox, &edit.path, text).await?;
         Ok(format!("replaced {count} in {}", edit.path))
@@ -176,23 +176,23 @@ impl Server {
 
     /// List a directory.
     #[tool(annotations(title = "List files", read_only_hint = true))]
-    async fn list_files(&self, Parameters(list): Parameters<ListFiles>) -> Said {
+    async fn list_files(&self, Parameters(list): Parameters<ListFiles>) -> TextResult {
         let sandbox = self.which(list.sandbox).await?;
         let depth = list.depth.unwrap_or(1).clamp(1, 10);
-        let listed = self.place.client.list_files(&sandbox, &list.path, depth).await;
+        let listed = self.own.client.list_files(&sandbox, &list.path, depth).await;
         let entries = listed.map_err(failed("list the directory"))?.entries;
-        cut::page(&lines(entries.iter().map(line).collect(), "empty"), list.offset)
+        paging::page(&lines(entries.iter().map(line).collect(), "empty"), list.offset)
     }
 
-    /// Find lines in files by a regular expression, with file names and line numbers.
+    /// Find lines in files that match a regular expression, with file names and line numbers.
     #[tool(annotations(title = "Search files", read_only_hint = true))]
-    async fn search_files(&self, Parameters(search): Parameters<SearchFiles>) -> Told {
+    async fn search_files(&self, Parameters(search): Parameters<SearchFiles>) -> ToolResult {
         let sandbox = self.which(search.sandbox.clone()).await?;
-        let client = &self.place.client;
+        let client = &self.own.client;
         let request = CreateExec {
             argv: grep(search),
             timeout_ms: Some(SEARCH_MS_MAX),
-            ring_bytes: Some(KEPT_BYTES),
+            ring_bytes: Some(OUTPUT_BYTES_MAX),
             ..CreateExec::default()
         };
         let exec = client.run(&sandbox, &request).await.map_err(failed("search the files"))?.exec;
@@ -201,11 +201,11 @@ impl Server {
             return Err("the search took too long: give a `path` or a `glob`".to_owned());
         }
         if outcome.and_then(|outcome| outcome.exit_code) == Some(1) {
-            return Ok(beside("nothing found".to_owned(), String::new()));
+            return Ok(with_verbatim("nothing found".to_owned(), String::new()));
         }
-        // What grep has to say about a pattern that is none stands in its output, beside its exit code.
-        let source = Source { client, sandbox: &sandbox, process: &exec.id };
-        source.read_on(&exec, exec.output_start, cut::SHOWN).await
+        // If the pattern is invalid, grep's output says so, with_verbatim its exit code.
+        let source = ProcessOutput { client, sandbox: &sandbox, process: &exec.id };
+        source.read(&exec, exec.output_start, paging::PAGE_BYTES).await
     }
 }
 
@@ -213,7 +213,7 @@ impl Server {
     async fn put(&self, sandbox: &str, path: &str, text: String) -> Result<FileEntry, String> {
         let options = UploadOptions { parents: true, ..UploadOptions::default() };
         let body = UploadBody::from_bytes(text.into_bytes());
-        self.place.client.upload(sandbox, path, &options, body).await.map_err(failed("write the file"))
+        self.own.client.upload(sandbox, path, &options, body).await.map_err(failed("write the file"))
     }
 }
 
@@ -221,7 +221,7 @@ fn grep(search: SearchFiles) -> Vec<String> {
     let mut argv: Vec<String> = ["grep", "-rnIE", "--color=never"].map(str::to_owned).to_vec();
     argv.extend(search.ignore_case.then(|| "-i".to_owned()));
     argv.extend(search.glob.map(|glob| format!("--include={glob}")));
-    // After `-e` and `--` nothing that a model writes is taken for an option.
+    // After `-e` and `--`, nothing that a model writes is parsed as an option.
     argv.extend(["-e".to_owned(), search.pattern, "--".to_owned()]);
     argv.push(search.path.unwrap_or_else(|| ".".to_owned()));
     argv
@@ -238,15 +238,13 @@ fn line(entry: &FileEntry) -> String {
 
 fn replaced(text: &str, old: &str, new: &str, all: bool) -> Result<(String, usize), String> {
     if old.is_empty() {
-        return Err("`old` is empty: say what shall be replaced, or use `write_file`".to_owned());
+        return Err("`old` is empty: give the text to replace, or use `write_file`".to_owned());
     }
     match (text.matches(old).count(), all) {
-        (0, _) => {
-            Err("`old` does not stand in the file: read it again, it must fit to the letter".to_owned())
-        }
+        (0, _) => Err("`old` was not found in the file: read it again, `old` must match exactly".to_owned()),
         (1, _) => Ok((text.replacen(old, new, 1), 1)),
         (count, true) => Ok((text.replace(old, new), count)),
-        (count, false) => Err(format!("`old` stands there {count} times: give more of it, or set `all`")),
+        (count, false) => Err(format!("`old` occurs {count} times: give more context, or set `all`")),
     }
 }
 
@@ -255,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_piece_is_replaced_where_it_is_clear_which() {
+    fn a_text_is_replaced_only_if_it_is_unambiguous() {
         assert_eq!(replaced("a b a", "b", "c", false), Ok(("a c a".to_owned(), 1)));
         assert_eq!(replaced("a b a", "a", "c", true), Ok(("c b c".to_owned(), 2)));
         for (old, all) in [("a", false), ("x", false), ("x", true), ("", true)] {
@@ -264,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_searches_for_is_never_taken_for_an_option() {
+    fn search_arguments_are_never_parsed_as_options() {
         let search = SearchFiles {
             pattern: "--help".to_owned(),
             path: Some("-R".to_owned()),

@@ -1,4 +1,4 @@
-//! Copies of the machine: fork, compare, merge, throw away.
+//! Tools for copies of the sandbox: fork, compare, merge, delete.
 
 use std::fmt::Write as _;
 
@@ -8,23 +8,23 @@ use rmcp::{tool, tool_router};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::cut;
-use crate::said::{Said, failed, json};
+use crate::paging;
+use crate::results::{TextResult, failed, json};
 use crate::server::Server;
 
-/// Paths of a merge that are named, of each kind; the others are counted.
+/// Maximum number of paths that are listed, of each kind; the others are counted.
 const NAMED_MAX: usize = 50;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Fork {
-    /// How many; 1 when absent.
+    /// Number of copies; 1 if absent.
     #[schemars(range(min = 1, max = 64))]
     count: Option<u32>,
-    /// Delete them this long after they were made; never when absent.
+    /// Delete the copies after this time; never if absent.
     #[schemars(range(min = 1, max = 31_536_000))]
     ttl_seconds: Option<u64>,
-    /// Another sandbox, by name or id; your own when absent.
+    /// Another sandbox, by name or id; your own if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -32,20 +32,20 @@ pub(super) struct Fork {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Compare {
-    /// What is there before: a snapshot or a sandbox, by name or id.
+    /// The state before: a snapshot or a sandbox, by name or id.
     #[schemars(length(min = 1, max = 300))]
     from: String,
-    /// What is there after: a snapshot or a sandbox, by name or id; your own sandbox when absent.
+    /// The state after: a snapshot or a sandbox, by name or id; your own sandbox if absent.
     #[schemars(length(min = 1, max = 300))]
     to: Option<String>,
-    /// Only paths that one of these patterns matches, such as `*.py` or `/srv/**`.
+    /// Only paths that match one of these patterns, such as `*.py` or `/srv/**`.
     #[serde(default)]
     #[schemars(length(max = 100), inner(length(min = 1, max = 1024)))]
     globs: Vec<String>,
-    /// Also the lines of text files that differ.
+    /// Also return the differing lines of text files.
     #[serde(default)]
     lines: bool,
-    /// Where to read on in a long answer, as an earlier one told it; 0 when absent.
+    /// Offset in a long answer, from an earlier answer; 0 if absent.
     #[serde(default)]
     #[schemars(range(min = 0, max = 100_000_000))]
     offset: usize,
@@ -54,32 +54,32 @@ pub(super) struct Compare {
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum OnConflict {
-    /// Nothing is merged.
+    /// Merge nothing.
     #[default]
     Fail,
-    /// What is here stays.
+    /// Keep the version of the target sandbox.
     Ours,
-    /// What the fork has comes.
+    /// Take the version of the fork.
     Theirs,
-    /// The lines of both.
+    /// Keep the lines of both.
     Union,
-    /// Line by line; a conflict where both changed the same lines.
+    /// Merge by lines; a conflict if both changed the same lines.
     Text,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Merge {
-    /// The fork whose work is brought, by name or id.
+    /// The fork to merge, by name or id.
     #[schemars(length(min = 1, max = 63))]
     from: String,
-    /// Where to; your own sandbox when absent.
+    /// The target sandbox; your own if absent.
     #[schemars(length(min = 1, max = 63))]
     into: Option<String>,
-    /// What is done where both changed the same file; `fail` when absent.
+    /// What to do if both changed the same file; `fail` if absent.
     #[serde(default)]
     on_conflict: OnConflict,
-    /// Only say what would happen.
+    /// Only report what would happen.
     #[serde(default)]
     dry_run: bool,
 }
@@ -87,17 +87,17 @@ pub(super) struct Merge {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Delete {
-    /// A fork, by name or id. Nothing else can be deleted from here.
+    /// A fork, by name or id. Other sandboxes cannot be deleted with this tool.
     #[schemars(length(min = 1, max = 63))]
     sandbox: String,
 }
 
 #[tool_router(router = fork_tools, vis = "pub(crate)")]
 impl Server {
-    /// Copy the running machine, with files, processes and memory, to try something in the copies. Give a copy's id as
-    /// `sandbox` to the other tools.
-    #[tool(annotations(title = "Fork the machine", destructive_hint = false))]
-    async fn fork(&self, Parameters(fork): Parameters<Fork>) -> Said {
+    /// Copy the running sandbox, with files, processes and memory, to try something in the copies. Returns their ids. Pass a
+    /// copy's id as `sandbox` to the other tools.
+    #[tool(annotations(title = "Fork the sandbox", destructive_hint = false))]
+    async fn fork(&self, Parameters(fork): Parameters<Fork>) -> TextResult {
         let sandbox = self.which(fork.sandbox).await?;
         let request = ForkSandbox {
             count: fork.count.unwrap_or(1),
@@ -107,16 +107,16 @@ impl Server {
             ephemeral: false,
             ttl_seconds: fork.ttl_seconds,
         };
-        let forked = self.place.client.fork_sandbox(&sandbox, &request).await;
-        let forked = forked.map_err(failed("fork the machine"))?;
+        let forked = self.own.client.fork_sandbox(&sandbox, &request).await;
+        let forked = forked.map_err(failed("fork the sandbox"))?;
         let mut lines: Vec<String> = forked.children.into_iter().map(|child| child.id).collect();
         lines.extend(forked.failed.into_iter().map(|why| format!("failed: {}", why.message)));
         Ok(lines.join("\n"))
     }
 
-    /// Which files differ between two states of the machine: since a snapshot, or between a fork and its parent.
+    /// List the files that differ between two states of the sandbox: since a snapshot, or between a fork and its parent.
     #[tool(annotations(title = "Compare", read_only_hint = true))]
-    async fn diff(&self, Parameters(compare): Parameters<Compare>) -> Said {
+    async fn diff(&self, Parameters(compare): Parameters<Compare>) -> TextResult {
         let to = self.which(compare.to).await?;
         let request = DiffRequest {
             from: compare.from,
@@ -126,14 +126,14 @@ impl Server {
             content: compare.lines,
             limit: None,
         };
-        let diff = self.place.client.diff(&request).await.map_err(failed("compare"))?;
-        cut::page(&shown(&diff), compare.offset)
+        let diff = self.own.client.diff(&request).await.map_err(failed("compare"))?;
+        paging::page(&shown(&diff), compare.offset)
     }
 
-    /// Bring what a fork did into the sandbox that it came from: files, and what it remembers. Where there are conflicts,
-    /// nothing is changed.
+    /// Merge the changes of a fork into the sandbox that it was forked from: its files, and what it remembers. If there are
+    /// conflicts, nothing is changed.
     #[tool(annotations(title = "Merge a fork", destructive_hint = true))]
-    async fn merge(&self, Parameters(merge): Parameters<Merge>) -> Said {
+    async fn merge(&self, Parameters(merge): Parameters<Merge>) -> TextResult {
         let parent = self.which(merge.into).await?;
         let request = MergeSandbox {
             child: merge.from,
@@ -141,21 +141,21 @@ impl Server {
             policy: merge.on_conflict.into(),
             ..MergeSandbox::default()
         };
-        let merged = self.place.client.merge_sandbox(&parent, &request).await;
+        let merged = self.own.client.merge_sandbox(&parent, &request).await;
         outcome(&merged.map_err(failed("merge the fork"))?)
     }
 
-    /// Delete a fork that is not needed any more, with all it holds.
+    /// Delete a fork that is no longer needed, with everything in it.
     #[tool(annotations(title = "Delete a fork", destructive_hint = true))]
-    async fn delete_fork(&self, Parameters(delete): Parameters<Delete>) -> Said {
-        let client = &self.place.client;
-        let found = client.sandbox(&delete.sandbox).await.map_err(failed("look up the fork"))?;
-        if self.place.known().await?.as_ref() == Some(&found.id) {
-            return Err("that is your own sandbox, which cannot be deleted from here".to_owned());
+    async fn delete_fork(&self, Parameters(delete): Parameters<Delete>) -> TextResult {
+        let client = &self.own.client;
+        let found = client.sandbox(&delete.sandbox).await.map_err(failed("find the fork"))?;
+        if self.own.id_if_exists().await?.as_ref() == Some(&found.id) {
+            return Err("that is your own sandbox, which this tool cannot delete".to_owned());
         }
-        // A slip of the model's must not cost somebody the sandbox of another conversation.
+        // A mistake of the model must not delete the sandbox of another conversation.
         if found.origin.as_ref().is_none_or(|origin| origin.kind != OriginKind::Fork) {
-            return Err(format!("`{}` is no fork: only forks can be deleted from here", delete.sandbox));
+            return Err(format!("`{}` is not a fork: this tool deletes only forks", delete.sandbox));
         }
         client.delete_sandbox(&found.id).await.map_err(failed("delete the fork"))?;
         Ok(format!("deleted {}", found.id))
@@ -190,7 +190,7 @@ fn shown(diff: &Diff) -> String {
         let _ = write!(text, "\n{change}  {}{what}", entry.path);
         if let Some(lines) = &entry.lines {
             let cut = if lines.cut {
-                "\n[… more lines differ: `diff` with this path as its only glob …]"
+                "\n[… more lines differ: call `diff` with this path as the only glob …]"
             } else {
                 ""
             };
@@ -198,12 +198,12 @@ fn shown(diff: &Diff) -> String {
         }
     }
     if diff.cut {
-        text.push_str("\n[… more paths differ: narrow it with `globs` …]");
+        text.push_str("\n[… more paths differ: restrict them with `globs` …]");
     }
     text
 }
 
-fn outcome(merged: &Merged) -> Said {
+fn outcome(merged: &Merged) -> TextResult {
     let mut text = match (merged.applied, merged.dry_run, merged.conflicts.is_empty()) {
         (true, _, _) => format!("merged {} paths of {}", merged.total, merged.child),
         (false, true, true) => format!("would merge {} paths of {}", merged.total, merged.child),
@@ -224,13 +224,13 @@ fn outcome(merged: &Merged) -> Said {
         }
     }
     if let Some(undo) = &merged.undo {
-        let _ = write!(text, "\n`restore` of {} undoes it", undo.id);
+        let _ = write!(text, "\nto undo the merge, `restore` {}", undo.id);
     }
     if let Some(memory) = merged.memory.as_ref().filter(|memory| !memory.contradictions.is_empty()) {
-        let told = json(&memory.contradictions)?;
-        let (told, whole) = cut::beginning(&told, 4000);
+        let contradictions = json(&memory.contradictions)?;
+        let (contradictions, whole) = paging::beginning(&contradictions, 4000);
         let more = if whole { "" } else { "…" };
-        let _ = write!(text, "\nwhat both remember and cannot both hold: {told}{more}");
+        let _ = write!(text, "\nmemories of both that contradict each other: {contradictions}{more}");
     }
     if merged.conflicts.is_empty() || merged.dry_run {
         return Ok(text);
@@ -256,11 +256,11 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_that_did_nothing_says_why_and_what_to_do() {
-        let told = outcome(&merged(&["/b"], false)).unwrap_err();
+    fn a_merge_with_conflicts_names_them_and_gives_a_hint() {
+        let answer = outcome(&merged(&["/b"], false)).unwrap_err();
         assert!(
-            told.contains("conflict  /b") && told.contains("hint: ") && told.contains("`theirs`"),
-            "{told}"
+            answer.contains("conflict  /b") && answer.contains("hint: ") && answer.contains("`theirs`"),
+            "{answer}"
         );
         assert_eq!(outcome(&merged(&[], true)).unwrap(), "merged 1 paths of sbx2\nadded  /a");
     }

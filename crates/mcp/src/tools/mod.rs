@@ -1,10 +1,10 @@
-//! What a model can do, by subject.
+//! The tools, by subject.
 
 mod code;
 mod files;
 mod forks;
-mod keep;
 mod memory;
 mod output;
 mod processes;
+mod skills;
 mod state;

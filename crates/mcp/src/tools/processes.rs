@@ -1,4 +1,4 @@
-//! Commands, and processes that go on.
+//! Tools for commands and background processes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,35 +10,35 @@ use rmcp::{tool, tool_router};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::output::{KEPT_BYTES, Source, became};
-use crate::cut;
-use crate::said::{Said, Told, failed, lines};
+use super::output::{OUTPUT_BYTES_MAX, ProcessOutput, outcome_text};
+use crate::paging;
+use crate::results::{TextResult, ToolResult, failed, lines};
 use crate::server::Server;
 
-/// How long a command is waited for, unless the model says otherwise. Several clients give up on a call after a minute.
-const PATIENCE_SECONDS: u64 = 50;
-const PATIENCE_SECONDS_MAX: u64 = 600;
+/// Default time to wait for a command. Several clients give up on a call after a minute.
+const WAIT_SECONDS: u64 = 50;
+const WAIT_SECONDS_MAX: u64 = 600;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Run {
-    /// A line for `/bin/sh -c`.
+    /// A command line for `/bin/sh -c`.
     #[schemars(length(min = 1, max = 131_072))]
     command: String,
-    /// Absolute directory to run it in.
+    /// Absolute path of the directory to run it in.
     #[schemars(length(max = 4096))]
     workdir: Option<String>,
-    /// Variables for this command only.
+    /// Environment variables for this command only.
     #[serde(default)]
     #[schemars(extend("maxProperties" = 1000))]
     env: BTreeMap<String, String>,
     /// Text for its standard input.
     #[schemars(length(max = 1_048_576))]
     input: Option<String>,
-    /// How long to wait for its end; 50 when absent. It goes on afterwards, and `output` reads on.
+    /// How long to wait for its end; 50 if absent. After that it continues to run; read the rest of its output with `output`.
     #[schemars(range(min = 1, max = 600))]
     timeout_seconds: Option<u64>,
-    /// Another sandbox, by name or id, such as a fork; your own when absent.
+    /// Another sandbox, by name or id, such as a fork; your own if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -46,20 +46,20 @@ pub(super) struct Run {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Start {
-    /// A line for `/bin/sh -c`.
+    /// A command line for `/bin/sh -c`.
     #[schemars(length(min = 1, max = 131_072))]
     command: String,
-    /// Absolute directory to run it in.
+    /// Absolute path of the directory to run it in.
     #[schemars(length(max = 4096))]
     workdir: Option<String>,
-    /// Variables for this process only.
+    /// Environment variables for this process only.
     #[serde(default)]
     #[schemars(extend("maxProperties" = 1000))]
     env: BTreeMap<String, String>,
-    /// Keep its standard input open, for `input`.
+    /// Keep its standard input open, for the tool `input`.
     #[serde(default)]
     interactive: bool,
-    /// Another sandbox, by name or id; your own when absent.
+    /// Another sandbox, by name or id; your own if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -67,20 +67,20 @@ pub(super) struct Start {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Output {
-    /// As `run`, `start` or `processes` told it.
+    /// The process id, from `run`, `start` or `processes`.
     #[schemars(length(min = 1, max = 63))]
     process: String,
-    /// First byte wanted, as an earlier answer told it; 0 when absent.
+    /// Offset of the first byte, from an earlier answer; 0 if absent.
     #[serde(default)]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_u64))]
     offset: u64,
-    /// Bytes at most; 16000 when absent.
+    /// Maximum number of bytes; 16000 if absent.
     #[schemars(range(min = 1, max = 100_000))]
     limit: Option<usize>,
-    /// Wait this long for its end first; 0 when absent.
+    /// Wait up to this long for the process to end; 0 if absent.
     #[schemars(range(min = 0, max = 600))]
     wait_seconds: Option<u64>,
-    /// Another sandbox, by name or id; your own when absent.
+    /// Another sandbox, by name or id; your own if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -88,16 +88,16 @@ pub(super) struct Output {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// As `start` told it.
+    /// The process id, from `start`.
     #[schemars(length(min = 1, max = 63))]
     process: String,
-    /// Written as it is: end a line with a newline.
+    /// Written unchanged: end a line with a newline.
     #[schemars(length(max = 1_048_576))]
     text: String,
-    /// End its input afterwards.
+    /// Close its standard input afterwards.
     #[serde(default)]
     close: bool,
-    /// Another sandbox, by name or id; your own when absent.
+    /// Another sandbox, by name or id; your own if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -105,13 +105,13 @@ pub(super) struct Input {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Stop {
-    /// As `run`, `start` or `processes` told it.
+    /// The process id, from `run`, `start` or `processes`.
     #[schemars(length(min = 1, max = 63))]
     process: String,
-    /// `TERM`, `KILL`, `INT` …; `TERM` when absent.
+    /// `TERM`, `KILL`, `INT` …; `TERM` if absent.
     #[schemars(length(min = 1, max = 16))]
     signal: Option<String>,
-    /// Another sandbox, by name or id; your own when absent.
+    /// Another sandbox, by name or id; your own if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -119,11 +119,11 @@ pub(super) struct Stop {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Processes {
-    /// Where to read on in a long list, as an earlier answer told it; 0 when absent.
+    /// Offset in a long list, from an earlier answer; 0 if absent.
     #[serde(default)]
     #[schemars(range(min = 0, max = 100_000_000))]
     offset: usize,
-    /// Another sandbox, by name or id; your own when absent.
+    /// Another sandbox, by name or id; your own if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -131,124 +131,128 @@ pub(super) struct Processes {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Ports {
-    /// Another sandbox, by name or id; your own when absent.
+    /// Another sandbox, by name or id; your own if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
 
 #[tool_router(router = process_tools, vis = "pub(crate)")]
 impl Server {
-    /// Run a shell command and wait for its end. Answers exit code and output, standard output and error as they came; of
-    /// a long output both ends, and how to read the rest. A command that takes longer goes on in the background.
+    /// Run a shell command and wait for its end. Returns the exit code and the output, with standard output and error in the
+    /// order they were written; of a long output both ends, and how to read the rest. A command that takes longer continues in
+    /// the background.
     #[tool(annotations(title = "Run a command", destructive_hint = true, open_world_hint = true))]
-    async fn run(&self, Parameters(run): Parameters<Run>) -> Told {
+    async fn run(&self, Parameters(run): Parameters<Run>) -> ToolResult {
         let sandbox = self.which(run.sandbox).await?;
         let request = CreateExec {
             command: Some(run.command),
             workdir: run.workdir,
             env: run.env,
             input: run.input,
-            ring_bytes: Some(KEPT_BYTES),
+            ring_bytes: Some(OUTPUT_BYTES_MAX),
             ..CreateExec::default()
         };
-        let client = &self.place.client;
-        let begun = client.create_exec(&sandbox, &request).await.map_err(failed("run the command"))?;
-        let source = Source { client, sandbox: &sandbox, process: &begun.id };
-        let patience = run.timeout_seconds.unwrap_or(PATIENCE_SECONDS).clamp(1, PATIENCE_SECONDS_MAX);
-        source.first_look(&waited(source, patience).await?).await
+        let client = &self.own.client;
+        let exec = client.create_exec(&sandbox, &request).await.map_err(failed("run the command"))?;
+        let source = ProcessOutput { client, sandbox: &sandbox, process: &exec.id };
+        let wait = run.timeout_seconds.unwrap_or(WAIT_SECONDS).clamp(1, WAIT_SECONDS_MAX);
+        source.both_ends(&wait_for_end(source, wait).await?).await
     }
 
-    /// Start a process that goes on by itself: a server, a build, a shell. Answers its id at once.
+    /// Start a process that runs in the background: a server, a build, a shell. Returns its id at once.
     #[tool(annotations(
         title = "Start a background process",
         destructive_hint = true,
         open_world_hint = true
     ))]
-    async fn start(&self, Parameters(start): Parameters<Start>) -> Said {
+    async fn start(&self, Parameters(start): Parameters<Start>) -> TextResult {
         let sandbox = self.which(start.sandbox).await?;
         let request = CreateExec {
             command: Some(start.command),
             workdir: start.workdir,
             env: start.env,
             stdin: if start.interactive { StdinMode::Pipe } else { StdinMode::Null },
-            ring_bytes: Some(KEPT_BYTES),
+            ring_bytes: Some(OUTPUT_BYTES_MAX),
             ..CreateExec::default()
         };
-        let begun = self.place.client.create_exec(&sandbox, &request).await;
-        let exec = begun.map_err(failed("start the process"))?;
-        Ok(format!("started as process {}; `output` shows what it writes, `ports` where it listens", exec.id))
+        let exec = self.own.client.create_exec(&sandbox, &request).await;
+        let exec = exec.map_err(failed("start the process"))?;
+        Ok(format!(
+            "started as process {}; `output` returns its output, `ports` the ports it listens on",
+            exec.id
+        ))
     }
 
-    /// What a process has written, from a byte on, and whether it still runs. What the process wrote is the second block
-    /// of the answer, to the letter.
+    /// The output of a process from an offset on, and whether it still runs. The output is the second block of the answer,
+    /// unchanged.
     #[tool(annotations(title = "Read a process's output", read_only_hint = true))]
-    async fn output(&self, Parameters(output): Parameters<Output>) -> Told {
+    async fn output(&self, Parameters(output): Parameters<Output>) -> ToolResult {
         let sandbox = self.which(output.sandbox).await?;
-        let source = Source { client: &self.place.client, sandbox: &sandbox, process: &output.process };
-        let exec = waited(source, output.wait_seconds.unwrap_or(0)).await?;
+        let source = ProcessOutput { client: &self.own.client, sandbox: &sandbox, process: &output.process };
+        let exec = wait_for_end(source, output.wait_seconds.unwrap_or(0)).await?;
         if output.offset > exec.output_end {
             let end = exec.output_end;
             return Err(format!(
-                "the process has written {end} bytes, and offset {} is beyond them",
+                "offset {} is beyond the end: the process has written {end} bytes",
                 output.offset
             ));
         }
-        source.read_on(&exec, output.offset, cut::limit(output.limit)).await
+        source.read(&exec, output.offset, paging::limit(output.limit)).await
     }
 
     /// Write to the standard input of a process that was started with `interactive`.
     #[tool(annotations(title = "Write to a process", destructive_hint = true))]
-    async fn input(&self, Parameters(input): Parameters<Input>) -> Said {
+    async fn input(&self, Parameters(input): Parameters<Input>) -> TextResult {
         let sandbox = self.which(input.sandbox).await?;
         let (bytes, body) = (input.text.len(), UploadBody::from_bytes(input.text.into_bytes()));
-        let written = self.place.client.write_stdin(&sandbox, &input.process, body, input.close).await;
+        let written = self.own.client.write_stdin(&sandbox, &input.process, body, input.close).await;
         written.map_err(failed("write to the process"))?;
-        Ok(format!("wrote {bytes} bytes; `output` shows what comes of it"))
+        Ok(format!("wrote {bytes} bytes; `output` returns the process's output"))
     }
 
-    /// Send a signal to a process and those it started; ends it unless another signal is named.
+    /// Send a signal to a process and its group; ends it unless another signal is given.
     #[tool(annotations(title = "Stop a process", destructive_hint = true))]
-    async fn stop(&self, Parameters(stop): Parameters<Stop>) -> Said {
+    async fn stop(&self, Parameters(stop): Parameters<Stop>) -> TextResult {
         let sandbox = self.which(stop.sandbox).await?;
         let signal = stop.signal.unwrap_or_else(|| "TERM".to_owned());
         let request = SendSignal { signal: signal.clone(), group: true };
-        let sent = self.place.client.signal_exec(&sandbox, &stop.process, &request).await;
+        let sent = self.own.client.signal_exec(&sandbox, &stop.process, &request).await;
         sent.map_err(failed("signal the process"))?;
         Ok(format!("sent {signal} to {}", stop.process))
     }
 
-    /// Commands and processes of the sandbox, with what became of them.
+    /// List the commands and processes of the sandbox, with their states and outcomes.
     #[tool(annotations(title = "List processes", read_only_hint = true))]
-    async fn processes(&self, Parameters(wanted): Parameters<Processes>) -> Said {
+    async fn processes(&self, Parameters(wanted): Parameters<Processes>) -> TextResult {
         let sandbox = self.which(wanted.sandbox).await?;
-        let execs = self.place.client.execs(&sandbox).await.map_err(failed("list the processes"))?;
-        cut::page(&lines(execs.iter().map(line).collect(), "none yet"), wanted.offset)
+        let execs = self.own.client.execs(&sandbox).await.map_err(failed("list the processes"))?;
+        paging::page(&lines(execs.iter().map(line).collect(), "none yet"), wanted.offset)
     }
 
-    /// Which ports processes listen on, and the URL of each.
+    /// List the ports that processes listen on, and the URL of each.
     #[tool(annotations(title = "List ports", read_only_hint = true))]
-    async fn ports(&self, Parameters(wanted): Parameters<Ports>) -> Said {
+    async fn ports(&self, Parameters(wanted): Parameters<Ports>) -> TextResult {
         let sandbox = self.which(wanted.sandbox).await?;
-        let ports = self.place.client.ports(&sandbox).await.map_err(failed("list the ports"))?;
+        let ports = self.own.client.ports(&sandbox).await.map_err(failed("list the ports"))?;
         let shown = |port: &burrow_api::Port| {
-            let by = port.process.as_deref().unwrap_or("nothing listens");
-            let who = if port.published { "anybody" } else { "whoever has a key" };
-            format!("{}  {by}  {} (for {who})", port.port, port.url)
+            let by = port.process.as_deref().unwrap_or("no process");
+            let access = if port.published { "public" } else { "requires a key" };
+            format!("{}  {by}  {} ({access})", port.port, port.url)
         };
-        cut::page(&lines(ports.iter().map(shown).collect(), "nothing listens"), 0)
+        paging::page(&lines(ports.iter().map(shown).collect(), "no process listens"), 0)
     }
 }
 
-async fn waited(source: Source<'_>, seconds: u64) -> Result<Exec, String> {
-    let patience = Duration::from_secs(seconds.min(PATIENCE_SECONDS_MAX));
-    let waited = source.client.wait_exec(source.sandbox, source.process, Some(patience)).await;
+async fn wait_for_end(source: ProcessOutput<'_>, seconds: u64) -> Result<Exec, String> {
+    let wait = Duration::from_secs(seconds.min(WAIT_SECONDS_MAX));
+    let outcome = source.client.wait_exec(source.sandbox, source.process, Some(wait)).await;
     let (WaitOutcome::Ended(exec) | WaitOutcome::StillRunning(exec)) =
-        waited.map_err(failed("look at the process"))?;
+        outcome.map_err(failed("read the state of the process"))?;
     Ok(exec)
 }
 
 fn line(exec: &Exec) -> String {
     let command = exec.argv.join(" ");
-    let (command, whole) = cut::beginning(&command, 200);
-    format!("{}  {}  {command}{}", exec.id, became(exec), if whole { "" } else { "…" })
+    let (command, whole) = paging::beginning(&command, 200);
+    format!("{}  {}  {command}{}", exec.id, outcome_text(exec), if whole { "" } else { "…" })
 }

@@ -1,8 +1,8 @@
-//! What a merge asks of artifacts: what stands on a chain, and to refer to it from another.
+//! Access for merges: reads the artifacts of a chain, and adds them to another chain.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::rows::{Stored, head};
+use super::rows::{StoredArtifact, head};
 use super::write::adopt as append;
 use crate::MemoryError;
 use crate::newest::{bounded, links};
@@ -11,22 +11,22 @@ use crate::space::writer::Writer;
 
 pub(crate) use super::write::forget;
 
-/// A version on its way from one chain to another.
+/// A version that a merge copies from one chain to another.
 #[derive(Clone, Debug)]
 pub(crate) struct CarriedArtifact {
-    stored: Stored,
-    /// The hashes of its blocks, for a space that does not know them.
+    stored: StoredArtifact,
+    /// The hashes of its blocks, for a space that does not have them.
     blocks: Option<Vec<u8>>,
 }
 
 impl CarriedArtifact {
     pub(crate) fn says_same(&self, other: &Self) -> bool {
-        let told =
+        let content =
             |of: &Self| (of.stored.hash.clone(), of.stored.media_type.clone(), of.stored.metadata.clone());
-        told(self) == told(other)
+        content(self) == content(other)
     }
 
-    /// Its content is gone: there is nothing to bring.
+    /// Its content was removed, so it cannot be copied.
     pub(crate) fn is_gone(&self) -> bool {
         self.stored.released
     }
@@ -37,7 +37,7 @@ impl CarriedArtifact {
     }
 }
 
-/// The newest version on a chain; `None` for none or a forgotten one.
+/// The newest version on a chain; `None` if there is none or it was forgotten.
 pub(crate) fn artifact_on(
     connection: &Connection,
     chain: &Chain,
@@ -53,7 +53,7 @@ pub(crate) fn artifact_on(
     Ok(Some(CarriedArtifact { stored, blocks }))
 }
 
-/// Artifacts that a branch changed between two numbers, both included.
+/// Artifacts that a branch changed between two sequence numbers, both included.
 pub(crate) fn changed(
     connection: &Connection,
     branch: BranchNo,
@@ -66,7 +66,7 @@ pub(crate) fn changed(
     Ok(names.collect::<Result<_, _>>()?)
 }
 
-/// Writes a version as the next one of this branch. Its content is in the store already.
+/// Adds a version as the next one of this branch. Its content is already in the store.
 pub(crate) fn adopt(writer: &mut Writer<'_>, artifact: &CarriedArtifact) -> Result<(), MemoryError> {
     if let Some(blocks) = &artifact.blocks {
         writer

@@ -1,4 +1,4 @@
-//! Reads content back, proving every block before a byte of it leaves.
+//! Reads content, verifying every block before returning any byte of it.
 
 use std::ops::Range;
 
@@ -11,26 +11,26 @@ use super::hash::{BLOCK_BYTES, Proof};
 use super::store::{Blobs, location_of};
 use crate::MemoryError;
 
-/// Content on its way out. An error ends it; what came before it is sound.
+/// Content as a stream. An error ends the stream; the bytes before the error are correct.
 pub type Content = BoxStream<'static, Result<Bytes, MemoryError>>;
 
-/// A part of content that is being read.
+/// A range of content that is being read.
 struct Reading {
     name: String,
     proof: Proof,
     source: BoxStream<'static, object_store::Result<Bytes>>,
-    /// What is wanted.
+    /// The requested range.
     range: Range<u64>,
-    /// The block that is read next.
+    /// The next block to read.
     block: u64,
-    /// What has arrived of it, and perhaps of those after it.
+    /// The bytes received of it, and perhaps of later blocks.
     arrived: BytesMut,
 }
 
 impl Blobs {
-    /// Opens a part of content; `range` lies within it.
+    /// Opens a range of content; `range` must be within it.
     ///
-    /// The first block is proven before this returns, so that damage there is an answer and not a broken stream.
+    /// The first block is verified before this returns, so that damage there is reported as an error and not as a broken stream.
     pub(super) async fn read(
         &self,
         name: &str,
@@ -64,10 +64,10 @@ impl Blobs {
         Ok(stream::iter(first.map(Ok)).chain(rest).boxed())
     }
 
-    /// Reads all of it and keeps nothing: an error says what is wrong with it.
+    /// Reads all of it and discards it; returns an error if it is damaged.
     pub(super) async fn prove(&self, name: &str, proof: Proof) -> Result<(), MemoryError> {
         let bytes = proof.bytes;
-        // Of nothing there is nothing to read; it must be there all the same.
+        // Empty content has no blocks to read, but its object must exist.
         if bytes == 0 && !self.has(proof.hash, 0).await? {
             return Err(damaged(name, &proof, "it is missing"));
         }
@@ -80,7 +80,7 @@ impl Blobs {
 }
 
 impl Reading {
-    /// The wanted part of the next block; `None` after the last.
+    /// The requested part of the next block; `None` after the last.
     async fn next(&mut self) -> Result<Option<Bytes>, MemoryError> {
         let start = self.block * BLOCK_BYTES;
         if start >= self.range.end {
@@ -100,7 +100,7 @@ impl Reading {
             return Err(damaged(
                 &self.name,
                 &self.proof,
-                format!("bytes {start} to {end} are not what was stored"),
+                format!("bytes {start} to {end} differ from the stored content"),
             ));
         }
         self.block += 1;

@@ -1,31 +1,31 @@
 //! The BLAKE3 hash of a blob, and the hashes of its blocks, in one pass.
 //!
 //! ```text
-//!               root = the blob's name
+//!               root = the blob's hash
 //!              /                      \
-//!          parent                      block 2        a block is 1 MiB, the last one what is left
+//!          parent                      block 2        a block is 1 MiB, the last one may be shorter
 //!         /      \
 //!     block 0   block 1
 //! ```
 //!
-//! BLAKE3 is a tree, so the hash of an aligned block of a power of two is one of its inner nodes. Keeping those of 1 MiB
-//! (32 bytes each: 160 KiB for the largest blob) lets any block be proven on its own: a range is verified without reading
-//! the rest, and no byte of a damaged block is handed out. The list proves itself, too: its nodes must join to the root.
+//! BLAKE3 is a tree, so the hash of an aligned block whose size is a power of two is one of its inner nodes. Storing those of
+//! 1 MiB blocks (32 bytes each: 160 KiB for the largest blob) lets any block be verified on its own: a range is verified without
+//! reading the rest, and no byte of a damaged block is returned. The list is verified, too: its nodes must join to the root.
 
 use std::fmt;
 
 use blake3::Hasher;
 use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
 
-/// Bytes of one block: what a range read costs at least, and what a read holds in RAM.
+/// Bytes of one block: the least that a range read fetches, and what a read keeps in RAM.
 pub(crate) const BLOCK_BYTES: u64 = 1 << 20;
 
-/// What a blob is called: the BLAKE3 hash of its content.
+/// The name of a blob: the BLAKE3 hash of its content.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlobHash([u8; 32]);
 
 impl BlobHash {
-    /// Of 64 lower-case hexadecimal digits; `None` for any other text.
+    /// Parses 64 lower-case hexadecimal digits; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() != 64 || text.bytes().any(|b| b.is_ascii_uppercase()) {
             return None;
@@ -54,12 +54,12 @@ impl fmt::Debug for BlobHash {
     }
 }
 
-/// The proof of a whole blob: its hash, its length and the hashes of its blocks.
+/// The hashes that verify a whole blob: its hash, its length and the hashes of its blocks.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Proof {
     pub(crate) hash: BlobHash,
     pub(crate) bytes: u64,
-    /// One per block; empty where the blob is one block, whose hash is the root itself.
+    /// One per block; empty if the blob is a single block, whose hash is the root itself.
     blocks: Vec<ChainingValue>,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Debug for Proof {
 }
 
 impl Proof {
-    /// Puts a stored proof together again; `None` where the list is not the one of this hash and length.
+    /// Restores a stored proof; `None` if the list does not match this hash and length.
     pub(crate) fn restore(hash: BlobHash, bytes: u64, list: &[u8]) -> Option<Self> {
         let (blocks, rest) = list.as_chunks::<32>();
         let blocks = blocks.to_vec();
@@ -82,12 +82,12 @@ impl Proof {
         sound.then_some(Self { hash, bytes, blocks })
     }
 
-    /// The list of blocks as it is stored.
+    /// The list of blocks in its stored form.
     pub(crate) fn list(&self) -> Vec<u8> {
         self.blocks.concat()
     }
 
-    /// How many bytes the block with this number has; 0 past the end.
+    /// The length of the block with this number in bytes; 0 past the end.
     pub(crate) fn block_len(&self, number: u64) -> u64 {
         self.bytes.saturating_sub(number.saturating_mul(BLOCK_BYTES)).min(BLOCK_BYTES)
     }
@@ -105,10 +105,10 @@ impl Proof {
     }
 }
 
-/// Computes a [`Proof`] while the content streams by.
+/// Computes a [`Proof`] from streamed content.
 #[derive(Debug)]
 pub(crate) struct Prover {
-    /// Of the block that is being read.
+    /// The hasher of the current block.
     block: Hasher,
     block_bytes: u64,
     done: Vec<ChainingValue>,
@@ -161,7 +161,7 @@ fn block_hash(number: u64, content: &[u8]) -> ChainingValue {
     hasher.update(content).finalize_non_root()
 }
 
-/// The root over two or more blocks.
+/// The root of two or more blocks.
 fn root_of(blocks: &[ChainingValue]) -> [u8; 32] {
     let (left, right) = blocks.split_at(left_half(blocks.len()));
     *merge_subtrees_root(&node_of(left), &node_of(right), Mode::Hash).as_bytes()
@@ -175,7 +175,7 @@ fn node_of(blocks: &[ChainingValue]) -> ChainingValue {
     merge_subtrees_non_root(&node_of(left), &node_of(right), Mode::Hash)
 }
 
-/// BLAKE3's rule: the left side is the largest power of two that leaves something for the right.
+/// BLAKE3's rule: the left side is the largest power of two that leaves at least one block for the right side.
 fn left_half(blocks: usize) -> usize {
     blocks.div_ceil(2).next_power_of_two()
 }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_blake3s_own_whatever_the_size_and_the_pieces() {
+    fn the_hash_equals_blake3_for_any_size_and_pieces() {
         let block = usize::try_from(BLOCK_BYTES).unwrap();
         for bytes in
             [0, 1, 1024, block - 1, block, block + 1, 2 * block, 3 * block + 17, 5 * block, 6 * block + 1]
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_not_the_hashs_own_is_refused() {
+    fn a_list_of_another_hash_is_refused() {
         let block = usize::try_from(BLOCK_BYTES).unwrap();
         let proof = prove(&content(3 * block), block);
         let mut list = proof.list();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_is_read_from_its_own_text_only() {
+    fn only_canonical_hashes_are_parsed() {
         let hash = blake3::hash(b"x").to_hex().to_string();
         assert_eq!(BlobHash::parse(&hash).unwrap().to_string(), hash);
         assert_eq!(BlobHash::parse(&hash.to_uppercase()), None);

@@ -1,15 +1,16 @@
-//! Artifacts: named blobs with versions, next to what is remembered about them.
+//! Artifacts: named blobs with versions, stored beside the entries of a space.
 //!
 //! ```text
-//!  upload ─► incoming/… ─► <2>/<hash> ─► row in the space's log            commit makes it an artifact
+//!  upload ─► incoming/… ─► <2>/<hash> ─► row in the space's log            visible after its commit
 //!            (hashed while it streams)  (one object per content)
 //! ```
 //!
-//! A name's newest visible row is the artifact; earlier rows are its versions. Forgetting is a row, too. Content goes when
-//! no branch and no snapshot has it any more: `collect` releases the rows, [`crate::Memory::sweep`] removes the objects.
+//! A name's newest visible row is the artifact; earlier rows are its versions. Forgetting adds a row, too. Content is removed when
+//! no branch and no snapshot refers to it: `collect` releases the rows, [`crate::Memory::sweep`] removes the objects.
 
 pub(crate) mod carry;
 mod content;
+mod disk_floor;
 mod hash;
 mod moving;
 mod room;
@@ -30,14 +31,14 @@ use crate::limits::METADATA_BYTES_MAX;
 use crate::shown::shown;
 
 pub use content::Content;
+pub use disk_floor::{DiskFloor, DiskLease, DiskLeases, FreeSpace, NoDiskSpace, UploadLease};
 pub use hash::BlobHash;
-pub(crate) use room::Room;
-pub use room::{DiskFloor, FreeSpace};
+pub(crate) use room::{Room, Used, used};
 pub(crate) use rows::{count, release};
 pub(crate) use store::Blobs;
 pub(crate) use store::is_content;
 pub use store::{ARTIFACT_BYTES_MAX, Body, local_store};
-pub use sweep::Swept;
+pub use sweep::SweepReport;
 
 /// Longest name. It is part of a URL.
 pub const ARTIFACT_NAME_BYTES_MAX: usize = 512;
@@ -46,12 +47,12 @@ pub const MEDIA_TYPE_BYTES_MAX: usize = 128;
 /// Most artifacts a branch may have at a time.
 pub const ARTIFACTS_MAX: u64 = 100_000;
 
-/// What is known of content before it arrives.
+/// The metadata of an upload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewArtifact {
-    /// Like a path: segments parted by `/`, none of them empty, `.` or `..`.
+    /// Like a path: segments separated by `/`, none of them empty, `.` or `..`.
     pub name: String,
-    /// `application/octet-stream` where nobody knows.
+    /// `application/octet-stream` if unknown.
     pub media_type: String,
     pub metadata: Map<String, Value>,
 }
@@ -71,24 +72,24 @@ pub struct Artifact {
     pub at_ms: u64,
 }
 
-/// Which part of the content is wanted, as in an HTTP range.
+/// A requested range of content, as in HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     All,
     /// From a byte to the end.
     From(u64),
-    /// From the first byte up to and with the second.
+    /// From the first byte to the second, both included.
     Through(u64, u64),
-    /// The last so many.
+    /// The last bytes, this many.
     Last(u64),
 }
 
 /// Content that is being read.
 pub struct ArtifactRead {
     pub artifact: Artifact,
-    /// The bytes that come: `start..end`.
+    /// The bytes that the stream returns: `start..end`.
     pub range: Range<u64>,
-    /// Proven block by block; an error ends it.
+    /// Verified block by block; an error ends the stream.
     pub content: Content,
 }
 
@@ -99,7 +100,7 @@ impl std::fmt::Debug for ArtifactRead {
 }
 
 impl Part {
-    /// The bytes it means of content of this length; `None` where it means none.
+    /// The byte range for content of this length; `None` if it is outside the content.
     fn of(self, bytes: u64) -> Option<Range<u64>> {
         let range = match self {
             Self::All => return Some(0..bytes),
@@ -121,10 +122,10 @@ impl NewArtifact {
                 MEDIA_TYPE_BYTES_MAX,
             ));
         }
-        // It becomes a header of an answer.
+        // It is sent as a response header.
         let printable = self.media_type.bytes().all(|b| b.is_ascii_graphic() || b == b' ');
         if !printable || !self.media_type.contains('/') {
-            let why = format!("`{}` is not like `text/plain`", shown(&self.media_type));
+            let why = format!("`{}` does not have the form `text/plain`", shown(&self.media_type));
             return Err(MemoryError::invalid("the media type", why));
         }
         let bytes =
@@ -145,7 +146,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), MemoryError> {
     if name.chars().any(char::is_control) {
         return refuse("contains a control character");
     }
-    // Somebody will make files of them.
+    // Clients may use the name as a file name.
     if name.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
         return refuse("has a part that is empty, `.` or `..`");
     }

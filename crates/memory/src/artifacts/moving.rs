@@ -1,4 +1,4 @@
-//! Contents of artifacts that move with a branch: out by their hash, in only with all their bytes.
+//! Contents of artifacts that move with a branch: read by hash, and stored only if the hash matches.
 
 use burrow_model::SpaceId;
 
@@ -8,11 +8,11 @@ use super::room::Used;
 use super::store::{Blobs, Body};
 use crate::MemoryError;
 
-/// What content is called in messages: its name is in rows that name it by hash.
+/// The name used in error messages: here the content is known only by its hash.
 const NAME: &str = "of a moved branch";
 
 impl Blobs {
-    /// All of a content, proven block by block by the list of its blocks.
+    /// All of a content, verified block by block with the list of block hashes.
     pub(crate) async fn read_whole(
         &self,
         hash: BlobHash,
@@ -22,13 +22,13 @@ impl Blobs {
         let proof = Proof::restore(hash, bytes, list).ok_or_else(|| MemoryError::DamagedBlob {
             name: NAME.to_owned(),
             hash: hash.to_string(),
-            why: "the list of its blocks is not of it".to_owned(),
+            why: "the list of block hashes does not match it".to_owned(),
         })?;
         self.read(NAME, proof, 0..bytes).await
     }
 
-    /// Stores content that is known by its hash, and answers the list of its blocks. What turns out to be something else
-    /// leaves nothing. The rows that refer to it are there already, so no sweep takes it.
+    /// Stores content with a known hash, and returns the list of its block hashes. Content with another hash is
+    /// discarded. The rows that refer to it exist already, so no sweep removes it.
     pub(crate) async fn take_whole(
         &self,
         space: &SpaceId,
@@ -40,7 +40,7 @@ impl Blobs {
         let incoming = self.receive(NAME, body, &mut arriving).await?;
         if (incoming.proof.hash, incoming.proof.bytes) != (hash, bytes) {
             self.discard(&incoming).await;
-            let why = "it is not what the rows say".to_owned();
+            let why = "its length or hash does not match the rows that refer to it".to_owned();
             return Err(MemoryError::DamagedBlob { name: NAME.to_owned(), hash: hash.to_string(), why });
         }
         let _placing = self.placing().await;
@@ -51,7 +51,7 @@ impl Blobs {
         Ok(incoming.proof.list())
     }
 
-    /// Whether so many bytes would fit into a space that has none.
+    /// Whether this many bytes would fit into an empty space.
     pub(crate) fn check_room(&self, space: &SpaceId, bytes: u64) -> Result<(), MemoryError> {
         self.room().check(space, Used::default(), bytes)
     }

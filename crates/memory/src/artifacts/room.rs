@@ -1,55 +1,39 @@
-//! How much room artifacts may take: so much per space, for a sandbox's own space no more than its disk limit, and never the
-//! last of the disk.
+//! Limits the size of artifacts: by the quota of a space, by the disk limit of the sandbox that owns the space, and by the reserve
+//! of the disk.
 //!
 //! ```text
-//!  used   contents that rows of the space refer to, each counted once, whatever branch or version has them
-//!  + in flight   bytes that have arrived of uploads to the space, and have no row yet
+//!  used   contents that rows of the space refer to, each counted once, on any branch and in any version
+//!  + in flight   bytes of uploads to the space that have arrived and have no row yet
 //!  ≤ quota of artifacts
 //!
 //!  used + in flight + the space's file ≤ disk limit of the sandbox
 //! ```
 //!
-//! An upload counts its bytes as they come, so it is refused at the byte that is too many and not after the disk is
-//! full. **Nothing slips through between two uploads:** an upload adds its bytes before it asks what is used a last
-//! time, and gives them back only after its row is committed; so of two that end together at least one sees both.
+//! An upload counts its bytes as they arrive, and reserves disk space for the next ones before they are written. So it is
+//! refused at the byte that exceeds a limit and not after the disk is full, however many uploads arrive at the same time.
+//! Commits of a space's file are subject to the same limits (`space/growth.rs`).
+//!
+//! **Concurrent uploads cannot exceed the quota together:** an upload adds its bytes before it reads the used bytes a last
+//! time, and subtracts them only after its row is committed. So of two uploads that end together, at least one counts both.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burrow_model::SpaceId;
 use rusqlite::Connection;
 
+use super::disk_floor::{DiskFloor, UploadLease};
 use crate::MemoryError;
 use crate::space::load::unsigned;
 
-/// Bytes between two looks at the disk: a part of an upload, which is what is written at a time.
-const LOOK_BYTES: u64 = 8 << 20;
-
-/// The disk that contents are on, and what must stay free of it.
-#[derive(Clone, Debug)]
-pub struct DiskFloor {
-    pub folder: PathBuf,
-    pub reserve_bytes: u64,
-    pub free: Arc<dyn FreeSpace>,
-}
-
-/// Knows how much of a disk is free.
-pub trait FreeSpace: fmt::Debug + Send + Sync {
-    /// Bytes of the disk under a folder that are free and not promised to the pool; `None` where that is unknown: writes then
-    /// fail by themselves when the disk is full.
-    fn free_bytes(&self, folder: &Path) -> Option<u64>;
-}
-
-/// What a space takes.
+/// The size of a space.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Used {
-    /// Contents of its artifacts.
+    /// The contents of its artifacts.
     pub(crate) artifacts: u64,
     /// Its file.
     pub(crate) file: u64,
-    /// What both may take together: the disk limit of the sandbox whose own space it is.
+    /// The limit of both together: the disk limit of the sandbox that owns the space.
     pub(crate) sandbox_max: Option<u64>,
 }
 
@@ -64,19 +48,7 @@ impl Used {
     }
 }
 
-impl DiskFloor {
-    /// Refuses `more` bytes that would not leave the reserve.
-    pub fn check(&self, more: u64) -> Result<(), MemoryError> {
-        match self.free.free_bytes(&self.folder) {
-            Some(free) if free < self.reserve_bytes.saturating_add(more) => {
-                Err(MemoryError::DiskReserve { free, reserve: self.reserve_bytes })
-            }
-            Some(_) | None => Ok(()),
-        }
-    }
-}
-
-/// What uploads are measured by.
+/// The limits and counters of uploads.
 #[derive(Debug)]
 pub(crate) struct Room {
     space_bytes_max: u64,
@@ -92,13 +64,14 @@ impl Room {
 
     /// Whether `more` bytes would fit now. Reserves nothing.
     pub(crate) fn check(&self, space: &SpaceId, used: Used, more: u64) -> Result<(), MemoryError> {
-        self.quota(used, self.lock().get(space).copied().unwrap_or(0).saturating_add(more))?;
-        self.floor.as_ref().map_or(Ok(()), |floor| floor.check(more))
+        self.quota(used, self.in_flight(space).saturating_add(more))?;
+        self.floor.as_ref().map_or(Ok(()), |floor| Ok(floor.check(more)?))
     }
 
-    /// An upload to a space that begins, and what the space uses at that moment.
+    /// Registers a new upload to a space, given what the space uses now.
     pub(crate) fn arriving(self: &Arc<Self>, space: &SpaceId, used: Used) -> Arriving {
-        Arriving { room: Arc::clone(self), space: space.clone(), used, bytes: 0, looked_at: None }
+        let lease = self.floor.as_ref().map(UploadLease::new);
+        Arriving { room: Arc::clone(self), space: space.clone(), used, bytes: 0, lease }
     }
 
     fn quota(&self, used: Used, in_flight: u64) -> Result<(), MemoryError> {
@@ -108,24 +81,29 @@ impl Room {
         used.check_sandbox(in_flight)
     }
 
+    /// Bytes of uploads to a space that have no row yet.
+    pub(crate) fn in_flight(&self, space: &SpaceId) -> u64 {
+        self.lock().get(space).copied().unwrap_or(0)
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<SpaceId, u64>> {
         self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// An upload on its way. Dropped once its row is committed, or when it came to nothing.
+/// An upload in progress. Drop it when its row is committed, or when the upload failed.
 #[derive(Debug)]
 pub(crate) struct Arriving {
     room: Arc<Room>,
     space: SpaceId,
     used: Used,
     bytes: u64,
-    /// How much had arrived when the disk was last looked at.
-    looked_at: Option<u64>,
+    /// The disk space reserved for it; `None` if contents are not stored on a disk of this host.
+    lease: Option<UploadLease>,
 }
 
 impl Arriving {
-    /// Counts bytes that have come and are about to be written.
+    /// Counts bytes that have arrived and are about to be written.
     pub(crate) fn take(&mut self, bytes: u64) -> Result<(), MemoryError> {
         self.bytes += bytes;
         let in_flight = {
@@ -135,20 +113,15 @@ impl Arriving {
             *of_space
         };
         self.room.quota(self.used, in_flight)?;
-        let due = self.looked_at.is_none_or(|looked_at| self.bytes - looked_at >= LOOK_BYTES);
-        if let Some(floor) = self.room.floor.as_ref().filter(|_| due) {
-            floor.check(bytes)?;
-            self.looked_at = Some(self.bytes);
-        }
-        Ok(())
+        self.lease.as_mut().map_or(Ok(()), |lease| lease.take(bytes).map_err(MemoryError::from))
     }
 
-    /// How much of the space is in flight, this upload included. To be asked before what is used, see above.
+    /// Bytes in flight to the space, this upload included. Read it before the used bytes, see the module documentation.
     pub(crate) fn in_flight(&self) -> u64 {
-        self.room.lock().get(&self.space).copied().unwrap_or(0)
+        self.room.in_flight(&self.space)
     }
 
-    /// Whether all of it fits, with what is used by now.
+    /// Whether the complete upload fits, given what is used now.
     pub(crate) fn settle(&self, used: Used, in_flight: u64) -> Result<(), MemoryError> {
         self.room.quota(used, in_flight)
     }
@@ -166,8 +139,8 @@ impl Drop for Arriving {
     }
 }
 
-/// Bytes of all contents that a space refers to, on whichever branch, each counted once.
-pub(super) fn used(connection: &Connection) -> Result<u64, MemoryError> {
+/// Bytes of all contents that a space refers to, on any branch, each counted once.
+pub(crate) fn used(connection: &Connection) -> Result<u64, MemoryError> {
     let sql = "SELECT coalesce(sum(bytes), 0) FROM
         (SELECT DISTINCT hash, bytes FROM artifacts WHERE released = 0 AND hash IS NOT NULL)";
     Ok(connection.prepare_cached(sql)?.query_row((), |row| unsigned(row, 0))?)

@@ -1,4 +1,4 @@
-//! Artifacts as rows: the versions a branch sees, and whose content is still needed.
+//! Artifacts as rows: the versions that a branch sees, and which contents are still referenced.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::space::chain::{BranchNo, Chain};
 use crate::space::load::{integer, unsigned};
 use crate::{Memory, MemoryError, Page, PageRequest, View};
 
-/// Versions that the list of them answers, the newest first.
+/// Versions that the list of versions returns, newest first.
 const VERSIONS_SHOWN_MAX: usize = 1000;
 
 pub(super) const NAMES: Names = Names {
@@ -23,9 +23,9 @@ pub(super) const NAMES: Names = Names {
 
 const COLUMNS: &str = "seq, name, version, at_ms, hash, bytes, media_type, metadata, released";
 
-/// A version, as it is stored.
+/// A version in its stored form.
 #[derive(Clone, Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredArtifact {
     pub(crate) seq: u64,
     pub(crate) name: String,
     pub(crate) version: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Stored {
     pub(crate) released: bool,
 }
 
-impl Stored {
+impl StoredArtifact {
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             seq: unsigned(row, 0)?,
@@ -80,7 +80,7 @@ impl Stored {
         })
     }
 
-    /// What the content is proven by.
+    /// The hashes that verify the content.
     fn proof(&self, connection: &Connection) -> Result<Proof, MemoryError> {
         let hash = self.hash()?;
         let list: Option<Vec<u8>> = connection
@@ -88,40 +88,40 @@ impl Stored {
             .query_row(params![hash.as_bytes()], |row| row.get(0))
             .optional()?;
         Proof::restore(hash, self.bytes, list.as_deref().unwrap_or_default())
-            .ok_or_else(|| self.damaged("the list of its blocks is not of its hash"))
+            .ok_or_else(|| self.damaged("the list of block hashes does not match its hash"))
     }
 }
 
-/// The newest row of an artifact: its head, or its end.
+/// The newest row of an artifact: its newest version, or the mark that it was forgotten.
 pub(super) fn head(
     connection: &Connection,
     links: &[(BranchNo, u64)],
     name: &str,
-) -> rusqlite::Result<Option<Stored>> {
+) -> rusqlite::Result<Option<StoredArtifact>> {
     let sql = format!(
         "SELECT {COLUMNS} FROM artifacts WHERE name = ?1 AND branch = ?2 AND seq <= ?3 ORDER BY seq DESC LIMIT 1"
     );
     let mut statement = connection.prepare_cached(&sql)?;
     newest(links, |branch, bound| {
-        let found = statement.query_row(params![name, branch, bound], Stored::read).optional()?;
+        let found = statement.query_row(params![name, branch, bound], StoredArtifact::read).optional()?;
         Ok(found.map(|stored| (stored.seq, stored)))
     })
 }
 
-/// The versions since it was last forgotten, the newest first.
+/// The versions since it was last forgotten, newest first.
 fn versions(
     connection: &Connection,
     links: &[(BranchNo, u64)],
     name: &str,
     versions_max: usize,
-) -> Result<Vec<Stored>, MemoryError> {
+) -> Result<Vec<StoredArtifact>, MemoryError> {
     let sql = format!(
         "SELECT {COLUMNS} FROM artifacts WHERE name = ?1 AND branch = ?2 AND seq <= ?3 ORDER BY seq DESC"
     );
     let mut statement = connection.prepare_cached(&sql)?;
     let mut versions = Vec::new();
     for (branch, bound) in links {
-        for stored in statement.query_map(params![name, branch, integer(*bound)], Stored::read)? {
+        for stored in statement.query_map(params![name, branch, integer(*bound)], StoredArtifact::read)? {
             let stored = stored?;
             if stored.hash.is_none() || versions.len() == versions_max {
                 return Ok(versions);
@@ -132,13 +132,13 @@ fn versions(
     Ok(versions)
 }
 
-/// One version, or the newest.
+/// A version, or the newest one.
 pub(super) fn find(
     connection: &Connection,
     links: &[(BranchNo, u64)],
     name: &str,
     version: Option<u64>,
-) -> Result<Stored, MemoryError> {
+) -> Result<StoredArtifact, MemoryError> {
     match version {
         None => head(connection, links, name)?
             .filter(|stored| stored.hash.is_some())
@@ -150,7 +150,7 @@ pub(super) fn find(
     }
 }
 
-/// How many artifacts a chain has, and the bytes of their newest versions.
+/// The number of artifacts of a chain, and the bytes of their newest versions.
 pub(crate) fn count(connection: &Connection, chain: &Chain) -> Result<(u64, u64), MemoryError> {
     let links = links(chain);
     let (mut count, mut bytes) = (0, 0);
@@ -164,9 +164,9 @@ pub(crate) fn count(connection: &Connection, chain: &Chain) -> Result<(u64, u64)
     Ok((count, bytes))
 }
 
-/// Marks rows whose content no kept chain has: those forgotten everywhere. Answers how many.
+/// Marks rows whose content no kept chain refers to, because it was forgotten everywhere. Returns how many.
 ///
-/// A row younger than `before_ms` stays: a branch that was made a moment ago may not be among the kept ones yet.
+/// Rows newer than `before_ms` are kept: a branch that was just created may not be in `kept` yet.
 pub(crate) fn release(connection: &Connection, kept: &[Chain], before_ms: u64) -> Result<u64, MemoryError> {
     let mut needed = HashSet::new();
     for chain in kept {
@@ -195,12 +195,12 @@ pub(crate) fn release(connection: &Connection, kept: &[Chain], before_ms: u64) -
     Ok(released)
 }
 
-/// What became of reading all contents.
+/// The result of reading all contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Proven {
+pub(crate) struct ContentReport {
     pub(crate) contents: u64,
     pub(crate) bytes: u64,
-    /// In words, each with its name and hash.
+    /// Descriptions of the damaged ones, each with its name and hash.
     pub(crate) damaged: Vec<String>,
 }
 
@@ -215,7 +215,7 @@ impl View {
         &self.shared.artifacts
     }
 
-    /// What is known of an artifact: of this version, or of the newest.
+    /// The metadata of an artifact: of this version, or of the newest.
     pub async fn artifact(&self, name: &str, version: Option<u64>) -> Result<Artifact, MemoryError> {
         check_name(name)?;
         let name = name.to_owned();
@@ -223,7 +223,7 @@ impl View {
             .await
     }
 
-    /// An artifact and its content, or a part of it.
+    /// An artifact and its content, or a range of it.
     pub async fn artifact_get(
         &self,
         name: &str,
@@ -248,7 +248,7 @@ impl View {
         Ok(ArtifactRead { artifact, range, content })
     }
 
-    /// The artifacts whose names begin with a text, by name, the newest version of each.
+    /// The artifacts whose names begin with a prefix, sorted by name, the newest version of each.
     pub async fn artifact_list(
         &self,
         prefix: &str,
@@ -271,7 +271,7 @@ impl View {
         .await
     }
 
-    /// The versions of an artifact, the newest first.
+    /// The versions of an artifact, newest first.
     pub async fn artifact_versions(&self, name: &str) -> Result<Vec<Artifact>, MemoryError> {
         check_name(name)?;
         let name = name.to_owned();
@@ -280,31 +280,32 @@ impl View {
             if versions.is_empty() {
                 return Err(MemoryError::not_found("artifact", shown(&name)));
             }
-            versions.iter().map(Stored::artifact).collect()
+            versions.iter().map(StoredArtifact::artifact).collect()
         })
         .await
     }
 
-    /// Reads every content the space refers to, on whichever branch, and compares it with its hash, block by block and at
-    /// constant RAM. Answers how many there are, how many bytes, and what is wrong with those that are not sound.
-    pub(crate) async fn artifacts_proven(&self) -> Result<Proven, MemoryError> {
-        // One name of each content is enough to find it by.
+    /// Reads every content that the space refers to, on any branch, and compares it with its hash, block by block and with
+    /// constant RAM. Returns the number of contents, their bytes, and descriptions of the damaged ones.
+    pub(crate) async fn artifacts_proven(&self) -> Result<ContentReport, MemoryError> {
+        // One name per content is enough for the report.
         let sql = format!(
             "SELECT {COLUMNS} FROM artifacts WHERE seq IN
              (SELECT max(seq) FROM artifacts WHERE released = 0 AND hash IS NOT NULL GROUP BY hash) ORDER BY name"
         );
-        let referred: Vec<(Stored, Result<Proof, MemoryError>)> = self
+        let referred: Vec<(StoredArtifact, Result<Proof, MemoryError>)> = self
             .read(move |reader| {
                 let mut statement = reader.connection().prepare(&sql)?;
-                let rows: Vec<Stored> = statement.query_map((), Stored::read)?.collect::<Result<_, _>>()?;
-                let proven = |stored: Stored| {
+                let rows: Vec<StoredArtifact> =
+                    statement.query_map((), StoredArtifact::read)?.collect::<Result<_, _>>()?;
+                let proven = |stored: StoredArtifact| {
                     let proof = stored.proof(reader.connection());
                     (stored, proof)
                 };
                 Ok(rows.into_iter().map(proven).collect())
             })
             .await?;
-        let mut proven = Proven::default();
+        let mut proven = ContentReport::default();
         for (stored, proof) in referred {
             proven.contents += 1;
             proven.bytes += stored.bytes;
@@ -325,7 +326,7 @@ impl View {
         Ok(proven)
     }
 
-    async fn is_referred(&self, stored: &Stored) -> Result<bool, MemoryError> {
+    async fn is_referred(&self, stored: &StoredArtifact) -> Result<bool, MemoryError> {
         let hash = stored.hash.clone();
         self.read(move |reader| {
             let sql = "SELECT 1 FROM artifacts WHERE hash = ?1 AND released = 0";
@@ -334,7 +335,7 @@ impl View {
         .await
     }
 
-    /// What an entry's link means: the artifact with this name, or one whose content has this hash.
+    /// The artifact that an entry's link refers to: by name, or by the hash of its content.
     pub async fn artifact_linked(&self, link: &str) -> Result<Artifact, MemoryError> {
         let link = link.to_owned();
         self.read(move |reader| linked(reader.connection(), reader.chain(), &link)).await

@@ -1,16 +1,16 @@
-//! Where the content of artifacts lies: one object per content, named by its hash.
+//! Stores the content of artifacts: one object per content, named by its hash.
 //!
 //! ```text
-//!  incoming/<random>      being uploaded, or left behind by a crash
-//!  <2>/<64 digits>        the content with this BLAKE3 hash, whoever has it
+//!  incoming/<random>      an upload in progress, or the rest of one that a crash interrupted
+//!  <2>/<64 digits>        the content with this BLAKE3 hash, shared by all spaces
 //! ```
 //!
-//! The store is the host's, for all spaces and tenants; only a row in a space leads to an object, and an upload is always
-//! read to its end, so whether somebody else has the same content shows nowhere.
+//! The store belongs to the host, for all spaces and tenants. Only a row in a space leads to an object, and an upload is always
+//! read to its end, so a client cannot find out whether another tenant has the same content.
 //!
-//! **Placing and sweeping exclude each other.** An upload holds [`Blobs::placing`] from before its object gets its name
-//! until its row is committed; the sweep takes the lock alone before it looks for rows a last time and removes. So an
-//! object is removed only while nobody is about to refer to it. A crash in between leaves an object without a row, which
+//! **Placing and sweeping exclude each other.** An upload holds [`Blobs::placing`] from before its object is named
+//! until its row is committed. The sweep takes the lock exclusively before it checks for rows a last time and removes objects. So an
+//! object is removed only while no upload is about to refer to it. A crash in between leaves an object without a row, which
 //! a later sweep removes.
 
 use std::io;
@@ -30,24 +30,24 @@ use super::hash::{BLOCK_BYTES, BlobHash, Proof, Prover};
 use super::room::{Arriving, Room};
 use crate::MemoryError;
 
-/// Largest content: what one copy request of an S3 store can put in place.
+/// Largest content: the limit of one copy request of an S3 store.
 pub const ARTIFACT_BYTES_MAX: u64 = 5 << 30;
 
-/// Bytes of one part of a large upload. S3 wants at least 5 MiB, and at most 10,000 parts.
+/// Bytes of one part of a large upload. S3 requires at least 5 MiB per part, and at most 10,000 parts.
 const PART_BYTES: usize = 8 << 20;
 
-/// Parts on their way at a time. With the one being filled, an upload holds three of them in RAM at most.
+/// Parts being sent at a time. With the one being filled, an upload keeps at most three of them in RAM.
 const PARTS_IN_FLIGHT_MAX: usize = 2;
 
-/// Where uploads go until their hash is known.
+/// Folder of uploads until their hash is known.
 pub(super) const INCOMING: &str = "incoming";
 
-/// What a body of an upload is.
+/// The body of an upload.
 pub type Body = BoxStream<'static, io::Result<Bytes>>;
 
-/// The artifact store in a local directory, each write durable before it is answered.
+/// The artifact store in a local directory; each write is durable before it is acknowledged.
 ///
-/// Uploads that a crash cut off are removed: nobody else writes there, and no upload is under way at the start.
+/// Uploads that a crash interrupted are removed: no other process writes there, and no upload is in progress at the start.
 pub fn local_store(folder: &FilePath) -> Result<Arc<dyn ObjectStore>, MemoryError> {
     let failed = |source| MemoryError::Folder { path: folder.to_owned(), source };
     let incoming = folder.join(INCOMING);
@@ -70,7 +70,7 @@ pub(crate) struct Blobs {
     room: Arc<Room>,
 }
 
-/// Content that has arrived and has no name yet.
+/// Content that was received and is not named yet.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) proof: Proof,
@@ -90,7 +90,7 @@ impl Blobs {
         &self.store
     }
 
-    /// Held while an object gets its name and its row.
+    /// Held while an object is named and its row is committed.
     pub(crate) async fn placing(&self) -> OwnedRwLockReadGuard<()> {
         Arc::clone(&self.placing).read_owned().await
     }
@@ -100,15 +100,15 @@ impl Blobs {
         Arc::clone(&self.placing).write_owned().await
     }
 
-    /// Reads a body to its end into an object without a name, at constant RAM. Where it is refused midway, by its sender
-    /// or for want of room, nothing of it stays.
+    /// Reads a body to its end into an unnamed object, with constant RAM. If the sender aborts or there is not enough
+    /// space, the object is removed.
     pub(crate) async fn receive(
         &self,
         name: &str,
         mut body: Body,
         arriving: &mut Arriving,
     ) -> Result<Incoming, MemoryError> {
-        // Random, from the one generator of ids there is; what it names does not matter.
+        // A random name; its value does not matter.
         let location = Path::from_iter([INCOMING, MemoryId::generate().as_str()]);
         let mut prover = Prover::new();
         let mut first = BytesMut::new();
@@ -132,14 +132,14 @@ impl Blobs {
             }
             Err(error) => {
                 if let Err(source) = writer.abort().await {
-                    tracing::warn!(error = %source, "could not take back a cut-off upload; the sweep will");
+                    tracing::warn!(error = %source, "could not remove an interrupted upload; the sweep will remove it");
                 }
                 Err(error)
             }
         }
     }
 
-    /// Gives content its name. One object per content: it takes the place of an equal one, and mends a damaged one.
+    /// Names content by its hash. It replaces an object with equal content, which repairs a damaged one.
     ///
     /// The caller holds [`Self::placing`] until it has committed the row.
     pub(crate) async fn place(&self, incoming: &Incoming) -> Result<(), MemoryError> {
@@ -147,7 +147,7 @@ impl Blobs {
         renamed.map_err(|source| MemoryError::Blob { doing: "write to", source })
     }
 
-    /// Whether there is content with this hash, of this length. For `check`; says nothing about what is in it.
+    /// Whether an object with this hash and length exists. For `check`; does not verify the content.
     pub(crate) async fn has(&self, hash: BlobHash, bytes: u64) -> Result<bool, MemoryError> {
         match self.store.head(&location_of(hash)).await {
             Ok(found) => Ok(found.size == bytes),
@@ -156,10 +156,10 @@ impl Blobs {
         }
     }
 
-    /// Takes back content that gets no name.
+    /// Removes content that was not named.
     pub(crate) async fn discard(&self, incoming: &Incoming) {
         if let Err(error) = self.store.delete(&incoming.location).await {
-            tracing::warn!(%error, "could not take back an upload; the sweep will");
+            tracing::warn!(%error, "could not remove a rejected upload; the sweep will remove it");
         }
     }
 }
@@ -169,13 +169,13 @@ pub(super) fn location_of(hash: BlobHash) -> Path {
     Path::from_iter([&text[..2], text.as_str()])
 }
 
-/// The hash an object is named by; `None` for what is not ours.
+/// The hash that an object is named by; `None` for objects of other programs.
 pub(super) fn hash_at(location: &Path) -> Option<BlobHash> {
     let hash = location.filename().and_then(BlobHash::parse)?;
     (location_of(hash) == *location).then_some(hash)
 }
 
-/// Whether an object is the content of artifacts, and not an upload under way or a stranger's.
+/// Whether an object is the content of artifacts, and not an upload in progress or an object of another program.
 pub(crate) fn is_content(location: &Path) -> bool {
     hash_at(location).is_some()
 }

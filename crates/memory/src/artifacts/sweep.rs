@@ -1,8 +1,8 @@
 //! Removes content that no space refers to.
 //!
-//! Two phases. First, without holding anybody up: list objects that are old enough, and strike out those some space
-//! refers to. Then, alone (see [`super::store`]): strike out those that were referred to meanwhile, and remove the rest.
-//! Where a space cannot be read nothing is removed: its references are unknown.
+//! Two phases. First, without blocking uploads: list objects that are old enough, and exclude those that some space
+//! refers to. Then, with the lock (see [`super::store`]): exclude those that were referred to meanwhile, and remove the rest.
+//! If a space cannot be read, nothing is removed, because its references are unknown.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,34 +17,34 @@ use super::store::{Blobs, INCOMING, hash_at};
 use crate::space::open_reader;
 use crate::{Memory, MemoryError, blocking};
 
-/// What is younger stays: an upload may be about to refer to it, from this process or one that shares the store.
+/// Newer objects are kept: an upload of this process, or of one that shares the store, may be about to refer to them.
 pub(super) const SWEEP_GRACE_MS: u64 = 3600 * 1000;
 
-/// An upload that arrives slower than this is gone.
+/// Uploads that take longer than this are removed.
 pub(super) const INCOMING_GRACE_MS: u64 = 48 * 3600 * 1000;
 
-/// Objects looked at together: what a sweep holds in RAM.
+/// Objects that are processed together: the RAM that a sweep uses.
 const BATCH_MAX: usize = 10_000;
 
-/// What a sweep removed, or would.
+/// The result of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Swept {
-    /// Contents nobody refers to.
+pub struct SweepReport {
+    /// Contents without references.
     pub blobs: u64,
     pub bytes: u64,
     /// Uploads that were never finished.
     pub unfinished: u64,
 }
 
-/// Objects nobody was found to refer to, and their sizes.
+/// Objects without references so far, and their sizes.
 type Candidates = HashMap<BlobHash, (Place, u64)>;
 
 impl Memory {
-    /// Removes the content of artifacts that no space has any more. Once per round of upkeep, after the collecting.
-    pub async fn sweep(&self, dry_run: bool) -> Result<Swept, MemoryError> {
+    /// Removes content that no space refers to. Call it once per upkeep round, after `collect`.
+    pub async fn sweep(&self, dry_run: bool) -> Result<SweepReport, MemoryError> {
         let blobs = self.blob_store();
         let now_ms = self.shared.clock.now_ms();
-        let mut swept = Swept::default();
+        let mut swept = SweepReport::default();
         let mut listed = blobs.store().list(None);
         loop {
             let mut candidates = Candidates::new();
@@ -76,7 +76,7 @@ impl Memory {
         &self,
         candidates: Candidates,
         dry_run: bool,
-        swept: &mut Swept,
+        swept: &mut SweepReport,
     ) -> Result<(), MemoryError> {
         let candidates = self.unreferenced(candidates).await?;
         if candidates.is_empty() {
@@ -93,23 +93,23 @@ impl Memory {
         Ok(())
     }
 
-    /// Strikes out what any space refers to.
+    /// Excludes the objects that any space refers to.
     async fn unreferenced(&self, mut candidates: Candidates) -> Result<Candidates, MemoryError> {
         for space in self.spaces().await? {
             if candidates.is_empty() {
                 break;
             }
             let path = self.shared.slots.path(&space);
-            candidates = blocking(move || strike_out(candidates, &path)).await?;
+            candidates = blocking(move || exclude_referenced(candidates, &path)).await?;
         }
         Ok(candidates)
     }
 }
 
-fn strike_out(mut candidates: Candidates, path: &Path) -> Result<Candidates, MemoryError> {
+fn exclude_referenced(mut candidates: Candidates, path: &Path) -> Result<Candidates, MemoryError> {
     let connection = match open_reader(path) {
         Ok(connection) => connection,
-        // Removed since it was listed, and its references with it.
+        // The space was removed since it was listed, and its references with it.
         Err(_) if !path.exists() => return Ok(candidates),
         Err(error) => return Err(error),
     };

@@ -1,4 +1,4 @@
-//! Artifacts over every store: content, versions, damage, and what a sweep may remove.
+//! Artifacts in every kind of store: content, versions, damage, and what a sweep may remove.
 
 use std::io;
 use std::path::Path as FilePath;
@@ -16,9 +16,9 @@ use super::room::Used;
 use super::sweep::SWEEP_GRACE_MS;
 use super::*;
 use crate::testing::World;
-use crate::{COLLECT_GRACE_MS, Kept, Limits, PageRequest, View};
+use crate::{COLLECT_GRACE_MS, KeptReference, Limits, PageRequest, View};
 
-/// Longer than any grace.
+/// Longer than any grace period.
 const LATER_MS: u64 = 30 * 24 * 3600 * 1000;
 
 fn new(name: &str) -> NewArtifact {
@@ -61,7 +61,7 @@ async fn over_each(test: impl AsyncFn(World)) {
 }
 
 #[tokio::test]
-async fn content_comes_back_whole_and_in_parts() {
+async fn content_is_read_whole_and_in_ranges() {
     over_each(async |world| {
         let view = world.view();
         for bytes in [0, 1, 100, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES + 12_345, 20 * BLOCK_BYTES] {
@@ -99,7 +99,7 @@ async fn content_comes_back_whole_and_in_parts() {
 }
 
 #[tokio::test]
-async fn equal_content_is_stored_once_whoever_has_it() {
+async fn equal_content_is_stored_once() {
     over_each(async |world| {
         let (view, stranger) = (world.view(), world.view());
         let sent = content(2 * BLOCK_BYTES, 1);
@@ -160,7 +160,7 @@ fn a_name_that_could_leave_a_folder_or_spoil_a_terminal_is_refused() {
 }
 
 #[tokio::test]
-async fn an_upload_that_breaks_off_leaves_nothing() {
+async fn an_interrupted_upload_leaves_nothing() {
     over_each(async |world| {
         let view = world.view();
         let broken = |pieces: usize| -> Body {
@@ -187,7 +187,7 @@ fn flip(folder: &FilePath, hash: &str, at: usize) {
 }
 
 #[tokio::test]
-async fn a_flipped_bit_is_found_before_its_block_leaves_and_sending_the_content_again_mends_it() {
+async fn a_flipped_bit_is_detected_before_its_block_is_returned_and_a_new_upload_repairs_it() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::over(local_store(folder.path()).unwrap()).await;
     let view = world.view();
@@ -214,7 +214,7 @@ async fn a_flipped_bit_is_found_before_its_block_leaves_and_sending_the_content_
 }
 
 #[tokio::test]
-async fn a_check_reads_every_content_and_names_the_one_that_is_damaged_or_missing() {
+async fn a_check_reports_damaged_and_missing_contents() {
     over_each(async |world| {
         let view = world.view();
         let large = content(3 * BLOCK_BYTES + 5, 1);
@@ -227,7 +227,7 @@ async fn a_check_reads_every_content_and_names_the_one_that_is_damaged_or_missin
         assert!(report.is_sound(), "{report:?}");
         let bytes = 5 + 16 + damaged.bytes + 10;
         assert_eq!((report.artifacts, report.artifact_bytes), (5, bytes));
-        // One bit in the middle; its length is as it was.
+        // Flip one bit in the middle; the length is unchanged.
         let place = |hash: &str| object_store::path::Path::from_iter([&hash[..2], hash]);
         let mut flipped = large.clone();
         flipped[2_000_000] ^= 1;
@@ -241,19 +241,23 @@ async fn a_check_reads_every_content_and_names_the_one_that_is_damaged_or_missin
         for (name, hash, why) in [
             ("`dir/missing`", &missing.hash, "it is missing"),
             ("`empty`", &empty.hash, "it is missing"),
-            ("`large.bin`", &damaged.hash, "are not what was stored"),
+            ("`large.bin`", &damaged.hash, "differ from the stored content"),
         ] {
-            let told =
+            let is_reported =
                 found.iter().any(|text| text.contains(name) && text.contains(hash) && text.contains(why));
-            assert!(told, "{name} in {found:?}");
+            assert!(is_reported, "{name} in {found:?}");
         }
-        // The same content again mends it; what is forgotten everywhere is not looked for.
+        // Storing the same content again repairs it; content that is forgotten everywhere is not checked.
         put(&view, "large.bin", &large).await;
         for name in ["dir/missing", "empty"] {
             view.artifact_forget(name).await.unwrap();
         }
         let_time_pass(&world);
-        world.memory.collect(&view.of().space, &[Kept::Branch(view.of().clone())], false).await.unwrap();
+        world
+            .memory
+            .collect(&view.of().space, &[KeptReference::Branch(view.of().clone())], false)
+            .await
+            .unwrap();
         let report = view.rebuild().await.unwrap();
         assert!(report.is_sound(), "{report:?}");
     })
@@ -261,7 +265,7 @@ async fn a_check_reads_every_content_and_names_the_one_that_is_damaged_or_missin
 }
 
 #[tokio::test]
-async fn content_that_is_missing_or_cut_is_an_answer_and_not_a_broken_stream() {
+async fn missing_and_truncated_content_is_an_error_and_not_a_broken_stream() {
     over_each(async |world| {
         let view = world.view();
         let artifact = put(&view, "a", &content(BLOCK_BYTES + 5, 2)).await;
@@ -282,14 +286,14 @@ async fn content_that_is_missing_or_cut_is_an_answer_and_not_a_broken_stream() {
 
 // === collecting and sweeping ===
 
-/// Far enough from now that every grace is over: objects carry the machine's time, not the tests'.
+/// Later than all grace periods: objects carry the host's time, not the time of the test clock.
 fn let_time_pass(world: &World) {
     let now_ms = crate::Clock::now_ms(&crate::SystemClock).max(crate::Clock::now_ms(&*world.clock));
     world.clock.set(now_ms + LATER_MS);
 }
 
 #[tokio::test]
-async fn content_goes_when_no_branch_and_no_snapshot_has_it_and_not_before() {
+async fn content_is_removed_only_when_no_branch_and_no_snapshot_refers_to_it() {
     over_each(async |world| {
         let (view, other) = (world.view(), world.view());
         let space = &view.of().space.clone();
@@ -305,15 +309,15 @@ async fn content_goes_when_no_branch_and_no_snapshot_has_it_and_not_before() {
         }
         child.artifact_forget("pinned").await.unwrap();
         let_time_pass(&world);
-        let branch = |view: &View| Kept::Branch(view.of().clone());
-        let keep = [branch(&view), branch(&child), Kept::Point(point)];
+        let branch = |view: &View| KeptReference::Branch(view.of().clone());
+        let keep = [branch(&view), branch(&child), KeptReference::Point(point)];
         assert_eq!(world.memory.collect(space, &keep, true).await.unwrap().released, 1);
         assert_eq!(world.memory.collect(space, &keep, false).await.unwrap().released, 1);
         assert_eq!(world.memory.sweep(true).await.unwrap().blobs, 1);
         assert_eq!(world.memory.sweep(false).await.unwrap().blobs, 1);
         assert_eq!(objects(&*world.store).await.len(), 3);
         assert_eq!(get(&child, "forked", None, Part::All).await.unwrap(), b"seen by a fork");
-        // The snapshot goes, then the fork.
+        // Remove the snapshot, then the fork.
         let keep = [branch(&view), branch(&child)];
         assert_eq!(world.memory.collect(space, &keep, false).await.unwrap().released, 1);
         assert_eq!(world.memory.sweep(false).await.unwrap().blobs, 1, "what only the snapshot had");
@@ -332,7 +336,7 @@ async fn content_goes_when_no_branch_and_no_snapshot_has_it_and_not_before() {
     .await;
 }
 
-/// With so many bytes per space, over each kind of store.
+/// With this quota per space, in each kind of store.
 async fn over_each_within(space_artifact_bytes_max: u64, test: impl AsyncFn(World)) {
     let limits = || Limits { space_artifact_bytes_max, ..Limits::usual() };
     test(World::within(Arc::new(InMemory::new()), limits(), None).await).await;
@@ -340,19 +344,19 @@ async fn over_each_within(space_artifact_bytes_max: u64, test: impl AsyncFn(Worl
     test(World::within(local_store(folder.path()).unwrap(), limits(), None).await).await;
 }
 
-/// A body of zeroes that goes on for as long as somebody reads it.
+/// An infinite body of zeroes.
 fn endless() -> Body {
     stream::repeat_with(|| Ok(Bytes::from(vec![0; 1 << 16]))).boxed()
 }
 
 #[tokio::test]
-async fn a_space_takes_no_more_than_its_quota_and_nothing_of_what_was_refused_stays() {
+async fn the_quota_of_a_space_is_enforced_and_refused_uploads_leave_nothing() {
     over_each_within(4 * BLOCK_BYTES, async |world| {
         let view = world.view();
         let kept = content(3 * BLOCK_BYTES, 1);
         put(&view, "kept", &kept).await;
         let before = objects(&*world.store).await;
-        // One that goes on for ever ends at the byte that is too many; so does a small one.
+        // An infinite upload ends at the byte that exceeds the quota; so does one that is slightly too large.
         for too_many in [endless(), body(&content(BLOCK_BYTES + 1, 2))] {
             let refused = view.artifact_put(new("more"), too_many).await.unwrap_err();
             assert!(
@@ -363,16 +367,16 @@ async fn a_space_takes_no_more_than_its_quota_and_nothing_of_what_was_refused_st
         }
         assert!(matches!(view.artifact_room(BLOCK_BYTES + 1).await, Err(MemoryError::SpaceFull { .. })));
         assert!(view.artifact_room(BLOCK_BYTES).await.is_ok());
-        // Equal content counts once, on whichever branch; another space has a quota of its own.
+        // Equal content counts once, on any branch; another space has its own quota.
         let child = world.fork(&view).await;
         put(&child, "rest", &content(BLOCK_BYTES, 3)).await;
         assert!(matches!(view.artifact_room(1).await, Err(MemoryError::SpaceFull { .. })));
         put(&world.view(), "theirs", &content(4 * BLOCK_BYTES, 4)).await;
-        // What no branch has any more makes room.
+        // Releasing content frees space.
         view.artifact_forget("kept").await.unwrap();
         child.artifact_forget("kept").await.unwrap();
         let_time_pass(&world);
-        let keep = [Kept::Branch(view.of().clone()), Kept::Branch(child.of().clone())];
+        let keep = [KeptReference::Branch(view.of().clone()), KeptReference::Branch(child.of().clone())];
         world.memory.collect(&view.of().space, &keep, false).await.unwrap();
         put(&view, "more", &content(3 * BLOCK_BYTES, 5)).await;
     })
@@ -380,7 +384,7 @@ async fn a_space_takes_no_more_than_its_quota_and_nothing_of_what_was_refused_st
 }
 
 #[tokio::test]
-async fn two_uploads_at_once_do_not_share_the_same_room() {
+async fn concurrent_uploads_do_not_use_the_same_space_twice() {
     over_each_within(4 * BLOCK_BYTES, async |world| {
         let view = world.view();
         let (send, receive) = tokio::sync::mpsc::channel(1);
@@ -395,14 +399,14 @@ async fn two_uploads_at_once_do_not_share_the_same_room() {
         for _ in 0..3 {
             send.send(piece.clone()).await.unwrap();
         }
-        // A place in the queue is free again once the piece before it was taken and counted.
+        // The channel accepts this only after the previous piece was received and counted.
         send.send(Bytes::new()).await.unwrap();
         send.send(Bytes::new()).await.unwrap();
         let refused = view.artifact_put(new("second"), body(&content(2 * BLOCK_BYTES, 2))).await.unwrap_err();
         assert!(matches!(refused, MemoryError::SpaceFull { .. }), "{refused:?}");
         drop(send);
         assert_eq!(first.await.unwrap().unwrap().bytes, 3 * BLOCK_BYTES);
-        // What the second had taken is given back.
+        // The bytes that the second upload counted were released.
         put(&view, "second", &content(BLOCK_BYTES, 2)).await;
         assert_eq!(objects(&*world.store).await.len(), 2);
     })
@@ -414,7 +418,7 @@ async fn a_sandbox_stores_no_more_than_its_disk_limit_in_entries_and_artifacts()
     let world = World::new().await;
     let view = world.view();
     put(&view, "first", &content(BLOCK_BYTES, 1)).await;
-    // Without a limit of its own there is only the space's.
+    // Without a sandbox limit, only the limit of the space applies.
     view.check_quota().await.unwrap();
     let bounded = view.clone().with_quota(4 * BLOCK_BYTES);
     bounded.check_quota().await.unwrap();
@@ -430,9 +434,9 @@ async fn a_sandbox_stores_no_more_than_its_disk_limit_in_entries_and_artifacts()
 }
 
 #[tokio::test]
-async fn an_upload_ends_where_the_disk_is_to_stay_free() {
+async fn an_upload_is_refused_at_the_reserve_of_the_disk() {
     use std::sync::atomic::{AtomicU64, Ordering};
-    /// Each look finds 8 MiB less.
+    /// Each query finds 8 MiB less.
     #[derive(Debug)]
     struct Shrinking(AtomicU64);
 
@@ -443,7 +447,12 @@ async fn an_upload_ends_where_the_disk_is_to_stay_free() {
     }
     let free = Arc::new(Shrinking(AtomicU64::new(u64::MAX)));
     let folder = tempfile::tempdir().unwrap();
-    let disk = DiskFloor { folder: folder.path().to_owned(), reserve_bytes: 100 << 20, free: free.clone() };
+    let disk = DiskFloor {
+        folder: folder.path().to_owned(),
+        reserve_bytes: 100 << 20,
+        free: free.clone(),
+        leases: Arc::default(),
+    };
     let store = local_store(folder.path()).unwrap();
     let world = World::within(store, Limits::usual(), Some(disk)).await;
     let view = world.view();
@@ -467,7 +476,7 @@ async fn a_crash_between_content_and_row_leaves_only_what_the_next_sweep_removes
     over_each(async |world| {
         let view = world.view();
         put(&view, "kept", b"kept").await;
-        // Received and not placed; placed and not committed.
+        // One upload was received but not placed, another was placed but not committed.
         let blobs = world.memory.blob_store();
         let mut arriving = blobs.room().arriving(&view.of().space, Used::default());
         let received = blobs.receive("x", body(b"received"), &mut arriving).await.unwrap();
@@ -479,7 +488,7 @@ async fn a_crash_between_content_and_row_leaves_only_what_the_next_sweep_removes
         world.clock.set(now_ms + SWEEP_GRACE_MS / 2);
         assert_eq!(
             world.memory.sweep(false).await.unwrap(),
-            Swept::default(),
+            SweepReport::default(),
             "it could be an upload in flight"
         );
         let_time_pass(&world);
@@ -491,7 +500,7 @@ async fn a_crash_between_content_and_row_leaves_only_what_the_next_sweep_removes
 }
 
 #[tokio::test]
-async fn a_local_store_takes_back_cut_off_uploads_when_it_is_opened() {
+async fn opening_a_local_store_removes_interrupted_uploads() {
     let folder = tempfile::tempdir().unwrap();
     local_store(folder.path()).unwrap();
     let left = folder.path().join("incoming/memxyz#1");
@@ -501,11 +510,11 @@ async fn a_local_store_takes_back_cut_off_uploads_when_it_is_opened() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sweep_that_runs_all_the_time_never_takes_what_is_being_stored() {
+async fn concurrent_sweeps_never_remove_content_that_is_being_stored() {
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new_with_prefix(folder.path()).unwrap());
     let world = World::over(store).await;
-    // The grace of what is placed is over at once, so only the lock protects it; that of uploads is not.
+    // The grace period of placed objects is over at once, so only the lock protects them; that of uploads is not over.
     world.clock.set(crate::Clock::now_ms(&crate::SystemClock) + 2 * SWEEP_GRACE_MS);
     let memory = world.memory.clone();
     let sweeper = tokio::spawn(async move {
@@ -524,7 +533,7 @@ async fn a_sweep_that_runs_all_the_time_never_takes_what_is_being_stored() {
         writers.spawn(async move {
             for number in 0..15u8 {
                 let name = format!("{number}");
-                // The same few contents again and again, so that one is swept while it is stored anew.
+                // The same few contents again and again, so that one is swept while it is stored again.
                 let sent = vec![number % 3; 1000];
                 put(&view, &name, &sent).await;
                 assert_eq!(get(&view, &name, None, Part::All).await.unwrap(), sent, "writer {writer}");
@@ -539,7 +548,7 @@ async fn a_sweep_that_runs_all_the_time_never_takes_what_is_being_stored() {
 }
 
 #[tokio::test]
-async fn what_nobody_keeps_is_removed_and_what_is_kept_stays() {
+async fn only_unreferenced_rows_are_removed() {
     let world = World::new().await;
     let view = world.view();
     let space = view.of().space.clone();
@@ -553,7 +562,7 @@ async fn what_nobody_keeps_is_removed_and_what_is_kept_stays() {
     put(&child, "a", b"of the child").await;
     view.add(vec![note("after the fork: carrots")]).await.unwrap();
     world.clock.advance(COLLECT_GRACE_MS / 2);
-    let keep = [Kept::Branch(view.of().clone())];
+    let keep = [KeptReference::Branch(view.of().clone())];
     let young = world.memory.collect(&space, &keep, false).await.unwrap();
     assert_eq!(young, crate::Collected::default(), "a fork that is not on the list yet is young");
     world.clock.advance(COLLECT_GRACE_MS);
@@ -567,12 +576,103 @@ async fn what_nobody_keeps_is_removed_and_what_is_kept_stays() {
     assert!(child.get(&dead_entry.id).await.is_err());
     let report = view.check().await.unwrap();
     assert!(report.findings.is_empty(), "{report:?}");
-    // A restore to the snapshot leaves the stretch after it behind.
+    // A restore to the snapshot abandons the rows after it.
     let restored = world.memory.view(&crate::MemoryRef::branched(&space, Some(point.clone())));
     restored.add(vec![note("another way: leeks")]).await.unwrap();
     world.clock.advance(2 * COLLECT_GRACE_MS);
-    let keep = [Kept::Branch(restored.of().clone())];
+    let keep = [KeptReference::Branch(restored.of().clone())];
     assert_eq!(world.memory.collect(&space, &keep, false).await.unwrap().rows, 1);
     assert!(restored.get(&kept_entry.id).await.is_ok());
     assert!(restored.check().await.unwrap().findings.is_empty());
+}
+
+#[tokio::test]
+async fn every_write_is_measured_in_its_transaction() {
+    let world = World::new().await;
+    let view = world.view().with_quota(4 << 20);
+    let text = "x".repeat(60_000);
+    let mut refused = None;
+    let mut stored = 0;
+    for n in 0..200 {
+        // None of these checks beforehand whether there is space.
+        let set = view.kv_set(&format!("key-{n}"), text.clone().into(), None, crate::kv::Expect::Any).await;
+        match set {
+            Ok(_) => stored += 1,
+            Err(error) => {
+                refused = Some(error);
+                break;
+            }
+        }
+    }
+    assert!(matches!(refused, Some(MemoryError::SandboxFull { .. })), "{refused:?}");
+    assert!((10..70).contains(&stored), "{stored}");
+    // The refused write left nothing, and a full space can be cleared.
+    assert!(view.kv_get(&format!("key-{stored}")).await.unwrap().is_none());
+    view.kv_delete("key-0", crate::kv::Expect::Any).await.unwrap().unwrap();
+    assert!(view.kv_get("key-0").await.unwrap().is_none());
+    // Another sandbox's view of the space has its own limit.
+    view.clone()
+        .with_quota(64 << 20)
+        .kv_set("more", text.into(), None, crate::kv::Expect::Any)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn deletes_succeed_on_a_full_disk() {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    #[derive(Debug)]
+    struct Free(AtomicU64);
+
+    impl FreeSpace for Free {
+        fn free_bytes(&self, _: &FilePath) -> Option<u64> {
+            Some(self.0.load(Ordering::Relaxed))
+        }
+    }
+    let free = Arc::new(Free(AtomicU64::new(1 << 40)));
+    let disk =
+        DiskFloor { folder: "/".into(), reserve_bytes: 1 << 20, free: free.clone(), leases: Arc::default() };
+    let world = World::on(disk.clone()).await;
+    let view = world.view();
+    view.kv_set("key", json!(1), None, crate::kv::Expect::Any).await.unwrap();
+    let entry = view.add(vec![crate::NewEntry::note("turnips are stored in sand")]).await.unwrap().remove(0);
+    // All of it is reserved by others, or promised to the pool.
+    let lease = disk.reserve(1 << 39).unwrap();
+    free.0.store(0, Ordering::Relaxed);
+    let refused = view.kv_set("other", json!(1), None, crate::kv::Expect::Any).await.unwrap_err();
+    assert!(matches!(refused, MemoryError::DiskReserve { .. }), "{refused:?}");
+    view.kv_delete("key", crate::kv::Expect::Any).await.unwrap().unwrap();
+    assert!(view.kv_get("key").await.unwrap().is_none());
+    let forgotten = view.forget(&crate::Which::Ids(vec![entry.id]), false).await.unwrap();
+    assert_eq!(forgotten.count, 1);
+    drop(lease);
+}
+
+#[tokio::test]
+async fn erasing_makes_room_again() {
+    let world = World::new().await;
+    let view = world.view().with_quota(4 << 20);
+    let note = |n: usize| crate::NewEntry::note(format!("note {n}: {}", "turnip ".repeat(1500)));
+    let (mut ids, mut refusals) = (Vec::new(), 0);
+    for n in 0..2_000 {
+        match view.add(vec![note(n)]).await {
+            Ok(added) => {
+                refusals = 0;
+                ids.extend(added.into_iter().map(|entry| entry.id));
+            }
+            Err(MemoryError::SandboxFull { .. }) => refusals += 1,
+            Err(error) => panic!("{error}"),
+        }
+        // The first may be due to the journal, which it empties.
+        if refusals == 3 {
+            break;
+        }
+    }
+    assert_eq!(refusals, 3);
+    assert!(ids.len() > 20, "{}", ids.len());
+    let erased = view.erase(&crate::Which::Ids(ids), false).await.unwrap();
+    assert!(erased.count > 20);
+    for n in 5_000..5_005 {
+        view.add(vec![note(n)]).await.unwrap();
+    }
 }

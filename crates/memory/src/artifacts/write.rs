@@ -1,28 +1,27 @@
-//! Writes artifacts: content first, then the row that makes it one.
-
-use std::path::Path;
+//! Writes artifacts: first the content, then the row that refers to it.
 
 use rusqlite::params;
 use serde_json::Value;
 
 use super::hash::Proof;
 use super::room::{Arriving, Used, used};
-use super::rows::{NAMES, Stored, find, head};
+use super::rows::{NAMES, StoredArtifact, find, head};
 use super::store::Body;
 use super::{ARTIFACTS_MAX, Artifact, NewArtifact, check_name};
 use crate::newest::links;
 use crate::shown::shown;
 use crate::space::chain::BranchNo;
+use crate::space::growth::{Growth, file_bytes};
 use crate::space::load::{integer, unsigned};
 use crate::space::writer::{LogKind, Writer};
 use crate::{MemoryError, View};
 
 impl View {
-    /// Stores content under a name: a new artifact, or the next version of the one that has it.
+    /// Stores content under a name: a new artifact, or the next version of the existing one.
     ///
-    /// The body is read at constant RAM, to its end, whatever it turns out to be. A future that is dropped while it is
-    /// read leaves nothing; later, what it leaves is either the artifact or what the next sweep removes. It is refused at
-    /// the byte that the space or the disk has no room for.
+    /// The body is read to its end with constant RAM. A future that is dropped while the body is read
+    /// leaves nothing. One that is dropped later leaves the complete artifact, or an object that the next sweep removes. The upload
+    /// is refused at the byte that exceeds the space's quota or the disk.
     pub async fn artifact_put(&self, new: NewArtifact, body: Body) -> Result<Artifact, MemoryError> {
         new.check()?;
         if self.is_read_only() {
@@ -35,7 +34,7 @@ impl View {
             self.blob_store().discard(&incoming).await;
             return Err(error);
         }
-        // On its own from here on: were it dropped midway, the row could be committed after the lock is let go.
+        // A separate task: if it were dropped midway, the row could be committed after the lock was released.
         let view = self.clone();
         let placed = tokio::spawn(async move {
             let _placing = view.blob_store().placing().await;
@@ -51,7 +50,7 @@ impl View {
         placed.await.map_err(|_| MemoryError::Panicked)?
     }
 
-    /// Whether so many bytes more would fit into the space and on the disk, as things are now.
+    /// Whether this many more bytes would fit into the space and on the disk now.
     pub async fn artifact_room(&self, bytes: u64) -> Result<(), MemoryError> {
         self.blob_store().room().check(&self.of().space, self.used().await?, bytes)
     }
@@ -61,7 +60,7 @@ impl View {
         if self.quota_bytes.is_none() { Ok(()) } else { self.used().await?.check_sandbox(1) }
     }
 
-    /// A last look, since others have ended meanwhile.
+    /// The last check, because other uploads may have ended meanwhile.
     async fn settle(&self, arriving: &Arriving) -> Result<(), MemoryError> {
         let in_flight = arriving.in_flight();
         arriving.settle(self.used().await?, in_flight)
@@ -71,18 +70,17 @@ impl View {
         let (path, sandbox_max) = (self.shared.slots.path(&self.of.space), self.quota_bytes);
         self.read(move |reader| {
             let artifacts = used(reader.connection())?;
-            let size = |path: &Path| std::fs::metadata(path).map_or(0, |file| file.len());
-            let file = size(&path).saturating_add(size(&path.with_extension("db-wal")));
+            let file = file_bytes(reader.connection(), &path)?;
             Ok(Used { artifacts, file, sandbox_max })
         })
         .await
     }
 
-    /// Forgets an artifact with all its versions. Its content goes once no other branch and no snapshot has it.
+    /// Forgets an artifact with all its versions. Its content is removed once no other branch and no snapshot refers to it.
     pub async fn artifact_forget(&self, name: &str) -> Result<(), MemoryError> {
         check_name(name)?;
         let name = name.to_owned();
-        self.write(move |writer| forget(writer, &name)).await
+        self.write_as(Growth::Frees, 1, move |writer| forget(writer, &name)).await
     }
 }
 
@@ -106,8 +104,8 @@ fn insert(writer: &mut Writer<'_>, new: &NewArtifact, proof: &Proof) -> Result<A
     append(writer, &row)
 }
 
-/// Brings a version that another branch of this space has to this one: the same content, another row.
-pub(crate) fn adopt(writer: &mut Writer<'_>, stored: &Stored) -> Result<Artifact, MemoryError> {
+/// Adds a version of another branch of this space to this branch: the same content, another row.
+pub(crate) fn adopt(writer: &mut Writer<'_>, stored: &StoredArtifact) -> Result<Artifact, MemoryError> {
     let (Some(hash), false) = (&stored.hash, stored.released) else {
         return Err(MemoryError::BlobGone { name: shown(&stored.name), version: stored.version });
     };
@@ -157,7 +155,7 @@ fn append(writer: &mut Writer<'_>, new: &NewRow<'_>) -> Result<Artifact, MemoryE
     find(writer.connection(), &links, new.name, None)?.artifact()
 }
 
-/// Counting is a walk over all names, and is done only where there are many rows at all.
+/// Counting walks over all names, so it is done only if there are many rows.
 fn check_room(writer: &Writer<'_>, links: &[(BranchNo, u64)]) -> Result<(), MemoryError> {
     let connection = writer.connection();
     let rows =

@@ -1,8 +1,8 @@
-//! Writes a summary of a group of entries: what it says, when, and the words by which its sources are found again.
+//! Writes a summary of a group of entries: sentences, the time span, and words by which the sources can be found.
 //!
-//! The last line lists the words of the sources that the sentences above do not have. A search for one of them finds
-//! the summary, and the summary leads to its sources (see `reach`), so a detail that no summary would mention is not
-//! lost when its entry goes cold.
+//! The last line lists the words of the sources that the sentences do not contain. A search for one of them finds
+//! the summary, and the summary leads to its sources (see `reach`), so details that a summary omits can still be found
+//! after their entries have become cold.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -12,16 +12,16 @@ use super::sentences::{choose, content_words};
 use crate::context::dates::iso_day;
 use crate::embed::EndpointError;
 
-/// How the line of words begins.
+/// The beginning of the line of words.
 const WORDS_MARK: &str = "Words: ";
 
-/// Characters of the sentences.
+/// The limit of the sentences in characters.
 pub(super) const SENTENCES_CHARACTERS: usize = 900;
 
-/// Words listed: about what thirty turns of a conversation have beyond common ones.
+/// Words listed: about as many uncommon words as thirty messages of a conversation contain.
 const WORDS_MAX: usize = 600;
 
-/// What a summary is made from.
+/// An entry that a summary is made from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Source {
     pub at_ms: u64,
@@ -32,20 +32,20 @@ pub struct Source {
 /// Writes the sentences of a summary.
 #[async_trait]
 pub trait Summariser: std::fmt::Debug + Send + Sync {
-    /// A few sentences about the sources, of at most so many characters; what is longer is cut.
+    /// A few sentences about the sources, of at most this many characters; longer text is cut.
     async fn summarise(&self, sources: &[Source], characters_max: usize) -> Result<String, SummariseError>;
 }
 
-/// Why a summary could not be had from elsewhere; the built-in one is written instead.
+/// Why a summariser failed; the built-in one is then used instead.
 #[derive(Debug, thiserror::Error)]
 pub enum SummariseError {
-    #[error("could not ask for a summary")]
+    #[error("could not request a summary")]
     Endpoint(#[from] EndpointError),
-    #[error("the answer of `{url}` holds no text")]
+    #[error("the answer of `{url}` contains no text")]
     Answer { url: String },
 }
 
-/// The one that is built in: the sources' own best sentences.
+/// The built-in summariser: it selects sentences of the sources.
 #[derive(Clone, Copy, Debug)]
 pub struct Extractive;
 
@@ -69,21 +69,21 @@ pub(super) fn extract(sources: &[Source], characters_max: usize) -> String {
     out
 }
 
-/// The whole text of a summary.
+/// The complete text of a summary.
 pub(super) fn compose(title: &str, sources: &[Source], sentences: &str) -> String {
     let first = sources.iter().map(|source| source.at_ms).min().unwrap_or(0);
     let last = sources.iter().map(|source| source.at_ms).max().unwrap_or(0);
     let (from, to) = (iso_day(first), iso_day(last));
     let when = if from == to { from } else { format!("{from} to {to}") };
     let mut text = format!("Summary of {} entries of {title}, {when}:\n{sentences}", sources.len());
-    // There even when it is empty: the last line of this form is ours, whatever the sentences say.
+    // Added even if it is empty: the last line with this beginning is ours, whatever the sentences contain.
     text.push('\n');
     text.push_str(WORDS_MARK);
     text.push_str(&words_beyond(sources, sentences).join(" "));
     text
 }
 
-/// A summary without its line of words, for people and prompts.
+/// A summary without its line of words, for users and prompts.
 pub fn readable(text: &str) -> &str {
     match text.rfind(&format!("\n{WORDS_MARK}")) {
         Some(at) => &text[..at],
@@ -91,7 +91,7 @@ pub fn readable(text: &str) -> &str {
     }
 }
 
-/// Words of the sources that the sentences lack, rarest first within the bound: rare ones are what is searched by.
+/// Words of the sources that the sentences lack, rarest first, within the limit: searches mostly use rare words.
 fn words_beyond(sources: &[Source], sentences: &str) -> Vec<String> {
     let said: HashSet<String> = content_words(sentences).collect();
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();

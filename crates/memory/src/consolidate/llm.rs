@@ -1,7 +1,7 @@
-//! Summaries by any endpoint that speaks OpenAI's `/chat/completions`.
+//! Summaries by an endpoint with OpenAI's `/chat/completions` API.
 //!
-//! What is summarised is data from anywhere, so it is fenced on the way in, and what comes back is data as well: one
-//! bounded line of text that is kept beside its sources, never instead of them.
+//! The sources are untrusted data, so the request fences them. The answer is untrusted as well: it is limited to one
+//! line of text, which is stored beside its sources and never replaces them.
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -11,13 +11,13 @@ use crate::context::dates::iso_minute;
 use crate::context::fence;
 use crate::embed::Endpoint;
 
-/// Characters of sources that are sent: about 12,000 tokens, which common models take and a local one still reads.
+/// Characters of all sources that are sent: about 12,000 tokens, which common models accept and a local one can read.
 const SENT_CHARACTERS_MAX: usize = 48_000;
 
-/// Of one source; its beginning says what it is about.
+/// Characters of one source; its beginning usually says what it is about.
 const SOURCE_CHARACTERS_MAX: usize = 2_000;
 
-/// A chat model behind an endpoint.
+/// A chat model at an endpoint.
 #[derive(Clone, Debug)]
 pub struct Chat {
     endpoint: Endpoint,
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use crate::embed::EndpointOptions;
 
-    /// Answers one request with a status and a body, and gives back what it was asked.
+    /// Answers one request with a status and a body, and returns the request.
     async fn serve_once(status: &'static str, body: String) -> (Chat, tokio::task::JoinHandle<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_summary_is_asked_for_with_fenced_sources_and_comes_back_as_one_line() {
+    async fn a_summary_is_requested_with_fenced_sources_and_returned_as_one_line() {
         let body =
             json!({"choices": [{"message": {"role": "assistant", "content": "All\nis  well."}}]}).to_string();
         let (chat, asked) = serve_once("200 OK", body).await;
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_endpoint_that_refuses_or_says_nothing_is_an_error() {
+    async fn a_refusing_or_empty_endpoint_is_an_error() {
         let (chat, _asked) = serve_once("500 Internal Server Error", "{}".to_owned()).await;
         assert!(matches!(chat.summarise(&sources(), 400).await, Err(SummariseError::Endpoint(_))));
         let (chat, _asked) = serve_once("200 OK", json!({"choices": []}).to_string()).await;

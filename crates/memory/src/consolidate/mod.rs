@@ -1,16 +1,16 @@
-//! Background consolidation: memory gets smaller to search and loses nothing.
+//! Background consolidation: fewer entries to search, without losing any.
 //!
 //! ```text
 //!  equal and nearly equal entries ──► the oldest is kept warm and counts the others, which go cold
 //!  old sessions ──► chunks ──► a summary that cites its sources, which go cold
 //! ```
 //!
-//! *Cold* is a mark in the log, like any other change: reads of the past see what was, exports have everything, and a
-//! search reaches cold entries when asked to, or through the summary that stands for them (`reach`). Nothing is ever
+//! *Cold* is a mark in the log, like any other change: reads of the past are unaffected, exports contain all entries, and a
+//! search finds cold entries if the caller asks for them, or through the summary that cites them (`reach`). Nothing is
 //! deleted here.
 //!
-//! Every step is one transaction of its own, and what is left to do follows from what is warm. So a run can be cut off
-//! anywhere, and the next one goes on; a run with nothing to do changes nothing.
+//! Every step is one transaction, and the remaining steps follow from the entries that are still warm. So a run can be
+//! interrupted anywhere, and the next one continues; a run with nothing to do changes nothing.
 
 mod digest;
 mod llm;
@@ -29,25 +29,25 @@ pub use reach::{KIND_SUMMARY, sources_of};
 pub use run::{ConsolidateOptions, Consolidated};
 pub use twins::Join;
 
-/// What may be done to which entries.
+/// Which entries may be consolidated, and how.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Policy {
     /// Only sessions whose entries are older than this are rolled up.
     pub older_than_ms: u64,
-    /// What is more important than this stays warm.
+    /// Entries with a higher importance stay warm.
     pub keep_importance_above: f32,
-    /// Whether entries that say the same are joined.
+    /// Whether entries with equal texts are joined.
     pub join_duplicates: bool,
-    /// And from which likeness on (0 to 1); `None` for equal texts only.
+    /// The least similarity (0 to 1) at which entries are joined; `None` joins equal texts only.
     pub near_duplicate: Option<f32>,
-    /// Entries that one summary stands for.
+    /// Entries per summary.
     pub chunk_entries: usize,
-    /// Stop when this share of what was warm is left; `None` to go on to the end.
+    /// Stop when this share of the warm entries is left; `None` to continue to the end.
     pub target_share: Option<f32>,
 }
 
 impl Policy {
-    /// What suits an agent at work: a month stays as it was.
+    /// Suitable for a working agent: entries stay unchanged for a month.
     pub const fn usual() -> Self {
         Self {
             older_than_ms: 30 * 24 * 60 * 60 * 1000,

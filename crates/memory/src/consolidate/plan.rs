@@ -1,10 +1,10 @@
-//! Decides what consolidation would do. Pure: what a dry run tells is what a run does.
+//! Plans a consolidation. Pure, so a dry run reports exactly what a run does.
 //!
-//! 1. Entries that say the same are joined (`twins`).
+//! 1. Entries with the same text are joined (`twins`).
 //! 2. Old sessions are rolled up: chunks of their entries get a summary that cites them, and go cold.
 //!
-//! Left warm: what is young, important, open, still being worked on, or a statement somebody made on purpose to last
-//! (facts, decisions, tasks, skills' notes), and summaries.
+//! Entries that stay warm: those that are young, important, open, or still being worked on, those written
+//! to last (facts, decisions, tasks, notes of skills), and summaries.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use super::Policy;
 use super::twins::{self, Candidate, Join};
 use crate::Entry;
 
-/// Kinds that go cold only as duplicates: they were written to last.
+/// Kinds that become cold only as duplicates, because they were written to last.
 const LASTING_KINDS: &[&str] = &["fact", "decision", "task", "todo", "open", "summary", "preference", "rule"];
 
-/// Groups smaller than this stay as they are: a summary of two entries is longer than they are.
+/// Smaller groups are not summarised: a summary of two entries is longer than they are.
 const CHUNK_MIN: usize = 4;
 
-/// Chunks to be summarised together, and by whom they may be seen.
+/// Entries to be summarised together, and the user and agent that they belong to.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct RollUp {
     /// For the summary's first line: the session, or the day.
@@ -28,7 +28,7 @@ pub struct RollUp {
     pub session: Option<String>,
     pub user: Option<String>,
     pub agent: Option<String>,
-    /// In the order they happened.
+    /// In the order of their times.
     pub sources: Vec<MemoryId>,
 }
 
@@ -38,7 +38,7 @@ pub struct Plan {
     pub roll_ups: Vec<RollUp>,
 }
 
-/// What to do with these warm entries now.
+/// Plans what to do with these warm entries now.
 pub(super) fn plan(entries: &[Entry], policy: &Policy, now_ms: u64) -> Plan {
     let old = |entry: &&Entry| entry.at_ms.saturating_add(policy.older_than_ms) <= now_ms;
     let candidates: Vec<Candidate> =
@@ -59,7 +59,7 @@ pub(super) fn plan(entries: &[Entry], policy: &Policy, now_ms: u64) -> Plan {
         if aim.is_some_and(|aim| left <= aim) {
             break;
         }
-        // Its summary takes a place of its own.
+        // The summary is itself a warm entry.
         left = left - chunk.sources.len() + 1;
         roll_ups.push(chunk);
     }
@@ -75,7 +75,7 @@ fn candidate(entry: &Entry) -> Candidate {
     }
 }
 
-/// What must stay as it is: work that is open, and what has a key of its own among facts.
+/// Whether the entry must stay unchanged: open work, and facts with a key.
 fn is_pinned(entry: &Entry) -> bool {
     entry.metadata.get("open").and_then(serde_json::Value::as_bool) == Some(true)
         || entry.metadata.get("pinned").and_then(serde_json::Value::as_bool) == Some(true)
@@ -124,7 +124,7 @@ fn chunks<'a>(entries: impl Iterator<Item = &'a Entry>, chunk_entries: usize) ->
     out.into_iter().map(|(_, roll_up)| roll_up).collect()
 }
 
-/// Parts of nearly equal length, none longer than `most`: a session of 25 is 13 and 12, not 24 and 1.
+/// Parts of nearly equal length, none longer than `most`: 25 entries become 13 and 12, not 24 and 1.
 fn even_parts<'a, 'b>(members: &'b [&'a Entry], most: usize) -> Vec<&'b [&'a Entry]> {
     let parts = members.len().div_ceil(most);
     if parts == 0 {

@@ -1,7 +1,7 @@
-//! From a summary to what it stands for.
+//! From a summary to its sources.
 //!
-//! A search looks at what is warm. Where a summary is among the best of it, its cold sources are looked at as well, so
-//! that a detail is found in the words it was said in.
+//! A search covers warm entries. If a summary is among the best hits, its cold sources are searched as well, so
+//! details are found in their original wording.
 
 use burrow_model::MemoryId;
 use rusqlite::OptionalExtension;
@@ -9,10 +9,10 @@ use rusqlite::OptionalExtension;
 use crate::space::load::damaged;
 use crate::{MemoryError, Reader, Row};
 
-/// The kind of entries that stand for others.
+/// The kind of summaries.
 pub const KIND_SUMMARY: &str = "summary";
 
-/// The visible rows that a summary cites, in the order they happened. None for what is not a summary.
+/// The visible rows that a summary cites, in the order of their times. Empty for entries that are not summaries.
 pub fn sources_of(reader: &Reader<'_>, summary: Row) -> Result<Vec<Row>, MemoryError> {
     if reader.column(summary).is_none_or(|columns| &*columns.kind != KIND_SUMMARY) {
         return Ok(Vec::new());
@@ -31,8 +31,8 @@ pub fn sources_of(reader: &Reader<'_>, summary: Row) -> Result<Vec<Row>, MemoryE
 }
 
 impl Reader<'_> {
-    /// Whether any entry, of whatever branch, has this kind: where none has, nothing need be looked for.
+    /// Whether any entry, on any branch, has this kind: if none has, no search for it is needed.
     pub(crate) fn has_kind(&self, kind: &str) -> bool {
-        self.lens.arena.words.number(kind).is_some()
+        self.visibility.arena.words.number(kind).is_some()
     }
 }

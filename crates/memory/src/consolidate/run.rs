@@ -1,4 +1,4 @@
-//! Carries out a plan, one transaction a step.
+//! Executes a plan, one transaction per step.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,42 +18,42 @@ use crate::space::marks::Mark;
 use crate::space::writer::Writer;
 use crate::{Entry, EntryChange, IMPORTANCE_USUAL, MemoryError, MemoryId, NewEntry, View};
 
-/// How one run goes.
+/// The options of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct ConsolidateOptions<'a> {
-    /// Tell what would be done, and do nothing.
+    /// Report what would be done, and change nothing.
     pub dry_run: bool,
     pub policy: &'a Policy,
-    /// Warm entries looked at, the oldest first: what one run holds in RAM.
+    /// Warm entries that are read, oldest first: the limit of RAM for one run.
     pub entries_max: usize,
-    /// No further step is begun after this long.
+    /// No step begins after this time.
     pub time_max: Duration,
-    /// Who writes summaries; the sources' own sentences where it is `None` or fails.
+    /// Writes summaries; if it is `None` or fails, an extract of the sources is used.
     pub summariser: Option<&'a dyn Summariser>,
 }
 
-/// What a run did, or would do.
+/// The result of a run or a dry run.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Consolidated {
     pub examined: u64,
-    /// Entries that went cold because another says the same.
+    /// Entries that became cold because another has the same text.
     pub joined: u64,
-    /// Groups that a summary was written for, and the entries of them that went cold.
+    /// Groups that were summarised, and their entries that became cold.
     pub rolled_up: u64,
     pub cooled: u64,
     pub summaries: Vec<MemoryId>,
-    /// Summaries that the endpoint failed to write, and that are the sources' own sentences instead.
+    /// Summaries that the model failed to write, and that are extracts of the sources instead.
     pub fell_back: u64,
-    /// Entries that a search looks at.
+    /// Entries that a search covers by default.
     pub warm_before: u64,
     pub warm_after: u64,
-    /// Everything that was planned got done (or would be).
+    /// Whether all planned steps were done (or would be).
     pub finished: bool,
     pub plan: Plan,
 }
 
 impl View {
-    /// One run of consolidation. Cut off anywhere, the next one goes on.
+    /// One run of consolidation. If it is interrupted, the next one continues.
     pub async fn consolidate(&self, options: ConsolidateOptions<'_>) -> Result<Consolidated, MemoryError> {
         if self.is_read_only() {
             return Err(MemoryError::ReadOnly);
@@ -80,7 +80,7 @@ impl View {
             plan,
         };
         if options.dry_run {
-            foretell(&mut done);
+            count_planned_steps(&mut done);
             return Ok(done);
         }
         let by_id: HashMap<&MemoryId, &Entry> = entries.iter().map(|entry| (&entry.id, entry)).collect();
@@ -103,14 +103,14 @@ impl View {
     }
 }
 
-fn foretell(done: &mut Consolidated) {
+fn count_planned_steps(done: &mut Consolidated) {
     done.joined = done.plan.joins.iter().map(|join| join.gone.len() as u64).sum();
     done.rolled_up = done.plan.roll_ups.len() as u64;
     done.cooled = done.plan.roll_ups.iter().map(|roll_up| roll_up.sources.len() as u64).sum();
     done.warm_after = done.warm_before + done.rolled_up - done.joined - done.cooled;
 }
 
-/// The oldest warm entries, and how many there are.
+/// The oldest warm entries, and the number of all of them.
 async fn warm(view: &View, entries_max: usize) -> Result<(Vec<Entry>, u64), MemoryError> {
     view.read(move |reader| {
         let mut rows: Vec<_> =
@@ -123,11 +123,11 @@ async fn warm(view: &View, entries_max: usize) -> Result<(Vec<Entry>, u64), Memo
     .await
 }
 
-/// The kept one counts the others and cites them; they go cold.
+/// The kept entry counts the others and cites them; the others become cold.
 async fn carry_out_join(view: &View, join: &Join) -> Result<u64, MemoryError> {
     let join = join.clone();
     let keep = match view.get(&join.keep).await {
-        // Forgotten since it was planned.
+        // It was forgotten since the plan was made.
         Err(MemoryError::NotFound { .. }) => return Ok(0),
         found => found?,
     };
@@ -165,7 +165,7 @@ async fn carry_out_join(view: &View, join: &Join) -> Result<u64, MemoryError> {
     .await
 }
 
-/// Marks as cold what is still as it was planned; what somebody changed since is news, and stays warm.
+/// Marks entries as cold if they are unchanged since the plan was made; changed entries stay warm.
 fn cool<'a>(
     writer: &mut Writer<'_>,
     entries: impl Iterator<Item = (&'a MemoryId, u64)>,
@@ -199,7 +199,7 @@ async fn carry_out_roll_up(
         Some(summariser) => match summariser.summarise(&sources, SENTENCES_CHARACTERS).await {
             Ok(said) => crate::remember::cut(&said, SENTENCES_CHARACTERS * 2),
             Err(error) => {
-                tracing::warn!(%error, "could not have a summary written; the sources' own sentences stand in");
+                tracing::warn!(%error, "could not get a summary from the model; using an extract of the sources");
                 done.fell_back += 1;
                 extract(&sources, SENTENCES_CHARACTERS)
             }
@@ -241,7 +241,7 @@ fn summary_entry(roll_up: &RollUp, entries: &[&Entry], text: &str) -> NewEntry {
         end -= 1;
     }
     NewEntry {
-        // The same sources are summarised once, whoever tries again.
+        // The same sources are summarised only once, even if the step is repeated.
         key: Some(format!("summary:{}", &hash.finalize().to_hex().as_str()[..40])),
         kind: KIND_SUMMARY.to_owned(),
         metadata,

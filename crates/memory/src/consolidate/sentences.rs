@@ -1,18 +1,18 @@
-//! Chooses the sentences that say most of what a group of texts says, without a model.
+//! Selects the sentences that represent a group of texts, without a model.
 //!
-//! A sentence is worth what its words are worth to the whole group (its nearness to the centroid), a little more at
-//! the beginning of a text, where people say what it is about, and more for names and numbers, which are what is
-//! asked for later. What a chosen sentence already said counts for less afterwards, so that the choice covers the group.
+//! The score of a sentence is the weight of its words in the whole group (its similarity to the centroid). Sentences at the
+//! beginning of a text score a little higher, because they often say what it is about, and so do names and numbers, which
+//! are often searched for. Words that a selected sentence contains count less afterwards, so the selection covers the group.
 
 use std::collections::{HashMap, HashSet};
 
-/// Sentences looked at: a group is bounded, and choosing is quadratic in what is chosen only.
+/// Sentences considered: the size of a group is limited, and the cost is quadratic only in the number of selected sentences.
 const SENTENCES_MAX: usize = 4_000;
 
-/// A sentence longer than this is cut: it is a log line or a table, and its beginning says which.
+/// Longer sentences are cut: they are log lines or tables, and their beginning identifies them.
 const SENTENCE_CHARACTERS_MAX: usize = 320;
 
-/// One sentence, and which text it is of.
+/// One sentence, and the text it belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sentence {
     pub(super) text: String,
@@ -22,7 +22,7 @@ pub(super) struct Sentence {
     names: usize,
 }
 
-/// The sentences to keep, in their order, within so many characters.
+/// The selected sentences, in their order, within this many characters.
 pub(super) fn choose(texts: &[&str], characters_max: usize) -> Vec<Sentence> {
     let sentences = split_all(texts);
     let weights = weights_of(&sentences);
@@ -62,7 +62,7 @@ fn split_all(texts: &[&str]) -> Vec<Sentence> {
     out
 }
 
-/// Sentences end at `.`, `!` or `?` before a blank, and at line breaks. `v1.2` and `e.g. this` stay whole.
+/// Sentences end at `.`, `!` or `?` before a blank, and at line breaks. `v1.2` and `e.g. this` are not split.
 pub(super) fn split(text: &str) -> Vec<&str> {
     let mut out = Vec::new();
     let mut start = 0;
@@ -98,7 +98,7 @@ fn push<'a>(out: &mut Vec<&'a str>, part: &'a str) {
     }
 }
 
-/// How much a word is worth: in how many sentences it is, damped, since a word in all of them tells nothing apart.
+/// The weight of each word: grows slowly with the number of sentences that contain it, since a word in all of them does not distinguish any.
 fn weights_of(sentences: &[Sentence]) -> HashMap<&str, f64> {
     let mut counts: HashMap<&str, f64> = HashMap::new();
     for sentence in sentences {
@@ -122,7 +122,7 @@ fn score(sentence: &Sentence, weights: &HashMap<&str, f64>, covered: &HashSet<St
                 * if covered.contains(word) { 0.1 } else { 1.0 }
         })
         .sum();
-    // By the root of its length: neither the longest nor the shortest sentence wins by its length alone.
+    // Divided by the square root of the length: neither the longest nor the shortest sentence wins by its length alone.
     let dense = worth / (sentence.words.len() as f64).sqrt();
     let position = if sentence.first { 1.15 } else { 1.0 };
     let names = 1.0 + 0.08 * sentence.names.min(5) as f64;
@@ -130,7 +130,7 @@ fn score(sentence: &Sentence, weights: &HashMap<&str, f64>, covered: &HashSet<St
     dense * position * names * asks
 }
 
-/// Names and numbers: capitals that do not begin the sentence, and words with digits.
+/// Names and numbers: capitalised words that do not begin the sentence, and words with digits.
 fn names_in(text: &str) -> usize {
     let words = text.split_whitespace().enumerate();
     words
@@ -148,7 +148,7 @@ pub(super) fn content_words(text: &str) -> impl Iterator<Item = String> + '_ {
         .filter(|word| word.chars().count() >= 2 && word.len() <= 64 && !is_stop_word(word))
 }
 
-/// Rough, and only for counting words as one: `deployed`, `deploys` and `deploy`.
+/// A rough stemmer, only for counting `deployed`, `deploys` and `deploy` as one word.
 fn stem(word: &str) -> String {
     for ending in ["ingly", "edly", "ing", "ies", "ed", "es", "s"] {
         if let Some(root) = word.strip_suffix(ending)
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sentences_end_where_people_end_them() {
+    fn sentences_are_split_correctly() {
         assert_eq!(
             split("We use v1.2 now. It works!\nNext line? Yes"),
             ["We use v1.2 now.", "It works!", "Next line?", "Yes"]

@@ -1,4 +1,4 @@
-//! Consolidation over real spaces: what goes cold, what stays, what the past and exports still have.
+//! Consolidation of real spaces: what becomes cold, what stays warm, and what the past and exports still contain.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn turn(session: &str, text: &str) -> NewEntry {
     NewEntry { kind: "turn".to_owned(), session: Some(session.to_owned()), ..NewEntry::note(text) }
 }
 
-/// A session of sentences that have nothing in common.
+/// A session of sentences without common words.
 async fn talk(world: &World, view: &View, session: &str, count: usize) {
     let things = [
         "harbour", "violin", "granite", "saffron", "compass", "meadow", "lantern", "tunnel", "walnut",
@@ -50,7 +50,7 @@ async fn all(view: &View, filter: Filter) -> Vec<crate::Entry> {
 }
 
 #[tokio::test]
-async fn erasing_an_entry_takes_its_summaries_along_and_names_its_copies() {
+async fn erasing_an_entry_erases_its_summaries_and_reports_its_copies() {
     let world = World::new().await;
     let view = world.view();
     talk(&world, &view, "old", 20).await;
@@ -64,8 +64,8 @@ async fn erasing_an_entry_takes_its_summaries_along_and_names_its_copies() {
     let policy = Policy { join_duplicates: false, ..policy() };
     let done = view.consolidate(options(&policy)).await.unwrap();
     let telling = |entries: &[crate::Entry]| -> Vec<crate::MemoryId> {
-        let told = entries.iter().filter(|entry| entry.text.to_lowercase().contains("quuxhausen"));
-        told.map(|entry| entry.id.clone()).collect()
+        let matching = entries.iter().filter(|entry| entry.text.to_lowercase().contains("quuxhausen"));
+        matching.map(|entry| entry.id.clone()).collect()
     };
     let summaries: Vec<_> = telling(&all(&view, Filter::all()).await)
         .into_iter()
@@ -83,7 +83,7 @@ async fn erasing_an_entry_takes_its_summaries_along_and_names_its_copies() {
     assert_eq!((rest.count, rest.branches), (1, 2), "a fork had a version of its own");
     assert!(telling(&all(&view, Filter::everything()).await).is_empty());
     assert!(telling(&all(&child, Filter::everything()).await).is_empty());
-    // Other summaries cite others, and stay.
+    // Other summaries cite other entries, and stay.
     assert_eq!(all(&view, Filter::all()).await.iter().filter(|entry| entry.kind == KIND_SUMMARY).count(), 2);
     assert!(view.check().await.unwrap().findings.is_empty());
 }
@@ -190,7 +190,7 @@ async fn duplicates_are_counted_by_the_oldest_and_go_cold() {
 }
 
 #[tokio::test]
-async fn what_is_young_important_open_or_meant_to_last_stays_warm() {
+async fn young_important_open_and_lasting_entries_stay_warm() {
     let world = World::new().await;
     let view = world.view();
     talk(&world, &view, "s", 6).await;
@@ -280,7 +280,7 @@ async fn a_summariser_is_used_and_one_that_fails_is_replaced() {
 }
 
 #[tokio::test]
-async fn no_time_means_no_step_and_a_later_run_goes_on() {
+async fn without_time_no_step_is_done_and_a_later_run_continues() {
     let world = World::new().await;
     let view = world.view();
     talk(&world, &view, "old", 20).await;
@@ -301,7 +301,7 @@ async fn no_time_means_no_step_and_a_later_run_goes_on() {
     assert_eq!(done.cooled + rest.cooled, 20);
 }
 
-/// Takes longer than the run may.
+/// Takes longer than the run's time limit.
 #[derive(Debug)]
 struct SlowOnce;
 

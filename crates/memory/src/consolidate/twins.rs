@@ -1,8 +1,8 @@
-//! Finds entries that say the same thing: equal texts, and texts that differ in a word or two.
+//! Finds duplicate entries: equal texts, and texts that differ in a word or two.
 //!
-//! Candidates are found by sketches (the smallest hashes of their word pairs: texts with much in common share one),
-//! then compared fully. Never joined: entries of different users, agents or kinds, and texts with other numbers or
-//! negations (`Likeness` is 0 for those). The oldest of a group is kept.
+//! Candidates are found by sketches (the smallest hashes of their word pairs: similar texts share one), then compared
+//! fully. Never joined: entries of different users, agents or kinds, and texts with different numbers or
+//! negations (their `Likeness` is 0). The oldest entry of a group is kept.
 
 use std::collections::HashMap;
 
@@ -10,36 +10,36 @@ use burrow_model::MemoryId;
 
 use crate::context::alike::{Likeness, normal_text};
 
-/// Hashes of a text that others are looked for by. Of two texts that share 0.9 of their pairs, a given one of the
-/// smallest is common with at least that chance; that none of eight is happens once in a hundred million.
+/// Hashes per text that candidates are found by. Two texts that share 90 % of their pairs have a given one of the
+/// smallest hashes in common with at least that probability; that they share none of eight happens once in a hundred million.
 const SKETCH: usize = 8;
 
-/// Entries compared for one sketch value: a hash shared by more than this is of a phrase everybody uses.
+/// Entries compared for one sketch value: a hash shared by more entries belongs to a common phrase.
 const BUCKET_MAX: usize = 64;
 
 /// Kind, user, agent.
 pub(super) type Realm = (String, Option<String>, Option<String>);
 
-/// An entry, as far as joining goes.
+/// The fields of an entry that joining depends on.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) id: MemoryId,
     pub(super) text: String,
-    /// What must be equal for two to be joined: kind, user, agent.
+    /// Must be equal for two entries to be joined: kind, user, agent.
     pub(super) realm: Realm,
     pub(super) at_ms: u64,
 }
 
-/// `gone` says what `keep` says.
+/// The entries `gone` duplicate the entry `keep`.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Join {
     pub keep: MemoryId,
     pub gone: Vec<MemoryId>,
-    /// Of the most different of them.
+    /// The similarity of the least similar one.
     pub likeness: f32,
 }
 
-/// The joins among candidates. `near` is the least likeness; `None` for equal texts only.
+/// The joins among candidates. `near` is the least similarity; `None` joins equal texts only.
 pub(super) fn find(candidates: &[Candidate], near: Option<f32>) -> Vec<Join> {
     let mut order: Vec<usize> = (0..candidates.len()).collect();
     order.sort_by_key(|at| (candidates[*at].at_ms, candidates[*at].id.clone()));
@@ -62,7 +62,7 @@ pub(super) fn find(candidates: &[Candidate], near: Option<f32>) -> Vec<Join> {
             group.1 = group.1.min(share);
             continue;
         }
-        // Only those that are kept are compared with: a chain of small differences must not join its two ends.
+        // Texts are compared only with kept entries: a chain of small differences must not join its two ends.
         equal.insert(key, at);
         for hash in likeness.sketch(SKETCH) {
             let bucket = buckets.entry(hash).or_default();

@@ -1,19 +1,19 @@
-//! Tells whether two texts say the same in nearly the same words.
+//! Computes whether two texts say the same in nearly the same words.
 //!
-//! Words, not meaning: "runs on port 80" and "runs on port 81" are close in meaning and must not be taken for one
-//! another. So numbers and negations have to be equal, and of the rest nearly all.
+//! It compares words, not meaning: "runs on port 80" and "runs on port 81" are close in meaning and must not be treated as
+//! the same. So numbers and negations must be equal, and nearly all other words.
 
-/// What of a text is compared.
+/// The features of a text that are compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Likeness {
-    /// Pairs of neighbouring words, hashed, each once and in order; single words for very short texts.
+    /// Hashes of pairs of adjacent words, deduplicated and sorted; of single words for very short texts.
     pairs: Vec<u64>,
-    /// Everything with a digit in it, in order of value.
+    /// All words that contain a digit, sorted.
     numbers: Vec<String>,
     negations: usize,
 }
 
-/// Words that turn a sentence around.
+/// Words that negate a sentence.
 const NEGATIONS: &[&str] = &[
     "not", "no", "never", "none", "without", "neither", "nor", "cannot", "nobody", "nothing", "nowhere",
     "unable", "failed", "fails", "disabled", "off", "false", "stopped", "removed", "deleted",
@@ -42,7 +42,7 @@ impl Likeness {
         Self { pairs: pairs_of(&words), numbers, negations }
     }
 
-    /// 0 for nothing in common, 1 for the same words in the same order. Other numbers or negations: 0.
+    /// 0 for nothing in common, 1 for the same words in the same order. Different numbers or negations: 0.
     pub(crate) fn with(&self, other: &Self) -> f32 {
         if self.numbers != other.numbers || self.negations != other.negations {
             return 0.0;
@@ -54,8 +54,8 @@ impl Likeness {
         common as f32 / (self.pairs.len() + other.pairs.len() - common) as f32
     }
 
-    /// The smallest hashes: texts with much in common share at least one of them nearly always, so they are where
-    /// candidates are looked for.
+    /// The smallest hashes: similar texts nearly always share at least one of them, so candidates are found
+    /// by them.
     pub(crate) fn sketch(&self, size: usize) -> impl Iterator<Item = u64> + '_ {
         self.pairs.iter().copied().take(size)
     }
@@ -71,7 +71,7 @@ fn pairs_of(words: &[&str]) -> Vec<u64> {
     pairs
 }
 
-/// How many numbers two lists in order have in common.
+/// How many values two sorted lists have in common.
 fn in_both(a: &[u64], b: &[u64]) -> usize {
     let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
     let mut common = 0;
@@ -94,7 +94,7 @@ fn hash(a: &str, b: &str) -> u64 {
     u64::from_le_bytes(first)
 }
 
-/// The text in the form in which equal texts are equal: case, blanks and final full stops do not count.
+/// The text in a normal form: texts that differ in case, blanks and final full stops become equal.
 pub(crate) fn normal_text(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     words.join(" ").trim_end_matches(['.', '!', ' ']).to_lowercase()

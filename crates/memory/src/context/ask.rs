@@ -1,58 +1,58 @@
-//! Answers a question, or the last messages of a loop, with a block for the prompt.
+//! Answers a query, or the last messages of an agent loop, with a block for the prompt.
 
 use std::collections::HashSet;
 
 use super::alike::normal_text;
 use super::block::{Built, Item, Section, build};
 use super::dates::{iso_minute, relative};
-use super::{BUDGET_TOKENS_MAX, BUDGET_TOKENS_MIN, fence, whereabouts};
+use super::{BUDGET_TOKENS_MAX, BUDGET_TOKENS_MIN, fence, recent_work};
 use crate::consolidate::readable;
 use crate::recall::{ArmReport, Hit, Labelled, Search, search};
 use crate::remember::Message;
 use crate::{Entry, Filter, MemoryError, MemoryId};
 
-/// Characters of messages that make the question: the last ones say what it is about.
+/// Characters of messages that form the query: the last ones say what the conversation is about.
 const QUESTION_CHARACTERS_MAX: usize = 1_500;
 
-/// Messages that are looked at, from the end.
+/// Messages that are read, from the end.
 const MESSAGES_MAX: usize = 6;
 
-/// Tokens a shown entry takes, about: for how many to ask.
+/// Approximate tokens of one shown entry: determines how many hits to request.
 const ENTRY_TOKENS: usize = 50;
 
-/// Of the best hit's score, what another must have: below it there is mostly a common word.
+/// Hits below this share of the best score are dropped: mostly they only share a common word.
 const SCORE_SHARE_MIN: f32 = 0.25;
 
-/// Hits that get their neighbours, and the budget from which on there is room for them.
+/// Hits that are shown with their neighbours, and the least budget for that.
 const JOINED_MAX: usize = 3;
 const JOINED_BUDGET_MIN: usize = 400;
 
-/// A turn longer than this speaks for itself.
+/// Longer messages are understandable without their neighbours.
 const SHORT_CHARACTERS: usize = 240;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContextRequest {
-    /// What is asked; without it and without messages the answer is where the work stood.
+    /// The query; without it and without messages, the answer describes the recent work.
     pub query: Option<String>,
-    /// The conversation so far. What it already says is not said again.
+    /// The conversation so far. Entries whose text it already contains are left out.
     pub messages: Vec<Message>,
     /// From [`BUDGET_TOKENS_MIN`] to [`BUDGET_TOKENS_MAX`].
     pub budget_tokens: usize,
     pub filter: Filter,
-    /// Whose whereabouts are asked for; the last session, unless said otherwise.
+    /// The session to describe; by default the last one.
     pub session: Option<String>,
 }
 
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// Empty where memory has nothing to say.
+    /// Empty if memory has nothing relevant.
     pub text: String,
     pub used_tokens: usize,
-    /// What is shown, in order.
+    /// The shown entries, in order.
     pub ids: Vec<MemoryId>,
-    /// Which arms of the search took part; none where nothing was searched for.
+    /// The arms of the search that took part; empty if nothing was searched.
     pub arms: Vec<ArmReport>,
-    /// Something was cut or left out for want of room.
+    /// Something was cut or left out because of the budget.
     pub truncated: bool,
 }
 
@@ -60,11 +60,11 @@ pub struct Context {
 pub async fn context(views: &[Labelled], request: &ContextRequest) -> Result<Context, MemoryError> {
     let budget = request.budget_tokens;
     if !(BUDGET_TOKENS_MIN..=BUDGET_TOKENS_MAX).contains(&budget) {
-        let why = format!("it is {budget}, and may be {BUDGET_TOKENS_MIN} to {BUDGET_TOKENS_MAX}");
-        return Err(MemoryError::invalid("the budget of tokens", why));
+        let why = format!("it is {budget}, and must be from {BUDGET_TOKENS_MIN} to {BUDGET_TOKENS_MAX}");
+        return Err(MemoryError::invalid("the token budget", why));
     }
     let Some(question) = question(request) else {
-        let sections = whereabouts::sections(views, request).await?;
+        let sections = recent_work::sections(views, request).await?;
         return Ok(answer(build(&sections, &[], budget), Vec::new()));
     };
     let query = Search {
@@ -96,8 +96,8 @@ fn answer(built: Built, arms: Vec<ArmReport>) -> Context {
     Context { text, used_tokens, ids, arms, truncated }
 }
 
-/// The question, or what the last messages are about: the newest words first, since a search weighs all alike and the
-/// bound cuts the rest.
+/// The query, or the words of the last messages: the newest words first, since a search weights all equally and the
+/// limit cuts the rest.
 fn question(request: &ContextRequest) -> Option<String> {
     if let Some(query) = request.query.as_deref().map(str::trim).filter(|query| !query.is_empty()) {
         return Some(query.to_owned());
@@ -112,7 +112,7 @@ fn question(request: &ContextRequest) -> Option<String> {
         let content = message.content.trim();
         text.push_str(&content.chars().take(left).collect::<String>());
         text.push('\n');
-        // A message that says enough stands for itself; "yes, do that" needs what went before.
+        // A message with enough words is used alone; "yes, do that" needs the messages before it.
         if text.split_whitespace().count() >= 12 && message.role == "user" {
             break;
         }
@@ -159,7 +159,7 @@ async fn items(
     Ok(items)
 }
 
-/// What happened right before and after, in the same session.
+/// The entries right before and after it in the same session.
 async fn neighbours(
     labelled: &Labelled,
     id: &MemoryId,
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_question_is_what_was_asked_or_what_was_said_last() {
+    fn the_query_is_the_given_one_or_the_last_messages() {
         assert_eq!(question(&request(Some(" port? "), &[("user", "hi")])).as_deref(), Some("port?"));
         assert_eq!(question(&request(None, &[])), None);
         assert_eq!(question(&request(Some("  "), &[("system", "be nice")])), None);

@@ -1,4 +1,4 @@
-//! Dates for people and models: the day in ISO form, and how long ago it was.
+//! Dates for users and models: the day in ISO form, and the age.
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
@@ -23,7 +23,7 @@ pub(crate) fn iso_day(at_ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}")
 }
 
-/// `3 h ago`, `yesterday`, `5 weeks ago`; `in 2 days` for what is to come.
+/// `3 h ago`, `yesterday`, `5 weeks ago`; `in 2 days` for the future.
 pub(crate) fn relative(at_ms: u64, now_ms: u64) -> String {
     if at_ms > now_ms {
         let ahead = at_ms - now_ms;
@@ -33,7 +33,7 @@ pub(crate) fn relative(at_ms: u64, now_ms: u64) -> String {
     if ago < 60_000 {
         return "just now".to_owned();
     }
-    // Days are counted by the calendar, as people do: yesterday evening is yesterday in the morning.
+    // Days are counted by calendar date: an evening before midnight is `yesterday` the next morning.
     let days = now_ms / DAY_MS - at_ms / DAY_MS;
     if days == 1 && ago >= 12 * 60 * 60 * 1000 {
         "yesterday".to_owned()
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_ago_is_said_in_one_unit() {
+    fn ages_have_one_unit() {
         let now = 1_794_745_845_000; // 12:30
         for (ago, expected) in [
             (0, "just now"),

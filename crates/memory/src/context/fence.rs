@@ -1,20 +1,20 @@
-//! Keeps stored text data: nothing in it can close the block it is shown in, pose as one of its own lines, or speak to
-//! the terminal or the model behind its reader's back.
+//! Keeps stored text data: nothing in it can close the block that shows it, imitate the block's own lines, or send hidden
+//! commands to a terminal or a model.
 //!
-//! Four layers, so that none has to be perfect:
-//! 1. The block's tag carries a number drawn for this answer; no stored text can know it, and one that happens to hold
-//!    it makes another be drawn.
+//! Four layers, so that none must be perfect:
+//! 1. The block's tag contains a random number drawn for this answer. Stored text cannot know it; if a text contains it by
+//!    chance, another number is drawn.
 //! 2. Every line of stored text begins with `| `; the block's own lines never do.
-//! 3. Marks that models were taught to obey (`<|im_start|>`, `[INST]`, `</system>`, our own tag) lose their brackets.
-//! 4. Control, invisible and direction-changing characters are shown by their numbers.
+//! 3. Marks that models are trained to obey (`<|im_start|>`, `[INST]`, `</system>`, our own tag) lose their brackets.
+//! 4. Control, invisible and direction-changing characters are replaced by their code points.
 
-/// What every line of stored text begins with.
+/// The beginning of every line of stored text.
 pub(crate) const LINE_MARK: &str = "| ";
 
-/// The name of the tag, before its number.
+/// The name of the tag, without its number.
 pub(crate) const TAG: &str = "memory";
 
-/// Draws a number that none of the texts holds.
+/// Draws a number that none of the texts contains.
 pub(crate) fn nonce<'a>(texts: impl Iterator<Item = &'a str> + Clone) -> String {
     loop {
         let mut bytes = [0u8; 8];
@@ -40,7 +40,7 @@ pub(crate) fn quoted(text: &str) -> String {
     out
 }
 
-/// A label (kind, session, space) for a line of the block's own: one line, no brackets, bounded.
+/// A label (kind, session, space) for one of the block's own lines: one line, no brackets, limited length.
 pub(crate) fn label(text: &str) -> String {
     let flat: String = neutral(text)
         .chars()
@@ -49,7 +49,7 @@ pub(crate) fn label(text: &str) -> String {
     crate::remember::cut(flat.trim(), 60)
 }
 
-/// Text whose marks and invisible characters have lost their power; a text without any is unchanged.
+/// The text with its marks and invisible characters made harmless; other text is unchanged.
 pub fn neutral(text: &str) -> String {
     let unified = text.replace("\r\n", "\n");
     let mut visible = String::with_capacity(unified.len());
@@ -68,7 +68,7 @@ pub fn neutral(text: &str) -> String {
 fn is_dangerous(c: char, previous: char) -> bool {
     match c {
         '\n' | '\t' => false,
-        // Joiners make emoji and are part of several scripts; between ASCII they only hide things.
+        // Joiners are part of emoji and several scripts; between ASCII characters they only hide text.
         '\u{200c}' | '\u{200d}' => previous.is_ascii(),
         // Other line breaks, direction marks and overrides, invisible operators, fillers, byte-order marks.
         '\u{2028}'
@@ -87,13 +87,13 @@ fn is_dangerous(c: char, previous: char) -> bool {
         | '\u{3164}'
         | '\u{ffa0}'
         | '\u{fff9}'..='\u{fffb}' => true,
-        // Tags and selectors that carry hidden text.
+        // Tags and variation selectors, which can carry hidden text.
         '\u{e0000}'..='\u{e0fff}' => true,
         c => c.is_control(),
     }
 }
 
-/// Names of tags that mean something to some model or to us, compared without case, spaces and dashes.
+/// Names of tags that have a meaning for some model or for us, compared without case, spaces and dashes.
 const TAGS: &[&str] = &[
     "memory",
     "memories",
@@ -158,7 +158,7 @@ fn without_marks(text: &str) -> String {
     out
 }
 
-/// What a look-alike stands for.
+/// The ASCII letter that a look-alike character resembles.
 fn plain(c: char) -> char {
     match c {
         '＜' | '﹤' | '〈' | '⟨' | '‹' | '˂' | '❮' | '≺' => '<',
@@ -169,7 +169,7 @@ fn plain(c: char) -> char {
         '－' | '‐' | '‑' | '–' | '—' | '_' => '-',
         // Full-width letters.
         'ａ'..='ｚ' | 'Ａ'..='Ｚ' => char::from_u32(c as u32 - 0xfee0).unwrap_or(c),
-        // Cyrillic and Greek letters drawn as Latin ones.
+        // Cyrillic and Greek letters that look like Latin ones.
         'а' => 'a',
         'е' | 'ε' => 'e',
         'і' | 'ι' => 'i',
@@ -185,7 +185,7 @@ fn plain(c: char) -> char {
     }
 }
 
-/// How far a name is looked for behind a bracket.
+/// How far a name is searched for after a bracket.
 const MARK_CHARACTERS_MAX: usize = 40;
 
 /// `<|`, `<<`, `<!`, or a tag of the list, open or closed, in any case, with blanks or a prefix (`x:tool`).
@@ -195,7 +195,7 @@ fn opens_mark(chars: &[char], at: usize) -> bool {
     match rest.peek() {
         Some('|') => return true,
         Some('<') => {
-            // `<<SYS>>`; a shift or a here-document is followed by something else.
+            // `<<SYS>>`; a shift operator or a here-document is followed by something else.
             let name: String = rest.skip(1).filter(|c| *c != '/').take(3).collect();
             return name.eq_ignore_ascii_case("sys");
         }
@@ -214,7 +214,7 @@ fn opens_mark(chars: &[char], at: usize) -> bool {
                 name.clear();
             }
             '-' => {
-                // Our own tag goes on with a number behind its dash.
+                // Our own tag continues with a number after its dash.
                 if name.eq_ignore_ascii_case(TAG) {
                     return true;
                 }
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_seen_is_shown_by_its_number() {
+    fn invisible_characters_are_shown_by_their_code_points() {
         assert_eq!(neutral("a\u{1b}[31mb"), "a\\u{1b}[31mb");
         assert_eq!(neutral("a\u{202e}b\u{200b}c\u{feff}"), "a\\u{202e}b\\u{200b}c\\u{feff}");
         assert_eq!(neutral("x\u{e0041}\u{e007f}"), "x\\u{e0041}\\u{e007f}");
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_a_text_holds_is_not_drawn() {
+    fn a_number_that_a_text_contains_is_not_drawn() {
         let drawn = nonce(["some text"].into_iter());
         assert_eq!(drawn.len(), 16);
         assert_ne!(drawn, nonce([drawn.as_str()].into_iter()));

@@ -1,4 +1,4 @@
-//! Blocks from real spaces: questions, messages, whereabouts, and poison.
+//! Blocks from real spaces: queries, messages, recent work, and hostile texts.
 
 use serde_json::json;
 
@@ -55,7 +55,7 @@ async fn a_question_is_answered_with_dated_quoted_entries() {
 }
 
 #[tokio::test]
-async fn what_the_conversation_says_is_not_said_again_and_neighbours_are_joined() {
+async fn texts_of_the_conversation_are_omitted_and_neighbours_are_added() {
     let world = World::new().await;
     let view = world.view();
     add(&view, turn("s", "user", "what colour shall the banner be", START_MS)).await;
@@ -74,7 +74,7 @@ async fn what_the_conversation_says_is_not_said_again_and_neighbours_are_joined(
 }
 
 #[tokio::test]
-async fn without_a_question_it_tells_where_the_work_stood() {
+async fn without_a_query_the_recent_work_is_described() {
     let world = World::new().await;
     let view = world.view();
     add(&view, turn("old", "user", "ancient history", START_MS - 9_000_000)).await;
@@ -104,7 +104,7 @@ async fn without_a_question_it_tells_where_the_work_stood() {
 }
 
 #[tokio::test]
-async fn poison_stays_data_and_a_budget_stays_a_budget() {
+async fn hostile_texts_stay_quoted_and_within_the_budget() {
     let world = World::new().await;
     let view = world.view();
     let id = add(&view, NewEntry::note("the vault code for the harmless report")).await;
@@ -144,7 +144,7 @@ async fn poison_stays_data_and_a_budget_stays_a_budget() {
 }
 
 #[tokio::test]
-async fn a_branch_is_told_nothing_of_its_sibling() {
+async fn a_branch_sees_nothing_of_its_sibling() {
     let world = World::new().await;
     let view = world.view();
     add(&view, NewEntry::note("common ground")).await;

@@ -1,10 +1,10 @@
-//! Estimates how many tokens a text takes in a prompt, on the safe side.
+//! Estimates how many tokens a text takes in a prompt, rather too many than too few.
 //!
-//! Models cut text differently, and none of their tables is ours to carry. English words take about 1.3 tokens, and
-//! what is not a word (ids, hashes, code, other scripts) takes more per character. So each kind of run is counted by
-//! the rate at which common tokenizers are worst at it.
+//! Models tokenise differently, and their tables are not available here. English words take about 1.3 tokens;
+//! other text (ids, hashes, code, other scripts) takes more per character. So each kind of run is counted at
+//! the worst rate of common tokenizers.
 
-/// Tokens a text takes, rather too many than too few.
+/// The estimated tokens of a text, rather too many than too few.
 pub fn estimate(text: &str) -> usize {
     let mut tokens = 0;
     let mut word = Word::default();
@@ -15,18 +15,18 @@ pub fn estimate(text: &str) -> usize {
         }
         tokens += word.take();
         tokens += match c {
-            // A blank goes with the word after it.
+            // A blank belongs to the token of the next word.
             ' ' => 0,
             c if c.is_ascii() => 1,
-            // Latin, Greek, Cyrillic: about a token for each letter that is not English.
+            // Latin, Greek, Cyrillic: about one token per non-ASCII letter.
             c if (c as u32) < 0x0600 => 1,
-            // Two- and three-byte scripts take one or two, what is beyond the basic plane up to three.
+            // Two- and three-byte characters take one or two tokens, characters beyond the basic plane up to three.
             c if (c as u32) < 0x1_0000 => 2,
             _ => 3,
         };
     }
     tokens += word.take();
-    // Runs of blanks are indentation; common tokenizers join them, older ones do not.
+    // Runs of blanks are indentation; newer tokenizers join them, older ones do not.
     tokens + text.matches("  ").count().div_ceil(2)
 }
 
@@ -57,11 +57,11 @@ impl Word {
             return 0;
         }
         if word.letters == 0 {
-            // Digits go in threes at best, and singly in some models.
+            // Tokens have at most three digits, and one digit in some models.
             return word.digits.div_ceil(2);
         }
         if word.digits > 0 {
-            // Ids and hashes: digits among letters leave hardly any common piece.
+            // Ids and hashes: words that mix digits and letters contain hardly any common token.
             return (length * 3).div_ceil(4).max(2);
         }
         let unspeakable = length > 6 && word.vowels * 5 < word.letters;
@@ -71,17 +71,17 @@ impl Word {
         if word.capitals > 1 {
             return length.div_ceil(2);
         }
-        // Common words are one token up to some length, others three to four characters each.
+        // Common short words are one token, other words one per three to four characters.
         length.div_ceil(4) + usize::from(length > 8)
     }
 }
 
-/// The longest beginning of a text that takes at most so many tokens, cut between words where one is near.
+/// The longest beginning of a text that takes at most this many tokens, cut between words if possible.
 pub(super) fn head(text: &str, tokens_max: usize) -> &str {
     if estimate(text) <= tokens_max {
         return text;
     }
-    // `estimate` grows with the text, so the cut can be searched for.
+    // `estimate` grows with the text, so binary search finds the cut.
     let ends: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
     let (mut fits, mut over) = (0, ends.len());
     while over - fits > 1 {
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_estimate_is_above_what_tokenizers_count() {
-        // The larger of what two common vocabularies (of 100,000 and 200,000 tokens) count.
+        // The larger count of two common vocabularies (of 100,000 and 200,000 tokens).
         for (text, counted) in [
             ("The quick brown fox jumps over the lazy dog.", 10),
             ("error[E0425]: cannot find value `y` in this scope", 14),
@@ -127,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_head_fits_and_more_text_never_takes_less(text in "\\PC{0,300}", tokens_max in 0usize..120) {
+        fn a_cut_text_fits_and_longer_texts_take_no_fewer_tokens(text in "\\PC{0,300}", tokens_max in 0usize..120) {
             let cut = head(&text, tokens_max);
             prop_assert!(text.starts_with(cut));
             prop_assert!(estimate(cut) <= tokens_max);

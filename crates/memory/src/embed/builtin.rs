@@ -1,26 +1,26 @@
-//! The embedder inside the program: a vector per token, distilled from all-MiniLM-L6-v2.
+//! The built-in embedder: a vector per token, distilled from all-MiniLM-L6-v2.
 //!
-//! A text's vector is the weighted mean of its tokens' vectors. The weights are of the language, not of a store, so that
-//! a vector stays comparable with those made before and after it; what is rare *here* is told by
-//! [`TokenTable::similarity`]'s caller, which has the store's own counts.
+//! A text's vector is the weighted mean of its tokens' vectors. The weights are those of the language, not of a store, so
+//! vectors stay comparable however the store grows. The rarity of a word in the store is known to the caller of
+//! [`TokenTable::similarity`], which has the store's counts.
 //!
 //! ```text
 //!  tokens.bin.zst = zstd( "BTT1" dims:u32 count:u32 scale:[f32; count] weight:[f32; count] data:[[i8; dims]; count] words )
 //! ```
 //!
-//! `scripts/distil` makes the file. Little-endian; `words` is the vocabulary, a line per token.
+//! `scripts/distil` creates the file. Little-endian; `words` is the vocabulary, one line per token.
 
 use std::sync::{Arc, OnceLock};
 
 use super::{EmbedError, Embedder, ModelId, WordPiece, check_batch, normalise};
-use crate::translated::dot;
+use crate::simd::dot;
 
 static ASSET: &[u8] = include_bytes!("../../assets/tokens.bin.zst");
 
-/// Tokens of a text that count: some 1,500 words, after which a mean says little about any of them.
+/// Tokens of a text that count: about 1,500 words; the mean of more says little about any of them.
 const TOKENS_MAX: usize = 2048;
 
-/// See the module.
+/// The embedder; see the module documentation.
 #[derive(Debug)]
 pub struct BuiltIn {
     id: ModelId,
@@ -34,17 +34,17 @@ pub struct TokenTable {
     dims: usize,
     scale: Vec<f32>,
     weight: Vec<f32>,
-    /// One over the length of each token's bytes taken as a vector.
+    /// The reciprocal of the length of each token's vector of bytes.
     inverse: Vec<f32>,
     data: Vec<i8>,
 }
 
 impl TokenTable {
-    /// The one that is built in, unpacked at its first use.
+    /// The table in the program, decompressed at its first use.
     pub fn built_in() -> &'static Self {
         static TABLE: OnceLock<TokenTable> = OnceLock::new();
         TABLE.get_or_init(|| {
-            // Sixteen times what it holds: a bound on what a damaged program would unpack.
+            // Sixteen times the compressed size: limits how much a damaged file can decompress to.
             let raw =
                 zstd::bulk::decompress(ASSET, 128 << 20).expect("the asset was packed by scripts/distil");
             Self::read(&raw).expect("the asset was written by scripts/distil")
@@ -80,14 +80,14 @@ impl TokenTable {
         &self.data[at..at + self.dims]
     }
 
-    /// How alike two tokens are: the cosine of their vectors.
+    /// The similarity of two tokens: the cosine of their vectors.
     pub fn similarity(&self, a: u32, b: u32) -> f32 {
         #[expect(clippy::cast_precision_loss, reason = "at most 127 squared times the dimensions")]
         let product = dot(self.row(a), self.row(b)) as f32;
         product * self.inverse[a as usize] * self.inverse[b as usize]
     }
 
-    /// Tokens of the vocabulary.
+    /// The number of tokens of the vocabulary.
     pub fn len(&self) -> usize {
         self.scale.len()
     }
@@ -96,7 +96,7 @@ impl TokenTable {
         self.scale.is_empty()
     }
 
-    /// How much a token says, in the language at large: near 0 for `the`, near 1 for what is rare.
+    /// The weight of a token in the language: near 0 for `the`, near 1 for rare tokens.
     pub fn weight(&self, token: u32) -> f32 {
         self.weight[token as usize]
     }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_the_same_is_closer_than_what_does_not() {
+    fn texts_with_similar_meanings_are_closer() {
         let near =
             cosine("the build failed because of a missing library", "compilation broke: no such dependency");
         let far =

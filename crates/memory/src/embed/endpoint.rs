@@ -1,7 +1,7 @@
-//! Asks an HTTP endpoint that speaks OpenAI's dialect: JSON in, JSON out, a key, bounds on time and size.
+//! A client for HTTP endpoints with OpenAI's API: JSON requests and responses, a key, limits on time and size.
 //!
-//! One connection per request: what is asked takes tens of milliseconds at best, so keeping connections would save
-//! little and could hand a request to a connection that is just being closed.
+//! One connection per request: a request takes tens of milliseconds at least, so keeping connections would save
+//! little, and a request could fail because its connection is just being closed.
 
 use std::fmt;
 use std::io;
@@ -19,19 +19,19 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// The largest answer that is read: 256 vectors of 3,072 numbers as JSON are about 15 MiB.
+/// The largest response that is read: 256 vectors of 3,072 numbers as JSON are about 15 MiB.
 const ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// Of an error's own words, what is shown.
+/// Characters of the endpoint's error message that are shown.
 const WORDS_MAX: usize = 300;
 
-/// Where to ask, as the operator configured it.
+/// The endpoint, as the operator configured it.
 #[derive(Clone)]
 pub struct EndpointOptions {
-    /// Up to where `/embeddings` or `/chat/completions` follows: `https://host/v1`.
+    /// The URL before `/embeddings` or `/chat/completions`: `https://host/v1`.
     pub url: String,
     pub key: Option<String>,
-    /// For a whole request, from the lookup of the name to the last byte of the answer.
+    /// For a whole request, from the DNS lookup to the last byte of the response.
     pub timeout: Duration,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Debug for EndpointOptions {
     }
 }
 
-/// An endpoint that can be asked.
+/// A configured endpoint.
 #[derive(Clone)]
 pub struct Endpoint {
     base: Uri,
@@ -65,9 +65,9 @@ impl fmt::Debug for Endpoint {
 
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
-    #[error("`{url}` is not an address to ask: {why}")]
+    #[error("invalid endpoint URL `{url}`: {why}")]
     Address { url: String, why: &'static str },
-    #[error("could not use the certificates of this machine")]
+    #[error("could not load the CA certificates of this host")]
     Certificates(#[source] io::Error),
     #[error("could not reach `{url}`")]
     Reach { url: String, source: io::Error },
@@ -86,7 +86,7 @@ impl EndpointError {
             Self::Certificates(_) => Some("install the `ca-certificates` package"),
             Self::Refused { status: 401 | 403, .. } => Some("check the configured key"),
             Self::Refused { status: 404, .. } => Some("check the configured address and model"),
-            Self::Reach { .. } | Self::Late { .. } => Some("what was not embedded is tried again later"),
+            Self::Reach { .. } | Self::Late { .. } => Some("texts that were not embedded are retried later"),
             Self::Refused { .. } | Self::Unreadable { .. } => None,
         }
     }
@@ -99,20 +99,20 @@ impl Endpoint {
     pub fn new(options: &EndpointOptions) -> Result<Self, EndpointError> {
         let address = |why| EndpointError::Address { url: options.url.clone(), why };
         let base: Uri =
-            options.url.trim_end_matches('/').parse().map_err(|_| address("it cannot be read"))?;
+            options.url.trim_end_matches('/').parse().map_err(|_| address("it is not a valid URL"))?;
         if base.host().is_none() || base.query().is_some() {
-            return Err(address("it needs a host, and no query"));
+            return Err(address("it must have a host and no query"));
         }
         let tls = match base.scheme_str() {
             Some("http") => None,
             Some("https") => Some(connector().map_err(EndpointError::Certificates)?),
-            _ => return Err(address("it begins with neither `https://` nor `http://`")),
+            _ => return Err(address("it must begin with `https://` or `http://`")),
         };
         let key = match &options.key {
             None => None,
             Some(key) => {
                 let mut value = HeaderValue::try_from(format!("Bearer {}", key.trim()))
-                    .map_err(|_| address("its key has characters that no header may hold"))?;
+                    .map_err(|_| address("its key contains characters that are not allowed in a header"))?;
                 value.set_sensitive(true);
                 Some(value)
             }
@@ -120,13 +120,13 @@ impl Endpoint {
         Ok(Self { base, key, timeout: options.timeout, tls })
     }
 
-    /// The address as shown to people; a key is never part of it.
+    /// The URL for messages; it never contains a key.
     pub fn url(&self, path: &str) -> String {
         let (scheme, host) = (self.base.scheme_str().unwrap_or("http"), self.host_and_port());
         format!("{scheme}://{host}{}{path}", self.base.path().trim_end_matches('/'))
     }
 
-    /// Posts a document and reads the answer's.
+    /// Posts a document and returns the response's document.
     pub async fn post(&self, path: &str, document: &Value) -> Result<Value, EndpointError> {
         match tokio::time::timeout(self.timeout, self.exchange(path, document)).await {
             Ok(answer) => answer,
@@ -140,7 +140,7 @@ impl Endpoint {
         let wire = self.connect().await.map_err(failed)?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(wire)).await.map_err(other).map_err(failed)?;
-        // Ends with the sender, which this function owns.
+        // The connection task ends with the sender, which this function owns.
         let driving = tokio::spawn(connection);
         let answer = sender.send_request(self.request(path, document).map_err(failed)?).await;
         let read = match answer {
@@ -179,7 +179,7 @@ impl Endpoint {
 
     fn host_and_port(&self) -> String {
         self.base.authority().map_or_else(String::new, |authority| {
-            // What stands before an `@` would be a password.
+            // The part before an `@` would be a password.
             authority.as_str().rsplit('@').next().unwrap_or_default().to_owned()
         })
     }
@@ -198,7 +198,7 @@ async fn read(answer: http::Response<hyper::body::Incoming>, url: &str) -> Resul
     serde_json::from_slice(&body).map_err(|_| EndpointError::Unreadable { url: url.to_owned() })
 }
 
-/// What an error says of itself, as one short line without anything a terminal would obey.
+/// The error message of a response, as one short line without terminal control characters.
 fn words(body: &[u8]) -> String {
     let document: Option<Value> = serde_json::from_slice(body).ok();
     let said = document.as_ref().and_then(|document| {
@@ -212,7 +212,7 @@ fn words(body: &[u8]) -> String {
 fn connector() -> io::Result<TlsConnector> {
     let mut roots = rustls::RootCertStore::empty();
     for certificate in rustls_native_certs::load_native_certs().certs {
-        // One that cannot be read vouches for nobody; the others still do.
+        // Certificates that cannot be read are skipped.
         let _ = roots.add(certificate);
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());

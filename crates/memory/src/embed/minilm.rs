@@ -1,4 +1,4 @@
-//! Runs all-MiniLM-L6-v2 (or a model of the same shape) from a folder of the operator's.
+//! Runs all-MiniLM-L6-v2 (or a model of the same shape) from a folder that the operator provides.
 
 use std::fmt;
 use std::fs;
@@ -12,15 +12,15 @@ use serde_json::Value as Json;
 
 use super::{EmbedError, Embedder, ModelId, WordPiece, check_batch, normalise};
 
-/// What the model was trained to read; what comes after it is not seen.
+/// The maximum length that the model was trained with; later tokens are ignored.
 const TOKENS_MAX: usize = 256;
 
-/// Where a model's file is, as the model hub and as others lay it out. Whole numbers first: four times faster, and
-/// within .01 of the same recall.
+/// The paths of a model's file, as the model hub and others name them. The quantised model first: it is four times faster,
+/// and its recall differs by at most 0.01.
 const FILES: [&str; 4] =
     ["onnx/model_quantized.onnx", "model_quantized.onnx", "onnx/model.onnx", "model.onnx"];
 
-/// See the module.
+/// The embedder; see the module documentation.
 pub struct MiniLm {
     id: ModelId,
     model: Model,
@@ -43,12 +43,13 @@ impl fmt::Debug for MiniLm {
 }
 
 impl MiniLm {
-    /// Loads the model, which takes a tenth of a second, and tries it once to learn its dimensions.
+    /// Loads the model, which takes 0.1 s, and runs it once to learn its dimensions.
     pub fn open(folder: &Path) -> Result<Self, EmbedError> {
         let failed = |why: String| EmbedError::Load { folder: folder.display().to_string(), why };
         let file = FILES.iter().map(|name| folder.join(name)).find(|path| path.is_file());
-        let file =
-            file.ok_or_else(|| failed("it holds no `model_quantized.onnx` and no `model.onnx`".to_owned()))?;
+        let file = file.ok_or_else(|| {
+            failed("it contains neither `model_quantized.onnx` nor `model.onnx`".to_owned())
+        })?;
         let words = vocabulary(folder).map_err(failed)?;
         let model = Model::load_file(&file).map_err(|error| failed(error.to_string()))?;
         let mut inputs = Vec::new();
@@ -59,7 +60,7 @@ impl MiniLm {
                 "input_ids" => Input::Tokens,
                 "attention_mask" => Input::Mask,
                 "token_type_ids" => Input::Segments,
-                _ => return Err(failed(format!("the model asks for `{name}`, which is not known"))),
+                _ => return Err(failed(format!("the model requires the unknown input `{name}`"))),
             };
             inputs.push((input, *id));
         }
@@ -71,8 +72,8 @@ impl MiniLm {
         Ok(opened)
     }
 
-    /// One text at a time: the model rounds over all it is given at once, so a text's vector would depend on its
-    /// company, and two searches for the same words could differ.
+    /// Embeds one text at a time: the model's rounding depends on the whole batch, so a text's vector would depend on the
+    /// other texts, and two searches for the same words could differ.
     fn vector(&self, text: &str) -> Result<Vec<f32>, EmbedError> {
         let failed = |why: String| EmbedError::Run { why };
         let mut ids = vec![self.words.begin.cast_signed()];
@@ -95,7 +96,7 @@ impl MiniLm {
     }
 }
 
-/// The mean over the tokens, of length one.
+/// The mean over the tokens, normalised to length 1.
 fn mean(output: &Value) -> Option<Vec<f32>> {
     let states: NdTensorView<f32, 3> = output.try_into().ok()?;
     let [_, tokens, dims] = states.shape();
@@ -109,11 +110,12 @@ fn mean(output: &Value) -> Option<Vec<f32>> {
     vector.iter().all(|x| x.is_finite()).then_some(vector)
 }
 
-/// From `vocab.txt`, or from within `tokenizer.json`.
+/// Read from `vocab.txt`, or from `tokenizer.json`.
 fn vocabulary(folder: &Path) -> Result<WordPiece, String> {
     match fs::read_to_string(folder.join("vocab.txt")) {
         Ok(text) => {
-            return WordPiece::new(text.lines()).ok_or("its `vocab.txt` lacks BERT's own tokens".to_owned());
+            return WordPiece::new(text.lines())
+                .ok_or("its `vocab.txt` lacks BERT's special tokens".to_owned());
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(format!("its `vocab.txt` cannot be read: {error}")),
@@ -124,14 +126,14 @@ fn vocabulary(folder: &Path) -> Result<WordPiece, String> {
     let json: Json =
         serde_json::from_slice(&text).map_err(|error| format!("`tokenizer.json` is not JSON: {error}"))?;
     let words = json.pointer("/model/vocab").and_then(Json::as_object);
-    let words = words.ok_or("its `tokenizer.json` holds no vocabulary of words")?;
+    let words = words.ok_or("its `tokenizer.json` contains no WordPiece vocabulary")?;
     let mut lines = vec![""; words.len()];
     for (word, id) in words {
         let id = id.as_u64().and_then(|id| usize::try_from(id).ok());
         let slot = id.and_then(|id| lines.get_mut(id)).ok_or("the numbers in its vocabulary have gaps")?;
         *slot = word;
     }
-    WordPiece::new(lines.into_iter()).ok_or("its vocabulary lacks BERT's own tokens".to_owned())
+    WordPiece::new(lines.into_iter()).ok_or("its vocabulary lacks BERT's special tokens".to_owned())
 }
 
 fn name_of(folder: &Path) -> String {

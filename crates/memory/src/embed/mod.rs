@@ -1,23 +1,23 @@
-//! Turns texts into vectors whose closeness is closeness in meaning.
+//! Computes vectors for texts, such that similar meanings have similar vectors.
 //!
 //! | embedder   | dims | per text | needs                                            |
 //! |------------|------|----------|--------------------------------------------------|
 //! | [`BuiltIn`] | 256  | µs       | nothing: a table of tokens inside the program    |
 //! | [`MiniLm`]  | 384  | ~5 ms    | a folder with the model                          |
-//! | [`Remote`]  | any  | network  | an endpoint that speaks OpenAI's `/embeddings`   |
+//! | [`Remote`]  | any  | network  | an endpoint with OpenAI's `/embeddings` API      |
 //!
-//! Embedders block: they are called on a thread that may. A vector is of length one, and is kept beside the
-//! [`ModelId`] that made it, since vectors of two models say nothing about each other.
+//! Embedders block, so they are called on a thread that may block. A vector has length 1 and is stored with the
+//! [`ModelId`] that computed it, since vectors of different models are not comparable.
 
 use std::fmt;
 
 mod builtin;
 mod endpoint;
 mod minilm;
-mod pieces;
 mod remote;
 #[cfg(test)]
 mod tests;
+mod trie;
 mod wordpiece;
 
 pub use builtin::{BuiltIn, TokenTable};
@@ -26,10 +26,10 @@ pub use minilm::MiniLm;
 pub use remote::{Remote, RemoteOptions};
 pub use wordpiece::WordPiece;
 
-/// Texts that one call of [`Embedder::embed`] may carry: what a model takes at once without much RAM.
+/// Texts per call of [`Embedder::embed`]: as many as a model processes at once without much RAM.
 pub const BATCH_MAX: usize = 256;
 
-/// Which model made a vector. Two are the same when name and dimensions are.
+/// The model that computed a vector. Two are equal if name and dimensions are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ModelId {
     pub name: String,
@@ -42,14 +42,14 @@ impl fmt::Display for ModelId {
     }
 }
 
-/// Makes vectors of one model.
+/// Computes the vectors of one model.
 pub trait Embedder: fmt::Debug + Send + Sync {
     fn model(&self) -> &ModelId;
 
-    /// One vector of length one per text, in their order; all zeros for a text without a word in it. Blocks.
+    /// One vector of length 1 per text, in their order; all zeros for a text without words. Blocks.
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError>;
 
-    /// Whether it is quick and cannot fail, so that a vector may be made within the write of its entry.
+    /// Whether it is fast and cannot fail, so that vectors can be computed in the transaction that writes their entries.
     fn is_immediate(&self) -> bool {
         false
     }
@@ -61,11 +61,11 @@ pub enum EmbedError {
     Load { folder: String, why: String },
     #[error("could not run the embedding model: {why}")]
     Run { why: String },
-    #[error("could not get embeddings")]
+    #[error("could not request embeddings")]
     Endpoint(#[from] EndpointError),
-    #[error("the answer of `{url}` does not hold the embeddings that were asked for: {why}")]
+    #[error("invalid embeddings in the answer of `{url}`: {why}")]
     Answer { url: String, why: String },
-    #[error("could not embed {texts} texts at once, {BATCH_MAX} is the most")]
+    #[error("could not embed {texts} texts at once: the limit is {BATCH_MAX}")]
     TooMany { texts: usize },
 }
 
@@ -78,14 +78,14 @@ impl EmbedError {
             ),
             Self::Endpoint(error) => error.hint(),
             Self::Answer { .. } => {
-                Some("check that the configured model makes embeddings, and its dimensions")
+                Some("check that the configured model is an embedding model, and check its dimensions")
             }
             Self::Run { .. } | Self::TooMany { .. } => None,
         }
     }
 }
 
-/// Scales to length one. What is zero stays zero.
+/// Scales a vector to length 1. A zero vector stays zero.
 pub(crate) fn normalise(vector: &mut [f32]) {
     let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
     if length > f32::MIN_POSITIVE {
@@ -93,7 +93,7 @@ pub(crate) fn normalise(vector: &mut [f32]) {
     }
 }
 
-/// The beginning of a text, of at most so many bytes.
+/// The beginning of a text, of at most this many bytes.
 pub(crate) fn head(text: &str, bytes_max: usize) -> &str {
     let mut end = text.len().min(bytes_max);
     while !text.is_char_boundary(end) {

@@ -1,30 +1,30 @@
-//! Embeddings of any endpoint that speaks OpenAI's `/embeddings`.
+//! Embeddings from an endpoint with OpenAI's `/embeddings` API.
 
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
 use super::{EmbedError, Embedder, Endpoint, EndpointOptions, ModelId, check_batch, head, normalise};
 
-/// Texts of one request. Endpoints refuse more at some number of their own; all of them take this many.
+/// Texts per request. The limits of endpoints differ; all of them accept this many.
 const REQUEST_TEXTS: usize = 64;
 
-/// Of one text. Models read some 8,000 tokens at most, and endpoints refuse what is longer; a text's beginning says
-/// what it is about.
+/// Bytes of one text. Models read at most about 8,000 tokens, and endpoints refuse longer texts; a text's beginning usually
+/// says what it is about.
 const TEXT_BYTES: usize = 16 * 1024;
 
-/// The most numbers a vector may have: twice what the largest models make.
+/// The most dimensions of a vector: twice those of the largest models.
 const DIMS_MAX: usize = 8192;
 
 #[derive(Clone, Debug)]
 pub struct RemoteOptions {
     pub endpoint: EndpointOptions,
-    /// As the endpoint calls it.
+    /// The endpoint's name of the model.
     pub model: String,
-    /// How many numbers its vectors have.
+    /// The dimensions of its vectors.
     pub dims: usize,
 }
 
-/// See the module.
+/// The embedder; see the module documentation.
 #[derive(Debug)]
 pub struct Remote {
     endpoint: Endpoint,
@@ -34,13 +34,13 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Does not ask the endpoint yet: one that is down now must not keep memory from working.
+    /// Sends no request yet, so that memory works while the endpoint is down.
     ///
-    /// Requests are driven by `runtime`; [`Embedder::embed`] is called on a thread of none.
+    /// Requests run on `runtime`; [`Embedder::embed`] is called on a thread outside any runtime.
     pub fn new(options: RemoteOptions, runtime: Handle) -> Result<Self, EmbedError> {
         let endpoint = Endpoint::new(&options.endpoint)?;
         if options.dims == 0 || options.dims > DIMS_MAX {
-            let why = format!("a vector of {} numbers is not between 1 and {DIMS_MAX}", options.dims);
+            let why = format!("{} dimensions are not between 1 and {DIMS_MAX}", options.dims);
             return Err(EmbedError::Answer { url: endpoint.url(PATH), why });
         }
         let model = ModelId { name: format!("remote:{}", options.model), dims: options.dims };
@@ -75,7 +75,7 @@ impl Remote {
         let numbers = item.get("embedding").and_then(Value::as_array).ok_or("an item has no `embedding`")?;
         if numbers.len() != self.model.dims {
             return Err(format!(
-                "a vector has {} numbers, {} are configured",
+                "a vector has {} dimensions, {} are configured",
                 numbers.len(),
                 self.model.dims
             ));
@@ -85,7 +85,7 @@ impl Remote {
             #[expect(clippy::cast_possible_truncation, reason = "a vector's numbers are about one")]
             let number = number.as_f64().unwrap_or(f64::NAN) as f32;
             if !number.is_finite() {
-                return Err("a vector holds what is not a number".to_owned());
+                return Err("a vector contains a value that is not a number".to_owned());
             }
             vector.push(number);
         }

@@ -1,4 +1,4 @@
-//! A remote embedder against a server of this process that answers as it is told.
+//! The remote embedder against a test server whose responses the test determines.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,15 +9,15 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-type Answer = Arc<dyn Fn(&Value) -> (u16, String) + Send + Sync>;
+type Respond = Arc<dyn Fn(&Value) -> (u16, String) + Send + Sync>;
 
-/// What the server was asked: the head and the document of each request.
-type Asked = Arc<Mutex<Vec<(String, Value)>>>;
+/// The requests that the server received: head and document.
+type Requests = Arc<Mutex<Vec<(String, Value)>>>;
 
-async fn serve(answer: Answer) -> (String, Asked) {
+async fn serve(answer: Respond) -> (String, Requests) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
-    let asked: Asked = Arc::default();
+    let asked: Requests = Arc::default();
     let seen = Arc::clone(&asked);
     tokio::spawn(async move {
         while let Ok((mut wire, _)) = listener.accept().await {
@@ -74,7 +74,7 @@ async fn embed(options: RemoteOptions, texts: Vec<String>) -> Result<Vec<Vec<f32
     .unwrap()
 }
 
-/// Vectors of two numbers: the length of the text, and one.
+/// Vectors of two numbers: the length of the text, and 1.
 fn honest(document: &Value) -> (u16, String) {
     let texts = document["input"].as_array().unwrap();
     let data: Vec<Value> = texts
@@ -87,7 +87,7 @@ fn honest(document: &Value) -> (u16, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn vectors_come_back_in_the_order_of_the_texts_and_of_length_one() {
+async fn vectors_are_normalised_and_in_the_order_of_the_texts() {
     let (url, asked) = serve(Arc::new(honest)).await;
     let texts: Vec<String> = (1..=100).map(|n| "x".repeat(n)).chain([String::new()]).collect();
     let vectors = embed(options(&format!("{url}/"), 2), texts).await.unwrap();
@@ -105,12 +105,12 @@ async fn vectors_come_back_in_the_order_of_the_texts_and_of_length_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_an_answer_is_told() {
+async fn invalid_responses_are_reported() {
     let bodies: [(u16, &str, &str); 8] = [
         (200, r#"{"data": []}"#, "0 vectors for 1 texts"),
         (200, r#"{}"#, "it has no `data`"),
         (200, r#"{"data": [{"index": 5, "embedding": [1, 2]}]}"#, "out of range"),
-        (200, r#"{"data": [{"embedding": [1, 2, 3]}]}"#, "3 numbers, 2 are configured"),
+        (200, r#"{"data": [{"embedding": [1, 2, 3]}]}"#, "3 dimensions, 2 are configured"),
         (200, r#"{"data": [{"embedding": [1, "x"]}]}"#, "not a number"),
         (200, "<html>", "is not JSON"),
         (401, r#"{"error": {"message": "bad\u001b[31m key"}}"#, "answered 401: bad [31m key"),
@@ -119,15 +119,15 @@ async fn what_is_wrong_with_an_answer_is_told() {
     for (status, body, expected) in bodies {
         let (url, _) = serve(Arc::new(move |_: &Value| (status, body.to_owned()))).await;
         let error = embed(options(&url, 2), vec!["a".to_owned()]).await.unwrap_err();
-        let told =
+        let message =
             if let EmbedError::Endpoint(inner) = &error { inner.to_string() } else { error.to_string() };
-        assert!(told.contains(expected), "{body}: {told}");
+        assert!(message.contains(expected), "{body}: {message}");
         assert!(!format!("{error:?}").contains("sekret"));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_not_there_or_silent_is_told() {
+async fn unreachable_and_silent_servers_are_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let mut silent = options(&url, 2);
@@ -141,7 +141,7 @@ async fn a_server_that_is_not_there_or_silent_is_told() {
 }
 
 #[tokio::test]
-async fn addresses_that_cannot_be_asked_are_refused_at_once() {
+async fn invalid_endpoint_urls_are_refused_at_once() {
     for url in ["", "host/v1", "ftp://host/v1", "https://", "http://host/v1?x=1", "http://ho st"] {
         let made = Remote::new(options(url, 2), tokio::runtime::Handle::current());
         assert!(matches!(made, Err(EmbedError::Endpoint(EndpointError::Address { .. }))), "{url}: {made:?}");
@@ -156,10 +156,10 @@ async fn addresses_that_cannot_be_asked_are_refused_at_once() {
 }
 
 #[test]
-fn a_folder_without_a_model_is_refused_with_what_it_needs() {
+fn an_error_names_the_missing_files_of_a_model() {
     let folder = tempfile::tempdir().unwrap();
     let error = MiniLm::open(folder.path()).unwrap_err();
-    assert!(error.to_string().contains("holds no `model_quantized.onnx`"), "{error}");
+    assert!(error.to_string().contains("contains neither `model_quantized.onnx`"), "{error}");
     std::fs::write(folder.path().join("model.onnx"), b"not a model").unwrap();
     let error = MiniLm::open(folder.path()).unwrap_err();
     assert!(error.to_string().contains("vocab.txt"), "{error}");

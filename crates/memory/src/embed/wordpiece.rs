@@ -1,32 +1,32 @@
-//! Cuts text into the tokens of BERT's vocabulary: words, and pieces of words that it does not have.
+//! Splits text into the tokens of BERT's vocabulary: words, and parts of words that are not in it.
 //!
-//! Text is cleaned, lower-cased and rid of its accents; words end at white space and stand apart from punctuation;
-//! a word that is not in the vocabulary is cut from the left into the longest pieces that are (`##` marks a piece that
-//! goes on). The same as the tokenizer that the models were trained with, so ids mean the same.
+//! Text is cleaned, lower-cased and stripped of accents; words end at white space and punctuation.
+//! A word that is not in the vocabulary is split from the left into the longest parts that are (`##` marks a part that
+//! continues a word). The result equals that of the tokenizer that the models were trained with.
 
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-use super::pieces::Pieces;
+use super::trie::Trie;
 
-/// A longer word is nothing the vocabulary could hold pieces of with any sense. BERT's own bound.
+/// Longer words are not split: their parts would be meaningless. BERT uses the same limit.
 const WORD_CHARS_MAX: usize = 100;
 
-/// A vocabulary, and how to cut text into it.
+/// A vocabulary, and the tokenizer for it.
 #[derive(Debug)]
 pub struct WordPiece {
-    /// Pieces that begin a word.
-    first: Pieces,
-    /// Pieces that go on, without their `##`.
-    next: Pieces,
+    /// Tokens that begin a word.
+    first: Trie,
+    /// Tokens that continue a word, without their `##`.
+    next: Trie,
     unknown: u32,
-    /// What begins and ends a sequence for a model.
+    /// The tokens that begin and end a sequence for a model.
     pub(crate) begin: u32,
     pub(crate) end: u32,
 }
 
 impl WordPiece {
-    /// From the lines of a `vocab.txt`: a token per line, its number is the line's.
+    /// From the lines of a `vocab.txt`: one token per line, whose number is the line number.
     pub fn new<'a>(lines: impl Iterator<Item = &'a str>) -> Option<Self> {
         let (mut first, mut next) = (Vec::new(), Vec::new());
         let (mut unknown, mut begin, mut end) = (None, None, None);
@@ -35,7 +35,7 @@ impl WordPiece {
                 "[UNK]" => unknown = Some(id),
                 "[CLS]" => begin = Some(id),
                 "[SEP]" => end = Some(id),
-                // What a text says between brackets is text: it cannot name the tokens that only we may place.
+                // Brackets in a text are text: they cannot produce the special tokens.
                 "[PAD]" | "[MASK]" => {}
                 _ => match line.strip_prefix("##").filter(|rest| !rest.is_empty()) {
                     Some(rest) => next.push((rest.as_bytes(), id)),
@@ -43,14 +43,14 @@ impl WordPiece {
                 },
             }
         }
-        let (first, next) = (Pieces::new(first), Pieces::new(next));
+        let (first, next) = (Trie::new(first), Trie::new(next));
         Some(Self { first, next, unknown: unknown?, begin: begin?, end: end? })
     }
 
     /// The ids of at most `max` tokens, without those that begin and end a sequence.
     pub fn encode(&self, text: &str, max: usize) -> Vec<u32> {
         let mut ids = Vec::with_capacity(max.min(text.len() / 3 + 1));
-        // One plain word, as ranking asks for by the thousand.
+        // A fast path for one plain word: ranking embeds thousands of them.
         if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) {
             self.cut(text, &mut ids);
             ids.truncate(max);
@@ -111,14 +111,14 @@ impl WordPiece {
     }
 }
 
-/// What is dropped as if it had not been there.
+/// Characters that are removed.
 fn is_noise(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{fffd}' | '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// All ASCII that is neither letter nor digit counts, `$` and `^` too, as it does for BERT.
+/// All ASCII characters that are neither letters nor digits, including `$` and `^`, as in BERT.
 fn is_punctuation(character: char) -> bool {
     character.is_ascii_punctuation()
         || matches!(character, '¡' | '§' | '«' | '¶' | '·' | '»' | '¿' | '\u{37e}' | '‐'..='‧' | '‰'..='⁞'
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_without_end_is_bounded() {
+    fn the_tokens_of_an_endless_text_are_limited() {
         assert_eq!(small().encode(&"the ".repeat(1000), 7).len(), 7);
         check(&"x".repeat(10_000), &[1]);
         check("", &[]);

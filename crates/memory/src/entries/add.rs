@@ -1,4 +1,4 @@
-//! Adds entries: one transaction, once per key, with a note where the very same text is there already.
+//! Adds entries: in one transaction, once per key, and reporting an existing entry with the same text.
 
 use std::sync::Arc;
 
@@ -10,23 +10,23 @@ use super::types::{Added, NewEntry};
 use super::valid;
 use crate::embed::{self, Embedder, ModelId};
 use crate::limits::BATCH_MAX;
+use crate::space::checksum::hash;
 use crate::space::load::{number, unsigned};
 use crate::space::marks::Mark;
-use crate::space::sums::hash;
 use crate::space::writer::Writer;
 use crate::{MemoryError, View, blocking};
 
-/// Texts up to this many bytes are embedded where we are: handing them to another thread would take longer.
+/// Texts up to this many bytes are embedded on the current thread: passing them to another thread would take longer.
 const INLINE_BYTES_MAX: usize = 16 * 1024;
 
-/// The same text is looked for among this many of the newest rows that have it.
+/// Newest rows with the same text hash that are compared with a new text.
 const TWINS_LOOKED_AT: u32 = 64;
 
 impl View {
-    /// Remembers. All or nothing; an entry whose key was used before is left as it is.
+    /// Adds entries, all or none. If a key was used before, the existing entry is left unchanged.
     pub async fn add(&self, new: Vec<NewEntry>) -> Result<Vec<Added>, MemoryError> {
         if new.len() > BATCH_MAX {
-            let why = format!("there are {} entries, and {BATCH_MAX} can be added at once", new.len());
+            let why = format!("it has {} entries, the limit is {BATCH_MAX}", new.len());
             return Err(MemoryError::invalid("the batch", why));
         }
         if new.is_empty() {
@@ -63,8 +63,8 @@ impl View {
 }
 
 impl View {
-    /// Adds an entry, or counts it once more where its key was used before, in one transaction. What `once` names happens
-    /// once, however often it is told: `None` where it was told before.
+    /// Adds an entry, or counts a repetition if its key was used before, in one transaction. The event `once` is recorded
+    /// only once, even if the call is repeated: returns `None` if it was recorded before.
     pub(crate) async fn add_or_count(
         &self,
         entry: NewEntry,
@@ -105,7 +105,7 @@ impl View {
     }
 }
 
-/// Vectors for texts that are about to be written, if the embedder is one that makes them at once.
+/// Vectors for texts that are about to be written, if the embedder is immediate.
 pub(crate) async fn embed_now(
     embedder: Arc<dyn Embedder>,
     bytes: usize,
@@ -122,7 +122,7 @@ pub(crate) async fn embed_now(
             let batch: Vec<&str> = batch.iter().map(String::as_str).collect();
             match embedder.embed(&batch) {
                 Ok(made) if made.len() == batch.len() => vectors.extend(made),
-                // Filled in later, as if it were not immediate.
+                // Computed later, as if the embedder were not immediate.
                 Ok(_) | Err(_) => return Ok(None),
             }
         }
@@ -133,7 +133,7 @@ pub(crate) async fn embed_now(
     made.unwrap_or(None)
 }
 
-/// Adds one entry in a transaction of the caller's, unless its key was used.
+/// Adds one entry in the caller's transaction, unless its key was used.
 pub(crate) fn add(
     writer: &mut Writer<'_>,
     id: &MemoryId,
@@ -168,7 +168,7 @@ pub(crate) fn remember_key(writer: &Writer<'_>, key: &str, seq: u64, entity: u32
     Ok(())
 }
 
-/// What a key stands for on this branch. A sibling's use of it is its own.
+/// The entry that a key refers to on this branch. Sibling branches have separate keys.
 pub(crate) fn by_key(writer: &Writer<'_>, key: &str) -> Result<Option<Added>, MemoryError> {
     let mut statement = writer.connection().prepare_cached(
         "SELECT i.id, k.seq FROM keys k JOIN ids i ON i.entity = k.entity
@@ -184,7 +184,7 @@ pub(crate) fn by_key(writer: &Writer<'_>, key: &str) -> Result<Option<Added>, Me
         .transpose()
 }
 
-/// An entry this branch sees whose text is the very same.
+/// A visible entry with exactly this text.
 pub(crate) fn twin(writer: &Writer<'_>, text: &str) -> Result<Option<MemoryId>, MemoryError> {
     let connection = writer.connection();
     let mut statement = connection.prepare_cached(

@@ -1,8 +1,8 @@
-//! Erases, for the law: every version on every branch, out of every index, out of the file.
+//! Erases entries for legal reasons: every version on every branch, from every index and from the file.
 //!
-//! Unlike everything else this looks at the whole file, not at what a branch sees: a text that went with a restore is
-//! still in the file, and whoever has to erase it does not know on which branch it lies. What is left is a row without
-//! content, so that numbers, branches and points keep their meaning.
+//! Unlike everything else, this covers the whole file, not only what a branch sees: a text that a restore abandoned is
+//! still in the file, and the user who must erase it does not know its branch. A row without content
+//! remains, so that numbers, branches and points stay valid.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -14,28 +14,29 @@ use super::types::{Erased, Which};
 use crate::consolidate::KIND_SUMMARY;
 use crate::limits::FORGOTTEN_SHOWN_MAX;
 use crate::space::arena::{Arena, ERASED, Row};
+use crate::space::growth::Growth;
 use crate::space::load::{damaged, integer, number};
 use crate::space::reader::Reader;
 use crate::space::slots::Access;
 use crate::space::writer::{LogKind, Writer};
 use crate::{MemoryError, View, blocking};
 
-/// Entries that are erased in one commit.
+/// Entries erased in one commit.
 const ERASED_AT_ONCE: usize = 500;
 
-/// How often the journal is tried to be emptied while readers of the past hold it, and how long in between: ten seconds.
+/// How often truncating the journal is tried while readers use it, and the pause between attempts: ten seconds in all.
 const TRUNCATIONS_MAX: u32 = 100;
 const TRUNCATION_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
 impl View {
-    /// Erases entries everywhere, and the summaries that were made of them: those repeat their words. Answered once nothing
-    /// is left in the file nor in its journal.
+    /// Erases entries everywhere, and the summaries of them, which repeat their words. Returns when no content
+    /// is left in the file and its journal.
     pub async fn erase(&self, what: &Which, dry_run: bool) -> Result<Erased, MemoryError> {
         if self.is_read_only() {
             return Err(MemoryError::ReadOnly);
         }
         let which = what.clone();
-        let (found, erased) = self.read(move |reader| doomed(reader, &which)).await?;
+        let (found, erased) = self.read(move |reader| entries_to_erase(reader, &which)).await?;
         if dry_run || found.is_empty() {
             return Ok(erased);
         }
@@ -46,13 +47,13 @@ impl View {
                 entities.iter().try_for_each(|entity| erase(writer, *entity, &mut words))?;
                 erase_words(writer, &words)
             };
-            self.write_weighed(part.len(), work).await?;
+            self.write_as(Growth::Erases, part.len(), work).await?;
         }
         self.leave_no_trace().await?;
         Ok(erased)
     }
 
-    /// The journal still has pages from before, and a reader may still need them.
+    /// The journal still has old pages, and a reader may still need them.
     async fn leave_no_trace(&self) -> Result<(), MemoryError> {
         for _ in 0..TRUNCATIONS_MAX {
             let space = self.space(Access::Write).await?;
@@ -65,16 +66,16 @@ impl View {
     }
 }
 
-/// All that goes, and what is to be told about it.
-fn doomed(reader: &Reader<'_>, which: &Which) -> Result<(Vec<u32>, Erased), MemoryError> {
-    let meant = meant(reader, which)?;
-    let mut entities: BTreeSet<u32> = meant.iter().map(|(entity, _)| *entity).collect();
+/// Everything to erase, and the report about it.
+fn entries_to_erase(reader: &Reader<'_>, which: &Which) -> Result<(Vec<u32>, Erased), MemoryError> {
+    let selected = selected(reader, which)?;
+    let mut entities: BTreeSet<u32> = selected.iter().map(|(entity, _)| *entity).collect();
     let summaries = summaries_of(reader, &mut entities)?;
     let all: Vec<u32> = entities.iter().copied().collect();
     let shown = |ids: Vec<MemoryId>| ids.into_iter().take(FORGOTTEN_SHOWN_MAX).collect();
     let erased = Erased {
         count: all.len() as u64,
-        ids: shown(meant.into_iter().map(|(_, id)| id).collect()),
+        ids: shown(selected.into_iter().map(|(_, id)| id).collect()),
         summaries: shown(summaries),
         copies: copies_of(reader, &entities)?,
         branches: branches_of(reader, &entities),
@@ -82,9 +83,9 @@ fn doomed(reader: &Reader<'_>, which: &Which) -> Result<(Vec<u32>, Erased), Memo
     Ok((all, erased))
 }
 
-/// Adds the summaries that cite one of the entities, and those that cite such a summary. Answers their ids.
+/// Adds the summaries that cite one of the entities, and summaries of those summaries. Returns their ids.
 fn summaries_of(reader: &Reader<'_>, entities: &mut BTreeSet<u32>) -> Result<Vec<MemoryId>, MemoryError> {
-    let arena = &reader.lens.arena;
+    let arena = &reader.visibility.arena;
     let Some(kind) = arena.words.number(KIND_SUMMARY).filter(|_| !entities.is_empty()) else {
         return Ok(Vec::new());
     };
@@ -117,7 +118,7 @@ fn summaries_of(reader: &Reader<'_>, entities: &mut BTreeSet<u32>) -> Result<Vec
     }
 }
 
-/// What a version links to, as it is stored.
+/// The links of a version in their stored form.
 fn links_of(reader: &Reader<'_>, row: Row) -> Result<Vec<String>, MemoryError> {
     let mut statement = reader.connection.prepare_cached("SELECT links FROM texts WHERE row = ?")?;
     let links: Option<Option<String>> = statement.query_row([row.number()], |row| row.get(0)).optional()?;
@@ -130,7 +131,7 @@ fn id_of(reader: &Reader<'_>, entity: u32) -> Result<String, MemoryError> {
     Ok(statement.query_row([entity], |row| row.get(0))?)
 }
 
-/// Entries beside them that have the very same text in some version, or that a merge joined with one of them.
+/// Other entries that have exactly the same text in some version, or that a merge joined with one of them.
 fn copies_of(reader: &Reader<'_>, entities: &BTreeSet<u32>) -> Result<Vec<MemoryId>, MemoryError> {
     let mut found: BTreeSet<MemoryId> = BTreeSet::new();
     let mut twins = reader.connection.prepare_cached(
@@ -143,7 +144,7 @@ fn copies_of(reader: &Reader<'_>, entities: &BTreeSet<u32>) -> Result<Vec<Memory
         "SELECT ours FROM merge_joins WHERE theirs = ?1 UNION SELECT theirs FROM merge_joins WHERE ours = ?1 LIMIT ?2",
     )?;
     let limit = FORGOTTEN_SHOWN_MAX as i64;
-    let arena = &reader.lens.arena;
+    let arena = &reader.visibility.arena;
     let mut others: Vec<MemoryId> = Vec::new();
     for entity in entities {
         for row in std::iter::once(Row(*entity)).chain(arena.marks.versions(*entity)) {
@@ -171,15 +172,15 @@ fn copies_of(reader: &Reader<'_>, entities: &BTreeSet<u32>) -> Result<Vec<Memory
 }
 
 fn branches_of(reader: &Reader<'_>, entities: &BTreeSet<u32>) -> u64 {
-    let arena = &reader.lens.arena;
+    let arena = &reader.visibility.arena;
     let rows = |entity: &u32| std::iter::once(Row(*entity)).chain(arena.marks.versions(*entity));
     let branches = entities.iter().flat_map(rows).filter_map(|row| arena.place(row));
     branches.map(|(chunk, slot)| chunk.branch[slot]).collect::<HashSet<_>>().len() as u64
 }
 
-/// The entities that are meant, in any version, on any branch, forgotten or not.
-fn meant(reader: &Reader<'_>, which: &Which) -> Result<Vec<(u32, MemoryId)>, MemoryError> {
-    let arena = &reader.lens.arena;
+/// The selected entities, in any version, on any branch, forgotten or not.
+fn selected(reader: &Reader<'_>, which: &Which) -> Result<Vec<(u32, MemoryId)>, MemoryError> {
+    let arena = &reader.visibility.arena;
     let mut entities: Vec<u32> = match which {
         Which::Ids(ids) => {
             check_count(ids)?;
@@ -204,7 +205,7 @@ fn meant(reader: &Reader<'_>, which: &Which) -> Result<Vec<(u32, MemoryId)>, Mem
 }
 
 fn matching(reader: &Reader<'_>, filter: &super::Filter) -> Result<Vec<u32>, MemoryError> {
-    let arena = &reader.lens.arena;
+    let arena = &reader.visibility.arena;
     let sieve = reader.filter(filter)?;
     let there = |row: &Row| arena.place(*row).is_some_and(|(chunk, slot)| chunk.flags(slot) & ERASED == 0);
     let rows = arena.rows_up().filter(there).filter(|row| sieve.admits_content(*row));
@@ -248,7 +249,7 @@ fn erase(writer: &mut Writer<'_>, entity: u32, words: &mut BTreeSet<u32>) -> Res
 fn erase_row(writer: &mut Writer<'_>, row: u32, words: &mut BTreeSet<u32>) -> Result<(), MemoryError> {
     let connection = writer.connection();
     words.extend(words_of(writer, row)?);
-    // The index is told the text it had; with `secure-delete` it removes the words at once.
+    // A deletion must pass the old text to the index; with `secure-delete` it removes the words at once.
     connection
         .prepare_cached(
             "INSERT INTO fts (fts, rowid, text) SELECT 'delete', row, text FROM texts WHERE row = ?",
@@ -267,7 +268,7 @@ fn erase_row(writer: &mut Writer<'_>, row: u32, words: &mut BTreeSet<u32>) -> Re
     Ok(())
 }
 
-/// Names that nothing has any more: a session, a user, an agent, a source.
+/// Labels that no row uses any more: a session, a user, an agent, a source.
 fn erase_words(writer: &mut Writer<'_>, words: &BTreeSet<u32>) -> Result<(), MemoryError> {
     let connection = writer.connection();
     for word in words {
@@ -282,7 +283,7 @@ fn erase_words(writer: &mut Writer<'_>, words: &BTreeSet<u32>) -> Result<(), Mem
     Ok(())
 }
 
-/// The words of a row that few others can share: the kind is one of a handful, and no secret.
+/// The labels of a row that may identify it; not its kind, which is one of a few words and no secret.
 fn words_of(writer: &Writer<'_>, row: u32) -> Result<Vec<u32>, MemoryError> {
     let mut statement = writer
         .connection()

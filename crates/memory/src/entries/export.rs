@@ -1,4 +1,4 @@
-//! Export and import: one JSON line per entry, ids kept, so that an import can be repeated.
+//! Export and import: one JSON line per entry. Ids are kept, so an import can be repeated.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::space::marks::Mark;
 use crate::space::writer::Writer;
 use crate::{AsOf, MemoryError, PageRequest, View};
 
-/// Entries that are read at once: a read does not last, however long the reader of the export takes.
+/// Entries read in one transaction: a read must not last as long as a slow reader of the export.
 const PAGE_ROWS: u32 = 500;
 
-/// The shape of a line. A line of a kind we do not know is of a newer program.
+/// The format of a line. Lines of an unknown kind come from a newer version.
 pub const EXPORT_VERSION: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,17 +39,17 @@ pub enum ExportLine {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Imported {
     pub added: u64,
-    /// A newer version of what was there.
+    /// Newer versions of existing entries.
     pub updated: u64,
-    /// The same or an older version of what is there.
+    /// Lines with the same version as the existing entry, or an older one.
     pub existed: u64,
-    /// Was erased, and stays erased.
+    /// Entries that were erased here, and stay erased.
     pub erased: u64,
 }
 
 impl View {
-    /// Hands every visible entry to `into`, oldest first, cold and superseded ones included; all of the same moment.
-    /// Ends early, and well, when nobody takes the lines any more.
+    /// Sends every visible entry to `into`, oldest first, including cold and superseded ones, all from the same moment.
+    /// Ends early without an error if the receiver is dropped.
     pub async fn export(&self, into: mpsc::Sender<String>) -> Result<u64, MemoryError> {
         let (seq, now_ms) = self.read(|reader| Ok((reader.chain().cut(), reader.now_ms()))).await?;
         let pinned = if self.is_read_only() { self.clone() } else { self.at(&AsOf::Seq(seq)).await? };
@@ -79,17 +79,19 @@ impl View {
         }
     }
 
-    /// Takes in exported lines, at most 1000 at a time. What is there already stays as it is unless the line is newer.
+    /// Imports exported lines, at most 1000 at a time. An existing entry is changed only if the line is newer.
     pub async fn import(&self, lines: Vec<ExportLine>) -> Result<Imported, MemoryError> {
         if lines.len() > BATCH_MAX {
-            let why = format!("there are {} lines, and {BATCH_MAX} can be imported at once", lines.len());
+            let why = format!("it has {} lines, the limit is {BATCH_MAX}", lines.len());
             return Err(MemoryError::invalid("the batch", why));
         }
         let mut entries = Vec::with_capacity(lines.len());
         for line in lines {
             match line {
                 ExportLine::Header { version, .. } if version > EXPORT_VERSION => {
-                    let why = format!("it is of version {version}, and this program knows {EXPORT_VERSION}");
+                    let why = format!(
+                        "it has format version {version}, and this program supports {EXPORT_VERSION}"
+                    );
                     return Err(MemoryError::invalid("the export", why));
                 }
                 ExportLine::Header { .. } => {}
@@ -121,11 +123,11 @@ impl View {
     }
 }
 
-/// Visible entries from a row on, and the row to go on with.
+/// Visible entries from a row on, and the row to continue with.
 fn page_up(reader: &crate::Reader<'_>, from: u32) -> Result<(Vec<Entry>, Option<u32>), MemoryError> {
     let filter = Filter::everything();
     let sieve = reader.filter(&filter)?;
-    let rows = reader.lens.arena.rows_from(from + 1);
+    let rows = reader.visibility.arena.rows_from(from + 1);
     let rows: Vec<_> = rows
         .filter(|row| reader.visible(*row) && sieve.admits(*row))
         .take(PageRequest::first(PAGE_ROWS).rows_max())

@@ -4,7 +4,7 @@ use burrow_model::{BranchId, MemoryId};
 use rusqlite::{Connection, OptionalExtension, Row as SqlRow};
 use serde::de::DeserializeOwned;
 
-use super::put::{Stored, Summed};
+use super::put::{ChecksumInput, StoredLists};
 use super::types::{Entry, Version, VersionKind};
 use crate::space::arena::Row;
 use crate::space::load::{damaged, number, unsigned};
@@ -12,15 +12,15 @@ use crate::space::marks::Mark;
 use crate::space::reader::Reader;
 use crate::{MemoryError, View};
 
-/// A row as the file has it: all but what depends on who looks.
-pub(crate) struct Fetched {
+/// A row as stored: the fields that do not depend on the view.
+pub(crate) struct StoredEntry {
     pub(crate) entry: Entry,
-    /// Whether its checksum is right.
+    /// Whether its checksum is correct.
     pub(crate) sound: bool,
 }
 
-/// One row, whoever may see it. `None` if it is not there or erased.
-pub(crate) fn fetch(connection: &Connection, row: Row) -> Result<Option<Fetched>, MemoryError> {
+/// One row, without a check of visibility. `None` if it does not exist or was erased.
+pub(crate) fn fetch(connection: &Connection, row: Row) -> Result<Option<StoredEntry>, MemoryError> {
     let mut statement = connection.prepare_cached(
         "SELECT i.id, e.seq, e.version, t.text, (SELECT word FROM words WHERE no = e.kind), t.metadata, e.importance,
                 (SELECT word FROM words WHERE no = e.source), (SELECT word FROM words WHERE no = e.session),
@@ -35,9 +35,9 @@ pub(crate) fn fetch(connection: &Connection, row: Row) -> Result<Option<Fetched>
     rows.next()?.map(of_columns).transpose()
 }
 
-fn of_columns(row: &SqlRow<'_>) -> Result<Fetched, MemoryError> {
+fn of_columns(row: &SqlRow<'_>) -> Result<StoredEntry, MemoryError> {
     let id: MemoryId = parsed(row, 0)?;
-    let stored = Stored {
+    let stored = StoredLists {
         metadata: row.get(5)?,
         supersedes: row.get(15)?,
         artifacts: row.get(17)?,
@@ -72,7 +72,7 @@ fn of_columns(row: &SqlRow<'_>) -> Result<Fetched, MemoryError> {
     };
     let sum: i64 = row.get(20)?;
     let sound = sum
-        == stored.sum(&Summed {
+        == stored.sum(&ChecksumInput {
             id: &entry.id,
             seq: entry.seq,
             version: entry.version,
@@ -89,7 +89,7 @@ fn of_columns(row: &SqlRow<'_>) -> Result<Fetched, MemoryError> {
             text: &entry.text,
             valid: [entry.valid_from_ms, entry.valid_to_ms],
         });
-    Ok(Fetched { entry, sound })
+    Ok(StoredEntry { entry, sound })
 }
 
 fn parsed<T: std::str::FromStr<Err = burrow_model::IdError>>(
@@ -106,7 +106,7 @@ fn list<T: DeserializeOwned>(text: Option<&str>) -> Result<Option<T>, MemoryErro
 }
 
 impl Reader<'_> {
-    /// The entity of an id, whoever may see it.
+    /// The entity of an id, without a check of visibility.
     pub(crate) fn entity(&self, id: &MemoryId) -> Result<Option<u32>, MemoryError> {
         let mut statement = self.connection.prepare_cached("SELECT entity FROM ids WHERE id = ?")?;
         Ok(statement.query_row([id.as_str()], |row| number(row, 0)).optional()?)
@@ -114,25 +114,25 @@ impl Reader<'_> {
 
     /// The visible row of an id.
     pub fn row_of(&self, id: &MemoryId) -> Result<Option<Row>, MemoryError> {
-        Ok(self.entity(id)?.and_then(|entity| self.lens.row_of(entity)))
+        Ok(self.entity(id)?.and_then(|entity| self.visibility.row_of(entity)))
     }
 
     /// The id of a row.
     pub fn id_of(&self, row: Row) -> Result<Option<MemoryId>, MemoryError> {
-        let Some((chunk, slot)) = self.lens.arena.place(row) else { return Ok(None) };
+        let Some((chunk, slot)) = self.visibility.arena.place(row) else { return Ok(None) };
         let mut statement = self.connection.prepare_cached("SELECT id FROM ids WHERE entity = ?")?;
         let id: Option<String> = statement.query_row([chunk.entity[slot]], |row| row.get(0)).optional()?;
         id.map(|id| id.parse().map_err(|error: burrow_model::IdError| damaged(error.to_string()))).transpose()
     }
 
-    /// The texts of rows, in their order; empty for one that is not there any more.
+    /// The texts of rows, in their order; empty for rows that no longer exist.
     pub fn texts(&self, rows: &[Row]) -> Result<Vec<String>, MemoryError> {
         let mut statement = self.connection.prepare_cached("SELECT text FROM texts WHERE row = ?")?;
         let mut text = |row: &Row| statement.query_row([row.number()], |row| row.get(0)).optional();
         rows.iter().map(|row| Ok(text(row)?.unwrap_or_default())).collect()
     }
 
-    /// The entries of rows, in their order; one that is not there any more is left out.
+    /// The entries of rows, in their order; rows that no longer exist are omitted.
     pub fn entries(&self, rows: &[Row]) -> Result<Vec<Entry>, MemoryError> {
         let mut entries = Vec::with_capacity(rows.len());
         for row in rows {
@@ -143,10 +143,10 @@ impl Reader<'_> {
 
     /// One entry as this view sees it.
     pub fn entry(&self, row: Row) -> Result<Option<Entry>, MemoryError> {
-        let Some(Fetched { mut entry, .. }) = fetch(self.connection, row)? else { return Ok(None) };
-        entry.count += self.lens.repeated(row);
-        entry.cold = self.lens.cold(row);
-        if let Some(superseder) = self.lens.superseded_by(row) {
+        let Some(StoredEntry { mut entry, .. }) = fetch(self.connection, row)? else { return Ok(None) };
+        entry.count += self.visibility.repeated(row);
+        entry.cold = self.visibility.cold(row);
+        if let Some(superseder) = self.visibility.superseded_by(row) {
             entry.superseded_by = self.id_of(superseder)?;
         }
         Ok(Some(entry))
@@ -154,10 +154,10 @@ impl Reader<'_> {
 
     fn versions(&self, id: &MemoryId) -> Result<Vec<Version>, MemoryError> {
         let Some(entity) = self.entity(id)? else { return Ok(Vec::new()) };
-        let mut seen = self.lens.arena.marks.seen(entity, &self.lens.chain);
+        let mut seen = self.visibility.arena.marks.seen(entity, &self.visibility.chain);
         if seen.is_empty()
-            && let Some(row) = self.lens.row_of(entity)
-            && let Some((chunk, slot)) = self.lens.arena.place(row)
+            && let Some(row) = self.visibility.row_of(entity)
+            && let Some((chunk, slot)) = self.visibility.arena.place(row)
         {
             let (seq, branch) = (chunk.seq[slot], chunk.branch[slot]);
             seen.push(crate::space::marks::Marked { seq, branch, mark: Mark::Version(row) });
@@ -167,7 +167,7 @@ impl Reader<'_> {
             let what = match marked.mark {
                 Mark::Version(row) => match fetch(self.connection, row)? {
                     Some(fetched) => VersionKind::Written { entry: Box::new(fetched.entry) },
-                    // Erased meanwhile.
+                    // It was erased meanwhile.
                     None => continue,
                 },
                 Mark::Forgotten => VersionKind::Forgotten,
@@ -178,7 +178,7 @@ impl Reader<'_> {
             let mut statement = self.connection.prepare_cached("SELECT at_ms FROM log WHERE seq = ?")?;
             let seq = crate::space::load::integer(marked.seq);
             let stored_ms = statement.query_row([seq], |row| unsigned(row, 0)).optional()?.unwrap_or(0);
-            let Some(branch) = self.lens.arena.branches.get(marked.branch) else { continue };
+            let Some(branch) = self.visibility.arena.branches.get(marked.branch) else { continue };
             versions.push(Version { seq: marked.seq, stored_ms, branch: branch.id.clone(), what });
         }
         Ok(versions)
@@ -186,7 +186,7 @@ impl Reader<'_> {
 }
 
 impl View {
-    /// The newest version of an entry. `NotFound` for what this view does not see.
+    /// The newest version of an entry. `NotFound` if this view does not see it.
     pub async fn get(&self, id: &MemoryId) -> Result<Entry, MemoryError> {
         let id = id.clone();
         self.read(move |reader| {
@@ -197,7 +197,7 @@ impl View {
         .await
     }
 
-    /// What became of an entry, from its first version on, forgotten ones included.
+    /// All versions and marks of an entry, from its first version on, even if it was forgotten.
     pub async fn history(&self, id: &MemoryId) -> Result<Vec<Version>, MemoryError> {
         let id = id.clone();
         self.read(move |reader| {

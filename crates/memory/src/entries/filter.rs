@@ -1,4 +1,4 @@
-//! Which entries a caller wants to see: conditions that must all hold.
+//! A filter for entries: all of its conditions must hold.
 
 use burrow_model::MemoryId;
 use serde::{Deserialize, Serialize};
@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 use crate::MemoryError;
 use crate::limits::{CONDITIONS_MAX, IDS_MAX};
 
-/// Empty lists and `None` ask for nothing.
+/// Empty lists and `None` mean no restriction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Filter {
     pub kinds: Vec<String>,
     pub metadata: Vec<Condition>,
-    /// Happened at or after.
+    /// Entries whose time is this or later.
     pub since_ms: Option<u64>,
-    /// Happened before.
+    /// Entries whose time is before this.
     pub until_ms: Option<u64>,
     pub session: Option<String>,
     pub source: Option<String>,
@@ -26,7 +26,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Everything that is current: not cold, not superseded.
+    /// All current entries: not cold, not superseded.
     pub fn all() -> Self {
         Self {
             kinds: Vec::new(),
@@ -43,18 +43,18 @@ impl Filter {
         }
     }
 
-    /// Everything there is, cold and superseded included.
+    /// All entries, including cold and superseded ones.
     pub fn everything() -> Self {
         Self { include_cold: true, include_superseded: true, ..Self::all() }
     }
 
     pub(crate) fn check(&self) -> Result<(), MemoryError> {
         if self.metadata.len() > CONDITIONS_MAX {
-            let why = format!("it has {} conditions, and may have {CONDITIONS_MAX}", self.metadata.len());
+            let why = format!("it has {} conditions, the limit is {CONDITIONS_MAX}", self.metadata.len());
             return Err(MemoryError::invalid("the filter", why));
         }
         if self.ids.len() > IDS_MAX {
-            let why = format!("it names {} ids, and may name {IDS_MAX}", self.ids.len());
+            let why = format!("it names {} ids, the limit is {IDS_MAX}", self.ids.len());
             return Err(MemoryError::invalid("the filter", why));
         }
         Ok(())
@@ -64,10 +64,10 @@ impl Filter {
 /// One condition on metadata.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Condition {
-    /// Names with dots between them: `test.name`.
+    /// Field names separated by dots: `test.name`.
     pub path: String,
     pub op: Op,
-    /// What to compare with; a list for `in`; ignored for `exists`.
+    /// The value to compare with; a list for `in`; ignored for `exists`.
     pub value: Value,
 }
 
@@ -75,7 +75,7 @@ pub struct Condition {
 #[serde(rename_all = "lowercase")]
 pub enum Op {
     Eq,
-    /// Also where there is nothing.
+    /// Also true if the field does not exist.
     Ne,
     In,
     Exists,
@@ -99,7 +99,7 @@ impl Condition {
     }
 }
 
-/// A name with a dot in it is found as it is before it is taken apart.
+/// A field whose own name contains the dots takes precedence over a nested field.
 fn look_up<'a>(metadata: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
     if let Some(found) = metadata.get(path) {
         return Some(found);
@@ -108,7 +108,7 @@ fn look_up<'a>(metadata: &'a Map<String, Value>, path: &str) -> Option<&'a Value
     look_up(metadata.get(first)?.as_object()?, rest)
 }
 
-/// A list holds what it contains; numbers are equal by value, whether written `1` or `1.0`.
+/// A list equals each of its elements; numbers are equal by value, whether written `1` or `1.0`.
 fn same(found: &Value, wanted: &Value) -> bool {
     if found == wanted {
         return true;

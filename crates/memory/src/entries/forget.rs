@@ -1,4 +1,4 @@
-//! Forgets: a mark on this branch. What was forgotten stays in the past and in other branches.
+//! Forgets entries: a mark on this branch. The past and other branches still see them.
 
 use burrow_model::MemoryId;
 
@@ -10,17 +10,17 @@ use crate::space::marks::Mark;
 use crate::space::reader::Reader;
 use crate::{MemoryError, View};
 
-/// Entries that are forgotten in one commit; more take several.
+/// Entries forgotten in one commit; more are forgotten in several commits.
 const FORGOTTEN_AT_ONCE: usize = 5000;
 
 impl View {
-    /// Takes entries out of this branch's present.
+    /// Hides entries from this branch from now on.
     pub async fn forget(&self, what: &Which, dry_run: bool) -> Result<Forgotten, MemoryError> {
         if self.is_read_only() {
             return Err(MemoryError::ReadOnly);
         }
         let which = what.clone();
-        let ids = self.read(move |reader| meant(reader, &which)).await?;
+        let ids = self.read(move |reader| selected(reader, &which)).await?;
         let mut count = ids.len() as u64;
         if !dry_run {
             count = 0;
@@ -32,8 +32,8 @@ impl View {
     }
 }
 
-/// The visible entries that are meant.
-fn meant(reader: &Reader<'_>, which: &Which) -> Result<Vec<MemoryId>, MemoryError> {
+/// The selected visible entries.
+fn selected(reader: &Reader<'_>, which: &Which) -> Result<Vec<MemoryId>, MemoryError> {
     let rows: Vec<Row> = match which {
         Which::Ids(ids) => {
             check_count(ids)?;
@@ -68,7 +68,7 @@ pub(super) fn older(reader: &Reader<'_>, age_ms: u64) -> Filter {
 
 pub(super) fn check_count(ids: &[MemoryId]) -> Result<(), MemoryError> {
     if ids.len() > IDS_MAX {
-        let why = format!("there are {}, and {IDS_MAX} can be named at once", ids.len());
+        let why = format!("it has {} ids, the limit is {IDS_MAX}", ids.len());
         return Err(MemoryError::invalid("the list of ids", why));
     }
     Ok(())

@@ -8,10 +8,10 @@ use crate::space::arena::Row;
 use crate::space::reader::Reader;
 use crate::{MemoryError, Page, PageRequest, View};
 
-/// A session nobody added to for this long is over.
+/// A session without new entries for this long is closed.
 pub const SESSION_GAP_MS: u64 = 30 * 60 * 1000;
 
-/// Characters of the first and last text that are shown of a session.
+/// Characters that are shown of the first and last text of a session.
 const EXCERPT_CHARACTERS: usize = 160;
 
 impl View {
@@ -20,35 +20,37 @@ impl View {
         self.read(move |reader| {
             let before = page.after_number()?.unwrap_or(u64::MAX);
             let sieve = reader.filter(&filter)?;
-            let seq = |row: Row| reader.lens.arena.place(row).map_or(0, |(chunk, slot)| chunk.seq[slot]);
+            let seq =
+                |row: Row| reader.visibility.arena.place(row).map_or(0, |(chunk, slot)| chunk.seq[slot]);
             let wanted = |row: &Row| seq(*row) < before && reader.visible(*row) && sieve.admits(*row);
             let rows_max = page.rows_max();
-            // Rows are numbered in the order of their numbers in the log.
-            let rows: Vec<Row> = reader.lens.arena.rows_down().filter(wanted).take(rows_max + 1).collect();
+            // Row numbers have the same order as sequence numbers.
+            let rows: Vec<Row> =
+                reader.visibility.arena.rows_down().filter(wanted).take(rows_max + 1).collect();
             let cut = Page::cut(rows, rows_max, |row| seq(*row).to_string());
             Ok(Page { rows: reader.entries(&cut.rows)?, next_cursor: cut.next_cursor })
         })
         .await
     }
 
-    /// Sessions, the one with the newest entry first.
+    /// Sessions, sorted by their newest entry, newest first.
     pub async fn sessions(&self, page: PageRequest) -> Result<Page<SessionInfo>, MemoryError> {
         self.read(move |reader| {
             let after = page.after()?;
             let after = after.as_deref().and_then(|text| text.split_once('.'));
             let after = after.and_then(|(ms, session)| Some((ms.parse::<u64>().ok()?, session.to_owned())));
             if page.cursor.is_some() && after.is_none() {
-                return Err(MemoryError::invalid("the cursor", "this list did not give it out"));
+                return Err(MemoryError::invalid("the cursor", "it does not belong to this list"));
             }
             let mut found = gathered(reader);
             found.sort_by(|a, b| (b.last_ms, &b.name).cmp(&(a.last_ms, &a.name)));
-            let later = |gathered: &Gathered| {
+            let later = |gathered: &SessionRows| {
                 after
                     .as_ref()
                     .is_none_or(|(ms, name)| (gathered.last_ms, &*gathered.name) < (*ms, name.as_str()))
             };
             let rows_max = page.rows_max();
-            let rows: Vec<Gathered> = found.into_iter().filter(later).take(rows_max + 1).collect();
+            let rows: Vec<SessionRows> = found.into_iter().filter(later).take(rows_max + 1).collect();
             let cut = Page::cut(rows, rows_max, |row| format!("{}.{}", row.last_ms, row.name));
             let rows = cut.rows.iter().map(|row| row.info(reader)).collect::<Result<_, _>>()?;
             Ok(Page { rows, next_cursor: cut.next_cursor })
@@ -57,20 +59,20 @@ impl View {
     }
 }
 
-/// A session that something happened in lately.
+/// A session with recent entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RecentSession {
     pub(crate) session: String,
-    /// When the first thing in it happened, as far as anybody wrote it down.
+    /// When its first entry happened, on any branch.
     pub(crate) opened_ms: u64,
     pub(crate) last_ms: u64,
 }
 
 impl View {
-    /// The sessions of the newest entries, of at most so many that are looked at: what a write can ask before each entry.
+    /// The sessions of the newest entries, examining at most this many: cheap enough to call before each write.
     pub(crate) async fn recent_sessions(&self, rows_max: usize) -> Result<Vec<RecentSession>, MemoryError> {
         self.read(move |reader| {
-            let arena = &reader.lens.arena;
+            let arena = &reader.visibility.arena;
             let mut found: HashMap<u32, RecentSession> = HashMap::new();
             for row in reader.rows().take(rows_max) {
                 let Some((chunk, slot)) = arena.place(row) else { continue };
@@ -89,7 +91,7 @@ impl View {
     }
 }
 
-struct Gathered {
+struct SessionRows {
     name: std::sync::Arc<str>,
     first: (u64, Row),
     last: (u64, Row),
@@ -97,9 +99,9 @@ struct Gathered {
     entries: u64,
 }
 
-fn gathered(reader: &Reader<'_>) -> Vec<Gathered> {
-    let arena = &reader.lens.arena;
-    let mut by_session: HashMap<u32, Gathered> = HashMap::new();
+fn gathered(reader: &Reader<'_>) -> Vec<SessionRows> {
+    let arena = &reader.visibility.arena;
+    let mut by_session: HashMap<u32, SessionRows> = HashMap::new();
     for row in reader.rows() {
         let Some((chunk, slot)) = arena.place(row) else { continue };
         let (session, at_ms) = (chunk.session[slot], chunk.at_ms[slot]);
@@ -108,7 +110,7 @@ fn gathered(reader: &Reader<'_>) -> Vec<Gathered> {
         }
         let Some(name) = arena.words.word(session) else { continue };
         let here = (at_ms, row);
-        let gathered = by_session.entry(session).or_insert_with(|| Gathered {
+        let gathered = by_session.entry(session).or_insert_with(|| SessionRows {
             name,
             first: here,
             last: here,
@@ -123,7 +125,7 @@ fn gathered(reader: &Reader<'_>) -> Vec<Gathered> {
     by_session.into_values().collect()
 }
 
-impl Gathered {
+impl SessionRows {
     fn info(&self, reader: &Reader<'_>) -> Result<SessionInfo, MemoryError> {
         let texts = reader.texts(&[self.first.1, self.last.1])?;
         let excerpt = |text: &String| text.chars().take(EXCERPT_CHARACTERS).collect();

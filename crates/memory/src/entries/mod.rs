@@ -1,4 +1,4 @@
-//! Episodic memory: entries, their versions, and what becomes of them.
+//! Episodic memory: entries, their versions and marks.
 
 mod add;
 mod erase;

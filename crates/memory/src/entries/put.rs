@@ -1,4 +1,4 @@
-//! Writes one version of an entry: log, columns, text, text index, vector, all in the caller's transaction.
+//! Writes one version of an entry (log, columns, text, text index, vector) in the caller's transaction.
 
 use burrow_model::MemoryId;
 
@@ -8,32 +8,32 @@ use crate::MemoryError;
 use crate::embed::ModelId;
 use crate::limits::ENTRIES_MAX;
 use crate::space::arena::{ArenaRow, Row};
+use crate::space::checksum::hash;
 use crate::space::load::integer;
-use crate::space::sums::hash;
 use crate::space::writer::{LogKind, Writer};
 use crate::space::{WordNo, signs};
 
-/// A version to be written.
+/// A version to write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Put<'a> {
     pub(crate) id: &'a MemoryId,
-    /// The entry it is a version of; `None` for a new one.
+    /// The entry that it is a version of; `None` for a new entry.
     pub(crate) entity: Option<u32>,
     pub(crate) version: u64,
     pub(crate) count: u64,
     pub(crate) content: &'a NewEntry,
-    /// `None`: it is filled in later.
+    /// `None`: it is computed later.
     pub(crate) vector: Option<(&'a ModelId, &'a [f32])>,
 }
 
-/// Where it went.
+/// The row and numbers of the written version.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Placed {
+pub(crate) struct WrittenRow {
     pub(crate) row: Row,
     pub(crate) seq: u64,
 }
 
-pub(crate) fn put(writer: &mut Writer<'_>, put: Put<'_>) -> Result<Placed, MemoryError> {
+pub(crate) fn put(writer: &mut Writer<'_>, put: Put<'_>) -> Result<WrittenRow, MemoryError> {
     let content = put.content;
     let row = writer.next_row();
     if u64::from(row) > ENTRIES_MAX {
@@ -73,7 +73,7 @@ pub(crate) fn put(writer: &mut Writer<'_>, put: Put<'_>) -> Result<Placed, Memor
     }
     supersede(writer, row, content)?;
     writer.effects().rows.push(arena_row);
-    Ok(Placed { row: Row(row), seq })
+    Ok(WrittenRow { row: Row(row), seq })
 }
 
 struct Words {
@@ -133,8 +133,8 @@ fn columns(writer: &mut Writer<'_>, put: &Put<'_>, row: &ArenaRow) -> Result<(),
 
 fn text(writer: &mut Writer<'_>, put: &Put<'_>, row: &ArenaRow) -> Result<(), MemoryError> {
     let content = put.content;
-    let stored = Stored::of(content)?;
-    let sum = stored.sum(&Summed {
+    let stored = StoredLists::of(content)?;
+    let sum = stored.sum(&ChecksumInput {
         id: put.id,
         seq: row.seq,
         version: put.version,
@@ -174,7 +174,7 @@ fn text(writer: &mut Writer<'_>, put: &Put<'_>, row: &ArenaRow) -> Result<(), Me
     Ok(())
 }
 
-/// Puts a row's vector into the file. The columns have its signs.
+/// Stores a row's vector. Its signs are in the columns.
 pub(crate) fn vectors(
     writer: &mut Writer<'_>,
     row: u32,
@@ -193,7 +193,7 @@ pub(crate) fn vectors(
     Ok(())
 }
 
-/// Only what this branch sees can be superseded by it; the rest of the list is kept as it was said.
+/// Only entries that this branch sees can be superseded; the rest of the list is stored unchanged.
 fn supersede(writer: &mut Writer<'_>, row: u32, content: &NewEntry) -> Result<(), MemoryError> {
     for id in &content.supersedes {
         if let Some(target) = writer.find(id)? {
@@ -209,16 +209,16 @@ fn supersede(writer: &mut Writer<'_>, row: u32, content: &NewEntry) -> Result<()
 
 // === the checksum ===
 
-/// The lists of an entry as the file has them.
-pub(crate) struct Stored {
+/// The lists of an entry in their stored form.
+pub(crate) struct StoredLists {
     pub(crate) metadata: Option<String>,
     pub(crate) supersedes: Option<String>,
     pub(crate) artifacts: Option<String>,
     pub(crate) links: Option<String>,
 }
 
-/// What an entry's checksum covers beside its lists.
-pub(crate) struct Summed<'a> {
+/// The fields that an entry's checksum covers beside its lists.
+pub(crate) struct ChecksumInput<'a> {
     pub(crate) id: &'a MemoryId,
     pub(crate) seq: u64,
     pub(crate) version: u64,
@@ -230,7 +230,7 @@ pub(crate) struct Summed<'a> {
     pub(crate) valid: [Option<u64>; 2],
 }
 
-impl Stored {
+impl StoredLists {
     fn of(content: &NewEntry) -> Result<Self, MemoryError> {
         Ok(Self {
             metadata: json((!content.metadata.is_empty()).then_some(&content.metadata))?,
@@ -240,8 +240,8 @@ impl Stored {
         })
     }
 
-    /// Every part with its length before it, so that no two entries have the same bytes.
-    pub(crate) fn sum(&self, of: &Summed<'_>) -> i64 {
+    /// Each part is preceded by its length, so that no two entries have the same input.
+    pub(crate) fn sum(&self, of: &ChecksumInput<'_>) -> i64 {
         let mut bytes = Vec::with_capacity(of.text.len() + 256);
         let mut part = |text: Option<&str>| {
             bytes.extend_from_slice(&text.map_or(u64::MAX, |text| text.len() as u64).to_le_bytes());

@@ -1,4 +1,4 @@
-//! A filter made ready for one read: words are numbers, ids are rows.
+//! A filter prepared for one read: labels become numbers, ids become rows.
 
 use std::collections::HashSet;
 
@@ -10,11 +10,11 @@ use crate::MemoryError;
 use crate::space::arena::Row;
 use crate::space::reader::Reader;
 
-/// Which rows a [`Filter`] lets through. Says nothing about visibility.
+/// Decides which rows a [`Filter`] accepts. Does not check visibility.
 #[derive(Debug)]
 pub struct Sieve<'a> {
     reader: &'a Reader<'a>,
-    /// A word that nobody used, or an id that is not here: nothing passes.
+    /// The filter names a label or an id that does not exist, so no row matches.
     nothing: bool,
     kinds: HashSet<u32>,
     session: Option<u32>,
@@ -31,10 +31,10 @@ pub struct Sieve<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Makes a filter ready. Lends itself to the arms: `&|row| sieve.admits(row)`.
+    /// Prepares a filter. Pass it to the arms as `&|row| sieve.admits(row)`.
     pub fn filter(&'a self, filter: &Filter) -> Result<Sieve<'a>, MemoryError> {
         filter.check()?;
-        let words = &self.lens.arena.words;
+        let words = &self.visibility.arena.words;
         let mut nothing = false;
         let mut number = |word: &Option<String>| {
             let found = word.as_ref().map(|word| words.number(word));
@@ -73,20 +73,20 @@ impl<'a> Reader<'a> {
 }
 
 impl Sieve<'_> {
-    /// Whether the row passes. A row whose metadata cannot be read does not.
+    /// Whether the row matches. A row with unreadable metadata does not.
     pub fn admits(&self, row: Row) -> bool {
         self.admits_state(row) && self.admits_content(row)
     }
 
-    /// Cold and superseded rows pass only when asked for.
+    /// Cold and superseded rows match only if the filter includes them.
     fn admits_state(&self, row: Row) -> bool {
         (self.include_cold || !self.reader.cold(row))
             && (self.include_superseded || self.reader.superseded_by(row).is_none())
     }
 
-    /// The part of the filter that does not depend on who looks.
+    /// The part of the filter that does not depend on the view.
     pub(crate) fn admits_content(&self, row: Row) -> bool {
-        let Some((chunk, slot)) = self.reader.lens.arena.place(row) else { return false };
+        let Some((chunk, slot)) = self.reader.visibility.arena.place(row) else { return false };
         let is = |wanted: Option<u32>, found: u32| wanted.is_none_or(|wanted| wanted == found);
         let at_ms = chunk.at_ms[slot];
         !self.nothing

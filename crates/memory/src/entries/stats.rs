@@ -1,4 +1,4 @@
-//! Counts what a view sees.
+//! Counts the rows that a view sees.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -15,7 +15,7 @@ impl View {
 fn count(reader: &Reader<'_>) -> Result<Stats, MemoryError> {
     let (connection, chain) = (reader.connection(), reader.chain());
     let (artifacts, artifact_bytes) = artifacts::count(connection, chain)?;
-    let arena = &reader.lens.arena;
+    let arena = &reader.visibility.arena;
     let mut kinds: HashMap<u32, u64> = HashMap::new();
     let mut sessions = HashSet::new();
     let mut stats = Stats {

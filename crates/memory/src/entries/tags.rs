@@ -1,13 +1,13 @@
-//! Some bits of an entry's metadata, so that a filter reads only the metadata that may match.
+//! A small Bloom filter of an entry's metadata, so that a filter reads only metadata that may match.
 //!
-//! As a Bloom filter does: a bit that is missing proves that the value is, a bit that is there proves nothing.
+//! A missing bit proves that the value is missing; a set bit proves nothing.
 
 use serde_json::{Map, Value};
 
 use super::filter::{Condition, Op};
-use crate::space::sums::hash;
+use crate::space::checksum::hash;
 
-/// How deep metadata is looked into; deeper values are found by their path alone.
+/// Levels of nesting that are indexed; deeper values match every query.
 const DEPTH_MAX: usize = 8;
 
 pub(crate) fn of(metadata: &Map<String, Value>) -> u64 {
@@ -16,11 +16,11 @@ pub(crate) fn of(metadata: &Map<String, Value>) -> u64 {
     bits
 }
 
-/// The bits that metadata must have for the condition to hold; 0 where nothing can be said.
+/// The bits that metadata must have for the condition to hold; 0 if no bit is implied.
 pub(crate) fn needed(condition: &Condition) -> u64 {
     match condition.op {
         Op::Ne | Op::In => 0,
-        // A path may be cut anywhere between name and names, so only what every reading has in common counts.
+        // A path with dots can be split in several ways, so only bits that all of them have in common are required.
         Op::Exists | Op::Lt | Op::Gt => of_path(&condition.path),
         Op::Eq => of_path(&condition.path) | scalar(&condition.path, &condition.value).unwrap_or(0),
     }
@@ -32,7 +32,7 @@ fn collect(metadata: &Map<String, Value>, above: &str, depth: usize, bits: &mut 
         *bits |= of_path(&path);
         match value {
             Value::Object(inner) if depth < DEPTH_MAX => collect(inner, &path, depth + 1, bits),
-            // Too deep to look into: everything may be there.
+            // Too deep to index: set all bits.
             Value::Object(_) => *bits = u64::MAX,
             Value::Array(values) => spread(values, &path, depth, bits),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
@@ -42,7 +42,7 @@ fn collect(metadata: &Map<String, Value>, above: &str, depth: usize, bits: &mut 
     }
 }
 
-/// A list matches by what is in it, lists in it included.
+/// A list matches by its elements, including those of nested lists.
 fn spread(values: &[Value], path: &str, depth: usize, bits: &mut u64) {
     for value in values {
         match value {
@@ -59,7 +59,7 @@ fn of_path(path: &str) -> u64 {
     1 << (hash(path.as_bytes()).cast_unsigned() & 63)
 }
 
-/// Numbers by their value, since `1` and `1.0` are the same; nothing for what is no scalar.
+/// Numbers by their value, since `1` and `1.0` are equal; `None` for values that are not scalars.
 fn scalar(path: &str, value: &Value) -> Option<u64> {
     let text = match value {
         Value::Null => "n".to_owned(),
@@ -97,7 +97,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bits_never_hide_what_holds(
+        fn tags_never_exclude_a_matching_entry(
             metadata in prop::collection::btree_map("[ab.]{1,2}", values(), 0..4),
             path in "[ab.]{1,4}",
             value in values(),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_mostly_shows() {
+    fn missing_values_are_usually_detected() {
         let metadata = json!({"user": "ann", "n": 1});
         let bits = of(metadata.as_object().unwrap());
         let misses = (0..100).filter(|n| {

@@ -1,19 +1,19 @@
-//! What an entry is: what a caller gives, what it gets back, and what may be changed.
+//! The types of entries: input, output, and changes.
 
 use burrow_model::{BranchId, MemoryId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The kind an entry has when nobody said more.
+/// The default kind of an entry.
 pub const KIND_NOTE: &str = "note";
 
-/// How important an entry is when nobody said more.
+/// The default importance of an entry.
 pub const IMPORTANCE_USUAL: f32 = 0.5;
 
-/// Something to be remembered, verbatim.
+/// An entry to add, stored verbatim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewEntry {
-    /// Added once per key, however often it is tried.
+    /// An entry is added once per key, even if the request is repeated.
     pub key: Option<String>,
     pub text: String,
     /// A lower-case word: `note`, `fact`, `decision`, `observation`, `turn`, `exec`, `error`, `summary`, …
@@ -25,19 +25,19 @@ pub struct NewEntry {
     pub session: Option<String>,
     pub user: Option<String>,
     pub agent: Option<String>,
-    /// When it happened; now, unless said otherwise.
+    /// When it happened; by default now.
     pub at_ms: Option<u64>,
     pub valid_from_ms: Option<u64>,
     pub valid_to_ms: Option<u64>,
-    /// Entries that this one replaces as the truth. They stay, marked.
+    /// Entries that this one replaces. They stay, marked as superseded.
     pub supersedes: Vec<MemoryId>,
-    /// Artifacts it is about, by hash or name.
+    /// Artifacts that it refers to, by hash or name.
     pub artifacts: Vec<String>,
     pub links: Vec<MemoryId>,
 }
 
 impl NewEntry {
-    /// A note of now.
+    /// A note with the current time.
     pub fn note(text: impl Into<String>) -> Self {
         Self {
             key: None,
@@ -59,14 +59,14 @@ impl NewEntry {
     }
 }
 
-/// What became of a [`NewEntry`].
+/// The result for one [`NewEntry`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Added {
     pub id: MemoryId,
     pub seq: u64,
-    /// An entry with the very same text that was there already. Both are kept.
+    /// An existing entry with exactly the same text. Both are kept.
     pub duplicate_of: Option<MemoryId>,
-    /// Its key had been used: nothing was added, and `id` is what the key stands for.
+    /// Its key had been used: nothing was added, and `id` is the existing entry.
     pub existed: bool,
 }
 
@@ -94,17 +94,17 @@ pub struct Entry {
     pub valid_to_ms: Option<u64>,
     pub supersedes: Vec<MemoryId>,
     pub superseded_by: Option<MemoryId>,
-    /// How often it happened; repeats are counted rather than stored again.
+    /// How often it happened; repetitions are counted, not stored again.
     pub count: u64,
     pub artifacts: Vec<String>,
     pub links: Vec<MemoryId>,
-    /// Search reaches it only when asked to.
+    /// Searches find it only if they include cold entries.
     pub cold: bool,
     /// The branch that wrote this version.
     pub branch: BranchId,
 }
 
-/// What to change; `None` leaves a thing as it is, an inner `None` takes it away.
+/// The fields to change; `None` leaves a field as it is, an inner `None` removes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EntryChange {
     pub text: Option<String>,
@@ -144,7 +144,7 @@ impl EntryChange {
     }
 }
 
-/// One step in the life of an entry, as a branch sees it.
+/// One version or mark of an entry, as a branch sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Version {
     pub seq: u64,
@@ -163,39 +163,39 @@ pub enum VersionKind {
     Repeated { times: u64 },
 }
 
-/// Which entries are meant.
+/// Selects entries.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Which {
     Ids(Vec<MemoryId>),
     Filter(crate::Filter),
-    /// What happened before this many milliseconds ago.
+    /// Entries that happened longer ago than this many milliseconds.
     OlderThanMs(u64),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forgotten {
     pub count: u64,
-    /// The first thousand of them.
+    /// The first thousand ids.
     pub ids: Vec<MemoryId>,
 }
 
-/// What an erasure took, and what it did not.
+/// The result of an erasure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Erased {
-    /// All of them, summaries included.
+    /// The number of erased entries, including summaries.
     pub count: u64,
-    /// The first thousand of those that were meant.
+    /// The first thousand ids of the selected entries.
     pub ids: Vec<MemoryId>,
-    /// Summaries that were made of them, and went along: the first thousand.
+    /// Summaries of the selected entries, which were erased as well: the first thousand ids.
     pub summaries: Vec<MemoryId>,
-    /// Entries of the space that say the very same under another id, or were joined with one of them, and are still
-    /// there: the first thousand.
+    /// Remaining entries of the space with exactly the same text under another id, or that were joined with an erased
+    /// one: the first thousand ids.
     pub copies: Vec<MemoryId>,
-    /// On how many branches they lay.
+    /// The number of branches that had them.
     pub branches: u64,
 }
 
-/// A stretch of work, as the entries that name it tell.
+/// A session, as derived from the entries that name it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionInfo {
     pub session: String,
@@ -204,7 +204,7 @@ pub struct SessionInfo {
     pub entries: u64,
     pub first_excerpt: String,
     pub last_excerpt: String,
-    /// Nothing was added for half an hour.
+    /// No entry was added for half an hour.
     pub closed: bool,
 }
 
@@ -220,9 +220,9 @@ pub struct Stats {
     pub skills: u64,
     pub artifacts: u64,
     pub artifact_bytes: u64,
-    /// Of the texts of visible entries.
+    /// The bytes of the texts of visible entries.
     pub text_bytes: u64,
-    /// The highest number this view sees.
+    /// The highest sequence number that this view sees.
     pub seq: u64,
     pub vectors: VectorStats,
 }

@@ -1,4 +1,4 @@
-//! Changes an entry: a new version of it; the old one stays in its history.
+//! Changes an entry by adding a new version; the old one stays in its history.
 
 use std::sync::Arc;
 
@@ -11,13 +11,14 @@ use super::types::{Entry, EntryChange, NewEntry};
 use super::{embed_now, valid};
 use crate::embed::ModelId;
 use crate::space::arena::Row;
+use crate::space::growth::Growth;
 use crate::space::marks::Mark;
 use crate::space::signs;
 use crate::space::writer::Writer;
 use crate::{MemoryError, View};
 
 impl View {
-    /// Writes a new version. With `expect`, only if the entry is at that version.
+    /// Writes a new version. With `expect`, only if the entry has that version.
     pub async fn update(
         &self,
         id: &MemoryId,
@@ -40,24 +41,28 @@ impl View {
         self.get(id).await
     }
 
-    /// Counts that entries happened again, `times` each. Answers how many of them this branch sees.
+    /// Counts `times` repetitions of each entry. Returns how many of the entries this branch sees.
     pub async fn repeat(&self, ids: &[MemoryId], times: u64) -> Result<u64, MemoryError> {
         self.mark(ids, Mark::Repeated(times)).await
     }
 
-    /// Moves entries to the cold tier, which search reaches only when asked to.
+    /// Moves entries to the cold tier, which searches cover only on request.
     pub async fn cool(&self, ids: &[MemoryId]) -> Result<u64, MemoryError> {
         self.mark(ids, Mark::Cooled).await
     }
 
-    /// Takes entries back from the cold tier.
+    /// Moves entries back from the cold tier.
     pub async fn warm(&self, ids: &[MemoryId]) -> Result<u64, MemoryError> {
         self.mark(ids, Mark::Warmed).await
     }
 
     pub(crate) async fn mark(&self, ids: &[MemoryId], mark: Mark) -> Result<u64, MemoryError> {
         let ids = ids.to_vec();
-        self.write_weighed(ids.len(), move |writer| {
+        let growth = match mark {
+            Mark::Forgotten | Mark::Cooled => Growth::Frees,
+            Mark::Version(_) | Mark::Warmed | Mark::Repeated(_) => Growth::Adds,
+        };
+        self.write_as(growth, ids.len(), move |writer| {
             let mut marked = 0;
             for id in &ids {
                 marked += u64::from(writer.mark_current(id, mark)?);
@@ -69,7 +74,7 @@ impl View {
 }
 
 impl Writer<'_> {
-    /// Marks an entry if this branch sees it; says whether it did.
+    /// Marks an entry if this branch sees it; returns whether it does.
     pub(crate) fn mark_current(&mut self, id: &MemoryId, mark: Mark) -> Result<bool, MemoryError> {
         match self.find(id)? {
             Some(current) => self.mark(current.entity, mark).map(|_| true),
@@ -78,7 +83,7 @@ impl Writer<'_> {
     }
 }
 
-/// Writes a new version in a transaction of the caller's.
+/// Writes a new version in the caller's transaction.
 pub(crate) fn update(
     writer: &mut Writer<'_>,
     id: &MemoryId,
@@ -108,7 +113,7 @@ pub(crate) fn update(
             return Err(MemoryError::not_found("memory", superseded));
         }
     }
-    // The same text has the same vector.
+    // An unchanged text keeps its vector.
     let kept = if change.text.is_none() { unpacked(writer, current.row, model)? } else { None };
     let vector = vector.or(kept.as_deref()).map(|vector| (model, vector));
     let version = current.version + 1;

@@ -1,4 +1,4 @@
-//! Whether an entry may be stored: limits and shapes, told with the figure that was exceeded.
+//! Checks whether an entry may be stored. Errors name the limit that was exceeded.
 
 use serde_json::{Map, Value};
 
@@ -9,11 +9,11 @@ use crate::limits::{KIND_BYTES_MAX, LABEL_BYTES_MAX, LINKS_MAX, METADATA_BYTES_M
 pub(crate) fn check(entry: &NewEntry) -> Result<(), MemoryError> {
     length("the text of an entry", entry.text.len(), TEXT_BYTES_MAX)?;
     if entry.text.trim().is_empty() {
-        return Err(MemoryError::invalid("the text of an entry", "there is nothing in it"));
+        return Err(MemoryError::invalid("the text of an entry", "it is empty"));
     }
     check_kind(&entry.kind)?;
     if !(0.0..=1.0).contains(&entry.importance) {
-        return Err(MemoryError::invalid("the importance of an entry", "it goes from 0 to 1"));
+        return Err(MemoryError::invalid("the importance of an entry", "it must be from 0 to 1"));
     }
     let labels = [
         ("the key of an entry", &entry.key),
@@ -26,7 +26,7 @@ pub(crate) fn check(entry: &NewEntry) -> Result<(), MemoryError> {
         if let Some(label) = label {
             length(what, label.len(), LABEL_BYTES_MAX)?;
             if label.is_empty() {
-                return Err(MemoryError::invalid(what, "it is empty: leave it out instead"));
+                return Err(MemoryError::invalid(what, "it is empty: omit the field instead"));
             }
         }
     }
@@ -39,7 +39,7 @@ fn check_kind(kind: &str) -> Result<(), MemoryError> {
     length("the kind of an entry", kind.len(), KIND_BYTES_MAX)?;
     let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_' | '.');
     if kind.is_empty() || !kind.chars().all(word) {
-        let why = "it is a word of lower-case letters, digits, `-`, `_` and `.`";
+        let why = "it may contain only lower-case letters, digits, `-`, `_` and `.`";
         return Err(MemoryError::invalid("the kind of an entry", why));
     }
     Ok(())
@@ -64,7 +64,7 @@ fn check_lists(entry: &NewEntry) -> Result<(), MemoryError> {
         if count > LINKS_MAX {
             return Err(MemoryError::invalid(
                 what,
-                format!("it has {count} items, and may have {LINKS_MAX}"),
+                format!("it has {count} items, the limit is {LINKS_MAX}"),
             ));
         }
     }
@@ -75,10 +75,10 @@ fn check_lists(entry: &NewEntry) -> Result<(), MemoryError> {
 }
 
 fn check_times(entry: &NewEntry) -> Result<(), MemoryError> {
-    // SQLite's integers end there, and so does any calendar.
+    // The largest integer of SQLite.
     let beyond = |time: Option<u64>| time.is_some_and(|time| i64::try_from(time).is_err());
     if beyond(entry.at_ms) || beyond(entry.valid_from_ms) || beyond(entry.valid_to_ms) {
-        return Err(MemoryError::invalid("the time of an entry", "it is beyond any calendar"));
+        return Err(MemoryError::invalid("the time of an entry", "it is out of range"));
     }
     if let (Some(from), Some(to)) = (entry.valid_from_ms, entry.valid_to_ms)
         && from > to

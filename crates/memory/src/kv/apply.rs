@@ -1,4 +1,4 @@
-//! Changes keys: a batch is applied whole or not at all.
+//! Changes keys. A batch is applied completely or not at all.
 
 use rusqlite::{OptionalExtension, params};
 use serde_json::Value;
@@ -11,18 +11,19 @@ use super::{
 use crate::newest::{links, newest};
 use crate::shown::shown;
 use crate::space::chain::BranchNo;
+use crate::space::growth::Growth;
 use crate::space::load::{integer, unsigned};
 use crate::space::writer::{LogKind, Writer};
 use crate::{MemoryError, View};
 
-/// Expired keys that one write clears away when the space is full of them.
+/// Expired keys that one write removes if the space is full.
 const REAPED_MAX: usize = 1000;
 
 /// A batch being applied.
 struct Batch<'a, 'w> {
     writer: &'a mut Writer<'w>,
     links: Vec<(BranchNo, u64)>,
-    /// What the branch holds: keys and bytes, the expired included until they are swept.
+    /// The usage of the branch: keys and bytes, including expired keys until they are removed.
     keys: u64,
     bytes: u64,
 }
@@ -30,10 +31,12 @@ struct Batch<'a, 'w> {
 impl View {
     /// Applies all operations in one transaction, in order, or none of them.
     ///
-    /// Answers one item per operation: what it set, what it deleted, what it found.
+    /// Returns one item per operation: the item that was set, deleted or found.
     pub async fn kv_batch(&self, ops: Vec<KvOp>) -> Result<Vec<Option<KvItem>>, MemoryError> {
         check_batch(&ops)?;
-        self.write(move |writer| apply(writer, &ops)).await
+        let frees = ops.iter().all(|op| matches!(op, KvOp::Delete { .. } | KvOp::Check { .. }));
+        let growth = if frees { Growth::Frees } else { Growth::Adds };
+        self.write_as(growth, 1, move |writer| apply(writer, &ops)).await
     }
 
     /// Sets one key.
@@ -49,7 +52,7 @@ impl View {
         Ok(items.pop().flatten().expect("a set answers what it set"))
     }
 
-    /// Deletes one key. Answers what it held; `None` where it was absent already.
+    /// Deletes one key. Returns its previous item; `None` if it was absent.
     pub async fn kv_delete(&self, key: &str, expect: Expect) -> Result<Option<KvItem>, MemoryError> {
         let mut items = self.kv_batch(vec![KvOp::Delete { key: key.to_owned(), expect }]).await?;
         Ok(items.pop().flatten())
@@ -67,7 +70,7 @@ impl View {
     }
 }
 
-/// Inside a transaction of the caller's.
+/// Applies operations in the caller's transaction.
 pub(crate) fn apply(writer: &mut Writer<'_>, ops: &[KvOp]) -> Result<Vec<Option<KvItem>>, MemoryError> {
     let links = links(writer.chain());
     let (keys, bytes) = totals(writer, &links)?;
@@ -75,7 +78,7 @@ pub(crate) fn apply(writer: &mut Writer<'_>, ops: &[KvOp]) -> Result<Vec<Option<
     ops.iter().map(|op| batch.one(op)).collect()
 }
 
-/// What the branch holds, as the newest change it sees says.
+/// The usage of the branch, as recorded in the newest visible change.
 fn totals(writer: &Writer<'_>, links: &[(BranchNo, u64)]) -> Result<(u64, u64), MemoryError> {
     let mut statement = writer.connection().prepare_cached(
         "SELECT seq, keys, bytes FROM kv WHERE branch = ?1 AND seq <= ?2 ORDER BY seq DESC LIMIT 1",
@@ -176,7 +179,7 @@ impl Batch<'_, '_> {
         Ok(())
     }
 
-    /// Counts what a set adds, and refuses it where there is no room even without the expired.
+    /// Counts the bytes of a set, and refuses it if there is not enough space even after removing expired keys.
     fn make_room(&mut self, replaced: Option<&Change>, bytes: u64) -> Result<(), MemoryError> {
         let new_key = u64::from(replaced.is_none_or(|change| change.value.is_none()));
         let freed = replaced.map_or(0, Change::bytes);
@@ -198,7 +201,7 @@ impl Batch<'_, '_> {
         Ok(())
     }
 
-    /// Counts anew, and deletes keys that have expired. To every reader they were absent before, too.
+    /// Counts the usage again, and deletes expired keys. Readers treat expired keys as absent anyway.
     fn reap(&mut self) -> Result<(), MemoryError> {
         let held = held(self.writer.connection(), &self.links, self.writer.now_ms(), REAPED_MAX)?;
         (self.keys, self.bytes) = (held.keys, held.bytes);

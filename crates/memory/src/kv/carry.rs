@@ -1,4 +1,4 @@
-//! What a merge asks of keys.
+//! Access for merges: reads the keys of a chain.
 
 use rusqlite::{Connection, params};
 
@@ -8,7 +8,7 @@ use crate::MemoryError;
 use crate::newest::{bounded, links};
 use crate::space::chain::{BranchNo, Chain};
 
-/// What a key holds on a chain.
+/// The item of a key on a chain.
 pub(crate) fn held_on(
     connection: &Connection,
     chain: &Chain,
@@ -18,7 +18,7 @@ pub(crate) fn held_on(
     find(connection, &links(chain), key)?.map_or(Ok(None), |change| change.item(now_ms))
 }
 
-/// Keys that a branch changed between two numbers, both included.
+/// Keys that a branch changed between two sequence numbers, both included.
 pub(crate) fn changed(
     connection: &Connection,
     branch: BranchNo,

@@ -1,14 +1,14 @@
 //! Working memory: JSON values under keys.
 //!
-//! Every change of a key is a row of the space's log; its number is the key's *version*. So a branch has its own values
-//! from where it left its parent, a read of the past finds what was there then, and "unless it changed" is one number.
+//! Every change of a key is a row of the space's log; its sequence number is the key's *version*. So a branch has its own values
+//! from the point where it was forked, a read of the past returns the values of that time, and a compare-and-set compares one number.
 //!
 //! ```text
-//!  set ─► row ─► row ─► tombstone ─► row …        the newest row a branch sees is what the key holds
-//!                 └ expires_ms: from then on it is as absent as behind a tombstone, for every read and check
+//!  set ─► row ─► row ─► tombstone ─► row …        the newest row that a branch sees is the key's value
+//!                 └ expires_ms: from then on, every read and check treats the key as deleted
 //! ```
 //!
-//! Each row also carries how many keys and bytes its branch held after it, so a limit is checked without counting.
+//! Each row also records how many keys and bytes its branch had after it, so a limit is checked without counting.
 
 mod apply;
 pub(crate) mod carry;
@@ -32,35 +32,35 @@ pub use watch::{KvChange, KvEvent};
 
 /// Longest key. It is part of a URL.
 pub const KV_KEY_BYTES_MAX: usize = 512;
-/// Largest value, as JSON. What is larger belongs in an artifact.
+/// Largest value, as JSON. Larger values belong in an artifact.
 pub const KV_VALUE_BYTES_MAX: usize = 256 << 10;
 /// Most operations of one batch: it holds the space's writer while it is applied.
 pub const KV_BATCH_MAX: usize = 256;
 /// Largest batch, all values together.
 pub const KV_BATCH_BYTES_MAX: usize = 8 << 20;
-/// Most keys a branch may hold at a time.
+/// Most keys a branch may have at a time.
 pub const KV_KEYS_MAX: u64 = 100_000;
-/// Most bytes a branch may hold in keys and values at a time. Working memory is looked at whole.
+/// Most bytes of keys and values that a branch may have at a time. Working memory is read as a whole.
 pub const KV_BYTES_MAX: u64 = 1 << 30;
-/// Longest life that can be asked for; longer means for ever, which is what no time to live means.
+/// Longest time to live; a longer one is refused. Without a time to live, a key never expires.
 pub const KV_TTL_MS_MAX: u64 = 100 * 366 * 24 * 3600 * 1000;
-/// How deep a value may nest, as deep as the JSON parser at the edge goes.
+/// Deepest nesting of a value, the same as the limit of the JSON parser of the API.
 pub const KV_DEPTH_MAX: usize = 127;
 
-/// What a key holds.
+/// The value of a key.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KvItem {
     pub key: String,
     pub value: Value,
-    /// Number of the change that put it there.
+    /// The sequence number of the change that set it.
     pub version: u64,
-    /// When the key came to be, since it was last absent.
+    /// When the key was created, after it was last absent.
     pub created_ms: u64,
     pub updated_ms: u64,
     pub expires_ms: Option<u64>,
 }
 
-/// One change in the life of a key.
+/// One change in the history of a key.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KvVersion {
     pub version: u64,
@@ -69,7 +69,7 @@ pub struct KvVersion {
     pub item: Option<KvItem>,
 }
 
-/// What must be true of a key for a batch to be applied.
+/// A condition on a key that must hold for a batch to be applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     Any,
@@ -77,16 +77,16 @@ pub enum Expect {
     Version(u64),
 }
 
-/// One operation of a batch. Later ones see what earlier ones did.
+/// One operation of a batch. Later operations see the effects of earlier ones.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KvOp {
-    /// Without `ttl_ms` the key stays for ever, whatever it was before.
+    /// Without `ttl_ms` the key never expires, even if it had a time to live before.
     Set { key: String, value: Value, ttl_ms: Option<u64>, expect: Expect },
-    /// Deleting what is absent is no error.
+    /// Deleting an absent key is not an error.
     Delete { key: String, expect: Expect },
-    /// An absent key counts from 0. Without `ttl_ms` the key keeps the life it had.
+    /// An absent key counts from 0. Without `ttl_ms` the key keeps its time to live.
     Increment { key: String, by: Amount, ttl_ms: Option<u64> },
-    /// Changes nothing; all operations fail where it does not hold.
+    /// Changes nothing; all operations fail if the condition does not hold.
     Check { key: String, expect: Expect },
 }
 
@@ -121,7 +121,7 @@ fn check_key(key: &str) -> Result<(), MemoryError> {
     Ok(())
 }
 
-/// What a batch can be refused for without looking at the space.
+/// Checks a batch as far as possible without the space.
 fn check_batch(ops: &[KvOp]) -> Result<(), MemoryError> {
     if ops.len() > KV_BATCH_MAX {
         return Err(MemoryError::too_many("operations", KV_BATCH_MAX));
@@ -130,7 +130,7 @@ fn check_batch(ops: &[KvOp]) -> Result<(), MemoryError> {
     for op in ops {
         check_key(op.key())?;
         if op.ttl_ms().is_some_and(|ttl_ms| ttl_ms == 0 || ttl_ms > KV_TTL_MS_MAX) {
-            let why = format!("`{}` must live longer than not at all and at most 100 years", shown(op.key()));
+            let why = format!("that of `{}` must be greater than 0 and at most 100 years", shown(op.key()));
             return Err(MemoryError::invalid("the time to live", why));
         }
         if let KvOp::Set { key, value, .. } = op {
@@ -139,14 +139,14 @@ fn check_batch(ops: &[KvOp]) -> Result<(), MemoryError> {
                 return Err(value_too_large(key, length));
             }
             if depth(value) > KV_DEPTH_MAX {
-                let why = format!("that of `{}` nests deeper than {KV_DEPTH_MAX}", shown(key));
+                let why = format!("that of `{}` is nested more than {KV_DEPTH_MAX} levels deep", shown(key));
                 return Err(MemoryError::invalid("the value", why));
             }
             bytes += length;
         }
     }
     if bytes > KV_BATCH_BYTES_MAX {
-        return Err(MemoryError::too_large("the values of the batch", bytes, KV_BATCH_BYTES_MAX));
+        return Err(MemoryError::too_large("the batch", bytes, KV_BATCH_BYTES_MAX));
     }
     Ok(())
 }
@@ -155,7 +155,7 @@ fn value_too_large(key: &str, bytes: usize) -> MemoryError {
     MemoryError::ValueTooLarge { key: shown(key), bytes: bytes as u64, max: KV_VALUE_BYTES_MAX as u64 }
 }
 
-/// Recursion is bounded by what the parser at the edge lets through.
+/// The JSON parser of the API limits the recursion.
 fn depth(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),

@@ -1,11 +1,11 @@
-//! Counting: what `increment` makes of a value.
+//! Addition for `increment`.
 //!
-//! Integers stay exact, over the whole range JSON has here (from -2^63 to 2^64-1); leaving it is an error, never a
-//! silently wrong number. As soon as one side is a fraction the result is one.
+//! Integers stay exact over the whole range of JSON integers here (from -2^63 to 2^64-1); an overflow is an error, never a
+//! silently wrong number. If one operand is a fraction, the result is one, too.
 
 use serde_json::{Number, Value};
 
-/// What to add.
+/// The amount to add.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
     Integer(i64),
@@ -13,13 +13,13 @@ pub enum Amount {
 }
 
 impl Amount {
-    /// Of a JSON number: an integer where it is one.
+    /// From a JSON number: an integer if it is one.
     pub fn of(number: &Number) -> Option<Self> {
         number.as_i64().map(Self::Integer).or_else(|| number.as_f64().map(Self::Float))
     }
 }
 
-/// The sum, or why there is none.
+/// The sum, or the reason why it does not exist.
 pub(super) fn add(current: Option<&Value>, by: Amount) -> Result<Number, String> {
     let current = match current {
         None => return from_amount(by),
@@ -55,13 +55,13 @@ fn integer(number: &Number) -> Option<i128> {
 
 fn from_integer(sum: i128) -> Result<Number, String> {
     let fits = i64::try_from(sum).map(Number::from).or_else(|_| u64::try_from(sum).map(Number::from));
-    fits.map_err(|_| format!("the sum {sum} does not fit an integer of 64 bits"))
+    fits.map_err(|_| format!("the sum {sum} does not fit in 64 bits"))
 }
 
 fn name_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
-        Value::Bool(_) => "a truth value",
+        Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
         Value::String(_) => "a text",
         Value::Array(_) => "a list",

@@ -1,4 +1,4 @@
-//! Finds what keys hold.
+//! Reads the values of keys.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use crate::space::chain::{BranchNo, Chain};
 use crate::space::load::{integer, unsigned};
 use crate::{MemoryError, Page, PageRequest, View};
 
-/// Most changes of one key that its history answers, the newest first.
+/// Most changes that the history of one key returns, newest first.
 pub const KV_HISTORY_MAX: usize = 1000;
 
 const KEYS: Names = Names {
@@ -19,7 +19,7 @@ const KEYS: Names = Names {
 
 const COLUMNS: &str = "seq, key, value, at_ms, created_ms, expires_ms";
 
-/// A change of a key, as it is stored.
+/// A change of a key in its stored form.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     pub(super) seq: u64,
@@ -47,20 +47,20 @@ impl Change {
         self.expires_ms.is_some_and(|expires_ms| expires_ms <= now_ms)
     }
 
-    /// Bytes it takes of what a branch may hold. What has expired takes them until it is swept.
+    /// The bytes that count against the limit of a branch. An expired key counts until it is removed.
     pub(super) fn bytes(&self) -> u64 {
         self.value.as_ref().map_or(0, |value| (self.key.len() + value.len()) as u64)
     }
 
-    /// What the key holds by it at a time.
+    /// The value of the key at a given time.
     pub(super) fn item(self, now_ms: u64) -> Result<Option<KvItem>, MemoryError> {
         if self.has_expired(now_ms) { Ok(None) } else { self.written() }
     }
 
-    /// What was written, expired or not.
+    /// The stored value, even if it has expired.
     pub(super) fn written(self) -> Result<Option<KvItem>, MemoryError> {
         let Some(value) = self.value else { return Ok(None) };
-        // We wrote it as JSON, so what does not parse was changed by the disk.
+        // It was stored as JSON, so a value that cannot be parsed was damaged on the disk.
         let value: Value = serde_json::from_str(&value).map_err(|error| MemoryError::DamagedRow {
             what: "key",
             id: self.key.clone(),
@@ -93,7 +93,7 @@ pub(super) fn find(
     })
 }
 
-/// How many keys a chain holds.
+/// The number of keys of a chain.
 pub(crate) fn count(connection: &Connection, chain: &Chain, now_ms: u64) -> Result<u64, MemoryError> {
     let links = links(chain);
     let mut count = 0;
@@ -106,9 +106,9 @@ pub(crate) fn count(connection: &Connection, chain: &Chain, now_ms: u64) -> Resu
     Ok(count)
 }
 
-/// What a chain takes of the limits.
-pub(super) struct Held {
-    /// The expired included, since they are stored until they are deleted.
+/// What a chain uses of the limits.
+pub(super) struct KvUsage {
+    /// Includes expired keys, since they are stored until they are deleted.
     pub(super) keys: u64,
     pub(super) bytes: u64,
     /// Some of the keys that have expired.
@@ -120,8 +120,8 @@ pub(super) fn held(
     links: &[(BranchNo, u64)],
     now_ms: u64,
     expired_max: usize,
-) -> Result<Held, MemoryError> {
-    let mut held = Held { keys: 0, bytes: 0, expired: Vec::new() };
+) -> Result<KvUsage, MemoryError> {
+    let mut held = KvUsage { keys: 0, bytes: 0, expired: Vec::new() };
     KEYS.walk(connection, "", None, |key| {
         if let Some(change) = find(connection, links, key)?.filter(|change| change.value.is_some()) {
             held.keys += 1;
@@ -173,7 +173,7 @@ fn history(connection: &Connection, chain: &Chain, key: &str) -> Result<Vec<KvVe
 }
 
 impl View {
-    /// What a key holds.
+    /// The value of a key.
     pub async fn kv_get(&self, key: &str) -> Result<Option<KvItem>, MemoryError> {
         check_key(key)?;
         let key = key.to_owned();
@@ -184,14 +184,14 @@ impl View {
         .await
     }
 
-    /// The keys that begin with a text, in the order of their bytes, and what they hold.
+    /// The keys that begin with a prefix, in the order of their bytes, and their values.
     pub async fn kv_list(&self, prefix: &str, page: PageRequest) -> Result<Page<KvItem>, MemoryError> {
         let prefix = prefix.to_owned();
         self.read(move |reader| list(reader.connection(), reader.chain(), reader.now_ms(), &prefix, &page))
             .await
     }
 
-    /// Every change of a key that the branch sees, the newest first: at most [`KV_HISTORY_MAX`].
+    /// Every change of a key that the branch sees, newest first: at most [`KV_HISTORY_MAX`].
     pub async fn kv_history(&self, key: &str) -> Result<Vec<KvVersion>, MemoryError> {
         check_key(key)?;
         let key = key.to_owned();

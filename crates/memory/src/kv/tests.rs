@@ -1,4 +1,4 @@
-//! Working memory against a simple model, and where several act at once.
+//! Working memory compared with a simple model, and under concurrent access.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -52,11 +52,11 @@ enum Action {
         key: u8,
         fresh: bool,
     },
-    /// Several at once, the last of which fails where `doomed`.
+    /// A batch whose last operation fails if `fails`.
     Batch {
         branch: usize,
         first: u8,
-        doomed: bool,
+        fails: bool,
     },
     Fork {
         branch: usize,
@@ -79,7 +79,7 @@ fn action() -> impl Strategy<Value = Action> {
         3 => at.clone().prop_map(|(branch, key)| Action::Increment { branch, key }),
         3 => (at.clone(), any::<bool>())
             .prop_map(|((branch, key), fresh)| Action::CompareAndSet { branch, key, fresh }),
-        2 => (at.clone(), any::<bool>()).prop_map(|((branch, first), doomed)| Action::Batch { branch, first, doomed }),
+        2 => (at.clone(), any::<bool>()).prop_map(|((branch, first), fails)| Action::Batch { branch, first, fails }),
         2 => (0..4usize).prop_map(|branch| Action::Fork { branch }),
         3 => (1..40u64).prop_map(|ms| Action::Wait { ms }),
         3 => (0..4usize, any::<u8>()).prop_map(|(branch, share)| Action::LookBack { branch, share }),
@@ -96,9 +96,9 @@ struct Written {
 
 #[derive(Debug, Default)]
 struct Model {
-    /// What each branch has seen written, its forebears' part included.
+    /// The writes that each branch sees, including those of its ancestors.
     branches: Vec<Vec<Written>>,
-    /// When each number was written.
+    /// The time of each sequence number.
     times: BTreeMap<u64, u64>,
 }
 
@@ -165,7 +165,7 @@ impl Run {
             Action::CompareAndSet { branch, key, fresh } => {
                 self.compare_and_set(pick(branch), &name(key), fresh).await
             }
-            Action::Batch { branch, first, doomed } => self.batch(pick(branch), first, doomed).await,
+            Action::Batch { branch, first, fails } => self.batch(pick(branch), first, fails).await,
             Action::Fork { branch } if self.views.len() < 4 => {
                 let branch = pick(branch);
                 let child = self.world.fork(&self.views[branch]).await;
@@ -218,14 +218,14 @@ impl Run {
         }
     }
 
-    async fn batch(&mut self, branch: usize, first: u8, doomed: bool) {
+    async fn batch(&mut self, branch: usize, first: u8, fails: bool) {
         let set = |key: u8, value: i64| KvOp::Set {
             key: name(key),
             value: json!(value),
             ttl_ms: None,
             expect: Expect::Any,
         };
-        let check = if doomed { Expect::Absent } else { Expect::Any };
+        let check = if fails { Expect::Absent } else { Expect::Any };
         let ops = vec![
             set(first, 1),
             KvOp::Increment { key: name(first), by: Amount::Integer(1), ttl_ms: None },
@@ -234,16 +234,16 @@ impl Run {
         ];
         match self.views[branch].kv_batch(ops).await {
             Ok(items) => {
-                assert!(!doomed, "a batch went through whose check fails");
+                assert!(!fails, "a batch went through whose check fails");
                 assert_eq!(items[1].as_ref().unwrap().value, json!(2));
                 items[..3].iter().flatten().for_each(|item| self.model.write(branch, item));
             }
-            Err(MemoryError::Conflict { .. }) => assert!(doomed),
+            Err(MemoryError::Conflict { .. }) => assert!(fails),
             Err(other) => panic!("{other}"),
         }
     }
 
-    /// Every branch's past is what it was.
+    /// Checks a moment of the past of every branch.
     async fn look_back(&mut self, branch: usize, share: u8) {
         let Some((last, _)) = self.model.times.last_key_value() else { return };
         let seq = last * u64::from(share) / 255;
@@ -272,7 +272,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn keys_hold_what_a_simple_model_says_on_every_branch_and_in_every_past(
+    fn keys_agree_with_a_simple_model_on_every_branch_and_at_every_moment(
         actions in proptest::collection::vec(action(), 1..60)
     ) {
         block_on(async {
@@ -314,11 +314,11 @@ async fn an_expired_key_is_absent_for_reads_checks_and_counts() {
     assert!(all(&view, "").await.is_empty());
     assert_eq!(count_of(&view).await, 0);
     let stale = view.kv_set("k", json!(2), None, Expect::Version(item.version)).await.unwrap_err();
-    assert!(stale.to_string().contains("is absent, and was expected at version"), "{stale}");
+    assert!(stale.to_string().contains("is absent, expected at version"), "{stale}");
     let again = view.kv_increment("k", Amount::Integer(5), None).await.unwrap();
     assert_eq!((again.value, again.expires_ms), (json!(5), None));
     assert_ne!(again.created_ms, item.created_ms);
-    // Then, it was there.
+    // At that time, it existed.
     let then = world.at(&view, item.version).await;
     assert_eq!(then.kv_get("k").await.unwrap(), Some(item));
 }
@@ -328,7 +328,7 @@ async fn count_of(view: &View) -> u64 {
 }
 
 #[tokio::test]
-async fn a_history_tells_every_change_and_ends_where_the_branch_left() {
+async fn a_history_has_every_visible_change() {
     let world = World::new().await;
     let view = world.view();
     view.kv_set("k", json!(1), None, Expect::Any).await.unwrap();
@@ -344,18 +344,20 @@ async fn a_history_tells_every_change_and_ends_where_the_branch_left() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_or_not_a_number_is_refused_by_name() {
+async fn errors_of_invalid_values_name_the_key() {
     let world = World::new().await;
     let view = world.view();
     let set = async |key: &str, value: Value| {
         view.kv_set(key, value, None, Expect::Any).await.unwrap_err().to_string()
     };
     assert!(set("", json!(1)).await.contains("it is empty"));
-    assert!(set(&"k".repeat(513), json!(1)).await.contains("513 bytes long, and may be 512"));
+    assert!(set(&"k".repeat(513), json!(1)).await.contains("513 bytes, the limit is 512"));
     let large = set("big", json!("x".repeat(KV_VALUE_BYTES_MAX))).await;
-    assert!(large.contains("the value of `big` is 262146 bytes long"), "{large}");
+    assert!(large.contains("the value of `big` is too large: 262146 bytes"), "{large}");
     let ops = vec![KvOp::Check { key: "k".to_owned(), expect: Expect::Any }; KV_BATCH_MAX + 1];
-    assert!(view.kv_batch(ops).await.unwrap_err().to_string().contains("more operations than the 256"));
+    assert!(
+        view.kv_batch(ops).await.unwrap_err().to_string().contains("too many operations: the limit is 256")
+    );
     view.kv_set("text", json!("7"), None, Expect::Any).await.unwrap();
     let refused = view.kv_increment("text", Amount::Integer(1), None).await.unwrap_err().to_string();
     assert!(refused.contains("`text`: its value is a text, not a number"), "{refused}");
@@ -376,7 +378,7 @@ async fn a_view_of_the_past_cannot_be_written_to() {
 }
 
 #[tokio::test]
-async fn a_full_branch_makes_room_by_what_has_expired_and_then_refuses() {
+async fn a_full_branch_removes_expired_keys_before_it_refuses() {
     let world = World::new().await;
     let view = world.view();
     let expires_ms = crate::testing::START_MS + 10;
@@ -414,7 +416,7 @@ async fn a_full_branch_makes_room_by_what_has_expired_and_then_refuses() {
     assert_eq!(count_of(&view).await, KV_KEYS_MAX);
 }
 
-// === several at once ===
+// === concurrent access ===
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_writers_that_compare_and_set_lose_no_count() {
@@ -425,7 +427,7 @@ async fn fifty_writers_that_compare_and_set_lose_no_count() {
         let view = view.clone();
         writers.spawn(async move {
             view.kv_increment("added", Amount::Integer(1), None).await.unwrap();
-            // Each failure means that somebody else got through, so 50 tries are enough for 50 writers.
+            // Each failure means that another writer succeeded, so 50 attempts are enough for 50 writers.
             for _ in 0..50 {
                 let found = view.kv_get("compared").await.unwrap();
                 let expect = found.as_ref().map_or(Expect::Absent, |item| Expect::Version(item.version));
@@ -448,7 +450,7 @@ async fn fifty_writers_that_compare_and_set_lose_no_count() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watcher_sees_every_change_once_and_in_order_from_the_number_it_gave() {
+async fn a_watcher_sees_every_change_once_and_in_order() {
     let world = World::new().await;
     let view = world.view();
     let before = view.kv_set("w/before", json!(0), None, Expect::Any).await.unwrap();
@@ -492,14 +494,14 @@ async fn a_watcher_sees_every_change_once_and_in_order_from_the_number_it_gave()
 }
 
 #[tokio::test]
-async fn a_watcher_is_told_when_the_time_of_a_key_is_over() {
+async fn a_watcher_is_notified_when_a_key_expires() {
     let world = World::new().await;
     let view = world.view();
     let sibling = world.fork(&view).await;
     let mut watch = view.kv_watch("w/", None).await.unwrap();
     let next = async |watch: &mut tokio::sync::mpsc::Receiver<Result<KvEvent, MemoryError>>| {
         let event = tokio::time::timeout(std::time::Duration::from_secs(60), watch.recv()).await;
-        let event = event.expect("nothing was told").unwrap().unwrap();
+        let event = event.expect("no event within 60 s").unwrap().unwrap();
         (event.key, event.change)
     };
     let set = async |view: &View, key: &str, ttl_ms| {
@@ -520,31 +522,31 @@ async fn a_watcher_is_told_when_the_time_of_a_key_is_over() {
         ("w/renewed", false),
         ("w/deleted", true),
     ] {
-        let (told, change) = next(&mut watch).await;
-        assert_eq!((told.as_str(), change == KvChange::Deleted), (key, deleted), "{change:?}");
+        let (changed, change) = next(&mut watch).await;
+        assert_eq!((changed.as_str(), change == KvChange::Deleted), (key, deleted), "{change:?}");
     }
     world.clock.advance(30);
-    let told = next(&mut watch).await;
-    assert_eq!(told, ("w/lock".to_owned(), KvChange::Expired { at_ms: started_ms + 20 }));
+    let event = next(&mut watch).await;
+    assert_eq!(event, ("w/lock".to_owned(), KvChange::Expired { at_ms: started_ms + 20 }));
     world.clock.advance(30);
     assert_eq!(
         next(&mut watch).await,
         ("w/renewed".to_owned(), KvChange::Expired { at_ms: started_ms + 40 })
     );
-    // And who comes back later is told as well; of what was set anew only what it is.
+    // A watcher that returns later receives the expiries, too; of a key that was set again, only the new value.
     set(&view, "w/lock", 1_000_000).await;
     assert_eq!(next(&mut watch).await.0, "w/lock");
     let mut resumed = view.kv_watch("w/", Some(0)).await.unwrap();
-    let mut told = Vec::new();
-    while told.last().is_none_or(|(_, change)| !matches!(change, KvChange::Expired { .. })) {
-        told.push(next(&mut resumed).await);
+    let mut events = Vec::new();
+    while events.last().is_none_or(|(_, change)| !matches!(change, KvChange::Expired { .. })) {
+        events.push(next(&mut resumed).await);
     }
-    assert_eq!(told.len(), 7, "{told:?}");
-    assert_eq!(told[6].0, "w/renewed");
+    assert_eq!(events.len(), 7, "{events:?}");
+    assert_eq!(events[6].0, "w/renewed");
 }
 
 #[tokio::test]
-async fn the_past_of_a_fork_nobody_wrote_to_goes_by_the_time_asked_for() {
+async fn the_past_of_a_fork_without_writes_uses_the_requested_time() {
     let world = World::new().await;
     let view = world.view();
     view.kv_set("k", json!(1), Some(10), Expect::Any).await.unwrap();

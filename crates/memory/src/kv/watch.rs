@@ -1,10 +1,10 @@
-//! Follows the changes of keys, without losing one.
+//! Watches the changes of keys, without missing one.
 //!
-//! The log is the queue: a watcher remembers the number it has come to and reads what follows it; a commit only tells it
-//! to look. So a slow watcher costs no RAM, misses nothing, and can go on later from the last number it saw.
+//! The log is the queue: a watcher remembers the last sequence number that it has read, and reads from there; a commit only
+//! wakes it. So a slow watcher uses no RAM, misses nothing, and can continue later from the last number that it saw.
 //!
-//! That a key expires is no row of the log: it is told by the clock, after all that the log says up to then. A watcher
-//! that goes on later is told once more of those that expired since the change it last saw.
+//! An expiry is no row of the log: it is reported by the clock, after everything that the log contains up to that time. A watcher
+//! that continues later receives the expiries since the last change that it saw a second time.
 
 use std::time::Duration;
 
@@ -21,59 +21,59 @@ use crate::space::load::{integer, unsigned};
 use crate::view::moment;
 use crate::{MemoryError, View};
 
-/// Events that wait for a watcher; it reads on from the log when there is room.
+/// Events queued for a watcher; it continues to read the log when there is space.
 const EVENTS_WAITING_MAX: usize = 256;
 
 /// Changes read at a time.
 const CHANGES_MAX: usize = 512;
 
-/// Longest sleep until something expires: a host's clock may be set.
+/// Longest wait for the next expiry, because the host's clock may be changed.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 /// A key changed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KvEvent {
-    /// Give it as `since` to go on after it.
+    /// Pass it as `since` to continue after this event.
     pub seq: u64,
     pub key: String,
     pub change: KvChange,
 }
 
-/// What became of it.
+/// The kind of change.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum KvChange {
     Set(KvItem),
     Deleted,
-    /// Its time was over.
+    /// Its time to live ended.
     Expired {
         at_ms: u64,
     },
 }
 
-/// How far a watcher has come.
+/// The position of a watcher.
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    /// Everything of the log up to here has been looked at.
+struct WatchPosition {
+    /// The log was read up to this number.
     seq: u64,
-    /// And of what expires, everything up to this time and, of this time, this row.
+    /// Expiries were reported up to this time and, at this time, up to this row.
     expired_ms: u64,
     expired_seq: u64,
 }
 
-/// What was read of the log.
+/// The result of reading the log.
 struct Stretch {
     events: Vec<KvEvent>,
-    upto: Place,
-    /// There may be more right now.
+    upto: WatchPosition,
+    /// There may be more changes already.
     more: bool,
-    /// How long it is until something expires.
+    /// The time until the next expiry.
     next_ms: Option<u64>,
 }
 
 impl View {
-    /// Every change of the keys that begin with a text, after the number `since`, or from now on.
+    /// Every change of the keys that begin with a prefix, after the number `since`, or from now on.
     ///
-    /// Ends when the receiver is dropped or memory is closed; an error is the last thing it says.
+    /// Ends when the receiver is dropped or memory is closed; an error is the last event.
     pub async fn kv_watch(
         &self,
         prefix: &str,
@@ -87,15 +87,15 @@ impl View {
                 Some(since) => (since, moment(reader.connection(), since)?.unwrap_or(0).min(reader.now_ms())),
                 None => (reader.chain().cut(), reader.now_ms()),
             };
-            Ok(Place { seq, expired_ms, expired_seq: u64::MAX })
+            Ok(WatchPosition { seq, expired_ms, expired_seq: u64::MAX })
         });
         let from = from.await?;
         let (events, receiver) = mpsc::channel(EVENTS_WAITING_MAX);
         let (view, prefix) = (self.clone(), prefix.to_owned());
-        // It ends with its receiver, which is what owns it.
+        // The task ends when its receiver is dropped.
         tokio::spawn(async move {
             if let Err(error) = follow(&view, &prefix, from, &events).await {
-                // Nobody may be listening any more.
+                // The receiver may have been dropped.
                 let _ = events.send(Err(error)).await;
             }
         });
@@ -106,10 +106,10 @@ impl View {
 async fn follow(
     view: &View,
     prefix: &str,
-    mut from: Place,
+    mut from: WatchPosition,
     events: &mpsc::Sender<Result<KvEvent, MemoryError>>,
 ) -> Result<(), MemoryError> {
-    // Subscribed before the first look, so that a commit between a look and a wait is not slept through.
+    // Subscribed before the first read, so that a commit between a read and a wait wakes the watcher.
     let mut commits = view.changes();
     loop {
         let prefix = prefix.to_owned();
@@ -134,7 +134,7 @@ async fn follow(
         tokio::select! {
             () = events.closed() => return Ok(()),
             () = expiry => {}
-            told = commits.recv() => match told {
+            received = commits.recv() => match received {
                 Ok(_) | Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return Err(MemoryError::Closed),
             },
@@ -146,10 +146,10 @@ fn look(
     connection: &Connection,
     chain: &Chain,
     prefix: &str,
-    from: Place,
+    from: WatchPosition,
     now_ms: u64,
 ) -> Result<Stretch, MemoryError> {
-    // What was committed after the chain was made is left for the next look, which is told of it.
+    // Changes committed after the chain was built are left for the next read; their commit wakes the watcher.
     let cut = chain.cut();
     let mut statement = connection.prepare_cached(
         "SELECT seq, key, value, at_ms, created_ms, expires_ms, branch FROM kv
@@ -171,13 +171,13 @@ fn look(
     stretch.more = count == CHANGES_MAX;
     if !stretch.more {
         stretch.upto.seq = from.seq.max(cut);
-        look_for_expired(connection, chain, prefix, now_ms, &mut stretch)?;
+        read_expired(connection, chain, prefix, now_ms, &mut stretch)?;
     }
     Ok(stretch)
 }
 
-/// What has expired since it was last looked, and when something will.
-fn look_for_expired(
+/// The keys that expired since the last read, and the time of the next expiry.
+fn read_expired(
     connection: &Connection,
     chain: &Chain,
     prefix: &str,
@@ -189,7 +189,7 @@ fn look_for_expired(
         "SELECT seq, key, expires_ms, branch FROM kv WHERE expires_ms IS NOT NULL
          AND (expires_ms, seq) > (?1, ?2) AND expires_ms <= ?3 ORDER BY expires_ms, seq LIMIT ?4",
     )?;
-    let Place { expired_ms, expired_seq, .. } = stretch.upto;
+    let WatchPosition { expired_ms, expired_seq, .. } = stretch.upto;
     let limit = integer(CHANGES_MAX as u64);
     let mut rows =
         statement.query(params![integer(expired_ms), integer(expired_seq), integer(now_ms), limit])?;
@@ -205,7 +205,7 @@ fn look_for_expired(
         if !chain.sees(row.get(3)?, seq) || !key.starts_with(prefix) {
             continue;
         }
-        // Only what the key still held when its time was over.
+        // Only if the key still had this value when it expired.
         if find(connection, &links, &key)?.is_some_and(|newest| newest.seq == seq) {
             stretch.events.push(KvEvent { seq: stretch.upto.seq, key, change: KvChange::Expired { at_ms } });
         }

@@ -1,8 +1,8 @@
-//! Brings entries: each is added, joined, given a new version, forgotten, or listed as a contradiction.
+//! Merges entries: each is added, joined, updated, forgotten, or listed as a contradiction.
 
 use std::collections::HashMap;
 
-use super::incoming::{Incoming, IncomingEntry, Ours, realm_of};
+use super::incoming::{Incoming, IncomingEntry, ParentEntries, realm_of};
 use super::open::{Decisions, Thing};
 use super::{ContradictionKind, EntryPolicy, MergeOptions, Merged, Side};
 use crate::context::alike::normal_text;
@@ -15,24 +15,24 @@ use crate::space::marks::Mark;
 use crate::space::writer::{Current, Writer};
 use crate::{Entry, MemoryError, MemoryId, NewEntry};
 
-/// What entries are brought with.
+/// The context of merging entries.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct With<'a> {
+pub(super) struct MergeContext<'a> {
     pub(super) model: &'a ModelId,
     /// In the order of the incoming entries.
     pub(super) vectors: Option<&'a [Vec<f32>]>,
-    pub(super) ours: &'a Ours,
+    pub(super) ours: &'a ParentEntries,
     pub(super) options: MergeOptions,
 }
 
 pub(super) fn bring(
     writer: &mut Writer<'_>,
     incoming: &Incoming,
-    with: With<'_>,
+    with: MergeContext<'_>,
     merged: &mut Merged,
     decisions: &mut Decisions,
 ) -> Result<Vec<(MemoryId, MemoryId)>, MemoryError> {
-    let With { model, vectors, ours, options } = with;
+    let MergeContext { model, vectors, ours, options } = with;
     let mut bringer = Bringer {
         writer,
         incoming,
@@ -55,17 +55,17 @@ pub(super) struct Bringer<'a, 'w> {
     pub(super) writer: &'a mut Writer<'w>,
     pub(super) incoming: &'a Incoming,
     pub(super) model: &'a ModelId,
-    pub(super) ours: &'a Ours,
+    pub(super) ours: &'a ParentEntries,
     pub(super) policy: Option<EntryPolicy>,
     pub(super) merged: &'a mut Merged,
     pub(super) decisions: &'a mut Decisions,
-    /// Their ids that are others here: from earlier merges and this one.
+    /// Ids of their entries that have another id here: from earlier merges and this one.
     pub(super) joins: HashMap<MemoryId, MemoryId>,
     joined: Vec<(MemoryId, MemoryId)>,
 }
 
-/// The parent's side of an entry.
-pub(super) struct Here {
+/// The parent's version of an entry.
+pub(super) struct LocalEntry {
     pub(super) current: Current,
     pub(super) entry: Entry,
 }
@@ -88,7 +88,7 @@ impl Bringer<'_, '_> {
             }
             (Some(now), None, None) => self.add(theirs, now, vector),
             (Some(now), None, Some(here)) => self.contest(theirs, &id, Some(now), Some(here), vector),
-            // The child only counted it.
+            // The child only counted repetitions of it.
             (Some(now), Some(base), here) if same(now, base) => match here {
                 Some(here) => self.repeat(&here, theirs.repeated),
                 None => Ok(()),
@@ -104,10 +104,10 @@ impl Bringer<'_, '_> {
         }
     }
 
-    pub(super) fn here(&self, id: &MemoryId) -> Result<Option<Here>, MemoryError> {
+    pub(super) fn here(&self, id: &MemoryId) -> Result<Option<LocalEntry>, MemoryError> {
         let Some(current) = self.writer.find(id)? else { return Ok(None) };
         let found = fetch(self.writer.connection(), current.row)?;
-        Ok(found.map(|found| Here { current, entry: found.entry }))
+        Ok(found.map(|found| LocalEntry { current, entry: found.entry }))
     }
 
     fn forget(
@@ -115,7 +115,7 @@ impl Bringer<'_, '_> {
         theirs: &IncomingEntry,
         id: &MemoryId,
         base: &Entry,
-        here: Here,
+        here: LocalEntry,
     ) -> Result<(), MemoryError> {
         if !same(base, &here.entry) {
             return self.contest(theirs, id, None, Some(here), None);
@@ -125,12 +125,12 @@ impl Bringer<'_, '_> {
         Ok(())
     }
 
-    /// One that an earlier merge listed, and that the child has left as it was since.
+    /// A contradiction that an earlier merge listed, and whose entry the child has not changed since.
     fn reopen(
         &mut self,
         theirs: &IncomingEntry,
         id: &MemoryId,
-        here: Option<Here>,
+        here: Option<LocalEntry>,
         vector: Option<&[f32]>,
     ) -> Result<(), MemoryError> {
         let agree = match (&theirs.now, &here) {
@@ -145,13 +145,13 @@ impl Bringer<'_, '_> {
         self.contest(theirs, id, theirs.now.as_ref(), here, vector)
     }
 
-    /// Both sides went their own way with an entry: the policy decides, or it is listed.
+    /// Both sides changed an entry differently: the policy decides, or it is listed.
     fn contest(
         &mut self,
         theirs: &IncomingEntry,
         id: &MemoryId,
         now: Option<&Entry>,
-        here: Option<Here>,
+        here: Option<LocalEntry>,
         vector: Option<&[f32]>,
     ) -> Result<(), MemoryError> {
         let kind = match (&here, now) {
@@ -161,7 +161,7 @@ impl Bringer<'_, '_> {
         let kept = match (self.policy, now, &here) {
             (None | Some(EntryPolicy::Ours), _, _) | (Some(EntryPolicy::Both), None, _) => Side::Ours,
             (Some(EntryPolicy::Theirs | EntryPolicy::Both), Some(now), None) => {
-                if self.revive(theirs, id, now, vector)? { Side::Theirs } else { Side::Ours }
+                if self.restore(theirs, id, now, vector)? { Side::Theirs } else { Side::Ours }
             }
             (Some(EntryPolicy::Theirs), Some(now), Some(here)) => {
                 self.update(theirs, now, here, vector)?;
@@ -175,7 +175,7 @@ impl Bringer<'_, '_> {
                 Side::Theirs
             }
             (Some(EntryPolicy::Both), Some(now), Some(_)) => {
-                self.put_beside(theirs, id, now, vector)?;
+                self.add_separately(theirs, id, now, vector)?;
                 Side::Both
             }
         };
@@ -186,8 +186,8 @@ impl Bringer<'_, '_> {
         Ok(())
     }
 
-    /// Brings back what was forgotten here. False where it was erased: no merge undoes that.
-    fn revive(
+    /// Restores an entry that was forgotten here. Returns false if it was erased: no merge undoes that.
+    fn restore(
         &mut self,
         theirs: &IncomingEntry,
         id: &MemoryId,
@@ -205,8 +205,8 @@ impl Bringer<'_, '_> {
         Ok(true)
     }
 
-    /// Theirs as an entry of its own, which names the one it is another version of.
-    fn put_beside(
+    /// Adds their version as a separate entry that names the one it is another version of.
+    fn add_separately(
         &mut self,
         theirs: &IncomingEntry,
         ours: &MemoryId,
@@ -227,7 +227,7 @@ impl Bringer<'_, '_> {
         Ok(())
     }
 
-    fn repeat(&mut self, here: &Here, times: u64) -> Result<(), MemoryError> {
+    fn repeat(&mut self, here: &LocalEntry, times: u64) -> Result<(), MemoryError> {
         if times > 0 {
             self.writer.mark(here.current.entity, Mark::Repeated(times))?;
         }
@@ -254,28 +254,28 @@ impl Bringer<'_, '_> {
         if let Some(entity) = entity
             && self.is_erased(entity)?
         {
-            // Erased is erased, for the law; no merge brings it back.
+            // Entries that were erased for legal reasons stay erased.
             return Ok(());
         }
-        let quarrels = self.quarrels(&theirs.id, now, true)?;
+        let conflicts = self.conflicts(&theirs.id, now, true)?;
         let seq = self.put(theirs, now, entity, now.version, now.count, vector)?;
         self.keep_keys(theirs, seq)?;
         self.merged.added += 1;
-        quarrels.iter().try_for_each(|pair| self.dispute(pair))
+        conflicts.iter().try_for_each(|pair| self.dispute(pair))
     }
 
     fn update(
         &mut self,
         theirs: &IncomingEntry,
         now: &Entry,
-        here: &Here,
+        here: &LocalEntry,
         vector: Option<&[f32]>,
     ) -> Result<(), MemoryError> {
-        let quarrels = self.quarrels(&theirs.id, now, false)?;
+        let conflicts = self.conflicts(&theirs.id, now, false)?;
         let version = here.current.version + 1;
         self.put(theirs, now, Some(here.current.entity), version, here.entry.count, vector)?;
         self.merged.updated += 1;
-        quarrels.iter().try_for_each(|pair| self.dispute(pair))
+        conflicts.iter().try_for_each(|pair| self.dispute(pair))
     }
 
     fn put(
@@ -295,7 +295,7 @@ impl Bringer<'_, '_> {
             .map(|placed| placed.seq)
     }
 
-    /// What it says, with the ids that others have here.
+    /// Its content, with the ids of other entries translated to those used here.
     fn content(&self, now: &Entry) -> NewEntry {
         let mut content = content_of(now.clone());
         for list in [&mut content.supersedes, &mut content.links] {
@@ -308,7 +308,7 @@ impl Bringer<'_, '_> {
         content
     }
 
-    /// The same text has the same vector; one that took long to make is not made again.
+    /// An unchanged text keeps its vector, so that an expensive embedding is not computed again.
     fn vector_of(&mut self, theirs: &IncomingEntry, wanted: bool) -> Result<Option<Vec<f32>>, MemoryError> {
         match theirs.row.filter(|_| wanted) {
             Some(row) => unpacked(self.writer, row, self.model),
@@ -316,7 +316,7 @@ impl Bringer<'_, '_> {
         }
     }
 
-    /// An entry here that is the same: by key, by text, or by text as far as people are concerned.
+    /// An entry here that is the same: by key, by text, or by normalised text.
     fn twin(&self, theirs: &IncomingEntry, now: &Entry) -> Result<Option<MemoryId>, MemoryError> {
         for key in &theirs.keys {
             if let Some(known) = by_key(self.writer, key)?
@@ -330,7 +330,7 @@ impl Bringer<'_, '_> {
         for id in normal.into_iter().cloned().chain(exact) {
             let Some(here) = self.here(&id)? else { continue };
             let same_text = normal_text(&here.entry.text) == normal_text(&now.text);
-            // What else they say must agree as well: a fact of March and the same words of May are two.
+            // Their other fields must be equal as well: the same words about March and about May are two facts.
             let same_rest = here.entry.metadata == now.metadata
                 && here.entry.session == now.session
                 && (here.entry.valid_from_ms, here.entry.valid_to_ms) == (now.valid_from_ms, now.valid_to_ms);
@@ -358,7 +358,7 @@ impl Bringer<'_, '_> {
     }
 }
 
-/// Remembers which of their entries were here already, so that later merges know them.
+/// Records which of their entries existed here, for later merges.
 pub(super) fn remember_joins(
     writer: &Writer<'_>,
     seq: u64,
@@ -373,7 +373,7 @@ pub(super) fn remember_joins(
     Ok(())
 }
 
-/// Whether two versions say the same, wherever and whenever they were written.
+/// Whether two versions have the same content, regardless of branch and time.
 fn same(a: &Entry, b: &Entry) -> bool {
     a.text == b.text
         && a.kind == b.kind

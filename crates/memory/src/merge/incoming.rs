@@ -1,12 +1,12 @@
-//! What a child has that its parent does not know: read once, of one moment, before anything is written.
+//! The changes of a child that its parent does not have: read once, at one moment, before anything is written.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::open::{About, Listed, Thing, listed};
-use super::pairs::{Pair, Quarrel};
+use super::open::{About, OpenContradiction, Thing, listed};
+use super::pairs::{Pair, PairConflict};
 use super::{MERGE_ROWS_MAX, merged_points};
 use crate::artifacts::carry::{self as artifact_carry, CarriedArtifact};
 use crate::context::alike::normal_text;
@@ -17,29 +17,29 @@ use crate::remember::RUN_KEY;
 use crate::skills::carry::{self as skill_carry, CarriedOutcome, CarriedSkill};
 use crate::space::arena::Row;
 use crate::space::chain::{BranchNo, Chain};
-use crate::space::lens::Lens;
 use crate::space::load::number;
 use crate::space::marks::Mark;
+use crate::space::visibility::Visibility;
 use crate::view::Cut;
 use crate::{
     Condition, Entry, Filter, MemoryError, MemoryId, MemoryPoint, MemoryRef, Op, Reader, SpaceId, View,
 };
 
-/// The parent's entries whose texts are compared with the child's, newest first; equal texts are found among all.
+/// The parent's entries whose normalised texts are compared with the child's, newest first; exactly equal texts are found among all.
 const TWINS_LOOKED_AT: usize = 20_000;
 
 /// Subjects that are looked up in the parent.
 const SUBJECTS_MAX: usize = 256;
 
-/// What the parent knows of the child's space.
+/// What the parent knows about the child's space.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
-    /// Up to where its branches were brought already.
+    /// The points up to which its branches were merged.
     points: Vec<MemoryPoint>,
-    /// Entries of theirs that are here under another id.
+    /// Their entries that have another id here.
     joins: HashMap<MemoryId, MemoryId>,
-    /// Contradictions that earlier merges listed and nobody decided.
-    listed: Vec<Listed>,
+    /// Contradictions that earlier merges listed and no merge has decided.
+    listed: Vec<OpenContradiction>,
 }
 
 impl Known {
@@ -70,33 +70,33 @@ pub(super) struct IncomingEntry {
     pub(super) id: MemoryId,
     /// `None`: forgotten.
     pub(super) now: Option<Entry>,
-    /// What both knew.
+    /// The version that both sides knew.
     pub(super) base: Option<Entry>,
-    /// How often it happened since.
+    /// How often it was repeated since.
     pub(super) repeated: u64,
-    /// Its row, for its vector, where the parent is of the same space.
+    /// Its row, for its vector, if the parent is in the same space.
     pub(super) row: Option<Row>,
     pub(super) keys: Vec<String>,
-    /// It is here because an earlier merge listed it, and for nothing that is new.
+    /// It was only included because an earlier merge listed it, not because it changed.
     pub(super) reopened: bool,
 }
 
-/// A name whose meaning the child changed.
+/// A name whose value the child changed.
 #[derive(Clone, Debug)]
 pub(super) struct IncomingName<T> {
     pub(super) name: String,
     pub(super) now: Option<T>,
     pub(super) base: Option<T>,
-    /// It is here because an earlier merge listed it, and for nothing that is new.
+    /// It was only included because an earlier merge listed it, not because it changed.
     pub(super) reopened: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Incoming {
     pub(super) space: SpaceId,
-    /// Up to where the child was read.
+    /// The point up to which the child was read.
     pub(super) upto: Option<MemoryPoint>,
-    /// What both know; only within one space.
+    /// What both sides know; only within one space.
     pub(super) common: Option<Chain>,
     /// Merges from this space that the parent had seen.
     pub(super) merges: u64,
@@ -106,22 +106,22 @@ pub(super) struct Incoming {
     pub(super) skills: Vec<IncomingName<CarriedSkill>>,
     pub(super) outcomes: Vec<CarriedOutcome>,
     pub(super) artifacts: Vec<IncomingName<CarriedArtifact>>,
-    /// Entries that earlier merges brought and that did not agree with others here.
+    /// Entries from earlier merges that contradict others here.
     pub(super) pairs: Vec<Pair>,
-    /// What earlier merges listed of this child's past, with their numbers.
+    /// The contradictions that earlier merges listed about this child's past, with their numbers.
     pub(super) open: BTreeMap<About, Vec<u64>>,
 }
 
-/// What earlier stretches had already: each thing is compared once, as it stands at the end.
+/// What earlier stretches contained: each object is compared once, in its last state.
 #[derive(Debug, Default)]
-struct Seen {
+struct SeenObjects {
     entities: HashSet<u32>,
     keys: HashSet<String>,
     skills: HashSet<String>,
     artifacts: HashSet<String>,
 }
 
-/// A stretch of a branch that is new to the parent.
+/// A part of a branch that is new to the parent.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     branch: BranchNo,
@@ -146,7 +146,7 @@ impl Incoming {
             && self.pairs.is_empty()
     }
 
-    /// Whether all there is was listed before.
+    /// Whether it contains only contradictions that were listed before.
     pub(super) fn is_only_reopened(&self) -> bool {
         self.entries.iter().all(|entry| entry.reopened)
             && self.kv.iter().all(|key| key.reopened)
@@ -165,7 +165,7 @@ impl Incoming {
             + 1
     }
 
-    /// Vectors for all that may be written, where that takes no time. In the order of `entries`.
+    /// Vectors for all texts that may be written, if the embedder is immediate. In the order of `entries`.
     pub(super) async fn vectors(&self, view: &View) -> Option<Vec<Vec<f32>>> {
         let text = |entry: &IncomingEntry| entry.now.as_ref().map_or(String::new(), |now| now.text.clone());
         let texts: Vec<String> = self.entries.iter().map(text).collect();
@@ -174,8 +174,8 @@ impl Incoming {
         embed_now(embedder, bytes, move |each| texts.iter().for_each(|text| each(text))).await
     }
 
-    /// What the parent says about the child's subjects, and which of its texts the child may have as well.
-    pub(super) async fn subjects(&self, parent: &View) -> Result<Ours, MemoryError> {
+    /// The parent's entries about the child's subjects, and its texts that the child may have as well.
+    pub(super) async fn subjects(&self, parent: &View) -> Result<ParentEntries, MemoryError> {
         let new =
             self.entries.iter().filter(|entry| entry.base.is_none()).filter_map(|entry| entry.now.as_ref());
         let wanted: BTreeSet<(&'static str, String)> = new.clone().filter_map(subject_of).collect();
@@ -186,23 +186,23 @@ impl Incoming {
     }
 }
 
-/// What the parent has that the child's new entries are compared with.
+/// The parent's entries that the child's new entries are compared with.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ours {
-    /// By subject: id and text.
+pub(super) struct ParentEntries {
+    /// Ids and texts by subject.
     pub(super) subjects: HashMap<(&'static str, String), Vec<(MemoryId, String)>>,
-    /// By realm and normalised text.
+    /// Ids by realm and normalised text.
     pub(super) texts: HashMap<(Realm, String), MemoryId>,
 }
 
-/// What must be equal for two entries to be joined: kind, user, agent.
+/// Must be equal for two entries to be joined: kind, user, agent.
 pub(super) type Realm = (String, Option<String>, Option<String>);
 
 pub(super) fn realm_of(entry: &Entry) -> Realm {
     (entry.kind.clone(), entry.user.clone(), entry.agent.clone())
 }
 
-/// What an entry declares to speak of.
+/// The subject that an entry declares.
 pub(super) fn subject_of(entry: &Entry) -> Option<(&'static str, String)> {
     ["subject", "key"].into_iter().find_map(|name| match entry.metadata.get(name)? {
         Value::String(text) => Some((name, text.clone())),
@@ -216,8 +216,8 @@ fn ours(
     theirs: &BTreeSet<MemoryId>,
     any_new: bool,
     common: Option<&Chain>,
-) -> Result<Ours, MemoryError> {
-    let mut ours = Ours::default();
+) -> Result<ParentEntries, MemoryError> {
+    let mut ours = ParentEntries::default();
     for (name, subject) in wanted.into_iter().take(SUBJECTS_MAX) {
         let condition =
             Condition { path: name.to_owned(), op: Op::Eq, value: Value::String(subject.clone()) };
@@ -229,9 +229,9 @@ fn ours(
         }
     }
     if any_new {
-        // What both know was there when the child wrote; it was told then that the text is not new.
+        // Entries that both sides know existed when the child wrote, and `add` reported the duplicate then.
         let is_new = |row: &Row| {
-            let place = reader.lens.arena.place(*row);
+            let place = reader.visibility.arena.place(*row);
             place.is_some_and(|(chunk, slot)| {
                 common.is_none_or(|common| !common.sees(chunk.branch[slot], chunk.seq[slot]))
             })
@@ -251,7 +251,7 @@ fn read(
     parent: Option<&MemoryRef>,
     known: Known,
 ) -> Result<Incoming, MemoryError> {
-    let arena = &reader.lens.arena;
+    let arena = &reader.visibility.arena;
     let child = reader.chain();
     let mut chains: Vec<Chain> =
         known.points.iter().map(|point| Chain::at(&arena.branches, Some(point), arena.head)).collect();
@@ -265,7 +265,7 @@ fn read(
     let upto = match (cut, arena.branches.number(&of.branch)) {
         (Cut::Point(point), _) => point.clone(),
         (Cut::Now | Cut::Seq(_) | Cut::Time { .. }, Some(no)) => {
-            // No further than it wrote, so that whoever forks from here on has come from this point.
+            // Only up to the child's last write, so that every fork from here on descends from this point.
             let head = Some(reader.space.head(no)).filter(|head| *head > 0).unwrap_or(u64::MAX);
             Some(MemoryPoint { branch: of.branch.clone(), seq: child.cut().min(head) })
         }
@@ -291,22 +291,22 @@ fn read(
         pairs: Vec::new(),
         open: BTreeMap::new(),
     };
-    for Listed { about, seq, point } in known.listed {
-        // Another child's quarrel is not this one's to settle.
+    for OpenContradiction { about, seq, point } in known.listed {
+        // Contradictions of another child are not decided by this merge.
         if arena.branches.number(&point.branch).is_some_and(|branch| child.sees(branch, point.seq)) {
             incoming.open.entry(about).or_default().push(seq);
         }
     }
-    let base = Lens { arena: Arc::clone(arena), chain: common };
-    let mut seen = Seen::default();
+    let base = Visibility { arena: Arc::clone(arena), chain: common };
+    let mut seen = SeenObjects::default();
     for stretch in stretches {
         read_stretch(reader, stretch, &base, parent.is_some(), &mut seen, &mut incoming)?;
         if incoming.weight() > MERGE_ROWS_MAX {
-            return Err(MemoryError::Full { what: "so much to one merge", max: MERGE_ROWS_MAX as u64 });
+            return Err(MemoryError::Full { what: "more rows in one merge", max: MERGE_ROWS_MAX as u64 });
         }
     }
     reopen(reader, &base, parent.is_some(), &seen, &mut incoming)?;
-    // In the order the child wrote them, so that what supersedes comes after what it supersedes.
+    // In the order of the child's log, so that superseding entries follow those that they supersede.
     incoming.entries.sort_by_key(|entry| entry.now.as_ref().map_or(u64::MAX, |now| now.seq));
     Ok(incoming)
 }
@@ -314,9 +314,9 @@ fn read(
 fn read_stretch(
     reader: &Reader<'_>,
     stretch: Stretch,
-    base: &Lens,
+    base: &Visibility,
     same_space: bool,
-    seen: &mut Seen,
+    seen: &mut SeenObjects,
     incoming: &mut Incoming,
 ) -> Result<(), MemoryError> {
     let (connection, Stretch { branch, from, upto }) = (reader.connection(), stretch);
@@ -354,12 +354,12 @@ fn read_stretch(
     Ok(())
 }
 
-/// Brings up again what earlier merges listed, unless the child changed it since, which brings it up by itself.
+/// Includes the contradictions that earlier merges listed, except those that the child's changes raise again anyway.
 fn reopen(
     reader: &Reader<'_>,
-    base: &Lens,
+    base: &Visibility,
     same_space: bool,
-    seen: &Seen,
+    seen: &SeenObjects,
     incoming: &mut Incoming,
 ) -> Result<(), MemoryError> {
     let (connection, child) = (reader.connection(), reader.chain());
@@ -399,8 +399,8 @@ fn reopen(
                 incoming.artifacts.push(IncomingName { name: what, now, base: None, reopened: true });
             }
             Thing::Key | Thing::Skill | Thing::Artifact => {}
-            Thing::Subject => incoming.pairs.extend(Pair::from_stored(Quarrel::Subject, &what)),
-            Thing::Superseding => incoming.pairs.extend(Pair::from_stored(Quarrel::Superseding, &what)),
+            Thing::Subject => incoming.pairs.extend(Pair::from_stored(PairConflict::Subject, &what)),
+            Thing::Superseding => incoming.pairs.extend(Pair::from_stored(PairConflict::Superseding, &what)),
         }
     }
     Ok(())
@@ -425,18 +425,18 @@ fn entities(reader: &Reader<'_>, stretch: Stretch) -> Result<Vec<u32>, MemoryErr
 fn read_entry(
     reader: &Reader<'_>,
     entity: u32,
-    base: &Lens,
+    base: &Visibility,
     same_space: bool,
 ) -> Result<Option<IncomingEntry>, MemoryError> {
-    let row = reader.lens.row_of(entity);
+    let row = reader.visibility.row_of(entity);
     let now = row.map_or(Ok(None), |row| reader.entry(row))?;
     let known =
         base.row_of(entity).map_or(Ok(None), |row| fetch(reader.connection(), row))?.map(|found| found.entry);
     let Some(id) = now.as_ref().or(known.as_ref()).map(|entry| entry.id.clone()) else {
-        // Written and forgotten since: nobody else ever saw it.
+        // It was written and forgotten since the fork, so no other branch ever saw it.
         return Ok(None);
     };
-    let seen = reader.lens.arena.marks.seen(entity, reader.chain());
+    let seen = reader.visibility.arena.marks.seen(entity, reader.chain());
     let repeated = seen
         .iter()
         .filter(|marked| !base.chain.sees(marked.branch, marked.seq))

@@ -1,18 +1,18 @@
-//! Brings what a child learned back to its parent.
+//! Merges the changes of a child branch into its parent.
 //!
 //! ```text
-//!  parent   1 ─ 2 ─ 3 ──────── 6 ─ 7 ─ 8'  9'        8' and 9' are 4 and 5 again, as rows of the parent's own
+//!  parent   1 ─ 2 ─ 3 ──────── 6 ─ 7 ─ 8'  9'        8' and 9' are 4 and 5, copied as rows of the parent
 //!               └─ child  4 ─ 5 ──────┘
 //! ```
 //!
-//! Three states of every thing the child changed are compared: what both knew (*base*), what the child has, what the
-//! parent has. Changed by the child alone: brought. By both, alike: joined. By both, differently: the parent's stays and
-//! the contradiction is listed. The merge itself is a row of the log that says up to where the child was brought, so a
-//! second one adds nothing, and one after the child went on adds only what is new. A parent that went back to before a
-//! merge does not see that row, and can merge again. What was listed stays open until a merge with a policy decides it
-//! (see [`open`]).
+//! For every object that the child changed, three states are compared: the common one (*base*), the child's, and the
+//! parent's. Changed by the child alone: copied. Changed by both in the same way: joined. Changed by both differently: the
+//! parent's state stays and the contradiction is listed. The merge itself is a row of the log that records the point up to which the
+//! child was merged. So a second merge adds nothing, and a merge after further changes of the child adds only those. A parent
+//! that is restored to before a merge does not see that row, and can merge again. Listed contradictions stay open until a merge
+//! with a policy decides them (see [`open`]).
 //!
-//! One transaction. Between two spaces it works the same, with nothing as the first base.
+//! A merge is one transaction. Between two spaces it works the same, with an empty base for the first merge.
 
 mod entries;
 mod incoming;
@@ -33,34 +33,34 @@ use crate::{MemoryError, MemoryPoint, Reader, SpaceId, View};
 use incoming::{Incoming, Known};
 use open::Decisions;
 
-/// Rows of a child that one merge brings: they are one transaction, and others wait behind it.
+/// Rows of a child that one merge copies: they are one transaction, and other writers wait for it.
 pub const MERGE_ROWS_MAX: usize = 100_000;
 
-/// Contradictions that are told; the count goes on.
+/// Contradictions that are reported; the count includes all.
 const CONTRADICTIONS_SHOWN_MAX: usize = 1_000;
 
-/// How often a merge is tried again when another one came in between.
+/// How often a merge is retried after a concurrent merge.
 const TRIES_MAX: usize = 4;
 
-/// Who wins where both sides changed the same entry, or learned what does not agree.
+/// The side that wins if both changed the same entry, or added contradicting ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EntryPolicy {
-    /// The parent's stays.
+    /// The parent's state is kept.
     Ours,
-    /// The child's is taken.
+    /// The child's state is taken.
     Theirs,
-    /// The parent's stays, and the child's comes beside it as an entry of its own.
+    /// The parent's state is kept, and the child's is added as a separate entry.
     Both,
 }
 
-/// Who wins where both sides changed the same key, skill or artifact.
+/// The side that wins if both changed the same key, skill or artifact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KvPolicy {
-    /// The parent's stays.
+    /// The parent's state is kept.
     Ours,
-    /// The child's is taken.
+    /// The child's state is taken.
     Theirs,
     /// Nothing is merged at all.
     Fail,
@@ -68,53 +68,53 @@ pub enum KvPolicy {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MergeOptions {
-    /// Tell what would happen, and change nothing.
+    /// Report what would happen, and change nothing.
     pub dry_run: bool,
-    /// Without one the parent's stays, and the contradiction is listed and stays open.
+    /// Without a policy, the parent's state is kept, and the contradiction is listed and stays open.
     pub kv: Option<KvPolicy>,
     pub entries: Option<EntryPolicy>,
 }
 
-/// What a merge did, or would do.
+/// The result of a merge or a dry run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Merged {
-    /// Entries that are new here.
+    /// Entries that were added here.
     pub added: u64,
-    /// Entries that have a new version here.
+    /// Entries that were updated here.
     pub updated: u64,
-    /// Entries that were here already, by id, key or text.
+    /// Entries that existed here already, by id, key or text.
     pub joined: u64,
-    /// Entries that the child forgot and nobody here had changed.
+    /// Entries that the child forgot and that were unchanged here.
     pub forgotten: u64,
-    pub kv: Brought,
-    pub skills: Brought,
-    pub artifacts: Brought,
+    pub kv: MergeCounts,
+    pub skills: MergeCounts,
+    pub artifacts: MergeCounts,
     /// Outcomes of skills.
     pub outcomes: u64,
     pub contradictions: Vec<Contradiction>,
-    /// All of them; the list ends at a thousand.
+    /// The number of all contradictions; the list ends at a thousand.
     pub contradiction_count: u64,
 }
 
-/// Of keys, skills or artifacts.
+/// Counts of keys, skills or artifacts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Brought {
+pub struct MergeCounts {
     pub set: u64,
     pub removed: u64,
     /// Changed on both sides; the policy decided.
     pub contested: u64,
 }
 
-/// Two sides that do not agree.
+/// Two states that contradict each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Contradiction {
     pub kind: ContradictionKind,
     /// The entry's id, the key or the name.
     pub what: String,
-    /// What is here, as text; empty for nothing.
+    /// The state here, as text; empty if there is none.
     pub ours: String,
     pub theirs: String,
-    /// Which of the two is here now.
+    /// Which of the two states is here now.
     pub kept: Side,
 }
 
@@ -125,9 +125,9 @@ pub enum ContradictionKind {
     BothChanged,
     /// One side forgot an entry that the other changed.
     ForgottenAndChanged,
-    /// The child replaced an entry as the truth that this side changed or forgot.
+    /// The child superseded an entry that this side changed or forgot.
     SupersedesChanged,
-    /// Two entries speak of the same subject and do not say the same.
+    /// Two entries have the same subject and different content.
     SameSubject,
     Key,
     Skill,
@@ -154,7 +154,7 @@ impl Merged {
 }
 
 impl View {
-    /// Brings what `child` has and this branch does not into this branch, in one transaction.
+    /// Merges the changes of `child` into this branch, in one transaction.
     pub async fn merge(&self, child: &View, options: MergeOptions) -> Result<Merged, MemoryError> {
         if self.is_read_only() {
             return Err(MemoryError::ReadOnly);
@@ -178,14 +178,14 @@ impl View {
     }
 }
 
-/// Why a job is taken back although nothing went wrong.
-enum TakenBack {
+/// Why a job is rolled back without an error.
+enum RollbackReason {
     DryRun(Box<Merged>),
-    /// Another merge came in between: what was compared is no longer so.
+    /// A concurrent merge came in between, so the comparison is outdated.
     Outdated,
 }
 
-/// `None` where another merge came in between.
+/// `None` if a concurrent merge came in between.
 async fn bring(
     view: &View,
     incoming: Arc<Incoming>,
@@ -193,26 +193,31 @@ async fn bring(
 ) -> Result<Option<Merged>, MemoryError> {
     let vectors = incoming.vectors(view).await;
     let subjects = incoming.subjects(view).await?;
-    // A job that fails is rolled back; what a dry run learned leaves through here.
-    let taken_back: Arc<Mutex<Option<TakenBack>>> = Arc::default();
-    let told = Arc::clone(&taken_back);
+    // A job that fails is rolled back; this passes out the result of a dry run.
+    let taken_back: Arc<Mutex<Option<RollbackReason>>> = Arc::default();
+    let reason = Arc::clone(&taken_back);
     let model = view.shared.embedder.model().clone();
     let result = view
         .write_weighed(incoming.weight(), move |writer| {
-            let tell = |what| *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
-            *told.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            let set_reason = |what| *reason.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
+            *reason.lock().unwrap_or_else(PoisonError::into_inner) = None;
             if merges_seen(writer, &incoming.space)? != incoming.merges {
-                tell(TakenBack::Outdated);
+                set_reason(RollbackReason::Outdated);
                 return Err(MemoryError::Closed);
             }
             let (mut merged, mut decisions) = (Merged::default(), Decisions::default());
-            let with = entries::With { model: &model, vectors: vectors.as_deref(), ours: &subjects, options };
+            let with = entries::MergeContext {
+                model: &model,
+                vectors: vectors.as_deref(),
+                ours: &subjects,
+                options,
+            };
             let joined = entries::bring(writer, &incoming, with, &mut merged, &mut decisions)?;
             named::bring(writer, &incoming, options, &mut merged, &mut decisions)?;
-            // What is only told once more changes nothing, and is no merge.
-            let only_told = incoming.is_only_reopened() && !decisions.settle_any(&incoming.open);
-            if options.dry_run || only_told {
-                tell(TakenBack::DryRun(Box::new(merged)));
+            // Contradictions that are only listed again change nothing, and are no merge.
+            let only_listed = incoming.is_only_reopened() && !decisions.settle_any(&incoming.open);
+            if options.dry_run || only_listed {
+                set_reason(RollbackReason::DryRun(Box::new(merged)));
                 return Err(MemoryError::Closed);
             }
             if let Some(seq) = remember_merge(writer, &incoming)? {
@@ -228,8 +233,8 @@ async fn bring(
             view.shared.slots.pending.notify_one();
             Ok(Some(merged))
         }
-        (Err(MemoryError::Closed), Some(TakenBack::DryRun(merged))) => Ok(Some(*merged)),
-        (Err(MemoryError::Closed), Some(TakenBack::Outdated)) => Ok(None),
+        (Err(MemoryError::Closed), Some(RollbackReason::DryRun(merged))) => Ok(Some(*merged)),
+        (Err(MemoryError::Closed), Some(RollbackReason::Outdated)) => Ok(None),
         (Err(error), _) => Err(error),
     }
 }
@@ -252,14 +257,14 @@ fn remember_merge(writer: &mut Writer<'_>, incoming: &Incoming) -> Result<Option
     Ok(Some(seq))
 }
 
-/// How many merges from a space this branch has seen: whether another came in between.
+/// The number of merges from a space that this branch has seen, to detect concurrent merges.
 fn merges_seen(writer: &Writer<'_>, space: &SpaceId) -> Result<u64, MemoryError> {
     let sql = "SELECT count(*) FROM merges WHERE from_space = ? AND sees(branch, seq)";
     let count = writer.connection().prepare_cached(sql)?.query_row([space.as_str()], |row| unsigned(row, 0));
     Ok(count.optional()?.unwrap_or(0))
 }
 
-/// Up to where other branches of a space were brought into this one.
+/// The points up to which other branches of a space were merged into this one.
 fn merged_points(reader: &Reader<'_>, space: &SpaceId) -> Result<Vec<MemoryPoint>, MemoryError> {
     let sql = "SELECT from_branch, upto FROM merges WHERE from_space = ? AND sees(branch, seq)";
     let mut statement = reader.connection().prepare_cached(sql)?;
@@ -268,7 +273,7 @@ fn merged_points(reader: &Reader<'_>, space: &SpaceId) -> Result<Vec<MemoryPoint
     while let Some(row) = rows.next()? {
         let branch: String = row.get(0)?;
         let branch = branch.parse().map_err(|error: burrow_model::IdError| {
-            crate::space::load::damaged(format!("a merge names no branch: {error}"))
+            crate::space::load::damaged(format!("the row of a merge has an invalid branch: {error}"))
         })?;
         points.push(MemoryPoint { branch, seq: unsigned(row, 1)? });
     }

@@ -1,8 +1,8 @@
-//! Brings what has a name: keys, skills and their outcomes, artifacts.
+//! Merges named objects: keys, skills and their outcomes, artifacts.
 
 use super::incoming::{Incoming, IncomingName};
 use super::open::{Decisions, Thing};
-use super::{Brought, ContradictionKind, KvPolicy, MergeOptions, Merged, Side};
+use super::{ContradictionKind, KvPolicy, MergeCounts, MergeOptions, Merged, Side};
 use crate::artifacts::carry::{self as artifact_carry, CarriedArtifact};
 use crate::kv::{self, Expect, KvItem, KvOp};
 use crate::skills::carry::{self as skill_carry, CarriedSkill};
@@ -31,18 +31,18 @@ pub(super) fn bring(
     Ok(())
 }
 
-/// What to do about one name.
+/// The decision about one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Nothing,
-    /// Both sides have the same.
+    /// Both sides have the same state.
     Agreed,
     Take,
-    /// Both changed it: the policy's word.
+    /// Both sides changed it, and the policy chose this side.
     Contested(Side),
 }
 
-/// Compares three states; of what an earlier merge listed, two.
+/// Compares three states; for a contradiction that an earlier merge listed, two.
 fn judge<T>(
     incoming: &IncomingName<T>,
     here: Option<&T>,
@@ -66,7 +66,7 @@ fn judge<T>(
     }
 }
 
-/// Whether it stays open.
+/// Records whether it stays open.
 fn note(decisions: &mut Decisions, thing: Thing, name: &str, verdict: Verdict, options: MergeOptions) {
     match verdict {
         Verdict::Nothing | Verdict::Take => {}
@@ -75,7 +75,7 @@ fn note(decisions: &mut Decisions, thing: Thing, name: &str, verdict: Verdict, o
     }
 }
 
-fn count(brought: &mut Brought, removes: bool) {
+fn count(brought: &mut MergeCounts, removes: bool) {
     if removes {
         brought.removed += 1;
     } else {
@@ -83,7 +83,7 @@ fn count(brought: &mut Brought, removes: bool) {
     }
 }
 
-/// Nothing is merged where the caller wants to decide himself; a dry run still tells.
+/// Fails if the policy is to merge nothing; a dry run still reports.
 fn check_policy(options: MergeOptions, what: &'static str, name: &str) -> Result<(), MemoryError> {
     match (options.kv, options.dry_run) {
         (Some(KvPolicy::Fail), false) => Err(MemoryError::Contested { what, name: shown(name) }),
@@ -116,7 +116,7 @@ fn bring_key(
     }
     let op = match &key.now {
         Some(item) => {
-            // What is left of its life; what has none left is absent already.
+            // The rest of its time to live; a key without any is already absent.
             let ttl_ms = item.expires_ms.map(|expires_ms| expires_ms.saturating_sub(writer.now_ms()).max(1));
             KvOp::Set { key: name, value: item.value.clone(), ttl_ms, expect: Expect::Any }
         }

@@ -1,7 +1,7 @@
-//! Contradictions that a merge listed and nobody has decided yet.
+//! Contradictions that a merge listed and that are not decided yet.
 //!
-//! They are rows of the merge that listed them, and so are the decisions: a branch that goes back to before a decision
-//! has it open again, and one that goes back to before the merge knows of neither.
+//! They are rows that belong to the merge that listed them, and so are the decisions: on a branch that is restored to before a
+//! decision, the contradiction is open again; one that is restored to before the merge has neither.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,16 +11,16 @@ use crate::space::load::{damaged, integer, unsigned};
 use crate::space::writer::Writer;
 use crate::{MemoryError, MemoryPoint, Reader, SpaceId};
 
-/// What a contradiction is about.
+/// The kind of object that a contradiction is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Thing {
     Entry,
     Key,
     Skill,
     Artifact,
-    /// Two entries of one subject.
+    /// Two entries with the same subject.
     Subject,
-    /// An entry that replaces one that was changed here.
+    /// An entry that supersedes one that was changed here.
     Superseding,
 }
 
@@ -40,25 +40,25 @@ impl Thing {
     }
 }
 
-/// A thing and its id or name, as the other side calls it; of two entries both ids.
+/// The kind of an object and its id or name on the other side; for two entries, both ids.
 pub(super) type About = (Thing, String);
 
-/// One that an earlier merge listed.
+/// A contradiction that an earlier merge listed.
 #[derive(Clone, Debug)]
-pub(super) struct Listed {
+pub(super) struct OpenContradiction {
     pub(super) about: About,
-    /// The merge that listed it.
+    /// The sequence number of the merge that listed it.
     pub(super) seq: u64,
-    /// Up to where the other side had been brought then: only who has come from there can settle it.
+    /// The point up to which the other side had been merged: only a branch that descends from it can decide it.
     pub(super) point: MemoryPoint,
 }
 
-/// What a merge leaves behind of contradictions.
+/// The effects of a merge on contradictions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Decisions {
     /// Listed and left open.
     open: BTreeSet<About>,
-    /// Decided, by the policy or because both sides agree by now.
+    /// Decided, by the policy or because both sides agree now.
     settled: BTreeSet<About>,
 }
 
@@ -72,7 +72,7 @@ impl Decisions {
         }
     }
 
-    /// Whether it says anything about it, decided or not.
+    /// Whether it mentions this object, decided or not.
     pub(super) fn has(&self, thing: Thing, what: &str) -> bool {
         let about = (thing, what.to_owned());
         self.open.contains(&about) || self.settled.contains(&about)
@@ -84,8 +84,8 @@ impl Decisions {
     }
 }
 
-/// Those from a space that the reader's branch sees and has not decided.
-pub(super) fn listed(reader: &Reader<'_>, space: &SpaceId) -> Result<Vec<Listed>, MemoryError> {
+/// The contradictions from a space that the reader's branch sees and that are not decided.
+pub(super) fn listed(reader: &Reader<'_>, space: &SpaceId) -> Result<Vec<OpenContradiction>, MemoryError> {
     let mut statement = reader.connection().prepare_cached(
         "SELECT c.thing, c.what, c.seq, m.from_branch, m.upto FROM contradictions c JOIN merges m ON m.seq = c.seq
          WHERE m.from_space = ?1 AND c.settles IS NULL AND sees(c.branch, c.seq) AND NOT EXISTS
@@ -100,15 +100,17 @@ pub(super) fn listed(reader: &Reader<'_>, space: &SpaceId) -> Result<Vec<Listed>
         let branch: String = row.get(3)?;
         let thing = Thing::ALL.into_iter().find(|thing| thing.stored() == number);
         let (Some(thing), Ok(branch)) = (thing, branch.parse()) else {
-            return Err(damaged(format!("a contradiction of a merge is about {number} of `{branch}`")));
+            return Err(damaged(format!(
+                "a stored contradiction refers to the unknown row {number} of `{branch}`"
+            )));
         };
         let point = MemoryPoint { branch, seq: unsigned(row, 4)? };
-        found.push(Listed { about: (thing, row.get(1)?), seq: unsigned(row, 2)?, point });
+        found.push(OpenContradiction { about: (thing, row.get(1)?), seq: unsigned(row, 2)?, point });
     }
     Ok(found)
 }
 
-/// Writes down what the merge with this number left open and what it decided.
+/// Records what the merge with this number left open and what it decided.
 pub(super) fn remember(
     writer: &Writer<'_>,
     seq: u64,
@@ -122,7 +124,7 @@ pub(super) fn remember(
         let settles = settles.map(integer);
         statement.execute(params![integer(seq), writer.branch(), thing.stored(), what, settles])
     };
-    // One that is open already is not listed twice.
+    // A contradiction that is open already is not listed twice.
     for about in decisions.open.iter().filter(|about| !known.contains_key(*about)) {
         write(about, None)?;
     }

@@ -1,4 +1,4 @@
-//! Merges: what is brought, joined, contested; and random lives of two branches against a simple model.
+//! Merges: what is copied, joined and contested; and random histories of two branches compared with a simple model.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ async fn texts(view: &View) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_childs_new_entries_come_to_the_parent_once() {
+async fn a_childs_new_entries_are_merged_once() {
     let world = World::new().await;
     let parent = world.view();
     let shared = note(&parent, "shared").await;
@@ -43,7 +43,7 @@ async fn a_childs_new_entries_come_to_the_parent_once() {
     let dry = parent.merge(&child, MergeOptions { dry_run: true, ..OURS }).await.unwrap();
     assert_eq!(texts(&parent).await, ["parent's own", "shared"], "a dry run changes nothing");
     let merged = parent.merge(&child, OURS).await.unwrap();
-    assert_eq!(dry, merged, "and tells exactly what happens");
+    assert_eq!(dry, merged, "and reports exactly what the merge does");
     assert_eq!((merged.added, merged.updated, merged.contradiction_count), (1, 1, 0));
     assert_eq!(texts(&parent).await, ["new", "parent's own", "shared, changed"]);
     assert_eq!(parent.get(&new).await.unwrap().text, "new", "under the id it had");
@@ -61,7 +61,7 @@ async fn a_childs_new_entries_come_to_the_parent_once() {
 }
 
 #[tokio::test]
-async fn forgetting_and_counting_come_along() {
+async fn forgetting_and_counting_are_merged() {
     let world = World::new().await;
     let parent = world.view();
     let (gone, counted) = (note(&parent, "to be forgotten").await, note(&parent, "to be counted").await);
@@ -107,8 +107,8 @@ async fn both_sides_changing_an_entry_is_a_contradiction_and_ours_stays() {
     assert_eq!(merged.added, 1, "what supersedes is brought and listed");
 }
 
-/// Two branches that quarrel about an entry each way, a key, a skill and an artifact.
-async fn quarrel(world: &World) -> (View, View, [MemoryId; 3]) {
+/// Two branches with contradictions about an entry each way, a key, a skill and an artifact.
+async fn conflict(world: &World) -> (View, View, [MemoryId; 3]) {
     let parent = world.view();
     let ids =
         [note(&parent, "both").await, note(&parent, "we forgot").await, note(&parent, "they forgot").await];
@@ -130,7 +130,7 @@ async fn quarrel(world: &World) -> (View, View, [MemoryId; 3]) {
 
 #[tokio::test]
 async fn a_second_merge_with_a_policy_settles_what_the_first_one_listed() {
-    for (entries, kept, key, told) in [
+    for (entries, kept, key, expected) in [
         (EntryPolicy::Ours, vec!["ours", "ours lives"], "ours", [Side::Ours; 3]),
         (EntryPolicy::Theirs, vec!["theirs", "theirs lives"], "theirs", [Side::Theirs; 3]),
         (
@@ -141,11 +141,11 @@ async fn a_second_merge_with_a_policy_settles_what_the_first_one_listed() {
         ),
     ] {
         let world = World::new().await;
-        let (parent, child, ids) = quarrel(&world).await;
+        let (parent, child, ids) = conflict(&world).await;
         let first = parent.merge(&child, OURS).await.unwrap();
         assert_eq!((first.contradiction_count, first.kv.contested), (4, 1), "{first:?}");
         assert_eq!(texts(&parent).await, ["ours", "ours lives"], "without a policy what is here stays");
-        // Without a policy they are told again, and nothing is written.
+        // Without a policy they are reported again, and nothing is written.
         let before = parent.point().await.unwrap();
         let again = parent.merge(&child, OURS).await.unwrap();
         assert_eq!(again, first);
@@ -156,16 +156,16 @@ async fn a_second_merge_with_a_policy_settles_what_the_first_one_listed() {
         let dry = parent.merge(&child, MergeOptions { dry_run: true, ..policy }).await.unwrap();
         assert_eq!(texts(&parent).await, ["ours", "ours lives"], "a dry run changes nothing");
         let settled = parent.merge(&child, policy).await.unwrap();
-        assert_eq!(dry, settled, "and tells exactly what happens");
+        assert_eq!(dry, settled, "and reports exactly what the merge does");
         let sides: Vec<Side> = ids
             .iter()
             .map(|id| settled.contradictions.iter().find(|one| one.what == id.as_str()).unwrap().kept)
             .collect();
-        assert_eq!(sides, told, "{settled:?}");
+        assert_eq!(sides, expected, "{settled:?}");
         assert_eq!(texts(&parent).await, kept, "{entries:?}");
         assert_eq!(parent.kv_get("k").await.unwrap().unwrap().value, json!(key));
 
-        // Decided is decided: later merges bring what is new, and nothing of this.
+        // After the decision, later merges copy only what is new.
         assert_eq!(parent.merge(&child, policy).await.unwrap(), Merged::default());
         rewrite(&parent, &ids[0], "ours, since").await;
         assert_eq!(parent.merge(&child, policy).await.unwrap(), Merged::default());
@@ -178,20 +178,20 @@ async fn a_second_merge_with_a_policy_settles_what_the_first_one_listed() {
 }
 
 #[tokio::test]
-async fn what_is_settled_goes_back_with_its_branch_and_is_nobody_elses() {
+async fn decisions_are_rolled_back_with_their_branch_and_concern_one_child() {
     let world = World::new().await;
-    let (parent, child, ids) = quarrel(&world).await;
+    let (parent, child, ids) = conflict(&world).await;
     let other = world.fork(&parent).await;
     rewrite(&other, &ids[0], "of another child").await;
     parent.merge(&child, OURS).await.unwrap();
     let listed = parent.point().await.unwrap();
     let policy = MergeOptions { entries: Some(EntryPolicy::Theirs), kv: Some(KvPolicy::Theirs), ..OURS };
-    // Of what the first child and its parent quarrel about, another child knows nothing.
+    // The contradictions of the first child and its parent do not concern another child.
     let from_other = parent.merge(&other, MergeOptions { dry_run: true, ..policy }).await.unwrap();
     assert_eq!((from_other.updated, from_other.contradiction_count), (1, 0), "{from_other:?}");
     parent.merge(&child, policy).await.unwrap();
     assert_eq!(texts(&parent).await, ["theirs", "theirs lives"]);
-    // Gone back to before the decision it is open again; a fork of the child may settle it, too.
+    // After a restore to before the decision it is open again; a fork of the child may decide it, too.
     let restored = world.memory.view(&crate::MemoryRef::branched(&parent.of().space, listed));
     assert_eq!(restored.merge(&child, OURS).await.unwrap().contradiction_count, 4);
     let grandchild = world.fork(&child).await;
@@ -202,9 +202,9 @@ async fn what_is_settled_goes_back_with_its_branch_and_is_nobody_elses() {
 }
 
 #[tokio::test]
-async fn an_erased_entry_comes_back_by_no_policy() {
+async fn no_policy_restores_an_erased_entry() {
     let world = World::new().await;
-    let (parent, child, ids) = quarrel(&world).await;
+    let (parent, child, ids) = conflict(&world).await;
     parent.merge(&child, OURS).await.unwrap();
     parent.erase(&Which::Ids(ids.to_vec()), false).await.unwrap();
     for entries in [EntryPolicy::Theirs, EntryPolicy::Both] {
@@ -221,13 +221,13 @@ async fn a_branch_is_not_merged_into_itself() {
     note(&view, "x").await;
     let refused = view.merge(&view.clone(), OURS).await.unwrap_err();
     assert!(matches!(refused, MemoryError::SameBranch) && refused.hint().is_some());
-    // Its own past is another thing: there is nothing new in it.
+    // Merging its own past is allowed: it contains nothing new.
     let past = world.at(&view, 1).await;
     assert_eq!(view.merge(&past, OURS).await.unwrap(), Merged::default());
 }
 
 #[tokio::test]
-async fn the_same_said_on_both_sides_is_joined_and_later_changes_find_it() {
+async fn equal_entries_of_both_sides_are_joined_and_later_changes_find_them() {
     let world = World::new().await;
     let parent = world.view();
     note(&parent, "start").await;
@@ -255,7 +255,7 @@ async fn the_same_key_on_both_sides_is_one_entry() {
     parent.add(keyed("failed at 12:01")).await.unwrap();
     child.add(keyed("failed at 12:02")).await.unwrap();
     assert_eq!(parent.merge(&child, OURS).await.unwrap().joined, 1);
-    // And a key that only the child used is used here from then on.
+    // A key that only the child used can be used here afterwards.
     child.add(vec![NewEntry { key: Some("k2".to_owned()), ..NewEntry::note("second") }]).await.unwrap();
     parent.merge(&child, OURS).await.unwrap();
     let again =
@@ -290,7 +290,7 @@ fn fact(text: &str) -> NewEntry {
     entry
 }
 
-/// Two branches that quarrel about a subject, about what replaces what was changed, and what was forgotten.
+/// Two branches that contradict each other about a subject, about a superseded entry that was changed, and about one that was forgotten.
 async fn disagree(world: &World) -> (View, View) {
     let parent = world.view();
     let (changed, gone) = (note(&parent, "old truth").await, note(&parent, "old rumour").await);
@@ -305,7 +305,7 @@ async fn disagree(world: &World) -> (View, View) {
     (parent, child)
 }
 
-/// What counts as the truth.
+/// The texts that are not superseded.
 async fn current(view: &View) -> Vec<String> {
     let page = view.list(&Filter::all(), PageRequest::first(1_000)).await.unwrap();
     let mut texts: Vec<String> = page.rows.into_iter().map(|entry| entry.text).collect();
@@ -329,7 +329,7 @@ async fn entries_that_disagree_are_settled_by_a_policy_at_once_or_later_and_only
             if listed_first {
                 for _ in 0..2 {
                     let merged = parent.merge(&child, OURS).await.unwrap();
-                    assert_eq!(merged.contradiction_count, 3, "told again until it is settled");
+                    assert_eq!(merged.contradiction_count, 3, "reported until it is settled");
                     assert!(merged.contradictions.iter().all(|one| one.kept == Side::Both), "{merged:?}");
                     assert_eq!(current(&parent).await, open);
                 }
@@ -344,7 +344,7 @@ async fn entries_that_disagree_are_settled_by_a_policy_at_once_or_later_and_only
             assert_eq!(current(&parent).await, expected, "{policy:?}, listed first: {listed_first}");
             assert_eq!(parent.merge(&child, options).await.unwrap(), Merged::default(), "{policy:?}");
             assert_eq!(parent.merge(&child, OURS).await.unwrap(), Merged::default(), "{policy:?}");
-            // Where the parent goes back to before the decision it is open again.
+            // If the parent is restored to before the decision, it is open again.
             let back = world.memory.view(&crate::MemoryRef::branched(&parent.of().space, Some(before)));
             assert_eq!(back.merge(&child, OURS).await.unwrap().contradiction_count, 3);
             assert!(parent.check().await.unwrap().findings.is_empty());
@@ -353,7 +353,7 @@ async fn entries_that_disagree_are_settled_by_a_policy_at_once_or_later_and_only
 }
 
 #[tokio::test]
-async fn what_both_sides_came_to_agree_on_by_themselves_needs_no_policy() {
+async fn equal_changes_of_both_sides_need_no_policy() {
     let world = World::new().await;
     let (parent, child) = disagree(&world).await;
     assert_eq!(parent.merge(&child, OURS).await.unwrap().contradiction_count, 3);
@@ -413,7 +413,7 @@ fn skill(name: &str, run: &str) -> NewSkill {
 }
 
 #[tokio::test]
-async fn skills_and_their_outcomes_come_along() {
+async fn skills_and_their_outcomes_are_merged() {
     let world = World::new().await;
     let parent = world.view();
     parent.skill_put(skill("deploy", "make deploy")).await.unwrap();
@@ -430,7 +430,7 @@ async fn skills_and_their_outcomes_come_along() {
 }
 
 #[tokio::test]
-async fn artifacts_come_along_also_from_another_space() {
+async fn artifacts_are_merged_also_from_another_space() {
     let world = World::new().await;
     let parent = world.view();
     note(&parent, "start").await;
@@ -447,15 +447,15 @@ async fn artifacts_come_along_also_from_another_space() {
     }
     assert_eq!(parent.merge(&child, OURS).await.unwrap().artifacts.set, 1);
     assert_eq!(parent.artifact("report.txt", None).await.unwrap().bytes, 7);
-    // The same content from elsewhere is nothing new.
-    assert_eq!(parent.merge(&stranger, OURS).await.unwrap().artifacts, Brought::default());
+    // The same content from another space is not new.
+    assert_eq!(parent.merge(&stranger, OURS).await.unwrap().artifacts, MergeCounts::default());
     let fresh = world.view();
     assert_eq!(fresh.merge(&stranger, OURS).await.unwrap().artifacts.set, 1);
     assert_eq!(fresh.artifact("report.txt", None).await.unwrap().bytes, 7);
 }
 
 #[tokio::test]
-async fn another_space_is_copied_once_and_goes_on_from_there() {
+async fn another_space_is_merged_once_and_then_incrementally() {
     let world = World::new().await;
     let (here, there) = (world.view(), world.view());
     note(&here, "mine").await;
@@ -470,7 +470,7 @@ async fn another_space_is_copied_once_and_goes_on_from_there() {
 }
 
 #[tokio::test]
-async fn a_parent_that_went_back_before_a_merge_can_merge_again() {
+async fn a_parent_restored_to_before_a_merge_can_merge_again() {
     let world = World::new().await;
     let parent = world.view();
     note(&parent, "start").await;
@@ -505,7 +505,7 @@ async fn a_snapshot_of_a_child_is_merged_as_it_was_and_the_rest_later() {
 // === against a model ===
 
 #[derive(Clone, Debug)]
-enum Deed {
+enum BranchChange {
     Add,
     Change(usize),
     Forget(usize),
@@ -513,25 +513,25 @@ enum Deed {
     Delete(u8),
 }
 
-fn deeds() -> impl Strategy<Value = Vec<(bool, Deed)>> {
+fn deeds() -> impl Strategy<Value = Vec<(bool, BranchChange)>> {
     let deed = prop_oneof![
-        3 => Just(Deed::Add),
-        2 => (0usize..8).prop_map(Deed::Change),
-        1 => (0usize..8).prop_map(Deed::Forget),
-        2 => (0u8..4).prop_map(Deed::Set),
-        1 => (0u8..4).prop_map(Deed::Delete),
+        3 => Just(BranchChange::Add),
+        2 => (0usize..8).prop_map(BranchChange::Change),
+        1 => (0usize..8).prop_map(BranchChange::Forget),
+        2 => (0u8..4).prop_map(BranchChange::Set),
+        1 => (0u8..4).prop_map(BranchChange::Delete),
     ];
     proptest::collection::vec((any::<bool>(), deed), 0..14)
 }
 
-/// One side, as plain maps.
+/// The state of one side, as plain maps.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Model {
     entries: BTreeMap<String, String>,
     kv: BTreeMap<String, String>,
 }
 
-/// What a three-way merge of maps is: theirs where only they changed, ours otherwise.
+/// A three-way merge of maps: theirs if only they changed it, ours otherwise.
 fn three_way(
     base: &BTreeMap<String, String>,
     ours: &BTreeMap<String, String>,
@@ -556,21 +556,21 @@ fn three_way(
     (out, contested)
 }
 
-async fn act(view: &View, model: &mut Model, ids: &mut Vec<MemoryId>, n: usize, deed: &Deed) {
+async fn act(view: &View, model: &mut Model, ids: &mut Vec<MemoryId>, n: usize, deed: &BranchChange) {
     let text = format!("text {n}");
     match deed {
-        Deed::Add => {
+        BranchChange::Add => {
             let id = note(view, &text).await;
             model.entries.insert(id.to_string(), text);
             ids.push(id);
         }
-        Deed::Change(at) | Deed::Forget(at) => {
+        BranchChange::Change(at) | BranchChange::Forget(at) => {
             let Some(id) =
                 ids.get(at % ids.len().max(1)).filter(|id| model.entries.contains_key(id.as_str()))
             else {
                 return;
             };
-            if matches!(deed, Deed::Change(_)) {
+            if matches!(deed, BranchChange::Change(_)) {
                 rewrite(view, id, &text).await;
                 model.entries.insert(id.to_string(), text);
             } else {
@@ -578,11 +578,11 @@ async fn act(view: &View, model: &mut Model, ids: &mut Vec<MemoryId>, n: usize, 
                 model.entries.remove(id.as_str());
             }
         }
-        Deed::Set(key) => {
+        BranchChange::Set(key) => {
             view.kv_set(&format!("k{key}"), json!(text), None, Expect::Any).await.unwrap();
             model.kv.insert(format!("k{key}"), json!(text).to_string());
         }
-        Deed::Delete(key) => {
+        BranchChange::Delete(key) => {
             view.kv_delete(&format!("k{key}"), Expect::Any).await.unwrap();
             model.kv.remove(&format!("k{key}"));
         }
@@ -598,7 +598,7 @@ async fn state(view: &View) -> Model {
     }
 }
 
-async fn live(before: Vec<(bool, Deed)>, between: Vec<(bool, Deed)>) {
+async fn live(before: Vec<(bool, BranchChange)>, between: Vec<(bool, BranchChange)>) {
     let world = World::new().await;
     let parent = world.view();
     let mut ours = Model::default();
@@ -622,20 +622,24 @@ async fn live(before: Vec<(bool, Deed)>, between: Vec<(bool, Deed)>) {
     assert_eq!(state(&child).await, theirs, "a merge reads its child only");
     assert_eq!(merged.contradiction_count, entry_conflicts + key_conflicts, "{merged:?}");
     let again = parent.merge(&child, OURS).await.unwrap();
-    let told = Merged {
-        kv: Brought { contested: key_conflicts, ..Brought::default() },
+    let expected = Merged {
+        kv: MergeCounts { contested: key_conflicts, ..MergeCounts::default() },
         contradictions: again.contradictions.clone(),
         contradiction_count: merged.contradiction_count,
         ..Merged::default()
     };
-    assert_eq!(again, told, "a second merge adds nothing, and tells what is open");
-    // Settled for them, it is theirs wherever they changed something.
+    assert_eq!(again, expected, "a second merge adds nothing, and reports the open contradictions");
+    // With this policy, theirs wins wherever they changed something.
     let policy = MergeOptions { entries: Some(EntryPolicy::Theirs), kv: Some(KvPolicy::Theirs), ..OURS };
     parent.merge(&child, policy).await.unwrap();
     let (entries, _) = three_way(&base.entries, &theirs.entries, &ours.entries);
     let (kv, _) = three_way(&base.kv, &theirs.kv, &ours.kv);
     assert_eq!(state(&parent).await, Model { entries, kv });
-    assert_eq!(parent.merge(&child, OURS).await.unwrap(), Merged::default(), "what is settled is not told");
+    assert_eq!(
+        parent.merge(&child, OURS).await.unwrap(),
+        Merged::default(),
+        "settled contradictions are not reported"
+    );
     let check = parent.check().await.unwrap();
     assert!(check.findings.is_empty(), "{check:?}");
 }
@@ -643,7 +647,7 @@ async fn live(before: Vec<(bool, Deed)>, between: Vec<(bool, Deed)>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
     #[test]
-    fn a_merge_is_what_a_three_way_merge_of_maps_is(before in deeds(), between in deeds()) {
+    fn a_merge_equals_a_three_way_merge_of_maps(before in deeds(), between in deeds()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(live(before, between));
     }

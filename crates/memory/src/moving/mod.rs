@@ -1,17 +1,17 @@
-//! Memory that moves: what one moment of a branch sees, out of one file and into a new one.
+//! Moving memory between hosts: writes what a branch sees at one moment, and reads it into a new file.
 //!
 //! ```text
-//!  space ─► the chain of a point ─► rows it sees, as lines ─► … ─► a fresh file, checked as a whole ─► contents of artifacts
+//!  space ─► the chain of a point ─► its visible rows, as lines ─► … ─► a new file, fully checked ─► contents of artifacts
 //! ```
 //!
-//! All of the past comes along: versions, marks, sessions, keys, skills with their outcomes, artifacts, merges. So looking
-//! back works as it did. What the branch does not see stays where it is, down to the words and branches it is made of.
-//! Indices and vectors are not carried: they are made anew, with the receiver's own model.
+//! The whole past is included: versions, marks, sessions, keys, skills with their outcomes, artifacts, merges. So reads of the
+//! past work as before. Rows that the branch does not see are not written, including their labels and branches.
+//! Indices and vectors are not included: the receiver computes them again with its own model.
 //!
 //! A line is a JSON array: the table, then its columns in the order of [`TABLES`]; bytes are `{"x": "<hex>"}`. The first
-//! line is an object. Rows and branches are numbered anew, without gaps, so no number in a file makes its reader
-//! allocate more than the file's own length explains. Whoever reads believes nothing: types are the schema's, and a file
-//! that does not agree with itself (see `check`) is refused and removed.
+//! line is an object. Rows and branches are renumbered without gaps, so no number in a file makes its reader
+//! allocate more than the file's own length justifies. The reader trusts nothing: values must have the types of the schema, and a
+//! file that is not consistent (see `check`) is refused and removed.
 
 mod take_in;
 #[cfg(test)]
@@ -22,18 +22,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::artifacts::BlobHash;
 
-pub use take_in::TakenIn;
+pub use take_in::ImportedMemory;
 
-/// The shape of the lines.
+/// The format of the lines.
 pub const ROWS_VERSION: u32 = 1;
 
-/// Bytes of one line: a text with all that belongs to it.
+/// Bytes of one line: a text with all of its fields.
 const LINE_BYTES_MAX: usize = 2 << 20;
 
-/// Lines that are handed on together.
+/// Bytes of lines that are passed on together.
 const BATCH_BYTES: usize = 512 << 10;
 
-/// The content of an artifact that must come along.
+/// The content of an artifact that must be moved as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CarriedBlob {
     pub hash: BlobHash,
@@ -42,27 +42,27 @@ pub struct CarriedBlob {
 
 /// The first line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct First {
+struct HeaderLine {
     rows: u32,
-    /// Which version of the tables they are of.
+    /// The version of the tables.
     format: u32,
     branch: String,
     seq: u64,
-    /// When the last of them was written.
+    /// The time of the newest row.
     ms: u64,
 }
 
-/// A table that is carried.
+/// A table that is included.
 struct Table {
     name: &'static str,
     columns: &'static str,
-    /// What is read, with rows and branches numbered anew.
+    /// The query that reads it, with renumbered rows and branches.
     select: &'static str,
 }
 
-/// In an order in which what is referred to comes first.
+/// Ordered so that referenced tables come first.
 ///
-/// `r` numbers rows and entities, `b` branches; what is in neither is not seen.
+/// `r` maps rows and entities, `b` branches; rows and branches that are in neither are not visible.
 const TABLES: &[Table] = &[
     Table {
         name: "branches",
@@ -175,5 +175,5 @@ const TABLES: &[Table] = &[
     },
 ];
 
-/// How deep branches may come from one another, and how many there may be.
+/// The maximum depth and number of branches.
 const BRANCHES_MAX: usize = 100_000;

@@ -1,4 +1,4 @@
-//! Rows on their way in: into a file of their own, which counts only when all of it agrees.
+//! Imports rows into a new file, which is used only if it is consistent.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ use rusqlite::{Connection, params, params_from_iter};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::{BRANCHES_MAX, CarriedBlob, First, LINE_BYTES_MAX, ROWS_VERSION, TABLES};
+use super::{BRANCHES_MAX, CarriedBlob, HeaderLine, LINE_BYTES_MAX, ROWS_VERSION, TABLES};
 use crate::artifacts::{BlobHash, Body, check_name};
 use crate::check;
 use crate::entries::{content_of, fetch, valid};
@@ -19,35 +19,35 @@ use crate::space::slots::Access;
 use crate::space::{FORMAT_VERSION, migrate};
 use crate::{Memory, MemoryError, blocking};
 
-/// Rows of all tables together. A space of this many takes minutes to fill and gigabytes of RAM to search.
+/// Rows of all tables together. A space of this size takes minutes to fill and gigabytes of RAM to search.
 const ROWS_MAX: u64 = 10_000_000;
 
-/// The highest number a moment may have: from here on there is room for all that anybody will ever write.
+/// The highest sequence number of an imported moment: it leaves enough numbers for all later writes.
 const SEQ_MAX: u64 = 1 << 60;
 
-/// What came in.
+/// The result of an import.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TakenIn {
-    /// Where the branch goes on from.
+pub struct ImportedMemory {
+    /// The point from which the branch continues.
     pub point: MemoryPoint,
-    /// Contents that have to follow, each by [`Memory::take_blob`].
+    /// Contents that must follow, each by [`Memory::take_blob`].
     pub blobs: BTreeSet<CarriedBlob>,
 }
 
 impl Memory {
-    /// Fills a space that holds nothing from the lines of [`Memory::write_out`]. After a failure nothing of it is left.
+    /// Fills an empty space from the lines of [`Memory::write_out`]. A failure leaves nothing behind.
     pub async fn take_in(
         &self,
         space: &SpaceId,
         lines: mpsc::Receiver<Vec<u8>>,
-    ) -> Result<TakenIn, MemoryError> {
+    ) -> Result<ImportedMemory, MemoryError> {
         let path = self.shared.slots.path(space);
         let taken = self
             .shared
             .slots
             .closed_for(space, move || {
                 if path.exists() {
-                    return Err(MemoryError::invalid("the space", "it holds something already".to_owned()));
+                    return Err(MemoryError::invalid("the space", "it is not empty".to_owned()));
                 }
                 take_in(&path, lines)
             })
@@ -68,8 +68,8 @@ impl Memory {
         Ok(taken)
     }
 
-    /// Stores the content of an artifact that rows of the space refer to. What has another hash is refused: to know a hash
-    /// is not to have its content.
+    /// Stores the content of an artifact that rows of the space refer to. Content with another hash is refused: knowing a hash
+    /// does not prove possession of the content.
     pub async fn take_blob(
         &self,
         space: &SpaceId,
@@ -92,12 +92,12 @@ impl Memory {
     }
 }
 
-fn take_in(path: &Path, mut lines: mpsc::Receiver<Vec<u8>>) -> Result<TakenIn, MemoryError> {
-    let mut first_batch = lines.blocking_recv().ok_or_else(|| refused("there are no rows"))?;
+fn take_in(path: &Path, mut lines: mpsc::Receiver<Vec<u8>>) -> Result<ImportedMemory, MemoryError> {
+    let mut first_batch = lines.blocking_recv().ok_or_else(|| refused("it has no rows"))?;
     let end =
         first_batch.iter().position(|byte| *byte == b'\n').ok_or_else(|| refused("it has no first line"))?;
-    let first: First =
-        serde_json::from_slice(&first_batch[..end]).map_err(|_| refused("its first line is none"))?;
+    let first: HeaderLine =
+        serde_json::from_slice(&first_batch[..end]).map_err(|_| refused("its first line is invalid"))?;
     if first.rows > ROWS_VERSION || first.format > FORMAT_VERSION {
         let (found, known) = (first.format, FORMAT_VERSION);
         return Err(MemoryError::TooNew { file: path.to_owned(), found, known });
@@ -112,7 +112,7 @@ fn take_in(path: &Path, mut lines: mpsc::Receiver<Vec<u8>>) -> Result<TakenIn, M
     }
     let taken = settle(&connection, &first)?;
     connection.execute_batch("COMMIT")?;
-    // As any other space is rebuilt and checked.
+    // It is rebuilt and checked like any other space.
     check::rebuild(&connection)?;
     check::agree(&connection).map_err(|why| refused(&why))?;
     check_contents(&connection)?;
@@ -123,23 +123,23 @@ fn insert(connection: &Connection, batch: &[u8], rows: &mut u64) -> Result<(), M
     for line in batch.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         *rows += 1;
         if line.len() > LINE_BYTES_MAX || *rows > ROWS_MAX {
-            return Err(refused("there is more of it than a space holds"));
+            return Err(refused("it has more rows than a space may have"));
         }
-        let line: Vec<Value> = serde_json::from_slice(line).map_err(|_| refused("a line of it is none"))?;
+        let line: Vec<Value> = serde_json::from_slice(line).map_err(|_| refused("a line is invalid"))?;
         let name = line.first().and_then(Value::as_str).unwrap_or_default();
         let table = TABLES.iter().find(|table| table.name == name);
-        let table = table.ok_or_else(|| refused("a row of it is of no known table"))?;
+        let table = table.ok_or_else(|| refused("a row belongs to an unknown table"))?;
         let columns = table.columns.split(',').count();
         if line.len() != columns + 1 {
-            return Err(refused("a row of it has too few or too many columns"));
+            return Err(refused("a row has too few or too many columns"));
         }
         let places = vec!["?"; columns].join(", ");
-        // Columns that are an index, not content, are computed below.
+        // Columns that are indices, not content, are computed below.
         let (more, values) = if table.name == "entries" { (", bytes, tags", ", 0, 0") } else { ("", "") };
         let sql = format!("INSERT INTO {} ({}{more}) VALUES ({places}{values})", table.name, table.columns);
         let values: Vec<Sql> = line.into_iter().skip(1).map(stored).collect::<Result<_, _>>()?;
         let inserted = connection.prepare_cached(&sql)?.execute(params_from_iter(values));
-        inserted.map_err(|error| refused(&format!("a row of `{}` does not fit: {error}", table.name)))?;
+        inserted.map_err(|error| refused(&format!("a row of `{}` is invalid: {error}", table.name)))?;
     }
     Ok(())
 }
@@ -151,20 +151,20 @@ fn stored(value: Value) -> Result<Sql, MemoryError> {
         Value::Number(number) => match (number.as_i64(), number.as_f64()) {
             (Some(whole), _) => Sql::Integer(whole),
             (None, Some(real)) if real.is_finite() => Sql::Real(real),
-            (None, _) => return Err(refused("a number of it is too large")),
+            (None, _) => return Err(refused("a number is too large")),
         },
         Value::Object(object) => {
             let hex = object.get("x").and_then(Value::as_str).filter(|_| object.len() == 1);
             let bytes = hex.and_then(|hex| data_encoding::HEXLOWER.decode(hex.as_bytes()).ok());
-            Sql::Blob(bytes.ok_or_else(|| refused("a value of it is none"))?)
+            Sql::Blob(bytes.ok_or_else(|| refused("a value is invalid"))?)
         }
-        Value::Bool(_) | Value::Array(_) => return Err(refused("a value of it is none")),
+        Value::Bool(_) | Value::Array(_) => return Err(refused("a value is invalid")),
     })
 }
 
-/// Sets the counters, and looks at what the schema does not see.
-fn settle(connection: &Connection, first: &First) -> Result<TakenIn, MemoryError> {
-    let branch = first.branch.parse().map_err(|_| refused("its branch has no name"))?;
+/// Sets the counters, and checks what the schema does not.
+fn settle(connection: &Connection, first: &HeaderLine) -> Result<ImportedMemory, MemoryError> {
+    let branch = first.branch.parse().map_err(|_| refused("its branch has no id"))?;
     let count = |sql: &str| connection.query_row(sql, (), |row| unsigned(row, 0));
     let entries = count("SELECT count(*) FROM entries")?;
     let last_row = count(
@@ -172,9 +172,9 @@ fn settle(connection: &Connection, first: &First) -> Result<TakenIn, MemoryError
     )?;
     let branches = count("SELECT count(*) FROM branches")?;
     let last_branch = count("SELECT coalesce(max(no), 0) FROM branches")?;
-    // Numbers index arrays in RAM: they are without gaps, as they were written.
+    // Numbers index arrays in RAM, so they must be without gaps, as they were written.
     if last_row > entries.saturating_mul(2) || last_branch > branches || branches > BRANCHES_MAX as u64 {
-        return Err(refused("its numbers have gaps"));
+        return Err(refused("its row numbers have gaps"));
     }
     let (last_seq, last_ms) =
         (count("SELECT coalesce(max(seq), 0) FROM log")?, count("SELECT coalesce(max(at_ms), 0) FROM log")?);
@@ -184,16 +184,16 @@ fn settle(connection: &Connection, first: &First) -> Result<TakenIn, MemoryError
         |row| row.get(0),
     )?;
     if !known || last_seq > first.seq || first.seq > SEQ_MAX {
-        return Err(refused("the moment it was taken at is not in it"));
+        return Err(refused("its branch does not contain the moment that was exported"));
     }
     connection.execute(
         "UPDATE state SET last_seq = ?1, last_ms = ?2, last_row = ?3",
         params![integer(first.seq), integer(last_ms.max(first.ms)), integer(last_row)],
     )?;
-    Ok(TakenIn { point: MemoryPoint { branch, seq: first.seq }, blobs: needed(connection)? })
+    Ok(ImportedMemory { point: MemoryPoint { branch, seq: first.seq }, blobs: needed(connection)? })
 }
 
-/// Contents that rows refer to. A hash stands for one length.
+/// Contents that rows refer to. A hash must have one length.
 fn needed(connection: &Connection) -> Result<BTreeSet<CarriedBlob>, MemoryError> {
     let mut statement = connection
         .prepare("SELECT name, hash, bytes, released FROM artifacts WHERE hash IS NOT NULL ORDER BY hash")?;
@@ -203,10 +203,10 @@ fn needed(connection: &Connection) -> Result<BTreeSet<CarriedBlob>, MemoryError>
     while let Some(row) = rows.next()? {
         check_name(row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?)?;
         let hash = row.get_ref(1)?.as_blob().ok().and_then(BlobHash::from_bytes);
-        let hash = hash.ok_or_else(|| refused("an artifact's hash is none"))?;
+        let hash = hash.ok_or_else(|| refused("an artifact has an invalid hash"))?;
         let blob = CarriedBlob { hash, bytes: unsigned(row, 2)? };
         if last.is_some_and(|last| last.hash == hash && last.bytes != blob.bytes) {
-            return Err(refused("an artifact has two lengths"));
+            return Err(refused("an artifact has two different lengths"));
         }
         last = Some(blob);
         if !row.get::<_, bool>(3)? {
@@ -216,14 +216,14 @@ fn needed(connection: &Connection) -> Result<BTreeSet<CarriedBlob>, MemoryError>
     Ok(blobs)
 }
 
-/// Each entry is one that could have been added here.
+/// Checks that each entry could have been added here.
 fn check_contents(connection: &Connection) -> Result<(), MemoryError> {
     let mut statement = connection.prepare("SELECT row FROM entries WHERE erased = 0")?;
     let mut rows = statement.query(())?;
     while let Some(row) = rows.next()? {
         let row = number(row, 0)?;
         let fetched = fetch(connection, Row(row))?;
-        let fetched = fetched.ok_or_else(|| refused("an entry cannot be put together"))?;
+        let fetched = fetched.ok_or_else(|| refused("an entry cannot be read"))?;
         valid::check(&content_of(fetched.entry))?;
     }
     Ok(())
@@ -233,7 +233,7 @@ fn refused(why: &str) -> MemoryError {
     MemoryError::invalid("the memory in the file", why.to_owned())
 }
 
-/// Shared with tests: a body of one piece.
+/// A body of one piece; also used by tests.
 #[cfg(test)]
 pub(super) fn body(bytes: Vec<u8>) -> Body {
     use futures_util::StreamExt as _;

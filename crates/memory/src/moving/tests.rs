@@ -1,11 +1,11 @@
-//! A branch that moved remembers what it did, all of its past included, and nothing that it could not see.
+//! A moved branch has all of its memory and its past, and nothing that it could not see.
 
 use futures_util::TryStreamExt as _;
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::take_in::body;
-use super::{CarriedBlob, TakenIn};
+use super::{CarriedBlob, ImportedMemory};
 use crate::artifacts::{NewArtifact, Part};
 use crate::kv::Expect;
 use crate::skills::{NewSkill, Outcome, Step};
@@ -15,11 +15,11 @@ use crate::{
     View, Which,
 };
 
-/// A branch with a past: a forebear, versions, marks, keys, a skill, artifacts. And a sibling with other words.
+/// A branch with a past: an ancestor, versions, marks, keys, a skill, artifacts. And a sibling with other words.
 struct Past {
     view: View,
     changed: MemoryId,
-    /// Before the change.
+    /// A number before the change.
     early: u64,
 }
 
@@ -81,7 +81,7 @@ async fn written(world: &World, view: &View) -> (Vec<Vec<u8>>, Vec<CarriedBlob>,
     (batches, blobs, point)
 }
 
-async fn taken(world: &World, batches: Vec<Vec<u8>>) -> Result<(SpaceId, TakenIn), MemoryError> {
+async fn taken(world: &World, batches: Vec<Vec<u8>>) -> Result<(SpaceId, ImportedMemory), MemoryError> {
     let space = SpaceId::generate();
     let (sender, lines) = mpsc::channel(batches.len().max(1));
     for batch in batches {
@@ -99,7 +99,7 @@ async fn texts(view: &View) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn all_of_a_branch_comes_along_with_its_past() {
+async fn a_branch_is_moved_with_its_whole_past() {
     let (here, there) = (World::new().await, World::new().await);
     let past = remembered(&here).await;
     let (batches, blobs, point) = written(&here, &past.view).await;
@@ -125,14 +125,14 @@ async fn all_of_a_branch_comes_along_with_its_past() {
     assert_eq!(content.concat(), vec![7; 3_000_000]);
     let report = view.check().await.unwrap();
     assert!(report.is_sound(), "{report:?}");
-    // It goes on, with numbers of its own.
+    // It continues, with its own numbers.
     add(&view, "and then it moved").await;
     assert_eq!(texts(&view).await.len(), 3);
     assert!(view.check().await.unwrap().is_sound());
 }
 
 #[tokio::test]
-async fn what_a_branch_does_not_see_does_not_travel() {
+async fn invisible_rows_are_not_moved() {
     let world = World::new().await;
     let past = remembered(&world).await;
     let (batches, ..) = written(&world, &past.view).await;
@@ -144,13 +144,13 @@ async fn what_a_branch_does_not_see_does_not_travel() {
 }
 
 #[tokio::test]
-async fn what_moved_moves_on() {
+async fn a_moved_branch_can_be_moved_again() {
     let (here, there, further) = (World::new().await, World::new().await, World::new().await);
     let past = remembered(&here).await;
     past.view.artifact_forget("large").await.unwrap();
     past.view.artifact_forget("report").await.unwrap();
     here.clock.advance(crate::COLLECT_GRACE_MS * 2);
-    let kept = [crate::Kept::Branch(past.view.of().clone())];
+    let kept = [crate::KeptReference::Branch(past.view.of().clone())];
     here.memory.collect(&past.view.of().space, &kept, false).await.unwrap();
     let (batches, blobs, _) = written(&here, &past.view).await;
     assert!(blobs.is_empty(), "what was let go of has no content");
@@ -176,7 +176,7 @@ async fn contents_under_another_hash_are_refused() {
 }
 
 #[tokio::test]
-async fn rows_that_do_not_agree_are_refused_and_leave_nothing() {
+async fn inconsistent_rows_are_refused_and_leave_nothing() {
     let (here, there) = (World::new().await, World::new().await);
     let past = remembered(&here).await;
     let (batches, ..) = written(&here, &past.view).await;
@@ -205,7 +205,7 @@ async fn rows_that_do_not_agree_are_refused_and_leave_nothing() {
             "{text}[\"artifacts\",1,1,\"../up\",1,1,{{\"x\":\"{}\"}},1,\"a/b\",null,0]\n",
             "00".repeat(32)
         ),
-        // Numbers that would have arrays made for them.
+        // Numbers that would make the reader allocate huge arrays.
         format!("{text}[\"branches\",4000000000,\"{}\",null,null,0]\n", crate::BranchId::generate()),
         format!("{text}[\"ids\",4000000000,\"{}\"]\n", MemoryId::generate()),
     ];

@@ -1,4 +1,4 @@
-//! Rows on their way out.
+//! Exports the rows that a moment of a branch sees.
 
 use std::path::Path;
 
@@ -8,14 +8,14 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{BATCH_BYTES, CarriedBlob, First, LINE_BYTES_MAX, ROWS_VERSION, TABLES};
+use super::{BATCH_BYTES, CarriedBlob, HeaderLine, LINE_BYTES_MAX, ROWS_VERSION, TABLES};
 use crate::artifacts::{BlobHash, Content};
 use crate::space::chain::{Branch, Branches, Chain};
 use crate::space::load::{damaged, integer, number, unsigned};
 use crate::space::{FORMAT_VERSION, open_reader};
 use crate::{Memory, MemoryError, blocking};
 
-/// What the moment sees: branches up to their bounds, entries, and the numbers they will have.
+/// Temporary tables: the branches with their bounds, the visible entries, and their new numbers.
 const NUMBERING: &str = "
     CREATE TEMP TABLE e AS SELECT t.* FROM entries t JOIN temp.b AS b ON b.old = t.branch AND t.seq <= b.bound;
     CREATE INDEX temp.e_row ON e (row);
@@ -26,8 +26,8 @@ const NUMBERING: &str = "
 ";
 
 impl Memory {
-    /// Hands on, as batches of lines, all that a moment of a branch sees. Answers the contents of artifacts that belong to
-    /// it. Ends early, and well, when nobody takes the lines any more.
+    /// Sends all rows that a moment of a branch sees, as batches of lines. Returns the contents of artifacts that belong to
+    /// it. Ends early without an error if the receiver is dropped.
     pub async fn write_out(
         &self,
         space: &SpaceId,
@@ -38,7 +38,7 @@ impl Memory {
         blocking(move || write_out(&path, &point, &into)).await
     }
 
-    /// The content of an artifact that [`Self::write_out`] named, proven block by block.
+    /// The content of an artifact that [`Self::write_out`] returned, verified block by block.
     pub async fn read_blob(&self, space: &SpaceId, blob: &CarriedBlob) -> Result<Content, MemoryError> {
         let (path, wanted) = (self.shared.slots.path(space), *blob);
         let list = blocking(move || {
@@ -58,7 +58,7 @@ fn write_out(
     into: &mpsc::Sender<Vec<u8>>,
 ) -> Result<Vec<CarriedBlob>, MemoryError> {
     let connection = open_reader(path)?;
-    // One moment for all tables.
+    // One transaction, so that all tables are read at the same moment.
     connection.execute_batch("BEGIN")?;
     choose(&connection, point)?;
     let ms: u64 = connection.query_row(
@@ -67,7 +67,7 @@ fn write_out(
         |row| unsigned(row, 0),
     )?;
     let (branch, seq) = (point.branch.to_string(), point.seq);
-    let first = First { rows: ROWS_VERSION, format: FORMAT_VERSION, branch, seq, ms };
+    let first = HeaderLine { rows: ROWS_VERSION, format: FORMAT_VERSION, branch, seq, ms };
     let mut batch = serde_json::to_vec(&first).map_err(|error| damaged(error.to_string()))?;
     batch.push(b'\n');
     for table in TABLES {
@@ -96,7 +96,7 @@ fn write_out(
     blobs(&connection)
 }
 
-/// Makes the tables that say what is seen, in the connection's own temporary space.
+/// Creates the tables of visible rows, in the connection's temporary database.
 fn choose(connection: &Connection, point: &MemoryPoint) -> Result<(), MemoryError> {
     let mut branches = Branches::default();
     let mut statement = connection.prepare("SELECT no, id, parent, parent_seq FROM branches")?;

@@ -1,4 +1,4 @@
-//! Which entries are looked at closely: what the arms found, and what stands around it.
+//! Selects the entries to examine: the results of the arms, and their neighbours.
 
 use super::Quick;
 use super::evidence::REACH;
@@ -6,46 +6,46 @@ use super::query::Query;
 use crate::consolidate::{KIND_SUMMARY, sources_of};
 use crate::{MemoryError, QueryTerm, Reader, Row};
 
-/// What each arm may put forward. Together with what stands around them they are read and compared word by word, at
-/// some three microseconds each.
+/// Candidates per arm. Together with their neighbours they are read and compared word by word, at about
+/// three microseconds each.
 const BY_WORDS: usize = 48;
 const BY_MEANING: usize = 16;
 const BY_TIME: usize = 32;
 
-/// Summaries whose sources are looked at as well.
+/// Summaries whose sources are examined as well.
 const SUMMARIES: usize = 24;
 
-/// As far around a find as others are put forward with it: the answer to a question that has the words.
+/// Neighbours of a result that become candidates, on each side: the answer to a question that contains the words.
 const SPREAD: usize = 2;
 
-/// A space of so few rows is read as a whole: what no arm put forward may still be the answer.
+/// A space with at most this many rows is examined completely: an entry that no arm found may still be the answer.
 const SMALL: u64 = 1000;
 
-/// Rows that the text index may be asked to rank, about: some 2 ms. The rarest words are asked for; the others count once
-/// the texts are read.
+/// Approximate number of rows that the text index may rank: about 2 ms. The rarest words are searched for; the others count
+/// when the texts are read.
 const RANKED_MAX: u64 = 8_000;
 
-/// Rows that are looked at, from the newest, for those of a time.
+/// Rows that are examined, from the newest, to find those of a given time.
 const TIMED_LOOKED_AT: usize = 200_000;
 
-/// Everything that takes part in one ranking.
+/// The rows that take part in one ranking.
 #[derive(Debug)]
 pub(super) struct Candidates {
-    /// What may be a hit.
+    /// The possible hits.
     pub(super) rows: Vec<Row>,
-    /// All whose text counts: the candidates and what stands around them.
+    /// All rows whose text is read: the candidates and their neighbours.
     pub(super) read: Vec<Row>,
     before: Quick<Row, Row>,
     after: Quick<Row, Row>,
-    /// Places among what the words found, from 1.
+    /// Ranks among the results by words, from 1.
     pub(super) lexical: Quick<Row, usize>,
-    /// Places among the closest, from 1, and how close.
+    /// Ranks among the results by vectors, from 1, and the similarity.
     pub(super) nearest: Quick<Row, (usize, f32)>,
 }
 
 impl Candidates {
-    /// `admit` tells what may be a hit; what is visible may speak for its neighbours all the same. `reach` tells what of
-    /// the cold may be one where the summary that stands for it answers the question.
+    /// `admit` selects the possible hits; other visible rows still count as their neighbours. `reach` selects the cold rows that
+    /// may be hits if a summary that cites them answers the query.
     pub(super) fn find(
         reader: &Reader<'_>,
         query: &Query,
@@ -92,7 +92,7 @@ impl Candidates {
                 let sources = sources_of(reader, summary)?;
                 let reached = seeds.len();
                 seeds.extend(sources.into_iter().filter(|row| reader.cold(*row) && reach(*row)));
-                // The words themselves answer better than what stands for them, and need its place.
+                // Results by words are better than summaries, and need their places.
                 if seeds.len() > reached {
                     stand_ins.push(summary);
                 }
@@ -124,12 +124,12 @@ impl Candidates {
         }
     }
 
-    /// What stands before a row, nearest first, as far as it was looked at.
+    /// The neighbours before a row, nearest first, as far as they were examined.
     pub(super) fn before(&self, row: Row) -> impl Iterator<Item = Row> + '_ {
         std::iter::successors(self.before.get(&row), |row| self.before.get(row)).copied().take(REACH)
     }
 
-    /// What stands after a row, nearest first.
+    /// The neighbours after a row, nearest first.
     pub(super) fn after(&self, row: Row) -> impl Iterator<Item = Row> + '_ {
         std::iter::successors(self.after.get(&row), |row| self.after.get(row)).copied().take(REACH)
     }
@@ -139,8 +139,8 @@ fn is_summary(reader: &Reader<'_>, row: Row) -> bool {
     reader.column(row).is_some_and(|columns| &*columns.kind == KIND_SUMMARY)
 }
 
-/// What the index is asked for: words from the rarest on, at least one. What most entries have is left out, where there is
-/// anything else.
+/// The words that the index is searched for: from the rarest on, at least one. Words that most entries contain are omitted,
+/// if there are others.
 fn terms(query: &Query) -> Vec<QueryTerm> {
     let mut words: Vec<_> = query.words.iter().filter(|word| word.frequency > 0).collect();
     words.sort_by_key(|word| word.frequency);

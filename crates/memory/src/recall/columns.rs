@@ -1,4 +1,4 @@
-//! What ranking asks of a read beside the arms.
+//! Access for ranking, in addition to the arms.
 
 use std::sync::Arc;
 
@@ -7,35 +7,42 @@ use crate::{MemoryError, Reader, Row};
 
 impl Reader<'_> {
     pub(super) fn at_ms(&self, row: Row) -> Option<u64> {
-        self.lens.arena.place(row).map(|(chunk, slot)| chunk.at_ms[slot])
+        self.visibility.arena.place(row).map(|(chunk, slot)| chunk.at_ms[slot])
     }
 
     pub(super) fn importance(&self, row: Row) -> f32 {
-        self.lens.arena.place(row).map_or(crate::IMPORTANCE_USUAL, |(chunk, slot)| chunk.importance[slot])
+        self.visibility
+            .arena
+            .place(row)
+            .map_or(crate::IMPORTANCE_USUAL, |(chunk, slot)| chunk.importance[slot])
     }
 
-    /// Whom an entry is by: its user and its agent.
+    /// The authors of an entry: its user and its agent.
     pub(super) fn by(&self, row: Row) -> Vec<Arc<str>> {
-        let Some((chunk, slot)) = self.lens.arena.place(row) else { return Vec::new() };
+        let Some((chunk, slot)) = self.visibility.arena.place(row) else { return Vec::new() };
         let words = [chunk.user[slot], chunk.agent[slot]];
-        words.into_iter().filter(|no| *no != 0).filter_map(|no| self.lens.arena.words.word(no)).collect()
+        words
+            .into_iter()
+            .filter(|no| *no != 0)
+            .filter_map(|no| self.visibility.arena.words.word(no))
+            .collect()
     }
 
-    /// Rows of the space, whoever sees them, as the counts of words are. For weighing, not for showing.
+    /// Rows of the space on all branches, like the counts of words. For weighting, not for output.
     pub(super) fn rows_about(&self) -> u64 {
-        u64::from(self.lens.arena.end.saturating_sub(1))
+        u64::from(self.visibility.arena.end.saturating_sub(1))
     }
 
-    /// How many entries are visible, and how many of them have a vector of the model in use.
+    /// The number of visible entries, and of those with a vector of the current model.
     pub(super) fn counts(&self) -> (u64, u64) {
         let searched = self.len();
-        match self.lens.arena.pending {
+        match self.visibility.arena.pending {
             0 => (searched, searched),
             _ => (searched, self.rows().filter(|row| self.covered(*row)).count() as u64),
         }
     }
 
-    /// How close rows are to a vector of length one, for those that have one of the model in use.
+    /// The similarity of rows to a vector of length 1, for rows with a vector of the current model.
     pub(super) fn each_cosine(
         &self,
         vector: &[f32],
@@ -56,8 +63,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Hands over the texts of rows that are there, without copying them. `rows` are in order; those of one talk mostly
-    /// stand side by side, and are read in one go.
+    /// Passes the texts of existing rows to `each`, without copying them. `rows` are sorted; those of one conversation are mostly
+    /// adjacent, and are read in one go.
     pub(super) fn each_text(&self, rows: &[Row], mut each: impl FnMut(Row, &str)) -> Result<(), MemoryError> {
         let mut statement =
             self.connection.prepare_cached("SELECT row, text FROM texts WHERE row BETWEEN ? AND ?")?;

@@ -1,8 +1,8 @@
-//! What the text of one entry, and of those around it, says for a question.
+//! Scores the text of one entry, together with its neighbours, for a query.
 //!
-//! Exact words are counted over a window of nine entries of a session (BM25F: the nearer the entry, the more a word in it
-//! counts). Like words are compared piece by piece: for each word of the question, how alike is the likest one here.
-//! The second finds what the first cannot (`hobby` in a text about pottery), the first is right where it finds.
+//! Exact words are counted in a window of nine entries of a session (BM25F: words in nearer entries count
+//! more). Similar words are compared token by token: for each word of the query, the similarity of the most similar token here.
+//! The second finds what the first cannot (`hobby` in a text about pottery); the first is more precise.
 
 use super::Quick;
 use super::query::{PIECES_MAX, Query, Word};
@@ -10,60 +10,60 @@ use super::stem::stem;
 use super::words::{each_word, is_common};
 use crate::embed::{TokenTable, head};
 
-/// How much a word counts that stands so many entries before, and after.
+/// The weight of a word in the entries before, and after, by distance.
 const BEFORE: [f32; REACH] = [0.6, 0.3, 0.15, 0.1];
 const AFTER: [f32; REACH] = [0.4, 0.2, 0.1, 0.05];
 
-/// As far as a window reaches to either side.
+/// The entries of a window on each side.
 pub(super) const REACH: usize = 4;
 
-/// Likeness counts over a shorter one; it is everywhere.
+/// Similarity counts over a shorter window, because some similarity is found everywhere.
 const LIKE_BEFORE: [f32; 2] = [0.6, 0.3];
 const LIKE_AFTER: [f32; 2] = [0.5, 0.25];
 
-/// BM25's own: how soon repeats of a word stop to count, and how much long texts are held back.
+/// BM25's parameters: how fast repetitions saturate, and how much long texts are penalised.
 const K1: f32 = 1.2;
 const B: f32 = 0.5;
 
-/// Of a long text, what is looked at: a hit is a place to read on, and hundreds of texts are looked at for one question.
+/// Bytes of a long text that are read: a hit only shows where to read on, and each query examines hundreds of texts.
 const TEXT_BYTES_MAX: usize = 16 * 1024;
 
-/// The words before a colon at the start of a text say who speaks, if they are few.
+/// A few words before a colon at the start of a text name the speaker.
 const LABEL_BYTES_MAX: usize = 40;
 
-/// What one text has of a question.
+/// The evidence in one text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Text {
-    /// How often it has each word.
+    /// How often it contains each word.
     pub(super) counts: Vec<f32>,
-    /// The likeness of the likest token, for each word.
+    /// The similarity of the most similar token, for each word.
     pub(super) likest: Vec<f32>,
     pub(super) length: f32,
-    /// Whether it is by somebody the question names.
+    /// Whether its author is named in the query.
     pub(super) is_by_named: bool,
-    /// A question tells what somebody wanted to know, not what is known.
+    /// Whether it is a question: a question shows what was asked, not what is known.
     pub(super) is_question: bool,
 }
 
-/// Reads texts for one question; remembers what each word it met says for it, so that a word is looked at closely once,
-/// and what each token does: words share them.
+/// Reads texts for one query. It caches the result for each word, so that a word is examined only once,
+/// and for each token, because words share tokens.
 #[derive(Debug)]
 pub(super) struct Examiner<'a> {
     query: &'a Query,
     table: &'static TokenTable,
-    met: Quick<Box<str>, Met>,
-    /// The likenesses to the question's pieces, of one met word after another.
+    met: Quick<Box<str>, CachedWord>,
+    /// The similarities to the query's tokens, for one cached word after another.
     alike: Vec<f32>,
     tokens: Tokens,
 }
 
-/// How alike the tokens that were met are to the pieces of a question.
+/// The similarities of cached tokens to the tokens of a query.
 #[derive(Debug)]
 struct Tokens {
     pieces: Vec<u32>,
-    /// By token: its place in `alike`, from 1; 0 for one that was not met.
+    /// By token: its index in `alike`, from 1; 0 if it is not cached.
     places: Vec<u32>,
-    /// A likeness for each piece, of one met token after another.
+    /// One similarity per token of the query, for one cached token after another.
     alike: Vec<f32>,
     met: u32,
 }
@@ -83,12 +83,12 @@ impl Tokens {
     }
 }
 
-/// What a word says for a question.
+/// The cached result for a word.
 #[derive(Clone, Copy, Debug)]
-struct Met {
-    /// Which of the question's words it is a form of.
+struct CachedWord {
+    /// The word of the query that it is a form of.
     is: Option<usize>,
-    /// Where its likenesses begin.
+    /// Where its similarities begin.
     alike: usize,
 }
 
@@ -125,13 +125,13 @@ impl<'a> Examiner<'a> {
         Text { counts, likest: self.by_word(&best), length, is_by_named, is_question: is_question(text) }
     }
 
-    fn meet(&mut self, word: &str) -> Met {
+    fn meet(&mut self, word: &str) -> CachedWord {
         if let Some(met) = self.met.get(word) {
             return *met;
         }
         let at = self.alike.len();
         self.alike.resize(at + self.tokens.pieces.len(), 0.0);
-        // Common words are like much, and say nothing by it.
+        // Common words are similar to many words, which means nothing.
         if !is_common(word) {
             for token in self.table.words.encode(word, PIECES_MAX) {
                 for (alike, of_token) in self.alike[at..].iter_mut().zip(self.tokens.alike(self.table, token))
@@ -140,12 +140,12 @@ impl<'a> Examiner<'a> {
                 }
             }
         }
-        let met = Met { is: position(&self.query.words, word), alike: at };
+        let met = CachedWord { is: position(&self.query.words, word), alike: at };
         self.met.insert(word.into(), met);
         met
     }
 
-    /// From pieces to words: the mean over a word's pieces.
+    /// From tokens to words: the mean over a word's tokens.
     fn by_word(&self, best: &[f32]) -> Vec<f32> {
         let mut from = 0;
         let mean = |word: &Word| {
@@ -159,7 +159,7 @@ impl<'a> Examiner<'a> {
     }
 }
 
-/// Which word of the question this is a form of. Stems begin as their words do, so most are told apart by that.
+/// The word of the query that this is a form of. Stems begin like their words, so most words are excluded quickly.
 fn position(words: &[Word], word: &str) -> Option<usize> {
     let begins = |known: &Word| {
         let (a, b) = (known.stem.as_bytes(), word.as_bytes());
@@ -171,7 +171,7 @@ fn position(words: &[Word], word: &str) -> Option<usize> {
     })
 }
 
-/// Who speaks, where a text begins as `Name: …`.
+/// The speaker, if a text begins with `Name: …`.
 fn label(text: &str) -> Option<&str> {
     let head = head(text, LABEL_BYTES_MAX);
     let (label, _) = head.split_once(": ")?;
@@ -180,7 +180,7 @@ fn label(text: &str) -> Option<&str> {
     is_name.then_some(label)
 }
 
-/// Whether it ends by asking. A note in brackets after it, as of a picture, does not count.
+/// Whether it ends with a question. A note in brackets after it, for example about a picture, is ignored.
 fn is_question(text: &str) -> bool {
     let quoted = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ')' | '”');
     let mut text = text.trim_end_matches(quoted);
@@ -192,7 +192,7 @@ fn is_question(text: &str) -> bool {
     text.ends_with('?')
 }
 
-/// An entry's text with those around it, nearest first.
+/// An entry's text with its neighbours, nearest first.
 #[derive(Debug)]
 pub(super) struct Window<'a> {
     pub(super) own: &'a Text,
@@ -201,7 +201,7 @@ pub(super) struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// The texts around it with what they count.
+    /// The neighbours' texts with their weights.
     fn around<'a>(
         &'a self,
         before: &'a [f32],
@@ -211,13 +211,13 @@ impl Window<'_> {
         before.chain(self.after.iter().copied().zip(after.iter().copied()))
     }
 
-    /// The length of the window as BM25F sees it.
+    /// The length of the window for BM25F.
     pub(super) fn length(&self, neighbours: f32) -> f32 {
         let around: f32 = self.around(&BEFORE, &AFTER).map(|(text, by)| text.length * by).sum();
         self.own.length + neighbours * around
     }
 
-    /// BM25F over the window. `neighbours` scales what those around it count; `mean` is the usual [`Window::length`].
+    /// BM25F over the window. `neighbours` scales the weight of the neighbours; `mean` is the average [`Window::length`].
     pub(super) fn exact(&self, query: &Query, neighbours: f32, mean: f32) -> f32 {
         let held_back = K1 * (1.0 - B + B * self.length(neighbours) / mean.max(1.0));
         let mut score = 0.0;
@@ -229,12 +229,12 @@ impl Window<'_> {
         score
     }
 
-    /// How alike the text itself is, from 0 to 1.
+    /// The similarity of the text itself, from 0 to 1.
     pub(super) fn alike(&self, query: &Query) -> f32 {
         weighed(query, |at| self.own.likest[at])
     }
 
-    /// How alike the text and those around it are; only what is much alike counts.
+    /// The similarity of the text and its neighbours; only high similarities count.
     pub(super) fn alike_around(&self, query: &Query, neighbours: f32) -> f32 {
         weighed(query, |at| {
             let own = self.own.likest[at].powi(2);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_like_the_question_is_told_from_what_is_not() {
+    fn similar_texts_are_distinguished_from_others() {
         let query = query("car repair");
         let found = texts(&query, &["the vehicle was fixed by a mechanic", "she sang a song at the concert"]);
         assert!(alone(&found[0]).alike(&query) > alone(&found[1]).alike(&query) + 0.1);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_around_an_entry_count_for_it_and_less_than_its_own() {
+    fn words_of_neighbours_count_less_than_own_words() {
         let query = query("deploy key");
         let found = texts(&query, &["Which deploy key is it?", "The blue one.", "It rains."]);
         let [asked, answer, rain] = &found[..] else { panic!() };
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn speakers_and_questions_are_known() {
+    fn speakers_and_questions_are_recognised() {
         let query = query("what did Alice fix?");
         let found = texts(
             &query,
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_text_costs_what_a_long_one_does() {
+    fn a_huge_text_costs_no_more_than_a_long_one() {
         let query = query("needle");
         let text = format!("needle {}", "hay ".repeat(16_000));
         let found = texts(&query, &[&text]);

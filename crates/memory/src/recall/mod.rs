@@ -1,13 +1,13 @@
-//! Finds what is remembered: words, meaning, and what stood beside it, weighed together.
+//! Searches memory: combines words, meaning and neighbours into one ranking.
 //!
 //! ```text
 //!  question ──► words, names, times ─┬─► text index ──┐
-//!           └─► vector ──────────────┴─► signs ───────┴─► candidates + what stands around them
-//!                                                           └─► read, compared, weighed ──► hits, each with why
+//!           └─► vector ──────────────┴─► signs ───────┴─► candidates + their neighbours
+//!                                                           └─► read, compared, weighted ──► hits with explanations
 //! ```
 //!
-//! Needs no LLM. Everything is asked of one read transaction of a view, so what a branch cannot see has no part in it:
-//! neither as a hit, nor as a neighbour.
+//! Needs no LLM. Everything is read in one read transaction of a view, so rows that a branch cannot see have no effect,
+//! neither as hits nor as neighbours.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -34,23 +34,23 @@ pub use types::{
     Weights, Why,
 };
 
-/// For the thousands of look-ups of one search. Seeded anew for each table, so that no text can be made to fill one place.
+/// For the thousands of look-ups of one search. Each table has a new random seed, so that no text can cause collisions.
 type Quick<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
-/// Two texts with so much in common are shown as one.
+/// Hits that are more similar than this are shown as one.
 const ALIKE: f32 = 0.9;
 
-/// Of a question's text, what an embedder is given.
+/// Bytes of a query that are passed to the embedder.
 const EMBEDDED_BYTES_MAX: usize = 4096;
 
 /// Views of one search.
 const VIEWS_MAX: usize = 64;
 
-/// Searches views as one.
+/// Searches several views as if they were one.
 pub async fn search(views: &[Labelled], query: &Search) -> Result<Found, MemoryError> {
     query.check()?;
     if views.len() > VIEWS_MAX {
-        return Err(MemoryError::invalid("the search", format!("it is of more than {VIEWS_MAX} spaces")));
+        return Err(MemoryError::invalid("the search", format!("it names more than {VIEWS_MAX} spaces")));
     }
     let began = Instant::now();
     let weights = query.weights.unwrap_or(Weights::usual());
@@ -91,7 +91,7 @@ fn arms(weights: &Weights, vector: ArmState) -> Vec<ArmReport> {
     ]
 }
 
-/// The vector of the question. A search goes on without it, and says so.
+/// The vector of the query. If it fails, the search continues without it and reports that.
 async fn embed(
     embedder: std::sync::Arc<dyn Embedder>,
     query: &Search,
@@ -101,7 +101,7 @@ async fn embed(
         return Ok((None, ArmState::Off));
     }
     let text = head(&query.text, EMBEDDED_BYTES_MAX).to_owned();
-    // What is immediate takes microseconds: less than handing it to another thread.
+    // An immediate embedder takes microseconds, less than passing the work to another thread.
     let immediate = embedder.is_immediate();
     let work = move || Ok(embedder.embed(&[&text]));
     let made = if immediate { work()? } else { blocking(work).await? };
@@ -117,7 +117,7 @@ async fn embed(
     }
 }
 
-/// What one view answers.
+/// The result of one view.
 struct Part {
     hits: Vec<Hit>,
     searched: u64,
@@ -137,7 +137,7 @@ fn look(reader: &Reader<'_>, looking: &Looking) -> Result<Part, MemoryError> {
     Ok(Part { hits, searched, covered })
 }
 
-/// Leaves one of those that say nearly the same: the best.
+/// Keeps the best of hits that are nearly the same.
 fn collapse(all: Vec<Hit>, limit: usize) -> Vec<Hit> {
     let mut kept: Vec<(Likeness, Hit)> = Vec::new();
     for hit in all {

@@ -1,43 +1,43 @@
-//! What a question asks for: its words and what they weigh here, names, times.
+//! Parses a query: its words with their weights in this space, names, times.
 
 use super::stem::stem;
 use super::when::{Time, times};
 use super::words::{each_word, is_common};
 use crate::embed::{TokenTable, head};
 
-/// Words of a question that are looked for: of a longer one the rarest say what it is about.
+/// Words of a query that are searched for; of a longer query, the rarest.
 pub(super) const WORDS_MAX: usize = 24;
 
-/// Of a question's text, what is read.
+/// Bytes of a query that are read.
 const QUESTION_BYTES_MAX: usize = 8 * 1024;
 
-/// One word that is looked for.
+/// One word of a query.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Word {
-    /// Lower-case, as it was asked.
+    /// In lower case, otherwise as in the query.
     pub(super) text: String,
     pub(super) stem: String,
-    /// Its tokens in the table of the built-in embedder: what is like it is found by them.
+    /// Its tokens in the table of the built-in embedder, for finding similar words.
     pub(super) pieces: Vec<u32>,
-    /// Entries that have it, about.
+    /// The approximate number of entries that contain it.
     pub(super) frequency: u64,
-    /// What having the very word counts: nothing, where most entries have it.
+    /// The weight of exact occurrences: zero if most entries contain the word.
     pub(super) rarity: f32,
-    /// What having something like it counts.
+    /// The weight of similar words.
     pub(super) weight: f32,
 }
 
-/// A question, taken apart.
+/// A parsed query.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Query {
     pub(super) words: Vec<Word>,
-    /// Stems of all its words, common ones included: whom it names.
+    /// Stems of all its words, common ones included, for recognising names.
     pub(super) stems: Vec<String>,
     pub(super) times: Vec<Time>,
 }
 
 impl Query {
-    /// `frequency` tells how many of `entries` have a word.
+    /// `frequency` returns how many of `entries` contain a word.
     pub(super) fn new<E>(
         text: &str,
         now_ms: u64,
@@ -71,27 +71,27 @@ impl Query {
         Ok(Self { words, stems, times: times(&all, now_ms) })
     }
 
-    /// Whether it has this word, in any of its forms.
+    /// Whether the query contains this word, in any form.
     pub(super) fn names(&self, word: &str) -> bool {
         let mut found = false;
         each_word(word, |word| found |= !is_common(word) && self.stems.binary_search(&stem(word)).is_ok());
         found
     }
 
-    /// How well an entry fits the times that the question speaks of, from 0 to 1; 0 if it speaks of none.
+    /// How well an entry fits the times in the query, from 0 to 1; 0 if there are none.
     pub(super) fn fits(&self, at_ms: u64) -> f32 {
         self.times.iter().map(|time| time.fits(at_ms)).fold(0.0, f32::max)
     }
 }
 
-/// Pieces of one word: a longer one is a hash or the like, which means nothing by its pieces.
+/// Tokens of one word: a word with more is a hash or similar, whose tokens mean nothing.
 pub(super) const PIECES_MAX: usize = 8;
 
-/// Entries without the word that are thought of beside those of the space: in a space of three, a word that two have
-/// still tells something.
+/// Entries without the word that are added to those of the space: in a space of three entries, a word that two of them contain
+/// is still significant.
 const ENTRIES_ELSEWHERE: f64 = 50.0;
 
-/// The two weights of Robertson and Spärck Jones: the first is nothing for what most entries have, the second never.
+/// Two weights by Robertson and Spärck Jones: the first is zero for words that most entries contain, the second is never zero.
 #[expect(clippy::cast_precision_loss, reason = "counts of entries, far below 2^52")]
 fn rarities(frequency: u64, entries: u64) -> (f32, f32) {
     let (found, all) = (frequency.min(entries) as f64, entries as f64 + ENTRIES_ELSEWHERE);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_question_is_asked_by_its_rarest_words() {
+    fn a_long_query_uses_its_rarest_words() {
         let text: String = (0..500).map(|n| format!("word{n} ")).collect();
         assert_eq!(query(&text).words.len(), WORDS_MAX);
         assert_eq!(query(&"x".repeat(100_000)).words.len(), 1);

@@ -1,13 +1,13 @@
-//! Weighs all the evidence for the candidates of one view.
+//! Combines all evidence for the candidates of one view into scores.
 //!
 //! ```text
 //!  score = lexical · (words / best + 0.5 · like + 0.4 · like around) + vector · meaning
-//!        + by whom it names + of the time it names − asks itself + recency + importance, all · validity
+//!        + named author + named time − is a question + recency + importance, all · validity
 //! ```
 //!
-//! Each part is brought to 0..1 over the candidates before it is weighed: a weighted sum of such parts beat a fusion of
-//! ranks by far. The factors were chosen on conversations, on some of them and tried on the others; `bench recall` shows
-//! what each is worth.
+//! Each part is scaled to 0..1 over the candidates before it is weighted: a weighted sum of such parts was far better than a
+//! fusion of ranks. The factors were tuned on some conversations and validated on others; `bench recall` shows
+//! the contribution of each.
 
 use super::Quick;
 use super::candidates::Candidates;
@@ -23,11 +23,11 @@ const BY_NAMED: f32 = 0.35;
 const OF_TIME: f32 = 0.6;
 const ASKS: f32 = 0.15;
 
-/// What is left of the score of something that does not hold now.
+/// The factor for an entry that is not valid now.
 const NOT_VALID: f32 = 0.5;
 
-/// What a model that reads whole sentences counts beside the words, and what a mean over tokens does: it has little to
-/// say that the words themselves did not.
+/// The weight of vectors relative to words: of a model that reads whole sentences, and of a mean over tokens, which adds
+/// little to the words themselves.
 const SENTENCES: f32 = 0.6;
 const TOKENS: f32 = 0.3;
 
@@ -39,18 +39,18 @@ pub(super) struct Scored {
     pub(super) why: Why,
 }
 
-/// What a search looks with: the same for all its views.
+/// The inputs of a search, the same for all of its views.
 #[derive(Clone, Debug)]
 pub(super) struct Looking {
     pub(super) search: Search,
     pub(super) weights: Weights,
-    /// Of the question, where there is an embedder that could make one.
+    /// The vector of the query, if the embedder could compute one.
     pub(super) vector: Option<Vec<f32>>,
-    /// Whether it is of a model that reads sentences.
+    /// Whether it comes from a model that reads sentences.
     pub(super) reads_sentences: bool,
 }
 
-/// Parts of one candidate's score, raw.
+/// Parts of one candidate's score, unscaled.
 struct Parts {
     row: Row,
     exact: f32,
@@ -63,7 +63,7 @@ struct Parts {
     importance: f32,
 }
 
-/// The best candidates of a view, the best first.
+/// The best candidates of a view, best first.
 pub(super) fn rank(reader: &Reader<'_>, looking: &Looking) -> Result<Vec<Scored>, MemoryError> {
     let search = &looking.search;
     let mut filter = search.filter.clone();
@@ -109,7 +109,7 @@ pub(super) fn rank(reader: &Reader<'_>, looking: &Looking) -> Result<Vec<Scored>
     Ok(scored)
 }
 
-/// Fetched beyond the limit, to take the places of those that are collapsed.
+/// Hits fetched beyond the limit, to replace those that are collapsed.
 const SPARE: usize = 16;
 
 fn examine(reader: &Reader<'_>, query: &Query, found: &Candidates) -> Result<Quick<Row, Text>, MemoryError> {
@@ -144,7 +144,7 @@ fn cosines(
     Ok(cosines)
 }
 
-/// What does not depend on the other candidates.
+/// The part that does not depend on the other candidates.
 fn flat(reader: &Reader<'_>, query: &Query, row: Row, own: &Text) -> f32 {
     let by_named = own.is_by_named || reader.by(row).iter().any(|name| query.names(name));
     let of_time = reader.at_ms(row).map_or(0.0, |at_ms| query.fits(at_ms));
@@ -158,12 +158,12 @@ fn recency(reader: &Reader<'_>, looking: &Looking, row: Row) -> f32 {
     looking.weights.recency * (-halves).exp2()
 }
 
-/// What texts that have nothing to do with a question reach, about: a few candidates, all of them good, are not torn apart
-/// to fill the range from 0 to 1.
+/// The similarity that unrelated texts typically reach. With few candidates that are all good, it prevents small differences
+/// from being stretched to the whole range from 0 to 1.
 const ALIKE_ANYWAY: f32 = 0.3;
 const ALIKE_AROUND_ANYWAY: f32 = 0.15;
 
-/// The smallest and the largest, for bringing a part to 0..1.
+/// The smallest and the largest value, for scaling a part to 0..1.
 fn bounds(values: impl Iterator<Item = f32>, anyway: f32) -> (f32, f32) {
     values.fold((anyway, f32::MIN), |(low, high), value| (low.min(value), high.max(value)))
 }
@@ -185,8 +185,9 @@ fn fuse(parts: &[Parts], looking: &Looking, query: &Query) -> Vec<Scored> {
             let words = part.exact / best
                 + LIKE * within(part.alike, alike)
                 + LIKE_AROUND * within(part.alike_around, around);
-            let meant = part.cosine.map_or(0.0, |cosine| within(cosine, meaning));
-            let sum = weights.lexical * words + vector * meant + part.flat + part.recency + part.importance;
+            let vector_part = part.cosine.map_or(0.0, |cosine| within(cosine, meaning));
+            let sum =
+                weights.lexical * words + vector * vector_part + part.flat + part.recency + part.importance;
             let why = Why {
                 lexical: Some(LexicalWhy { rank: 0, score: part.own / best, terms: Vec::new() }),
                 vector: part.cosine.map(|cosine| VectorWhy { rank: 0, cosine }),
@@ -198,20 +199,20 @@ fn fuse(parts: &[Parts], looking: &Looking, query: &Query) -> Vec<Scored> {
             Scored { row: part.row, score: sum, why }
         })
         .collect();
-    // Of equals the newer.
+    // Of equal scores, the newer row first.
     scored.sort_by(|a, b| b.score.total_cmp(&a.score).then(b.row.cmp(&a.row)));
     level(&mut scored, parts, weights.lexical * (1.0 + LIKE + LIKE_AROUND) + vector, query);
     scored
 }
 
-/// Brings scores to 0..1. The level is how well the best one answers by itself, so that a question that nothing answers
-/// gets low scores, and those of two spaces can be compared.
+/// Scales scores to 0..1. The level is how well the best hit answers by itself, so that a query without an answer
+/// gets low scores, and scores of two spaces can be compared.
 fn level(scored: &mut [Scored], parts: &[Parts], most: f32, query: &Query) {
     let Some(first) = scored.first() else { return };
     let best = parts.iter().find(|part| part.row == first.row);
     let answers = best.map_or(0.0, |part| {
-        let meant = part.cosine.unwrap_or(0.0).max(0.0);
-        if query.words.is_empty() { meant } else { part.alike_around.max(meant) }
+        let vector_part = part.cosine.unwrap_or(0.0).max(0.0);
+        if query.words.is_empty() { vector_part } else { part.alike_around.max(vector_part) }
     });
     let most = most.max(first.score).max(1e-6);
     for hit in scored {
@@ -253,7 +254,7 @@ fn explain(
     Ok(())
 }
 
-/// What is left of a score because of when an entry holds.
+/// The factor for an entry's validity period.
 pub(super) fn validity(entry: &Entry, now_ms: u64) -> f32 {
     let begun = entry.valid_from_ms.is_none_or(|from| from <= now_ms);
     let over = entry.valid_to_ms.is_some_and(|to| to <= now_ms);

@@ -1,8 +1,8 @@
-//! Cuts English words down to their stems, as the text index does (Porter, 1980), so that `running` is `run` in both.
+//! Stems English words as the text index does (Porter, 1980), so that `running` becomes `run` in both.
 //!
-//! Works on lower-case ASCII; anything else is left as it is.
+//! Works on lower-case ASCII; other words are left unchanged.
 
-/// The index leaves words outside these bounds alone, too.
+/// The index does not stem words outside these bounds, either.
 const LENGTHS: std::ops::RangeInclusive<usize> = 3..=64;
 
 /// The stem of a lower-case word.
@@ -67,7 +67,7 @@ fn is_consonant(word: &[u8], at: usize) -> bool {
     }
 }
 
-/// How many times vowels are followed by consonants.
+/// The number of vowel-consonant sequences (Porter's measure).
 fn measure(word: &[u8]) -> usize {
     (1..word.len()).filter(|at| is_consonant(word, *at) && !is_consonant(word, at - 1)).count()
 }
@@ -132,7 +132,7 @@ fn final_y(word: &mut [u8]) {
     }
 }
 
-/// Replaces the one suffix that fits, where what is left measures more than `above`.
+/// Replaces the first matching suffix, if the measure of the rest is more than `above`.
 fn replace(word: &mut Vec<u8>, table: &[(&str, &str)], above: usize) {
     for (suffix, by) in table {
         if word.ends_with(suffix.as_bytes()) {
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_one_stem_have_it() {
+    fn forms_of_a_word_have_the_same_stem() {
         for (word, expected) in [
             ("caresses", "caress"),
             ("ponies", "poni"),

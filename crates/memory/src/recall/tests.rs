@@ -1,4 +1,4 @@
-//! Searches over real spaces.
+//! Searches of real spaces.
 
 use super::*;
 use crate::testing::{START_MS, World};
@@ -33,7 +33,7 @@ async fn ids(view: &View, text: &str) -> Vec<crate::MemoryId> {
 }
 
 #[tokio::test]
-async fn the_entry_with_the_words_comes_first_and_says_why() {
+async fn the_entry_with_the_words_is_first_and_explained() {
     let world = World::new().await;
     let view = world.view();
     for n in 0..20 {
@@ -70,7 +70,7 @@ async fn an_answer_is_found_by_the_question_before_it() {
 }
 
 #[tokio::test]
-async fn a_branch_finds_nothing_by_the_words_of_what_it_cannot_see() {
+async fn a_branch_cannot_find_invisible_entries_by_their_words() {
     let world = World::new().await;
     let view = world.view();
     let before = put(&view, said("Bob: bright orange", "s", START_MS)).await;
@@ -86,14 +86,14 @@ async fn a_branch_finds_nothing_by_the_words_of_what_it_cannot_see() {
 }
 
 #[tokio::test]
-async fn who_speaks_and_when_counts() {
+async fn speakers_and_times_affect_the_ranking() {
     let world = World::new().await;
     let view = world.view();
     let ann = put(&view, said("Ann: I bought a boat", "a", START_MS)).await;
     let bob = put(&view, said("Bob: I bought a boat", "b", START_MS + 400 * DAY_MS)).await;
     assert_eq!(ids(&view, "What did Ann buy?").await[0], ann);
     assert_eq!(ids(&view, "What did Bob buy?").await[0], bob);
-    // START_MS is of November 2023.
+    // START_MS is in November 2023.
     assert_eq!(ids(&view, "Who bought a boat in November 2023?").await[0], ann);
     assert_eq!(ids(&view, "Who bought a boat in December 2024?").await[0], bob);
 }
@@ -120,7 +120,7 @@ async fn recency_importance_and_validity_decide_between_equals() {
 }
 
 #[tokio::test]
-async fn what_says_nearly_the_same_is_shown_once() {
+async fn near_duplicate_hits_are_shown_once() {
     let world = World::new().await;
     let view = world.view();
     let text =
@@ -163,7 +163,7 @@ async fn filters_limits_and_least_scores_hold() {
 }
 
 #[tokio::test]
-async fn odd_questions_are_answered_and_break_nothing() {
+async fn unusual_queries_are_answered() {
     let world = World::new().await;
     let view = world.view();
     add(&view, "a plain note").await;
@@ -190,7 +190,7 @@ async fn spaces_are_searched_together_and_named() {
 }
 
 #[tokio::test]
-async fn weights_of_zero_turn_arms_off_and_the_answer_says_so() {
+async fn weights_of_zero_turn_arms_off_as_the_result_reports() {
     let world = World::new().await;
     let view = world.view();
     add(&view, "the deploy key").await;

@@ -1,4 +1,4 @@
-//! What a search is asked, and what it answers.
+//! The request and the result of a search.
 
 use std::fmt;
 
@@ -9,33 +9,33 @@ use crate::{Entry, Filter, MemoryError, MemoryId, View};
 /// Hits that one search may ask for.
 pub const HITS_MAX: usize = 200;
 
-/// A view to search, and how its space is shown.
+/// A view to search, and the label of its space.
 #[derive(Clone, Debug)]
 pub struct Labelled {
     pub label: String,
     pub view: View,
 }
 
-/// A question to memory.
+/// A search request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Search {
     pub text: String,
     /// From 1 to [`HITS_MAX`].
     pub limit: usize,
     pub filter: Filter,
-    /// The age at which being recent counts half of what it counts now. Without it age does not matter.
+    /// The age at which the weight of recency is halved. Without it, age does not matter.
     pub half_life_ms: Option<u64>,
     pub weights: Option<Weights>,
-    /// Whether every hit names the neighbours that spoke for it.
+    /// Whether every hit lists the neighbours that contributed to it.
     pub explain: bool,
-    /// Also what consolidation put aside.
+    /// Include cold entries.
     pub include_cold: bool,
-    /// Hits below it are left out. From 0 to 1.
+    /// Hits with a lower score are omitted. From 0 to 1.
     pub min_score: Option<f32>,
 }
 
 impl Search {
-    /// The ten best of everything current.
+    /// A search for the ten best of all current entries.
     pub fn new(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
@@ -51,25 +51,25 @@ impl Search {
 
     pub(super) fn check(&self) -> Result<(), MemoryError> {
         if !(1..=HITS_MAX).contains(&self.limit) {
-            let why = format!("it asks for {} hits, and may ask for 1 to {HITS_MAX}", self.limit);
+            let why = format!("the limit of hits is {}, and must be from 1 to {HITS_MAX}", self.limit);
             return Err(MemoryError::invalid("the search", why));
         }
         self.filter.check()
     }
 }
 
-/// What each kind of evidence counts, beside the others.
+/// The relative weights of the kinds of evidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weights {
-    /// The words of the question, and words like them.
+    /// The words of the query, and similar words.
     pub lexical: f32,
-    /// The meaning of the whole text, as the embedder sees it.
+    /// The meaning of the whole text, by its vector.
     pub vector: f32,
-    /// What stands just before and after, beside the text itself.
+    /// The neighbours, in addition to the text itself.
     pub neighbours: f32,
     /// Being new; only with a half-life.
     pub recency: f32,
-    /// Being important.
+    /// The importance of the entry.
     pub importance: f32,
 }
 
@@ -79,14 +79,14 @@ impl Weights {
     }
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The best first.
+    /// Best first.
     pub hits: Vec<Hit>,
-    /// Which arms took part: nobody has to guess whether meaning was looked at.
+    /// Which arms took part, so that the caller knows whether vectors were used.
     pub arms: Vec<ArmReport>,
-    /// Entries that could have been found.
+    /// The number of entries that were searched.
     pub searched: u64,
     pub took_us: u64,
 }
@@ -94,51 +94,51 @@ pub struct Found {
 #[derive(Clone, Debug)]
 pub struct Hit {
     pub entry: Entry,
-    /// The label of the view it is of.
+    /// The label of its view.
     pub space: String,
-    /// From 0 to 1: 1 would be all the question's words, in an entry of the same meaning.
+    /// From 0 to 1: 1 would be all words of the query, in an entry with the same meaning.
     pub score: f32,
     pub why: Why,
-    /// Entries that say nearly the same and would have come after it.
+    /// Entries that are nearly the same and would have followed it.
     pub collapsed: Vec<MemoryId>,
 }
 
-/// What spoke for a hit, arm by arm.
+/// The contribution of each arm to a hit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Why {
     pub lexical: Option<LexicalWhy>,
     pub vector: Option<VectorWhy>,
     pub neighbours: Option<NeighbourWhy>,
-    /// What its age added.
+    /// The contribution of its age.
     pub recency: f32,
-    /// What its importance added.
+    /// The contribution of its importance.
     pub importance: f32,
-    /// What is left of the score because of when it holds: 1 where it holds now.
+    /// The factor for its validity period: 1 if it is valid now.
     pub validity: f32,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct LexicalWhy {
-    /// Place among what the words found, from 1.
+    /// Rank among the results by words, from 1.
     pub rank: usize,
-    /// From 0 to 1: what it has beside the best.
+    /// From 0 to 1, relative to the best.
     pub score: f32,
-    /// The words of the question that it has.
+    /// The words of the query that it contains.
     pub terms: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct VectorWhy {
-    /// Place among what is closest in meaning, from 1.
+    /// Rank among the results by vectors, from 1.
     pub rank: usize,
     pub cosine: f32,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct NeighbourWhy {
-    /// From 0 to 1: what they added beside the best.
+    /// From 0 to 1, relative to the best.
     pub score: f32,
-    /// Those that have words of the question, where an explanation was asked for.
+    /// The neighbours that contain words of the query, if an explanation was requested.
     pub ids: Vec<MemoryId>,
 }
 
@@ -168,12 +168,12 @@ pub struct ArmReport {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum ArmState {
-    /// It took part, with all there is.
+    /// It took part, with all entries.
     Took,
-    /// It was not asked: no weight, or no words to look for.
+    /// It was not used: its weight is zero, or there were no words to search for.
     Off,
-    /// It should have taken part and could not.
+    /// It should have taken part, but failed.
     Down { reason: String },
-    /// It took part with a share of the entries: the rest have no vector yet.
+    /// It took part with this share of the entries: the others have no vector yet.
     Partial { covered: f32 },
 }

@@ -1,21 +1,21 @@
-//! Finds the times a question speaks of: `in May 2023`, `on 3 June`, `yesterday`, `last week`, `in 2022`.
+//! Finds times in a query: `in May 2023`, `on 3 June`, `yesterday`, `last week`, `in 2022`.
 //!
-//! An entry fits a time when it happened then, and nearly fits when it happened soon after: people tell of things after
+//! An entry fits a time if it happened then, and fits less if it happened soon after: people write about events after
 //! they happened.
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// What is told of a day is told within ten days, of a month within two weeks after it.
+/// Events of a day are often mentioned within ten days, those of a month within two weeks after it.
 const TOLD_AFTER_DAY: i64 = 10;
 const TOLD_AFTER_MONTH: i64 = 14;
 
 /// How well an entry fits that happened soon after.
 const TOLD_LATER: f32 = 0.6;
 
-/// How well an entry fits a whole year: a little, since most of a space may.
+/// How well an entry fits a whole year: only a little, since most of a space may.
 const YEAR_FITS: f32 = 0.2;
 
-/// Times that one question may speak of.
+/// Times of one query.
 const TIMES_MAX: usize = 4;
 
 const MONTHS: [&str; 12] = [
@@ -33,10 +33,10 @@ const MONTHS: [&str; 12] = [
     "december",
 ];
 
-/// A time a question speaks of.
+/// A time in a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Time {
-    /// Days since 1970, the first and one past the last; told of within so many days after.
+    /// Days since 1970: the first, and one past the last; entries up to this many days later fit partly.
     Days {
         first: i64,
         end: i64,
@@ -83,7 +83,7 @@ fn within(day: i64, first: i64, end: i64, told_within: i64) -> f32 {
 
 fn span(year: i64, month: u32, day: Option<u32>) -> Time {
     match day {
-        // A day to either side: time zones, and tellers who are a day off.
+        // One day on either side, for time zones and imprecise dates.
         Some(day) => {
             let day = days_from_civil(year, month, day);
             Time::Days { first: day - 1, end: day + 2, told_within: TOLD_AFTER_DAY - 1 }
@@ -96,7 +96,7 @@ fn span(year: i64, month: u32, day: Option<u32>) -> Time {
     }
 }
 
-/// The times in a question. `words` are lower-case.
+/// The times in a query. `words` are in lower case.
 pub(super) fn times(words: &[String], now_ms: u64) -> Vec<Time> {
     let mut found = Vec::new();
     for at in 0..words.len() {
@@ -113,7 +113,7 @@ pub(super) fn times(words: &[String], now_ms: u64) -> Vec<Time> {
     found
 }
 
-/// A month by its name, with the day and year beside it.
+/// A month by its name, with an adjacent day and year.
 fn named(words: &[String], at: usize) -> Option<Time> {
     let word = words[at].as_str();
     let month = MONTHS
@@ -127,7 +127,7 @@ fn named(words: &[String], at: usize) -> Option<Time> {
     let day_after = after(1).and_then(day_of);
     let day = day_before.or(day_after);
     let year = after(if day_after.is_some() { 2 } else { 1 }).and_then(year);
-    // `may` and `march` are also verbs: alone, they need a word that leads to a time.
+    // `may` and `march` are also verbs: alone, they need a preceding word such as `in`.
     let is_verb = matches!(word, "may" | "march" | "mar") && day.is_none() && year.is_none();
     let led = matches!(
         before(1),
@@ -164,7 +164,7 @@ fn year(word: &str) -> Option<i64> {
     (1900..2100).contains(&year).then_some(year)
 }
 
-/// `yesterday`, `last week`, `3 days ago`: from now.
+/// `yesterday`, `last week`, `3 days ago`: relative to now.
 fn relative(words: &[String], at: usize, today: i64) -> Option<Time> {
     let next = words.get(at + 1).map(String::as_str);
     let days = |first: i64, end: i64| Some(Time::Days { first, end, told_within: 1 });
@@ -201,7 +201,7 @@ fn days(at_ms: u64) -> i64 {
     i64::try_from(at_ms / DAY_MS).unwrap_or(i64::MAX)
 }
 
-/// Days since 1970 of a date of the Gregorian calendar; a day past the month's end is of the next month.
+/// Days since 1970 of a date of the Gregorian calendar; a day past the month's end belongs to the next month.
 fn days_from_civil(year: i64, month: u32, day: u32) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);

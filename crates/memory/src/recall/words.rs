@@ -1,9 +1,9 @@
-//! Takes text apart into words, and tells which of them say something.
+//! Splits text into words, and recognises common words.
 
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-/// Words that hold sentences together: looked for, they would find everything. Of the language at large.
+/// Common words of the language: a search for them would find everything.
 const COMMON: &[&str] = &[
     "a",
     "about",
@@ -165,14 +165,14 @@ const COMMON: &[&str] = &[
     "yourselves",
 ];
 
-/// The longest of them.
+/// The length of the longest of them.
 const COMMON_BYTES_MAX: usize = 10;
 
 pub(super) fn is_common(word: &str) -> bool {
     word.len() <= COMMON_BYTES_MAX && COMMON.binary_search(&word).is_ok()
 }
 
-/// The words of a text in lower case without accents, one after another into `each`.
+/// Passes the words of a text to `each`, in lower case and without accents.
 pub(super) fn each_word(text: &str, mut each: impl FnMut(&str)) {
     let mut folded = String::new();
     for word in text.split(is_between) {

@@ -1,4 +1,4 @@
-//! Shapes one exec into an entry: what was run, how it ended, what it said, what it changed.
+//! Converts an exec into an entry: the command, its result, its output, and the files that it changed.
 
 use burrow_model::Remember;
 use serde_json::{Map, Value, json};
@@ -8,47 +8,47 @@ use super::normal::{error_line, normal_command, normal_error, shown_command};
 use super::secrets::{scrub, without};
 use crate::NewEntry;
 
-/// Characters of output an entry keeps. The whole output is the exec's own; a memory of it is a reminder.
+/// Characters of output that an entry keeps. The exec itself has the whole output.
 const OUTPUT_CHARACTERS_MAX: usize = 1_600;
 
-/// Characters of a command; longer ones are generated scripts, of which the beginning tells.
+/// Characters of a command; longer ones are generated scripts, whose beginning identifies them.
 const COMMAND_CHARACTERS_MAX: usize = 1_000;
 
 /// Names of changed files in the text; the metadata has more.
 const FILES_SHOWN_MAX: usize = 12;
 
-/// And bytes of such names in the metadata, where they are for filtering; metadata as a whole is bounded.
+/// Bytes of such names in the metadata, where they are for filters; the size of metadata is limited.
 const FILES_BYTES_MAX: usize = 6_000;
 
-/// Output of which more than this is never looked at, from the end: shaping runs on every exec.
+/// Bytes of output that are read, from the end: this runs for every exec.
 const OUTPUT_READ_BYTES_MAX: usize = 64 * 1024;
 
-/// What happened, as the daemon knows it.
+/// The facts about an exec, from the daemon.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExecFacts {
-    /// Its id, where it has one: it is recorded once by it.
+    /// Its id, if it has one: the exec is recorded once per id.
     pub exec: Option<String>,
     pub command: Vec<String>,
     pub exit_code: Option<i32>,
     /// `SIGKILL` and the like.
     pub signal: Option<String>,
     pub duration_ms: u64,
-    /// The ends of what it wrote; what was lost before them does not matter.
+    /// The ends of its output; earlier output does not matter.
     pub stdout_tail: String,
     pub stderr_tail: String,
     pub files_changed: Vec<String>,
-    /// Who it ran as, inside.
+    /// The user inside the sandbox.
     pub user: Option<String>,
     pub workdir: Option<String>,
     /// When it ended.
     pub at_ms: u64,
-    /// What went well before it, for a mode that does not remember such: where it ends a failure, these may be why.
+    /// Successful commands before it, for a mode that does not record them: if it ends a failure, they may be the cause.
     pub earlier: Vec<Earlier>,
-    /// Values it was given that are known to be secret, see [`super::secret_values`].
+    /// Secret values that it was given, see [`super::secret_values`].
     pub secrets: Vec<String>,
 }
 
-/// A command that went well, without its secrets.
+/// A successful command, without its secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Earlier {
     pub command: String,
@@ -56,34 +56,34 @@ pub struct Earlier {
 }
 
 impl Earlier {
-    /// `None` for what changes nothing: nobody mended anything by looking.
+    /// `None` for commands that change nothing: they cannot have fixed a failure.
     pub fn of(command: &[String], at_ms: u64) -> Option<Self> {
         let command = typed(command);
         (!is_trivial(&command)).then_some(Self { command, at_ms })
     }
 }
 
-/// How an exec ended, as far as remembering goes.
+/// The result of an exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Succeeded,
     Failed,
-    /// Ended by hand, or an exit code that is an answer (`grep` that found nothing): neither good nor bad.
+    /// Interrupted by the user, or an exit code that is an answer (`grep` without matches): neither success nor failure.
     Neither,
 }
 
-/// The parts of an exec that entries, repeats and related memories are made from; secrets and noise are gone.
+/// The parts of an exec that entries, repetitions and related memories are computed from, without secrets and noise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shaped {
     pub command: String,
     pub outcome: Outcome,
     pub error: Option<String>,
     pub output: String,
-    /// The same for every repeat: normalised command, outcome and normalised error.
+    /// Equal for every repetition: normalised command, outcome and normalised error.
     pub fingerprint: String,
 }
 
-/// The entry for an exec, or `None` where there is nothing worth keeping. Its `key` is the same for each repeat.
+/// The entry for an exec, or `None` if it is not worth keeping. Its `key` is the same for each repetition.
 pub fn exec_entry(facts: &ExecFacts, mode: Remember) -> Option<NewEntry> {
     let shaped = shape(facts);
     let wanted = match (mode, shaped.outcome) {
@@ -96,10 +96,10 @@ pub fn exec_entry(facts: &ExecFacts, mode: Remember) -> Option<NewEntry> {
     wanted.then(|| entry_of(facts, &shaped))
 }
 
-/// Reads an exec; pure.
+/// Analyses an exec; pure.
 pub fn shape(facts: &ExecFacts) -> Shaped {
     let command = without(typed(&facts.command), &facts.secrets);
-    // Secrets go first: a token broken by folding or cutting would no longer look like one.
+    // Secrets are removed first: a token that was folded or cut would not be recognised.
     let read =
         |text: &str| clean(&without(scrub(tail(text, OUTPUT_READ_BYTES_MAX)).into_owned(), &facts.secrets));
     let (stderr, stdout) = (read(&facts.stderr_tail), read(&facts.stdout_tail));
@@ -113,7 +113,7 @@ pub fn shape(facts: &ExecFacts) -> Shaped {
     Shaped { command, outcome, error, output, fingerprint }
 }
 
-/// A command as it was typed, without secrets and noise.
+/// The command without secrets and noise.
 fn typed(command: &[String]) -> String {
     let typed = strip_terminal(&shown_command(command)).replace(['\r', '\u{8}'], "");
     cut(scrub(&typed).trim(), COMMAND_CHARACTERS_MAX)
@@ -121,7 +121,7 @@ fn typed(command: &[String]) -> String {
 
 fn outcome_of(facts: &ExecFacts, command: &str, stderr: &str) -> Outcome {
     match (facts.signal.as_deref(), facts.exit_code) {
-        // Somebody ended it, or the reader of its output went away: a server that was stopped did not fail.
+        // A user ended it, or its output was closed: a server that was stopped did not fail.
         (Some("SIGINT" | "SIGTERM" | "SIGPIPE" | "SIGHUP"), _) => Outcome::Neither,
         (Some(_), _) => Outcome::Failed,
         (None, Some(0)) => Outcome::Succeeded,
@@ -132,7 +132,7 @@ fn outcome_of(facts: &ExecFacts, command: &str, stderr: &str) -> Outcome {
     }
 }
 
-/// Programs that say "no" with exit code 1.
+/// Programs that use exit code 1 as an answer.
 fn answers_by_exit_code(command: &str) -> bool {
     let program = super::normal::program(command);
     matches!(
@@ -157,7 +157,7 @@ fn answers_by_exit_code(command: &str) -> bool {
     )
 }
 
-/// Commands whose success nobody wants to be reminded of. One that writes to a file is none of them.
+/// Commands whose success is not worth remembering, unless they write to a file.
 fn is_trivial(command: &str) -> bool {
     if command.contains(['>', '|', ';', '\n', '`']) || command.contains("&&") || command.contains("$(") {
         return false;
@@ -205,7 +205,7 @@ fn is_trivial(command: &str) -> bool {
 
 fn fingerprint(command: &str, facts: &ExecFacts, outcome: Outcome, error: Option<&str>) -> String {
     let mut hash = blake3::Hasher::new();
-    // A zero byte between the parts, which none of them has: no two lists of parts read the same.
+    // A zero byte separates the parts, and occurs in none of them, so different parts have different hashes.
     for part in [
         normal_command(command).as_str(),
         facts.workdir.as_deref().unwrap_or(""),
@@ -223,7 +223,7 @@ fn fingerprint(command: &str, facts: &ExecFacts, outcome: Outcome, error: Option
     hash.finalize().to_hex().as_str()[..32].to_owned()
 }
 
-/// What to keep of the output. Of a failure its error line and its end; of a success only the end.
+/// The output to keep. Of a failure, its error line and its end; of a success, only the end.
 fn excerpt(stderr: &str, stdout: &str, outcome: Outcome, error: Option<&str>) -> String {
     let (first, second) = match outcome {
         Outcome::Failed => (stderr, stdout),
@@ -237,7 +237,7 @@ fn excerpt(stderr: &str, stdout: &str, outcome: Outcome, error: Option<&str>) ->
     }
 }
 
-/// Whole lines from the end, as many as fit.
+/// As many whole lines from the end as fit.
 fn last_lines(text: &str, characters_max: usize) -> String {
     let mut kept: Vec<&str> = Vec::new();
     let mut left = characters_max;
@@ -354,13 +354,13 @@ fn metadata_of(facts: &ExecFacts, shaped: &Shaped, files: &[String]) -> Map<Stri
         put("files", json!(files));
     }
     if shaped.outcome == Outcome::Failed {
-        // Until a run of the same command succeeds, this is work left open.
+        // Until the same command succeeds, this is open work.
         put("open", json!(true));
     }
     metadata
 }
 
-/// At most so many characters, with a mark where something was left out.
+/// At most this many characters, with a mark if text was removed.
 pub(crate) fn cut(text: &str, characters_max: usize) -> String {
     match text.char_indices().nth(characters_max) {
         None => text.to_owned(),
@@ -368,7 +368,7 @@ pub(crate) fn cut(text: &str, characters_max: usize) -> String {
     }
 }
 
-/// One printable line of a name that came from inside the sandbox.
+/// One printable line of a name from inside the sandbox.
 fn line(text: &str, characters_max: usize) -> String {
     let flat: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     cut(&flat, characters_max)

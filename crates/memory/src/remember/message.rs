@@ -1,4 +1,4 @@
-//! A message of an agent loop, and how the shapes that model APIs use for one become plain text.
+//! A message of an agent loop, and the conversion of common model APIs' messages to plain text.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,12 +11,12 @@ pub struct Message {
     pub content: String,
 }
 
-/// Parts of one message that are looked at: more is a file, not something said.
+/// Parts of one message that are read: a message with more is a file.
 const PARTS_MAX: usize = 1_000;
 
 impl Message {
-    /// Reads a message as OpenAI's and Anthropic's APIs write it: content as a string or a list of parts, calls of
-    /// tools beside it or among the parts. Pictures and other blobs are named, not kept. `None` where it has no role.
+    /// Parses a message in the format of OpenAI's and Anthropic's APIs: content as a string or a list of parts, tool calls
+    /// beside it or among the parts. Images and other blobs are named, not kept. `None` if it has no role.
     pub fn from_json(value: &Value) -> Option<Self> {
         let role = value.get("role")?.as_str()?.to_owned();
         let mut parts: Vec<String> = Vec::new();
@@ -54,7 +54,7 @@ fn part(part: &Value) -> Option<String> {
             };
             Some(format!("[tool result] {text}"))
         }
-        // What a model thought to itself was not said.
+        // A model's reasoning is not part of the conversation.
         "thinking" | "reasoning" | "redacted_thinking" => None,
         other => Some(format!("[{}]", super::cut(other, 40))),
     }

@@ -1,9 +1,9 @@
-//! Remembering without being asked: execs and turns become entries, and a failure brings back what helped last time.
+//! Automatic recording: execs and messages become entries, and a failure returns what helped last time.
 //!
 //! ```text
-//!  exec ends ──► shape (secrets, noise out) ──► entry, or one more of a known one
-//!     └ failed ──► related: the same trouble before, and what was done until it worked
-//!     └ worked ──► failures of that command that were open are closed, with what was done in between
+//!  exec ends ──► shape (remove secrets, noise) ──► new entry, or a repetition
+//!     └ failed ──► related: the same failure before, and what fixed it
+//!     └ worked ──► open failures of that command are closed, with the commands in between
 //! ```
 //!
 //! Shaping is pure ([`exec_entry`], [`secrets`], [`noise`], [`normal`]); recording and looking back use a view.
@@ -32,4 +32,4 @@ pub use record::{Recorded, record};
 pub use related::{Fix, Related, related};
 pub use secrets::secret_values;
 pub use session::{SESSION_GAP_MS, SessionOf, current_session};
-pub use turn::{Turned, Who, turn};
+pub use turn::{StoredMessages, Who, turn};

@@ -1,9 +1,9 @@
-//! Takes noise out of what a program printed: colours, overwritten lines, progress, repetition.
+//! Removes noise from the output of programs: colours, overwritten lines, progress, repetition.
 //!
-//! What is left is what a person would have seen at the end, with repeats folded into a count. Pure and linear: output
+//! The result is what a user would have seen at the end, with repetitions folded into a count. Pure, in linear time: the output
 //! comes from a sandbox and may be anything.
 
-/// Lines that begin with one of these say what a tool is busy with; a run of them says no more than its last.
+/// Lines that begin with one of these words show progress; of a run of them, only the last matters.
 const BUSY_WORDS: &[&str] = &[
     "Compiling",
     "Checking",
@@ -45,13 +45,13 @@ const BUSY_WORDS: &[&str] = &[
     "LD",
 ];
 
-/// From how many lines on such a run is folded; two or three are still read at a glance.
+/// The least number of lines in a run that is folded; two or three can be read quickly.
 const BUSY_RUN_MIN: usize = 4;
 
-/// A line longer than this is data (minified, base64), not a message; its head says what it is.
+/// Longer lines are data (minified, base64), not messages; their beginning identifies them.
 const LINE_CHARACTERS_MAX: usize = 400;
 
-/// What is worth keeping of an output.
+/// The part of an output that is worth keeping.
 pub fn clean(text: &str) -> String {
     let plain = strip_terminal(text);
     let seen: Vec<String> = plain.split('\n').map(|line| shorten(overwritten(line).trim_end())).collect();
@@ -90,8 +90,8 @@ fn skip_escape(chars: &mut Chars<'_>) {
             chars.next();
             skip_csi(chars);
         }
-        // Operating-system commands, and strings for devices: up to BEL or `ESC \`. A line break ends one as well, so
-        // that an unfinished sequence does not swallow the rest.
+        // Operating-system commands, and strings for devices: up to BEL or `ESC \`. A line break ends them as well, so
+        // that an unfinished sequence does not remove all following text.
         Some(']' | 'P' | 'X' | '^' | '_') => {
             chars.next();
             while let Some(c) = chars.peek().copied() {
@@ -137,7 +137,7 @@ fn skip_csi(chars: &mut Chars<'_>) {
     }
 }
 
-/// What a terminal shows of a line that returned to its start, or went back over itself.
+/// The text that a terminal shows for a line with carriage returns and backspaces.
 fn overwritten(line: &str) -> String {
     let line = line.strip_suffix('\r').unwrap_or(line);
     let last = line.rsplit('\r').find(|part| !part.trim().is_empty()).unwrap_or("");
@@ -162,7 +162,7 @@ fn shorten(line: &str) -> String {
     }
 }
 
-/// Drops the steps of a progress display; its last line stays.
+/// Removes the steps of a progress display; keeps its last line.
 fn without_progress(lines: Vec<String>) -> Vec<String> {
     let mut out: Vec<String> = Vec::with_capacity(lines.len());
     for line in lines {
@@ -171,7 +171,7 @@ fn without_progress(lines: Vec<String>) -> Vec<String> {
         }
         out.push(line);
     }
-    // The last step of a finished display says nothing either.
+    // The last step of a completed display is not informative, either.
     out.retain(|line| !(is_progress(line) && line.contains("100%") && is_bar(line)));
     out
 }
@@ -180,7 +180,7 @@ fn is_progress(line: &str) -> bool {
     is_bar(line) || has_percentage(line) && !mentions_trouble(line)
 }
 
-/// A drawn bar: eight or more of the characters bars are drawn of, in one run.
+/// A progress bar: at least eight consecutive characters that bars are drawn with.
 fn is_bar(line: &str) -> bool {
     let mut run = 0;
     let mut longest = 0;
@@ -193,7 +193,7 @@ fn is_bar(line: &str) -> bool {
         };
         longest = longest.max(run);
     }
-    // A row of `=` alone is a headline of pytest or a rule, not a bar: a bar has figures or brackets.
+    // A row of `=` alone is a headline of pytest or a separator: a bar has numbers or brackets.
     longest >= 8
         && (line.contains('%') || line.contains('[') && line.contains(']') || line.contains('/'))
         && has_digit(line)
@@ -222,7 +222,7 @@ fn mentions_trouble(line: &str) -> bool {
     ["error", "fail", "warn", "fatal", "panic", "passed"].iter().any(|word| lower.contains(word))
 }
 
-/// Equal lines in a row become one with a count; blank lines in a row one.
+/// Equal adjacent lines become one with a count; adjacent blank lines become one.
 fn fold_equal(lines: Vec<String>) -> Vec<String> {
     let mut out: Vec<(String, usize)> = Vec::with_capacity(lines.len());
     for line in lines {
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_titles_and_controls_go() {
+    fn colours_titles_and_control_characters_are_removed() {
         assert_eq!(clean("\u{1b}[31;1merror\u{1b}[0m: x\u{7}"), "error: x");
         assert_eq!(clean("\u{1b}]0;title\u{7}a\u{1b}(Bb"), "ab");
         assert_eq!(clean("\u{1b}]8;;http://x\u{1b}\\link\u{1b}]8;;\u{1b}\\"), "link");
@@ -282,14 +282,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_overwritten_is_not_what_was_seen() {
+    fn overwritten_text_is_removed() {
         assert_eq!(clean("10%\r50%\rdone\r\nnext"), "done\nnext");
         assert_eq!(clean("abcd\u{8}\u{8}xy"), "abxy");
         assert_eq!(clean("one\r\ntwo\r\n"), "one\ntwo");
     }
 
     #[test]
-    fn progress_goes_and_results_stay() {
+    fn progress_is_removed_and_results_stay() {
         let text = "Downloading 5% 1 MB/s\nDownloading 50% 1 MB/s\nDownloading 99% 1 MB/s\nok";
         assert_eq!(clean(text), "Downloading 99% 1 MB/s\nok");
         let bars = "[=====>      ] 10/20\n[==========>] 20/20 100%\nsaved";
@@ -308,14 +308,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_data_keeps_its_head() {
+    fn a_long_line_keeps_its_beginning() {
         let cleaned = clean(&"é".repeat(5000));
         assert!(cleaned.ends_with("[4600 more characters]"), "{cleaned}");
     }
 
     proptest! {
         #[test]
-        fn nothing_a_terminal_would_act_on_is_left(text in "[\\x00-\\x7f\u{9b}é█%=\\[\\]]{0,300}") {
+        fn no_terminal_control_characters_remain(text in "[\\x00-\\x7f\u{9b}é█%=\\[\\]]{0,300}") {
             let cleaned = clean(&text);
             prop_assert!(cleaned.chars().all(|c| c == '\n' || c == '\t' || !c.is_control()), "{cleaned:?}");
         }

@@ -1,15 +1,15 @@
-//! Brings commands and errors into a form in which the same thing looks the same.
+//! Normalises commands and errors, so that repetitions become equal.
 //!
-//! Numbers, hashes, temporary names and times differ from run to run and say nothing; names of programs, files,
-//! options and quoted words do. So `cargo test` failing at line 12 today and at line 14 tomorrow is one memory with a
-//! count of two, and two different missing modules are two memories.
+//! Numbers, hashes, temporary names and times differ between runs; names of programs, files,
+//! options and quoted words are significant. So `cargo test` failing at line 12 today and at line 14 tomorrow is one entry with a
+//! count of two, and two different missing modules are two entries.
 
 use std::collections::HashSet;
 
-/// Scripts and arguments longer than this are compared by their beginning: what differs later is data.
+/// Longer scripts and arguments are compared by their beginning: later differences are data.
 const COMMAND_CHARACTERS_MAX: usize = 2_000;
 
-/// The command as a person would type it: `sh -c SCRIPT` is its script, all else is joined with quotes where needed.
+/// The command as a user would type it: `sh -c SCRIPT` becomes its script, other commands are joined and quoted if needed.
 pub fn shown_command(argv: &[String]) -> String {
     if let [shell, flag, script, ..] = argv {
         let name = shell.rsplit('/').next().unwrap_or(shell);
@@ -29,14 +29,14 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// The command with what changes between runs taken out.
+/// The command without the parts that change between runs.
 pub(super) fn normal_command(command: &str) -> String {
     let cut: String = command.chars().take(COMMAND_CHARACTERS_MAX).collect();
     let words: Vec<String> = cut.split_whitespace().map(normal_word).collect();
     words.join(" ")
 }
 
-/// The error with positions, sizes and hashes taken out.
+/// The error without positions, sizes and hashes.
 pub(super) fn normal_error(line: &str) -> String {
     let lower = line.trim().to_lowercase();
     let words: Vec<String> =
@@ -88,7 +88,7 @@ fn without_digits(word: &str) -> String {
     out
 }
 
-/// Words of which one at least is in a line that says what went wrong, most telling first.
+/// Words of an error line, the most significant group first; a line needs one word of a group.
 const TELLING: &[&[&str]] = &[
     &["error:", "error[", "fatal:", "panicked at", "exception:", "err!"],
     &["error", "fatal", "exception", "panic", "traceback"],
@@ -105,18 +105,18 @@ const TELLING: &[&[&str]] = &[
     &["failed", "failure", "invalid", "unable to", "missing", "denied", "timed out", "killed", "abort"],
 ];
 
-/// The line that says what went wrong. Both texts are cleaned of noise already.
+/// The line that describes the error. Both texts are without noise already.
 pub(super) fn error_line<'a>(stderr: &'a str, stdout: &'a str) -> Option<&'a str> {
     if let Some(line) = raised(stderr).or_else(|| raised(stdout)) {
         return Some(line);
     }
     for words in TELLING {
         for text in [stderr, stdout] {
-            let told = |line: &&str| {
+            let is_error_line = |line: &&str| {
                 let lower = line.to_lowercase();
                 words.iter().any(|word| lower.contains(word)) && !is_tally(&lower)
             };
-            if let Some(line) = text.lines().find(told) {
+            if let Some(line) = text.lines().find(is_error_line) {
                 return Some(line.trim());
             }
         }
@@ -125,7 +125,7 @@ pub(super) fn error_line<'a>(stderr: &'a str, stdout: &'a str) -> Option<&'a str
     last(stderr).or_else(|| last(stdout))
 }
 
-/// What a Python traceback ends in: its first line without indentation after the frames.
+/// The exception of a Python traceback: the first line without indentation after the frames.
 fn raised(text: &str) -> Option<&str> {
     let at = text.rfind("Traceback (most recent call last):")?;
     text[at..]
@@ -135,7 +135,7 @@ fn raised(text: &str) -> Option<&str> {
         .map(str::trim)
 }
 
-/// `0 errors, 2 warnings` counts; it does not say what went wrong.
+/// `0 errors, 2 warnings` is a count, not an error message.
 fn is_tally(lower: &str) -> bool {
     lower.contains("0 errors")
         || lower.contains("0 failed")
@@ -143,7 +143,7 @@ fn is_tally(lower: &str) -> bool {
         || lower.contains("0 error")
 }
 
-/// The words two commands or errors are compared by.
+/// The words by which two commands or errors are compared.
 pub(super) fn features(text: &str) -> HashSet<String> {
     text.to_lowercase()
         .split(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '-' | '.')))
@@ -153,7 +153,7 @@ pub(super) fn features(text: &str) -> HashSet<String> {
         .collect()
 }
 
-/// Share of words two texts have in common, 0 to 1.
+/// The share of words that two texts have in common, 0 to 1.
 pub(super) fn overlap(a: &HashSet<String>, b: &HashSet<String>) -> f32 {
     if a.is_empty() || b.is_empty() {
         return 0.0;
@@ -162,7 +162,7 @@ pub(super) fn overlap(a: &HashSet<String>, b: &HashSet<String>) -> f32 {
     common / (a.len() + b.len()) as f32 * 2.0
 }
 
-/// How alike two commands are: another program is another command, however many words they share.
+/// The similarity of two commands: different programs are different commands, even with many common words.
 pub(super) fn command_likeness(a: &str, b: &str) -> f32 {
     if normal_command(a) == normal_command(b) {
         return 1.0;
@@ -171,12 +171,12 @@ pub(super) fn command_likeness(a: &str, b: &str) -> f32 {
     if first != second {
         return 0.0;
     }
-    // Same program, other arguments: at most nearly the same.
+    // The same program with other arguments: the similarity is below 1.
     overlap(&features(a), &features(b)).min(0.95)
 }
 
-/// The program a command runs: past `cd x &&`, variables, `sudo`, `env`, `time`; without its folder. `git commit` and
-/// `git push` are two programs, as are all pairs of a tool with commands and one of its commands.
+/// The program that a command runs: after `cd x &&`, variables, `sudo`, `env`, `time`; without its folder. `git commit` and
+/// `git push` are two programs; the same applies to other tools with subcommands.
 pub(super) fn program(command: &str) -> String {
     let part = command.rsplit("&&").next().unwrap_or(command);
     let part = part.split(['|', ';']).next().unwrap_or(part);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_between_runs_is_taken_out() {
+    fn varying_parts_of_commands_are_removed() {
         assert_eq!(normal_command("git  show 9fceb02d0a"), "git show #");
         assert_eq!(normal_command("python /tmp/tmpab12/x.py"), "python /tmp/#");
         assert_eq!(
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_told_apart_by_their_commands() {
+    fn programs_are_distinguished_by_subcommands() {
         for (command, expected) in [
             ("cd /x && FOO=1 cargo test -p a", "cargo test"),
             ("sudo /usr/bin/apt-get -y install x", "apt-get install"),

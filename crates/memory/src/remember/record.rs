@@ -1,4 +1,4 @@
-//! Records an exec: a new entry or one more of a known one, and the failures its success closes.
+//! Records an exec: as a new entry or a repetition, and closes the failures that its success ends.
 
 use burrow_model::Remember;
 use serde_json::{Value, json};
@@ -7,35 +7,36 @@ use super::exec::{ExecFacts, Outcome, Shaped, entry_of, exec_entry, shape};
 use super::normal::command_likeness;
 use crate::{Condition, Entry, EntryChange, Filter, MemoryError, MemoryId, NewEntry, Op, PageRequest, View};
 
-/// How like the failed command a command must be for its success to be taken as the end of that failure.
+/// The least similarity to a failed command at which a success ends that failure.
 const SAME_COMMAND_MIN: f32 = 0.6;
 
-/// A failure left open for longer than this was given up, not fixed.
+/// Failures that were open for longer are considered abandoned, not fixed.
 const OPEN_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1000;
 
-/// Open failures of one program that are looked at.
+/// Open failures of one program that are examined.
 const OPEN_LOOKED_AT: u32 = 20;
 
-/// Commands and files kept of what was done between a failure and the success.
+/// Commands and files that are stored as the fix of a failure.
 const FIX_COMMANDS_MAX: usize = 5;
 const FIX_FILES_MAX: usize = 10;
-/// Entries of the session that are looked at for them.
+/// Entries of the session that are examined for them.
 const FIX_LOOKED_AT: u32 = 100;
 
-/// What a key begins with that says that an exec was recorded, by its id. A branch's own: a merge does not bring it.
+/// The prefix of keys that mark an exec as recorded, by its id. They belong to one branch; a merge does not copy them.
 pub(crate) const RUN_KEY: &str = "burrow-exec-run:";
 
-/// What was recorded.
+/// The result of recording an exec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
     pub id: MemoryId,
-    /// It had happened before, just so: it was counted.
+    /// The exec was a repetition and was counted.
     pub repeated: bool,
     /// Failures that this success ended.
     pub fixed: Vec<MemoryId>,
 }
 
-/// Records an exec as the mode says, once: one that was recorded before is left at that. A success that ends a failure is kept in every mode but `Off`: it is the answer.
+/// Records an exec according to the mode, once per id.
+/// A success that ends a failure is stored in every mode but `Off`, because it is the solution.
 pub async fn record(
     view: &View,
     facts: &ExecFacts,
@@ -69,7 +70,7 @@ pub async fn record(
     Ok(Some(Recorded { id: added.id, repeated: added.existed, fixed }))
 }
 
-/// Failures of the same command that nobody has fixed yet.
+/// Failures of the same command that are still open.
 async fn open_failures(view: &View, facts: &ExecFacts, shaped: &Shaped) -> Result<Vec<Entry>, MemoryError> {
     let equals = |path: &str, value: Value| Condition { path: path.to_owned(), op: Op::Eq, value };
     let program = super::cut(&super::normal::program(&shaped.command), 100);
@@ -84,7 +85,7 @@ async fn open_failures(view: &View, facts: &ExecFacts, shaped: &Shaped) -> Resul
         let recent = last_ms(entry).saturating_add(OPEN_MS_MAX) > facts.at_ms;
         let place = entry.metadata.get("workdir").and_then(Value::as_str);
         let here = facts.workdir.as_deref();
-        // `make` in one folder says nothing about `make` in another.
+        // `make` in another folder is a different command.
         recent && place == here && command_likeness(command, &shaped.command) >= SAME_COMMAND_MIN
     };
     Ok(page.rows.into_iter().filter(same).collect())
@@ -94,7 +95,7 @@ pub(super) fn last_ms(entry: &Entry) -> u64 {
     entry.metadata.get("last_ms").and_then(Value::as_u64).unwrap_or(entry.at_ms).max(entry.at_ms)
 }
 
-/// A failure that had been fixed and happened once more is open again.
+/// Reopens a failure that was fixed and occurred again.
 async fn open_again(
     view: &View,
     id: &MemoryId,
@@ -105,7 +106,7 @@ async fn open_again(
         return Ok(());
     }
     let entry = match view.get(id).await {
-        // Forgotten: then nobody wants to know.
+        // The failure was forgotten meanwhile.
         Err(MemoryError::NotFound { .. }) => return Ok(()),
         entry => entry?,
     };
@@ -119,7 +120,7 @@ async fn open_again(
     view.update(id, change, None).await.map(|_| ())
 }
 
-/// Writes to a failure what ended it.
+/// Stores in a failure what ended it.
 async fn close(
     view: &View,
     failure: &Entry,
@@ -141,13 +142,13 @@ async fn close(
     links.truncate(crate::limits::LINKS_MAX);
     let change = EntryChange { metadata: Some(metadata), links: Some(links), ..EntryChange::nothing() };
     match view.update(&failure.id, change, None).await {
-        // Forgotten in between: then nobody wants to know.
+        // The failure was forgotten meanwhile.
         Err(MemoryError::NotFound { .. }) => Ok(()),
         other => other.map(|_| ()),
     }
 }
 
-struct Done {
+struct FixSteps {
     commands: Vec<String>,
     files: Vec<String>,
 }
@@ -157,7 +158,7 @@ async fn done_between(
     failure: &Entry,
     facts: &ExecFacts,
     session: &str,
-) -> Result<Done, MemoryError> {
+) -> Result<FixSteps, MemoryError> {
     let filter = Filter {
         kinds: vec!["exec".to_owned()],
         since_ms: Some(last_ms(failure)),
@@ -167,7 +168,7 @@ async fn done_between(
     let page = view.list(&filter, PageRequest::first(FIX_LOOKED_AT)).await?;
     let mut between: Vec<Entry> = page.rows.into_iter().filter(|entry| entry.at_ms < facts.at_ms).collect();
     between.sort_by_key(|entry| (entry.at_ms, entry.seq));
-    let mut done = Done { commands: Vec::new(), files: Vec::new() };
+    let mut done = FixSteps { commands: Vec::new(), files: Vec::new() };
     let mut commands: Vec<(u64, &str)> = between
         .iter()
         .filter_map(|entry| Some((entry.at_ms, entry.metadata.get("command")?.as_str()?)))
@@ -176,15 +177,16 @@ async fn done_between(
     let earlier = facts.earlier.iter().filter(|one| (since_ms..=facts.at_ms).contains(&one.at_ms));
     commands.extend(earlier.map(|one| (one.at_ms, one.command.as_str())));
     commands.sort_by_key(|(at_ms, _)| *at_ms);
-    // What was done last before it worked is likeliest to be what helped.
+    // The last commands before the success most likely fixed the failure.
     for (_, command) in commands.iter().rev() {
         let command = super::cut(command, 200);
         if done.commands.len() < FIX_COMMANDS_MAX && !done.commands.contains(&command) {
             done.commands.insert(0, command);
         }
     }
-    let told = between.iter().filter_map(|entry| entry.metadata.get("files")?.as_array()).flatten();
-    let files = told.filter_map(Value::as_str).map(str::to_owned).chain(facts.files_changed.iter().cloned());
+    let changed = between.iter().filter_map(|entry| entry.metadata.get("files")?.as_array()).flatten();
+    let files =
+        changed.filter_map(Value::as_str).map(str::to_owned).chain(facts.files_changed.iter().cloned());
     for file in files {
         if done.files.len() < FIX_FILES_MAX && !done.files.contains(&file) {
             done.files.push(super::cut(&super::secrets::scrub(&file), 200));

@@ -1,7 +1,7 @@
-//! What to tell whoever just met a failure: the same trouble before, and what helped.
+//! Memories to show after a failure: the same failure before, and what helped.
 //!
-//! Little and only when worth it. That the very same thing failed a minute ago is known to whoever repeats it; that it
-//! failed last week and was mended by installing a package is not.
+//! Few, and only useful ones. A caller that repeats a command knows that it failed a minute ago, but not that it
+//! failed last week and was fixed by installing a package.
 
 use serde_json::Value;
 
@@ -12,26 +12,26 @@ use super::session::SESSION_GAP_MS;
 use crate::recall::{Labelled, Search, search};
 use crate::{Condition, Entry, Filter, MemoryError, MemoryId, Op, PageRequest, View};
 
-/// Shown at most.
+/// The most that are shown.
 const RELATED_MAX: usize = 3;
 
-/// Bytes of one excerpt: an exec's answer is read by an agent that pays for each of them.
+/// Characters of one excerpt: they are returned with an exec, and cost the agent tokens.
 const EXCERPT_CHARACTERS_MAX: usize = 900;
 const EXCERPT_BYTES_MAX: usize = 1024;
 
-/// Below this, two failures have a word or two in common by chance.
+/// Below this, two failures only share a word or two by chance.
 const SCORE_MIN: f32 = 0.6;
 
 /// Failures of the same program that are compared.
 const CANDIDATES_MAX: u32 = 100;
 
-/// Hits of a search that are compared, for failures of other programs and for notes.
+/// Search hits that are compared, to find failures of other programs and notes.
 const HITS_MAX: usize = 20;
 
-/// Words of an error a note must share to be about it.
+/// Words of an error that a note must contain to be related to it.
 const NOTE_WORDS_MIN: usize = 3;
 
-/// Something that may help.
+/// A memory that may help.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Related {
     pub id: MemoryId,
@@ -41,26 +41,26 @@ pub struct Related {
     pub count: u64,
     /// At most a KiB of its text.
     pub excerpt: String,
-    /// In words: what it has in common with the failure.
+    /// An explanation: what it has in common with the failure.
     pub why: String,
     /// From 0 to 1.
     pub score: f32,
     pub fixed_by: Option<Fix>,
 }
 
-/// What was done until it worked.
+/// The commands that fixed a failure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fix {
-    /// The run that worked.
+    /// The exec that succeeded.
     pub id: MemoryId,
     pub at_ms: u64,
-    /// What was run in between, in order.
+    /// The commands in between, in order.
     pub commands: Vec<String>,
     pub files: Vec<String>,
 }
 
-/// Memories worth showing beside a failed exec; none for one that did not fail. `own` is the entry of this very exec,
-/// where it is recorded already.
+/// Memories worth showing beside a failed exec; none if it did not fail. `own` is the entry of this exec,
+/// if it is recorded already.
 pub async fn related(
     view: &View,
     facts: &ExecFacts,
@@ -82,7 +82,7 @@ pub async fn related(
             found.push(related);
         }
     }
-    // A known way out before a mere precedent, then the likest.
+    // Failures with a known fix first, then by similarity.
     found.sort_by(|a, b| {
         (b.fixed_by.is_some(), b.score)
             .partial_cmp(&(a.fixed_by.is_some(), a.score))
@@ -142,7 +142,7 @@ fn weigh_failure(entry: &Entry, shaped: &Shaped) -> Option<(f32, String)> {
     let command = command_likeness(text("command")?, &shaped.command);
     let (Some(theirs), Some(ours)) = (text("error"), shaped.error.as_deref()) else {
         let same = command > 0.99 && text("error").is_none() && shaped.error.is_none();
-        return same.then(|| (0.7, "the same command failed without a word".to_owned()));
+        return same.then(|| (0.7, "the same command failed without an error message".to_owned()));
     };
     let error = match normal_error(theirs) == normal_error(ours) {
         true => 1.0,
@@ -158,7 +158,7 @@ fn weigh_failure(entry: &Entry, shaped: &Shaped) -> Option<(f32, String)> {
     Some((score, why.to_owned()))
 }
 
-/// A note, fact or decision that has most of the error's words.
+/// A note, fact or decision that contains most of the error's words.
 fn weigh_note(entry: &Entry, shaped: &Shaped) -> Option<(f32, String)> {
     let error = features(shaped.error.as_deref()?);
     let text = features(&entry.text);
@@ -171,7 +171,7 @@ fn weigh_note(entry: &Entry, shaped: &Shaped) -> Option<(f32, String)> {
 }
 
 fn is_worth_showing(related: &Related, entry: &Entry, facts: &ExecFacts) -> bool {
-    // With a way out always; else when it is not of just now, or keeps coming back.
+    // Always if there is a fix; otherwise if it is not recent, or occurred repeatedly.
     related.fixed_by.is_some()
         || entry.kind != "error"
         || last_ms(entry).saturating_add(SESSION_GAP_MS) < facts.at_ms

@@ -1,24 +1,24 @@
-//! Sessions that open and close by themselves.
+//! Sessions that open and close automatically.
 //!
-//! A session is open while things happen within half an hour of each other and its sandbox stays up. Nothing is
-//! written to open or close one: its entries carry its name, and which one is open follows from them.
+//! A session is open while its entries are less than half an hour apart and its sandbox is not stopped. Nothing is
+//! written to open or close one: the open session is derived from the entries that carry its name.
 
 use crate::context::dates::iso_second;
 use crate::entries::RecentSession;
 use crate::{MemoryError, View};
 
-/// A pause of this length ends a session: longer than a build, shorter than lunch.
+/// A pause of this length ends a session: longer than most builds, shorter than a lunch break.
 pub const SESSION_GAP_MS: u64 = 30 * 60 * 1000;
 
-/// Entries looked at, newest first: others may share the space and be at work at the same time. Every write may ask.
+/// Entries examined, newest first: other agents may write to the space at the same time. This may run before every write.
 const ENTRIES_LOOKED_AT: usize = 1_000;
 
-/// Whose sessions.
+/// The owner of sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionOf {
-    /// A name for the sandbox or the agent; part of its sessions' names.
+    /// The name of the sandbox or the agent; part of its sessions' names.
     pub name: String,
-    /// When it was last started: a session does not outlast a stop.
+    /// When it was last started: a stop ends a session.
     pub since_ms: Option<u64>,
 }
 

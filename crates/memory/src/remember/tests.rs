@@ -1,4 +1,4 @@
-//! Shaping of execs: what becomes an entry, with what text, and what counts as the same.
+//! Entries for execs: which are recorded, with which text, and which count as repetitions.
 
 use burrow_model::Remember;
 use proptest::prelude::*;
@@ -40,7 +40,7 @@ fn a_failure_becomes_an_entry_with_its_error_and_stays_open() {
 }
 
 #[test]
-fn what_is_kept_depends_on_the_mode_and_on_what_it_was() {
+fn the_mode_and_the_exec_determine_whether_it_is_kept() {
     for (command, code, mode, kept) in [
         ("make", 2, Remember::Off, false),
         ("make", 2, Remember::Errors, true),
@@ -61,7 +61,7 @@ fn what_is_kept_depends_on_the_mode_and_on_what_it_was() {
 }
 
 #[test]
-fn what_was_ended_by_hand_did_not_fail() {
+fn an_interrupted_exec_did_not_fail() {
     let ended = |signal: &str| ExecFacts {
         exit_code: None,
         signal: Some(signal.to_owned()),
@@ -75,7 +75,7 @@ fn what_was_ended_by_hand_did_not_fail() {
 }
 
 #[test]
-fn repeats_have_one_key_and_other_outcomes_another() {
+fn repetitions_have_the_same_key_and_other_outcomes_another() {
     let key = |command: &str, code: i32, stderr: &str| {
         exec_entry(&facts(command, code, stderr), Remember::All).unwrap().key
     };
@@ -123,7 +123,7 @@ fn a_huge_output_leaves_its_error_and_its_end() {
 
 proptest! {
     #[test]
-    fn any_exec_shapes_into_a_bounded_entry(
+    fn any_exec_becomes_an_entry_within_the_limits(
         command in "\\PC{0,300}", out in "[\\x00-\\x7fé█\r\n%]{0,2000}", code in proptest::option::of(0i32..256)
     ) {
         let mut facts = facts(&command, 1, &out);

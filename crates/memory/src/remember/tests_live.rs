@@ -1,4 +1,4 @@
-//! Recording over a real space: repeats, fixes, what is related, sessions, turns.
+//! Recording in a real space: repetitions, fixes, related memories, sessions, messages.
 
 use burrow_model::Remember;
 
@@ -31,7 +31,7 @@ async fn repeats_are_counted_and_not_stored_again() {
 }
 
 #[tokio::test]
-async fn an_exec_is_recorded_once_by_its_id_however_often_it_is_told() {
+async fn an_exec_is_recorded_once_per_id() {
     let world = World::new().await;
     let view = world.view();
     let tell = async |view: &View, exec: &str| {
@@ -46,11 +46,11 @@ async fn an_exec_is_recorded_once_by_its_id_however_often_it_is_told() {
     assert_eq!(tell(&view, "exe2").await, None);
     assert_eq!(tell(&view, "exe1").await, None);
     assert_eq!(view.get(&first.id).await.unwrap().count, 2);
-    // A fork has been told what its parent was, and what it runs itself is its own.
+    // A fork has recorded the execs of its parent; its own execs are separate.
     let fork = world.fork(&view).await;
     assert_eq!(tell(&fork, "exe2").await, None);
     assert!(tell(&fork, "exe3").await.is_some() && tell(&view, "exe3").await.is_some());
-    // Forgotten is forgotten.
+    // Forgotten execs are not recorded again.
     view.forget(&crate::Which::Ids(vec![first.id.clone()]), false).await.unwrap();
     assert_eq!(tell(&view, "exe1").await, None);
     tell(&view, "exe4").await;
@@ -59,7 +59,7 @@ async fn an_exec_is_recorded_once_by_its_id_however_often_it_is_told() {
 }
 
 #[tokio::test]
-async fn a_success_closes_the_failure_with_what_was_done_and_helps_the_next_one() {
+async fn a_success_closes_the_failure_and_its_fix_is_shown_at_the_next_one() {
     let world = World::new().await;
     let view = world.view();
     let error = "ModuleNotFoundError: No module named 'yaml'";
@@ -84,7 +84,7 @@ async fn a_success_closes_the_failure_with_what_was_done_and_helps_the_next_one(
     );
     assert!(found[0].excerpt.len() <= 1024);
 
-    // It fails again: open again, and still known how it was mended.
+    // It fails again: the failure is open again, and its previous fix is still known.
     let again = record(&view, &later, Remember::Errors, "box s2").await.unwrap().unwrap();
     assert_eq!(again.id, failed.id);
     assert_eq!(view.get(&failed.id).await.unwrap().metadata["open"], true);
@@ -92,7 +92,7 @@ async fn a_success_closes_the_failure_with_what_was_done_and_helps_the_next_one(
 }
 
 #[tokio::test]
-async fn nothing_is_shown_that_is_not_worth_it() {
+async fn only_useful_memories_are_shown() {
     let world = World::new().await;
     let view = world.view();
     let failed = run(&view, "make build", 2, "gcc: fatal error: no input files", START_MS).await.unwrap();
@@ -127,7 +127,7 @@ async fn a_note_about_an_error_is_related_to_it() {
 }
 
 #[tokio::test]
-async fn in_the_mode_for_errors_a_success_is_kept_only_where_it_is_an_answer() {
+async fn the_errors_mode_keeps_only_successes_that_end_a_failure() {
     let world = World::new().await;
     let view = world.view();
     let errors = async |command: &str, code: i32, at_ms: u64| {
@@ -141,7 +141,7 @@ async fn in_the_mode_for_errors_a_success_is_kept_only_where_it_is_an_answer() {
 }
 
 #[tokio::test]
-async fn sessions_open_and_close_by_themselves() {
+async fn sessions_open_and_close_automatically() {
     let world = World::new().await;
     let view = world.view();
     let of = |since_ms| SessionOf { name: "web".to_owned(), since_ms };
@@ -177,7 +177,7 @@ async fn a_turn_is_stored_once() {
 }
 
 #[tokio::test]
-async fn what_was_run_between_a_failure_and_its_end_is_what_fixed_it_also_where_only_errors_are_kept() {
+async fn commands_between_a_failure_and_its_end_are_the_fix_in_every_mode() {
     let world = World::new().await;
     let view = world.view();
     let at = |minute: u64| START_MS + minute * MINUTE_MS;
@@ -200,7 +200,7 @@ async fn what_was_run_between_a_failure_and_its_end_is_what_fixed_it_also_where_
     );
     assert!(failure.links.contains(&fixed.id));
     let again = ExecFacts { at_ms: at(5_000), ..facts("make install", 2, "fatal: libssl not found") };
-    let told = related(&view, &again, None).await.unwrap();
-    let way_out = told[0].fixed_by.as_ref().unwrap();
-    assert_eq!(way_out.commands[0], "apt-get install libssl-dev");
+    let found = related(&view, &again, None).await.unwrap();
+    let fix = found[0].fixed_by.as_ref().unwrap();
+    assert_eq!(fix.commands[0], "apt-get install libssl-dev");
 }

@@ -1,4 +1,4 @@
-//! Stores a turn of an agent loop: each message an entry, each only once.
+//! Stores the messages of an agent loop, one entry per message, each only once.
 
 use std::collections::HashMap;
 
@@ -9,19 +9,19 @@ use super::secrets::scrub;
 use crate::limits::{BATCH_MAX, TEXT_BYTES_MAX};
 use crate::{MemoryError, MemoryId, NewEntry, View};
 
-/// Who spoke with whom, for filters.
+/// The participants, for filters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Who {
     pub user: Option<String>,
     pub agent: Option<String>,
 }
 
-/// What became of the messages.
+/// The result of storing messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Turned {
+pub struct StoredMessages {
     pub session: String,
     pub added: usize,
-    /// Were stored by an earlier call: a loop may hand over its whole conversation each time.
+    /// Messages that an earlier call stored: a loop may pass its whole conversation each time.
     pub known: usize,
     pub ids: Vec<MemoryId>,
 }
@@ -32,17 +32,17 @@ pub async fn turn(
     messages: &[Message],
     session: &str,
     who: &Who,
-) -> Result<Turned, MemoryError> {
+) -> Result<StoredMessages, MemoryError> {
     let entries = turn_entries(messages, session, who);
     if entries.len() > BATCH_MAX {
         return Err(MemoryError::invalid(
             "the turn",
-            format!("it has {} parts, and may have {BATCH_MAX}", entries.len()),
+            format!("it has {} parts, the limit is {BATCH_MAX}", entries.len()),
         ));
     }
     let added = if entries.is_empty() { Vec::new() } else { view.add(entries).await? };
     let known = added.iter().filter(|added| added.existed).count();
-    Ok(Turned {
+    Ok(StoredMessages {
         session: session.to_owned(),
         added: added.len() - known,
         known,
@@ -50,7 +50,7 @@ pub async fn turn(
     })
 }
 
-/// The entries of messages; pure. A message too long for one entry becomes several, cut between lines.
+/// The entries of messages; pure. A message that is too long for one entry becomes several, split between lines.
 fn turn_entries(messages: &[Message], session: &str, who: &Who) -> Vec<NewEntry> {
     let mut seen: HashMap<(String, String), usize> = HashMap::new();
     let mut entries = Vec::new();
@@ -59,7 +59,7 @@ fn turn_entries(messages: &[Message], session: &str, who: &Who) -> Vec<NewEntry>
         if text.trim().is_empty() {
             continue;
         }
-        // The same words twice in one conversation are two messages; the same conversation twice is one.
+        // The same text twice in one conversation is two messages; the same conversation passed again adds none.
         let nth = seen.entry((message.role.clone(), text.clone().into_owned())).or_default();
         *nth += 1;
         let parts = parts_of(&text);
@@ -111,7 +111,7 @@ fn parts_of(text: &str) -> Vec<&str> {
         while !rest.is_char_boundary(end) {
             end -= 1;
         }
-        // At a line's end, unless that would leave most of the room unused.
+        // Split at the end of a line, unless that would leave most of the entry unused.
         let end =
             rest[..end].rfind('\n').map(|at| at + 1).filter(|at| *at > TEXT_BYTES_MAX / 2).unwrap_or(end);
         parts.push(&rest[..end]);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_handed_over_again_has_the_same_keys() {
+    fn a_repeated_conversation_has_the_same_keys() {
         let first = keys(&[said("user", "hi"), said("assistant", "yes")], "s");
         let longer = keys(
             &[said("user", "hi"), said("assistant", "yes"), said("user", "hi"), said("assistant", "yes")],

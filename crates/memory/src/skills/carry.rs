@@ -1,8 +1,8 @@
-//! What a merge asks of skills: what stands on a chain, and to write it on another.
+//! Access for merges: reads the skills of a chain, and adds them to another chain.
 
 use rusqlite::{Connection, params};
 
-use super::rows::{Stored, find, head, versions};
+use super::rows::{StoredSkill, find, head, versions};
 use super::write::{StoredVector, put, record};
 use super::{Body, NewSkill, Outcome};
 use crate::MemoryError;
@@ -13,22 +13,23 @@ use crate::space::writer::Writer;
 
 pub(crate) use super::write::forget;
 
-/// Versions of one skill that are compared with an outcome's.
+/// Versions of one skill that are compared with that of an outcome.
 const VERSIONS_COMPARED: usize = 100;
 
-/// Outcomes that one merge brings of one stretch of a branch: more would change no ranking.
+/// Outcomes that one merge copies from one stretch of a branch: more would not change a ranking.
 const OUTCOMES_MAX: i64 = 1_000;
 
-/// A version on its way from one chain to another.
+/// A version that a merge copies from one chain to another.
 #[derive(Clone, Debug)]
-pub(crate) struct CarriedSkill(Stored);
+pub(crate) struct CarriedSkill(StoredSkill);
 
 impl CarriedSkill {
-    /// Whether both tell to do the same, whatever their numbers are.
+    /// Whether both versions have the same content, regardless of their numbers.
     pub(crate) fn says_same(&self, other: &Self) -> bool {
-        let told =
-            |stored: &Stored| (stored.description.clone(), stored.when_to_use.clone(), stored.body.clone());
-        told(&self.0) == told(&other.0)
+        let content = |stored: &StoredSkill| {
+            (stored.description.clone(), stored.when_to_use.clone(), stored.body.clone())
+        };
+        content(&self.0) == content(&other.0)
     }
 
     pub(crate) fn description(&self) -> &str {
@@ -36,14 +37,14 @@ impl CarriedSkill {
     }
 }
 
-/// A run of a version, and what that version said.
+/// An outcome, and the content of the version that was run.
 #[derive(Clone, Debug)]
 pub(crate) struct CarriedOutcome {
     skill: CarriedSkill,
     outcome: Outcome,
 }
 
-/// The newest version on a chain; `None` for none or a forgotten one.
+/// The newest version on a chain; `None` if there is none or it was forgotten.
 pub(crate) fn skill_on(
     connection: &Connection,
     chain: &Chain,
@@ -53,7 +54,7 @@ pub(crate) fn skill_on(
     Ok(found.filter(|stored| stored.body.is_some()).map(CarriedSkill))
 }
 
-/// Skills that a branch changed between two numbers, both included.
+/// Skills that a branch changed between two sequence numbers, both included.
 pub(crate) fn changed(
     connection: &Connection,
     branch: BranchNo,
@@ -66,7 +67,7 @@ pub(crate) fn changed(
     Ok(names.collect::<Result<_, _>>()?)
 }
 
-/// Outcomes that a branch recorded between two numbers, oldest first.
+/// Outcomes that a branch recorded between two sequence numbers, oldest first.
 pub(crate) fn outcomes(
     connection: &Connection,
     chain: &Chain,
@@ -90,7 +91,7 @@ pub(crate) fn outcomes(
         };
         match find(connection, &links, &name, Some(version)) {
             Ok(stored) => outcomes.push(CarriedOutcome { skill: CarriedSkill(stored), outcome }),
-            // Forgotten since: nobody will run it.
+            // The skill was forgotten since, so its outcomes do not matter.
             Err(MemoryError::NotFound { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -98,7 +99,7 @@ pub(crate) fn outcomes(
     Ok(outcomes)
 }
 
-/// Writes a version as the next one of this branch.
+/// Adds a version as the next one of this branch.
 pub(crate) fn adopt(writer: &mut Writer<'_>, skill: &CarriedSkill) -> Result<(), MemoryError> {
     let stored = &skill.0;
     let missing = || MemoryError::not_found("skill", &stored.name);
@@ -118,7 +119,7 @@ pub(crate) fn adopt(writer: &mut Writer<'_>, skill: &CarriedSkill) -> Result<(),
     put(writer, &new, vector.as_ref()).map(|_| ())
 }
 
-/// Records an outcome with the version of this branch that says the same; says whether there is one.
+/// Records an outcome for the version of this branch with the same content; returns whether there is one.
 pub(crate) fn adopt_outcome(writer: &mut Writer<'_>, carried: &CarriedOutcome) -> Result<bool, MemoryError> {
     let name = &carried.skill.0.name;
     let versions = versions(writer.connection(), &links(writer.chain()), name, VERSIONS_COMPARED)?;

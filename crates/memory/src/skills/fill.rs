@@ -8,10 +8,10 @@ use super::{PARAMETER_BYTES_MAX, Parameter, Step, shell};
 use crate::MemoryError;
 use crate::shown::shown;
 
-/// How deep the arguments of a tool call may nest: they are walked by recursion.
+/// The maximum nesting of a tool call's arguments: they are walked by recursion.
 const ARGUMENTS_DEPTH_MAX: usize = 64;
 
-/// Refuses steps that name a parameter which is not there, or in a place where it cannot be filled in safely.
+/// Refuses steps that name an undeclared parameter, or use one where it cannot be filled in safely.
 pub(super) fn check(parameters: &[Parameter], steps: &[Step]) -> Result<(), MemoryError> {
     let placeholder = parameters.iter().map(|parameter| (parameter.name.clone(), String::new())).collect();
     for (number, step) in steps.iter().enumerate() {
@@ -30,7 +30,7 @@ pub(super) fn fill(
     steps.iter().enumerate().map(|(number, step)| fill_step(number, step, &values)).collect()
 }
 
-/// Every parameter's value: as given, or its default, or empty where it is neither given nor required.
+/// Every parameter's value: as given, or its default, or empty if it is optional.
 fn values(
     skill: &str,
     parameters: &[Parameter],
@@ -44,7 +44,7 @@ fn values(
         };
         return Err(MemoryError::invalid(
             "the list of parameters",
-            format!("there is no `{}`: {why}", shown(unknown)),
+            format!("unknown parameter `{}`: {why}", shown(unknown)),
         ));
     }
     let mut values = BTreeMap::new();
@@ -55,7 +55,7 @@ fn values(
             (None, None) if parameter.required => {
                 return Err(MemoryError::invalid(
                     "the list of parameters",
-                    format!("skill `{skill}` needs `{name}`"),
+                    format!("skill `{skill}` requires `{name}`"),
                 ));
             }
             (None, None) => String::new(),
@@ -66,7 +66,7 @@ fn values(
         if value.contains('\0') {
             return Err(MemoryError::invalid(
                 "the value of a parameter",
-                format!("`{name}` contains a NUL character, which no command can be given"),
+                format!("`{name}` contains a NUL character, which a command cannot receive"),
             ));
         }
         values.insert(parameter.name.clone(), value);
@@ -90,8 +90,9 @@ fn fill_step(number: usize, step: &Step, values: &BTreeMap<String, String>) -> R
             check_interpreter(interpreter, &refuse)?;
             if let Some(name) = first_place(script, values) {
                 let variable = variable(name);
-                let why =
-                    format!("a script cannot hold `{{{{{name}}}}}`: read `{variable}` from the environment");
+                let why = format!(
+                    "a script cannot contain `{{{{{name}}}}}`: read `{variable}` from the environment"
+                );
                 return Err(refuse(&why));
             }
             Ok(Step::Script {
@@ -110,7 +111,7 @@ fn refused(number: usize, place: &shell::Unsafe) -> MemoryError {
     MemoryError::invalid("the skill", format!("step {}: {why}", number + 1))
 }
 
-/// One program, by name or path: arguments would need quoting rules of their own.
+/// One program, by name or path: arguments would require quoting rules.
 fn check_interpreter(interpreter: &str, refuse: &dyn Fn(&str) -> MemoryError) -> Result<(), MemoryError> {
     let fits = !interpreter.is_empty()
         && interpreter.len() <= 256
@@ -120,7 +121,7 @@ fn check_interpreter(interpreter: &str, refuse: &dyn Fn(&str) -> MemoryError) ->
     if fits {
         return Ok(());
     }
-    Err(refuse("its interpreter must be one program's name or path, without arguments"))
+    Err(refuse("its interpreter must be the name or path of one program, without arguments"))
 }
 
 /// The environment variable that carries a parameter.
@@ -128,7 +129,7 @@ fn variable(name: &str) -> String {
     format!("PARAM_{}", name.to_ascii_uppercase())
 }
 
-/// What the step sets itself, and every parameter. A variable the author named like a parameter is the author's.
+/// The step's own variables, and all parameters. A variable of the author takes precedence over a parameter with its name.
 fn environment(
     env: &BTreeMap<String, String>,
     values: &BTreeMap<String, String>,
@@ -145,7 +146,7 @@ fn environment(
     Ok(filled)
 }
 
-/// Plain text, which no shell reads: the value goes in as it is.
+/// Plain text that no shell reads: the value is inserted unchanged.
 fn text(
     template: &str,
     values: &BTreeMap<String, String>,
@@ -174,7 +175,7 @@ fn text(
     Ok(filled)
 }
 
-/// The first place of a parameter that is known. Others are the script's own business: templates look the same.
+/// The first placeholder of a declared parameter. Others belong to the script: templates use the same syntax.
 fn first_place<'a>(script: &'a str, values: &BTreeMap<String, String>) -> Option<&'a str> {
     script
         .match_indices("{{")
@@ -190,7 +191,7 @@ fn argument(
     depth: usize,
 ) -> Result<Value, MemoryError> {
     if depth > ARGUMENTS_DEPTH_MAX {
-        return Err(refuse(&format!("its arguments nest deeper than {ARGUMENTS_DEPTH_MAX}")));
+        return Err(refuse(&format!("its arguments are nested more than {ARGUMENTS_DEPTH_MAX} levels deep")));
     }
     match value {
         Value::String(template) => text(template, values, refuse).map(Value::String),
@@ -282,9 +283,9 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_an_unknown_and_a_misplaced_parameter_are_told_apart() {
+    fn missing_unknown_and_misplaced_parameters_have_different_errors() {
         let parameters = [parameter("host", true, None)];
-        assert!(error(&parameters, &[command("true")], &[]).contains("skill `deploy` needs `host`"));
+        assert!(error(&parameters, &[command("true")], &[]).contains("skill `deploy` requires `host`"));
         assert!(error(&parameters, &[command("true")], &[("hots", "x")]).contains("takes `host`"));
         assert!(
             error(&parameters, &[command("echo {{hots}}")], &[("host", "x")]).contains("no such parameter")
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_looks_like_a_place_is_not_filled_again() {
+    fn a_value_that_looks_like_a_placeholder_is_not_filled_again() {
         let parameters = [parameter("a", true, None), parameter("b", true, None)];
         let filled =
             fill("s", &parameters, &[command("echo {{a}}")], &given(&[("a", "{{b}}"), ("b", "x")])).unwrap();

@@ -1,8 +1,8 @@
-//! Procedural memory: skills, what is known about how to do something.
+//! Procedural memory: skills, which describe how to do something.
 //!
-//! A skill is a name, a description, when to use it, parameters and steps. Each `skill_put` is a new version; what came of
-//! a version when it was run is counted beside it, and the counts rank what a search finds. Like everything in a space,
-//! versions and outcomes are rows of its log: a fork learns on its own, and going back unlearns.
+//! A skill has a name, a description, when to use it, parameters and steps. Each `skill_put` adds a version. The outcomes of
+//! its runs are counted per version, and the counts affect the ranking of searches. Like everything in a space,
+//! versions and outcomes are rows of its log: a fork learns separately, and a restore removes what was learned since.
 
 pub(crate) mod carry;
 mod fill;
@@ -25,41 +25,41 @@ use crate::shown::shown;
 pub(crate) use rows::count;
 pub use search::{SKILL_HITS_MAX, SKILL_QUERY_BYTES_MAX, SkillHit};
 
-/// Longest name of a skill. It is a word on a command line.
+/// Longest name of a skill. It is an argument on the command line.
 pub const SKILL_NAME_BYTES_MAX: usize = 64;
-/// Longest description, and longest text of when to use it: both are shown whole in lists and prompts.
+/// Longest description, and longest text of when to use it: lists and prompts show both completely.
 pub const SKILL_TEXT_BYTES_MAX: usize = 4 << 10;
-/// Most steps: beyond that a skill is a program, and belongs in a file.
+/// Most steps: a skill with more is a program, and belongs in a file.
 pub const SKILL_STEPS_MAX: usize = 100;
 /// Most parameters.
 pub const SKILL_PARAMETERS_MAX: usize = 64;
-/// Largest skill as a whole, as it is stored.
+/// Largest skill, as it is stored.
 pub const SKILL_BYTES_MAX: usize = 256 << 10;
-/// Longest value of a parameter: all of them end up in one command line or environment, and the kernel's limit for one
-/// string there is 128 KiB.
+/// Longest value of a parameter: all of them become part of one command line or environment, and the kernel limits one
+/// string there to 128 KiB.
 pub const PARAMETER_BYTES_MAX: usize = 64 << 10;
-/// Most skills a branch sees: a search weighs every one of them.
+/// Most skills that a branch sees: a search examines every one of them.
 pub const SKILLS_MAX: u64 = 5_000;
-/// Longest detail kept of an outcome: the tail of an output, not a log.
+/// Longest detail of an outcome: the end of an output, not a log.
 pub const OUTCOME_DETAIL_BYTES_MAX: usize = 4 << 10;
 
-/// A skill to be remembered: new, or the next version of the one with this name.
+/// A skill to store: new, or the next version of the one with this name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NewSkill {
     /// Lower-case letters, digits, `-`, `_` and `.`.
     pub name: String,
     pub description: String,
-    /// In which situation it helps: search weighs it like the description.
+    /// The situations in which it helps; searches weight it like the description.
     pub when_to_use: String,
     pub parameters: Vec<Parameter>,
     pub steps: Vec<Step>,
-    /// Where it comes from: a person, an agent, a range of execs.
+    /// Its origin: a user, an agent, a range of execs.
     pub source: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parameter {
-    /// Lower-case letters, digits and `_`, not starting with a digit.
+    /// Lower-case letters, digits and `_`, not beginning with a digit.
     pub name: String,
     pub description: String,
     pub required: bool,
@@ -79,9 +79,9 @@ pub enum Step {
         #[serde(default)]
         timeout_s: Option<u64>,
     },
-    /// For the agent to call. `{{name}}` inside its texts is replaced by the parameter.
+    /// A call for the agent to make. `{{name}}` in its texts is replaced by the parameter.
     ToolCall { tool: String, arguments: Value },
-    /// A text for an interpreter. Its parameters are in the environment, as `PARAM_NAME`.
+    /// A script for an interpreter. Its parameters are in the environment, as `PARAM_NAME`.
     Script {
         interpreter: String,
         text: String,
@@ -90,7 +90,7 @@ pub enum Step {
     },
 }
 
-/// A version of a skill, and what is known about how well it works.
+/// A version of a skill, and its outcomes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Skill {
     pub name: String,
@@ -101,23 +101,23 @@ pub struct Skill {
     pub parameters: Vec<Parameter>,
     pub steps: Vec<Step>,
     pub source: Option<String>,
-    /// Of the log.
+    /// The sequence number in the log.
     pub seq: u64,
     pub at_ms: u64,
-    /// How often this version worked, and how often it did not.
+    /// How often this version succeeded, and how often it failed.
     pub successes: u64,
     pub failures: u64,
     pub last: Option<PastOutcome>,
-    /// How likely it works next time, from 0 to 1: recent outcomes weigh most, and half is "nobody knows".
+    /// The estimated probability of success, from 0 to 1: recent outcomes count most, and 0.5 means unknown.
     pub score: f64,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     pub ok: bool,
     pub exit_code: Option<i32>,
-    /// In words: the tail of an error, what was different. Cut to [`OUTCOME_DETAIL_BYTES_MAX`].
+    /// A description: the end of an error, what was different. Cut to [`OUTCOME_DETAIL_BYTES_MAX`].
     pub detail: String,
     pub took_ms: u64,
 }
@@ -130,7 +130,7 @@ pub struct PastOutcome {
 }
 
 impl NewSkill {
-    /// Refuses what could never be run, where the author can still mend it.
+    /// Refuses skills that could never run, so that the author can fix them.
     pub(crate) fn check(&self) -> Result<(), MemoryError> {
         check_name(&self.name)?;
         for (what, text) in
@@ -143,21 +143,21 @@ impl NewSkill {
         if self.description.trim().is_empty() {
             return Err(MemoryError::invalid(
                 "the skill's description",
-                "it is empty, and nobody could find the skill",
+                "it is empty, so no search could find the skill",
             ));
         }
         if self.parameters.len() > SKILL_PARAMETERS_MAX {
             return Err(MemoryError::too_many("parameters", SKILL_PARAMETERS_MAX));
         }
         if self.steps.is_empty() {
-            return Err(MemoryError::invalid("the skill's steps", "there are none"));
+            return Err(MemoryError::invalid("the skill", "it has no steps"));
         }
         if self.steps.len() > SKILL_STEPS_MAX {
             return Err(MemoryError::too_many("steps", SKILL_STEPS_MAX));
         }
         for (number, parameter) in self.parameters.iter().enumerate() {
             if !is_parameter_name(&parameter.name) {
-                let why = "use lower-case letters, digits and `_`, up to 64, not starting with a digit";
+                let why = "use lower-case letters, digits and `_`, up to 64, not beginning with a digit";
                 return Err(MemoryError::invalid(
                     "the parameter's name",
                     format!("`{}`: {why}", shown(&parameter.name)),
@@ -166,7 +166,7 @@ impl NewSkill {
             if self.parameters[..number].iter().any(|earlier| earlier.name == parameter.name) {
                 return Err(MemoryError::invalid(
                     "the list of parameters",
-                    format!("`{}` is there twice", parameter.name),
+                    format!("`{}` is declared twice", parameter.name),
                 ));
             }
             if parameter.default.as_ref().is_some_and(|default| default.len() > PARAMETER_BYTES_MAX) {
@@ -176,7 +176,7 @@ impl NewSkill {
         }
         let bytes = self.steps.iter().map(Step::bytes).sum::<usize>();
         if bytes > SKILL_BYTES_MAX {
-            return Err(MemoryError::too_large("the skill's steps", bytes, SKILL_BYTES_MAX));
+            return Err(MemoryError::too_large("the skill", bytes, SKILL_BYTES_MAX));
         }
         fill::check(&self.parameters, &self.steps)
     }
@@ -196,9 +196,9 @@ impl Step {
 }
 
 impl Skill {
-    /// The steps with these parameters filled in, ready to be run.
+    /// The steps with the parameters filled in, ready to run.
     ///
-    /// Nothing a value contains can become part of a command: see `shell.rs`.
+    /// No part of a value can become part of a command: see `shell.rs`.
     pub fn fill(&self, given: &BTreeMap<String, String>) -> Result<Vec<Step>, MemoryError> {
         fill::fill(&self.name, &self.parameters, &self.steps, given)
     }
@@ -214,11 +214,11 @@ fn check_name(name: &str) -> Result<(), MemoryError> {
     if fits {
         return Ok(());
     }
-    let why = "use up to 64 lower-case letters, digits, `-`, `_` and `.`, starting with a letter or digit";
+    let why = "use up to 64 lower-case letters, digits, `-`, `_` and `.`, beginning with a letter or digit";
     Err(MemoryError::invalid("the skill's name", format!("`{}`: {why}", shown(name))))
 }
 
-/// Whether a text can name a parameter: what `{{…}}` and `PARAM_…` can carry.
+/// Whether a text is a valid parameter name, for `{{…}}` and `PARAM_…`.
 pub(crate) fn is_parameter_name(name: &str) -> bool {
     name.len() <= 64
         && name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')

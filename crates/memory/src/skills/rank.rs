@@ -1,22 +1,22 @@
-//! What outcomes teach: how likely a skill works next time.
+//! Estimates from outcomes how likely a skill succeeds next time.
 //!
-//! The mean of a Beta distribution that starts at "nobody knows" (one success, one failure) and forgets: each new outcome
-//! shrinks the weight of all before it, so a skill that broke last week does not live on its good past. A new version
-//! starts from what is known of the one before at a share of its weight, since most of it is usually the same.
+//! The estimate is the mean of a Beta distribution that starts as unknown (one success, one failure) and decays: each new outcome
+//! reduces the weight of all earlier ones, so a skill that broke last week does not benefit from old successes. A new version
+//! starts with a share of the weight of the previous version's outcomes, since versions are usually similar.
 
 use super::Outcome;
 
-/// What is left of the weight of earlier outcomes after one more: about the last ten count.
+/// The factor for the weight of earlier outcomes after one more: about the last ten count.
 const KEPT_PER_OUTCOME: f64 = 0.9;
-/// What is left of it for the next version.
+/// The factor for the next version.
 const KEPT_PER_VERSION: f64 = 0.25;
 
-/// What is known of one version of a skill, on one branch.
+/// The outcomes of one version of a skill, on one branch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Learned {
     pub(super) successes: u64,
     pub(super) failures: u64,
-    /// The same, each outcome weighted by how recent it is.
+    /// The successes, each weighted by how recent it is.
     pub(super) recent_successes: f64,
     pub(super) recent_failures: f64,
 }
@@ -36,7 +36,7 @@ impl Learned {
         }
     }
 
-    /// What a next version may assume before it was ever run.
+    /// The initial estimate of the next version.
     pub(super) fn inherited(self) -> Self {
         Self {
             recent_successes: self.recent_successes * KEPT_PER_VERSION,
@@ -45,7 +45,7 @@ impl Learned {
         }
     }
 
-    /// From 0 to 1, never either.
+    /// From 0 to 1, both excluded.
     pub(super) fn score(self) -> f64 {
         (self.recent_successes + 1.0) / (self.recent_successes + self.recent_failures + 2.0)
     }
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_worked_ranks_above_the_unknown_and_that_above_what_failed() {
+    fn successes_rank_above_unknown_skills_and_those_above_failures() {
         assert!(learned(&[true]).score() > learned(&[]).score());
         assert!(learned(&[]).score() > learned(&[false]).score());
         assert!(learned(&[true; 10]).score() > learned(&[true]).score());

@@ -1,4 +1,4 @@
-//! Skills as rows: the versions a branch sees, and what it learned of each.
+//! Skills as rows: the versions that a branch sees, and their outcomes.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -9,10 +9,10 @@ use crate::space::chain::{BranchNo, Chain};
 use crate::space::load::{integer, unsigned};
 use crate::{MemoryError, Page, PageRequest, View};
 
-/// Versions back that a new one learns from: what was four versions ago says little.
+/// Earlier versions that a new one inherits from: the fourth version before has hardly any weight.
 const VERSIONS_INHERITED_MAX: u64 = 3;
 
-/// Versions that the list of them answers, the newest first.
+/// Versions that the list of versions returns, newest first.
 const VERSIONS_SHOWN_MAX: usize = 1000;
 
 pub(super) const NAMES: Names = Names {
@@ -22,9 +22,9 @@ pub(super) const NAMES: Names = Names {
 
 const COLUMNS: &str = "seq, name, version, at_ms, description, when_to_use, body, model, vector";
 
-/// A version, as it is stored.
+/// A version in its stored form.
 #[derive(Clone, Debug)]
-pub(super) struct Stored {
+pub(super) struct StoredSkill {
     pub(super) seq: u64,
     pub(super) name: String,
     pub(super) version: u64,
@@ -37,7 +37,7 @@ pub(super) struct Stored {
     pub(super) vector: Option<Vec<u8>>,
 }
 
-impl Stored {
+impl StoredSkill {
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             seq: unsigned(row, 0)?,
@@ -81,36 +81,36 @@ impl Stored {
     }
 }
 
-/// The newest row of a skill: its head, or its end.
+/// The newest row of a skill: its newest version, or the mark that it was forgotten.
 pub(super) fn head(
     connection: &Connection,
     links: &[(BranchNo, u64)],
     name: &str,
-) -> rusqlite::Result<Option<Stored>> {
+) -> rusqlite::Result<Option<StoredSkill>> {
     let sql = format!(
         "SELECT {COLUMNS} FROM skills WHERE name = ?1 AND branch = ?2 AND seq <= ?3 ORDER BY seq DESC LIMIT 1"
     );
     let mut statement = connection.prepare_cached(&sql)?;
     newest(links, |branch, bound| {
-        let found = statement.query_row(params![name, branch, bound], Stored::read).optional()?;
+        let found = statement.query_row(params![name, branch, bound], StoredSkill::read).optional()?;
         Ok(found.map(|stored| (stored.seq, stored)))
     })
 }
 
-/// The versions since it was last forgotten, the newest first.
+/// The versions since it was last forgotten, newest first.
 pub(super) fn versions(
     connection: &Connection,
     links: &[(BranchNo, u64)],
     name: &str,
     versions_max: usize,
-) -> Result<Vec<Stored>, MemoryError> {
+) -> Result<Vec<StoredSkill>, MemoryError> {
     let sql = format!(
         "SELECT {COLUMNS} FROM skills WHERE name = ?1 AND branch = ?2 AND seq <= ?3 ORDER BY seq DESC"
     );
     let mut statement = connection.prepare_cached(&sql)?;
     let mut versions = Vec::new();
     for (branch, bound) in links {
-        for stored in statement.query_map(params![name, branch, integer(*bound)], Stored::read)? {
+        for stored in statement.query_map(params![name, branch, integer(*bound)], StoredSkill::read)? {
             let stored = stored?;
             if stored.body.is_none() || versions.len() == versions_max {
                 return Ok(versions);
@@ -121,13 +121,13 @@ pub(super) fn versions(
     Ok(versions)
 }
 
-/// One version, or the newest.
+/// A version, or the newest one.
 pub(super) fn find(
     connection: &Connection,
     links: &[(BranchNo, u64)],
     name: &str,
     version: Option<u64>,
-) -> Result<Stored, MemoryError> {
+) -> Result<StoredSkill, MemoryError> {
     let missing = || MemoryError::not_found("skill", name);
     match version {
         None => head(connection, links, name)?.filter(|stored| stored.body.is_some()).ok_or_else(missing),
@@ -138,9 +138,9 @@ pub(super) fn find(
     }
 }
 
-/// What the branch has learned of a version, and what came of it last.
+/// The branch's outcomes of a version, and the newest of them.
 ///
-/// A version that was never run starts from what is known of the ones before it.
+/// A version without outcomes starts from those of the previous versions.
 pub(super) fn learned(
     connection: &Connection,
     links: &[(BranchNo, u64)],
@@ -189,7 +189,7 @@ fn newest_outcome(
     })
 }
 
-/// How many skills a chain has.
+/// The number of skills of a chain.
 pub(crate) fn count(connection: &Connection, chain: &Chain) -> Result<u64, MemoryError> {
     let links = links(chain);
     let mut count = 0;
@@ -212,7 +212,7 @@ impl View {
         .await
     }
 
-    /// All skills, by name, the newest version of each.
+    /// All skills, sorted by name, the newest version of each.
     pub async fn skill_list(&self, page: PageRequest) -> Result<Page<Skill>, MemoryError> {
         self.read(move |reader| {
             let (connection, links) = (reader.connection(), links(reader.chain()));
@@ -230,7 +230,7 @@ impl View {
         .await
     }
 
-    /// The versions of a skill, the newest first.
+    /// The versions of a skill, newest first.
     pub async fn skill_versions(&self, name: &str) -> Result<Vec<Skill>, MemoryError> {
         check_name(name)?;
         let name = name.to_owned();

@@ -1,50 +1,50 @@
-//! Finds the skill for a situation: by its words, by its meaning, and by how well it has worked.
+//! Finds skills for a situation: by words, by meaning, and by their success rate.
 //!
-//! score = relevance × how likely it works. A branch has few skills, so all of them are weighed, without an index.
+//! score = relevance × probability of success. A branch has few skills, so all of them are compared, without an index.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::rows::{NAMES, Stored, head};
+use super::rows::{NAMES, StoredSkill, head};
 use super::write::StoredVector;
 use super::{NewSkill, Skill};
 use crate::embed::Embedder;
 use crate::newest::links;
 use crate::{MemoryError, View};
 
-/// Most skills one search answers.
+/// Most skills that one search returns.
 pub const SKILL_HITS_MAX: usize = 100;
 
-/// Longest query: what is longer says no more about what is wanted, and costs time per skill.
+/// Longest query: a longer one would cost time per skill without being more precise.
 pub const SKILL_QUERY_BYTES_MAX: usize = 16 << 10;
 
-/// How much a word in the name tells, against one in the description.
+/// The weight of a word in the name, relative to one in the description.
 const NAME_WEIGHT: f64 = 2.0;
 /// BM25's saturation and length normalisation, at their usual values.
 const K1: f64 = 1.2;
 const B: f64 = 0.75;
-/// The words' part of the relevance where there is a vector, too.
+/// The share of words in the relevance if there is a vector, too.
 const LEXICAL_SHARE: f64 = 0.6;
-/// Below it, closeness of meaning alone is chance.
+/// Lower similarities of meaning are chance.
 const COSINE_MIN: f64 = 0.35;
 
-/// A skill that fits.
+/// A matching skill.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SkillHit {
     pub skill: Skill,
-    /// What the order goes by, from 0 to 1.
+    /// The score that hits are sorted by, from 0 to 1.
     pub score: f64,
-    /// How well it fits the query, from 0 to 1, and by what.
+    /// How well it matches the query, from 0 to 1, and by what.
     pub relevance: f64,
     pub lexical: f64,
-    /// `None`: there was no vector to compare.
+    /// `None` if there was no vector to compare.
     pub vector: Option<f64>,
 }
 
 impl View {
-    /// The skills that fit a situation, the best first.
+    /// The matching skills, best first.
     pub async fn skill_search(&self, query: &str, limit: usize) -> Result<Vec<SkillHit>, MemoryError> {
         if query.len() > SKILL_QUERY_BYTES_MAX {
             return Err(MemoryError::too_large("the query", query.len(), SKILL_QUERY_BYTES_MAX));
@@ -60,14 +60,14 @@ impl View {
                 Ok::<_, MemoryError>(true)
             })?;
             let lexical = lexical(&terms, &known);
-            let mut found: Vec<(Match, Stored)> = known
+            let mut found: Vec<(Match, StoredSkill)> = known
                 .into_iter()
                 .zip(lexical)
                 .filter_map(|(stored, lexical)| {
                     Some((relevance(lexical, cosine(vector.as_ref(), &stored))?, stored))
                 })
                 .collect();
-            // How well it worked at most doubles a skill's place, so a few times the limit are enough to look at.
+            // The success rate at most doubles a score, so examining a few times the limit is enough.
             found.sort_by(|a, b| b.0.relevance.total_cmp(&a.0.relevance));
             found.truncate(limit * 4);
             let mut hits = Vec::with_capacity(found.len());
@@ -88,7 +88,7 @@ impl View {
         .await
     }
 
-    /// The vector a skill is found by. Without one it is found by its words.
+    /// The vector of a skill. Without one, it is found by its words only.
     pub(super) async fn skill_vector(&self, new: &NewSkill) -> Option<StoredVector> {
         let text = format!("{}\n{}\n{}", new.name, new.description, new.when_to_use);
         embed(Arc::clone(&self.shared.embedder), text).await
@@ -107,7 +107,7 @@ async fn embed(embedder: Arc<dyn Embedder>, text: String) -> Option<StoredVector
             Some(StoredVector { model, data })
         }
         Ok(Err(error)) => {
-            tracing::warn!(%error, "could not embed a skill or a question for one; going by words");
+            tracing::warn!(%error, "could not embed a skill or a query for skills; searching by words only");
             None
         }
         Err(error) => {
@@ -133,7 +133,7 @@ fn relevance(lexical: f64, vector: Option<f64>) -> Option<Match> {
     fits.then_some(Match { relevance: relevance.clamp(0.0, 1.0), lexical, vector })
 }
 
-fn cosine(query: Option<&StoredVector>, stored: &Stored) -> Option<f64> {
+fn cosine(query: Option<&StoredVector>, stored: &StoredSkill) -> Option<f64> {
     let query = query?;
     let data = stored.vector.as_ref().filter(|data| data.len() == query.data.len())?;
     if stored.model.as_ref() != Some(&query.model) {
@@ -146,8 +146,8 @@ fn cosine(query: Option<&StoredVector>, stored: &Stored) -> Option<f64> {
     Some(f64::from(product))
 }
 
-/// BM25 of each skill, from 0 to 1: as a share of what a skill with all the words would have.
-fn lexical(terms: &HashSet<String>, known: &[Stored]) -> Vec<f64> {
+/// BM25 of each skill, from 0 to 1: relative to a skill that contains all the words.
+fn lexical(terms: &HashSet<String>, known: &[StoredSkill]) -> Vec<f64> {
     let mut documents = Vec::with_capacity(known.len());
     let mut with_term: HashMap<&str, f64> = HashMap::new();
     for stored in known {
@@ -183,14 +183,14 @@ fn lexical(terms: &HashSet<String>, known: &[Stored]) -> Vec<f64> {
         .collect()
 }
 
-/// Words that are in every question and say nothing about it.
+/// Words that occur in every query and are not significant.
 const STOP_WORDS: &[&str] = &[
     "a", "an", "and", "are", "as", "at", "be", "by", "can", "do", "does", "for", "from", "how", "i", "in",
     "is", "it", "me", "my", "of", "on", "or", "that", "the", "this", "to", "we", "what", "when", "which",
     "with", "you",
 ];
 
-/// The words of a text in lower case, with the commonest endings off.
+/// The words of a text in lower case, without the most common endings.
 fn words(text: &str) -> impl Iterator<Item = String> {
     text.split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty())
@@ -199,7 +199,7 @@ fn words(text: &str) -> impl Iterator<Item = String> {
         .map(|word| stem(&word).to_owned())
 }
 
-/// So that `deploying`, `deployed` and `deploys` meet.
+/// Makes `deploying`, `deployed` and `deploys` equal.
 fn stem(word: &str) -> &str {
     if word.len() < 4 || !word.is_ascii() || word.ends_with("ss") {
         return word;
@@ -207,7 +207,7 @@ fn stem(word: &str) -> &str {
     let cut = ["ations", "ation", "ings", "ing", "ies", "ed", "es", "s", "e", "y"];
     let stems = cut.iter().filter_map(|ending| word.strip_suffix(ending));
     let stem = stems.into_iter().find(|stem| stem.len() >= 3).unwrap_or(word);
-    // `running` and `run` meet as well.
+    // Makes `running` and `run` equal as well.
     let bytes = stem.as_bytes();
     let doubled =
         bytes.len() > 3 && bytes[bytes.len() - 1] == bytes[bytes.len() - 2] && stem.len() < word.len();

@@ -1,11 +1,11 @@
-//! Puts values into a shell command so that they stay values.
+//! Inserts values into a shell command such that they stay values.
 //!
-//! `{{name}}` becomes the value in single quotes: one word, whatever is in it. That holds only where the shell would read
-//! a new word, so this follows the shell's quoting up to each place and refuses every place it is not sure of: inside
-//! quotes, after a here-document, after a backtick. A refusal costs the author a `"$PARAM_NAME"`, which is always safe; a
-//! wrong guess would let a value run as a command.
+//! `{{name}}` becomes the value in single quotes: one word, whatever it contains. That is only true where the shell would begin
+//! a new word, so this code tracks the shell's quoting up to each placeholder, and refuses every placeholder that is not certain:
+//! inside quotes, after a here-document, after a backtick. After a refusal, the author can write `"$PARAM_NAME"`, which is always
+//! safe; a wrong guess would let a value run as a command.
 //!
-//! A place in a comment stays as it is: nobody reads it, and a value with a line break would leave the comment.
+//! A placeholder in a comment is left unchanged: a value with a line break would end the comment.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ enum Piece<'a> {
     Place(&'a str),
 }
 
-/// Fills all places. Those without a value were refused before.
+/// Fills in all placeholders. Those without a value were refused before.
 pub(super) fn fill(command: &str, values: &BTreeMap<String, String>) -> Result<String, Unsafe> {
     let mut filled = String::with_capacity(command.len() + 64);
     for piece in split(command)? {
@@ -38,7 +38,7 @@ pub(super) fn fill(command: &str, values: &BTreeMap<String, String>) -> Result<S
     Ok(filled)
 }
 
-/// One word of any POSIX shell. Single quotes, since nothing at all is special between them but their end.
+/// One word for any POSIX shell. In single quotes, no character is special except the closing quote.
 pub(super) fn quote(value: &str) -> String {
     format!("'{}'", value.replace('\'', r"'\''"))
 }
@@ -51,7 +51,7 @@ pub(super) fn place_at(text: &str) -> Option<(&str, usize)> {
     super::is_parameter_name(trimmed).then_some((trimmed, name.len() + 4))
 }
 
-/// Where in the shell's grammar a character stands, as far as it matters here.
+/// The quoting state of the shell's grammar, as far as it matters here.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Quoting {
     Word,
@@ -64,9 +64,9 @@ struct Scanner<'a> {
     text: &'a str,
     at: usize,
     quoting: Quoting,
-    /// Set once the rest cannot be followed with certainty.
+    /// Set when the rest of the command cannot be parsed with certainty.
     unsure: Option<&'static str>,
-    /// The character before, for what starts a comment and for `$` before a place.
+    /// The previous character, to recognise comments and a `$` before a placeholder.
     before: Option<char>,
 }
 
@@ -94,10 +94,12 @@ fn split(command: &str) -> Result<Vec<Piece<'_>>, Unsafe> {
 impl Scanner<'_> {
     fn admit(&self, name: &str) -> Result<(), Unsafe> {
         let why = match self.quoting {
-            Quoting::Single | Quoting::Double => Some("it stands inside quotes, and is quoted by itself"),
+            Quoting::Single | Quoting::Double => {
+                Some("it is inside quotes, and the value is quoted automatically")
+            }
             Quoting::Word | Quoting::Comment => self.unsure,
         };
-        // `$'…'` is another kind of quotes, with escapes in it.
+        // `$'…'` is another kind of quotes, which contains escapes.
         let why = why.or((self.before == Some('$')).then_some("it follows a `$`"));
         match why {
             Some(why) => Err(Unsafe { name: name.to_owned(), why }),
@@ -105,7 +107,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Goes past one character, or two where the first takes the second's meaning away.
+    /// Advances by one character, or by two if the first one escapes the second.
     fn step(&mut self, rest: &str) {
         let mut characters = rest.chars();
         let Some(this) = characters.next() else { return };
@@ -114,27 +116,27 @@ impl Scanner<'_> {
         match (self.quoting, this) {
             (Quoting::Word | Quoting::Double, '\\') => return self.escape(next),
             (Quoting::Word, '\'') if self.before == Some('$') => {
-                self.unsure = Some("`$'…'` before it is read differently by different shells");
+                self.unsure = Some("shells differ in how they read the `$'…'` before it");
             }
             (Quoting::Word, '\'') => self.quoting = Quoting::Single,
             (Quoting::Word, '"') => self.quoting = Quoting::Double,
             (Quoting::Single, '\'') | (Quoting::Double, '"') => self.quoting = Quoting::Word,
-            (Quoting::Word | Quoting::Double, '`') => self.unsure = Some("a backtick stands before it"),
+            (Quoting::Word | Quoting::Double, '`') => self.unsure = Some("there is a backtick before it"),
             (Quoting::Double, '$') if matches!(next, Some('(' | '{')) => {
-                self.unsure = Some("a `$(` or `${` inside quotes stands before it");
+                self.unsure = Some("there is a `$(` or `${` inside quotes before it");
             }
             (Quoting::Word, '<') if next == Some('<') => {
-                // `<<<` is a word like any other; `<<` starts a document in which quotes are only text.
+                // `<<<` is followed by an ordinary word; `<<` begins a here-document, in which quotes are only text.
                 if rest.starts_with("<<<") {
                     length = 3;
                 } else {
-                    self.unsure = Some("a here-document (`<<`) stands before it");
+                    self.unsure = Some("there is a here-document (`<<`) before it");
                 }
             }
             (Quoting::Word, '#') if self.at_word_start() => self.quoting = Quoting::Comment,
-            // What else is called white belongs to words for some shells, and not for others.
+            // Other white space separates words in some shells only.
             (Quoting::Word, '#') if self.before.is_some_and(char::is_whitespace) => {
-                self.unsure = Some("a `#` before it may start a comment or not");
+                self.unsure = Some("shells differ in whether the `#` before it starts a comment");
             }
             (Quoting::Comment, '\n') => self.quoting = Quoting::Word,
             (Quoting::Word | Quoting::Single | Quoting::Double | Quoting::Comment, _) => {}
@@ -143,15 +145,15 @@ impl Scanner<'_> {
         self.at += length;
     }
 
-    /// Goes past a backslash and the character whose meaning it takes away.
+    /// Advances past a backslash and the character that it escapes.
     fn escape(&mut self, escaped: Option<char>) {
         self.at += 1 + escaped.map_or(0, char::len_utf8);
         if escaped != Some('\n') {
-            // Part of a word, whatever it would be by itself: nothing starts behind it.
+            // Part of a word: no comment or word begins after it.
             self.before = Some('\\');
         } else if matches!(self.before, Some('$' | '<')) {
-            // Both are left out, so that what is before and what is behind are read as one.
-            self.unsure = Some("a line before it goes on behind a `$` or `<`");
+            // Both characters are removed, so the text before and after them is joined.
+            self.unsure = Some("a line before it continues after a `$` or `<`");
         }
     }
 
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_place_stays() {
+    fn text_that_only_looks_like_a_placeholder_is_kept() {
         for command in [
             "awk '{{print $1}}' f",
             "echo {{}}",
@@ -195,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_not_surely_a_word_is_refused() {
+    fn an_uncertain_placeholder_is_refused() {
         for command in [
             "echo '{{x}}'",
             "echo \"{{x}}\"",
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_after_quotes_and_comments_is_a_word_again() {
+    fn a_placeholder_after_quotes_and_comments_is_filled() {
         for (command, filled) in [
             ("echo \"a 'b\" {{x}}", "echo \"a 'b\" 'v'"),
             ("echo 'a \"b' {{x}}", "echo 'a \"b' 'v'"),
@@ -265,10 +267,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
-        // Whatever the author writes around it: where the place is admitted, the shell sees the value unharmed, or the
-        // command is one the shell cannot read at all.
+        // For any surrounding text: where a placeholder is accepted, the shell sees the value unchanged, or the
+        // command has a syntax error.
         #[test]
-        fn an_admitted_place_never_runs_its_value(
+        fn an_accepted_placeholder_never_runs_its_value(
             before in r#"[a '"\\#;\n\r\t$(){}<`|&]{0,12}"#,
             after in r#"[a '"\\;\n)}`]{0,6}"#,
         ) {

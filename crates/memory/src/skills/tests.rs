@@ -77,7 +77,7 @@ async fn outcomes_are_counted_per_version_and_move_the_ranking() {
 }
 
 #[tokio::test]
-async fn a_fork_learns_on_its_own_and_the_past_stays() {
+async fn a_fork_learns_separately_and_the_past_is_unchanged() {
     let world = World::new().await;
     let view = world.view();
     let put = view.skill_put(skill("build", "build the project", "make {{target}}")).await.unwrap();
@@ -131,15 +131,15 @@ async fn skills_are_listed_by_name_page_by_page() {
 }
 
 #[test]
-fn what_could_never_run_is_refused_when_it_is_written() {
+fn skills_that_can_never_run_are_refused_when_they_are_stored() {
     let refused = |change: &dyn Fn(&mut NewSkill)| {
         let mut new = skill("deploy", "deploys", "ship {{target}}");
         change(&mut new);
         new.check().unwrap_err().to_string()
     };
     assert!(refused(&|new| new.name = "Deploy!".to_owned()).contains("lower-case letters"));
-    assert!(refused(&|new| new.description = " ".to_owned()).contains("nobody could find"));
-    assert!(refused(&|new| new.steps.clear()).contains("there are none"));
+    assert!(refused(&|new| new.description = " ".to_owned()).contains("no search could find"));
+    assert!(refused(&|new| new.steps.clear()).contains("it has no steps"));
     assert!(refused(&|new| new.parameters.clear()).contains("no such parameter"));
     assert!(refused(&|new| new.parameters[0].name = "Target".to_owned()).contains("lower-case"));
     assert!(refused(&|new| new.parameters.push(new.parameters[0].clone())).contains("twice"));
@@ -150,5 +150,5 @@ fn what_could_never_run_is_refused_when_it_is_written() {
             env: BTreeMap::new(),
         }];
     });
-    assert!(large.contains("may be 262144 at most"), "{large}");
+    assert!(large.contains("the limit is 262144"), "{large}");
 }

@@ -1,4 +1,4 @@
-//! Writes skills and what came of them.
+//! Writes skills and their outcomes.
 
 use rusqlite::params;
 
@@ -7,19 +7,20 @@ use super::{
     Body, NewSkill, OUTCOME_DETAIL_BYTES_MAX, Outcome, SKILL_BYTES_MAX, SKILLS_MAX, Skill, check_name,
 };
 use crate::newest::links;
+use crate::space::growth::Growth;
 use crate::space::load::integer;
 use crate::space::writer::{LogKind, Writer};
 use crate::{MemoryError, View};
 
 impl View {
-    /// Remembers a skill: a new one, or the next version of the one with this name.
+    /// Stores a skill: a new one, or the next version of the one with this name.
     pub async fn skill_put(&self, new: NewSkill) -> Result<Skill, MemoryError> {
         new.check()?;
         let vector = self.skill_vector(&new).await;
         self.write(move |writer| put(writer, &new, vector.as_ref())).await
     }
 
-    /// Records what came of a run of one version.
+    /// Records the outcome of a run of one version.
     pub async fn skill_outcome(
         &self,
         name: &str,
@@ -31,15 +32,15 @@ impl View {
         self.write(move |writer| record(writer, &name, version, &outcome)).await
     }
 
-    /// Forgets a skill. What was known of it stays in the past.
+    /// Forgets a skill. The past still has it.
     pub async fn skill_forget(&self, name: &str) -> Result<(), MemoryError> {
         check_name(name)?;
         let name = name.to_owned();
-        self.write(move |writer| forget(writer, &name)).await
+        self.write_as(Growth::Frees, 1, move |writer| forget(writer, &name)).await
     }
 }
 
-/// A vector as it is stored: the model it is of, and its numbers.
+/// A vector in its stored form: its model and its numbers.
 #[derive(Clone, Debug)]
 pub(super) struct StoredVector {
     pub(super) model: String,
@@ -139,7 +140,7 @@ pub(crate) fn forget(writer: &mut Writer<'_>, name: &str) -> Result<(), MemoryEr
     Ok(())
 }
 
-/// The end of a detail: what went wrong is said last.
+/// The end of a detail: error messages are usually last.
 fn cut(detail: &str) -> &str {
     let mut from = detail.len().saturating_sub(OUTCOME_DETAIL_BYTES_MAX);
     while !detail.is_char_boundary(from) {

@@ -1,4 +1,4 @@
-//! What a commit changes in RAM: gathered while jobs run, applied once they are durable.
+//! Changes of the columns in RAM: collected while jobs run, applied after their commit.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ pub(crate) struct Effects {
     pub(crate) removed_words: Vec<WordNo>,
 }
 
-/// How far each list had come: what a job adds after it is taken back by cutting.
-pub(crate) struct Mileage([usize; 10]);
+/// The length of each list before a job: rolling back a job truncates the lists.
+pub(crate) struct ListLengths([usize; 10]);
 
 impl Effects {
-    pub(crate) fn mileage(&self) -> Mileage {
-        Mileage([
+    pub(crate) fn mileage(&self) -> ListLengths {
+        ListLengths([
             self.rows.len(),
             self.marks.len(),
             self.superseders.len(),
@@ -40,7 +40,7 @@ impl Effects {
         ])
     }
 
-    pub(crate) fn take_back(&mut self, to: &Mileage) {
+    pub(crate) fn take_back(&mut self, to: &ListLengths) {
         let [rows, marks, superseders, words, branches, heads, covered, erased, entities, removed] = to.0;
         self.rows.truncate(rows);
         self.marks.truncate(marks);
@@ -54,7 +54,7 @@ impl Effects {
         self.removed_words.truncate(removed);
     }
 
-    /// Makes the arena what the file is now.
+    /// Updates the arena to the state of the file.
     pub(crate) fn apply(&self, arena: &mut Arena) {
         if !self.branches.is_empty() {
             let branches = Arc::make_mut(&mut arena.branches);
@@ -85,7 +85,7 @@ impl Effects {
     }
 }
 
-/// Adds a mark; the entry's first version goes in before it, since until now nobody had to ask.
+/// Adds a mark. The entry's first version is added before it, because the list was not needed until now.
 pub(crate) fn insert_mark(arena: &Arena, entity: u32, marked: Marked) {
     let first = Row(entity);
     if let Some((chunk, slot)) = arena.place(first) {

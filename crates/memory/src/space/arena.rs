@@ -1,15 +1,15 @@
-//! The columns of a space's entries in RAM: for visibility, filters and the scan of signs.
+//! The columns of a space's entries in RAM, for visibility, filters and the scan of signs.
 //!
 //! ```text
 //!  writer ── commit ──► extends the last chunk (copied) ──► publishes a new Arena
-//!  reader ──► takes the Arena of now ──► opens its read transaction ──► sees nothing above `head`
+//!  reader ──► takes the current Arena ──► opens its read transaction ──► sees nothing above `head`
 //! ```
 //!
-//! Chunks never change once published, but for their flags; a reader goes on with the Arena it took while the writer
-//! goes on. The database a reader then opens is as new or newer, and what is newer is above `head`, so both agree.
+//! Published chunks never change, except for their flags; a reader keeps using the Arena that it took while the writer
+//! continues. The database that a reader opens afterwards is as new or newer, and newer rows are above `head`, so both agree.
 //!
-//! Invariants: rows are dense from 1, apart from what was collected; a row that is not there is of branch 0, which no
-//! chain has.
+//! Invariants: rows are dense from 1, apart from collected ones; a missing row has branch 0, which no
+//! chain contains.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -19,7 +19,7 @@ use super::marks::Marks;
 use super::sessions::Sessions;
 use super::words::{WordNo, Words};
 
-/// The place of one version of an entry: the row's number in the file.
+/// One version of an entry: the row's number in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Row(pub(crate) u32);
 
@@ -29,17 +29,17 @@ impl Row {
     }
 }
 
-/// Rows of a chunk. A commit copies one chunk: at 100 bytes a row that is some ten microseconds.
+/// Rows of a chunk. A commit copies one chunk: at 100 bytes per row, that takes about ten microseconds.
 pub(crate) const CHUNK_ROWS: usize = 1024;
 
-/// The entry has other versions or marks: ask [`Marks`].
+/// The entry has other versions or marks: see [`Marks`].
 pub(crate) const MARKED: u8 = 1;
-/// Something supersedes the entry, for some branch.
+/// An entry supersedes it, on some branch.
 pub(crate) const SUPERSEDED: u8 = 2;
-/// Nothing is left of it.
+/// It was erased.
 pub(crate) const ERASED: u8 = 4;
 
-/// One row to be put in.
+/// One row to add.
 #[derive(Clone, Debug)]
 pub(crate) struct ArenaRow {
     pub(crate) row: u32,
@@ -73,28 +73,28 @@ pub(crate) struct Chunk {
     pub(crate) entity: Vec<u32>,
     pub(crate) bytes: Vec<u32>,
     pub(crate) tags: Vec<u64>,
-    /// Whether `signs` has something for the row.
+    /// Whether the row has signs in `signs`.
     pub(crate) covered: Vec<bool>,
     /// `stride` words for each row.
     pub(crate) signs: Vec<u64>,
-    /// Shared by all copies: a flag only says where to look further, or that nothing is left to see.
+    /// Shared by all copies: a flag only says that marks must be read, or that the row was erased.
     flags: Arc<Flags>,
-    /// What all its rows have in common.
+    /// Properties that all of its rows have in common.
     common: Common,
 }
 
 #[derive(Debug)]
 struct Flags {
     rows: [AtomicU8; CHUNK_ROWS],
-    /// Whether any row has one.
+    /// Whether any row has a flag.
     any: AtomicBool,
 }
 
-/// What is known of a chunk's rows without looking at each.
+/// Properties of a chunk that avoid examining each row.
 #[derive(Clone, Copy, Debug)]
 struct Common {
     rows: u32,
-    /// The branch of all of them, unless they are of several.
+    /// The branch of all rows, unless they have different ones.
     branch: Option<BranchNo>,
     seq_max: u64,
 }
@@ -133,7 +133,7 @@ impl Chunk {
         self.flags.any.store(true, Ordering::Release);
     }
 
-    /// How many rows there are, where all are of one branch that `sees` lets through and nothing happened to any of them.
+    /// The number of rows, if all belong to one branch that `sees` accepts and none has a flag.
     pub(crate) fn all_seen(&self, sees: impl FnOnce(BranchNo, u64) -> bool) -> Option<u64> {
         let plain = !self.flags.any.load(Ordering::Acquire);
         let Common { rows, branch, seq_max } = self.common;
@@ -191,7 +191,7 @@ impl Chunk {
         }
     }
 
-    /// Takes away what a row told, for one that is erased or collected.
+    /// Removes the columns of a row that is erased or collected.
     fn clear(&mut self, slot: usize) {
         self.at_ms[slot] = 0;
         self.importance[slot] = 0.0;
@@ -209,14 +209,14 @@ impl Chunk {
 #[derive(Clone, Debug)]
 pub(crate) struct Arena {
     pub(crate) chunks: Vec<Arc<Chunk>>,
-    /// Words of signs for each row: of the model that is in use.
+    /// 64-bit words of signs per row, for the current model.
     pub(crate) stride: usize,
-    /// The highest number that is published, and its time.
+    /// The highest published sequence number, and its time.
     pub(crate) head: u64,
     pub(crate) head_ms: u64,
-    /// One above the highest row.
+    /// One more than the highest row.
     pub(crate) end: u32,
-    /// Rows without a vector of the model that is in use.
+    /// Rows without a vector of the current model.
     pub(crate) pending: u64,
     pub(crate) branches: Arc<Branches>,
     pub(crate) marks: Arc<Marks>,
@@ -240,7 +240,7 @@ impl Arena {
         }
     }
 
-    /// The chunk and the place in it, if the row is there.
+    /// The chunk and the index in it, if the row exists.
     pub(crate) fn place(&self, row: Row) -> Option<(&Chunk, usize)> {
         let number = row.0 as usize;
         let chunk = self.chunks.get(number / CHUNK_ROWS)?;
@@ -259,7 +259,7 @@ impl Arena {
     pub(crate) fn put_apart(&mut self, row: &ArenaRow) {
         let number = row.row as usize;
         while self.chunks.len() <= number / CHUNK_ROWS {
-            // A chunk that is not the last is full, so that scans need not ask.
+            // All chunks except the last are full, so that scans need not check.
             if let Some(last) = self.chunks.last_mut()
                 && last.seq.len() < CHUNK_ROWS
             {
@@ -275,7 +275,7 @@ impl Arena {
         self.end = self.end.max(row.row + 1);
     }
 
-    /// A row's vector was computed.
+    /// Sets the signs of a row whose vector was computed.
     pub(crate) fn cover(&mut self, row: u32, signs: &[u64]) {
         let (number, stride) = (row as usize, self.stride);
         if self.place(Row(row)).is_none() || signs.len() != stride {
@@ -286,7 +286,7 @@ impl Arena {
         chunk.set_signs(number % CHUNK_ROWS, Some(signs), stride);
     }
 
-    /// Nothing is left of a row. Readers that took an older arena do not see it any more either.
+    /// Erases a row. Readers with an older arena no longer see it, either.
     pub(crate) fn erase(&mut self, row: u32) {
         let number = row as usize;
         if self.place(Row(row)).is_none() {
@@ -307,7 +307,7 @@ impl Arena {
         }
     }
 
-    /// Raises a flag on every version.
+    /// Sets a flag on every version.
     pub(crate) fn raise_entity(&self, entity: u32, flag: u8) {
         self.raise(entity, flag);
         self.marks.versions(entity).into_iter().for_each(|row| self.raise(row.0, flag));
@@ -322,12 +322,12 @@ impl Arena {
         self.rows_from(1)
     }
 
-    /// Rows oldest first, from one on.
+    /// Rows oldest first, from `first` on.
     pub(crate) fn rows_from(&self, first: u32) -> impl Iterator<Item = Row> + use<> {
         (first.max(1)..self.end).map(Row)
     }
 
-    /// About how much RAM it takes.
+    /// The approximate RAM that it takes.
     pub(crate) fn bytes(&self) -> u64 {
         let row = 72 + self.stride as u64 * 8 + 24;
         self.chunks.len() as u64 * CHUNK_ROWS as u64 * row

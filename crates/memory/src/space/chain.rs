@@ -1,11 +1,11 @@
-//! Who sees what: visibility as a value.
+//! Visibility as a value: which rows a view sees.
 //!
 //! ```text
 //!  branch 1   1 ─ 2 ─ 3 ─ 5          branch 2 = (parent 1, up to 2)   chain [(2, ∞), (1, 2)]
 //!                 └─ 4 ─ 6
 //! ```
 //!
-//! A row (branch, seq) is visible iff the chain has the branch with a bound of at least that number. A moment of the
+//! A row (branch, seq) is visible if and only if the chain has the branch with a bound of at least that number. A moment of the
 //! past cuts every bound. Pure: no lock, no disk.
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use burrow_model::{BranchId, MemoryPoint, MemoryRef};
 /// A branch's number in its file; from 1.
 pub type BranchNo = u32;
 
-/// Forks of forks of forks. A file that says more is damaged, and a walk up its parents must end.
+/// The maximum depth of forks. A file with more is damaged, and a walk over its parents must end.
 const DEPTH_MAX: usize = 100_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,12 +56,12 @@ impl Branches {
     }
 }
 
-/// What a view sees.
+/// The rows that a view sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// By branch number: the first number that is *not* seen. 0 for a branch that is not on the chain.
+    /// By branch number: the first number that is *not* visible. 0 for a branch that is not on the chain.
     ends: Vec<u64>,
-    /// Nothing above it is seen.
+    /// Nothing above it is visible.
     cut: u64,
 }
 
@@ -70,7 +70,7 @@ impl Chain {
         Self { ends: Vec::new(), cut: 0 }
     }
 
-    /// The present of a branch: of its own rows all up to `cut`.
+    /// The present of a branch: all of its own rows up to `cut`.
     pub(crate) fn of(branches: &Branches, of: &MemoryRef, cut: u64) -> Self {
         match branches.number(&of.branch) {
             Some(no) => Self::walk(branches, no, u64::MAX, cut),
@@ -104,24 +104,24 @@ impl Chain {
         seq < self.ends.get(branch as usize).copied().unwrap_or(0)
     }
 
-    /// What is also seen by any of `known`. A bound per branch is all there is to a chain, so this is one, too.
+    /// The rows that any of `known` sees as well. A chain is a bound per branch, so the result is one, too.
     pub(crate) fn common(&self, known: &[Self]) -> Self {
         let end = |no| known.iter().filter_map(|chain| chain.ends.get(no).copied()).max().unwrap_or(0);
         let ends = self.ends.iter().enumerate().map(|(no, own)| (*own).min(end(no))).collect();
         Self { ends, cut: self.cut }
     }
 
-    /// The first number of a branch that is not seen.
+    /// The first number of a branch that is not visible.
     pub(crate) fn end(&self, branch: BranchNo) -> u64 {
         self.ends.get(branch as usize).copied().unwrap_or(0)
     }
 
-    /// Nothing above this number is seen.
+    /// Nothing above this number is visible.
     pub fn cut(&self) -> u64 {
         self.cut
     }
 
-    /// Branches on the chain, with the highest number seen of each.
+    /// Branches on the chain, with the highest visible number of each.
     pub fn links(&self) -> impl Iterator<Item = (BranchNo, u64)> {
         (0u32..).zip(&self.ends).filter(|(_, end)| **end > 0).map(|(no, end)| (no, end - 1))
     }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grandchild_sees_its_forebears_only_up_to_where_it_left_them() {
+    fn a_grandchild_sees_its_ancestors_only_up_to_the_forks() {
         let family = Family::new(&[None, Some((1, 10)), Some((2, 5)), Some((1, 3))]);
         let chain = family.present(3, u64::MAX);
         assert!(chain.sees(3, 1_000_000));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_branch_without_rows_sees_what_it_came_from_and_no_more() {
+    fn a_branch_without_rows_sees_only_its_ancestors() {
         let family = Family::new(&[None]);
         let point = MemoryPoint { branch: family.ids[0].clone(), seq: 7 };
         let unborn = MemoryRef::branched(&family.space, Some(point));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn parents_that_run_in_a_circle_end() {
+    fn a_cycle_of_parents_terminates() {
         let family = Family::new(&[Some((2, 5)), Some((1, 5))]);
         assert!(family.present(1, u64::MAX).sees(1, 5));
     }

@@ -14,16 +14,16 @@ use super::signs;
 use crate::MemoryError;
 use crate::embed::ModelId;
 
-/// What a file holds beside its texts.
+/// The content of a file, except its texts.
 pub(crate) struct Loaded {
     pub(crate) arena: Arena,
     pub(crate) counters: Counters,
     pub(crate) heads: HashMap<BranchNo, u64>,
-    /// The number of the model in use, if the file has vectors of it.
+    /// The number of the current model, if the file has vectors of it.
     pub(crate) model: Option<u32>,
 }
 
-/// The counters that never go back.
+/// The counters that never decrease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) seq: u64,
@@ -133,7 +133,7 @@ fn marks(connection: &Connection, arena: &Arena) -> Result<(), MemoryError> {
     let mut rows = statement.query(())?;
     while let Some(row) = rows.next()? {
         let mark = Mark::from_stored(row.get(3)?, unsigned(row, 4)?)
-            .ok_or_else(|| damaged(format!("mark {} is of no known kind", unsigned(row, 0).unwrap_or(0))))?;
+            .ok_or_else(|| damaged(format!("mark {} has an unknown kind", unsigned(row, 0).unwrap_or(0))))?;
         let marked = Marked { seq: unsigned(row, 0)?, branch: number(row, 1)?, mark };
         insert_mark(arena, number(row, 2)?, marked);
     }
@@ -147,7 +147,7 @@ fn marks(connection: &Connection, arena: &Arena) -> Result<(), MemoryError> {
     Ok(())
 }
 
-/// SQLite's integers are signed; a number of ours beyond that is none.
+/// SQLite's integers are signed; larger numbers do not occur.
 pub(crate) fn integer(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -162,7 +162,7 @@ pub(crate) fn number(row: &SqlRow<'_>, column: usize) -> Result<u32, rusqlite::E
     u32::try_from(value).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, value))
 }
 
-/// The file's path is put in by whoever opened it.
+/// The caller that opened the file adds its path.
 pub(crate) fn damaged(why: String) -> MemoryError {
     MemoryError::Damaged { file: std::path::PathBuf::new(), why }
 }

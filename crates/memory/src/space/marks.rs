@@ -1,7 +1,7 @@
-//! What happened to entries after they were written: further versions, and marks.
+//! Changes of entries after they were added: further versions, and marks.
 //!
-//! Only the few entries that something happened to are here; the arena's flags say which. Everything carries its number
-//! and branch, so the same lists answer every branch and every moment.
+//! Only entries with changes are here; the arena's flags say which. Every change has its number
+//! and branch, so the same lists serve every branch and every moment.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -16,12 +16,12 @@ pub(crate) enum Mark {
     Forgotten,
     Cooled,
     Warmed,
-    /// It happened so many more times.
+    /// This many repetitions.
     Repeated(u64),
 }
 
 impl Mark {
-    /// As the file has it. A version is a row of its own there.
+    /// Its stored form. `None` for a version, which is a separate row.
     pub(crate) fn stored(self) -> Option<(i64, u64)> {
         match self {
             Self::Version(_) => None,
@@ -50,10 +50,10 @@ pub(crate) struct Marked {
     pub(crate) mark: Mark,
 }
 
-/// What a chain makes of an entry's marks.
+/// The state of an entry on a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
-    /// The newest version that is seen, unless it was forgotten since.
+pub(crate) struct EntryState {
+    /// The newest visible version, unless it was forgotten since.
     pub(crate) row: Option<Row>,
     pub(crate) cold: bool,
     pub(crate) repeated: u64,
@@ -61,7 +61,7 @@ pub(crate) struct Standing {
 
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
-    /// By entity, in the order of their numbers.
+    /// By entity, sorted by sequence number.
     lists: RwLock<HashMap<u32, Vec<Marked>>>,
     /// Rows that supersede an entity.
     superseders: RwLock<HashMap<u32, Vec<Row>>>,
@@ -71,7 +71,7 @@ impl Marks {
     pub(crate) fn insert(&self, entity: u32, marked: Marked) {
         let mut lists = self.lists.write().unwrap_or_else(PoisonError::into_inner);
         let list = lists.entry(entity).or_default();
-        // Mostly at the end; a file that is being loaded gives versions and marks apart.
+        // Mostly at the end; a file that is being loaded adds versions and marks separately.
         let at = list.partition_point(|other| other.seq < marked.seq);
         if list.get(at).is_none_or(|other| other.seq != marked.seq) {
             list.insert(at, marked);
@@ -91,8 +91,8 @@ impl Marks {
         self.superseders.write().unwrap_or_else(PoisonError::into_inner).remove(&entity);
     }
 
-    pub(crate) fn standing(&self, entity: u32, chain: &Chain) -> Standing {
-        let mut standing = Standing { row: None, cold: false, repeated: 0 };
+    pub(crate) fn standing(&self, entity: u32, chain: &Chain) -> EntryState {
+        let mut standing = EntryState { row: None, cold: false, repeated: 0 };
         let lists = self.lists.read().unwrap_or_else(PoisonError::into_inner);
         let list = lists.get(&entity).map_or(&[][..], Vec::as_slice);
         for marked in list.iter().filter(|marked| chain.sees(marked.branch, marked.seq)) {
@@ -112,7 +112,7 @@ impl Marks {
         superseders.get(&entity).cloned().unwrap_or_default()
     }
 
-    /// All versions of an entity that something happened to.
+    /// All versions of an entity that has changes.
     pub(crate) fn versions(&self, entity: u32) -> Vec<Row> {
         let lists = self.lists.read().unwrap_or_else(PoisonError::into_inner);
         let list = lists.get(&entity).map_or(&[][..], Vec::as_slice);
@@ -120,7 +120,7 @@ impl Marks {
         list.iter().filter_map(version).collect()
     }
 
-    /// What a chain sees of an entry's life, in order.
+    /// The changes of an entry that a chain sees, in order.
     pub(crate) fn seen(&self, entity: u32, chain: &Chain) -> Vec<Marked> {
         let lists = self.lists.read().unwrap_or_else(PoisonError::into_inner);
         let list = lists.get(&entity).map_or(&[][..], Vec::as_slice);

@@ -1,9 +1,10 @@
-//! One space: one file, its columns in RAM, one writer and a few readers.
+//! One space: a file, its columns in RAM, one writer and a few readers.
 
 mod apply;
 pub(crate) mod arena;
 pub(crate) mod chain;
-pub(crate) mod lens;
+pub(crate) mod checksum;
+pub(crate) mod growth;
 pub(crate) mod load;
 pub(crate) mod marks;
 pub(crate) mod migrate;
@@ -12,7 +13,7 @@ pub(crate) mod reader;
 mod sessions;
 pub(crate) mod signs;
 pub(crate) mod slots;
-pub(crate) mod sums;
+pub(crate) mod visibility;
 mod words;
 pub(crate) mod writer;
 
@@ -28,20 +29,20 @@ use crate::clock::Clock;
 use crate::embed::Embedder;
 use arena::Arena;
 use chain::BranchNo;
-use lens::Binding;
 pub use migrate::FORMAT_VERSION;
 pub(crate) use migrate::open_reader;
 use queue::{Queue, WriteSide};
+use visibility::Binding;
 pub(crate) use words::WordNo;
 use writer::Batch;
 
-/// Read connections one space keeps for the next reader.
+/// Read connections that one space keeps for later readers.
 const READERS_KEPT: usize = 4;
 
 /// An open space.
 #[derive(Debug)]
 pub(crate) struct Space {
-    /// `None` while nobody wrote to it: there is no file, and everything read is empty.
+    /// `None` until the first write: there is no file, and the space is empty.
     pub(crate) path: Option<PathBuf>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) embedder: Arc<dyn Embedder>,
@@ -49,12 +50,12 @@ pub(crate) struct Space {
     pub(crate) queue: Queue,
     pub(crate) write_side: Mutex<WriteSide>,
     readers: Mutex<Vec<ReadSide>>,
-    /// The highest number of each branch.
+    /// The highest sequence number of each branch.
     heads: Mutex<HashMap<BranchNo, u64>>,
     changes: broadcast::Sender<u64>,
-    /// How many rows have a term, counted when a query first asked.
+    /// The number of rows that have a term, counted when a query first needs it.
     pub(crate) frequencies: Mutex<HashMap<String, crate::arms::Frequency>>,
-    /// When filling in vectors may be tried again, and how often it failed.
+    /// When computing vectors may be retried, and how often it failed.
     pub(crate) retry: Mutex<Retry>,
 }
 
@@ -64,14 +65,14 @@ pub(crate) struct Retry {
     pub(crate) not_before_ms: u64,
 }
 
-/// A connection that reads, and what its functions go by.
+/// A connection that reads, and the binding of its SQL functions.
 #[derive(Debug)]
 pub(crate) struct ReadSide {
     pub(crate) connection: Connection,
     pub(crate) binding: Binding,
 }
 
-/// What opening a space takes.
+/// The parameters for opening a space.
 #[derive(Clone, Debug)]
 pub(crate) struct Opening {
     pub(crate) path: PathBuf,
@@ -81,7 +82,7 @@ pub(crate) struct Opening {
 }
 
 impl Space {
-    /// Blocking. Without `create` a space that has no file is vacant, and stays without.
+    /// Blocking. Without `create`, a space without a file is vacant, and no file is created.
     pub(crate) fn open(opening: Opening, create: bool) -> Result<Self, MemoryError> {
         let Opening { path, clock, embedder, changes } = opening;
         let there = create || path.exists();
@@ -109,12 +110,12 @@ impl Space {
         Arc::clone(&self.arena.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The highest number a branch has in the log.
+    /// The highest sequence number of a branch in the log.
     pub(crate) fn head(&self, branch: BranchNo) -> u64 {
         self.heads.lock().unwrap_or_else(PoisonError::into_inner).get(&branch).copied().unwrap_or(0)
     }
 
-    /// Lets readers see what was committed. Cannot fail: the commit stands.
+    /// Publishes a commit to readers. Cannot fail, because the commit is durable.
     fn publish(&self, before: &Arena, batch: &Batch) {
         let mut arena = before.clone();
         batch.effects.apply(&mut arena);
@@ -125,12 +126,12 @@ impl Space {
         }
         *self.arena.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(arena);
         if batch.counters.seq != before.head {
-            // Nobody may be watching.
+            // There may be no watcher.
             let _ = self.changes.send(batch.counters.seq);
         }
     }
 
-    /// Lends a read connection. A vacant space has no file to connect to; what is read is made once, and stays empty.
+    /// Lends a read connection. A vacant space has no file to connect to; its empty database is created once.
     pub(crate) fn with_reader<T>(
         &self,
         work: impl FnOnce(&ReadSide) -> Result<T, MemoryError>,
@@ -150,7 +151,7 @@ impl Space {
         let result = work(&side);
         side.binding.set(None);
         let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
-        // A connection that is still inside a transaction has a past; the next reader wants the present.
+        // A connection that is still in a transaction sees the past, so it is not reused.
         let most = if self.path.is_some() { READERS_KEPT } else { 1 };
         if readers.len() < most && side.connection.is_autocommit() {
             readers.push(side);
@@ -167,7 +168,7 @@ impl Space {
         queue::contained(|| work(&mut side))
     }
 
-    /// Blocking: reads the columns anew, for changes made by [`Space::alone`].
+    /// Blocking: reads the columns again, after changes by [`Space::alone`].
     pub(crate) fn reload(&self, side: &mut WriteSide) -> Result<(), MemoryError> {
         let loaded = load::load(&side.connection, self.embedder.model())?;
         (side.counters, side.model) = (loaded.counters, loaded.model);
@@ -176,7 +177,7 @@ impl Space {
         Ok(())
     }
 
-    /// Blocking: what is in the journal goes into the file, and nothing is left in the journal.
+    /// Blocking: writes the journal into the file and truncates it.
     pub(crate) fn truncate_journal(&self) -> Result<bool, MemoryError> {
         if self.path.is_none() {
             return Ok(true);
@@ -192,12 +193,12 @@ impl Space {
 
 impl Drop for Space {
     fn drop(&mut self) {
-        // The last connection to go writes the journal back into the file, which one that only reads cannot.
+        // The last connection to close writes the journal into the file, which a read-only one cannot.
         self.readers.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
-/// An error that does not know its file yet learns it.
+/// Adds the path to an error that has none.
 fn at_path(error: MemoryError, path: &Path) -> MemoryError {
     if let MemoryError::Storage { source } = &error
         && is_damage(source)

@@ -1,4 +1,4 @@
-//! Group commit: writes that wait while one commit syncs share the next.
+//! Group commit: writes that arrive during a commit share the next one.
 //!
 //! ```text
 //!  callers ──bounded queue──► drain ──► BEGIN
@@ -6,10 +6,10 @@
 //!                                       COMMIT  (one sync for all) ──► arena ──► answer each
 //! ```
 //!
-//! There is no thread per space: whoever queues the first job starts one that drains the queue and ends.
+//! There is no thread per space: the caller that queues the first job starts one, which drains the queue and ends.
 //!
-//! Invariants: nobody is answered before the commit, and before readers see it; a job that fails takes back only its own
-//! changes; where storage fails the jobs are run again one by one; a panic in a job is answered as an error.
+//! Invariants: a job is answered only after its commit is durable and visible to readers; a job that fails rolls back only its own
+//! changes; if storage fails, the jobs are run again one by one; a panic in a job is returned as an error.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,18 +21,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::Space;
 use super::arena::Arena;
-use super::lens::Binding;
+use super::growth::{Allowance, Measure, empty_journal};
 use super::load::integer;
+use super::visibility::Binding;
 use super::writer::{Batch, Writer};
 use crate::MemoryError;
 
-/// Writes that may wait for one space. Beyond it callers wait for a place: back-pressure, not loss.
+/// Writes that may wait for one space. Beyond it, callers wait (back-pressure); nothing is lost.
 const WAITING_MAX: usize = 1024;
 
-/// Jobs of one commit: enough to hide the sync.
+/// Jobs of one commit: enough to amortise the sync.
 const JOBS_MAX: usize = 256;
 
-/// Rows of one commit, as far as jobs tell beforehand: enough to be fast, few enough that nobody waits long.
+/// Rows of one commit, as estimated by the jobs: enough to be fast, few enough that no job waits long.
 const WEIGHT_MAX: usize = 2000;
 
 #[derive(Debug)]
@@ -44,7 +45,7 @@ pub(crate) struct Queue {
 #[derive(Default)]
 struct Waiting {
     jobs: VecDeque<Box<dyn Job>>,
-    /// Somebody is draining.
+    /// A thread is draining the queue.
     draining: bool,
 }
 
@@ -60,11 +61,12 @@ impl Queue {
     }
 }
 
-/// Queues `work` and answers once it is committed and readers see it. A future dropped before it was queued changes
-/// nothing; one dropped later changes what it would have changed.
+/// Queues `work` and returns when it is committed and visible to readers. A future that is dropped before it was queued
+/// changes nothing; if it is dropped later, the change is made.
 pub(crate) async fn write<T, F>(
     space: &Arc<Space>,
     of: &MemoryRef,
+    allowance: Allowance,
     weight: usize,
     work: F,
 ) -> Result<T, MemoryError>
@@ -72,10 +74,10 @@ where
     T: Send + 'static,
     F: Fn(&mut Writer<'_>) -> Result<T, MemoryError> + Send + 'static,
 {
-    queued(space, Some(of.clone()), weight, work).await
+    queued(space, Some((of.clone(), allowance)), weight, work).await
 }
 
-/// As [`write`], for indices: on no branch, and takes no number.
+/// As [`write`], for indices: without a branch or a sequence number.
 pub(crate) async fn upkeep<T, F>(space: &Arc<Space>, weight: usize, work: F) -> Result<T, MemoryError>
 where
     T: Send + 'static,
@@ -86,7 +88,7 @@ where
 
 async fn queued<T, F>(
     space: &Arc<Space>,
-    of: Option<MemoryRef>,
+    of: Option<(MemoryRef, Allowance)>,
     weight: usize,
     work: F,
 ) -> Result<T, MemoryError>
@@ -96,7 +98,8 @@ where
 {
     let place = Arc::clone(&space.queue.places).acquire_owned().await.map_err(|_| MemoryError::Closed)?;
     let (reply, answer) = oneshot::channel();
-    let job = Task { of, weight, work, result: None, reply, _place: place };
+    let (of, allowance) = of.unzip();
+    let job = Task { of, allowance, weight, work, result: None, reply, _place: place };
     let start = {
         let mut waiting = space.queue.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.jobs.push_back(Box::new(job));
@@ -132,12 +135,12 @@ fn drain(space: &Space) {
     }
 }
 
-/// Runs work of ours so that its panic becomes an error and the thread survives.
+/// Runs work such that its panic becomes an error and the thread survives.
 pub(crate) fn contained<T>(work: impl FnOnce() -> Result<T, MemoryError>) -> Result<T, MemoryError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|cause| {
         let text = cause.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| cause.downcast_ref::<String>().cloned()).unwrap_or_default();
-        tracing::error!(panic = text, "work in memory panicked and was rolled back");
+        tracing::error!(panic = text, "a memory operation panicked and was rolled back");
         Err(MemoryError::Panicked)
     })
 }
@@ -147,13 +150,23 @@ pub(crate) fn contained<T>(work: impl FnOnce() -> Result<T, MemoryError>) -> Res
 enum Verdict {
     Keep,
     TakeBack,
-    /// Storage failed: the transaction may be gone as a whole.
+    /// As `TakeBack`, after work that made the space too large.
+    TooLarge,
+    /// Storage failed: the whole transaction may be lost.
     Storage(MemoryError),
+}
+
+/// Whether a transaction contained work that made the space too large.
+enum Sizes {
+    Kept,
+    Refused,
 }
 
 trait Job: Send {
     fn weight(&self) -> usize;
     fn of(&self) -> Option<MemoryRef>;
+    /// `None` for indices, whose size follows from the entries.
+    fn allowance(&self) -> Option<&Allowance>;
     fn attempt(&mut self, writer: &mut Writer<'_>) -> Verdict;
     fn fail(&mut self, error: MemoryError);
     /// Called once, after the commit or the failure.
@@ -162,11 +175,12 @@ trait Job: Send {
 
 struct Task<T, F> {
     of: Option<MemoryRef>,
+    allowance: Option<Allowance>,
     weight: usize,
     work: F,
     result: Option<Result<T, MemoryError>>,
     reply: oneshot::Sender<Result<T, MemoryError>>,
-    /// Given back when the job is done.
+    /// Released when the job is done.
     _place: OwnedSemaphorePermit,
 }
 
@@ -181,6 +195,10 @@ where
 
     fn of(&self) -> Option<MemoryRef> {
         self.of.clone()
+    }
+
+    fn allowance(&self) -> Option<&Allowance> {
+        self.allowance.as_ref()
     }
 
     fn attempt(&mut self, writer: &mut Writer<'_>) -> Verdict {
@@ -202,14 +220,39 @@ where
     }
 
     fn answer(self: Box<Self>) {
-        // The caller may have gone.
+        // The caller may have been dropped.
         let _ = self.reply.send(self.result.unwrap_or(Err(MemoryError::Closed)));
+    }
+}
+
+/// Runs a job, and rolls it back if the space would become too large.
+fn attempt(job: &mut dyn Job, writer: &mut Writer<'_>, measure: &Measure) -> Verdict {
+    let Some(allowance) = job.allowance().cloned() else { return job.attempt(writer) };
+    let refused = |job: &mut dyn Job, error: MemoryError| {
+        if error.is_of_storage() {
+            return Verdict::Storage(error);
+        }
+        job.fail(error);
+        Verdict::TakeBack
+    };
+    if let Err(error) = allowance.check_disk(measure) {
+        return refused(job, error);
+    }
+    match job.attempt(writer) {
+        Verdict::Keep => match allowance.check_size(measure, writer.connection()) {
+            Ok(()) => Verdict::Keep,
+            Err(error) => match refused(job, error) {
+                Verdict::TakeBack => Verdict::TooLarge,
+                verdict @ (Verdict::Keep | Verdict::TooLarge | Verdict::Storage(_)) => verdict,
+            },
+        },
+        verdict @ (Verdict::TakeBack | Verdict::TooLarge | Verdict::Storage(_)) => verdict,
     }
 }
 
 // === the commit ===
 
-/// The one connection that writes, and what it knows of the file.
+/// The connection that writes, and its cached state of the file.
 #[derive(Debug)]
 pub(crate) struct WriteSide {
     pub(crate) connection: Connection,
@@ -228,7 +271,7 @@ impl WriteSide {
                 job.answer();
             }
             Err(_) => {
-                // One by one, so that each gets its own answer.
+                // One by one, so that each gets its own result.
                 for mut job in jobs {
                     if let Err(error) = self.commit(space, std::slice::from_mut(&mut job)) {
                         job.fail(error);
@@ -239,17 +282,26 @@ impl WriteSide {
         }
     }
 
-    /// One transaction, then the arena. An error means that nothing of it happened.
+    /// One transaction, then the arena. After an error, nothing was changed.
     fn commit(&mut self, space: &Space, jobs: &mut [Box<dyn Job>]) -> Result<(), MemoryError> {
         let arena = space.arena();
         let mut batch = Batch::new(&arena, self.counters, self.model);
         let result = self.transact(space, &arena, &mut batch, jobs);
         self.binding.set(None);
-        if let Err(error) = result {
-            if !self.connection.is_autocommit() {
-                self.connection.execute_batch("ROLLBACK")?;
+        let sizes = match result {
+            Ok(sizes) => sizes,
+            Err(error) => {
+                if !self.connection.is_autocommit() {
+                    self.connection.execute_batch("ROLLBACK")?;
+                }
+                if matches!(error, MemoryError::DiskFull) {
+                    self.empty_journal(space);
+                }
+                return Err(error);
             }
-            return Err(error);
+        };
+        if matches!(sizes, Sizes::Refused) {
+            self.empty_journal(space);
         }
         (self.counters, self.model) = (batch.counters, batch.model);
         space.publish(&arena, &batch);
@@ -262,15 +314,18 @@ impl WriteSide {
         arena: &Arc<Arena>,
         batch: &mut Batch,
         jobs: &mut [Box<dyn Job>],
-    ) -> Result<(), MemoryError> {
+    ) -> Result<Sizes, MemoryError> {
+        let mut sizes = Sizes::Kept;
         self.statement("BEGIN IMMEDIATE")?;
+        let writes = jobs.iter().filter_map(|job| job.allowance());
+        let measure = Measure::new(&self.connection, space.path.as_ref(), writes)?;
         for job in jobs {
             self.statement("SAVEPOINT job")?;
             let start = batch.start();
             let (of, now_ms) = (job.of(), space.clock.now_ms());
             let verdict =
                 match Writer::new(&self.connection, arena, batch, &self.binding, of.as_ref(), now_ms) {
-                    Ok(mut writer) => job.attempt(&mut writer),
+                    Ok(mut writer) => attempt(&mut **job, &mut writer, &measure),
                     Err(error) if error.is_of_storage() => Verdict::Storage(error),
                     Err(error) => {
                         job.fail(error);
@@ -279,7 +334,10 @@ impl WriteSide {
                 };
             match verdict {
                 Verdict::Keep => self.statement("RELEASE job")?,
-                Verdict::TakeBack => {
+                verdict @ (Verdict::TakeBack | Verdict::TooLarge) => {
+                    if matches!(verdict, Verdict::TooLarge) {
+                        sizes = Sizes::Refused;
+                    }
                     self.statement("ROLLBACK TO job")?;
                     self.statement("RELEASE job")?;
                     batch.take_back(&start, arena);
@@ -288,7 +346,15 @@ impl WriteSide {
             }
         }
         self.write_counters(batch)?;
-        self.statement("COMMIT")
+        self.statement("COMMIT")?;
+        Ok(sizes)
+    }
+
+    /// What was rolled back may have been written to the journal already, if it was large.
+    fn empty_journal(&self, space: &Space) {
+        if let Some(path) = &space.path {
+            empty_journal(&self.connection, path);
+        }
     }
 
     fn write_counters(&self, batch: &Batch) -> Result<(), MemoryError> {

@@ -1,22 +1,22 @@
-//! Inside a read: one moment of the space as one view sees it.
+//! A read transaction: one moment of a space as one view sees it.
 
 use rusqlite::Connection;
 
 use super::Space;
 use super::arena::Row;
 use super::chain::Chain;
-use super::lens::Lens;
+use super::visibility::Visibility;
 
-/// One read transaction. Everything it answers is of the same moment.
+/// One read transaction. All results are from the same moment.
 #[derive(Debug)]
 pub struct Reader<'a> {
     pub(crate) space: &'a Space,
     pub(crate) connection: &'a Connection,
-    pub(crate) lens: Lens,
+    pub(crate) visibility: Visibility,
     pub(crate) now_ms: u64,
 }
 
-/// What is known of a row without reading its text.
+/// The columns of a row, without its text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Columns {
     pub seq: u64,
@@ -28,13 +28,13 @@ pub struct Columns {
 }
 
 impl<'a> Reader<'a> {
-    /// The transaction. `sees(branch, seq)` tells which rows of the log this view sees.
+    /// The transaction. `sees(branch, seq)` returns whether this view sees a row of the log.
     pub fn connection(&self) -> &'a Connection {
         self.connection
     }
 
     pub fn chain(&self) -> &Chain {
-        &self.lens.chain
+        &self.visibility.chain
     }
 
     /// The time of the read.
@@ -44,22 +44,22 @@ impl<'a> Reader<'a> {
 
     /// On the chain, the newest version, and not forgotten. Cold and superseded entries are visible.
     pub fn visible(&self, row: Row) -> bool {
-        self.lens.visible(row)
+        self.visibility.visible(row)
     }
 
-    /// Decayed: search reaches it only when asked to.
+    /// Whether it is cold: searches find it only if they include cold entries.
     pub fn cold(&self, row: Row) -> bool {
-        self.lens.cold(row)
+        self.visibility.cold(row)
     }
 
-    /// What replaces it as the truth, if anything does.
+    /// The entry that supersedes it, if any.
     pub fn superseded_by(&self, row: Row) -> Option<Row> {
-        self.lens.superseded_by(row)
+        self.visibility.superseded_by(row)
     }
 
     pub fn column(&self, row: Row) -> Option<Columns> {
-        let (chunk, slot) = self.lens.arena.place(row)?;
-        let words = &self.lens.arena.words;
+        let (chunk, slot) = self.visibility.arena.place(row)?;
+        let words = &self.visibility.arena.words;
         Some(Columns {
             seq: chunk.seq[slot],
             at_ms: chunk.at_ms[slot],
@@ -72,17 +72,17 @@ impl<'a> Reader<'a> {
 
     /// Visible rows, newest first.
     pub fn rows(&self) -> impl Iterator<Item = Row> + '_ {
-        self.lens.arena.rows_down().filter(|row| self.visible(*row))
+        self.visibility.arena.rows_down().filter(|row| self.visible(*row))
     }
 
-    /// How many rows are visible.
+    /// The number of visible rows.
     pub fn len(&self) -> u64 {
-        self.lens.count()
+        self.visibility.count()
     }
 
-    /// The highest number this view sees.
+    /// The highest sequence number that this view sees.
     pub fn seq(&self) -> u64 {
-        let seen = self.lens.chain.links().map(|(branch, bound)| bound.min(self.space.head(branch)));
+        let seen = self.visibility.chain.links().map(|(branch, bound)| bound.min(self.space.head(branch)));
         seen.max().unwrap_or(0)
     }
 

@@ -1,10 +1,10 @@
--- One space. Whatever carries (seq, branch) is a row of the log: written once, seen by the branches whose chain has
--- it, found through `sees(branch, seq)`. `fts`, `vectors`, `entries.signs` and `entries.model` are indices: `rebuild`
--- makes them anew from the rest.
+-- One space. Every row with (seq, branch) is a row of the log: it is written once, is visible to the branches whose chain
+-- contains it, and is selected with `sees(branch, seq)`. `fts`, `vectors`, `entries.signs` and `entries.model` are indices:
+-- `rebuild` creates them again from the rest.
 
 -- === log and branches ===
 
--- The counters. None of them ever goes back, whatever is erased or collected.
+-- The counters. They never decrease, even if rows are erased or collected.
 CREATE TABLE state (
     one      INTEGER PRIMARY KEY CHECK (one = 1),
     last_seq INTEGER NOT NULL,
@@ -43,7 +43,7 @@ CREATE TABLE ids (
     id     TEXT NOT NULL UNIQUE
 ) STRICT;
 
--- One row per version: what the arena holds, apart from the texts so that a space opens without reading them.
+-- One row per version: the columns of the arena, separate from the texts, so that a space opens without reading those.
 CREATE TABLE entries (
     row        INTEGER PRIMARY KEY,
     entity     INTEGER NOT NULL,
@@ -59,9 +59,9 @@ CREATE TABLE entries (
     agent      INTEGER NOT NULL,
     count      INTEGER NOT NULL,
     bytes      INTEGER NOT NULL,
-    -- Some bits of the metadata, so that a filter reads only what may match.
+    -- A Bloom filter of the metadata, so that a filter reads only metadata that may match.
     tags       INTEGER NOT NULL,
-    -- Of the text, for finding the same one again. NULL once erased.
+    -- The hash of the text, to find equal texts. NULL if erased.
     hash       INTEGER,
     erased     INTEGER NOT NULL,
     model      INTEGER,
@@ -79,18 +79,18 @@ CREATE TABLE texts (
     supersedes    TEXT,
     artifacts     TEXT,
     links         TEXT,
-    -- Over the whole entry, so that `check` notices what the disk changed.
+    -- The checksum of the whole entry, so that `check` detects disk errors.
     sum           INTEGER NOT NULL
 ) STRICT;
 
--- The text is given again when a row is deleted, and `secure-delete` takes its words out of the index at once, so an
--- erased text leaves no trace in it.
+-- A deletion passes the old text, and `secure-delete` removes its words from the index at once, so an erased text leaves
+-- no trace in it.
 CREATE VIRTUAL TABLE fts USING fts5 (
     text, content = 'texts', content_rowid = 'row', tokenize = 'porter unicode61 remove_diacritics 2'
 );
 INSERT INTO fts (fts, rank) VALUES ('secure-delete', 1);
 
--- Forgotten, cooled, warmed, repeated.
+-- Marks of entries: forgotten, cooled, warmed, repeated.
 CREATE TABLE marks (
     seq    INTEGER PRIMARY KEY,
     branch INTEGER NOT NULL,
@@ -115,7 +115,7 @@ CREATE TABLE keys (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX keys_entity ON keys (entity);
 
--- What was erased, by number alone: an import does not bring it back.
+-- Erased entries, without content: an import does not restore them.
 CREATE TABLE erased (
     entity INTEGER PRIMARY KEY,
     seq    INTEGER NOT NULL
@@ -138,13 +138,13 @@ CREATE TABLE vectors (
 
 -- === working memory (kv) ===
 
--- One row per change of a key; the newest one a branch sees is what the key holds. `keys` and `bytes` are what the branch
--- held after it, so that a limit is checked without counting.
+-- One row per change of a key; the newest one that a branch sees is the value. `keys` and `bytes` are the usage of the branch
+-- after it, so that a limit is checked without counting.
 CREATE TABLE kv (
     seq        INTEGER PRIMARY KEY,
     branch     INTEGER NOT NULL,
     key        TEXT NOT NULL,
-    -- NULL: it was deleted.
+    -- NULL if it was deleted.
     value      TEXT,
     at_ms      INTEGER NOT NULL,
     created_ms INTEGER NOT NULL,
@@ -157,7 +157,7 @@ CREATE INDEX kv_branch ON kv (branch, seq);
 
 -- === procedural memory (skills) ===
 
--- One row per version. `body` is NULL where the skill was forgotten. The vector is of name, description and when to use.
+-- One row per version. `body` is NULL if the skill was forgotten. The vector is of name, description and when to use.
 CREATE TABLE skills (
     seq         INTEGER PRIMARY KEY,
     branch      INTEGER NOT NULL,
@@ -172,7 +172,7 @@ CREATE TABLE skills (
 ) STRICT;
 CREATE INDEX skills_name ON skills (name, branch, seq);
 
--- One row per run, with what the branch had learned of this version after it: sums, so that reading needs no counting.
+-- One row per run, with the sums of the branch's outcomes of this version after it, so that reading needs no counting.
 CREATE TABLE skill_outcomes (
     seq              INTEGER PRIMARY KEY,
     branch           INTEGER NOT NULL,
@@ -192,8 +192,8 @@ CREATE INDEX skill_outcomes_version ON skill_outcomes (name, version, branch, se
 
 -- === artifacts ===
 
--- One row per version. `hash` is NULL where the artifact was forgotten; `released` is 1 once its content may be gone,
--- since neither a branch nor a snapshot has it any more.
+-- One row per version. `hash` is NULL if the artifact was forgotten; `released` is 1 when its content may be removed,
+-- because neither a branch nor a snapshot refers to it.
 CREATE TABLE artifacts (
     seq        INTEGER PRIMARY KEY,
     branch     INTEGER NOT NULL,
@@ -209,7 +209,7 @@ CREATE TABLE artifacts (
 CREATE INDEX artifacts_name ON artifacts (name, branch, seq);
 CREATE INDEX artifacts_hash ON artifacts (hash) WHERE released = 0;
 
--- The hashes of the 1 MiB blocks of content that has more than one; they prove themselves against the hash.
+-- The hashes of the 1 MiB blocks of content with several blocks; they are verified with the hash of the content.
 CREATE TABLE artifact_blocks (
     hash   BLOB NOT NULL PRIMARY KEY,
     blocks BLOB NOT NULL
@@ -217,7 +217,7 @@ CREATE TABLE artifact_blocks (
 
 -- === consolidation, sessions and merges ===
 
--- One row per merge: up to where another branch was brought into this one. What a merge brought are rows of their own.
+-- One row per merge: the point up to which another branch was merged into this one. The merged objects are separate rows.
 CREATE TABLE merges (
     seq         INTEGER PRIMARY KEY,
     branch      INTEGER NOT NULL,
@@ -227,7 +227,7 @@ CREATE TABLE merges (
 ) STRICT;
 CREATE INDEX merges_from ON merges (from_space, seq);
 
--- Another branch's entries that were here already under another id.
+-- Entries of another branch that existed here under another id.
 CREATE TABLE merge_joins (
     seq    INTEGER NOT NULL,
     branch INTEGER NOT NULL,

@@ -1,18 +1,18 @@
-//! The rows of each session, in the order things happened.
+//! The rows of each session, sorted by time.
 
 use std::collections::BTreeSet;
 use std::sync::{PoisonError, RwLock};
 
 use super::words::WordNo;
 
-/// (session, when it happened, entity, row): a later version stands where the first one stood.
-type Place = (WordNo, u64, u32, u32);
+/// (session, time, entity, row): a later version has the position of the first one.
+type Position = (WordNo, u64, u32, u32);
 
 #[derive(Debug, Default)]
-pub(crate) struct Sessions(RwLock<BTreeSet<Place>>);
+pub(crate) struct Sessions(RwLock<BTreeSet<Position>>);
 
 impl Sessions {
-    pub(crate) fn of(places: Vec<Place>) -> Self {
+    pub(crate) fn of(places: Vec<Position>) -> Self {
         Self(RwLock::new(places.into_iter().collect()))
     }
 
@@ -24,16 +24,16 @@ impl Sessions {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&(session, at_ms, entity, row));
     }
 
-    /// When the first row of a session happened, on whichever branch.
+    /// The time of the first row of a session, on any branch.
     pub(crate) fn first_ms(&self, session: WordNo) -> Option<u64> {
         let places = self.0.read().unwrap_or_else(PoisonError::into_inner);
         places.range((session, 0, 0, 0)..).next().filter(|place| place.0 == session).map(|place| place.1)
     }
 
-    /// Up to `wanted` admitted rows before the place, the nearest first, of at most `looked_at` that are looked at.
+    /// Up to `wanted` admitted rows before the position, nearest first, examining at most `looked_at` rows.
     pub(crate) fn before(
         &self,
-        place: Place,
+        place: Position,
         wanted: usize,
         looked_at: usize,
         admit: impl Fn(u32) -> bool,
@@ -43,10 +43,10 @@ impl Sessions {
         range.take(looked_at).map(|place| place.3).filter(|row| admit(*row)).take(wanted).collect()
     }
 
-    /// As [`Sessions::before`], for what came after.
+    /// As [`Sessions::before`], for the rows after it.
     pub(crate) fn after(
         &self,
-        place: Place,
+        place: Position,
         wanted: usize,
         looked_at: usize,
         admit: impl Fn(u32) -> bool,

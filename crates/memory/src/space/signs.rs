@@ -1,16 +1,16 @@
-//! Vectors as they are stored: eight bits a dimension for scoring, one bit for the scan.
+//! The stored form of vectors: eight bits per dimension for scoring, one bit for the scan.
 
-use super::sums::hash;
+use super::checksum::hash;
 
 /// A vector in the file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Packed {
-    /// What the bytes are multiplied with.
+    /// The factor of the bytes.
     pub(crate) scale: f32,
     pub(crate) data: Vec<u8>,
 }
 
-/// 64-bit words that hold the signs of so many dimensions.
+/// The number of 64-bit words for the signs of this many dimensions.
 pub(crate) fn words(dimensions: usize) -> usize {
     dimensions.div_ceil(64)
 }
@@ -33,7 +33,7 @@ pub(crate) fn from_bytes(bytes: &[u8]) -> Box<[u64]> {
     bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect()
 }
 
-/// Length one, then eight bits a dimension: a cosine is off by some thousandths, far less than models differ.
+/// Normalises to length 1, then quantises to eight bits per dimension: a cosine is off by a few thousandths, far less than models differ.
 pub(crate) fn pack(vector: &[f32]) -> Packed {
     let length = vector.iter().map(|value| value * value).sum::<f32>().sqrt();
     let largest = vector.iter().fold(0f32, |largest, value| largest.max(value.abs()));
@@ -45,12 +45,12 @@ pub(crate) fn pack(vector: &[f32]) -> Packed {
     Packed { scale: step / length, data }
 }
 
-/// The direction a stored vector has, of length one.
+/// The direction of a stored vector, with length 1.
 pub(crate) fn unpack(scale: f32, data: &[u8]) -> Vec<f32> {
     data.iter().map(|byte| f32::from(i8::from_le_bytes([*byte])) * scale).collect()
 }
 
-/// The product of a stored vector with a query of length one.
+/// The dot product of a stored vector with a query of length 1.
 pub(crate) fn cosine(query: &[f32], scale: f32, data: &[u8]) -> f32 {
     if query.len() != data.len() {
         return 0.0;
@@ -65,12 +65,12 @@ pub(crate) fn cosine(query: &[f32], scale: f32, data: &[u8]) -> f32 {
     sums.iter().sum::<f32>() * scale
 }
 
-/// Guesses products with stored vectors from their signs alone: a vector of length one that has only its signs left is taken
-/// to be as long in every dimension. Nearer to the truth than counting signs that differ, since what the query has more
-/// of counts more; a byte of signs costs one look into a table.
+/// Estimates dot products with stored vectors from their signs alone, assuming that all dimensions of the stored vector
+/// have the same magnitude. More precise than counting different signs, since larger dimensions of the query
+/// count more; a byte of signs costs one table look-up.
 #[derive(Debug)]
 pub(crate) struct Guess {
-    /// For each byte of signs and each value it may have, the query's part of the product.
+    /// For each byte of signs and each of its values, its part of the dot product.
     parts: Vec<[f32; 256]>,
 }
 
@@ -87,19 +87,19 @@ impl Guess {
         Self { parts: parts.collect() }
     }
 
-    /// Higher is closer; for comparing, not for showing.
+    /// Higher is closer; for comparisons, not for output.
     pub(crate) fn score(&self, signs: &[u64]) -> f32 {
         let bytes = signs.iter().flat_map(|word| word.to_le_bytes());
         self.parts.iter().zip(bytes).map(|(parts, byte)| parts[usize::from(byte)]).sum()
     }
 }
 
-/// The signs of a stored vector. A dimension that rounded to nothing has lost its sign.
+/// The signs of a stored vector. A dimension that was rounded to zero has lost its sign.
 pub(crate) fn of_packed(packed: &Packed) -> Vec<u8> {
     to_bytes(&of(&unpack(packed.scale, &packed.data)))
 }
 
-/// Whether stored signs are those of a stored vector, where it still has any.
+/// Whether stored signs match a stored vector, ignoring dimensions that were rounded to zero.
 pub(crate) fn agree(stored: &[u8], packed: &Packed) -> bool {
     let signs = from_bytes(stored);
     signs.len() == words(packed.data.len())
@@ -109,7 +109,7 @@ pub(crate) fn agree(stored: &[u8], packed: &Packed) -> bool {
         })
 }
 
-/// What `check` compares a stored vector with.
+/// The checksum of a stored vector, for `check`.
 pub(crate) fn sum(packed: &Packed) -> i64 {
     let mut bytes = packed.scale.to_le_bytes().to_vec();
     bytes.extend_from_slice(&packed.data);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vector_of_nothing_is_like_nothing() {
+    fn a_zero_vector_is_similar_to_nothing() {
         for vector in [vec![0.0; 64], vec![f32::NAN; 64], vec![f32::INFINITY; 64], vec![]] {
             let packed = pack(&vector);
             assert_eq!(cosine(&vec![0.1; vector.len()], packed.scale, &packed.data), 0.0);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guess_is_the_product_with_the_signs() {
+    fn an_estimate_is_the_product_with_the_signs() {
         let query: Vec<f32> = (0..70u8).map(|at| (f32::from(at) * 1.3).sin()).collect();
         let other: Vec<f32> = (0..70u8).map(|at| (f32::from(at) * 0.4).cos()).collect();
         let guess = Guess::of(&query);

@@ -1,7 +1,7 @@
-//! Which spaces are open: opened when asked for, closed when idle or too many.
+//! The open spaces: opened on demand, closed when idle or too many.
 //!
 //! Invariant: a file has at most one [`Space`] in this process. A slot's lock is held while its space is opened or
-//! closed, and a space is closed only when nobody else holds it.
+//! closed, and a space is closed only when nothing else uses it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use crate::embed::Embedder;
 use crate::limits::Limits;
 use crate::{MemoryError, blocking};
 
-/// Commits a watcher may lag behind before it has to look for itself.
+/// Commits that a watcher may lag behind before it must read the log itself.
 const CHANGES_KEPT: usize = 1024;
 
-/// How often a space that is to be closed is asked whether it is still in use, and for how long in all: half a minute.
+/// How often a space to be closed is checked for users, and for how long in all: half a minute.
 const CLOSE_POLL: Duration = Duration::from_millis(5);
 const CLOSE_POLLS_MAX: u32 = 6000;
 
@@ -33,7 +33,7 @@ pub(crate) struct Slots {
     pub(crate) limits: Limits,
     slots: Mutex<HashMap<SpaceId, Arc<Slot>>>,
     closed: watch::Sender<bool>,
-    /// Told when there are rows without vectors.
+    /// Notified when there are rows without vectors.
     pub(crate) pending: tokio::sync::Notify,
 }
 
@@ -44,11 +44,11 @@ pub(crate) struct Slot {
     changes: broadcast::Sender<u64>,
 }
 
-/// What a caller is about to do.
+/// The operation that a caller is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
-    /// Makes the file if there is none.
+    /// Creates the file if it does not exist.
     Write,
 }
 
@@ -86,7 +86,7 @@ impl Slots {
         Arc::clone(slot)
     }
 
-    /// The numbers of commits, from now on. Outlives the space's being closed for a while.
+    /// The sequence numbers of commits, from now on. Remains valid while the space is closed.
     pub(crate) fn changes(&self, space: &SpaceId) -> broadcast::Receiver<u64> {
         self.slot(space).changes.subscribe()
     }
@@ -120,18 +120,18 @@ impl Slots {
         Ok(space)
     }
 
-    /// A space that is open already; one that is not is not opened for this.
+    /// A space if it is open; does not open it.
     pub(crate) fn if_open(&self, id: &SpaceId) -> Option<Arc<Space>> {
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.get(id).and_then(|slot| slot.space.try_lock().ok().and_then(|space| space.clone()))
     }
 
-    /// Keeps no place for a space that is gone.
+    /// Removes the slot of a removed space.
     pub(crate) fn forget(&self, id: &SpaceId) {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
-    /// Every space that is open now.
+    /// All spaces that are open now.
     pub(crate) async fn opened(&self) -> Vec<Arc<Space>> {
         let slots: Vec<_> = {
             let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,7 +144,7 @@ impl Slots {
         opened
     }
 
-    /// Closes what has been idle for long, and the longest idle while there are too many.
+    /// Closes spaces that are idle for too long, and the longest idle ones while too many are open.
     pub(crate) async fn close_idle(&self) -> usize {
         let now_ms = self.clock.now_ms();
         let idle_since = |used_ms: u64| now_ms.saturating_sub(used_ms) >= self.limits.idle_ms;
@@ -161,7 +161,7 @@ impl Slots {
         let mut open = Vec::new();
         let mut bytes = 0;
         for (id, slot) in self.by_age() {
-            // A slot that is being opened or closed right now is somebody else's.
+            // A slot whose lock is held is being opened or closed by another task.
             let size = slot.space.try_lock().ok().and_then(|space| space.as_ref().map(|s| s.arena().bytes()));
             if let Some(size) = size {
                 bytes += size;
@@ -180,7 +180,7 @@ impl Slots {
         }
     }
 
-    /// The longest unused first.
+    /// Longest unused first.
     fn by_age(&self) -> Vec<(SpaceId, Arc<Slot>)> {
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> = slots.iter().map(|(id, slot)| (id.clone(), Arc::clone(slot))).collect();
@@ -189,7 +189,7 @@ impl Slots {
         all
     }
 
-    /// Waits until nobody uses the space, closes it, and runs `then` before anybody can open it again.
+    /// Waits until the space is unused, closes it, and runs `then` before it can be opened again.
     pub(crate) async fn closed_for<T>(
         &self,
         id: &SpaceId,
@@ -214,7 +214,7 @@ impl Slots {
         Err(MemoryError::Busy { space: id.clone() })
     }
 
-    /// Closes everything, for good.
+    /// Closes everything permanently.
     pub(crate) async fn close(&self) {
         self.closed.send_replace(true);
         for (id, _) in self.by_age() {
@@ -231,7 +231,7 @@ async fn close_unused(slot: &Slot) -> bool {
         return false;
     }
     let space = held.take();
-    // Closing writes the journal back into the file; the lock is held meanwhile.
+    // Closing writes the journal into the file; the lock is held meanwhile.
     let closed = blocking(move || {
         drop(space);
         Ok(())

@@ -1,9 +1,9 @@
-//! Kinds, sessions, sources, users and agents as numbers.
+//! Numbers for kinds, sessions, sources, users and agents.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// 0 stands for none.
+/// 0 means none.
 pub(crate) type WordNo = u32;
 
 #[derive(Debug, Default)]

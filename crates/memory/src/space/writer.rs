@@ -1,7 +1,7 @@
-//! Inside a write: numbers from the log, the branch, and what the branch sees.
+//! A write transaction: numbers from the log, the branch, and the rows that the branch sees.
 //!
-//! Work may run twice (a commit that fails is tried again job by job) and only the run that was committed counts, so it
-//! is `Fn` and keeps everything it does in the transaction, or in [`Effects`] through the methods here.
+//! Work may run twice (after a failed commit, each job runs again alone) and only the committed run counts. So it
+//! is `Fn`, and all of its effects are in the transaction, or in [`Effects`] through the methods here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use std::sync::Arc;
 use burrow_model::{MemoryId, MemoryRef};
 use rusqlite::{Connection, OptionalExtension};
 
-use super::apply::{Effects, Mileage};
+use super::apply::{Effects, ListLengths};
 use super::arena::{Arena, Row};
 use super::chain::{Branch, BranchNo, Branches, Chain};
-use super::lens::{Binding, Lens};
 use super::load::{Counters, integer, number, unsigned};
 use super::marks::{Mark, Marked};
+use super::visibility::{Binding, Visibility};
 use super::words::WordNo;
 use crate::MemoryError;
 use crate::embed::ModelId;
 
-/// What a number in the log was taken for.
+/// The kind of object that a number in the log belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogKind {
     Entry,
@@ -49,22 +49,22 @@ impl LogKind {
     }
 }
 
-/// The jobs of one transaction.
+/// The state of the jobs of one transaction.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) counters: Counters,
     pub(crate) effects: Effects,
-    /// Those of the file and those this transaction made.
+    /// The branches of the file and those that this transaction added.
     branches: Arc<Branches>,
     words: HashMap<String, WordNo>,
     last_word: WordNo,
     pub(crate) model: Option<u32>,
 }
 
-/// Where a job began: for taking it back.
+/// The state before a job, for rolling it back.
 pub(crate) struct Start {
     counters: Counters,
-    effects: Mileage,
+    effects: ListLengths,
     model: Option<u32>,
 }
 
@@ -97,7 +97,7 @@ impl Batch {
     }
 }
 
-/// One job's hold on the transaction.
+/// Access of one job to the transaction.
 #[derive(Debug)]
 pub struct Writer<'a> {
     connection: &'a Connection,
@@ -108,7 +108,7 @@ pub struct Writer<'a> {
     chain: Chain,
 }
 
-/// The newest version of an entry that the branch sees.
+/// The newest visible version of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Current {
     pub(crate) entity: u32,
@@ -118,7 +118,7 @@ pub(crate) struct Current {
 }
 
 impl<'a> Writer<'a> {
-    /// The columns as they were when the batch began.
+    /// The columns at the beginning of the batch.
     pub(crate) fn arena(&self) -> &Arena {
         self.arena
     }
@@ -131,38 +131,38 @@ impl<'a> Writer<'a> {
         of: Option<&MemoryRef>,
         now_ms: u64,
     ) -> Result<Self, MemoryError> {
-        // Time within a file never goes back, whatever the machine's clock does.
+        // Time within a file never decreases, even if the host's clock does.
         let at_ms = now_ms.max(batch.counters.ms);
         let (branch, chain) = match of {
             Some(of) => (register(connection, batch, of)?, Chain::of(&batch.branches, of, u64::MAX)),
             None => (0, Chain::nothing()),
         };
-        // Makes `sees(branch, seq)` of this connection answer for this branch.
-        binding.set(Some(Lens { arena: Arc::clone(arena), chain: chain.clone() }));
+        // Makes `sees(branch, seq)` of this connection use this branch.
+        binding.set(Some(Visibility { arena: Arc::clone(arena), chain: chain.clone() }));
         Ok(Self { connection, arena, batch, branch, at_ms, chain })
     }
 
-    /// The transaction. `sees(branch, seq)` tells what this branch sees, this job's own rows included.
+    /// The transaction. `sees(branch, seq)` returns what this branch sees, including this job's rows.
     pub fn connection(&self) -> &'a Connection {
         self.connection
     }
 
-    /// What this branch sees, this job's own rows included.
+    /// The rows that this branch sees, including this job's rows.
     pub fn chain(&self) -> &Chain {
         &self.chain
     }
 
-    /// The time of everything this job writes.
+    /// The time of everything that this job writes.
     pub fn at_ms(&self) -> u64 {
         self.at_ms
     }
 
-    /// The highest number that was taken.
+    /// The highest used sequence number.
     pub fn last_seq(&self) -> u64 {
         self.batch.counters.seq
     }
 
-    /// As [`Writer::at_ms`]: time within a job stands still.
+    /// As [`Writer::at_ms`]: the time does not change within a job.
     pub fn now_ms(&self) -> u64 {
         self.at_ms
     }
@@ -172,16 +172,16 @@ impl<'a> Writer<'a> {
         self.branch
     }
 
-    /// Takes the next number of the log, for a row on this branch; with the row's time.
+    /// Adds a row of this branch to the log; returns its sequence number and time.
     pub fn next(&mut self, kind: LogKind) -> Result<(u64, u64), MemoryError> {
         Ok((self.next_seq(kind)?, self.at_ms))
     }
 
-    /// Takes the next number of the log, for a row on this branch.
+    /// Adds a row of this branch to the log; returns its sequence number.
     pub fn next_seq(&mut self, kind: LogKind) -> Result<u64, MemoryError> {
         let branch = self.branch;
         if branch == 0 {
-            return Err(MemoryError::invalid("the number", "upkeep is on no branch and takes none"));
+            return Err(MemoryError::invalid("the number", "upkeep has no branch and writes no log rows"));
         }
         let seq = self.batch.counters.seq + 1;
         self.connection
@@ -201,7 +201,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The entity of an id, seen or not.
+    /// The entity of an id, visible or not.
     pub(crate) fn entity(&self, id: &MemoryId) -> Result<Option<u32>, MemoryError> {
         let mut statement = self.connection.prepare_cached("SELECT entity FROM ids WHERE id = ?")?;
         Ok(statement.query_row([id.as_str()], |row| number(row, 0)).optional()?)
@@ -245,7 +245,7 @@ impl<'a> Writer<'a> {
         Ok(seq)
     }
 
-    /// The number of a word, put into the file if it is new. 0 for none.
+    /// The number of a label, which is added to the file if it is new. 0 for none.
     pub(crate) fn word(&mut self, word: Option<&str>) -> Result<WordNo, MemoryError> {
         let Some(word) = word else { return Ok(0) };
         if let Some(no) = self.arena.words.number(word).or_else(|| self.batch.words.get(word).copied()) {
@@ -259,13 +259,13 @@ impl<'a> Writer<'a> {
         Ok(no)
     }
 
-    /// The next row of entries.
+    /// The next row number of entries.
     pub(crate) fn next_row(&mut self) -> u32 {
         self.batch.counters.row += 1;
         self.batch.counters.row
     }
 
-    /// The number of the model in use, put into the file if it is new.
+    /// The number of the current model, which is added to the file if it is new.
     pub(crate) fn model(&mut self, model: &ModelId) -> Result<u32, MemoryError> {
         if let Some(no) = self.batch.model {
             return Ok(no);
@@ -287,8 +287,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// A branch comes into the file with its first write. One whose first job wrote nothing stays without a head, and is as
-/// good as absent.
+/// A branch is added to the file by its first write. If its first job wrote nothing, it has no head, and is treated as
+/// absent.
 fn register(connection: &Connection, batch: &mut Batch, of: &MemoryRef) -> Result<BranchNo, MemoryError> {
     if let Some(no) = batch.branches.number(&of.branch) {
         return Ok(no);

@@ -1,4 +1,4 @@
-//! What each call does when nothing is in its way.
+//! Each operation of the store under normal conditions.
 
 use burrow_memory::{
     AsOf, Condition, EntryChange, ExportLine, Filter, MemoryError, MemoryId, MemoryRef, NewEntry, Op,
@@ -12,7 +12,7 @@ use crate::world::{
 };
 
 #[tokio::test]
-async fn a_space_nobody_wrote_to_is_empty_and_has_no_file() {
+async fn a_space_without_writes_is_empty_and_has_no_file() {
     let world = World::new().await;
     let view = world.own();
     assert_eq!(view.stats().await.unwrap().entries, 0);
@@ -25,7 +25,7 @@ async fn a_space_nobody_wrote_to_is_empty_and_has_no_file() {
 }
 
 #[tokio::test]
-async fn what_is_added_is_found_by_id_word_meaning_and_list() {
+async fn an_added_entry_is_found_by_id_word_vector_and_list() {
     let world = World::new().await;
     let view = world.own();
     let entry = NewEntry {
@@ -50,7 +50,7 @@ async fn what_is_added_is_found_by_id_word_meaning_and_list() {
     assert_eq!((got.agent, got.source, got.at_ms), (entry.agent, entry.source, 17));
     assert_eq!((got.valid_from_ms, got.valid_to_ms), (Some(1), Some(2)));
     assert_eq!(got.artifacts, ["report.pdf"]);
-    // Stemmed, and without regard to case and accents.
+    // Stemmed, and regardless of case and accents.
     for words in ["linkers", "NAIVELY", "libfoo search"] {
         assert_eq!(by_words(&view, words).await, [entry.text.as_str()], "{words}");
     }
@@ -62,7 +62,7 @@ async fn what_is_added_is_found_by_id_word_meaning_and_list() {
 }
 
 #[tokio::test]
-async fn an_entry_is_added_once_per_key_and_a_twin_is_noted() {
+async fn an_entry_is_added_once_per_key_and_a_duplicate_is_reported() {
     let world = World::new().await;
     let view = world.own();
     let keyed = NewEntry { key: Some("k1".into()), ..note("once") };
@@ -72,7 +72,7 @@ async fn an_entry_is_added_once_per_key_and_a_twin_is_noted() {
     assert_eq!(again[1].duplicate_of.as_ref(), Some(&first.id));
     assert_eq!(again[2].duplicate_of, None);
     assert_eq!(again[3].duplicate_of.as_ref(), Some(&again[2].id), "seen within one batch");
-    // A child has the key; a sibling that was born before it has not.
+    // A child has the key; a sibling that was forked before it does not.
     let child = world.fork(&view).await;
     assert!(child.add(vec![keyed.clone()]).await.unwrap()[0].existed);
     let stranger = world.memory.view(&MemoryRef::branched(&view.of().space, None));
@@ -97,7 +97,7 @@ async fn an_update_is_a_new_version_and_the_past_keeps_the_old() {
     let past = view.at(&AsOf::Point(before)).await.unwrap();
     assert_eq!(past.get(&id).await.unwrap().text, "the port is eighty");
     assert_eq!(by_words(&past, "eighty").await.len(), 1);
-    // Without a text only the rest changes, and the vector stays.
+    // Without a text only the other fields change, and the vector stays.
     let change = EntryChange { importance: Some(1.0), session: Some(None), ..EntryChange::nothing() };
     let entry = view.update(&id, change, None).await.unwrap();
     assert_eq!((entry.version, entry.importance, entry.session), (3, 1.0, None));
@@ -108,7 +108,7 @@ async fn an_update_is_a_new_version_and_the_past_keeps_the_old() {
 }
 
 #[tokio::test]
-async fn what_is_forgotten_stays_in_the_past_and_in_other_branches() {
+async fn forgotten_entries_stay_in_the_past_and_in_other_branches() {
     let world = World::new().await;
     let view = world.own();
     let id = add(&view, "a secret plan").await;
@@ -192,7 +192,7 @@ async fn filters_choose_by_columns_and_metadata() {
 }
 
 #[tokio::test]
-async fn a_superseded_entry_is_marked_for_those_who_see_what_replaced_it() {
+async fn a_superseded_entry_is_marked_on_branches_that_see_its_successor() {
     let world = World::new().await;
     let view = world.own();
     let old = add(&view, "we use yarn").await;
@@ -211,7 +211,7 @@ async fn a_superseded_entry_is_marked_for_those_who_see_what_replaced_it() {
 }
 
 #[tokio::test]
-async fn cold_and_repeated_entries_are_so_from_then_on_and_on_this_branch() {
+async fn marks_apply_from_then_on_and_on_this_branch() {
     let world = World::new().await;
     let view = world.own();
     let id = add(&view, "make failed").await;
@@ -229,7 +229,7 @@ async fn cold_and_repeated_entries_are_so_from_then_on_and_on_this_branch() {
 }
 
 #[tokio::test]
-async fn neighbours_are_of_the_same_session_in_the_order_things_happened() {
+async fn neighbours_are_in_the_same_session_and_sorted_by_time() {
     let world = World::new().await;
     let view = world.own();
     for (at, session, text) in [(30, "a", "three"), (10, "a", "one"), (20, "b", "other"), (20, "a", "two")] {
@@ -247,7 +247,7 @@ async fn neighbours_are_of_the_same_session_in_the_order_things_happened() {
     assert_eq!(neighbours("two", 2, 2).await, ["one", "three"]);
     assert_eq!(neighbours("three", 1, 1).await, ["two"]);
     assert!(neighbours("other", 5, 5).await.is_empty());
-    // A new version stands where the old one stood.
+    // A new version has the position of the old one.
     let id = listed(&view, &Filter::all()).await.into_iter().find(|entry| entry.text == "two").unwrap().id;
     let change = EntryChange { text: Some("zwei".into()), ..EntryChange::nothing() };
     view.update(&id, change, None).await.unwrap();
@@ -291,7 +291,7 @@ async fn a_moment_is_found_by_its_time() {
         world.clock.set(1_000_000 + number * 1000);
         add(&view, &format!("n{number}")).await;
     }
-    // The machine's clock goes back; the log's does not.
+    // The host's clock goes back; the times in the log do not.
     world.clock.set(5);
     add(&view, "n10").await;
     for (time, expected) in [(999_999, 0), (1_000_000, 1), (1_004_500, 5), (1_008_999, 9), (1_009_000, 11)] {
@@ -302,7 +302,7 @@ async fn a_moment_is_found_by_its_time() {
 }
 
 #[tokio::test]
-async fn an_export_brings_back_the_same_entries_however_often_it_is_imported() {
+async fn importing_an_export_repeatedly_gives_the_same_entries() {
     let world = World::new().await;
     let view = world.own();
     let kept = add_in(&view, "s", "kept").await;
@@ -346,7 +346,7 @@ async fn an_export_brings_back_the_same_entries_however_often_it_is_imported() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_or_malformed_is_refused_with_its_figure() {
+async fn errors_of_invalid_entries_name_the_limit() {
     let world = World::new().await;
     let view = world.own();
     let bad = [

@@ -1,4 +1,4 @@
-//! Random lives of a family of branches against a model that is a map per branch.
+//! Random operations on a tree of branches, compared with a model that is a map per branch.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(crate) struct Known {
 
 pub(crate) type State = BTreeMap<MemoryId, Known>;
 
-/// A moment that was written down, and what was seen then.
+/// A recorded moment, and the state that was visible then.
 struct Moment {
     view: usize,
     as_of: AsOf,
@@ -35,7 +35,7 @@ pub(crate) struct Family {
     pub(crate) states: Vec<State>,
     moments: Vec<Moment>,
     points: Vec<(Option<MemoryPoint>, State)>,
-    /// Every entry there ever was, with its words.
+    /// All entries that ever existed, with their words.
     pub(crate) all: BTreeMap<MemoryId, Vec<String>>,
     steps: u64,
 }
@@ -74,7 +74,7 @@ impl Family {
             _ => self.world.reopen(ByWords::new("words", 64, true)).await,
         }
         if self.steps.is_multiple_of(100) {
-            // Views outlive what they were made from.
+            // Views outlive the views that they were created from.
             let refs: Vec<_> = self.views.iter().map(|view| view.of().clone()).collect();
             self.views = refs.iter().map(|of| self.world.memory.view(of)).collect();
         }
@@ -171,7 +171,7 @@ impl Family {
         }
     }
 
-    /// Goes back to a snapshot: a new branch from its point, in place of the old one.
+    /// Restores a snapshot: a new branch from its point replaces the old one.
     async fn restore(&mut self, branch: usize) {
         let at = self.random.below(self.points.len());
         let (point, state) = self.points[at].clone();
@@ -226,7 +226,7 @@ impl Family {
     }
 }
 
-/// The list, the words and the meaning agree with the model.
+/// The list, the search by words and the search by vectors agree with the model.
 pub(crate) async fn verify(view: &View, state: &State) {
     let found = listed(view, &Filter::everything()).await;
     let found: State = found
@@ -271,7 +271,7 @@ async fn live(seed: u64, steps: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn branches_are_what_a_simple_model_says_over_thousands_of_steps() {
+async fn branches_agree_with_a_simple_model_over_thousands_of_steps() {
     for seed in [1, 20_261_115, 3] {
         live(seed, 1000).await;
     }
@@ -300,7 +300,7 @@ async fn a_fork_and_a_snapshot_write_nothing() {
 }
 
 #[tokio::test]
-async fn a_branch_twenty_forks_deep_sees_every_stretch_of_its_past() {
+async fn a_branch_twenty_forks_deep_sees_its_whole_past() {
     let world = World::new().await;
     let mut views = vec![world.own()];
     for depth in 0..20 {

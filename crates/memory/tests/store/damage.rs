@@ -1,4 +1,4 @@
-//! Disks that change bits, indices that lie, texts that are hostile, and texts that have to be gone for good.
+//! Flipped bits on disk, wrong indices, hostile texts, and texts that must be erased completely.
 
 use burrow_memory::{Entry, Filter, MemoryError, NewEntry, QueryTerm, View, Which};
 use serde_json::json;
@@ -22,7 +22,7 @@ async fn filled(world: &World) -> View {
 }
 
 #[tokio::test]
-async fn a_flipped_bit_is_found_or_changes_nothing_that_can_be_seen() {
+async fn a_flipped_bit_is_detected_or_has_no_visible_effect() {
     let world = World::new().await;
     let view = filled(&world).await;
     let of = view.of().clone();
@@ -34,7 +34,7 @@ async fn a_flipped_bit_is_found_or_changes_nothing_that_can_be_seen() {
     let folder = tempfile::tempdir().unwrap();
     for number in 0..60 {
         let mut flipped = sound.clone();
-        // Most of a small file is empty, where a bit means nothing.
+        // Most of a small file is empty, where bits have no meaning.
         let at = (0..).map(|_| random.below(sound.len())).find(|at| sound[*at] != 0).unwrap();
         flipped[at] ^= 1 << random.below(8);
         let place = folder.path().join(number.to_string());
@@ -55,7 +55,7 @@ async fn a_flipped_bit_is_found_or_changes_nothing_that_can_be_seen() {
 }
 
 #[tokio::test]
-async fn a_changed_text_is_found_wherever_it_is_changed() {
+async fn a_changed_text_is_detected_at_every_position() {
     let world = World::new().await;
     let view = filled(&world).await;
     let of = view.of().clone();
@@ -63,7 +63,7 @@ async fn a_changed_text_is_found_wherever_it_is_changed() {
     let mut file = std::fs::read(world.file(&of.space)).unwrap();
     let wanted = b"entry number 23 about";
     let at = file.windows(wanted.len()).position(|window| window == wanted).unwrap();
-    // Another case is the same word to the text index, but not the same text.
+    // The text index ignores case, but the text is different.
     file[at] ^= 0x20;
     std::fs::write(world.file(&of.space), &file).unwrap();
     let world = World::at(
@@ -76,14 +76,14 @@ async fn a_changed_text_is_found_wherever_it_is_changed() {
     assert!(report.findings.iter().any(|finding| finding.part == "texts"), "{report:#?}");
 }
 
-/// Changes a space's file behind its back.
+/// Modifies a space's file while it is closed.
 fn meddle(world: &World, view: &View, sql: &str) {
     let connection = rusqlite::Connection::open(world.file(&view.of().space)).unwrap();
     connection.execute_batch(sql).unwrap();
 }
 
 #[tokio::test]
-async fn indices_that_lie_are_found_and_made_anew_from_the_log() {
+async fn wrong_indices_are_detected_and_rebuilt_from_the_log() {
     for sql in [
         "INSERT INTO fts (fts, rowid, text) SELECT 'delete', row, text FROM texts WHERE row = 3",
         "DELETE FROM fts_data WHERE id > 10",
@@ -113,7 +113,7 @@ async fn indices_that_lie_are_found_and_made_anew_from_the_log() {
 }
 
 #[tokio::test]
-async fn a_log_that_lies_is_found() {
+async fn an_inconsistent_log_is_detected() {
     for sql in [
         "UPDATE log SET branch = 9 WHERE seq = 4",
         "UPDATE log SET at_ms = 5 WHERE seq = 4",
@@ -140,7 +140,7 @@ async fn a_log_that_lies_is_found() {
 }
 
 #[tokio::test]
-async fn a_file_of_a_newer_program_or_of_none_is_refused_and_left_alone() {
+async fn files_of_newer_or_other_programs_are_refused_and_not_changed() {
     let mut world = World::new().await;
     let view = filled(&world).await;
     let of = view.of().clone();
@@ -188,7 +188,7 @@ async fn hostile_texts_stay_data() {
 }
 
 #[tokio::test]
-async fn what_is_erased_is_gone_from_every_branch_index_and_byte() {
+async fn an_erased_entry_is_removed_from_every_branch_index_and_byte() {
     let world = World::new().await;
     let view = filled(&world).await;
     let marker = "zyxwvutsecretmarker";
@@ -225,7 +225,7 @@ async fn what_is_erased_is_gone_from_every_branch_index_and_byte() {
     let file = world.file(&view.of().space);
     for suffix in ["", "-wal"] {
         let bytes = std::fs::read(format!("{}{suffix}", file.display())).unwrap_or_default();
-        // The index cuts off what a word has in common with the one before it.
+        // The index omits the prefix that a word has in common with the previous one.
         for part in [&marker[..8], &marker[2..12], &marker[9..]] {
             let left = bytes
                 .windows(part.len())
@@ -234,7 +234,7 @@ async fn what_is_erased_is_gone_from_every_branch_index_and_byte() {
             assert_eq!(left, 0, "`{part}` is still in the file{suffix}");
         }
     }
-    // Its words can be used again.
+    // Its labels can be used again.
     let again = NewEntry { user: Some(format!("user {marker}")), ..note("new") };
     assert!(view.add(vec![again]).await.is_ok());
     assert_sound(&view).await;

@@ -1,4 +1,4 @@
-//! Embedders that are slow, down, or others than before: writes go on, vectors follow, answers say how far they came.
+//! Embedders that are slow, down or replaced: writes continue, vectors follow, and results report the coverage.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,7 +32,7 @@ async fn a_slow_embedder_fills_in_vectors_after_the_write() {
 }
 
 #[tokio::test]
-async fn an_embedder_that_is_down_is_tried_again_later_and_later() {
+async fn a_failing_embedder_is_retried_with_growing_pauses() {
     let world = World::with(ByWords::new("slow", 64, false), Limits::usual()).await;
     let view = world.own();
     world.embedder.down.store(true, Ordering::SeqCst);
@@ -67,7 +67,7 @@ async fn an_immediate_embedder_that_fails_does_not_fail_the_write() {
 }
 
 #[tokio::test]
-async fn another_model_embeds_everything_anew_and_never_mixes() {
+async fn another_model_embeds_everything_again_and_vectors_never_mix() {
     let mut world = World::with(ByWords::new("first", 64, true), Limits::usual()).await;
     let of = world.own().of().clone();
     let view = world.memory.view(&of);
@@ -83,7 +83,7 @@ async fn another_model_embeds_everything_anew_and_never_mixes() {
     assert_eq!(by_meaning(&view, world.embedder.vector("entry")).await, ["entry of the second"]);
     assert!(by_meaning(&view, old.clone()).await.is_empty(), "a vector of another model finds nothing");
     assert_sound(&view).await;
-    // Stopped midway and started again: what is done stays done.
+    // Stopped midway and started again: finished work is not repeated.
     assert_eq!(world.memory.work(Budget { rows: 100 }).await.embedded, 100);
     assert_sound(&view).await;
     let second = Arc::clone(&world.embedder);

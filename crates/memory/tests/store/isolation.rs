@@ -1,4 +1,4 @@
-//! What a branch cannot see it cannot find: not by word, meaning, neighbour, filter, count, session, history or export.
+//! A branch cannot find rows that it cannot see: by word, vector, neighbour, filter, count, session, history or export.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ async fn exported(view: &View) -> String {
     all
 }
 
-/// Every way of finding something, for everything there ever was.
+/// Tries every way of finding entries, for all entries that ever existed.
 async fn nothing_else_is_found(family: &Family, view: &View, state: &State) {
     let seen: BTreeSet<&str> = state.values().map(|known| known.word.as_str()).collect();
     let export = exported(view).await;
@@ -71,7 +71,7 @@ async fn neighbours_are_seen(view: &View, state: &State) {
         .unwrap();
     for (id, beside) in found {
         let known = &state[&id];
-        // All of the session, in order; what stands within three places of it.
+        // The rows of the session, in order, that are within three places of it.
         let mut session: Vec<_> = state.iter().filter(|(_, other)| other.session == known.session).collect();
         session.sort_by_key(|(_, other)| other.at_ms);
         let expected = if known.session.is_none() { 0 } else { session.len() - 1 };
@@ -85,7 +85,7 @@ async fn neighbours_are_seen(view: &View, state: &State) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_branch_cannot_see_it_cannot_find_by_any_way() {
+async fn a_branch_cannot_find_invisible_entries_in_any_way() {
     for seed in [7, 8] {
         let mut family = Family::new(seed).await;
         for _ in 0..120 {
@@ -99,7 +99,7 @@ async fn what_a_branch_cannot_see_it_cannot_find_by_any_way() {
 }
 
 #[tokio::test]
-async fn a_history_shows_only_what_the_branch_has_seen() {
+async fn a_history_has_only_visible_versions() {
     let family = Family::new(1).await;
     let parent = family.views[0].clone();
     let id = crate::world::add(&parent, "first").await;

@@ -1,4 +1,4 @@
-//! The store through its public surface: branches, isolation, durability, damage, hostile input.
+//! The store through its public API: branches, isolation, durability, damage, hostile input.
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 

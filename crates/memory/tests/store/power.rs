@@ -1,4 +1,4 @@
-//! Power loss: the journal ends anywhere, or its end is rubbish. Every commit it holds whole is there, nothing is torn.
+//! Power loss: the journal is truncated anywhere, or its end is corrupt. All complete commits in it survive, none in part.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use burrow_memory::{EntryChange, Limits, MemoryRef, SpaceId, Which};
 
 use crate::world::{ByWords, Random, World, add, add_in, by_meaning, by_words, note, texts};
 
-/// After a commit: how long the journal is, and what is then to be seen.
+/// After a commit: the length of the journal, and the state that must be visible.
 struct Commit {
     journal: usize,
     texts: Vec<String>,
@@ -41,7 +41,7 @@ async fn written(world: &World, space: &SpaceId) -> Vec<Commit> {
     commits
 }
 
-/// Opens a copy of the file with this journal beside it.
+/// Opens a copy of the file with this journal.
 async fn after_power_loss(folder: &Path, space: &SpaceId, file: &[u8], journal: &[u8], commits: &[Commit]) {
     std::fs::write(folder.join(format!("{space}.db")), file).unwrap();
     std::fs::write(folder.join(format!("{space}.db-wal")), journal).unwrap();
@@ -50,11 +50,11 @@ async fn after_power_loss(folder: &Path, space: &SpaceId, file: &[u8], journal: 
     let report = view.check().await.unwrap();
     assert!(report.is_sound(), "journal of {} bytes: {report:#?}", journal.len());
     let found = texts(&view).await;
-    // A commit may be there before it was acknowledged; one that was acknowledged has to be.
+    // A commit may be visible before it was acknowledged; acknowledged commits must be.
     let acknowledged = commits.iter().rposition(|commit| commit.journal <= journal.len());
     if let Some(at) = acknowledged {
         let possible = &commits[at..(at + 2).min(commits.len())];
-        // A step of two commits may be cut in its middle.
+        // A step with two commits may be cut between them.
         let between = found.len() >= possible[0].texts.len();
         assert!(possible.iter().any(|commit| commit.texts == found) || between, "{} bytes", journal.len());
         assert!(
@@ -76,7 +76,7 @@ async fn after_power_loss(folder: &Path, space: &SpaceId, file: &[u8], journal: 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_journal_cut_anywhere_leaves_whole_commits_and_arms_that_agree() {
+async fn a_truncated_journal_leaves_complete_commits_and_a_consistent_file() {
     let world = World::new().await;
     let space = SpaceId::generate();
     let commits = written(&world, &space).await;
@@ -86,7 +86,7 @@ async fn a_journal_cut_anywhere_leaves_whole_commits_and_arms_that_agree() {
     let mut random = Random::new(5);
     let folder = tempfile::tempdir().unwrap();
     let mut lengths: Vec<usize> = (0..60).map(|_| random.below(journal.len())).collect();
-    // Around the ends of commits, and within the header.
+    // Lengths around the ends of commits, and within the header.
     lengths.extend(commits.iter().step_by(3).flat_map(|commit| [commit.journal, commit.journal - 1]));
     lengths.extend([0, 1, 31, 32, 33, journal.len()]);
     for (number, length) in lengths.into_iter().enumerate() {
@@ -96,7 +96,7 @@ async fn a_journal_cut_anywhere_leaves_whole_commits_and_arms_that_agree() {
         after_power_loss(&place, &space, &file, &journal[..length], &commits).await;
         std::fs::remove_dir_all(&place).unwrap();
     }
-    // What came after the last sync may be rubbish instead of missing.
+    // Data after the last sync may be corrupt instead of missing.
     for (number, commit) in commits.iter().step_by(4).enumerate() {
         let mut torn = journal.clone();
         torn[commit.journal..].iter_mut().for_each(|byte| *byte = random.next() as u8);

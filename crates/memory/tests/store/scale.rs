@@ -7,7 +7,7 @@ use burrow_memory::{Filter, QueryTerm};
 use crate::world::{World, assert_sound, listed, note};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn common_terms_give_way_to_rare_ones_and_a_question_of_common_terms_gets_the_newest() {
+async fn rare_terms_are_preferred_and_common_ones_alone_return_the_newest() {
     let mut world = World::new().await;
     let of = world.own().of().clone();
     let view = world.memory.view(&of);
@@ -38,7 +38,7 @@ async fn common_terms_give_way_to_rare_ones_and_a_question_of_common_terms_gets_
     let (hits, newest, left_out) = ask("common usual").await;
     assert_eq!((hits, newest, left_out.len()), (300, Some(45_000), 1));
     assert_eq!(ask("nowhere").await.0, 0);
-    // It is read into RAM as it was.
+    // After reopening, it is the same.
     let embedder = Arc::clone(&world.embedder);
     world.reopen(embedder).await;
     let view = world.memory.view(&of);

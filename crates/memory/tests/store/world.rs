@@ -1,4 +1,4 @@
-//! A memory in a folder of its own, embedders that do as they are told, and a random generator.
+//! A memory in a temporary folder, test embedders, and a random generator.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use object_store::memory::InMemory;
 
 pub(crate) const START_MS: u64 = 1_700_000_000_000;
 
-/// Texts with the same words are close. May be slow (not immediate), and may be down.
+/// An embedder for which texts with the same words are similar. May be slow (not immediate), and may be down.
 #[derive(Debug)]
 pub(crate) struct ByWords {
     model: ModelId,
@@ -117,6 +117,7 @@ async fn open(folder: &Path, embedder: &Arc<ByWords>, clock: &Arc<ManualClock>, 
         folder: folder.to_owned(),
         artifacts: Arc::new(InMemory::new()),
         artifact_disk: None,
+        disk: None,
         embedder: Arc::clone(embedder) as Arc<dyn Embedder>,
         clock: Arc::clone(clock) as Arc<dyn burrow_memory::Clock>,
         limits,
@@ -159,7 +160,7 @@ pub(crate) async fn texts(view: &View) -> Vec<String> {
     texts
 }
 
-/// What the words of a question find.
+/// The texts that a search by words finds.
 pub(crate) async fn by_words(view: &View, words: &str) -> Vec<String> {
     let terms: Vec<_> = words.split_whitespace().map(QueryTerm::word).collect();
     view.read(move |reader| {
@@ -170,7 +171,7 @@ pub(crate) async fn by_words(view: &View, words: &str) -> Vec<String> {
     .unwrap()
 }
 
-/// Everything the vector arm finds, the closest first.
+/// The texts that a search by vectors finds, closest first.
 pub(crate) async fn by_meaning(view: &View, vector: Vec<f32>) -> Vec<String> {
     view.read(move |reader| {
         let rows: Vec<Row> = reader.nearest(&vector, 1000, &|_| true)?.into_iter().map(|hit| hit.0).collect();
@@ -190,7 +191,7 @@ pub(crate) async fn assert_sound(view: &View) {
     assert!(report.is_sound(), "{report:#?}");
 }
 
-/// Small, seeded, good enough to choose what to do next.
+/// Small, seeded, good enough for choosing test operations.
 pub(crate) struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! Many writers at once, jobs that fail, spaces that are opened and closed all the time.
+//! Concurrent writers, failing jobs, spaces that are opened and closed all the time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ async fn fifty_writers_lose_nothing_and_share_no_number() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_that_fails_or_panics_takes_back_only_its_own_changes() {
+async fn a_failed_or_panicked_job_rolls_back_only_its_own_changes() {
     let world = World::new().await;
     let view = world.own();
     let failing = |panics: bool| {
@@ -110,14 +110,14 @@ async fn more_spaces_than_may_be_open_are_closed_and_opened_as_they_are_used() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn idle_spaces_are_closed_and_their_watchers_go_on() {
+async fn idle_spaces_are_closed_and_their_watchers_continue() {
     let world = World::new().await;
     let view = world.own();
     let mut changes = view.changes();
     add(&view, "one").await;
     assert_eq!(changes.recv().await.unwrap(), 1);
     world.clock.advance(Limits::usual().idle_ms + 1);
-    // Whoever drained the queue may hold it for a moment longer.
+    // The thread that drained the queue may use it for a moment longer.
     while world.memory.work(burrow_memory::Budget { rows: 100 }).await.closed == 0 {
         tokio::task::yield_now().await;
     }
@@ -129,7 +129,7 @@ async fn idle_spaces_are_closed_and_their_watchers_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_closed_memory_refuses_and_one_opened_again_has_it_all() {
+async fn a_closed_memory_refuses_requests_and_keeps_its_data() {
     let mut world = World::new().await;
     let view = world.own();
     add(&view, "kept").await;

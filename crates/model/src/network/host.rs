@@ -1,7 +1,7 @@
 //! Host names in one canonical form, and patterns over them.
 //!
-//! There is one parser for the names in rules, DNS questions, TLS hellos and HTTP heads. Two that differed in a single
-//! byte would let a name be judged as one host and reached as another.
+//! The names in rules, DNS questions, TLS hellos and HTTP heads all use this one parser. If two parsers differed in a
+//! single byte, a name could be judged as one host and reached as another.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,24 +12,24 @@ use serde::{Deserialize, Serialize};
 use super::range::IpRange;
 use super::rule::RuleError;
 
-/// Longest name DNS can carry, written with dots.
+/// The longest name in DNS, written with dots.
 const NAME_LENGTH_MAX: usize = 253;
 const LABEL_LENGTH_MAX: usize = 63;
 
-/// A host's name: lower case, without a final dot, and not a number in disguise.
+/// A host's name: lower case, without a final dot, and never a number that could be read as an address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HostName(Box<str>);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostNameError {
-    #[error("a host name is not empty")]
+    #[error("a host name must not be empty")]
     Empty,
     #[error("a host name is at most 253 characters, each of its labels at most 63")]
     TooLong,
     #[error("a host name has no empty label (two dots in a row, or one in front)")]
     EmptyLabel,
-    #[error("a host name holds letters, digits, `-` and `_`, not {found:?}")]
+    #[error("a host name may contain letters, digits, `-` and `_`, not {found:?}")]
     Character { found: char },
     #[error("write a name that is not ASCII in its `xn--` form")]
     NotAscii,
@@ -59,7 +59,7 @@ impl FromStr for HostName {
     type Err = HostNameError;
 
     fn from_str(text: &str) -> Result<Self, HostNameError> {
-        // One final dot says "from the root" and changes nothing about which host is meant.
+        // One final dot means "from the root" and does not change the host.
         let text = text.strip_suffix('.').unwrap_or(text);
         if text.is_empty() {
             return Err(HostNameError::Empty);
@@ -81,8 +81,8 @@ impl FromStr for HostName {
                 _ => return Err(HostNameError::TooLong),
             }
         }
-        // Resolvers read `127.1`, `2130706433`, `0x7f.1` and `0177.0.0.1` as addresses, and no top-level domain is a
-        // number: a name that ends in one would be dialled without ever being looked up.
+        // Resolvers read `127.1`, `2130706433`, `0x7f.1` and `0177.0.0.1` as addresses, and no top-level domain is a number:
+        // a name that ends in a number would be dialled without a lookup.
         if text.rsplit('.').next().is_some_and(is_numeric) {
             return Err(HostNameError::LooksLikeAnAddress);
         }
@@ -120,15 +120,16 @@ impl fmt::Display for HostName {
     }
 }
 
-/// Which hosts a rule is about.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// The hosts of a rule.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum HostPattern {
     /// `example.com`: this name alone.
     Exact(HostName),
-    /// `*.example.com`: one or more labels in front of this name, never the name itself. What the name is, is the
-    /// writer's business: `*.com` is a rule about all of `com`.
+    /// `*.example.com`: one or more labels in front of this name, never the name itself. Any name is accepted: `*.com` is
+    /// a rule for all of `com`.
     Suffix(HostName),
-    /// `203.0.113.7`: this address alone, which is checked when it is dialled as every other is.
+    /// `203.0.113.7`: this address alone, which is checked when it is dialled, like every other address.
     Address(IpAddr),
     /// `203.0.113.0/24`: the addresses of this block, more than one.
     Block(IpRange),
@@ -138,7 +139,7 @@ impl HostPattern {
     pub fn matches(&self, name: &HostName) -> bool {
         match self {
             Self::Exact(exact) => exact == name,
-            // Without the dot, `*.example.com` would also let traffic out to `evilexample.com`.
+            // Without the dot, `*.example.com` would also match `evilexample.com`.
             Self::Suffix(suffix) => {
                 name.as_str().strip_suffix(suffix.as_str()).is_some_and(|front| front.ends_with('.'))
             }
@@ -177,6 +178,20 @@ impl FromStr for HostPattern {
         }
         let name = name.parse().map_err(|reason| RuleError::Host { reason })?;
         Ok(if suffix { Self::Suffix(name) } else { Self::Exact(name) })
+    }
+}
+
+impl TryFrom<String> for HostPattern {
+    type Error = RuleError;
+
+    fn try_from(text: String) -> Result<Self, RuleError> {
+        text.parse()
+    }
+}
+
+impl From<HostPattern> for String {
+    fn from(pattern: HostPattern) -> String {
+        pattern.to_string()
     }
 }
 

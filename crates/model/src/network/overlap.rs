@@ -1,11 +1,11 @@
-//! Whether two scopes share a request: where they do, the order of their rules would decide, and nobody sees that.
+//! Whether two scopes cover a common request. If they do, the order of their rules would decide, which users would not notice.
 //!
-//! Exact but for two segments with a star each, of which it may say yes without need.
+//! Exact, except for two segments with a star each: for those it may report an overlap that does not exist.
 
 use super::host::HostPattern;
 use super::request::{Method, PathPattern, RequestRule, RequestScope, segment_matches};
 
-/// The first two rules that cover one request and treat it differently, or count it twice; the earlier first.
+/// The first two rules that cover a common request and treat it differently, or count it twice; the earlier one first.
 pub fn overlapping(rules: &[RequestRule]) -> Option<(usize, usize)> {
     let collide = |one: &RequestRule, other: &RequestRule| {
         (!one.treats_as(other) || one.budget.is_some()) && one.scope.overlaps(&other.scope)
@@ -17,7 +17,7 @@ pub fn overlapping(rules: &[RequestRule]) -> Option<(usize, usize)> {
 }
 
 impl RequestRule {
-    /// Whether what is done is the same, whatever it is done to.
+    /// Whether both treat a request in the same way, whatever their scopes are.
     pub fn treats_as(&self, other: &Self) -> bool {
         (self.mode, &self.secret, self.budget, self.approve)
             == (other.mode, &other.secret, other.budget, other.approve)
@@ -25,8 +25,8 @@ impl RequestRule {
 }
 
 impl RequestScope {
-    /// Whether every method with every path that is named here is within one scope of a ceiling. What is not named is
-    /// the ceiling's to say.
+    /// Whether every method with every path named here is within one scope of a ceiling. For methods and paths that are not
+    /// named, the ceiling decides.
     pub fn fits(&self, ceiling: &[Self]) -> bool {
         let one = |method: Option<&Method>, path: Option<&PathPattern>| {
             ceiling.iter().any(|allowed| {
@@ -39,7 +39,7 @@ impl RequestScope {
         some_or_none(&self.methods).iter().all(|method| paths.iter().all(|path| one(*method, *path)))
     }
 
-    /// Whether some request is covered by both.
+    /// Whether a request exists that both cover.
     pub fn overlaps(&self, other: &Self) -> bool {
         let methods = self.methods.is_empty()
             || other.methods.is_empty()
@@ -52,7 +52,7 @@ impl RequestScope {
 }
 
 impl HostPattern {
-    /// Whether some host is matched by both.
+    /// Whether a host exists that both match.
     pub fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Suffix(above), Self::Suffix(below)) => {
@@ -74,7 +74,7 @@ impl HostPattern {
 }
 
 impl PathPattern {
-    /// Whether some path is matched by both.
+    /// Whether a path exists that both match.
     pub fn overlaps(&self, other: &Self) -> bool {
         let (ours, ours_below) = parts(self.as_str());
         let (theirs, theirs_below) = parts(other.as_str());
@@ -83,7 +83,7 @@ impl PathPattern {
             match (ours.next(), theirs.next()) {
                 (Some(our), Some(their)) if segments_overlap(our, their) => {}
                 (Some(_), Some(_)) => return false,
-                // What is below reaches everything longer, and nothing of the same length.
+                // `/**` matches everything longer, and nothing of the same length.
                 (None, Some(_)) => return ours_below,
                 (Some(_), None) => return theirs_below,
                 (None, None) => return ours_below == theirs_below,
@@ -96,7 +96,7 @@ fn some_or_none<T>(items: &[T]) -> Vec<Option<&T>> {
     if items.is_empty() { vec![None] } else { items.iter().map(Some).collect() }
 }
 
-/// What stands before `/**`, and whether that was there.
+/// The part before `/**`, and whether there was a `/**`.
 fn parts(pattern: &str) -> (&str, bool) {
     pattern.strip_suffix("/**").map_or((pattern, false), |front| (front, true))
 }

@@ -23,12 +23,12 @@ pub enum IpRangeError {
 }
 
 impl IpRange {
-    /// The range of this length that `address` is in; `None` where an address has fewer bits.
+    /// The range of this length that contains `address`; `None` if the address has fewer bits.
     pub fn around(address: IpAddr, prefix: u8) -> Option<Self> {
         (prefix <= bits(address)).then(|| Self { first: masked(address, prefix), prefix })
     }
 
-    /// Its address, where it holds only one.
+    /// Its address, if it contains only one.
     pub fn single(&self) -> Option<IpAddr> {
         (self.prefix == bits(self.first)).then_some(self.first)
     }

@@ -1,7 +1,7 @@
-//! Rules about requests: which methods and paths of a host, what is put into them, how many, and who must agree.
+//! Rules for requests: the methods and paths of a host, what is inserted into them, how many are allowed, and who approves.
 //!
-//! A [`RequestRule`] says what an [`super::EgressRule`] cannot, since it needs to see requests: its host is decrypted,
-//! unless its mode is `sni`. Several may be about one host; the first whose scope covers a request decides.
+//! A [`RequestRule`] requires access to the requests, which an [`super::EgressRule`] does not: the traffic to its host is
+//! decrypted, unless its mode is `sni`. A host can have several rules; the first whose scope covers a request decides.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::host::{HostName, HostPattern};
 use crate::Name;
 
-/// Rules about requests in one policy: each is looked at by people.
+/// The maximum number of request rules in one policy: people have to read each of them.
 pub const REQUEST_RULES_MAX: usize = 200;
 
 /// Methods or paths in one scope.
@@ -21,13 +21,13 @@ const METHOD_LENGTH_MAX: usize = 32;
 const PATTERN_LENGTH_MAX: usize = 512;
 const TLS_PORT: u16 = 443;
 
-/// One rule about a host's requests.
+/// One rule for the requests to a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestRule {
     #[serde(flatten)]
     pub scope: RequestScope,
     pub mode: RuleMode,
-    /// The secret that is put into what the rule covers.
+    /// The secret that is inserted into the requests that the rule covers.
     #[serde(default)]
     pub secret: Option<Name>,
     #[serde(default)]
@@ -36,12 +36,12 @@ pub struct RequestRule {
     pub approve: Option<Approve>,
 }
 
-/// Which requests: of a rule, and of what a secret's owner allows at most.
+/// A set of requests: those of a rule, or those that the owner of a secret allows at most.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestScope {
     #[serde(with = "as_text")]
     pub host: HostPattern,
-    /// 443 unless it says otherwise.
+    /// Default: 443.
     #[serde(default = "tls_port")]
     pub port: u16,
     /// Empty: every method.
@@ -55,13 +55,13 @@ pub struct RequestScope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuleMode {
-    /// Allowed by the name in its hello, and not decrypted.
+    /// Allowed by the server name in the TLS hello, and not decrypted.
     Sni,
-    /// Decrypted, judged request by request, encrypted again.
+    /// Decrypted, judged request by request, and encrypted again.
     Intercept,
 }
 
-/// How much of a rule may be used. What is over is refused until there is room again.
+/// The budget of a rule. Requests beyond it are refused until there is room again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     #[serde(default)]
@@ -72,13 +72,13 @@ pub struct Budget {
     pub bytes_out_per_day: Option<u64>,
 }
 
-/// Who says yes to a request is a person; this says how far a yes goes.
+/// A request is approved by a person; this is the scope of an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Approve {
     /// For that request alone.
     Once,
-    /// For what the rule covers, until the sandbox's network is opened anew.
+    /// For the scope of the rule, until the sandbox's network is opened again.
     Session,
 }
 
@@ -87,7 +87,7 @@ pub enum Approve {
 #[serde(try_from = "String", into = "String")]
 pub struct Method(Box<str>);
 
-/// A pattern over normalised paths: `*` stands for one segment or the rest of one, `**` at the end for everything below.
+/// A pattern for normalised paths: `*` matches one segment or the rest of one, `**` at the end matches everything below.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PathPattern(Box<str>);
@@ -102,7 +102,7 @@ pub enum RequestRuleError {
         "a path is written as it is matched: without `..`, `//`, `?`, `#` or escapes of plain characters, not `{found}`"
     )]
     NotNormal { found: String },
-    #[error("`**` stands at the end of a path, as in `/v1/**`, not as in `{found}`")]
+    #[error("`**` is allowed only at the end of a path, as in `/v1/**`, not as in `{found}`")]
     Stars { found: String },
 }
 
@@ -127,7 +127,7 @@ impl RequestScope {
         self.covers_host(host, port) && self.covers_request(method, path)
     }
 
-    /// Whether method and path are covered, the host being so already.
+    /// Whether method and path are covered, for a host that is covered already.
     pub fn covers_request(&self, method: &str, path: &str) -> bool {
         (self.methods.is_empty() || self.methods.iter().any(|own| own.as_str() == method))
             && (self.paths.is_empty() || self.paths.iter().any(|own| own.matches(path)))
@@ -222,11 +222,11 @@ impl PathPattern {
                 Some(_) | None => return false,
             }
         }
-        // `/v1/**` is what lies below `/v1`, not `/v1` itself.
+        // `/v1/**` matches everything below `/v1`, but not `/v1` itself.
         if below { given.next().is_some() } else { given.next().is_none() }
     }
 
-    /// Whether every path `other` matches is matched by this one. May say no of some that are.
+    /// Whether this pattern matches every path that `other` matches. May return false although it does.
     pub fn contains(&self, other: &Self) -> bool {
         if self == other {
             return true;
@@ -237,12 +237,12 @@ impl PathPattern {
         let begins = front.split('/').all(|own| {
             given.next().is_some_and(|segment| own == segment || (own == "*" && !segment.contains("**")))
         });
-        // `/v1/**` is not `/v1` itself.
+        // `/v1/**` does not match `/v1` itself.
         begins && (given.next().is_some() || below)
     }
 }
 
-/// `own` may hold one `*`, which stands for any characters but `/`, and not for none where it stands alone.
+/// `own` may contain one `*`, which matches any characters except `/`; alone, it does not match an empty segment.
 pub(super) fn segment_matches(own: &str, segment: &str) -> bool {
     match own.split_once('*') {
         None => own == segment,
@@ -276,7 +276,7 @@ impl FromStr for PathPattern {
     }
 }
 
-/// What a person wrote, short enough and plain enough to be told back.
+/// Text from a user, shortened and made printable for messages.
 fn shown(text: &str) -> String {
     text.chars().take(60).flat_map(char::escape_default).collect()
 }
@@ -307,7 +307,7 @@ macro_rules! as_strings {
 
 as_strings!(Method, PathPattern);
 
-/// Host patterns travel as people write them.
+/// Host patterns are serialised in the form that users write.
 mod as_text {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_normal_form_is_no_pattern() {
+    fn patterns_that_are_not_in_normal_form_are_refused() {
         for bad in
             ["", "v1", "/a/../b", "/a//b", "/a?x", "/a#x", "/**/a", "/a**", "/a*b*", "/ü", "/a;x", "/a b"]
         {

@@ -1,4 +1,4 @@
-//! One rule of a policy, in the text form people write.
+//! One rule of a policy, in the text form that users write.
 //!
 //! ```text
 //! example.com                TLS on 443 and HTTP on 80
@@ -6,8 +6,8 @@
 //! example.com:8443           TLS or HTTP on that port
 //! example.com:80,8000-8100   several ports
 //! https://example.com        TLS on 443 only            (tls:// is the same)
-//! http://example.com         HTTP in clear on 80 only
-//! tcp://db.example.com:5432  whatever is spoken there
+//! http://example.com         unencrypted HTTP on 80 only
+//! tcp://db.example.com:5432  any protocol
 //! ssh://github.com           tcp on 22
 //! [2001:db8::1]:443          an address instead of a name
 //! tcp://203.0.113.0/24:5432  every address of a block
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::host::{HostNameError, HostPattern};
 use super::range::IpRangeError;
 
-/// Longest text of a rule: the longest name, a scheme and all the ports a rule may list.
+/// The longest text of a rule: the longest name, a scheme and all the ports that a rule may list.
 const RULE_LENGTH_MAX: usize = 512;
 
 /// Ports and ranges of ports in one rule.
@@ -29,25 +29,25 @@ const PORTS_MAX: usize = 16;
 
 const SSH_PORT: u16 = 22;
 
-/// Allows one pattern of hosts, on some ports, one kind of traffic.
+/// Allows one kind of traffic to the hosts of one pattern, on some ports.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct EgressRule {
     pub host: HostPattern,
-    /// Empty means the protocol's own: 443 for TLS, 80 for HTTP. Never empty for `tcp`, which has none.
+    /// Empty means the default: 443 for TLS, 80 for HTTP. Never empty for `tcp`, which has no default.
     pub ports: Vec<PortRange>,
     pub protocol: RuleProtocol,
 }
 
-/// What may be spoken.
+/// The protocols that a rule allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RuleProtocol {
-    /// TLS or HTTP in clear.
+    /// TLS or unencrypted HTTP.
     Web,
     Tls,
-    /// HTTP/1 in clear.
+    /// Unencrypted HTTP/1.
     Http,
-    /// Any bytes at all, TLS and HTTP included, unjudged but for host and port.
+    /// Any bytes, including TLS and HTTP; only host and port are checked.
     Tcp,
 }
 
@@ -68,7 +68,7 @@ pub enum RuleError {
     Block { reason: IpRangeError },
     #[error("`*` would allow every host; set the mode to `open` for that, or write `*.example.com`")]
     AnyHost,
-    #[error("`*` stands for whole labels in front of a name, as in `*.example.com`")]
+    #[error("`*` replaces whole labels in front of a name, as in `*.example.com`")]
     Star,
     #[error("an address in brackets is IPv6, as in `[2001:db8::1]:443`")]
     Brackets,
@@ -78,12 +78,12 @@ pub enum RuleError {
         "`{scheme}://` is not known; a rule starts with https, http, tls, tcp or ssh, or with none of them"
     )]
     Scheme { scheme: String },
-    #[error("a rule names a host, not a path; leave out what follows the host and its ports")]
+    #[error("a rule names a host, not a path; remove everything after the host and its ports")]
     Path,
-    #[error("a rule holds no user name; leave out what stands before `@`")]
+    #[error("a rule has no user name; remove the part before `@`")]
     User,
     #[error(
-        "a port is a number from 1 to 65535, or a range such as `8000-8100`; several are parted by commas"
+        "a port is a number from 1 to 65535, or a range such as `8000-8100`; separate several with commas"
     )]
     Port,
     #[error("a rule lists at most 16 ports or ranges")]
@@ -93,7 +93,7 @@ pub enum RuleError {
 }
 
 impl PortRange {
-    /// `None` when a port is 0 or the range is upside down.
+    /// `None` if a port is 0 or `first` is greater than `last`.
     pub fn new(first: u16, last: u16) -> Option<Self> {
         (first > 0 && first <= last).then_some(Self { first, last })
     }
@@ -112,7 +112,7 @@ impl PortRange {
 }
 
 impl RuleProtocol {
-    /// How it is written in front of a host.
+    /// Its prefix in front of a host.
     fn scheme(self) -> &'static str {
         match self {
             Self::Web => "",
@@ -159,14 +159,14 @@ impl FromStr for EgressRule {
     }
 }
 
-/// Whether the slash in `text` is that of a block of addresses.
+/// Whether the slash in `text` belongs to a block of addresses.
 fn names_block(text: &str) -> bool {
     let Ok((host, ports)) = split_ports(text) else { return false };
     let first = host.trim_start_matches('[').split('/').next().unwrap_or_default();
     first.parse::<std::net::IpAddr>().is_ok() && !ports.is_some_and(|ports| ports.contains('/'))
 }
 
-/// Parts the host from its ports, if it has any.
+/// Separates the host from its ports, if it has any.
 fn split_ports(text: &str) -> Result<(&str, Option<&str>), RuleError> {
     if text.starts_with('[') {
         let end = text.find(']').ok_or(RuleError::Brackets)?;
@@ -287,13 +287,13 @@ mod tests {
 
     #[test]
     fn bad_forms_are_refused_with_the_reason() {
-        refused("", "not empty");
+        refused("", "must not be empty");
         refused("*", "set the mode to `open`");
         refused("*:443", "set the mode to `open`");
         refused("*foo.com", "whole labels");
         refused("a.*.b", "whole labels");
         refused("*.*.b", "whole labels");
-        refused("*.", "not empty");
+        refused("*.", "must not be empty");
         refused("ftp://example.com", "`ftp://` is not known");
         refused("\u{1b}://example.com", "`\\u{1b}://` is not known");
         refused("https://example.com/path", "not a path");

@@ -1,13 +1,13 @@
-//! Ends the connections that lead out of a network namespace.
+//! Aborts the connections that lead out of a network namespace.
 //!
-//! Of a restored machine: whoever was at the other end is long gone, or still talks to the machine that was forked. A
-//! process that sends would learn so from the gateway; one that only waits would wait for ever. So the kernel is told to
-//! abort those connections before the processes go on: they then read an error, as after a laptop's sleep. Of a gateway
-//! whose machine had a kernel of its own: likewise, once that is gone.
+//! Of a restored machine: the peers of its connections are gone, or still communicate with the machine that was forked.
+//! A process that sends would get an error from the gateway; a process that only waits would wait forever. So the
+//! kernel aborts those connections before the processes resume: they then read an error, as after a laptop's sleep. The
+//! same is done in the gateway of a virtual machine, once the machine is gone.
 //!
 //! A connection leads out if its other end is not in the same network namespace. By that rule, connections over the
-//! loopback interface and between a machine's own addresses live on, and one whose other end was not restored (it had not
-//! been accepted yet) is ended as well.
+//! loopback interface and between a machine's own addresses continue, and a connection whose other end was not restored
+//! (because it had not been accepted yet) is aborted as well.
 
 use std::collections::HashSet;
 use std::io;
@@ -22,8 +22,8 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 const AF_INET: u8 = 2;
 const IPPROTO_TCP: u8 = 6;
-/// The older of two requests, since it alone lists both families in one walk: the kernel goes through the connections of
-/// the whole host each time, which takes a millisecond or more.
+/// The older of two requests. Only this one lists both families in one walk: the kernel walks the connections of the
+/// whole host each time, which takes a millisecond or more.
 const TCPDIAG_GETSOCK: u16 = 18;
 const SOCK_DESTROY: u16 = 21;
 const NLM_F_REQUEST: u16 = 1;
@@ -32,18 +32,18 @@ const NLM_F_DUMP: u16 = 0x300;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 
-/// Every state of a connection, but not that of a listener (10), nor of the kernel's own leftovers: closed (7), waiting
-/// for late packets (6), half open (12).
+/// All states of a connection, except listening (10) and those that the kernel keeps for itself: closed (7), time-wait
+/// (6), half open (12).
 const CONNECTED: u32 = !(1 << 10 | 1 << 7 | 1 << 6 | 1 << 12);
 
-/// `struct nlmsghdr`, and `struct inet_diag_sockid`, which names a socket.
+/// `struct nlmsghdr`, and `struct inet_diag_sockid`, which identifies a socket.
 const HEADER_BYTES: usize = 16;
 const IDENTITY_BYTES: usize = 48;
 
-/// The kernel sends a dump in pieces of at most this.
+/// The kernel sends a dump in parts of at most this size.
 const PIECE_BYTES_MAX: usize = 64 * 1024;
 
-/// A machine's connections are bounded by its open files; this bounds what we hold of them.
+/// A machine's connections are bounded by its open files; this limits what we store of them.
 const CONNECTIONS_MAX: usize = 1 << 20;
 
 /// One end of a connection, as the kernel lists it.
@@ -59,23 +59,23 @@ struct Ends {
     other: SocketAddr,
 }
 
-/// Aborts what leads out of a network namespace, and says how many connections that were. Its processes must stand still,
-/// or they might connect anew meanwhile.
+/// Aborts the connections that lead out of a network namespace, and returns their number. Its processes must be frozen,
+/// or they might open new ones meanwhile.
 pub fn reset_outside(namespace: BorrowedFd<'_>) -> io::Result<usize> {
-    // A thread of its own, since it never comes back from there.
+    // A separate thread, since it never leaves that namespace.
     thread::scope(|scope| {
         scope.spawn(|| reset(namespace)).join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
     })
 }
 
-/// Whether this kernel can do that: asked about a connection that there cannot be, it says so, or that it knows no such
-/// request.
+/// Whether this kernel supports that. A request for a connection that cannot exist is answered with "not found", or
+/// with an error if the kernel does not know the request.
 pub fn can_reset() -> io::Result<bool> {
     let ends = Ends {
         own: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
         other: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
     };
-    // With a cookie of ones, which stands for any.
+    // A cookie of ones matches any socket.
     let mut identity = [0; IDENTITY_BYTES];
     identity[IDENTITY_BYTES - 8..].fill(0xff);
     match destroy(&open()?, &Connection { family: AF_INET, ends, identity }) {
@@ -106,7 +106,7 @@ fn reset(namespace: BorrowedFd<'_>) -> io::Result<usize> {
 }
 
 fn list(socket: &OwnedFd) -> io::Result<Vec<Connection>> {
-    // `struct inet_diag_req`: family and prefixes, none of which is looked at; which socket, any; states; no more.
+    // `struct inet_diag_req`: family and prefixes, none of which is used; any socket; states; no filter.
     let mut anything = vec![0; 4 + IDENTITY_BYTES];
     anything.extend(CONNECTED.to_ne_bytes());
     anything.extend([0; 4]);
@@ -130,9 +130,9 @@ fn list(socket: &OwnedFd) -> io::Result<Vec<Connection>> {
     }
 }
 
-/// Whether it was still there.
+/// Whether the connection still existed.
 fn destroy(socket: &OwnedFd, connection: &Connection) -> io::Result<bool> {
-    // `struct inet_diag_req_v2`: family and protocol, states, which socket.
+    // `struct inet_diag_req_v2`: family and protocol, states, socket.
     let mut body = vec![connection.family, IPPROTO_TCP, 0, 0];
     body.extend(CONNECTED.to_ne_bytes());
     body.extend(connection.identity);
@@ -147,7 +147,7 @@ fn destroy(socket: &OwnedFd, connection: &Connection) -> io::Result<bool> {
 }
 
 fn request(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(HEADER_BYTES + body.len()).expect("our requests are short");
+    let length = u32::try_from(HEADER_BYTES + body.len()).expect("a request is far below 4 GiB");
     let mut bytes = length.to_ne_bytes().to_vec();
     bytes.extend(kind.to_ne_bytes());
     bytes.extend((flags | NLM_F_REQUEST).to_ne_bytes());
@@ -156,7 +156,7 @@ fn request(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The first message of a packet: its kind, its body, and what follows it.
+/// The first message of a packet: its kind, its body, and the rest of the packet.
 fn split(packet: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let length = u32::from_ne_bytes(*packet.first_chunk()?) as usize;
     let kind = u16::from_ne_bytes(*packet.get(4..)?.first_chunk()?);
@@ -164,7 +164,7 @@ fn split(packet: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     Some((kind, body, packet.get(length.next_multiple_of(4)..).unwrap_or_default()))
 }
 
-/// `struct nlmsgerr`: the negative error number first, zero for success.
+/// `struct nlmsgerr`: starts with the negative error number, or zero for success.
 fn outcome(body: &[u8]) -> io::Result<()> {
     match body.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes)) {
         Some(0) => Ok(()),
@@ -173,7 +173,7 @@ fn outcome(body: &[u8]) -> io::Result<()> {
     }
 }
 
-/// `struct inet_diag_msg`: family, state, timer, retransmissions, then what names the socket.
+/// `struct inet_diag_msg`: family, state, timer, retransmissions, then the socket's identity.
 fn connection(body: &[u8]) -> Option<Connection> {
     let family = *body.first()?;
     let identity: [u8; IDENTITY_BYTES] = *body.get(4..)?.first_chunk()?;
@@ -181,7 +181,7 @@ fn connection(body: &[u8]) -> Option<Connection> {
     let address = |at: usize| {
         let bytes: [u8; 16] = *identity.get(at..)?.first_chunk()?;
         let [a, b, c, d, ..] = bytes;
-        // A socket of one family may be connected to one of the other, which then goes by its mapped address.
+        // A socket of one family may be connected to one of the other, which is then listed with its mapped address.
         Some(match family {
             AF_INET => IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
             _ => IpAddr::V6(Ipv6Addr::from(bytes)).to_canonical(),
@@ -202,16 +202,16 @@ mod tests {
 
     use super::*;
 
-    /// Runs a command, which inherits the namespace of this thread.
+    /// Runs a command in the network namespace of this thread.
     fn run(words: &str) {
         let mut words = words.split(' ');
         assert!(Command::new(words.next().unwrap()).args(words).status().unwrap().success());
     }
 
-    /// Two namespaces with a pair between them: in the one the listener's end, in the other, where we are, a connection to
-    /// it and one within.
+    /// Two namespaces with a veth pair between them: the listener is in one; a connection to it and a local connection
+    /// are in the other, where the test runs.
     #[test]
-    fn what_leads_out_ends_with_an_error_and_what_stays_inside_lives_on() {
+    fn outside_connections_fail_and_inside_connections_continue() {
         let inside = || {
             new_namespace();
             run("ip link set lo up");
@@ -220,7 +220,7 @@ mod tests {
                 new_namespace();
                 let namespace = File::open("/proc/thread-self/ns/net").unwrap();
                 send.send((namespace, gettid())).unwrap();
-                // Comes up when the other thread has made the pair.
+                // The interface comes up when the other thread has created the pair.
                 let listener = loop {
                     match TcpListener::bind(("10.99.0.1", 9)) {
                         Ok(listener) => break listener,
@@ -257,7 +257,7 @@ mod tests {
             near.write_all(b"x").unwrap();
             assert_eq!(near_end.read(&mut [0]).unwrap(), 1);
             assert_eq!(reset_outside(own.as_fd()).unwrap(), 0);
-            assert_eq!(outside.join().unwrap(), 0, "the other end is told, too");
+            assert_eq!(outside.join().unwrap(), 0, "the other end sees the end, too");
         };
         thread::spawn(inside).join().unwrap();
     }

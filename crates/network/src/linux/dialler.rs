@@ -1,8 +1,8 @@
-//! One thread that makes sockets inside gateway namespaces, for everybody.
+//! One thread that creates sockets inside gateway namespaces, for all callers.
 //!
-//! A socket belongs to the namespace it was made in, wherever it is used from. So the thread steps in, makes the
-//! socket, and steps out (some microseconds); connecting and talking is the async runtime's business. The doors of a
-//! sandbox are made by the same thread.
+//! A socket belongs to the namespace in which it was created, wherever it is used. So the thread enters the namespace,
+//! creates the socket, and returns (some microseconds); the async runtime connects and transfers data. The same thread
+//! creates the listeners of a sandbox.
 
 use std::fmt;
 use std::io;
@@ -24,22 +24,22 @@ use super::pace::UNCOUNTED;
 use crate::Dial;
 use crate::address::SANDBOX_V4;
 
-/// Requests waiting for the thread. It serves some 50,000 a second, so a full queue means it is stuck; callers then
-/// wait, and give up by [`DIAL_TIMEOUT`].
+/// Requests waiting for the thread. It serves some 50,000 a second, so a full queue means that it is stuck. Callers
+/// then wait, and give up after [`DIAL_TIMEOUT`].
 const QUEUE_MAX: usize = 256;
 
-/// A sandbox answers in well under a millisecond, with a refusal if nothing listens; one that says nothing for this
-/// long is paused or gone.
+/// A sandbox answers in well under a millisecond, with a refusal if no process listens. If there is no answer for this
+/// long, it is paused or gone.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The thread, and the way to it. It ends when this is dropped.
+/// The thread and its queue. The thread ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Dialler {
     requests: Option<mpsc::Sender<Request>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What to do, on the thread that may travel. It answers whoever asked by itself.
+/// An operation for the thread. It sends its result to the caller itself.
 struct Request(Box<dyn FnOnce(&Traveller) + Send>);
 
 impl fmt::Debug for Request {
@@ -55,7 +55,7 @@ impl Dialler {
         Ok(Self { requests: Some(requests), thread: Some(thread) })
     }
 
-    /// A TCP socket, not blocking, that lives in `gateway`.
+    /// A non-blocking TCP socket in the namespace `gateway`.
     async fn socket(&self, gateway: Arc<OwnedFd>, counted: Counted) -> io::Result<OwnedFd> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let make = move || {
@@ -69,17 +69,17 @@ impl Dialler {
         self.within(gateway, make).await
     }
 
-    /// Runs `act` inside `gateway`. It holds up everybody else's dials, so it may take microseconds only.
+    /// Runs `act` inside `gateway`. It delays all other dials, so it may only take microseconds.
     pub(super) async fn within<T: Send + 'static>(
         &self,
         gateway: Arc<OwnedFd>,
         act: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let gone = || io::Error::other("the dialler's thread has ended");
+        let gone = || io::Error::other("the dialler thread has ended");
         let (reply, answer) = oneshot::channel();
         let work = move |traveller: &Traveller| {
             if !reply.is_closed() {
-                // The caller may give up meanwhile; what was made is closed with the answer it did not take.
+                // The caller may give up meanwhile; the new socket is then closed together with the unread answer.
                 let _ = reply.send(traveller.visit(gateway.as_fd(), act));
             }
         };
@@ -91,10 +91,10 @@ impl Dialler {
 
 impl Drop for Dialler {
     fn drop(&mut self) {
-        // Closing the queue ends the thread, which has at most a few sockets left to make.
+        // Closing the queue ends the thread, which has at most a few sockets left to create.
         drop(self.requests.take());
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the dialler's thread had panicked");
+            tracing::error!("the dialler thread panicked");
         }
     }
 }
@@ -103,8 +103,8 @@ fn serve(mut queue: mpsc::Receiver<Request>) {
     let traveller = match Traveller::new() {
         Ok(traveller) => traveller,
         Err(error) => {
-            // The queue closes with this return, and every dial says so.
-            tracing::error!(%error, "could not find the own network namespace, so no sandbox can be dialled");
+            // Returning closes the queue, and every dial reports that.
+            tracing::error!(%error, "could not open the current network namespace, so connections to sandboxes will fail");
             return;
         }
     };
@@ -113,16 +113,16 @@ fn serve(mut queue: mpsc::Receiver<Request>) {
     }
 }
 
-/// A gateway namespace as long as its sandbox has it. Releasing takes it away from every handle at once.
+/// A gateway namespace while its sandbox has it. Releasing removes it from every handle at once.
 #[derive(Debug)]
 pub(super) struct Gateway {
     namespace: Mutex<Option<Arc<OwnedFd>>>,
-    /// See [`Gateway::is_left_in_silence`].
+    /// See [`Gateway::loses_connections_silently`].
     has_tap: AtomicBool,
 }
 
 impl Gateway {
-    /// `has_tap`: or may have one.
+    /// `has_tap`: whether it has a tap, or may have one.
     pub(super) fn new(namespace: OwnedFd, has_tap: bool) -> Self {
         Self { namespace: Mutex::new(Some(Arc::new(namespace))), has_tap: AtomicBool::new(has_tap) }
     }
@@ -131,13 +131,14 @@ impl Gateway {
         self.has_tap.store(true, Ordering::Relaxed);
     }
 
-    /// Whether its machine may go without a word. What a host's kernel connects it ends, too, when the processes end; a
-    /// machine with a kernel of its own takes that along, and whoever only listens to it would listen for ever.
-    pub(super) fn is_left_in_silence(&self) -> bool {
+    /// Whether its machine may disappear without closing its connections. The host's kernel closes the connections of
+    /// processes that end. The kernel of a virtual machine disappears together with its connections, so a peer that
+    /// only listens would wait forever.
+    pub(super) fn loses_connections_silently(&self) -> bool {
         self.has_tap.load(Ordering::Relaxed)
     }
 
-    /// Ends it: nothing can be dialled through it any more, and it no longer keeps the namespace alive.
+    /// Closes it: no new connections through it are possible, and it no longer keeps the namespace alive.
     pub(super) fn close(&self) {
         self.namespace.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
@@ -156,7 +157,7 @@ pub(super) struct GatewayDial {
     pub(super) gateway: Arc<Gateway>,
 }
 
-/// Whether a rate counts what passes.
+/// Whether the rate of a sandbox counts the traffic.
 #[derive(Clone, Copy, Debug)]
 enum Counted {
     Yes,
@@ -174,9 +175,9 @@ impl GatewayDial {
     async fn connect(&self, port: u16, counted: Counted) -> io::Result<TcpStream> {
         let socket = self.dialler.socket(self.gateway.namespace()?, counted).await?;
         let socket = TcpSocket::from_std_stream(socket.into());
-        // Requests to a guest are small and waited for: holding one back to fill a packet only adds delay.
+        // Requests to a guest are small and latency matters: delaying them to fill a packet has no benefit.
         socket.set_nodelay(true)?;
-        // A stream may be silent for days. A sign of life now and then tells whether the guest is still there.
+        // A stream may be idle for days. Keepalive detects whether the guest still exists.
         socket.set_keepalive(true)?;
         socket.connect(SocketAddr::from((SANDBOX_V4, port))).await
     }

@@ -1,7 +1,7 @@
-//! The few expressions our packet filter rules are made of, as nf_tables wants them.
+//! The nf_tables expressions of which our packet filter rules consist.
 //!
-//! A rule is a small program over one register: load something into it, compare it, go on if it matched, and end in a
-//! verdict. A rule whose program stops before its verdict has no effect: the next one has its say.
+//! A rule is a small program over one register: load a value into it, compare it, continue if it matched, and end in a
+//! verdict. A rule that stops before its verdict has no effect, and the next rule is evaluated.
 
 use super::netlink::Attributes;
 
@@ -11,12 +11,12 @@ pub(super) const NFPROTO_IPV6: u8 = 10;
 const IPPROTO_TCP: u8 = 6;
 const IPPROTO_UDP: u8 = 17;
 const IPPROTO_ICMPV6: u8 = 58;
-/// Neighbour solicitation and advertisement; router and redirect messages lie beside them and are not let in.
+/// Neighbour solicitation and advertisement. The adjacent types, router and redirect messages, are not allowed.
 const ND_NEIGHBOUR_SOLICIT: u8 = 135;
 const ND_NEIGHBOUR_ADVERT: u8 = 136;
-/// Where TCP and UDP both have their destination port.
+/// Position of the destination port, the same for TCP and UDP.
 const DESTINATION_PORT: (u32, u32) = (2, 2);
-/// Where TCP has its flags.
+/// Position of TCP's flags.
 const TCP_FLAGS: (u32, u32) = (13, 1);
 const TCP_SYN: u8 = 0x02;
 const TCP_ACK: u8 = 0x10;
@@ -44,7 +44,7 @@ const NFT_SOCKET_TRANSPARENT: u32 = 0;
 const NFT_SOCKET_MARK: u32 = 1;
 const NFT_LIMIT_PACKETS: u32 = 0;
 const NFT_LIMIT_BYTES: u32 = 1;
-/// The limit matches what is *over* it.
+/// The limit matches packets *over* it.
 const NFT_LIMIT_INVERTED: u32 = 1;
 const NFT_CMP_EQ: u32 = 0;
 const NFT_CMP_NEQ: u32 = 1;
@@ -61,7 +61,7 @@ pub(super) enum Transport {
     Udp,
 }
 
-/// Packets let through per second, and how many at once after a quiet time.
+/// Packets allowed per second, and the burst that is allowed after a quiet time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PacketRate {
     pub(super) per_second: u64,
@@ -79,7 +79,7 @@ pub(super) enum Header {
 }
 
 impl Header {
-    /// Which header it is in, offset and length.
+    /// The header that contains the field, and the field's offset and length.
     fn place(self) -> (u32, u32, u32) {
         match self {
             Self::EthernetSource => (NFT_PAYLOAD_LINK_HEADER, 6, 6),
@@ -91,7 +91,7 @@ impl Header {
     }
 }
 
-/// A rule being written: each method adds a condition, `verdict` ends it.
+/// A rule that is being built: each method adds a condition, `verdict` ends it.
 #[derive(Debug)]
 pub(super) struct Rule<'list, 'bytes> {
     list: &'list mut Attributes<'bytes>,
@@ -110,11 +110,11 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
         self.load_meta(NFT_META_IIFNAME).compare(NFT_CMP_NEQ, &padded(name))
     }
 
-    pub(super) fn leaves_not_by(self, name: &str) -> Self {
+    pub(super) fn output_interface_is_not(self, name: &str) -> Self {
         self.load_meta(NFT_META_OIFNAME).compare(NFT_CMP_NEQ, &padded(name))
     }
 
-    pub(super) fn comes_by_ethernet(self) -> Self {
+    pub(super) fn arrives_by_ethernet(self) -> Self {
         self.load_meta(NFT_META_IIFTYPE).compare(NFT_CMP_EQ, &ARPHRD_ETHER.to_ne_bytes())
     }
 
@@ -152,9 +152,9 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
         self.load_opening().compare(NFT_CMP_EQ, &[TCP_SYN])
     }
 
-    /// A TCP packet that does not open a connection, and for which there is a socket here that is none of the egress
-    /// door's. Only after [`Rule::speaks`].
-    pub(super) fn continues_what_an_own_socket_began(self) -> Self {
+    /// A TCP packet that does not open a connection and belongs to a socket in this namespace other than the egress
+    /// listener's. Only after [`Rule::speaks`].
+    pub(super) fn belongs_to_a_local_socket(self) -> Self {
         self.load_opening()
             .compare(NFT_CMP_NEQ, &[TCP_SYN])
             .expression("socket", |data| {
@@ -164,7 +164,7 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
             .compare(NFT_CMP_EQ, &[0])
     }
 
-    /// For a socket here that bears this mark.
+    /// For a socket in this namespace with this mark.
     pub(super) fn for_marked(self, mark: u32) -> Self {
         self.expression("socket", |data| {
             data.put_be32(1, NFT_SOCKET_MARK);
@@ -173,12 +173,12 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
         .compare(NFT_CMP_EQ, &mark.to_ne_bytes())
     }
 
-    /// From a socket here that bears this mark.
+    /// From a socket in this namespace with this mark.
     pub(super) fn of_marked(self, mark: u32) -> Self {
         self.load_meta(NFT_META_MARK).compare(NFT_CMP_EQ, &mark.to_ne_bytes())
     }
 
-    /// One more than `rate` allows.
+    /// A packet over `rate`.
     pub(super) fn exceeds(self, rate: PacketRate) -> Self {
         self.expression("limit", |data| {
             data.put(1, &rate.per_second.to_be_bytes());
@@ -189,8 +189,8 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
         })
     }
 
-    /// More bytes than this in a second. After a quiet time, a second's worth at once: the kernel's bucket is never
-    /// smaller, whatever burst it is told.
+    /// Packets over this many bytes per second. After a quiet time, a second's worth passes at once: the kernel's
+    /// bucket is never smaller, whatever burst is set.
     pub(super) fn exceeds_bytes(self, per_second: u64) -> Self {
         self.expression("limit", |data| {
             data.put(1, &per_second.to_be_bytes());
@@ -201,10 +201,10 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
         })
     }
 
-    /// Gives the packet to the connection it belongs to, or else to whoever listens on `port`, and marks it for
-    /// routing. Where nobody does, the rule ends here without effect. Only after [`Rule::of_family`] and
+    /// Gives the packet to the connection that it belongs to, or else to the listener on `port`, and marks it for
+    /// routing. Without a listener, the rule ends here without effect. Only after [`Rule::of_family`] and
     /// [`Rule::speaks`].
-    pub(super) fn hand_over(self, family: u8, port: u16, mark: u32) -> Self {
+    pub(super) fn redirect_to(self, family: u8, port: u16, mark: u32) -> Self {
         self.set_register(&port.to_be_bytes())
             .expression("tproxy", |data| {
                 data.put_be32(1, family.into());
@@ -217,7 +217,7 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
             })
     }
 
-    pub(super) fn says_neighbour_discovery(self) -> Self {
+    pub(super) fn speaks_neighbour_discovery(self) -> Self {
         self.load_meta(NFT_META_L4PROTO)
             .compare(NFT_CMP_EQ, &[IPPROTO_ICMPV6])
             .load_payload(NFT_PAYLOAD_TRANSPORT_HEADER, 0, 1)
@@ -248,7 +248,7 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
         })
     }
 
-    /// Which of the flags are set that tell the first packet of a connection.
+    /// Loads those flags of TCP that identify the first packet of a connection.
     fn load_opening(self) -> Self {
         let (offset, length) = TCP_FLAGS;
         self.load_payload(NFT_PAYLOAD_TRANSPORT_HEADER, offset, length).mask(&[TCP_SYN | TCP_ACK])
@@ -263,7 +263,7 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
         })
     }
 
-    /// Keeps the register's bits that are set in `bits`.
+    /// Keeps the bits of the register that are set in `bits`.
     fn mask(self, bits: &[u8]) -> Self {
         let length = u32::try_from(bits.len()).expect("a register holds 16 bytes");
         self.expression("bitwise", |data| {
@@ -283,7 +283,7 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
         })
     }
 
-    /// One expression; the numbers inside `data` are those of the expression's own attributes.
+    /// Adds one expression. The attribute numbers inside `data` are those of that expression.
     fn expression(self, name: &str, data: impl FnOnce(&mut Attributes<'_>)) -> Self {
         self.list.nest(NFTA_LIST_ELEM, |element| {
             element.put_text(NFTA_EXPR_NAME, name);
@@ -293,7 +293,7 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
     }
 }
 
-/// An interface's name as the kernel compares it.
+/// An interface's name, padded as the kernel compares it.
 fn padded(name: &str) -> [u8; IFNAMSIZ] {
     let mut padded = [0; IFNAMSIZ];
     padded[..name.len()].copy_from_slice(name.as_bytes());

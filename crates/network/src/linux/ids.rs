@@ -1,17 +1,17 @@
-//! The host's uids and gids of sandboxes.
+//! The host uids and gids of sandboxes.
 //!
 //! ```text
 //!   inside         0 ..= 65535
-//!   on the host    BASE ..= BASE + 65535     what its processes have; a range per sandbox
-//!   on disk        100000 ..= 165535         what its files have; the same for all sandboxes, so images are stored once
+//!   on the host    BASE ..= BASE + 65535     ids of its processes; a range per sandbox
+//!   on disk        100000 ..= 165535         ids of its files; the same for all sandboxes, so images are stored once
 //! ```
 //!
-//! The kernel counts much per uid of the host: descriptors in flight over Unix sockets, pipe buffers, epoll watches, keys.
-//! With one range for all, a sandbox that used up such a count left none to the others. An idmapped mount translates
-//! between the host's ids and those on disk.
+//! The kernel counts many resources per uid of the host: descriptors in flight over Unix sockets, pipe buffers, epoll
+//! watches, keys. If all sandboxes had one range, a sandbox that used up such a limit would leave none to the others.
+//! An idmapped mount translates between the host's ids and those on disk.
 //!
-//! Invariant: no two sandboxes of this process have the same range, and a range is not given out while a process that was
-//! there before this one has it. Another daemon on the host chooses at random among as many ranges.
+//! Invariant: no two sandboxes of this process have the same range, and a range is not assigned while a process that is
+//! older than this one has it. Another daemon on the host chooses at random among as many ranges.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -22,7 +22,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use super::namespace::{self, UID_BASE, UID_COUNT};
 use super::netlink::SlotError;
 
-/// Above the owners of namespaces, see `namespace::OWNER_BASE`, and below -1, which is no id.
+/// Above the owners of namespaces, see `namespace::OWNER_BASE`, and below -1, which is not a valid id.
 const FIRST: u32 = 0x6000_0000;
 const END: u32 = 0xf000_0000;
 const COUNT: u32 = (END - FIRST) / UID_COUNT;
@@ -34,8 +34,8 @@ static RANGES: LazyLock<Mutex<Ranges>> =
 #[derive(Debug)]
 pub struct HostIds {
     pub range: Arc<IdRange>,
-    /// A user namespace for idmapped mounts: it maps the ids on disk to the range, and the host's root to itself. Files of
-    /// the host's root keep their owner, which has no id inside the sandbox.
+    /// A user namespace for idmapped mounts: it maps the ids on disk to the range, and the host's root to itself. Files
+    /// of the host's root keep their owner, which has no id inside the sandbox.
     pub mounts: OwnedFd,
 }
 
@@ -64,7 +64,8 @@ impl IdRange {
         Ok(Self { base })
     }
 
-    /// The range of a process that runs; `None` if it has the ids that are on disk, as machines of older versions have.
+    /// The range of a running process; `None` if it has the ids that are used on disk, as machines of older versions
+    /// have.
     pub fn of_process(pid: u32) -> io::Result<Option<Self>> {
         let map = fs::read_to_string(format!("/proc/{pid}/uid_map"))?;
         let base = base_in(&map);
@@ -74,7 +75,7 @@ impl IdRange {
         Ok(base.map(|base| Self { base }))
     }
 
-    /// What 0 inside is on the host.
+    /// The host id of uid 0 inside.
     pub fn base(&self) -> u32 {
         self.base
     }
@@ -90,17 +91,17 @@ fn ranges() -> MutexGuard<'static, Ranges> {
     RANGES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Which ranges are taken, by what they begin with.
+/// The ranges in use, by their first id.
 #[derive(Debug)]
 struct Ranges {
-    /// How often each is held: a machine may be adopted by more than one driver.
+    /// Reference counts of ranges: a machine may be adopted by more than one driver.
     held: HashMap<u32, u32>,
-    /// Those that processes had when this one began, until their machines are adopted.
+    /// Ranges that processes had when this process began, until their machines are adopted.
     seen: HashSet<u32>,
 }
 
 impl Ranges {
-    /// Takes the first free range from the `start`th on.
+    /// Reserves the first free range, starting with the `start`th.
     fn reserve(&mut self, start: u32) -> Option<u32> {
         let nth = |index: u32| FIRST + index % COUNT * UID_COUNT;
         let is_free = |base: &u32| !self.held.contains_key(base) && !self.seen.contains(base);
@@ -130,7 +131,7 @@ fn in_use() -> HashSet<u32> {
     let is_process = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
     let names = processes.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let maps = names.filter(|name| is_process(name));
-    // One that has ended meanwhile has none.
+    // A process that has ended meanwhile has none.
     maps.filter_map(|pid| base_in(&fs::read_to_string(format!("/proc/{pid}/uid_map")).ok()?)).collect()
 }
 
@@ -154,11 +155,11 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_given_out_once_until_it_is_released() {
+    fn a_range_is_assigned_once_until_it_is_released() {
         let mut ranges = none();
         let last = COUNT - 1;
         assert_eq!(ranges.reserve(last), Some(END - UID_COUNT));
-        assert_eq!(ranges.reserve(last), Some(FIRST), "the next one, in a circle");
+        assert_eq!(ranges.reserve(last), Some(FIRST), "wraps around to the next one");
         ranges.hold(FIRST);
         ranges.release(FIRST);
         assert_eq!(ranges.reserve(0), Some(FIRST + UID_COUNT), "the first is still held");
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn when_all_are_taken_there_is_none() {
+    fn reserving_fails_when_all_ranges_are_taken() {
         let mut ranges = none();
         for start in 0..COUNT {
             assert!(ranges.reserve(start).is_some());
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_ranges_of_ours_are_recognized() {
+    fn only_complete_ranges_of_ours_are_recognized() {
         let base = |map: &str| base_in(map);
         assert_eq!(base("         0 1610612736      65536\n"), Some(0x6000_0000));
         assert_eq!(base("0 4026466304 65536"), Some(0xefff_0000));

@@ -1,13 +1,13 @@
-//! The messages that give two namespaces their interfaces, addresses, neighbours and routes.
+//! The netlink messages that configure the interfaces, addresses, neighbours and routes of two namespaces.
 //!
 //! ```text
-//! sandbox   everything leaves by eth0, for the gateway
-//! gateway   what the rules handed over (marked) is local, whatever its destination; for the rest, there is only gw0
+//! sandbox   sends everything through eth0, to the gateway
+//! gateway   redirected (marked) packets are local, whatever their destination; the only other route is gw0
 //! ```
 //!
-//! Both ends get fixed hardware addresses and permanent entries for each other, so nothing is ever asked on the wire
-//! before the first packet, and a machine that was restored meets the neighbour it remembers. Neither end makes
-//! link-local addresses: those would only cost timers and chatter.
+//! Both ends get fixed hardware addresses and permanent neighbour entries for each other. So no neighbour discovery
+//! precedes the first packet, and a restored machine finds the neighbour that it knows. Neither end has link-local
+//! addresses: those would only cause timers and traffic.
 
 use std::io;
 use std::net::IpAddr;
@@ -19,28 +19,28 @@ use crate::address::{
     GATEWAY_HARDWARE, GATEWAY_V4, GATEWAY_V6, PREFIX_V4, PREFIX_V6, SANDBOX_HARDWARE, SANDBOX_V4, SANDBOX_V6,
 };
 
-/// The gateway's end of the pair; the rules name it.
+/// The gateway's end of the pair, as named in the rules.
 pub(super) const GATEWAY_INTERFACE: &str = "gw0";
 const SANDBOX_INTERFACE: &str = "eth0";
 
-/// The mark of a packet that the rules handed over to a door, and the routing table in which every address is this
-/// machine's own. Both are the gateway namespace's business alone, so any numbers do.
+/// The mark of a packet that the rules redirected to a listener, and the routing table in which every address is local.
+/// Both are only used inside the gateway namespace, so any numbers work.
 pub(super) const HANDED_OVER: u32 = 1;
 const EVERYTHING_IS_LOCAL: u8 = 100;
 
 /// Neither answer ARP nor learn from it, unless both of its addresses are of the subnet. The neighbour table has one
-/// limit for the whole host, and a sandbox that could have its gateway learn thousands of neighbours would use it up.
-const ARP_IGNORE_STRANGERS: u32 = 2;
+/// limit for the whole host, and a sandbox could use it up by making its gateway learn thousands of neighbours.
+const ARP_IGNORE_OTHER_SUBNETS: u32 = 2;
 
-/// The loopback interface is always the first.
+/// The loopback interface always has index 1.
 const LOOPBACK: u32 = 1;
-/// The index of either end, chosen by us so that one batch can name the pair it makes. Far above the fallback tunnels
-/// that some modules put into every new namespace.
+/// The index of either end, chosen by us so that one batch can refer to the pair that it creates. Far above the
+/// fallback tunnels that some kernel modules add to every new namespace.
 pub(super) const PAIR: u32 = 100;
 
-/// How long to wait for the carrier, all in all two seconds: a host so loaded that it needs that is no place for one
-/// more sandbox.
-const CARRIER_QUESTIONS_MAX: usize = 10_000;
+/// How long to wait for the carrier: two seconds in total. A host so loaded that it needs longer has no capacity for
+/// one more sandbox.
+const CARRIER_QUERIES_MAX: usize = 10_000;
 const CARRIER_PAUSE: Duration = Duration::from_micros(200);
 
 const AF_INET: u8 = 2;
@@ -88,7 +88,7 @@ const FR_ACT_TO_TBL: u8 = 1;
 const FRA_IIFNAME: u16 = 3;
 const FRA_FWMARK: u16 = 10;
 
-/// Whether this kernel speaks IPv6 at all: it can be switched off at boot, and sandboxes then have IPv4 only.
+/// Whether this kernel supports IPv6: it can be disabled at boot, and sandboxes then have IPv4 only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Families {
     V4Only,
@@ -105,26 +105,26 @@ impl Families {
     }
 }
 
-/// For the gateway namespace: makes the pair, puts its other end into `sandbox`, and dresses this end.
+/// For the gateway namespace: creates the pair, moves the other end into `sandbox`, and configures this end.
 pub(super) fn gateway(families: Families, sandbox: BorrowedFd<'_>) -> Batch {
     let mut batch = Batch::default();
     make_pair(&mut batch, sandbox);
-    dress_gateway(&mut batch, families);
+    configure_gateway(&mut batch, families);
     batch
 }
 
-/// For the gateway namespace that has a tap of that index: the same, without another end.
+/// For the gateway namespace with a tap of that index: the same, without another end.
 pub(super) fn gateway_of_tap(families: Families) -> Batch {
     let mut batch = Batch::default();
     batch.add("give the tap its address", RTM_NEWLINK, 0, &link_header(PAIR, 0), |link| {
         link.put(IFLA_ADDRESS, &GATEWAY_HARDWARE);
     });
-    dress_gateway(&mut batch, families);
+    configure_gateway(&mut batch, families);
     batch
 }
 
-fn dress_gateway(batch: &mut Batch, families: Families) {
-    ignore_strangers(batch);
+fn configure_gateway(batch: &mut Batch, families: Families) {
+    limit_arp(batch);
     bring_up(batch, families);
     for (own, other) in ends().filter(|(own, _)| families.keep(*own)) {
         add_address(batch, own);
@@ -132,18 +132,18 @@ fn dress_gateway(batch: &mut Batch, families: Families) {
     }
 }
 
-/// For the gateway namespace, before it has an interface: what stays as it is, whatever is plugged into it.
+/// For the gateway namespace, before it has an interface: the part that is the same for every interface.
 pub(super) fn routing(families: Families) -> Batch {
     let mut batch = Batch::default();
     batch.add("bring up an interface", RTM_NEWLINK, 0, &link_header(LOOPBACK, IFF_UP), |_| ());
     for (gateway, _) in ends().filter(|(gateway, _)| families.keep(*gateway)) {
-        take_in_what_was_handed_over(&mut batch, family_of(gateway));
+        deliver_redirected_packets(&mut batch, family_of(gateway));
     }
     batch
 }
 
-/// Takes away the pair whose end is in the namespace of `links`, and the other wherever it is, or the tap; none: nothing
-/// to do.
+/// Removes the pair whose end is in the namespace of `links`, together with its other end, or the tap. Not an error if
+/// there is none.
 pub(super) fn cut_off(links: &Socket) -> Result<(), SlotError> {
     let mut batch = Batch::default();
     batch.add("remove the veth pair", RTM_DELLINK, 0, &link_header(PAIR, 0), |_| ());
@@ -153,7 +153,7 @@ pub(super) fn cut_off(links: &Socket) -> Result<(), SlotError> {
     }
 }
 
-/// For the sandbox's namespace, once the pair is there: dresses the other end, and sends all else to the gateway.
+/// For the sandbox's namespace, once the pair exists: configures this end, and adds the route to the gateway.
 pub(super) fn sandbox(families: Families) -> Batch {
     let mut batch = Batch::default();
     bring_up(&mut batch, families);
@@ -165,14 +165,14 @@ pub(super) fn sandbox(families: Families) -> Batch {
     batch
 }
 
-/// Returns once the gateway's end can send, `links` being a socket of its namespace and both ends being up.
+/// Returns once the gateway's end can send. `links` is a socket of its namespace, and both ends are up.
 ///
-/// The end that came up first gets its carrier with the second one, and the kernel notices some time later, in the
-/// background; until then whatever is sent is lost, and TCP tries again after a whole second. Asking for the interface
-/// makes newer kernels notice, so one question is mostly enough.
+/// The end that came up first gets its carrier with the second one, and the kernel notices this some time later, in the
+/// background. Until then all packets are lost, and TCP retransmits only after a whole second. A query of the interface
+/// makes newer kernels notice, so one query is usually enough.
 pub(super) fn wait_for_carrier(links: &Socket) -> Result<(), SlotError> {
     const STEP: &str = "wait for the gateway's interface";
-    for _ in 0..CARRIER_QUESTIONS_MAX {
+    for _ in 0..CARRIER_QUERIES_MAX {
         let answer = links.ask(STEP, RTM_GETLINK, &link_header(PAIR, 0))?;
         if find_attribute(&answer, link_header(0, 0).len(), IFLA_OPERSTATE) == Some(&[IF_OPER_UP]) {
             return Ok(());
@@ -189,7 +189,7 @@ fn ends() -> impl Iterator<Item = (IpAddr, IpAddr)> {
 
 fn make_pair(batch: &mut Batch, sandbox: BorrowedFd<'_>) {
     let header = link_header(PAIR, 0);
-    batch.add("make the veth pair", RTM_NEWLINK, CREATE, &header, |link| {
+    batch.add("create the veth pair", RTM_NEWLINK, CREATE, &header, |link| {
         link.put_text(IFLA_IFNAME, GATEWAY_INTERFACE);
         link.put(IFLA_ADDRESS, &GATEWAY_HARDWARE);
         link.nest(IFLA_LINKINFO, |info| {
@@ -205,12 +205,12 @@ fn make_pair(batch: &mut Batch, sandbox: BorrowedFd<'_>) {
     });
 }
 
-fn ignore_strangers(batch: &mut Batch) {
-    batch.add("limit whom ARP is learnt from", RTM_NEWLINK, 0, &link_header(PAIR, 0), |link| {
+fn limit_arp(batch: &mut Batch) {
+    batch.add("limit the sources of ARP entries", RTM_NEWLINK, 0, &link_header(PAIR, 0), |link| {
         link.nest(IFLA_AF_SPEC, |spec| {
             spec.nest(AF_INET.into(), |inet| {
                 inet.nest(IFLA_INET_CONF, |conf| {
-                    conf.put(IPV4_DEVCONF_ARP_IGNORE, &ARP_IGNORE_STRANGERS.to_ne_bytes());
+                    conf.put(IPV4_DEVCONF_ARP_IGNORE, &ARP_IGNORE_OTHER_SUBNETS.to_ne_bytes());
                 });
             });
         });
@@ -218,9 +218,9 @@ fn ignore_strangers(batch: &mut Batch) {
 }
 
 fn bring_up(batch: &mut Batch, families: Families) {
-    // Link-local addresses are made when the interface comes up, so this has to be said before.
+    // Link-local addresses are created when the interface comes up, so this has to come first.
     if families == Families::Both {
-        batch.add("refuse link-local addresses", RTM_NEWLINK, 0, &link_header(PAIR, 0), |link| {
+        batch.add("disable link-local addresses", RTM_NEWLINK, 0, &link_header(PAIR, 0), |link| {
             link.nest(IFLA_AF_SPEC, |spec| {
                 spec.nest(AF_INET6.into(), |inet6| {
                     inet6.put(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE])
@@ -235,7 +235,7 @@ fn bring_up(batch: &mut Batch, families: Families) {
 
 fn add_address(batch: &mut Batch, address: IpAddr) {
     let (family, prefix) = if address.is_ipv4() { (AF_INET, PREFIX_V4) } else { (AF_INET6, PREFIX_V6) };
-    // With duplicate detection on, an IPv6 address could not be used for its first second.
+    // With duplicate address detection, an IPv6 address could not be used for its first second.
     let mut header = vec![family, prefix, IFA_F_NODAD, 0];
     header.extend(PAIR.to_ne_bytes());
     batch.add("add an address", RTM_NEWADDR, CREATE, &header, |attributes| {
@@ -263,17 +263,17 @@ fn add_default_route(batch: &mut Batch, gateway: IpAddr) {
     });
 }
 
-/// Delivers marked packets here, though their destination is elsewhere. The loopback interface must be up.
-fn take_in_what_was_handed_over(batch: &mut Batch, family: u8) {
+/// Delivers marked packets locally, though their destination is elsewhere. The loopback interface must be up.
+fn deliver_redirected_packets(batch: &mut Batch, family: u8) {
     let header = route_header(family, EVERYTHING_IS_LOCAL, RT_SCOPE_HOST, RTN_LOCAL);
     batch.add("make every address local", RTM_NEWROUTE, CREATE, &header, |attributes| {
         attributes.put(RTA_OIF, &LOOPBACK.to_ne_bytes());
     });
     // `struct fib_rule_hdr`.
     let header = [family, 0, 0, 0, EVERYTHING_IS_LOCAL, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
-    batch.add("route what is marked", RTM_NEWRULE, CREATE, &header, |attributes| {
-        // Only on its way in. Where the host's `src_valid_mark` is on, and namespaces inherit it, the kernel asks for
-        // the way *back* with the same mark; found to be local, the source would be taken for forged.
+    batch.add("route marked packets", RTM_NEWRULE, CREATE, &header, |attributes| {
+        // Only for incoming packets. If the host's `src_valid_mark` is on (namespaces inherit it), the kernel looks up
+        // the *return* route with the same mark. It would be local, and the source would be considered forged.
         attributes.put_text(FRA_IIFNAME, GATEWAY_INTERFACE);
         attributes.put(FRA_FWMARK, &HANDED_OVER.to_ne_bytes());
     });
@@ -286,7 +286,7 @@ fn route_header(family: u8, table: u8, scope: u8, kind: u8) -> Vec<u8> {
     header
 }
 
-/// `struct ifinfomsg`: the link numbered `index`, with `flags` switched on.
+/// `struct ifinfomsg`: the link with this index, with `flags` set.
 fn link_header(index: u32, flags: u32) -> Vec<u8> {
     let mut header = vec![0; 4];
     header.extend(index.to_ne_bytes());
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_without_ipv6_is_told_nothing_about_it() {
+    fn a_kernel_without_ipv6_gets_no_ipv6_messages() {
         let any = File::open("/proc/self/ns/net").unwrap();
         for (both, v4_only) in [
             (gateway(Families::Both, any.as_fd()), gateway(Families::V4Only, any.as_fd())),

@@ -1,12 +1,12 @@
-//! Making namespaces, and stepping into them without staying.
+//! Creates namespaces, and enters them temporarily.
 //!
-//! A user namespace can only be made by a new process: a thread of a process with others may not leave its own. The
-//! process made here shares this one's address space, as `vfork` does, so its cost does not grow with the daemon's
-//! RAM; it does nothing but wait until its namespaces have been opened.
+//! Only a new process can create a user namespace: a thread of a process with several threads cannot leave its own. The
+//! process that is created here shares the address space of this one, as with `vfork`, so its cost does not grow with
+//! the daemon's RAM. It only waits until its namespaces have been opened.
 //!
-//! A network namespace can be entered by a single thread. [`Traveller`] is how: it cannot leave its thread, and it is
-//! back home after every visit. A thread that stayed would pin the namespace it is in, and would make whatever it does
-//! next happen there.
+//! A single thread can enter a network namespace. [`Traveller`] does this: it cannot leave its thread, and returns
+//! after every visit. A thread that stayed would keep the namespace alive, and its next operations would take
+//! effect there.
 #![expect(unsafe_code, reason = "clone, unshare and the signal mask have no safe wrapper")]
 
 use std::ffi::c_void;
@@ -22,22 +22,22 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use super::netlink::SlotError;
 
-/// Files of root inside belong to this uid on disk, and to the gid alike. This is the same for all sandboxes, so that
-/// images can be shared between them. Which ids its processes have on the host, see [`super::ids`].
+/// Files of root inside belong to this uid on disk, and to the same gid. It is the same for all sandboxes, so that they
+/// can share images. For the ids that a sandbox's processes have on the host, see [`super::ids`].
 pub const UID_BASE: u32 = 100_000;
-/// How many uids and gids exist inside, from 0 on.
+/// Number of uids and gids inside, from 0 on.
 pub const UID_COUNT: u32 = 65_536;
 
-/// Whose the user namespaces are: of a uid each, which nobody else on the host has.
+/// The owners of the user namespaces: one uid each, which nothing else on the host uses.
 ///
-/// The kernel counts inotify instances, pending signals and the like for the users of a namespace and again for whoever
-/// made it, with the host's own limits. Made by root for all sandboxes alike, the first to take its 128 inotify
-/// instances left none to the others, nor to the host's own services. Two sandboxes that happen to share an owner share
-/// its counts, and nothing else.
+/// The kernel counts inotify instances, pending signals and similar resources for the users of a namespace and again
+/// for its creator, with the host's own limits. If root created the namespaces of all sandboxes, the first sandbox to
+/// use its 128 inotify instances would leave none to the others, nor to the host's own services. Two sandboxes that
+/// happen to have the same owner share its counts, and nothing else.
 const OWNER_BASE: u32 = 0x4000_0000;
 const OWNER_COUNT: u32 = 0x2000_0000;
 
-/// Twice the pages the one function on it could touch, with room for a signal frame that never comes.
+/// Twice the pages that the one function on it could touch, with room for a signal frame that never occurs.
 const STACK_BYTES: usize = 32 * 1024;
 
 /// A user namespace, and a network namespace that belongs to it.
@@ -47,24 +47,24 @@ pub(super) struct Pair {
     pub(super) net: OwnedFd,
 }
 
-/// Makes both namespaces, whose ids from 0 on are those of the host from `base` on. Nothing runs in them, and they are
-/// gone when the descriptors are closed.
+/// Creates both namespaces. Their ids from 0 on map to the host's ids from `base` on. No process runs in them, and they
+/// disappear when the descriptors are closed.
 pub(super) fn make_pair(base: u32) -> Result<Pair, SlotError> {
     let child = Child::start(libc::CLONE_NEWUSER | libc::CLONE_NEWNET)
-        .map_err(at("make a user and a network namespace"))?;
+        .map_err(at("create a user and a network namespace"))?;
     child.map_ids(&format!("0 {base} {UID_COUNT}"))?;
     Ok(Pair { user: child.open("ns/user")?, net: child.open("ns/net")? })
 }
 
-/// Makes a user namespace with these lines as its maps.
+/// Creates a user namespace with these lines as its maps.
 pub(super) fn make_user(map: &str) -> Result<OwnedFd, SlotError> {
-    let child = Child::start(libc::CLONE_NEWUSER).map_err(at("make a user namespace"))?;
+    let child = Child::start(libc::CLONE_NEWUSER).map_err(at("create a user namespace"))?;
     child.map_ids(map)?;
     child.open("ns/user")
 }
 
-/// A user namespace in which the files of a sandbox, as they are on disk, have the owners that they have inside. Blocks
-/// for a millisecond.
+/// A user namespace in which the files of a sandbox, with their owners on disk, have the owners that they have inside.
+/// Blocks for a millisecond.
 pub fn user_namespace() -> io::Result<OwnedFd> {
     make_user(&format!("0 {UID_BASE} {UID_COUNT}")).map_err(|error| {
         io::Error::new(error.source.kind(), format!("could not {}: {}", error.step, error.source))
@@ -75,18 +75,19 @@ fn at(step: &'static str) -> impl FnOnce(io::Error) -> SlotError {
     move |source| SlotError { step, source }
 }
 
-/// A process in new namespaces, of which one is a user namespace. It ends when this is dropped, or when our process dies.
+/// A process in new namespaces, one of which is a user namespace. It ends when this is dropped, or when our process
+/// dies.
 struct Child {
     pid: libc::pid_t,
-    /// Writing to it, or its end, lets the child go.
+    /// Writing to this end, or closing it, lets the child exit.
     wait_end: OwnedFd,
-    /// The child runs on it, so it must outlive the child.
+    /// The child's stack, so it must outlive the child.
     _stack: Vec<MaybeUninit<u8>>,
-    /// The child reads this, so it must outlive the child too, at an address that stays.
+    /// The child reads this, so it must outlive the child too, at a stable address.
     _ends: Box<Ends>,
 }
 
-/// What the child is told: it owns a copy of every descriptor, and must close the one whose end it waits for.
+/// The child's argument. The child owns a copy of every descriptor, and must close the one whose end it waits for.
 struct Ends {
     read: i32,
     write: i32,
@@ -99,15 +100,15 @@ impl Child {
         let ends = Box::new(Ends { read: read_end.as_raw_fd(), write: wait_end.as_raw_fd() });
         let mut stack = vec![MaybeUninit::<u8>::uninit(); STACK_BYTES];
         let top = stack.as_mut_ptr_range().end;
-        // The ABI wants the stack aligned to 16 bytes.
+        // The ABI requires the stack to be aligned to 16 bytes.
         let top = top.wrapping_sub(top.addr() % 16);
-        // No signal to the parent at its end: the daemon's other children are not confused with it.
+        // No signal to the parent at its exit, so it is not confused with the daemon's other children.
         let flags = libc::CLONE_VM | namespaces;
         let argument = ptr::from_ref::<Ends>(&ends).cast_mut().cast::<c_void>();
         let make = || {
-            // SAFETY: `hold` is given a stack of its own and an argument, both of which `Child` keeps until `Drop` has
-            // seen the process end. It shares our memory, so it may not touch any of it: it makes raw system calls
-            // only. Its signals are blocked, hence no handler of ours ever runs in it.
+            // SAFETY: `hold` gets its own stack and an argument, both of which `Child` keeps until `Drop` has seen the
+            // process end. It shares our memory, so it may not touch any of it: it only makes raw system calls. Its
+            // signals are blocked, so no handler of ours ever runs in it.
             match unsafe { libc::clone(hold, top.cast(), flags, argument) } {
                 -1 => Err(io::Error::last_os_error()),
                 pid => Ok(pid),
@@ -134,12 +135,13 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // A byte rather than the pipe's end: a sibling made at the same moment may hold a copy of it.
+        // Write a byte instead of closing the pipe: another child that is created at the same moment may hold a copy of
+        // it.
         if let Err(error) = rustix::io::write(&self.wait_end, &[0]) {
-            tracing::error!(%error, pid = self.pid, "could not let a namespace's first process go");
+            tracing::error!(%error, pid = self.pid, "could not release the first process of a namespace");
         }
         loop {
-            // SAFETY: waits for our own child, which nobody else waits for, and asks for nothing to be written.
+            // SAFETY: waits for our own child, which nothing else waits for, and passes no pointer to write to.
             let answer = unsafe { libc::waitpid(self.pid, ptr::null_mut(), libc::__WALL) };
             if answer != -1 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
                 break;
@@ -148,8 +150,8 @@ impl Drop for Child {
     }
 }
 
-/// All the child ever does. It must neither allocate nor panic, nor call what keeps state in thread-local storage: it
-/// runs in our memory, on the storage of the thread that made it.
+/// Everything that the child does. It must not allocate, panic, or call anything that uses thread-local storage: it
+/// runs in our memory, on the storage of the thread that created it.
 extern "C" fn hold(argument: *mut c_void) -> i32 {
     let mut byte = 0u8;
     // SAFETY: `argument` is the `Ends` that `Child` keeps alive; the descriptors are the child's own copies, and the
@@ -163,20 +165,21 @@ extern "C" fn hold(argument: *mut c_void) -> i32 {
     0
 }
 
-/// Runs `act` with another effective uid, and all powers kept: hosts may forbid user namespaces to those without.
+/// Runs `act` with another effective uid and all capabilities kept, because hosts may forbid user namespaces to
+/// unprivileged users.
 fn as_owner<T>(owner: u32, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let bits = securebits(None)?;
     securebits(Some(bits | libc::SECBIT_NO_SETUID_FIXUP))?;
     let outcome = effective_uid(owner).and_then(|()| {
         let outcome = act();
-        effective_uid(0).expect("the real uid is root's, so the way back is open");
+        effective_uid(0).expect("the real uid is root's, so it can be set again");
         outcome
     });
-    securebits(Some(bits)).expect("what was so before may be so again");
+    securebits(Some(bits)).expect("the earlier securebits are allowed");
     outcome
 }
 
-/// Of this thread alone: the C library's function would change all of them.
+/// Changes this thread alone. The C library's function would change all threads.
 fn effective_uid(uid: u32) -> io::Result<()> {
     // SAFETY: takes three numbers; only this thread's identity changes.
     match unsafe { libc::syscall(libc::SYS_setresuid, -1, uid, -1) } {
@@ -185,9 +188,9 @@ fn effective_uid(uid: u32) -> io::Result<()> {
     }
 }
 
-/// Reads this thread's securebits, or sets them; answers what they are.
+/// Reads this thread's securebits, or sets them. Returns the value.
 fn securebits(set: Option<i32>) -> io::Result<i32> {
-    // SAFETY: takes numbers only, and concerns this thread only.
+    // SAFETY: takes only numbers, and affects only this thread.
     let answer = unsafe {
         match set {
             Some(bits) => libc::prctl(libc::PR_SET_SECUREBITS, bits, 0, 0, 0),
@@ -197,18 +200,18 @@ fn securebits(set: Option<i32>) -> io::Result<i32> {
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(set.unwrap_or(answer)) }
 }
 
-/// A uid for the owner of a new user namespace; see [`OWNER_BASE`].
+/// A random uid for the owner of a new user namespace; see [`OWNER_BASE`].
 pub fn random_owner() -> u32 {
     OWNER_BASE + random_below(OWNER_COUNT)
 }
 
 pub(super) fn random_below(bound: u32) -> u32 {
-    // The standard library seeds its hash maps with random numbers; nothing here must be secret.
+    // The standard library seeds its hash maps with random numbers. The result need not be secret.
     let random = RandomState::new().build_hasher().finish();
     u32::try_from(random % u64::from(bound)).expect("the rest is less than the divisor")
 }
 
-/// Runs `act` with every signal of this thread held back, and so also in a process it makes.
+/// Runs `act` with all signals of this thread blocked, and therefore also blocked in a process that it creates.
 fn with_signals_blocked<T>(act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
@@ -226,7 +229,7 @@ fn with_signals_blocked<T>(act: impl FnOnce() -> io::Result<T>) -> io::Result<T>
     outcome
 }
 
-/// A thread that may visit network namespaces. Make one only on a thread of ours, never on one of the async runtime.
+/// A thread that may visit network namespaces. Create one only on our own thread, never on one of the async runtime.
 #[derive(Debug)]
 pub(super) struct Traveller {
     home: OwnedFd,
@@ -250,16 +253,16 @@ impl Traveller {
         act()
     }
 
-    /// Makes a network namespace, runs `act` inside it, and hands out the namespace with what `act` made.
+    /// Creates a network namespace, runs `act` inside it, and returns the namespace and the result of `act`.
     pub(super) fn visit_new<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<(OwnedFd, T)> {
         let _return = Return(&self.home);
-        // SAFETY: only the network namespace changes, and no code of ours assumes which one a thread is in.
+        // SAFETY: only the network namespace changes, and none of our code assumes which one a thread is in.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
         Ok((current()?, act()?))
     }
 }
 
-/// Brings the thread home, also when what it did failed or panicked.
+/// Returns the thread to its own namespace, also when `act` failed or panicked.
 struct Return<'a>(&'a OwnedFd);
 
 impl Drop for Return<'_> {
@@ -291,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_visit_ends_at_home_even_when_it_fails() {
+    fn the_thread_returns_to_its_namespace_even_when_a_visit_fails() {
         let traveller = Traveller::new().unwrap();
         let home = own_inode();
         let (namespace, inside) = traveller.visit_new(|| Ok(own_inode())).unwrap();
@@ -304,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_is_new_maps_the_uids_and_leaves_no_process() {
+    fn a_new_pair_maps_the_uids_and_leaves_no_process() {
         let pair = make_pair(UID_BASE).unwrap();
         assert_ne!(inode(&pair.net), own_inode());
         assert_ne!(inode(&pair.user), fs::metadata("/proc/self/ns/user").unwrap().st_ino());
@@ -312,13 +315,13 @@ mod tests {
         assert_eq!(children, "", "the process that held the namespaces has ended and was reaped");
     }
 
-    /// Or one sandbox could use up what the kernel grants to all namespaces of one owner together.
+    /// Otherwise one sandbox could use up the kernel's quota for all namespaces of one owner.
     #[test]
-    fn every_user_namespace_has_an_owner_of_its_own_and_the_thread_stays_root() {
+    fn every_user_namespace_has_its_own_owner_and_the_thread_stays_root() {
         const NS_GET_OWNER_UID: libc::Ioctl = 0xb704;
         let owner = |pair: &Pair| {
             let mut uid = 0_u32;
-            // SAFETY: the kernel writes one uid to where it is told to.
+            // SAFETY: the kernel writes one uid to the given address.
             let answer =
                 unsafe { libc::ioctl(pair.user.as_raw_fd(), NS_GET_OWNER_UID, ptr::from_mut(&mut uid)) };
             assert_eq!(answer, 0, "{}", io::Error::last_os_error());
@@ -335,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_made_by_many_threads_at_once_all_arrive() {
+    fn many_threads_create_pairs_at_once() {
         let makers: Vec<_> = (0..8)
             .map(|_| std::thread::spawn(|| (0..8).map(|_| make_pair(UID_BASE).unwrap()).collect::<Vec<_>>()))
             .collect();

@@ -1,14 +1,14 @@
-//! Netlink by hand: a batch of messages, encoded into one buffer, sent in one call, answered in order.
+//! A small netlink client: a batch of messages is encoded into one buffer, sent in one call, and answered in order.
 //!
 //! ```text
-//! message    length u32, kind u16, flags u16, sequence u32, port u32, a header of the kind's own, attributes
+//! message    length u32, kind u16, flags u16, sequence u32, port u32, the kind's own header, attributes
 //! attribute  length u16, kind u16, value, padding to 4
 //! ```
 //!
-//! The kernel works through a batch inside `sendmsg` and queues its answers in order. Errors are always answered,
-//! successes only when asked, so asking at the last message is enough: whatever comes first, an error or that one
-//! acknowledgement, is the outcome. One round trip per namespace, instead of one per message, is why this is not done
-//! with a library: it is most of what a slot costs besides the namespaces themselves.
+//! The kernel processes a batch inside `sendmsg` and queues its answers in order. It always reports errors, and
+//! successes only on request. So a request at the last message is enough: the first answer, an error or that one
+//! acknowledgement, is the outcome. This needs one round trip per namespace instead of one per message, which is most
+//! of the cost of a slot besides the namespaces themselves. Therefore no library is used.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,28 +18,28 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 /// `struct nlmsghdr`.
 const MESSAGE_HEADER: usize = 16;
-/// Where the flags sit in it.
+/// Offset of the flags in it.
 const FLAGS_OFFSET: usize = 6;
 
 const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_ACK: u16 = 0x4;
-/// Make it; fail if it is already there.
+/// Create the object; fail if it exists.
 pub(super) const CREATE: u16 = 0x400 | 0x200;
-/// Make it, unless it is already there.
+/// Create the object, unless it exists.
 pub(super) const ENSURE: u16 = 0x400;
-/// Add it after those already there.
+/// Add it after the existing ones.
 pub(super) const APPEND: u16 = 0x400 | 0x800;
 
 const NLMSG_ERROR: u16 = 2;
 const NLA_F_NESTED: u16 = 1 << 15;
 
-/// The kernel answers within `sendmsg`; waiting longer than this means there is no answer, and is an error.
+/// The kernel answers within `sendmsg`. If there is no answer after this time, that is an error.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Room for any answer: an error carries the message it is about, and ours are below 1 KiB.
+/// Room for any answer: an error contains the message that caused it, and ours are below 1 KiB.
 const ANSWER_BYTES: usize = 8 * 1024;
 
-/// A batch step that the kernel refused, or a system call that failed on the way.
+/// A step of a batch that the kernel refused, or a system call that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("could not {step}")]
 pub struct SlotError {
@@ -48,17 +48,17 @@ pub struct SlotError {
     pub source: io::Error,
 }
 
-/// Messages that are sent and answered together. Each is named by the step it performs, for errors.
+/// Messages that are sent and answered together. Each is labelled with its step, for errors.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     bytes: Vec<u8>,
     steps: Vec<&'static str>,
-    /// Where the last message that is to be acknowledged starts, and its sequence number.
+    /// Offset and sequence number of the last message that is to be acknowledged.
     last: Option<(usize, usize)>,
 }
 
 impl Batch {
-    /// Adds a message that asks for something.
+    /// Adds a request.
     pub(super) fn add(
         &mut self,
         step: &'static str,
@@ -71,7 +71,7 @@ impl Batch {
         self.push(step, kind, flags, header, attributes);
     }
 
-    /// Adds a bracket around messages, which the kernel never acknowledges.
+    /// Adds a begin or end message of a batch, which the kernel never acknowledges.
     pub(super) fn bracket(&mut self, step: &'static str, kind: u16, header: &[u8]) {
         self.push(step, kind, 0, header, |_| ());
     }
@@ -114,7 +114,7 @@ impl Batch {
     }
 }
 
-/// The attributes of the message being built.
+/// The attributes of the message that is being built.
 #[derive(Debug)]
 pub(super) struct Attributes<'a> {
     bytes: &'a mut Vec<u8>,
@@ -125,7 +125,7 @@ impl Attributes<'_> {
         self.attribute(kind, |bytes| bytes.extend(value));
     }
 
-    /// A number in network order, as netfilter wants all of its own.
+    /// A number in network byte order, as all of netfilter's numbers are.
     pub(super) fn put_be32(&mut self, kind: u16, value: u32) {
         self.put(kind, &value.to_be_bytes());
     }
@@ -141,7 +141,7 @@ impl Attributes<'_> {
         self.attribute(kind | NLA_F_NESTED, |bytes| inner(&mut Attributes { bytes }));
     }
 
-    /// A nest that starts with a header of its own, such as a veth's peer.
+    /// A nested attribute that starts with its own header, such as a veth's peer.
     pub(super) fn nest_with_header(
         &mut self,
         kind: u16,
@@ -165,25 +165,25 @@ impl Attributes<'_> {
     }
 }
 
-/// Which part of the kernel a socket speaks to.
+/// The kernel subsystem that a socket communicates with.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Protocol {
     /// Interfaces, addresses, routes.
     Route,
     /// Packet filter rules.
     Netfilter,
-    /// Sockets of the namespace, whoever holds them.
+    /// Sockets of the namespace, of any process.
     SocketDiagnosis,
 }
 
-/// A netlink socket. It belongs to the network namespace it was opened in, wherever it is used from.
+/// A netlink socket. It acts on the network namespace in which it was opened, wherever it is used.
 #[derive(Debug)]
 pub(super) struct Socket(OwnedFd);
 
 impl Socket {
     pub(super) fn open(protocol: Protocol) -> io::Result<Self> {
         let number = match protocol {
-            // NETLINK_ROUTE is number 0, which is how "no protocol" is said.
+            // NETLINK_ROUTE is number 0, which is the value for "no protocol".
             Protocol::Route => None,
             Protocol::Netfilter => Some(rustix::net::netlink::NETFILTER),
             Protocol::SocketDiagnosis => Some(rustix::net::netlink::SOCK_DIAG),
@@ -194,7 +194,7 @@ impl Socket {
         Ok(Self(socket))
     }
 
-    /// Sends `batch` and returns once the kernel has done all of it, or the first step it refused.
+    /// Sends `batch`. Returns when the kernel has completed all of it, or the first step that it refused.
     pub(super) fn run(&self, batch: &Batch) -> Result<(), SlotError> {
         let Some((bytes, last)) = batch.finished() else { return Ok(()) };
         let sent = rustix::net::send(&self.0, &bytes, SendFlags::empty());
@@ -202,8 +202,8 @@ impl Socket {
         // At most one answer per message, whatever the kernel does.
         for _ in 0..=batch.steps.len() {
             let (sequence, outcome) =
-                self.answer().map_err(|source| SlotError { step: "hear from netlink", source })?;
-            let step = batch.steps.get(sequence).copied().unwrap_or("follow netlink's numbering");
+                self.answer().map_err(|source| SlotError { step: "receive from netlink", source })?;
+            let step = batch.steps.get(sequence).copied().unwrap_or("match netlink's sequence number");
             outcome.map_err(|source| SlotError { step, source })?;
             if sequence == last {
                 return Ok(());
@@ -212,7 +212,7 @@ impl Socket {
         Err(SlotError { step: "find netlink's acknowledgement", source: io::ErrorKind::InvalidData.into() })
     }
 
-    /// Asks for one thing, and hands out the whole message that answers, header included.
+    /// Sends one request, and returns the complete answer, including its header.
     pub(super) fn ask(&self, step: &'static str, kind: u16, header: &[u8]) -> Result<Vec<u8>, SlotError> {
         let failed = |source: io::Error| SlotError { step, source };
         let mut batch = Batch::default();
@@ -229,7 +229,7 @@ impl Socket {
         }
     }
 
-    /// One answer: the sequence number it is about, and the outcome.
+    /// One answer: the sequence number that it refers to, and the outcome.
     fn answer(&self) -> io::Result<(usize, io::Result<()>)> {
         let mut buffer = [0; ANSWER_BYTES];
         let (length, _) = rustix::net::recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
@@ -237,7 +237,7 @@ impl Socket {
     }
 }
 
-/// The value of an attribute among those that follow a message's own header of `header` bytes.
+/// The value of an attribute after a message's own header of `header` bytes.
 pub(super) fn find_attribute(message: &[u8], header: usize, kind: u16) -> Option<&[u8]> {
     let mut rest = message.get(MESSAGE_HEADER + header..)?;
     while let [low, high, kind_low, kind_high, ..] = *rest {
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_padded_to_four_bytes_but_say_their_own_length() {
+    fn attributes_are_padded_to_four_bytes_but_state_their_own_length() {
         let mut batch = Batch::default();
         batch.add("test", 7, 0, &[9; 4], |attributes| attributes.nest(3, |inner| inner.put_text(1, "gw0ab")));
         let (bytes, last) = batch.finished().unwrap();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_request_asks_for_an_acknowledgement_and_a_bracket_never_does() {
+    fn only_the_last_request_is_acknowledged_and_a_batch_boundary_never_is() {
         let mut batch = Batch::default();
         batch.add("first", 1, CREATE, &[], |_| ());
         batch.add("second", 1, 0, &[], |_| ());
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attribute_is_found_among_others_and_a_message_cut_short_has_none() {
+    fn an_attribute_is_found_among_others_but_not_in_a_truncated_message() {
         let mut batch = Batch::default();
         batch.add("test", 7, 0, &[9; 8], |attributes| {
             attributes.put_text(3, "gw0ab");
@@ -310,12 +310,12 @@ mod tests {
         for length in 0..bytes.len() - 3 {
             assert_eq!(find_attribute(&bytes[..length], 8, 16), None);
         }
-        // An attribute that claims to be shorter than its own header must not be read for ever.
+        // An attribute whose length is shorter than its own header must not cause an endless loop.
         assert_eq!(find_attribute(&[&bytes[..24], &[0; 8][..]].concat(), 8, 16), None);
     }
 
     #[test]
-    fn an_answer_that_is_cut_short_or_of_another_kind_is_refused() {
+    fn a_truncated_answer_or_one_of_another_kind_is_rejected() {
         let mut answer = vec![0; 20];
         answer[4] = 2;
         answer[16..20].copy_from_slice(&(-17i32).to_ne_bytes());

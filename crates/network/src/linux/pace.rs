@@ -1,4 +1,5 @@
-//! How fast a sandbox's network is: a second table in its gateway namespace, there only while there is a rate.
+//! Limits the rate of a sandbox's network: a second nftables table in its gateway namespace, which exists only while
+//! there is a rate.
 //!
 //! ```text
 //! table inet burrow_pace {
@@ -15,14 +16,14 @@
 //! }
 //! ```
 //!
-//! In words. Each way has its own bucket, which fills at the rate and holds a second's worth; what finds it empty is
-//! dropped, and its sender's TCP tries again later. What the other table drops has been dropped by then, so it is not
-//! counted. Nor is what the daemon has to say to the agent inside, and what that answers: a sandbox that uses up its rate can
-//! still be looked into and stopped. Those packets are told by the daemon's own sockets, which bear a mark; nothing that a
-//! sandbox writes into a packet makes it one of them.
+//! Each direction has its own token bucket, which fills at the rate and holds one second's worth. Packets that find it
+//! empty are dropped, and the sender's TCP retransmits them later. Packets that the other table drops have been dropped
+//! before, so they are not counted. The traffic between the daemon and the agent is not counted either: a sandbox that
+//! uses up its rate can still be inspected and stopped. Those packets are recognised by the mark of the daemon's own
+//! sockets. Nothing that a sandbox writes into a packet has the same effect.
 //!
-//! Dropping needs no queue that somebody would have to bound, and names interfaces instead of belonging to one: a wire
-//! that is plugged in anew, as of a restored machine, is paced from its first packet on.
+//! Dropping needs no queue that would have to be bounded, and the rules name the interface instead of being attached to
+//! it: a new interface, as of a restored machine, is limited from its first packet on.
 
 use super::interfaces::GATEWAY_INTERFACE;
 use super::netlink::Batch;
@@ -31,17 +32,17 @@ use crate::Rate;
 
 const TABLE: &str = "burrow_pace";
 
-/// What the sockets bear whose packets are not counted. Another than `HANDED_OVER`, by which packets are routed.
+/// The mark of sockets whose packets are not counted. It differs from `HANDED_OVER`, by which packets are routed.
 pub(super) const UNCOUNTED: u32 = 2;
 
-/// What a failure to load any of it is called.
+/// The step that errors name if loading fails.
 pub(super) const STEP: &str = "set the network's rate";
 
-/// After the chain of the other table, which has dropped what is not for anybody.
+/// After the chain of the other table, which has dropped the packets that are not allowed.
 const SENT: Chain = Chain { name: "sent", hook: Hook::Prerouting, priority: -149, policy: NF_ACCEPT };
 const RECEIVED: Chain = Chain { name: "received", hook: Hook::Output, priority: 0, policy: NF_ACCEPT };
 
-/// What makes this rate, and no other, the one of a gateway namespace.
+/// The batch that makes this the rate of a gateway namespace, in place of an earlier one.
 pub(super) fn load(rate: Option<Rate>) -> Batch {
     let Some(rate) = rate else { return Table::removing(TABLE, STEP).finish() };
     let mut table = Table::replacing(TABLE, STEP);
@@ -49,7 +50,7 @@ pub(super) fn load(rate: Option<Rate>) -> Batch {
     table.chain(RECEIVED);
     table.rule(SENT, |rule| rule.interface_is_not(GATEWAY_INTERFACE).verdict(NF_ACCEPT));
     table.rule(SENT, |rule| rule.for_marked(UNCOUNTED).verdict(NF_ACCEPT));
-    table.rule(RECEIVED, |rule| rule.leaves_not_by(GATEWAY_INTERFACE).verdict(NF_ACCEPT));
+    table.rule(RECEIVED, |rule| rule.output_interface_is_not(GATEWAY_INTERFACE).verdict(NF_ACCEPT));
     table.rule(RECEIVED, |rule| rule.of_marked(UNCOUNTED).verdict(NF_ACCEPT));
     for chain in [SENT, RECEIVED] {
         table.rule(chain, |rule| rule.exceeds_bytes(rate.bytes_per_second).verdict(NF_DROP));
@@ -77,7 +78,7 @@ mod tests {
         words(&block.map(|line| line.trim_start_matches("//!")).collect::<String>())
     }
 
-    /// Loads one after the other into a fresh namespace, and says what the kernel then holds of `table`.
+    /// Loads the batches one after the other into a new namespace, and returns the kernel's listing of `table`.
     fn loaded(batches: &[Batch], table: &str) -> String {
         let visit = || {
             let filter = Socket::open(Protocol::Netfilter)?;
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_holds_the_rules_that_are_documented_however_often_they_are_set() {
+    fn the_kernel_has_the_documented_rules_also_after_repeated_loads() {
         for before in [vec![], vec![rate(1)], vec![rate(10), None, None]] {
             let all = before.into_iter().chain([rate(10)]).map(load).collect::<Vec<_>>();
             assert_eq!(words(&loaded(&all, TABLE)), documented());
@@ -103,9 +104,9 @@ mod tests {
         assert_eq!(loaded(&[load(rate(10)), load(None)], TABLE), "");
     }
 
-    /// The greatest that may be asked for, at which the kernel's arithmetic still holds.
+    /// The largest rate that a user may set, at which the kernel's arithmetic still works.
     #[test]
-    fn the_kernel_takes_the_largest_rate_there_is() {
+    fn the_kernel_accepts_the_largest_rate() {
         let most = u64::from(burrow_model::Rates::MIB_PER_SECOND_MAX);
         assert!(loaded(&[load(rate(most))], TABLE).contains("limit rate over"));
     }

@@ -1,4 +1,4 @@
-//! Wires what a machine brought along, a network namespace or a card, to the gateway that was made for it.
+//! Connects a machine's network namespace or network interface to the gateway that was created for it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,8 +10,8 @@ use super::netlink::SlotError;
 use super::slot;
 use crate::Plug;
 
-/// The plug of one gateway. It holds the gateway as the handles do, so releasing the sandbox's network reaches it too,
-/// and it keeps no namespace alive.
+/// The plug of one gateway. It refers to the gateway as the handles do, so releasing the sandbox's network closes it
+/// too, and it keeps no namespace alive.
 #[derive(Debug)]
 pub(super) struct GatewayPlug {
     gateway: Arc<Gateway>,
@@ -25,18 +25,19 @@ impl GatewayPlug {
 
 impl Plug for GatewayPlug {
     fn plug(&self, net: BorrowedFd<'_>) -> io::Result<()> {
-        self.travel(|gateway| slot::plug(gateway, net))
+        self.on_own_thread(|gateway| slot::plug(gateway, net))
     }
 
     fn plug_tap(&self) -> io::Result<OwnedFd> {
         self.gateway.set_tap();
-        self.travel(slot::plug_tap)
+        self.on_own_thread(slot::plug_tap)
     }
 }
 
 impl GatewayPlug {
-    /// Runs `wire` on a thread of its own, since it visits namespaces, and the caller's may be one of the async runtime's.
-    fn travel<T: Send>(
+    /// Runs `wire` on a separate thread, since it visits namespaces, and the caller's thread may belong to the async
+    /// runtime.
+    fn on_own_thread<T: Send>(
         &self,
         wire: impl FnOnce(BorrowedFd<'_>) -> Result<T, SlotError> + Send,
     ) -> io::Result<T> {
@@ -47,7 +48,7 @@ impl GatewayPlug {
                 .name("burrow-plug".to_owned())
                 .spawn_scoped(scope, wire)?
                 .join()
-                .map_err(|_panic| io::Error::other("the thread that wires a machine panicked"))
+                .map_err(|_panic| io::Error::other("the thread that connects a machine panicked"))
         })?;
         wired.map_err(|error| io::Error::new(error.source.kind(), format!("{error}: {}", error.source)))
     }

@@ -1,4 +1,4 @@
-//! Whether this host can give sandboxes a network, and what to do if not.
+//! Checks whether this host can provide networks for sandboxes, and what to do if not.
 
 use std::io;
 use std::thread;
@@ -6,22 +6,22 @@ use std::thread;
 use super::netlink::SlotError;
 use super::slot;
 
-/// Why not.
+/// Why this host cannot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unable {
     pub reason: String,
-    /// What mends it, where that is known.
+    /// How to fix it, if known.
     pub fix: Option<String>,
 }
 
-/// Makes a whole slot, rules included, and drops it again: the only answer that is not a guess. Blocks for some
-/// milliseconds.
+/// Creates a complete slot, rules included, and drops it again, because any other check would be a guess. Blocks for
+/// some milliseconds.
 pub fn probe() -> Result<(), Unable> {
     let made = thread::scope(|scope| scope.spawn(|| slot::make(false)).join());
     match made {
         Ok(Ok(_slot)) => Ok(()),
         Ok(Err(error)) => Err(explain(&error)),
-        Err(_panic) => Err(Unable { reason: "making a network slot panicked".to_owned(), fix: None }),
+        Err(_panic) => Err(Unable { reason: "creating a network slot panicked".to_owned(), fix: None }),
     }
 }
 
@@ -30,23 +30,23 @@ fn explain(error: &SlotError) -> Unable {
     Unable { reason, fix: remedy(error.step, &error.source).map(str::to_owned) }
 }
 
-/// What mends a step that failed for `source`.
+/// How to fix a step that failed because of `source`.
 pub(crate) fn remedy(step: &str, source: &io::Error) -> Option<&'static str> {
     match source.raw_os_error() {
-        // A sandbox whose v6 cannot be set up as it must be does not start.
+        // A sandbox whose IPv6 cannot be configured as required does not start.
         Some(libc::EACCES) if step.contains("address") => {
             Some("sysctl -w net.ipv6.conf.default.disable_ipv6=0, or boot with ipv6.disable=1")
         }
         Some(libc::EPERM | libc::EACCES) => Some(
             "run burrow as root, and not inside a container that withholds CAP_SYS_ADMIN or CAP_NET_ADMIN",
         ),
-        // The kernel's answers when a limit on namespaces is reached.
+        // The kernel's errors when a limit on namespaces is reached.
         Some(libc::ENOSPC | libc::EUSERS) => {
             Some("sysctl -w user.max_user_namespaces=65536 user.max_net_namespaces=65536")
         }
         Some(libc::EMFILE) => Some("raise the daemon's limit on open files (ulimit -n)"),
         _ if step.contains("rules") => Some("modprobe -a nf_tables nft_tproxy nft_socket nft_limit"),
-        _ if step.contains("door") && source.kind() == io::ErrorKind::AddrInUse => {
+        _ if step.contains("listener") && source.kind() == io::ErrorKind::AddrInUse => {
             Some("the kernel needs CONFIG_INET_DIAG_DESTROY to take a port from a process that hangs")
         }
         _ if step.contains("marked") => Some("the kernel needs CONFIG_IP_MULTIPLE_TABLES"),
@@ -70,20 +70,20 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_cannot_is_told_what_would_mend_it() {
-        check("make a user and a network namespace", libc::EPERM, Some("as root"));
-        check("make a user and a network namespace", libc::ENOSPC, Some("max_user_namespaces"));
+    fn a_failed_probe_names_a_fix() {
+        check("create a user and a network namespace", libc::EPERM, Some("as root"));
+        check("create a user and a network namespace", libc::ENOSPC, Some("max_user_namespaces"));
         check("load the gateway's rules", libc::ENOENT, Some("nf_tables"));
-        check("make the veth pair", libc::EOPNOTSUPP, Some("modprobe veth"));
-        check("make the gateway namespace", libc::EMFILE, Some("ulimit"));
+        check("create the veth pair", libc::EOPNOTSUPP, Some("modprobe veth"));
+        check("create the gateway namespace", libc::EMFILE, Some("ulimit"));
         check("add an address", libc::EINVAL, None);
         check("add an address", libc::EACCES, Some("disable_ipv6"));
-        check("open the doors", libc::EADDRINUSE, Some("INET_DIAG_DESTROY"));
-        check("route what is marked", libc::EOPNOTSUPP, Some("MULTIPLE_TABLES"));
+        check("open the listeners", libc::EADDRINUSE, Some("INET_DIAG_DESTROY"));
+        check("route marked packets", libc::EOPNOTSUPP, Some("MULTIPLE_TABLES"));
     }
 
     #[test]
-    fn this_host_can() {
+    fn this_host_can_provide_networks() {
         assert_eq!(probe(), Ok(()));
     }
 }

@@ -1,4 +1,4 @@
-//! The packet filter of a gateway namespace: what may arrive from a sandbox, and where.
+//! The packet filter of a gateway namespace: which packets of a sandbox are accepted, and where they go.
 //!
 //! ```text
 //! table inet burrow {
@@ -24,20 +24,20 @@
 //! }
 //! ```
 //!
-//! In words. Answers to connections that the daemon dialled come in, and so does neighbour discovery. Questions to the
-//! gateway's own port 53 reach the resolver's doors, and connections to its port 7700 the sandbox's own door. Every other TCP connection, wherever to, is handed to the egress
-//! door, which hears where it was meant to go. Everything else a sandbox sends is dropped before it is routed. It is
-//! an allow-list of the sandbox's own addresses, so a spoofed source is dropped by not being on it; and the last rules
-//! are the ones that hand over, so where no door is open (`tproxy` then lets the packet go on) nothing remains but the
-//! policy. The forward chain is a second lock: it holds even where the host's own settings (`ip_forward`,
-//! `route_localnet`) leaked into the namespace when it was made.
+//! Replies to connections that the daemon opened are accepted, and so is neighbour discovery. DNS queries to the
+//! gateway's own port 53 reach the resolver's listeners, and connections to its port 7700 the sandbox's own listener.
+//! All other TCP connections, to any destination, are redirected to the egress listener, which receives the original
+//! destination. Everything else that a sandbox sends is dropped before it is routed. The rules allow only the sandbox's
+//! own addresses, so packets with a spoofed source are dropped. The redirecting rules are the last ones, so if no
+//! listener is open (`tproxy` then passes the packet on), only the policy remains. The forward chain is a second
+//! barrier: it holds even if settings of the host (`ip_forward`, `route_localnet`) were inherited by the namespace.
 //!
-//! An answer is told by the socket it is for, not by connection tracking: a namespace whose rules never ask for that
-//! tracks nothing, so there is no table of the host's that a sandbox could fill, nor a connection that is forgotten
-//! because it was silent for long. Fragments are put together before any of this sees them; `tproxy` demands it.
+//! A reply is recognised by the socket that it is for, not by connection tracking. The kernel does no tracking in a
+//! namespace whose rules do not request it. So a sandbox cannot fill the host's tracking table, and no connection is
+//! forgotten because it was idle for long. Fragments are reassembled before these rules; `tproxy` requires it.
 //!
-//! Spoken to the kernel directly: starting `nft` would take half of the time a slot costs. A test compares what
-//! `nft` reads back with the text above.
+//! The rules are sent to the kernel directly: starting `nft` would take half of the time of creating a slot. A test
+//! compares the output of `nft` with the text above.
 
 use super::expression::{Header, NFPROTO_IPV4, NFPROTO_IPV6, PacketRate, Rule, Transport};
 use super::interfaces::{Families, GATEWAY_INTERFACE, HANDED_OVER};
@@ -49,23 +49,24 @@ use crate::address::{
 
 const TABLE: &str = "burrow";
 
-/// What a failure to load any of it is called.
+/// The step that errors name if loading fails.
 const STEP: &str = "load the gateway's rules";
 
-/// New connections per sandbox. Far above what programs do (a package manager opens some dozens at once); below what
-/// would keep whoever accepts them from serving the others. One more is dropped, and tried again by its kernel.
+/// New connections per sandbox. Far above what programs need (a package manager opens some dozens at once); below the
+/// rate at which the accepting process could no longer serve the other sandboxes. Connections over the limit are
+/// dropped, and retried by the client's kernel.
 const CONNECTIONS: PacketRate = PacketRate { per_second: 2_000, burst: 8_000 };
 
-/// Questions to the resolver per sandbox, likewise.
-const QUESTIONS: PacketRate = PacketRate { per_second: 2_000, burst: 2_000 };
+/// DNS queries per sandbox, likewise.
+const DNS_QUERIES: PacketRate = PacketRate { per_second: 2_000, burst: 2_000 };
 
-/// After fragments were put together (-400), before routing decides anything: nft calls it `mangle`.
+/// After fragments were reassembled (-400), before routing decisions: nft calls it `mangle`.
 const PREROUTING: Chain =
     Chain { name: "prerouting", hook: Hook::Prerouting, priority: -150, policy: NF_DROP };
 const FORWARD: Chain = Chain { name: "forward", hook: Hook::Forward, priority: 0, policy: NF_DROP };
 
-/// Adds the whole table to a batch for the netfilter socket of a fresh namespace. A kernel that speaks both families
-/// loads the rules of both or none: there is no sandbox whose v6 is not filtered.
+/// Adds the whole table to a batch for the netfilter socket of a new namespace. On a kernel with both families, the
+/// rules of both are loaded or none: no sandbox has unfiltered IPv6.
 pub(super) fn load(families: Families) -> Batch {
     load_for(&Ends::of(families))
 }
@@ -78,7 +79,7 @@ fn load_for(ends: &[Ends]) -> Batch {
     table.finish()
 }
 
-/// The addresses of one family, as rules name them.
+/// The addresses of one family, as used in rules.
 struct Ends {
     family: u8,
     source: (Header, Vec<u8>),
@@ -116,22 +117,22 @@ fn add_rules(table: &mut Table, ends: &[Ends]) {
     table.rule(PREROUTING, |rule| rule.interface_is_loopback().verdict(NF_ACCEPT));
     table.rule(PREROUTING, |rule| rule.interface_is_not(GATEWAY_INTERFACE).verdict(NF_DROP));
     table.rule(PREROUTING, |rule| {
-        rule.comes_by_ethernet().field_is_not(Header::EthernetSource, &SANDBOX_HARDWARE).verdict(NF_DROP);
+        rule.arrives_by_ethernet().field_is_not(Header::EthernetSource, &SANDBOX_HARDWARE).verdict(NF_DROP);
     });
     for ends in ends {
         table.rule(PREROUTING, |rule| {
             let rule = ends.sent_to_gateway(rule).speaks(Transport::Tcp);
-            rule.continues_what_an_own_socket_began().verdict(NF_ACCEPT);
+            rule.belongs_to_a_local_socket().verdict(NF_ACCEPT);
         });
     }
     for ends in ends.iter().filter(|ends| ends.family == NFPROTO_IPV6) {
         table.rule(PREROUTING, |rule| {
-            ends.sent_by_sandbox(rule).says_neighbour_discovery().verdict(NF_ACCEPT)
+            ends.sent_by_sandbox(rule).speaks_neighbour_discovery().verdict(NF_ACCEPT)
         });
     }
     table.rule(PREROUTING, |rule| rule.speaks(Transport::Tcp).opens().exceeds(CONNECTIONS).verdict(NF_DROP));
     table.rule(PREROUTING, |rule| {
-        rule.speaks(Transport::Udp).goes_to_port(DNS_PORT).exceeds(QUESTIONS).verdict(NF_DROP);
+        rule.speaks(Transport::Udp).goes_to_port(DNS_PORT).exceeds(DNS_QUERIES).verdict(NF_DROP);
     });
     for ends in ends {
         for transport in [Transport::Udp, Transport::Tcp] {
@@ -147,11 +148,11 @@ fn add_rules(table: &mut Table, ends: &[Ends]) {
             rule.goes_to_port(OWN_PORT).verdict(NF_ACCEPT);
         });
     }
-    // Last: what is not handed over because no door is open meets no rule any more.
+    // Last: packets that are not redirected, because no listener is open, meet no further rule.
     for ends in ends {
         table.rule(PREROUTING, |rule| {
             let rule = ends.sent_by_sandbox(rule).speaks(Transport::Tcp);
-            rule.hand_over(ends.family, EGRESS_PORT, HANDED_OVER).verdict(NF_ACCEPT);
+            rule.redirect_to(ends.family, EGRESS_PORT, HANDED_OVER).verdict(NF_ACCEPT);
         });
     }
 }
@@ -164,7 +165,7 @@ mod tests {
     use crate::linux::namespace::Traveller;
     use crate::linux::netlink::{Protocol, SlotError, Socket};
 
-    /// The words of the rules as the header of this file writes them, of the lines that are wanted.
+    /// The words of the selected rules, as written in the header of this file.
     fn documented(wanted: impl Fn(&str) -> bool) -> Vec<String> {
         let lines = include_str!("rules.rs").lines().skip_while(|line| *line != "//! ```text").skip(1);
         let block = lines.take_while(|line| *line != "//! ```").filter(|line| wanted(line));
@@ -175,7 +176,7 @@ mod tests {
         text.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Loads `rules` into a fresh namespace, and says whether that worked and what the kernel then holds.
+    /// Loads `rules` into a new namespace, and returns the outcome and the kernel's listing.
     fn loaded(rules: &Batch) -> (Result<(), SlotError>, String) {
         let visit = || {
             let outcome = Socket::open(Protocol::Netfilter)?.run(rules);
@@ -187,17 +188,17 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_holds_the_rules_that_are_documented() {
+    fn the_kernel_has_the_documented_rules() {
         let (outcome, listed) = loaded(&load(Families::Both));
         outcome.unwrap();
         assert_eq!(words(&listed), documented(|_| true));
     }
 
-    /// E-N3: no filter for v6, no sandbox.
+    /// E-N3: without a filter for IPv6, no sandbox.
     #[test]
     fn when_the_rules_of_one_family_cannot_be_loaded_none_are_and_it_fails() {
         let mut ends = Ends::of(Families::Both);
-        // A family that the kernel cannot hand over.
+        // A family that the kernel cannot redirect.
         ends[1].family = 7;
         let (outcome, listed) = loaded(&load_for(&ends));
         assert_eq!(outcome.unwrap_err().step, STEP);

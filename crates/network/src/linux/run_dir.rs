@@ -1,12 +1,12 @@
 //! The directory in which sandboxes' gateway namespaces outlive the daemon.
 //!
-//! Each is bind-mounted on a file named by its sandbox's id: without that, the namespace would end with the daemon,
-//! and take the sandbox's interface along. The directory is a mount of its own with private propagation, so that these
-//! mounts are not repeated into every other mount namespace of the host, and is closed to everyone but root.
+//! Each namespace is bind-mounted on a file that is named by its sandbox's id. Without the mount, the namespace would
+//! end with the daemon, and with it the sandbox's interface. The directory is a mount itself with private propagation,
+//! so that these mounts are not propagated to every other mount namespace of the host. Only root can access it.
 //!
-//! A mount namespace that is copied meanwhile (a sandbox's own, while it starts) still gets a copy of each mount, and
-//! would keep it after ours is gone. Removing the *file* ends those as well: the kernel detaches whatever is mounted
-//! on a name that goes away, in every mount namespace.
+//! A mount namespace that is copied at that time (for example of a sandbox that is starting) still gets a copy of each
+//! mount, and would keep it after ours is gone. Removing the *file* ends those mounts too: the kernel detaches all
+//! mounts on a name that is removed, in every mount namespace.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -22,7 +22,7 @@ use rustix::mount::{MountPropagationFlags, UnmountFlags};
 /// `NSFS_MAGIC` of <linux/magic.h>: the file system of namespaces.
 const NSFS_MAGIC: u64 = 0x6e73_6673;
 
-/// We mount once on each file; more can only come from somebody else, and nobody stacks more than this.
+/// We mount once on each file. More mounts come from other software, and never more than this.
 const STACKED_MOUNTS_MAX: usize = 8;
 
 #[derive(Clone, Debug)]
@@ -31,10 +31,10 @@ pub(super) struct RunDir {
 }
 
 impl RunDir {
-    /// Makes the directory what it must be; of one that already is, nothing changes.
+    /// Prepares the directory. A directory that is already prepared is not changed.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        // Followed links would let whoever can write beside it choose where root mounts.
+        // If links were followed, any user who can write to the parent directory could choose where root mounts.
         if !fs::symlink_metadata(path)?.is_dir() {
             return Err(io::ErrorKind::NotADirectory.into());
         }
@@ -46,7 +46,7 @@ impl RunDir {
         Ok(Self { path: path.to_owned() })
     }
 
-    /// Keeps `gateway` alive under `id`'s name, in place of what was kept there.
+    /// Keeps `gateway` alive under `id`'s name, in place of an earlier one.
     pub(super) fn keep(&self, id: &SandboxId, gateway: BorrowedFd<'_>) -> io::Result<()> {
         self.remove(id)?;
         let file = self.file(id);
@@ -55,8 +55,8 @@ impl RunDir {
         Ok(rustix::mount::mount_bind(source, &file)?)
     }
 
-    /// The namespace kept for `id`. `None` also where only the file is there: after a reboot, or a crash between
-    /// making it and mounting on it.
+    /// The namespace that is kept for `id`. `None` also if only the file exists: after a reboot, or after a crash
+    /// between creating the file and mounting on it.
     pub(super) fn find(&self, id: &SandboxId) -> io::Result<Option<OwnedFd>> {
         let file = match File::open(self.file(id)) {
             Ok(file) => file,
@@ -78,7 +78,7 @@ impl RunDir {
             match name.to_str().and_then(|name| name.parse().ok()) {
                 Some(id) => ids.push(id),
                 None => {
-                    tracing::warn!(?name, directory = %self.path.display(), "left a file alone that is not ours")
+                    tracing::warn!(?name, directory = %self.path.display(), "ignored an unknown file")
                 }
             }
         }
@@ -91,7 +91,7 @@ impl RunDir {
     }
 }
 
-/// Undoes everything [`RunDir::open`] and [`RunDir::keep`] did; of a directory that is not there: nothing to do.
+/// Undoes everything that [`RunDir::open`] and [`RunDir::keep`] did. A missing directory is not an error.
 pub(super) fn remove_all(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_dir() => (),
@@ -124,7 +124,7 @@ fn unmount_all(path: &Path) -> io::Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
-    Err(io::Error::other("more is mounted on it than we ever do"))
+    Err(io::Error::other("too many mounts on this path"))
 }
 
 fn is_mount_point(path: &Path) -> io::Result<bool> {

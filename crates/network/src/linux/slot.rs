@@ -1,10 +1,10 @@
-//! A slot: everything a sandbox's network consists of, before it is known whose it will be.
+//! A network slot: the complete network of a sandbox, created before it is assigned to one.
 //!
 //! ```text
 //! user namespace ── owns ──► net namespace: lo, eth0 ◄──veth──► gw0, lo :gateway namespace, with the rules
 //! ```
 //!
-//! A slot is held by descriptors only, so an unused one vanishes with the daemon, however it dies.
+//! A slot is held only by descriptors, so an unused one disappears with the daemon, however the daemon ends.
 
 use std::fs;
 use std::io;
@@ -16,27 +16,28 @@ use super::namespace::{self, Traveller, UID_BASE};
 use super::netlink::{Protocol, SlotError, Socket};
 use super::{rules, tap};
 
-// Each thread sees those of the network namespace it is in.
+// Each thread sees the settings of the network namespace that it is in.
 const IP_FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
 const MPTCP_ENABLED: &str = "/proc/sys/net/mptcp/enabled";
 const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
-/// Which of them paces the wire: the one that does least. Every kernel has it, and every namespace may choose it.
+/// The congestion control of the veth pair: the simplest one. Every kernel has it, and every namespace may select it.
 const WIRE_CONGESTION_CONTROL: &str = "reno";
 
-/// Namespaces with their interfaces, addresses, routes and rules, ready for a sandbox.
+/// Namespaces with interfaces, addresses, routes and rules, ready for a sandbox.
 #[derive(Debug)]
 pub struct Slot {
     pub user: OwnedFd,
     /// The sandbox's network namespace; belongs to `user`.
     pub net: OwnedFd,
     pub gateway: OwnedFd,
-    /// The ids that `user` maps; `None`: those that are on disk.
+    /// The ids that `user` maps to; `None`: the ids on disk.
     pub ids: Option<HostIds>,
 }
 
-/// Makes a slot, with ids of its own or with those that are on disk. Blocks for a few milliseconds, and takes the calling thread into other network namespaces meanwhile
-/// (it returns in its own), so it must run on a thread of ours, never on one of the async runtime.
+/// Creates a slot, with its own range of ids or with the ids on disk. Blocks for a few milliseconds, during which the
+/// calling thread visits other network namespaces. It must therefore run on one of our threads, never on one of the
+/// async runtime.
 pub fn make(own_ids: bool) -> Result<Slot, SlotError> {
     let traveller = traveller()?;
     let ids = own_ids.then(HostIds::reserve).transpose()?;
@@ -46,26 +47,27 @@ pub fn make(own_ids: bool) -> Result<Slot, SlotError> {
     Ok(Slot { user: pair.user, net: pair.net, gateway, ids })
 }
 
-/// Makes the gateway's half of a slot: everything but the wire. Where it may run: as [`make`].
+/// Creates the gateway's half of a slot: everything but the veth pair. For the thread, see [`make`].
 pub(super) fn gateway() -> Result<OwnedFd, SlotError> {
     Ok(make_gateway(&traveller()?)?.0)
 }
 
-/// Makes a slot of a gateway and a network namespace that came from elsewhere. Where it may run: as [`make`].
+/// Completes a slot from a gateway and a network namespace that was created elsewhere. For the thread, see [`make`].
 pub(super) fn plug(gateway: BorrowedFd<'_>, net: BorrowedFd<'_>) -> Result<(), SlotError> {
     let traveller = traveller()?;
     let links = open_links(&traveller, gateway, "open netlink in the gateway namespace")?;
-    // What was plugged in before goes away with its namespace, but only some time after the last process in it.
+    // The interface of an earlier machine disappears with its namespace, but only some time after the last process in
+    // it.
     interfaces::cut_off(&links)?;
     wire(&traveller, &links, net)
 }
 
-/// Makes the wire of a machine with a network card: a tap in the gateway. Where it may run: as [`make`].
+/// Creates the link of a machine with its own network interface: a tap in the gateway. For the thread, see [`make`].
 pub(super) fn plug_tap(gateway: BorrowedFd<'_>) -> Result<OwnedFd, SlotError> {
     let traveller = traveller()?;
     let links = open_links(&traveller, gateway, "open netlink in the gateway namespace")?;
     interfaces::cut_off(&links)?;
-    let tap = traveller.visit(gateway, tap::open).map_err(at("make the tap"))?;
+    let tap = traveller.visit(gateway, tap::open).map_err(at("create the tap"))?;
     links.run(&interfaces::gateway_of_tap(Families::of_this_kernel()))?;
     Ok(tap)
 }
@@ -73,8 +75,8 @@ pub(super) fn plug_tap(gateway: BorrowedFd<'_>) -> Result<OwnedFd, SlotError> {
 /// Connects `net` to the gateway in whose namespace `links` was opened.
 fn wire(traveller: &Traveller, links: &Socket, net: BorrowedFd<'_>) -> Result<(), SlotError> {
     let settle = || {
-        hurry();
-        refuse_multipath()
+        use_simple_congestion_control();
+        disable_multipath()
     };
     traveller.visit(net, settle).map_err(at("switch off multipath TCP"))?;
     let inside = open_links(traveller, net, "open netlink in the sandbox's namespace")?;
@@ -84,17 +86,17 @@ fn wire(traveller: &Traveller, links: &Socket, net: BorrowedFd<'_>) -> Result<()
     interfaces::wait_for_carrier(links)
 }
 
-/// A gateway namespace without an interface, and a socket to give it one.
+/// A gateway namespace without an interface, and a socket to add one.
 fn make_gateway(traveller: &Traveller) -> Result<(OwnedFd, Socket), SlotError> {
     let (gateway, (links, filter)) = traveller
         .visit_new(|| {
-            stop_forwarding()?;
-            hurry();
+            disable_forwarding()?;
+            use_simple_congestion_control();
             Ok((Socket::open(Protocol::Route)?, Socket::open(Protocol::Netfilter)?))
         })
-        .map_err(at("make the gateway namespace"))?;
-    // From here on the sockets are enough: a netlink socket acts on the namespace it was opened in. The rules come
-    // before the interface they guard, so there is no moment at which a packet finds the door open.
+        .map_err(at("create the gateway namespace"))?;
+    // From here on the sockets are enough: a netlink socket acts on the namespace in which it was opened. The rules are
+    // loaded before the interface that they guard exists, so there is no moment at which a packet meets no rules.
     let families = Families::of_this_kernel();
     filter.run(&rules::load(families))?;
     links.run(&interfaces::routing(families))?;
@@ -102,7 +104,7 @@ fn make_gateway(traveller: &Traveller) -> Result<(OwnedFd, Socket), SlotError> {
 }
 
 fn traveller() -> Result<Traveller, SlotError> {
-    Traveller::new().map_err(at("find the own network namespace"))
+    Traveller::new().map_err(at("find the current network namespace"))
 }
 
 fn open_links(
@@ -117,29 +119,29 @@ fn at(step: &'static str) -> impl FnOnce(io::Error) -> SlotError {
     move |source| SlotError { step, source }
 }
 
-/// Switches routing off in the current namespace: a new one inherits the host's setting, and hosts that run other
-/// container software have it on.
-fn stop_forwarding() -> io::Result<()> {
+/// Disables routing in the current namespace. A new namespace inherits the host's setting, and hosts that run other
+/// container software enable it.
+fn disable_forwarding() -> io::Result<()> {
     if fs::read(IP_FORWARD)?.trim_ascii() == b"0" { Ok(()) } else { fs::write(IP_FORWARD, "0") }
 }
 
-/// Switches multipath TCP off in the current namespace: a socket of it cannot be written down, so a sandbox whose
-/// server was given one could never sleep, and some language runtimes ask for it unasked. They are then given TCP.
-fn refuse_multipath() -> io::Result<()> {
+/// Disables multipath TCP in the current namespace. CRIU cannot dump an MPTCP socket, so a sandbox whose server has one
+/// could never hibernate, and some language runtimes request it by default. They get TCP instead.
+fn disable_multipath() -> io::Result<()> {
     match fs::write(MPTCP_ENABLED, "0") {
-        // A kernel that does not know it cannot give it to anybody.
+        // A kernel without multipath TCP cannot provide it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         outcome => outcome,
     }
 }
 
-/// Has TCP send as fast as the other end reads, in the current namespace. A wire between two namespaces is a function
-/// call: it is never congested, and what a host has chosen for the internet only takes time on it. With BBR, which sets
-/// a timer for every piece, a model of the proxy carried a download at 0.57 to 0.73 of what a program gets over such a
-/// wire without it, and an upload at 0.57 to 0.68; with this, at 0.81 to 0.96, and at 0.78 to 0.83. (What the proxy sends
-/// to the internet leaves from the host's own namespace, where the host's choice stands.)
-fn hurry() {
-    // A kernel that refuses is slower, and no worse.
+/// Makes TCP send as fast as the other end reads, in the current namespace. A veth pair is a function call: it is never
+/// congested, and the congestion control that the host uses for the internet only costs time. With BBR, which sets a
+/// timer for every segment, a model of the proxy carried a download at 0.57 to 0.73 of the rate that a program gets
+/// over such a link without the proxy, and an upload at 0.57 to 0.68. With this setting: at 0.81 to 0.96, and at 0.78
+/// to 0.83. (The proxy sends to the internet from the host's own namespace, where the host's setting applies.)
+fn use_simple_congestion_control() {
+    // A kernel that refuses is only slower.
     let _ = fs::write(CONGESTION_CONTROL, WIRE_CONGESTION_CONTROL);
 }
 
@@ -153,18 +155,18 @@ mod tests {
 
     const SLOTS: u32 = 50;
 
-    /// Asks for the id under which one namespace knows another; an id goes away with the namespace it names.
+    /// Requests the id under which one namespace knows another. An id disappears with its namespace.
     const RTM_NEWNSID: u16 = 88;
     const NETNSA_NSID: u16 = 1;
     const NETNSA_FD: u16 = 3;
 
     #[test]
-    fn forwarding_inherited_from_the_host_is_switched_off() {
+    fn forwarding_inherited_from_the_host_is_disabled() {
         let traveller = Traveller::new().unwrap();
         let turned_off = || {
             fs::write(IP_FORWARD, "1")?;
             let before = fs::read_to_string(IP_FORWARD)?;
-            stop_forwarding()?;
+            disable_forwarding()?;
             Ok((before, fs::read_to_string(IP_FORWARD)?))
         };
         let (before, after) = traveller.visit_new(turned_off).unwrap().1;
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn no_sandbox_is_given_multipath_tcp_however_it_got_its_network() {
+    fn no_sandbox_has_multipath_tcp_whether_connected_or_plugged() {
         let traveller = Traveller::new().unwrap();
         let (plugged, before) = traveller.visit_new(|| Ok(fs::read_to_string(MPTCP_ENABLED).ok())).unwrap();
         plug(gateway().unwrap().as_fd(), plugged.as_fd()).unwrap();
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_end_of_the_wire_is_paced_by_the_hosts_choice_however_it_was_made() {
+    fn neither_end_of_the_link_uses_the_hosts_congestion_control() {
         let traveller = Traveller::new().unwrap();
         let (plugged, ()) = traveller.visit_new(|| Ok(())).unwrap();
         let beside = gateway().unwrap();
@@ -197,14 +199,14 @@ mod tests {
         }
     }
 
-    /// What `ip` says of the gateway's interface.
+    /// The output of `ip` for the gateway's interface.
     fn shown(traveller: &Traveller, gateway: &OwnedFd) -> String {
         let list = || Command::new("ip").args(["-o", "address", "show", "dev", "gw0"]).output();
         String::from_utf8(traveller.visit(gateway.as_fd(), list).unwrap().stdout).unwrap()
     }
 
     #[test]
-    fn a_tap_stands_where_a_pair_would_and_takes_its_place_and_goes_with_its_descriptor() {
+    fn a_tap_replaces_the_pair_and_disappears_with_its_descriptor() {
         let traveller = Traveller::new().unwrap();
         let gateway = gateway().unwrap();
         let (plugged, ()) = traveller.visit_new(|| Ok(())).unwrap();
@@ -222,10 +224,10 @@ mod tests {
         assert!(rustix::io::write(&first, &[0; 64]).is_err(), "the first was cut off");
         assert_eq!(words(&shown(&traveller, &gateway)), before);
         drop(second);
-        // A program that another test is just starting has it open for a moment, too.
+        // A program that another test is starting may have it open for a moment, too.
         let patience = Instant::now() + Duration::from_secs(60);
         while !shown(&traveller, &gateway).is_empty() {
-            assert!(Instant::now() < patience, "the tap stays without its descriptor");
+            assert!(Instant::now() < patience, "the tap still exists after its descriptor was closed");
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -1,4 +1,4 @@
-//! Tables of the packet filter, written into one batch: the kernel takes all of it or nothing.
+//! Tables of the packet filter, written into one batch, which the kernel applies as a whole or not at all.
 
 use super::expression::Rule;
 use super::netlink::{APPEND, Attributes, Batch, CREATE, ENSURE};
@@ -28,7 +28,7 @@ const NFTA_RULE_TABLE: u16 = 1;
 const NFTA_RULE_CHAIN: u16 = 2;
 const NFTA_RULE_EXPRESSIONS: u16 = 4;
 
-/// Where on its way a packet meets a chain.
+/// The point on a packet's way at which a chain is evaluated.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Hook {
     Prerouting,
@@ -50,13 +50,13 @@ impl Hook {
 pub(super) struct Chain {
     pub(super) name: &'static str,
     pub(super) hook: Hook,
-    /// Chains at one hook are met in this order, the least first.
+    /// Chains at one hook are evaluated in ascending order of this number.
     pub(super) priority: i32,
-    /// What becomes of a packet that no rule decides about.
+    /// The verdict for packets that no rule decides about.
     pub(super) policy: u32,
 }
 
-/// One table being written.
+/// A table that is being built.
 #[derive(Debug)]
 pub(super) struct Table {
     name: &'static str,
@@ -65,24 +65,24 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// A table that is not there yet. `step` is what a failure to load any of it is called.
+    /// A table that does not exist yet. `step` names all of it in errors.
     pub(super) fn fresh(name: &'static str, step: &'static str) -> Self {
         let mut table = Self::begin(name, step);
         table.add_itself(NFT_MSG_NEWTABLE, CREATE);
         table
     }
 
-    /// The same in the place of one that may be there.
+    /// The same, replacing a table that may exist.
     pub(super) fn replacing(name: &'static str, step: &'static str) -> Self {
         let mut table = Self::removing(name, step);
         table.add_itself(NFT_MSG_NEWTABLE, CREATE);
         table
     }
 
-    /// No such table, whether there was one or not.
+    /// Removes such a table, whether it exists or not.
     pub(super) fn removing(name: &'static str, step: &'static str) -> Self {
         let mut table = Self::begin(name, step);
-        // What is not there cannot be removed, so it is made first.
+        // A missing table cannot be removed, so it is created first.
         table.add_itself(NFT_MSG_NEWTABLE, ENSURE);
         table.add_itself(NFT_MSG_DELTABLE, 0);
         table
@@ -102,7 +102,7 @@ impl Table {
         });
     }
 
-    /// After those that its chain has.
+    /// Adds a rule after the existing rules of its chain.
     pub(super) fn rule(&mut self, chain: Chain, describe: impl FnOnce(Rule<'_, '_>)) {
         let table = self.name;
         self.add(NFT_MSG_NEWRULE, APPEND, |rule| {
@@ -135,7 +135,7 @@ impl Table {
     }
 }
 
-/// A bracket names the subsystem its content is for, in network order.
+/// A begin or end message names the subsystem of the batch, in network byte order.
 fn bracket() -> Vec<u8> {
     [&[0, 0][..], &NFNL_SUBSYS_NFTABLES.to_be_bytes()].concat()
 }

@@ -1,4 +1,4 @@
-//! The wire of a machine that has a network card: an interface here, a descriptor there.
+//! The link of a machine with its own network interface: a tap in the gateway, and a descriptor for the machine.
 
 #![expect(unsafe_code, reason = "the requests to the tun driver have no safe interface")]
 
@@ -14,11 +14,11 @@ const DEVICE: &str = "/dev/net/tun";
 // From <linux/if_tun.h>.
 const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
 const TUNSETIFINDEX: libc::Ioctl = 0x4004_54da;
-/// Frames rather than packets, without a header of the driver's own, with one that says what the other end may leave to
-/// this one: checksums, and the cutting of large segments.
+/// Ethernet frames, without the driver's own header, with a `virtio_net_hdr` that says what the other end may leave to
+/// this one: checksums, and the segmentation of large segments.
 const FLAGS: libc::c_short = 0x0002 | 0x1000 | 0x4000;
 
-/// `struct ifreq`, as far as the driver reads it.
+/// `struct ifreq`, as much of it as the driver reads.
 #[repr(C)]
 struct Request {
     name: [u8; 16],
@@ -26,14 +26,14 @@ struct Request {
     rest: [u8; 22],
 }
 
-/// Makes the tap in the network namespace of this thread, under the name and index of a gateway's interface.
+/// Creates the tap in the network namespace of this thread, with the name and index of a gateway's interface.
 pub(super) fn open() -> io::Result<OwnedFd> {
     let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
     let device = OpenOptions::new().read(true).write(true).custom_flags(flags).open(DEVICE)?;
     let mut request = Request { name: [0; 16], flags: FLAGS, rest: [0; 22] };
     request.name[..GATEWAY_INTERFACE.len()].copy_from_slice(GATEWAY_INTERFACE.as_bytes());
     let index: u32 = PAIR;
-    // SAFETY: each is given a structure of the size it reads, which outlives the call.
+    // SAFETY: each call gets a structure of the size that it reads, which outlives the call.
     unsafe {
         answer(libc::ioctl(device.as_raw_fd(), TUNSETIFINDEX, &raw const index))?;
         answer(libc::ioctl(device.as_raw_fd(), TUNSETIFF, &raw mut request))?;

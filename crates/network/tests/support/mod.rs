@@ -1,9 +1,9 @@
-//! What the tests of the real driver share: a host of their own to try it on, and ways into namespaces.
+//! Shared by the tests of the real driver: a run directory for each test, and access to namespaces.
 #![expect(clippy::unwrap_used, reason = "test support: a failure here is a failed test")]
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
-/// Makes two tests of each function that takes a scene: one of a network that a new machine was started in, and one
-/// that a restored machine was plugged into.
+/// Makes two tests of each function that takes a scene: one with a network in which a new machine was started, and one
+/// into which a restored machine was plugged.
 #[allow(unused_macros, reason = "not every test file uses it")]
 macro_rules! both_ways {
     ($($test:ident),+ $(,)?) => {
@@ -22,7 +22,7 @@ macro_rules! both_ways {
     };
 }
 
-pub(crate) mod doors;
+pub(crate) mod listeners;
 pub(crate) mod scene;
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -36,7 +36,7 @@ use burrow_network::linux::{LinuxNetwork, Options};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tempfile::TempDir;
 
-/// A run directory that is taken down again, whatever the test did.
+/// A run directory that is removed at the end of the test, even on a panic.
 pub(crate) struct Host {
     directory: TempDir,
 }
@@ -71,7 +71,7 @@ impl Drop for Host {
     }
 }
 
-/// Runs `act` in a network namespace, on a thread that is not used for anything else.
+/// Runs `act` in a network namespace, on a thread that is used for nothing else.
 pub(crate) fn inside<T: Send>(namespace: BorrowedFd<'_>, act: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let visit = || {
@@ -82,13 +82,13 @@ pub(crate) fn inside<T: Send>(namespace: BorrowedFd<'_>, act: impl FnOnce() -> T
     })
 }
 
-/// Runs a line of shell in a network namespace; it must succeed.
+/// Runs a shell command in a network namespace; it must succeed.
 pub(crate) fn shell(namespace: BorrowedFd<'_>, line: &str) {
     let output = inside(namespace, || Command::new("sh").args(["-ec", line]).output().unwrap());
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Waits until `done`, and fails if that takes unreasonably long.
+/// Waits until `done` returns true, and fails if that takes too long.
 pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let patience = Instant::now() + Duration::from_secs(30);
     while !done() {

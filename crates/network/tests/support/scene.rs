@@ -1,13 +1,13 @@
-//! A sandbox's network with a world behind its gateway, and ways to try to get there.
+//! A sandbox's network with a simulated outside network behind its gateway, and ways to try to reach it.
 //!
 //! ```text
-//! sandbox ── eth0 ◄─► gw0 ── gateway ── up0 ◄─► out0 ── world (a stand-in for everything beyond)
+//! sandbox ── eth0 ◄─► gw0 ── gateway ── up0 ◄─► out0 ── world (stands for everything beyond)
 //! ```
 //!
-//! Every attempt is made twice: with the rules, where it must fail, and then with the rules flushed, where the very
-//! same attempt must succeed. The second is the control: it proves that the probe, the route and the listener were
-//! there, and that only the rules stood in the way. To give the rules no help, the gateway is first made as leaky as a
-//! host's settings could make it: routing on, loopback routable.
+//! Every attempt is made twice: with the rules, when it must fail, and then with the rules flushed, when the same
+//! attempt must succeed. The second one is the control: it proves that the probe, the route and the listener existed,
+//! and that only the rules blocked the traffic. So that nothing else helps the rules, the gateway first gets the most
+//! permissive settings that it could inherit from a host: routing on, loopback routable.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -24,23 +24,23 @@ use burrow_network::linux::LinuxNetwork;
 use burrow_network::{Attachment, Dial, Link, Network, SANDBOX_V4, SANDBOX_V6};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
-use super::doors::Served;
+use super::listeners::Served;
 use super::{Host, inside, shell};
 
 pub(crate) const PORT: u16 = 7;
 /// From the ranges reserved for documentation: no real machine.
 pub(crate) const WORLD_V4: &str = "192.0.2.1";
 pub(crate) const WORLD_V6: &str = "2001:db8::1";
-/// An address the sandbox was never given.
+/// An address that the sandbox was not assigned.
 pub(crate) const SPOOFED_V4: &str = "198.51.100.7";
 pub(crate) const SPOOFED_V6: &str = "2001:db8:bad::7";
 
-/// An answer within this time would have come over an idle veth pair a thousand times.
+/// Within this time, an answer would have crossed an idle veth pair a thousand times.
 pub(crate) const PATIENCE_WHEN_BLOCKED: Duration = Duration::from_millis(250);
 pub(crate) const PATIENCE_WHEN_OPEN: Duration = Duration::from_secs(60);
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// A sandbox's network with a world behind its gateway, and echo services wherever something could arrive.
+/// A sandbox's network with a world behind its gateway, and echo services at every address where a packet could arrive.
 pub(crate) struct Scene {
     pub(crate) sandbox: OwnedFd,
     pub(crate) gateway: OwnedFd,
@@ -48,7 +48,7 @@ pub(crate) struct Scene {
     pub(crate) dial: Arc<dyn Dial>,
     pub(crate) id: SandboxId,
     pub(crate) network: Arc<LinuxNetwork>,
-    // Dropped last: it unmounts what the others hold.
+    // Dropped last: it unmounts the namespaces that the other fields hold.
     pub(crate) host: Host,
 }
 
@@ -61,8 +61,8 @@ impl Scene {
         Self::around(host, network, id, link)
     }
 
-    /// The same, of a machine that brought its namespace along and was plugged in: the second time, since a first
-    /// restore failed.
+    /// The same for a machine that has its own namespace and was plugged in: twice, as after a first restore that
+    /// failed.
     pub(crate) async fn plugged() -> Self {
         let host = Host::new();
         let network = host.open(0);
@@ -109,7 +109,7 @@ impl Scene {
         );
     }
 
-    /// The worst a host's own settings could do to it.
+    /// The most permissive settings that a host could cause.
     fn make_gateway_leaky(&self) {
         shell(
             self.gateway.as_fd(),
@@ -126,19 +126,19 @@ impl Scene {
         shell(self.gateway.as_fd(), "nft flush ruleset");
     }
 
-    /// Opens the sandbox's doors, which take in what arrives until they are dropped.
-    pub(crate) async fn open_doors(&self) -> Served {
-        Served::new(self.network.doors(&self.id).await.unwrap())
+    /// Opens the sandbox's listeners, which accept all traffic until they are dropped.
+    pub(crate) async fn open_listeners(&self) -> Served {
+        Served::new(self.network.listeners(&self.id).await.unwrap())
     }
 
-    /// Makes all `attempts` at once from inside the sandbox; none may get anywhere.
+    /// Makes all `attempts` at once from inside the sandbox; all must fail.
     pub(crate) fn all_blocked(&self, attempts: &[Attempt<'_>]) {
         for (what, outcome) in self.make_all(attempts, |attempt| attempt(PATIENCE_WHEN_BLOCKED)) {
             assert!(outcome.is_err(), "{what} got through");
         }
     }
 
-    /// The control: flushes the rules, and makes them all again.
+    /// The control: flushes the rules, and makes all attempts again.
     pub(crate) fn all_succeed_without_the_rules(&self, attempts: &[Attempt<'_>]) {
         self.flush_rules();
         for (what, outcome) in self.make_all(attempts, |attempt| until_open(attempt)) {
@@ -185,7 +185,7 @@ impl Scene {
     }
 }
 
-/// Makes an attempt until it succeeds: a single packet may be lost before its neighbour is known.
+/// Repeats an attempt until it succeeds: a single packet may be lost before its neighbour is known.
 fn until_open(attempt: &dyn Fn(Duration) -> io::Result<()>) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE_WHEN_OPEN;
     loop {
@@ -216,14 +216,15 @@ fn new_namespaces<const N: usize>(flags: &str, names: [&str; N]) -> [OwnedFd; N]
     namespaces
 }
 
-/// The user and the network namespace of a machine as it is restored: the latter belongs to the former, and is empty.
+/// The user and the network namespace of a machine that is being restored: the latter belongs to the former, and is
+/// empty.
 pub(crate) fn new_machine() -> [OwnedFd; 2] {
     new_namespaces("-rn", ["user", "net"])
 }
 
-/// Plugs in a machine of its own.
+/// Plugs in a new machine.
 pub(crate) fn plug_in(attachment: &Attachment) -> Attachment {
-    let Attachment::Later(plug) = attachment else { panic!("not for a machine to come") };
+    let Attachment::Later(plug) = attachment else { panic!("not an attachment of connect_later") };
     let [user, net] = new_machine();
     plug.plug(net.as_fd()).unwrap();
     Attachment::Namespaces { user, net, ids: None }
@@ -289,7 +290,7 @@ pub(crate) fn ping(to: IpAddr) -> impl Fn(Duration) -> io::Result<()> + Sync {
         loop {
             let mut bytes = [0; 128];
             let (length, _) = rustix::net::recv(&socket, &mut bytes[..], RecvFlags::empty())?;
-            // A raw v4 socket sees the IP header too.
+            // A raw IPv4 socket receives the IP header too.
             let kind = if to.is_ipv4() { bytes[20] } else { bytes[0] };
             if length > 0 && kind == reply_type {
                 return Ok(());
@@ -298,10 +299,10 @@ pub(crate) fn ping(to: IpAddr) -> impl Fn(Duration) -> io::Result<()> + Sync {
     }
 }
 
-/// Tries something, and waits so long for its success.
+/// Makes the attempt, and waits at most this long for its success.
 type Make<'a> = Box<dyn Fn(Duration) -> io::Result<()> + Send + Sync + 'a>;
 
-/// Something a sandbox tries.
+/// Something that a sandbox tries.
 pub(crate) struct Attempt<'a> {
     pub(crate) what: String,
     pub(crate) make: Make<'a>,
@@ -313,7 +314,7 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// Tells one attempt's packet from all others.
+/// Bytes that distinguish one attempt's packet from all others.
 pub(crate) fn marker() -> [u8; 16] {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -322,7 +323,7 @@ pub(crate) fn marker() -> [u8; 16] {
     marker
 }
 
-/// A raw socket in each of the places where a packet of one protocol could arrive.
+/// Raw sockets in all namespaces where a packet of one protocol could arrive.
 pub(crate) struct Decoy {
     sockets: Vec<OwnedFd>,
 }

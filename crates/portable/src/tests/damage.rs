@@ -1,11 +1,11 @@
-//! A file that was cut off or changed on its way is refused, wherever that happened.
+//! A file that was truncated or changed is refused, wherever that happened.
 
 use super::sample::{file, header, read_all, tree, written};
 use crate::{FORMAT_VERSION, PortableError, Section};
 
 fn small() -> Vec<u8> {
     let mut small = tree();
-    // Small enough that every bit of it can be tried.
+    // Small enough to flip every bit.
     for (_, entries) in &mut small {
         entries.retain(|(entry, _)| entry.content_bytes() < 100);
     }
@@ -19,7 +19,7 @@ fn a_file_cut_off_anywhere_is_refused() {
     read_all(&bytes).unwrap();
     for length in 0..bytes.len() {
         let error = read_all(&bytes[..length]).unwrap_err();
-        let expected = if length < 8 { "no export" } else { "ends too early" };
+        let expected = if length < 8 { "not an exported snapshot" } else { "ends too early" };
         assert!(error.to_string().contains(expected), "at {length}: {error}");
     }
 }
@@ -37,14 +37,14 @@ fn a_bit_flipped_anywhere_is_refused() {
 }
 
 #[test]
-fn what_follows_the_end_is_refused() {
+fn data_after_the_end_is_refused() {
     let mut bytes = small();
     bytes.push(0);
-    assert!(read_all(&bytes).unwrap_err().to_string().contains("more after its end"));
+    assert!(read_all(&bytes).unwrap_err().to_string().contains("data after its end"));
 }
 
 #[test]
-fn a_newer_version_is_told_from_damage() {
+fn a_newer_version_is_distinguished_from_damage() {
     let mut bytes = small();
     bytes[8..12].copy_from_slice(&(FORMAT_VERSION + 1).to_le_bytes());
     let error = read_all(&bytes).unwrap_err();
@@ -53,11 +53,11 @@ fn a_newer_version_is_told_from_damage() {
     let mut newer = header();
     newer.needs.features.push("teleport".to_owned());
     let error = read_all(&written(&newer, &Vec::new()).0).unwrap_err();
-    assert!(error.to_string().contains("needs `teleport`"), "{error}");
+    assert!(error.to_string().contains("requires the feature `teleport`"), "{error}");
 }
 
 #[test]
-fn an_encrypted_file_is_told_from_nonsense() {
+fn an_encrypted_file_is_distinguished_from_other_files() {
     for text in [&b"age-encryption.org/v1\n"[..], b"-----BEGIN AGE ENCRYPTED FILE-----"] {
         assert!(matches!(read_all(text), Err(PortableError::Encrypted)));
     }
@@ -66,8 +66,8 @@ fn an_encrypted_file_is_told_from_nonsense() {
 }
 
 #[test]
-fn chunks_that_changed_places_are_refused() {
-    // Two chunks of one length, each sound by itself: only what binds them tells.
+fn exchanged_chunks_are_refused() {
+    // Two chunks of equal length, each valid on its own: only the identity reveals the exchange.
     let one = super::sample::noise(1 << 20);
     let mut other = one.clone();
     other.reverse();
@@ -77,7 +77,7 @@ fn chunks_that_changed_places_are_refused() {
     let (like, _) = written(&header(), &swapped);
     assert_eq!(bytes.len(), like.len());
     let end = bytes.len() - 400;
-    // The content of the one with the manifest and end of the other.
+    // The content of one file with the manifest and end of the other.
     let mixed = [&like[..end], &bytes[end..]].concat();
     assert!(read_all(&mixed).is_err());
 }

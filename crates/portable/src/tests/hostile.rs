@@ -1,11 +1,11 @@
-//! Files that nobody's exporter made: what they ask for is refused before it happens.
+//! Hostile files that no exporter writes: they are refused before they have an effect.
 
 use super::sample::{file, header, meta, read_all};
 use crate::frame::{Compression, END, FrameHeader, FrameKind};
 use crate::writer::Manifest;
 use crate::{Entry, Extent, Header, Identity, Kind, MAGIC, TreePath};
 
-/// A file put together by hand, with a proper end.
+/// A file that is assembled by hand, with a valid end.
 struct Forged {
     bytes: Vec<u8>,
     root: blake3::Hasher,
@@ -92,7 +92,7 @@ fn refused(forged: Forged, why: &str) {
     assert!(error.contains(why), "{error}");
 }
 
-/// The bytes of an entry with a path that [`TreePath`] would not take.
+/// The bytes of an entry with a path that [`TreePath`] does not accept.
 fn entry_at(path: &[u8]) -> Vec<u8> {
     let mut raw = Vec::new();
     named("x", Kind::Directory(meta())).write(&mut raw).unwrap();
@@ -104,7 +104,7 @@ fn entry_at(path: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_forged_file_as_such_is_read() {
+fn the_hand_made_file_without_changes_is_valid() {
     let (entry, content) = file("a", b"content");
     read_all(&whole().entries(&[entry]).data(&content.0).end()).unwrap();
 }
@@ -118,63 +118,66 @@ fn paths_that_lead_elsewhere_are_refused() {
 }
 
 #[test]
-fn what_comes_twice_or_out_of_order_is_refused() {
+fn repeated_and_unsorted_entries_are_refused() {
     let directory = |name| named(name, Kind::Directory(meta()));
-    refused(whole().entries(&[directory("a"), directory("a")]), "comes twice or out of order");
-    refused(whole().entries(&[directory("b"), directory("a")]), "comes twice or out of order");
-    refused(whole().entries(&[directory("a")]).entries(&[directory("a")]), "comes twice or out of order");
+    refused(whole().entries(&[directory("a"), directory("a")]), "is repeated or out of order");
+    refused(whole().entries(&[directory("b"), directory("a")]), "is repeated or out of order");
+    refused(whole().entries(&[directory("a")]).entries(&[directory("a")]), "is repeated or out of order");
     refused(whole().section(1), "out of order");
     refused(Forged::new(&header()).section(3).section(2), "out of order");
-    refused(Forged::new(&header()).section(9), "no known kind");
-    refused(Forged::new(&header()).entries(&[directory("a")]), "in no section");
+    refused(Forged::new(&header()).section(9), "unknown kind");
+    refused(Forged::new(&header()).entries(&[directory("a")]), "outside a section");
     refused(whole().frame(FrameKind::Header, &header().to_json().unwrap()), "second header");
 }
 
 #[test]
-fn links_to_what_comes_later_and_devices_are_refused() {
+fn links_to_later_entries_and_devices_are_refused() {
     let mut link = Vec::new();
     named("b", Kind::HardLink { target: TreePath::new(b"a").unwrap() }).write(&mut link).unwrap();
     *link.last_mut().unwrap() = b'c';
-    refused(whole().frame(FrameKind::Entries, &link), "what comes later");
+    refused(whole().frame(FrameKind::Entries, &link), "a later entry");
     for kind in [0, 8, 200] {
         let mut device = entry_at(b"dev");
         device[0] = kind;
-        refused(whole().frame(FrameKind::Entries, &device), "no known kind");
+        refused(whole().frame(FrameKind::Entries, &device), "unknown kind");
     }
     let mut root = entry_at(b"");
     root[0] = 5;
     refused(whole().frame(FrameKind::Entries, &root), "only a directory");
     refused(
         Forged::new(&header()).section(2).entries(&[named("a", Kind::Fifo(meta()))]),
-        "only files belong here",
+        "only files are allowed here",
     );
-    refused(whole().entries(&[named("a", Kind::Gone)]), "nothing can be gone");
+    refused(whole().entries(&[named("a", Kind::Gone)]), "cannot contain removed entries");
 }
 
 #[test]
-fn content_that_is_not_what_was_said_is_refused() {
+fn content_that_does_not_match_its_entry_is_refused() {
     let (entry, content) = file("a", b"content");
     let with = || whole().entries(std::slice::from_ref(&entry));
     refused(with(), "ends too early");
     refused(with().data(&content.0[..3]), "ends too early");
-    refused(with().data(b"content and more"), "belongs to nothing");
-    refused(with().data(&content.0).data(b"more"), "belongs to nothing");
-    refused(whole().data(b"more"), "belongs to nothing");
-    refused(with().data(b"").data(&content.0), "chunk of nothing");
+    refused(with().data(b"content and more"), "content without an entry");
+    refused(with().data(&content.0).data(b"more"), "content without an entry");
+    refused(whole().data(b"more"), "content without an entry");
+    refused(with().data(b"").data(&content.0), "an empty chunk");
 }
 
 #[test]
-fn a_chunk_that_never_came_does_not_come_again() {
+fn references_to_unknown_chunks_are_refused() {
     let (entry, content) = file("a", b"content");
     let hash = *blake3::hash(&content.0).as_bytes();
     let again =
         |raw| FrameHeader { kind: FrameKind::Again, compression: Compression::None, stored: 0, raw, hash };
-    refused(whole().entries(std::slice::from_ref(&entry)).raw_frame(again(7), &[]), "that never came");
-    refused(whole().entries(&[entry]).raw_frame(again(8), &[]), "does not fit");
+    refused(
+        whole().entries(std::slice::from_ref(&entry)).raw_frame(again(7), &[]),
+        "a chunk that does not exist",
+    );
+    refused(whole().entries(&[entry]).raw_frame(again(8), &[]), "is invalid here");
 }
 
 #[test]
-fn bombs_do_not_go_off() {
+fn decompression_bombs_are_refused() {
     let zeros = vec![0; 4 << 20];
     let stored = zstd::bulk::compress(&zeros, 19).unwrap();
     let header_of = |raw: u32| FrameHeader {
@@ -187,39 +190,39 @@ fn bombs_do_not_go_off() {
     let entry = named("a", Kind::file(meta(), 4 << 20, vec![Extent { offset: 0, bytes: 4 << 20 }]));
     let with = || whole().entries(std::slice::from_ref(&entry));
     read_all(&with().raw_frame(header_of(4 << 20), &stored).end()).unwrap();
-    // It becomes more than it says, or says more than there can be.
+    // It decompresses to more than its header says, or claims more than the maximum.
     refused(with().raw_frame(header_of(1 << 20), &stored), "does not decompress");
-    refused(with().raw_frame(header_of((4 << 20) + 1), &stored), "longer than one can be");
-    refused(with().raw_frame(header_of(u32::MAX), &stored), "longer than one can be");
+    refused(with().raw_frame(header_of((4 << 20) + 1), &stored), "exceeds the maximum length");
+    refused(with().raw_frame(header_of(u32::MAX), &stored), "exceeds the maximum length");
     let many = named("b", Kind::file(meta(), 1 << 40, vec![Extent { offset: 0, bytes: 1 << 40 }]));
     refused(whole().entries(&[many]), "bytes of content");
 }
 
 #[test]
-fn sizes_and_parts_that_cannot_be_are_refused() {
+fn invalid_sizes_and_extents_are_refused() {
     let extent = |offset, bytes| Extent { offset, bytes };
     let sized = |size, extents| named("a", Kind::File { meta: meta(), size, extents });
     let overlapping = sized(10, vec![extent(0, 6), extent(5, 2)]);
-    refused(whole().entries(&[overlapping]), "overlap or lie outside");
-    refused(whole().entries(&[sized(10, vec![extent(8, 3)])]), "overlap or lie outside");
-    refused(whole().entries(&[sized(10, vec![extent(u64::MAX, 2)])]), "overlap or lie outside");
-    refused(whole().entries(&[sized(10, vec![extent(3, 0)])]), "overlap or lie outside");
+    refused(whole().entries(&[overlapping]), "overlap or exceed its size");
+    refused(whole().entries(&[sized(10, vec![extent(8, 3)])]), "overlap or exceed its size");
+    refused(whole().entries(&[sized(10, vec![extent(u64::MAX, 2)])]), "overlap or exceed its size");
+    refused(whole().entries(&[sized(10, vec![extent(3, 0)])]), "overlap or exceed its size");
     let mut raw = Vec::new();
     sized(10, Vec::new()).write(&mut raw).unwrap();
     let at = raw.len() - 12;
     raw[at..at + 8].copy_from_slice(&u64::MAX.to_le_bytes());
     refused(whole().frame(FrameKind::Entries, &raw), "too large");
     refused(whole().frame(FrameKind::Entries, &raw[..20]), "in the middle of one");
-    refused(whole().frame(FrameKind::Entries, &[]), "list of no entries");
+    refused(whole().frame(FrameKind::Entries, &[]), "empty list of entries");
 }
 
 #[test]
-fn a_manifest_of_something_else_is_refused() {
+fn a_manifest_that_does_not_match_is_refused() {
     let (entry, content) = file("a", b"content");
     let mut forged = whole().entries(std::slice::from_ref(&entry)).data(&content.0);
     forged.entries += 1;
-    refused(forged, "of other chunks");
+    refused(forged, "does not match its chunks");
     let mut forged = whole().entries(&[entry]).data(&content.0);
     forged.root = blake3::Hasher::new();
-    refused(forged, "of other chunks");
+    refused(forged, "does not match its chunks");
 }

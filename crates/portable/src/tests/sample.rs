@@ -1,4 +1,4 @@
-//! Files to test with, made and read in RAM.
+//! Files for tests, written and read in RAM.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -7,10 +7,10 @@ use serde_json::json;
 
 use crate::{
     Ancestor, Entry, Extent, Header, Image, Item, Kind, Limits, Lineage, Meta, Needs, Options, PortableError,
-    Processes, Proven, Reader, Section, Sink, Summary, Time, TreePath, Writer,
+    Processes, Reader, Section, Sink, Summary, Time, TreePath, VerifiedFile, Writer,
 };
 
-/// What the parts of a file that are no holes hold, one after the other.
+/// The content of the extents of a file, one after the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Content(pub(super) Vec<u8>);
 
@@ -20,7 +20,7 @@ pub(super) type Tree = Vec<(Section, Vec<(Entry, Content)>)>;
 pub(super) struct Kept {
     pub(super) header: Header,
     pub(super) found: Tree,
-    pub(super) proven: Proven,
+    pub(super) proven: VerifiedFile,
 }
 
 impl Content {
@@ -98,7 +98,7 @@ pub(super) fn noise(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// One of each kind, in each section.
+/// One entry of each kind, in each section.
 pub(super) fn tree() -> Tree {
     let plain = Meta { attributes: Vec::new(), mode: 0o4755, ..meta() };
     vec![

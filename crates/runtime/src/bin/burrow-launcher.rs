@@ -1,4 +1,4 @@
-//! The launcher role as a program of its own, for this crate's tests and benchmarks; `burrow` has it built in.
+//! The launcher role as a separate program, for this crate's tests and benchmarks; `burrow` contains it.
 
 fn main() {
     burrow_runtime::container::launcher_main()

@@ -1,17 +1,17 @@
-//! The v2 directory beside a sandbox's own, for whoever works on its processes and must not freeze with them.
+//! A v2 directory beside a sandbox's own, for workers that handle its processes and must not be frozen with them.
 //!
-//! Named after the sandbox, so that what is left of such work is found, and ended, by the sandbox's id alone.
+//! It is named after the sandbox, so that the sandbox's id is enough to find and end such workers.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{Group, cpu_us_of, event, remove_dir, wait, write_file};
+use super::{Group, cpu_us_of, event, remove_dir, wait, waits_for_disk, write_file};
 
-/// After the sandbox's id; never part of one.
+/// Appended to the sandbox's id; ids never contain it.
 pub(super) const SUFFIX: &str = ".aside";
 
-/// Writing gigabytes of RAM to a slow disk takes minutes, but a worker that used no processor time for this long hangs.
+/// Writing gigabytes of RAM to a slow disk takes minutes, but a worker without CPU time for this long hangs.
 const IDLE_LOOKS_MAX: u32 = 30;
 const LOOK_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -33,7 +33,7 @@ impl Aside {
         &self.directory
     }
 
-    /// Makes it, or takes the empty one that is there.
+    /// Creates the directory, or opens an existing empty one.
     pub(crate) fn create(&self) -> io::Result<File> {
         match fs::create_dir(&self.directory) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -42,7 +42,7 @@ impl Aside {
         File::open(&self.directory)
     }
 
-    /// Waits until the workers end, as long as they make progress. `TimedOut`: they are still there and make none.
+    /// Waits until the workers end, as long as they make progress. `TimedOut`: they still exist and make no progress.
     pub(crate) fn await_end(&self) -> io::Result<()> {
         let worked = || match event(&self.directory, "populated") {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
@@ -59,24 +59,15 @@ impl Aside {
             }
             std::thread::sleep(LOOK_PAUSE);
             let now_used = cpu_us_of(&self.directory).ok();
-            // One that waits for a disk uses no processor time, and does not hang.
-            idle_looks = if now_used == used && !self.waits_for_disk() { idle_looks + 1 } else { 0 };
+            // A worker that waits for a disk uses no CPU time, but does not hang.
+            idle_looks =
+                if now_used == used && !waits_for_disk(&self.directory) { idle_looks + 1 } else { 0 };
             used = now_used;
         }
         Err(io::ErrorKind::TimedOut.into())
     }
 
-    /// Whether one of the workers waits for a disk or the like, where not even a signal reaches it.
-    fn waits_for_disk(&self) -> bool {
-        let pids = fs::read_to_string(self.directory.join("cgroup.procs")).unwrap_or_default();
-        pids.lines().any(|pid| {
-            // The state follows the name, which may hold anything, parentheses included.
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('D'))
-        })
-    }
-
-    /// Ends whoever is at work, and removes the directory. Of one that is not there: nothing to do.
+    /// Kills the workers, and removes the directory. Not an error if it does not exist.
     pub(crate) fn remove(&self) -> io::Result<()> {
         match write_file(&self.directory.join("cgroup.kill"), "1") {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

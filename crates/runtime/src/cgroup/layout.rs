@@ -1,14 +1,14 @@
-//! Where this host keeps its cgroup controllers.
+//! Finds this host's cgroup controllers.
 //!
 //! ```text
-//!   pure v2     /sys/fs/cgroup            one tree, controllers in it          (systemd hosts of today)
+//!   pure v2     /sys/fs/cgroup            one tree with the controllers        (current systemd hosts)
 //!   hybrid      /sys/fs/cgroup/unified    v2 tree with the core files only,
 //!               /sys/fs/cgroup/memory …   controllers in v1 trees
 //!   pure v1     /sys/fs/cgroup/memory …   no v2 tree: `freezer` stands in for its core files
 //! ```
 //!
-//! Each controller is asked for on its own, so a mixture of these works too. A controller belongs to one tree at a
-//! time: one that the v2 tree offers is in no v1 tree.
+//! Each controller is looked up separately, so mixtures of these layouts work too. A controller belongs to one tree at
+//! a time: a controller of the v2 tree is in no v1 tree.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -36,7 +36,7 @@ impl Controller {
     }
 }
 
-/// The trees this host has mounted, by what they are good for.
+/// The mounted trees of this host, by purpose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// Mount point of the v2 tree.
@@ -45,7 +45,7 @@ pub(crate) struct Layout {
     pub(crate) in_unified: Vec<Controller>,
     /// Mount points of controllers in v1 trees.
     pub(crate) legacy: BTreeMap<Controller, PathBuf>,
-    /// Mount point of the v1 freezer, used only where there is no v2 tree.
+    /// Mount point of the v1 freezer, used only if there is no v2 tree.
     pub(crate) legacy_freezer: Option<PathBuf>,
 }
 
@@ -80,7 +80,7 @@ impl Layout {
         Self { unified, in_unified, legacy, legacy_freezer }
     }
 
-    /// Controllers this host offers nowhere.
+    /// Controllers that no tree of this host has.
     pub(crate) fn missing(&self) -> Vec<Controller> {
         let has = |controller| self.in_unified.contains(&controller) || self.legacy.contains_key(&controller);
         Controller::ALL.into_iter().filter(|controller| !has(*controller)).collect()
@@ -90,8 +90,8 @@ impl Layout {
         self.unified.is_some() || self.legacy_freezer.is_some()
     }
 
-    /// Every tree a sandbox has a directory in, the one that knows its processes first. Controllers that are mounted
-    /// together (`cpu,cpuacct`) share one.
+    /// Every tree in which a sandbox has a directory; the tree with its processes comes first. Controllers that are
+    /// mounted together (`cpu,cpuacct`) share one tree.
     pub(crate) fn trees(&self) -> Vec<&Path> {
         let mut trees: Vec<&Path> = Vec::new();
         let all = self.unified.iter().chain(&self.legacy_freezer).chain(self.legacy.values());
@@ -126,7 +126,7 @@ impl<'a> Mount<'a> {
     }
 }
 
-/// Spaces and the like are written as `\040`.
+/// Spaces and some other characters are escaped as `\040`.
 fn unescape(text: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pure_v2_host_has_all_in_one_tree() {
+    fn a_pure_v2_host_has_all_controllers_in_one_tree() {
         let directory = tree("cpuset cpu io memory hugetlb pids\n");
         let layout =
             Layout::from_mountinfo(&mountinfo(directory.path(), &[("unified", "cgroup2", "rw,nsdelegate")]));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_that_is_nowhere_is_named() {
+    fn a_missing_controller_is_named() {
         let directory = tree("cpu pids\n");
         let layout = Layout::from_mountinfo(&mountinfo(directory.path(), &[("unified", "cgroup2", "rw")]));
         assert_eq!(layout.missing(), [Controller::Memory]);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn escaped_mount_points_are_read() {
+    fn escaped_mount_points_are_decoded() {
         assert_eq!(unescape("/a\\040b\\134c"), PathBuf::from("/a b\\c"));
         assert_eq!(unescape("/plain\\"), PathBuf::from("/plain\\"));
     }

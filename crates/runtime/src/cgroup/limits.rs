@@ -1,4 +1,4 @@
-//! Limits as the files that carry them.
+//! The limits of a sandbox as the cgroup files that set them.
 //!
 //! Pure: a list of writes for a layout, so that layouts other than this host's can be tested.
 
@@ -11,14 +11,14 @@ use super::layout::{Controller, Layout};
 /// Window of the CPU quota, the kernel's default.
 const CPU_PERIOD_US: u64 = 100_000;
 
-/// Part of the RAM limit that buffers of TCP and UDP sockets may take on v1, on top of it.
+/// The part of the RAM limit that buffers of TCP and UDP sockets may use on v1, in addition to the limit itself.
 ///
-/// v2 charges them to `memory.max` like all other RAM. v1 counts them apart, and not at all until they have a limit.
-/// Past it the kernel still takes the first message of each connection, so many connections hold more than this: about
-/// 75 KiB each.
+/// v2 charges them to `memory.max` like all other RAM. v1 counts them separately, and not at all until they have a
+/// limit. Beyond the limit the kernel still accepts the first message of each connection, so many connections use more
+/// than this: about 75 KiB each.
 const SOCKET_BUFFERS_PART: u64 = 4;
 
-/// One file of one cgroup and what is written to it.
+/// A value and the file of a cgroup to which it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Write {
     pub(super) path: PathBuf,
@@ -30,13 +30,13 @@ pub(super) struct Write {
 pub(super) enum Need {
     Must,
     /// The file exists only on hosts that count swap, or socket buffers.
-    IfThere,
+    IfExists,
 }
 
-/// What to write under `<tree>/<group>` so that `limits` hold.
+/// The writes under `<tree>/<group>` that set `limits`.
 ///
-/// In v1, RAM with swap must never be below RAM alone, so the list names it on both sides of the limit: when limits
-/// grow the first write counts, when they shrink the second, and the other one is refused or changes nothing.
+/// In v1, the limit of RAM with swap must never be below that of RAM alone, so the list contains it before and after: when
+/// limits grow the first write takes effect, when they shrink the second; the other one fails or changes nothing.
 pub(super) fn writes(layout: &Layout, group: &str, limits: &Limits) -> Vec<Write> {
     let mut writes = Vec::new();
     for controller in Controller::ALL {
@@ -57,18 +57,19 @@ fn files(controller: Controller, unified: bool, limits: &Limits) -> Vec<(&'stati
     let ram = ram_bytes.to_string();
     let quota_us = u64::from(limits.cpu_millis) * CPU_PERIOD_US / 1000;
     match (controller, unified) {
-        // No swap: a sandbox's bound is its RAM, and another tenant's pages are not what the host should page out.
+        // No swap: a sandbox is limited by its RAM, and the host should not page out other tenants' memory because of
+        // it.
         (Controller::Memory, true) => vec![
             ("memory.max", ram, Need::Must),
-            ("memory.swap.max", "0".to_owned(), Need::IfThere),
-            // The kernel picks one process, not the whole sandbox.
-            ("memory.oom.group", "0".to_owned(), Need::IfThere),
+            ("memory.swap.max", "0".to_owned(), Need::IfExists),
+            // The kernel kills one process, not the whole sandbox.
+            ("memory.oom.group", "0".to_owned(), Need::IfExists),
         ],
         (Controller::Memory, false) => vec![
-            ("memory.memsw.limit_in_bytes", ram.clone(), Need::IfThere),
+            ("memory.memsw.limit_in_bytes", ram.clone(), Need::IfExists),
             ("memory.limit_in_bytes", ram.clone(), Need::Must),
-            ("memory.memsw.limit_in_bytes", ram, Need::IfThere),
-            ("memory.kmem.tcp.limit_in_bytes", (ram_bytes / SOCKET_BUFFERS_PART).to_string(), Need::IfThere),
+            ("memory.memsw.limit_in_bytes", ram, Need::IfExists),
+            ("memory.kmem.tcp.limit_in_bytes", (ram_bytes / SOCKET_BUFFERS_PART).to_string(), Need::IfExists),
         ],
         (Controller::Cpu, true) => vec![("cpu.max", format!("{quota_us} {CPU_PERIOD_US}"), Need::Must)],
         (Controller::Cpu, false) => vec![
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn v2_limits_are_written_to_the_one_tree() {
+    fn v2_limits_are_written_to_one_tree() {
         let layout = Layout {
             unified: Some(PathBuf::from("/c")),
             in_unified: Controller::ALL.to_vec(),

@@ -1,7 +1,8 @@
-//! From options to a machine whose agent listens.
+//! Boots a machine, until its agent listens.
 //!
-//! The blocking part, [`Shared::start`], ends when PID 1 exists; what follows is a conversation over the boot socket,
-//! which waits without a thread. Whatever fails in between is in the sandbox's cgroups, where `destroy` finds it.
+//! The blocking part, [`Shared::start`], ends when PID 1 exists. The rest is communication over the boot socket, which
+//! needs no thread to wait. Everything that a failure leaves behind is in the sandbox's cgroups, where `destroy` finds
+//! it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,20 +19,20 @@ use super::criu;
 use super::hibernate::NAMES_AWAY;
 use super::root::{Root, RootError};
 use super::volumes;
-use super::{Shared, step};
+use super::{Shared, apparmor, step};
 use crate::cgroup::Group;
 use crate::launcher::{LaunchError, Launched, Plan};
 use crate::process::Process;
 use crate::report::Report;
 use crate::{BootOptions, Machine, Mount, RuntimeError};
 
-/// A machine is up within milliseconds. Ten seconds are for a host that swaps.
+/// A machine boots within milliseconds. Ten seconds allow for a host that swaps.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A report is one line.
 const REPORT_BYTES_MAX: usize = 16 * 1024;
 
-/// A launcher that died is replaced this often within one boot.
+/// Maximum number of times that a dead launcher is replaced within one boot.
 const LAUNCH_ATTEMPTS: u32 = 2;
 
 /// A machine whose agent has not reported yet.
@@ -41,7 +42,7 @@ pub(super) struct Started {
     pub(super) socket: UnixStream,
 }
 
-/// [`crate::BootOptions`] as far as the start needs them.
+/// The part of [`crate::BootOptions`] that the start needs.
 pub(super) struct Start {
     pub(super) id: SandboxId,
     pub(super) root: PathBuf,
@@ -54,7 +55,7 @@ pub(super) struct Start {
 }
 
 impl Start {
-    /// The options, checked, and the document apart.
+    /// Checks the options, and separates the document.
     pub(super) fn of(id: &SandboxId, options: BootOptions) -> Result<(Self, Vec<u8>), RuntimeError> {
         let BootOptions { root, attachment, hostname, limits, boot_document, mounts, template: _ } = options;
         match attachment {
@@ -70,22 +71,26 @@ impl Start {
 }
 
 impl Shared {
-    /// Everything of a boot that does not wait for the agent.
+    /// The part of a boot that does not wait for the agent.
     pub(super) fn start(&self, start: &Start) -> Result<Started, RuntimeError> {
         let id = &start.id;
         let Some(groups) = &self.groups else {
             let message = "this host has no usable cgroups".to_owned();
-            return Err(RuntimeError::Boot { id: id.clone(), step: "make the cgroups".to_owned(), message });
+            return Err(RuntimeError::Boot {
+                id: id.clone(),
+                step: "create the cgroups".to_owned(),
+                message,
+            });
         };
         let group = groups.group(id);
         for attempt in 1..=LAUNCH_ATTEMPTS {
             match self.try_start(start, &group) {
                 Ok(started) => return Ok(started),
                 Err(RuntimeError::Launcher { source }) if attempt < LAUNCH_ATTEMPTS => {
-                    tracing::warn!(%id, %source, "the launcher is gone, starting another");
+                    tracing::warn!(%id, %source, "the launcher has ended, starting another");
                 }
                 Err(error) => {
-                    // What is left is what `destroy` removes, and that is called again by whoever wants to be sure.
+                    // `destroy` removes the remains, and the caller repeats it if it must be certain.
                     let _ = self.destroy(id);
                     return Err(error);
                 }
@@ -94,22 +99,23 @@ impl Shared {
         unreachable!("the last attempt returns")
     }
 
-    /// Empty cgroups. What is there already is of a boot that nobody heard the end of, and must not run while its
-    /// files are prepared.
+    /// Creates empty cgroups. Existing ones belong to an interrupted boot, which must not run while its files are
+    /// prepared.
     pub(super) fn make_group(&self, id: &SandboxId, group: &Group<'_>) -> Result<(), RuntimeError> {
         match group.create() {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 self.destroy(id)?;
-                group.create().map_err(step("make the cgroups", id))
+                group.create().map_err(step("create the cgroups", id))
             }
-            other => other.map_err(step("make the cgroups", id)),
+            other => other.map_err(step("create the cgroups", id)),
         }
     }
 
     fn prepare(&self, start: &Start) -> Result<Root, RuntimeError> {
         let at = |error: RootError| step(error.step, &start.id)(error.source);
         let root = Root::open(&start.root).map_err(at)?;
-        // Of files whose processes were kept, and are given up now. Whoever made this impossible inside gets to keep them.
+        // The files may belong to a dump that is discarded now. If the sandbox prevents the removal, it keeps these
+        // names.
         if let Err(error) = criu::take_away(&start.root) {
             tracing::info!(id = %start.id, %error, "could not {NAMES_AWAY}");
         }
@@ -126,7 +132,7 @@ impl Shared {
         }
         let root = self.prepare(start)?;
         group.set_limits(&start.limits).map_err(step("set the limits", id))?;
-        let (ours, theirs) = UnixStream::pair().map_err(step("make the boot socket", id))?;
+        let (ours, theirs) = UnixStream::pair().map_err(step("create the boot socket", id))?;
         let unified = group.unified().map_err(step("open the cgroup", id))?;
         let tasks = group.tasks().map_err(step("open the cgroups", id))?;
         let mut descriptors = vec![start.user.as_fd(), start.net.as_fd(), theirs.as_fd()];
@@ -135,17 +141,19 @@ impl Shared {
         descriptors.extend(tasks.iter().map(AsFd::as_fd));
         let plan = Plan {
             root: root.path().to_owned(),
-            root_identity: root.identity().map_err(step("look at the root directory", id))?,
+            root_identity: root.identity().map_err(step("inspect the root directory", id))?,
             hostname: start.hostname.clone(),
-            // Counted against the RAM limit all the same; half, as the kernel's own default.
+            // Counted against the RAM limit in any case; half of it, as the kernel's default.
             shm_bytes: u64::from(start.limits.ram_mib) * MIB / 2,
             own_ids: start.ids.is_some(),
+            profile: self.profile && apparmor::is_ready(),
             unified: unified.is_some(),
-            mounts: volumes::plan(&root, &start.mounts).map_err(step("make room for the volumes", id))?,
+            mounts: volumes::plan(&root, &start.mounts)
+                .map_err(step("create the volumes' mount points", id))?,
         };
         match self.launcher.launch(plan, &descriptors) {
             Ok(Launched { pid, pidfd }) => {
-                let machine = Process::describe(pid, pidfd).map_err(step("look at the machine", id))?;
+                let machine = Process::describe(pid, pidfd).map_err(step("check the machine", id))?;
                 Ok(Started { machine, socket: ours })
             }
             Err(LaunchError::Refused(failure)) => Err(RuntimeError::Boot {
@@ -158,7 +166,7 @@ impl Shared {
     }
 }
 
-/// Gives the agent its document and waits until it says that it listens.
+/// Sends the agent its document and waits until it reports that it listens.
 pub(super) async fn await_report(
     id: &SandboxId,
     socket: UnixStream,
@@ -167,7 +175,7 @@ pub(super) async fn await_report(
     let talk = async {
         socket.set_nonblocking(true)?;
         let mut socket = tokio::net::UnixStream::from_std(socket)?;
-        // A machine that has ended does not read any more; its report, sent before, says why.
+        // A machine that has ended does not read any more; its report, sent before, contains the reason.
         let _ = socket.write_all(document).await;
         let _ = socket.shutdown().await;
         let mut bytes = Vec::new();
@@ -186,7 +194,7 @@ pub(super) async fn await_report(
     };
     match tokio::time::timeout(BOOT_TIMEOUT, talk).await {
         Err(_) => Err(RuntimeError::BootTimeout { id: id.clone(), seconds: BOOT_TIMEOUT.as_secs() }),
-        Ok(Err(source)) => Err(step("listen to the guest agent", id)(source)),
+        Ok(Err(source)) => Err(step("read from the guest agent", id)(source)),
         Ok(Ok(Some(Report::Ready))) => Ok(()),
         Ok(Ok(Some(Report::Failed { step, message }))) => {
             Err(RuntimeError::Boot { id: id.clone(), step, message })
@@ -196,6 +204,6 @@ pub(super) async fn await_report(
 }
 
 pub(super) fn ended_early(id: &SandboxId) -> RuntimeError {
-    let message = "it ended without a report".to_owned();
+    let message = "the machine ended without a report".to_owned();
     RuntimeError::Boot { id: id.clone(), step: "start the guest agent".to_owned(), message }
 }

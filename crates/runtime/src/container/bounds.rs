@@ -1,43 +1,44 @@
-//! Bounds of the kernel that all sandboxes share.
+//! Limits of the kernel that all sandboxes share.
 //!
-//! The kernel keeps a few counts per host, or per user of the host, rather than per cgroup or namespace. Where sandboxes share
-//! users, one sandbox could use them up, and the agents of all others would fail. And a single sandbox reaches a limit that
-//! is meant for a whole user. The counted objects are memory that is charged to the cgroup of the process that uses them, so
-//! the RAM limit of each sandbox bounds them already, and the shared limit can be raised. Limits are raised, never lowered.
+//! The kernel keeps a few counts per host, or per user of the host, rather than per cgroup or namespace. If sandboxes
+//! share users, one sandbox could use such a limit up, and the agents of all others would fail. Also, a single sandbox
+//! may reach a limit that is meant for a whole user. The counted objects are memory that is charged to the cgroup of
+//! the process that uses them, so the RAM limit of each sandbox bounds them already, and the shared limit can be
+//! raised. Limits are raised, never lowered.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// One of them.
+/// One such limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// As `sysctl` calls it.
+    /// The name for `sysctl`.
     pub name: &'static str,
     pub wanted: Wanted,
-    /// What a sandbox that used it up would do to the others.
+    /// The effect on other sandboxes if one sandbox uses it up.
     pub why: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     AtLeast(u64),
-    /// The kernel takes 0 for this.
+    /// The kernel expects 0 for this.
     Unlimited,
 }
 
-/// How a bound stands.
+/// The state of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     Enough,
     Low {
         now: u64,
     },
-    /// This kernel has no such bound, or does not show it.
+    /// This kernel has no such limit, or does not show it.
     Unknown,
 }
 
-/// What became of a bound that was too low.
+/// The result of raising a limit that was too low.
 #[derive(Debug)]
 pub struct Raised {
     pub bound: Bound,
@@ -49,10 +50,14 @@ pub const BOUNDS: [Bound; 5] = [
     Bound {
         name: "fs.epoll.max_user_watches",
         wanted: Wanted::AtLeast(2_000_000_000),
-        why: "no agent can take a connection any more",
+        why: "no agent can accept connections any more",
     },
     Bound { name: "fs.pipe-user-pages-soft", wanted: Wanted::Unlimited, why: "new pipes are small and slow" },
-    Bound { name: "fs.pipe-user-pages-hard", wanted: Wanted::Unlimited, why: "no exec gets a pipe any more" },
+    Bound {
+        name: "fs.pipe-user-pages-hard",
+        wanted: Wanted::Unlimited,
+        why: "no exec can create pipes any more",
+    },
     Bound {
         name: "fs.aio-max-nr",
         wanted: Wanted::AtLeast(4_194_304),
@@ -60,9 +65,9 @@ pub const BOUNDS: [Bound; 5] = [
     },
     Bound {
         name: "kernel.pty.max",
-        // The most that the kernel allows.
+        // The maximum that the kernel allows.
         wanted: Wanted::AtLeast(1 << 20),
-        why: "no exec gets a terminal any more",
+        why: "no exec can open a terminal any more",
     },
 ];
 
@@ -81,7 +86,7 @@ impl Bound {
         if enough { Standing::Enough } else { Standing::Low { now } }
     }
 
-    /// What is to be written.
+    /// The value to write.
     pub fn value(&self) -> u64 {
         match self.wanted {
             Wanted::AtLeast(wanted) => wanted,
@@ -94,7 +99,7 @@ impl Bound {
     }
 }
 
-/// Raises what is too low, until the next reboot.
+/// Raises the limits that are too low, until the next reboot.
 pub fn raise() -> Vec<Raised> {
     raise_in(Path::new("/proc/sys"))
 }
@@ -126,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_too_low_is_raised() {
+    fn only_limits_that_are_too_low_are_raised() {
         let tree = tree(&[
             ("fs.epoll.max_user_watches", "5491266\n"),
             ("fs.pipe-user-pages-soft", "16384\n"),
@@ -140,12 +145,12 @@ mod tests {
         assert_eq!(read("fs/epoll/max_user_watches"), "2000000000");
         assert_eq!(read("fs/pipe-user-pages-soft"), "0");
         assert_eq!(read("fs/aio-max-nr"), "99999999\n");
-        assert!(raise_in(tree.path()).is_empty(), "a second time there is nothing to do");
+        assert!(raise_in(tree.path()).is_empty(), "a repeat changes nothing");
         assert_eq!(BOUNDS[4].standing_in(tree.path()), Standing::Unknown);
     }
 
     #[test]
-    fn every_bound_is_one_that_this_kernel_has() {
+    fn this_kernel_has_every_limit() {
         for bound in BOUNDS {
             assert_ne!(bound.standing(), Standing::Unknown, "{}", bound.name);
         }

@@ -1,7 +1,7 @@
-//! From a machine to its processes on disk.
+//! Dumps the processes of a machine to disk.
 //!
-//! CRIU does the work (see [`super::criu`]); here it is given its place, and what is left of it is tidied up. It runs in
-//! the cgroup *aside* of the machine's, so that it does not freeze with it and `destroy` finds it.
+//! CRIU does the work (see [`super::criu`]). This module starts it in the right place, and cleans up after it. It runs
+//! in the cgroup *aside* of the machine's, so that it is not frozen with the machine, and `destroy` finds it.
 
 use std::error::Error;
 use std::fs::File;
@@ -10,22 +10,22 @@ use std::path::PathBuf;
 
 use burrow_model::SandboxId;
 
-use super::about::About;
-use super::criu::{self, Criu, CriuError, Frozen, Place};
-use super::workshop::Note;
+use super::compatibility::DumpOrigin;
+use super::criu::{self, Criu, CriuError, CriuPlacement, DumpedMachine};
+use super::work_dir::Note;
 use super::{Shared, step, volumes};
 use crate::cgroup::{Aside, Group};
 use crate::process::Process;
 use crate::{DumpOptions, Dumped, Machine, Obstacle, RuntimeError};
 
-/// CRIU, where it works.
+/// CRIU and its working directories.
 #[derive(Debug)]
 pub(super) struct Tool {
     pub(super) criu: Criu,
     pub(super) version: String,
 }
 
-/// Where the work on a machine's processes happens.
+/// The cgroups that the work on a machine's processes needs.
 pub(super) struct Site {
     pub(super) group: PathBuf,
     pub(super) aside: Aside,
@@ -38,22 +38,22 @@ impl Site {
     }
 }
 
-/// Refused before anything is tried, where `capabilities` says that it cannot work.
-pub(super) const UNABLE: &str = "this host cannot keep processes; `burrow doctor` says why";
+/// The error of operations that `capabilities` reports as unsupported.
+pub(super) const UNABLE: &str = "this host cannot dump processes; `burrow doctor` shows the reason";
 
-/// A step of several.
-pub(super) const NAMES_AWAY: &str = "take away what names deleted files";
+/// One of several steps.
+pub(super) const NAMES_AWAY: &str = "remove the temporary names of deleted files";
 
 impl Shared {
     pub(super) fn obstacles(&self, id: &SandboxId) -> Result<Vec<Obstacle>, RuntimeError> {
         let site = Site::of(&self.live(id)?).ok_or_else(|| unable(id))?;
-        let found = criu::obstacles(&site.group).map_err(step("look at the processes", id))?;
+        let found = criu::obstacles(&site.group).map_err(step("check the processes", id))?;
         Ok(found.into_iter().map(Obstacle::from).collect())
     }
 
     pub(super) fn dump_bytes(&self, id: &SandboxId) -> Result<u64, RuntimeError> {
         let site = Site::of(&self.live(id)?).ok_or_else(|| unable(id))?;
-        criu::ram_bytes(&site.group).map_err(step("look at the processes", id))
+        criu::ram_bytes(&site.group).map_err(step("check the processes", id))
     }
 
     pub(super) fn cpu_us(&self, id: &SandboxId) -> Result<u64, RuntimeError> {
@@ -64,13 +64,13 @@ impl Shared {
         let tool = self.tool.as_ref().ok_or_else(|| unable(id))?;
         let group = self.group_of(id, &options.machine)?;
         let site = Site::of(&group).ok_or_else(|| unable(id))?;
-        let about = About::here(&tool.version).map_err(step("look at this host", id))?;
-        let was_frozen = group.is_frozen().map_err(step("look at the machine", id))?;
+        let about = DumpOrigin::here(&tool.version).map_err(step("inspect this host", id))?;
+        let was_frozen = group.is_frozen().map_err(step("check the machine", id))?;
         criu::take_away(&options.root).map_err(step(NAMES_AWAY, id))?;
         let images = File::open(&options.images).map_err(step("open the directory for the dump", id))?;
-        let aside = site.aside.create().map_err(step("make a cgroup for CRIU", id))?;
-        let work = self.workshop.clear(id).map_err(step("make a directory for CRIU", id))?;
-        let noted = self.workshop.note(id, Note::Dumping, &options.root);
+        let aside = site.aside.create().map_err(step("create a cgroup for CRIU", id))?;
+        let work = self.work_dir.clear(id).map_err(step("create a directory for CRIU", id))?;
+        let noted = self.work_dir.note(id, Note::Dumping, &options.root);
         noted.map_err(step("write to CRIU's directory", id))?;
         let dump = criu::DumpOptions {
             pid: options.machine.pid,
@@ -78,25 +78,30 @@ impl Shared {
             images: images.as_fd(),
             work: work.as_fd(),
             group: &site.group,
-            external: &volumes::left_out(&options.mounts),
+            aside: site.aside.path(),
+            external: &volumes::excluded_mounts(&options.mounts),
             outside: &volumes::outside(&options.mounts),
             was_frozen,
-            // Of the v1 trees only the machine's own matter, and it is not the machine.
-            place: Place { unified: Some(aside.as_fd()), tasks: &[], run: self.workshop.run(&options.root) },
+            // Of the v1 trees only the machine's own groups matter, and CRIU must not be in them.
+            place: CriuPlacement {
+                unified: Some(aside.as_fd()),
+                tasks: &[],
+                run: self.work_dir.run(&options.root),
+            },
         };
         let outcome = tool.criu.dump(&dump, &self.adjuster(&site, &aside));
         self.tidy_up(id, &site);
         match outcome {
-            Ok(Frozen { for_so_long, named }) => {
-                if named && let Err(error) = self.workshop.note(id, Note::Named, &options.root) {
-                    // Nobody would take them away again.
+            Ok(DumpedMachine { frozen_for, named }) => {
+                if named && let Err(error) = self.work_dir.note(id, Note::Named, &options.root) {
+                    // Without the note, the names would never be removed.
                     criu::take_away(&options.root).map_err(step(NAMES_AWAY, id))?;
                     if !was_frozen {
                         group.thaw().map_err(step("resume the machine", id))?;
                     }
                     return Err(step("write to CRIU's directory", id)(error));
                 }
-                let paused_us = if was_frozen { 0 } else { for_so_long.as_micros() };
+                let paused_us = if was_frozen { 0 } else { frozen_for.as_micros() };
                 Ok(Dumped { about: about.to_json(), paused_us: u64::try_from(paused_us).unwrap_or(u64::MAX) })
             }
             Err(CriuError::Obstacles { obstacles }) => Err(RuntimeError::Obstacles {
@@ -107,17 +112,17 @@ impl Shared {
         }
     }
 
-    pub(super) fn mend(
+    pub(super) fn recover(
         &self,
         id: &SandboxId,
         machine: &Machine,
         stays_frozen: bool,
     ) -> Result<(), RuntimeError> {
         let group = self.group_of(id, machine)?;
-        let cut_short = self.workshop.noted(id, Note::Dumping).map_err(step("read CRIU's directory", id))?;
+        let cut_short = self.work_dir.noted(id, Note::Dumping).map_err(step("read CRIU's directory", id))?;
         if let (Some(site), Some(root)) = (Site::of(&group), cut_short) {
-            // CRIU is never killed in a dump: what it has put into the processes must come out again first. It gives up by
-            // itself when nobody answers.
+            // CRIU is not killed here: first it must remove its code from the processes. It gives up by itself when it
+            // gets no answer.
             site.aside.await_end().map_err(|error| {
                 if error.kind() == std::io::ErrorKind::TimedOut {
                     RuntimeError::DumpHangs { id: id.clone() }
@@ -125,51 +130,51 @@ impl Shared {
                     step("wait for the end of a dump", id)(error)
                 }
             })?;
-            let aside = site.aside.create().map_err(step("make a cgroup for CRIU", id))?;
-            criu::recover(&site.group, true, &self.adjuster(&site, &aside))
-                .map_err(step("put the machine right", id))?;
+            let aside = site.aside.create().map_err(step("create a cgroup for CRIU", id))?;
+            criu::recover(&site.group, &root, true, &self.adjuster(&site, &aside))
+                .map_err(step("recover the machine", id))?;
             criu::take_away(&root).map_err(step(NAMES_AWAY, id))?;
             self.tidy_up(id, &site);
         }
         if stays_frozen {
-            return group.freeze().map_err(step("put the machine right", id));
+            return group.freeze().map_err(step("recover the machine", id));
         }
         self.resume(id)
     }
 
     pub(super) fn resume(&self, id: &SandboxId) -> Result<(), RuntimeError> {
         let group = self.live(id)?;
-        if let Some(root) = self.workshop.noted(id, Note::Named).map_err(step("read CRIU's directory", id))? {
+        if let Some(root) = self.work_dir.noted(id, Note::Named).map_err(step("read CRIU's directory", id))? {
             criu::take_away(&root).map_err(step(NAMES_AWAY, id))?;
-            self.workshop.remove(id).map_err(step("remove CRIU's directory", id))?;
+            self.work_dir.remove(id).map_err(step("remove CRIU's directory", id))?;
         }
         group.thaw().map_err(step("resume the machine", id))
     }
 
-    /// Adjusts the machine's processes in a process that is found in the directory *aside* until it is done.
+    /// Adjusts the machine's processes in a process that is in the cgroup *aside* until it is done.
     fn adjuster<'a>(
         &'a self,
         site: &'a Site,
         aside: &'a File,
-    ) -> impl Fn(criu::Adjustment) -> std::io::Result<criu::Opened> + 'a {
+    ) -> impl Fn(criu::Adjustment) -> std::io::Result<criu::AppliedChanges> + 'a {
         |adjustment| self.launcher.adjust(&site.group, adjustment, aside.as_fd())
     }
 
-    /// After CRIU has ended. What cannot be removed is found by `destroy` and by the next dump.
+    /// Called after CRIU has ended. `destroy` and the next dump find whatever cannot be removed.
     pub(super) fn tidy_up(&self, id: &SandboxId, site: &Site) {
-        for left in [site.aside.remove(), self.workshop.remove(id)] {
+        for left in [site.aside.remove(), self.work_dir.remove(id)] {
             if let Err(error) = left {
-                tracing::warn!(%id, %error, "CRIU left something behind");
+                tracing::warn!(%id, %error, "could not clean up after CRIU");
             }
         }
     }
 
-    /// The group of a machine that lives and is the one meant.
+    /// The group of a machine that is alive and has the given identity.
     fn group_of(&self, id: &SandboxId, machine: &Machine) -> Result<Group<'_>, RuntimeError> {
         let group = self.live(id)?;
-        let looking = "look for the machine";
+        let looking = "find the machine";
         let in_group = group.has(machine.pid).map_err(step(looking, id))?;
-        // Asked last: a process that is still the same one was so when its cgroup was read.
+        // Checked last: if the process is still the same one, it was so when its cgroup was read.
         match in_group && Process::find(machine).map_err(step(looking, id))?.is_some() {
             true => Ok(group),
             false => Err(RuntimeError::NoMachine { id: id.clone() }),
@@ -181,7 +186,7 @@ fn unable(id: &SandboxId) -> RuntimeError {
     RuntimeError::Dump { id: id.clone(), reason: UNABLE.to_owned() }
 }
 
-/// An error and what caused it, in one line.
+/// An error and its causes, in one line.
 pub(super) fn in_words(error: &dyn Error) -> String {
     let mut words = error.to_string();
     let mut cause = error.source();

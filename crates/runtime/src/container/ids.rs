@@ -1,4 +1,4 @@
-//! The host's ids of machines: who has which, and whether this host can give each its own.
+//! The host ids of machines: their ranges, and whether this host supports separate ranges.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,7 +12,7 @@ use burrow_network::linux::{HostIds, IdRange};
 
 use crate::launcher::bind_mapped;
 
-/// Whether machines whose files are on the file system of `directory` can have ids of their own on the host: it must
+/// Whether machines whose files are on the file system of `directory` can have their own ids on the host: it must
 /// support idmapped mounts, and these ids must exist here. Blocks for a millisecond; needs root.
 pub fn probe_own_ids(directory: &Path) -> io::Result<()> {
     let ids = HostIds::reserve().map_err(|error| error.source)?;
@@ -20,7 +20,7 @@ pub fn probe_own_ids(directory: &Path) -> io::Result<()> {
     bind_mapped(directory.as_fd(), Some(ids.mounts.as_fd())).map(drop)
 }
 
-/// The ranges of machines that there are.
+/// The ranges of existing machines.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
     held: Mutex<HashMap<SandboxId, Arc<IdRange>>>,
@@ -32,7 +32,7 @@ impl Ranges {
         self.held().insert(id.clone(), Arc::clone(range));
     }
 
-    /// The same for one that runs already.
+    /// The same for a running machine.
     pub(super) fn adopt(&self, id: &SandboxId, pid: u32) -> io::Result<()> {
         if let Some(range) = IdRange::of_process(pid)? {
             self.keep(id, &Arc::new(range));

@@ -1,36 +1,39 @@
 //! The container driver: namespaces, cgroups, seccomp.
 //!
 //! ```text
-//!   boot:     root/ makes the files fit ─► cgroup/ makes the bounds ─► launcher/ starts PID 1 ─► its report is awaited
-//!   dump:     criu/ looks for obstacles ─► freezes ─► writes all processes down; they stay frozen
-//!   restore:  cgroup/ makes the bounds ─► criu/ makes the processes in them, frozen
+//!   boot:     root/ prepares the files ─► cgroup/ sets the limits ─► launcher/ starts PID 1 ─► wait for its report
+//!   dump:     criu/ checks for obstacles ─► freezes ─► dumps all processes; they stay frozen
+//!   restore:  cgroup/ sets the limits ─► criu/ creates the processes in the cgroup, frozen
 //! ```
 //!
-//! Isolation: a user namespace (root inside is nobody outside) with pid, mount, ipc, uts, cgroup and network
-//! namespaces of its own, a system call filter, a handful of capabilities, and limits for RAM, CPU and processes. The
-//! machine runs in the sandbox's own files, which are not trusted for a moment.
+//! Isolation: a user namespace (root inside has no rights outside) with its own pid, mount, ipc, uts, cgroup and
+//! network namespaces, a system call filter, a handful of capabilities, and limits for RAM, CPU and processes. The
+//! machine runs in the sandbox's own files, which are never trusted.
 //!
-//! The driver keeps nothing in memory that it could not find again: what exists is what the cgroup trees say, and a
-//! machine is found by its [`Machine`]. A machine is a child of the launcher, later of the host's init, and never
-//! notices that the daemon ended.
+//! The driver has no state in memory that it could not find again: the cgroup trees are the state, and a machine is
+//! found by its [`Machine`]. A machine is a child of the launcher, later of the host's init, and is not affected when
+//! the daemon ends.
 //!
-//! Invariant: all that is made on the host for a sandbox is in cgroups and a work directory that bear its id, so that
-//! `destroy` needs nothing else. (Files inside the root are the volume's.)
+//! Invariant: everything that is created on the host for a sandbox is in cgroups and a work directory named by its id,
+//! so `destroy` needs nothing else. (Files inside the root belong to the disk.)
 
-mod about;
-mod ahead;
+pub mod apparmor;
 mod boot;
 pub mod bounds;
+mod compatibility;
 pub(crate) mod criu;
 mod hibernate;
 mod ids;
+mod netlink_watch;
 mod open;
+mod precreated;
 pub(crate) mod probe;
 mod restore;
 mod root;
 pub mod seccomp;
+mod trial;
 mod volumes;
-mod workshop;
+mod work_dir;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -44,7 +47,7 @@ use burrow_model::{Limits, SandboxId};
 use crate::cgroup::{Group, Groups};
 use crate::launcher::{LaunchError, Launcher, raise_core_limit};
 use crate::process::Process;
-use crate::turns::Turns;
+use crate::sandbox_locks::SandboxLocks;
 use crate::{
     Ability, Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents, Machine,
     Obstacle, OpenFile, RestoreOptions, Runtime, RuntimeError,
@@ -54,7 +57,7 @@ use criu::Criu;
 use hibernate::Tool;
 use ids::Ranges;
 use root::Root;
-use workshop::Workshop;
+use work_dir::WorkDir;
 
 pub use crate::launcher::launcher_main;
 pub use ids::probe_own_ids;
@@ -63,14 +66,16 @@ pub use ids::probe_own_ids;
 pub struct Options {
     /// Program and arguments of the launcher role, which calls [`launcher_main`].
     pub launcher: Vec<OsString>,
-    /// The agent, a static program. On the volumes' file system, copying it costs nothing.
+    /// The agent, a static program. On the disks' file system, copying it costs nothing.
     pub guest_binary: PathBuf,
-    /// Directory of the cgroup trees that holds one directory per sandbox.
+    /// Directory of the cgroup trees that contains one directory per sandbox.
     pub cgroup_parent: String,
-    /// For what must not outlive the host's uptime.
+    /// For files that must not outlive the host's boot.
     pub run_dir: PathBuf,
-    /// Where CRIU is, if it is.
+    /// The path of CRIU, if it is installed.
     pub criu: Option<PathBuf>,
+    /// Load the AppArmor profile if the host has AppArmor.
+    pub apparmor: bool,
 }
 
 /// Runs sandboxes as containers.
@@ -78,31 +83,34 @@ pub struct Options {
 pub struct ContainerRuntime {
     shared: Arc<Shared>,
     capabilities: Capabilities,
-    turns: Turns,
+    locks: SandboxLocks,
 }
 
-/// What work off the async threads needs.
+/// State for work off the async threads.
 #[derive(Debug)]
 struct Shared {
     launcher: Launcher,
     guest_binary: PathBuf,
-    /// `None` where the host has no usable cgroups; `capabilities` says why.
+    /// `None` if the host has no usable cgroups; `capabilities` gives the reason.
     groups: Option<Groups>,
-    /// `None` where processes cannot be kept; `capabilities` says why.
+    /// `None` if processes cannot be dumped; `capabilities` gives the reason.
     tool: Option<Tool>,
-    workshop: Workshop,
-    /// Whether restored machines get ids of their own. For those that are booted, the network driver decides it.
+    work_dir: WorkDir,
+    /// Whether restored machines get their own ids. For machines that are booted, the network driver decides it.
     own_ids: bool,
     ranges: Ranges,
+    /// Whether machines enter the AppArmor profile.
+    profile: bool,
+    tried: trial::RestoredKinds,
 }
 
 // === impl ContainerRuntime ===
 
 impl ContainerRuntime {
-    /// Starts the launcher and looks at the host. A host that cannot run machines is no error: `capabilities` says
-    /// what it lacks, and `boot` refuses. Blocks; call it once, at start-up.
+    /// Starts the launcher and checks the host. A host that cannot run machines is no error: `capabilities` reports
+    /// what is missing, and `boot` fails. Blocks; call it once, at start-up.
     pub fn open(options: Options) -> Result<Arc<Self>, RuntimeError> {
-        // The launcher and CRIU inherit it. Without it, a boot fails and says why.
+        // The launcher and CRIU inherit it. Without it, a boot fails and reports the reason.
         if let Err(error) = raise_core_limit() {
             tracing::warn!(
                 %error,
@@ -116,60 +124,67 @@ impl ContainerRuntime {
             Err(LaunchError::Refused(failure)) => Some(failure),
             Err(LaunchError::Gone(source)) => return Err(RuntimeError::Launcher { source }),
         };
-        let mut found = probe::Found::look(namespaces, &options.cgroup_parent, options.criu.as_deref());
-        // The agent's program is where the volumes are.
+        let mut found = probe::HostSupport::look(namespaces, &options.cgroup_parent, options.criu.as_deref());
+        // The agent's program is on the file system of the disks.
         let pool = options.guest_binary.parent().unwrap_or(Path::new("/"));
         let own_ids = probe_own_ids(pool);
         if let Err(error) = &own_ids {
             tracing::warn!(%error, directory = %pool.display(), "{}", probe::SHARED_IDS);
-            found.capabilities.note = Some(format!("{}: {error}", probe::SHARED_IDS));
+            found.capabilities.add_note(&format!("{}: {error}", probe::SHARED_IDS));
+        }
+        if let Some(reason) = found.groups.as_ref().and_then(Groups::sockets_unlimited) {
+            found.capabilities.add_note(&format!("{}: {reason}", probe::SOCKETS_UNLIMITED));
         }
         let tool = options.criu.zip(found.criu);
         let tool = tool.map(|(program, version)| Tool { criu: Criu { program }, version });
-        let workshop = Workshop::open(&options.run_dir)
-            .map_err(|source| RuntimeError::Host { step: "make CRIU's directory", source })?;
+        let work_dir = WorkDir::open(&options.run_dir)
+            .map_err(|source| RuntimeError::Host { step: "create CRIU's directory", source })?;
         let guest_binary = options.guest_binary;
         let shared = Shared {
             launcher,
             guest_binary,
             groups: found.groups,
             tool,
-            workshop,
+            work_dir,
             own_ids: own_ids.is_ok(),
             ranges: Ranges::default(),
+            profile: options.apparmor && apparmor::load(),
+            tried: trial::RestoredKinds::default(),
         };
-        Ok(Arc::new(Self {
-            shared: Arc::new(shared),
-            capabilities: found.capabilities,
-            turns: Turns::default(),
-        }))
+        let shared = Arc::new(shared);
+        netlink_watch::spawn(&shared).map_err(|source| RuntimeError::Host {
+            step: "start the thread that watches netlink sockets",
+            source,
+        })?;
+        Ok(Arc::new(Self { shared, capabilities: found.capabilities, locks: SandboxLocks::default() }))
     }
 
-    /// Runs blocking work about one sandbox, after all other work about it. The work goes on, and keeps its turn, when
-    /// the caller is dropped: whoever comes next finds it done.
+    /// Runs blocking work about one sandbox, after all earlier work about it. The work continues, and keeps the lock,
+    /// when the caller is dropped, so that the next operation finds it complete.
     async fn work<T: Send + 'static>(
         &self,
         id: &SandboxId,
         work: impl FnOnce(&Shared, &SandboxId) -> Result<T, RuntimeError> + Send + 'static,
     ) -> Result<T, RuntimeError> {
-        let turn = self.turns.take(id).await;
+        let lock = self.locks.lock(id).await;
         let id = id.clone();
         self.off_thread(move |shared| {
             let done = work(shared, &id);
-            drop(turn);
+            drop(lock);
             done
         })
         .await
     }
 
-    /// After a failure whose reason is worth more than one for the clean-up, which `destroy` repeats anyway.
+    /// After a failure. The error of the clean-up is only logged: the first error matters more, and `destroy` repeats
+    /// the clean-up.
     async fn clean_up(&self, id: &SandboxId) {
         if let Err(left) = self.destroy(id).await {
-            tracing::warn!(%id, error = &left as &dyn std::error::Error, "a failed boot left something behind");
+            tracing::warn!(%id, error = &left as &dyn std::error::Error, "could not clean up after a failed boot");
         }
     }
 
-    /// Runs blocking work where it may block.
+    /// Runs blocking work on a thread that may block.
     async fn off_thread<T: Send + 'static>(&self, work: impl FnOnce(&Shared) -> T + Send + 'static) -> T {
         let shared = Arc::clone(&self.shared);
         match tokio::task::spawn_blocking(move || work(&shared)).await {
@@ -214,7 +229,7 @@ impl Runtime for ContainerRuntime {
 
     async fn boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError> {
         if let Ability::No { reason, .. } = &self.capabilities.available {
-            // Isolation that is not whole is none.
+            // Incomplete isolation is not acceptable.
             let step = "run machines on this host".to_owned();
             return Err(RuntimeError::Boot { id: id.clone(), step, message: reason.clone() });
         }
@@ -246,7 +261,7 @@ impl Runtime for ContainerRuntime {
         let (hostname, root) = (start.hostname.clone(), start.root.clone());
         let started = self.work(id, move |shared, _| {
             let started = shared.start(&start)?;
-            ahead::warm(&start.root);
+            precreated::warm(&start.root);
             Ok(started)
         });
         match started.await? {
@@ -270,7 +285,7 @@ impl Runtime for ContainerRuntime {
         let Some(socket) = socket else { return Err(ended_early(id)) };
         if hostname != options.hostname {
             let renamed = machine.clone();
-            self.work(id, move |_, id| ahead::rename(id, &renamed, &root, &options.hostname)).await?;
+            self.work(id, move |_, id| precreated::rename(id, &renamed, &root, &options.hostname)).await?;
         }
         await_report(id, socket, &options.boot_document).await?;
         Ok(machine)
@@ -280,10 +295,9 @@ impl Runtime for ContainerRuntime {
         let machine = machine.clone();
         self.work(id, move |shared, id| {
             let Some(groups) = &shared.groups else { return Ok(false) };
-            let in_group = groups.group(id).has(machine.pid).map_err(step("look for the machine", id))?;
-            // Asked last: a process that is still the same one was so when its cgroup was read.
-            let lives =
-                in_group && Process::find(&machine).map_err(step("look for the machine", id))?.is_some();
+            let in_group = groups.group(id).has(machine.pid).map_err(step("find the machine", id))?;
+            // Checked last: if the process is still the same one, it was so when its cgroup was read.
+            let lives = in_group && Process::find(&machine).map_err(step("find the machine", id))?.is_some();
             if lives {
                 shared.ranges.adopt(id, machine.pid).map_err(step("read the uids of the machine", id))?;
             }
@@ -300,7 +314,7 @@ impl Runtime for ContainerRuntime {
             }
         };
         wait.await
-            .map_err(|source: io::Error| RuntimeError::Host { step: "wait for a machine's end", source })
+            .map_err(|source: io::Error| RuntimeError::Host { step: "wait for the end of a machine", source })
     }
 
     async fn pause(&self, id: &SandboxId) -> Result<(), RuntimeError> {
@@ -323,6 +337,11 @@ impl Runtime for ContainerRuntime {
         self.work(id, move |shared, id| shared.dump(id, &options)).await
     }
 
+    async fn untried(&self, id: &SandboxId, images: &Path) -> Result<Vec<String>, RuntimeError> {
+        let images = images.to_owned();
+        self.work(id, move |shared, id| shared.untried(id, &images)).await
+    }
+
     async fn restore(&self, id: &SandboxId, options: RestoreOptions) -> Result<Machine, RuntimeError> {
         let handle = tokio::runtime::Handle::current();
         self.work(id, move |shared, id| shared.restore(id, options, &handle)).await
@@ -330,19 +349,19 @@ impl Runtime for ContainerRuntime {
 
     async fn misfit(&self, about: &str) -> Option<String> {
         let Some(tool) = &self.shared.tool else { return Some(hibernate::UNABLE.to_owned()) };
-        let here = match about::About::here(&tool.version) {
+        let here = match compatibility::DumpOrigin::here(&tool.version) {
             Ok(here) => here,
-            Err(error) => return Some(format!("this host could not be looked at: {error}")),
+            Err(error) => return Some(format!("could not inspect this host: {error}")),
         };
-        match about::About::read(about) {
+        match compatibility::DumpOrigin::read(about) {
             Ok(about) => about.misfit(&here).or_else(|| about.is_of_newer_kernel(&here)),
             Err(reason) => Some(reason),
         }
     }
 
-    async fn mend(&self, id: &SandboxId, machine: &Machine, paused: bool) -> Result<(), RuntimeError> {
+    async fn recover(&self, id: &SandboxId, machine: &Machine, paused: bool) -> Result<(), RuntimeError> {
         let machine = machine.clone();
-        self.work(id, move |shared, id| shared.mend(id, &machine, paused)).await
+        self.work(id, move |shared, id| shared.recover(id, &machine, paused)).await
     }
 
     async fn cpu_us(&self, id: &SandboxId) -> Result<u64, RuntimeError> {
@@ -373,7 +392,7 @@ impl Runtime for ContainerRuntime {
             if !group.exists() {
                 return Err(RuntimeError::NoMachine { id: id.clone() });
             }
-            let oom_kills = group.oom_kills().map_err(step("read what happened", id))?;
+            let oom_kills = group.oom_kills().map_err(step("read the machine's OOM kills", id))?;
             Ok(Incidents { oom_kills })
         })
         .await
@@ -416,7 +435,7 @@ impl Shared {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(RuntimeError::NoMachine { id: id.clone() })
             }
-            Err(source) => Err(step("look for the machine", id)(source)),
+            Err(source) => Err(step("find the machine", id)(source)),
         }
     }
 
@@ -426,11 +445,11 @@ impl Shared {
         if group.exists() {
             group.kill().map_err(step("end the machine", id))?;
         }
-        // After the machine: a CRIU that dumps it holds it still, and nothing of it may run when that ends.
+        // After the machine: a CRIU that dumps it still holds its processes, and none of them may run when CRIU ends.
         if let Some(aside) = group.aside() {
             aside.remove().map_err(step("end CRIU", id))?;
         }
-        self.workshop.remove(id).map_err(step("remove CRIU's directory", id))?;
+        self.work_dir.remove(id).map_err(step("remove CRIU's directory", id))?;
         group.remove().map_err(step("remove the cgroups", id))?;
         self.ranges.release(id);
         Ok(())
@@ -441,7 +460,7 @@ impl Shared {
         if let Some(groups) = &self.groups {
             found.extend(groups.inventory()?);
         }
-        found.extend(self.workshop.inventory()?);
+        found.extend(self.work_dir.inventory()?);
         Ok(found.into_iter().collect())
     }
 }

@@ -1,4 +1,4 @@
-//! Which files processes have open or mapped, as `/proc` tells.
+//! Lists the files that processes have open or mapped, from `/proc`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,20 +6,20 @@ use std::os::unix::fs::MetadataExt as _;
 
 use crate::OpenFile;
 
-/// Files looked at in all: enough to tell, and bounded whatever runs inside.
+/// Maximum number of files that are read in total: enough for a useful list, and bounded whatever runs inside.
 const FILES_MAX: usize = 100_000;
 
-/// What can be found out; a process that ends meanwhile has nothing open.
+/// Reads as much as possible; a process that ends meanwhile has no open files.
 pub(super) fn files(pids: &[u32]) -> Vec<OpenFile> {
     let mut found = Vec::new();
     for pid in pids {
         let program = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned();
-        // Each once for each process, however often it is open.
+        // Once for each process, however often it is open.
         let mut seen = BTreeSet::new();
         for folder in ["fd", "map_files"] {
             let Ok(entries) = fs::read_dir(format!("/proc/{pid}/{folder}")) else { continue };
             for entry in entries.flatten() {
-                // Followed by the kernel to the very file, wherever its name leads.
+                // The kernel resolves the entry to the open file itself, whatever its name.
                 let Ok(file) = fs::metadata(entry.path()) else { continue };
                 if file.is_file() && seen.insert((file.dev(), file.ino())) {
                     found.push(OpenFile {

@@ -1,6 +1,6 @@
-//! What this host can do, found out by trying.
+//! Finds out by trials what this host supports.
 //!
-//! Each answer of "no" carries its reason in the user's words and, where there is one, the command that mends it.
+//! Each "no" contains its reason for the user and, if there is one, the command that fixes it.
 
 use std::io;
 use std::path::Path;
@@ -10,22 +10,22 @@ use crate::cgroup::{Groups, Layout};
 use crate::launcher::Failure;
 use crate::{Ability, Capabilities};
 
-/// The first kernel with `cgroup.kill`; all else the driver needs came before it.
+/// The first kernel with `cgroup.kill`; everything else that the driver needs is older.
 const KERNEL_MIN: (u32, u32) = (5, 14);
 
-/// Older ones fail on kernels from 6.16 on.
+/// Older versions fail on kernels from 6.16 on.
 const CRIU_MIN: (u32, u32) = (4, 2);
 
-/// The abilities, and what was opened to find them out.
-pub(super) struct Found {
+/// The capabilities, and the resources that were opened to find them out.
+pub(super) struct HostSupport {
     pub(super) groups: Option<Groups>,
     /// Its version, if it can be used.
     pub(super) criu: Option<String>,
     pub(super) capabilities: Capabilities,
 }
 
-impl Found {
-    /// `namespaces` is where the launcher's attempt at namespaces failed, if it did.
+impl HostSupport {
+    /// `namespaces` is the failure of the launcher's attempt at namespaces, if it failed.
     pub(super) fn look(namespaces: Option<Failure>, cgroup_parent: &str, criu: Option<&Path>) -> Self {
         let (groups, limits) = cgroups(cgroup_parent);
         let pause = match &groups {
@@ -34,7 +34,7 @@ impl Found {
                 no("this host has neither a cgroup v2 tree nor a v1 freezer", Some(MOUNT_CGROUP2))
             }
         };
-        // Without limits one sandbox could take the host down, so it is not run at all.
+        // Without limits one sandbox could overload the host, so none is run at all.
         let available =
             [kernel(), namespaces.map_or(Ability::Yes, no_namespaces), limits.clone(), pause.clone()]
                 .into_iter()
@@ -42,7 +42,7 @@ impl Found {
                 .unwrap_or(Ability::Yes);
         let unified = groups.as_ref().is_some_and(|groups| groups.layout().unified.is_some());
         let (hibernate, criu) =
-            match criu_version(criu).and_then(|found| fit_for_criu(unified).map(|()| found)) {
+            match criu_version(criu).and_then(|found| check_kernel_for_criu(unified).map(|()| found)) {
                 Ok(version) => (Ability::Yes, Some(version)),
                 Err(no) => (no, None),
             };
@@ -61,15 +61,19 @@ impl Found {
     }
 }
 
-/// A cgroup that throttles the pool's device holds what its processes wait for, and nothing else: of 300 MiB that were
-/// written and not waited for, under a limit of 4 MiB/s in a v1 tree, all were on the disk after two seconds. A v2 tree could
-/// tell whose pages they are, where its `io` controller is; no host that this was tried on has it.
+/// A cgroup that throttles the pool's device only delays writes for which processes wait. Of 300 MiB that were written
+/// without waiting, under a limit of 4 MiB/s in a v1 tree, all were on the disk after two seconds. A v2 tree with the
+/// `io` controller could attribute the pages to their writers; no host on which this was tried has it.
 pub(super) const NO_DISK_RATE: &str =
-    "containers write through the host's cache, and what leaves that is nobody's in particular";
+    "containers write through the host's page cache, whose writeback cannot be attributed to a sandbox";
 
-/// What it means where the kernel, or the pool's file system, has no idmapped mounts.
-pub(super) const SHARED_IDS: &str = "all sandboxes have the same uids on the host, so one can use up what the kernel \
+/// The note for a kernel, or a file system of the pool, without idmapped mounts.
+pub(super) const SHARED_IDS: &str = "all sandboxes have the same uids on the host, so one can use up limits that the kernel \
      counts per user, since the pool cannot be mounted with other owners";
+
+/// The note for hosts on which cgroup v1 counts RAM, and the programs that count sockets cannot be used.
+pub(super) const SOCKETS_UNLIMITED: &str = "the number of sockets of a sandbox is not limited, so with thousands of connections \
+     to itself it can hold more than its RAM limit in socket buffers";
 
 const MOUNT_CGROUP2: &str = "mkdir -p /sys/fs/cgroup/unified && mount -t cgroup2 none /sys/fs/cgroup/unified";
 
@@ -97,7 +101,7 @@ fn no_namespaces(failure: Failure) -> Ability {
 pub(crate) fn cgroups(parent: &str) -> (Option<Groups>, Ability) {
     let layout = match Layout::detect() {
         Ok(layout) => layout,
-        Err(error) => return (None, no(format!("this host's mounts could not be read: {error}"), None)),
+        Err(error) => return (None, no(format!("could not read this host's mounts: {error}"), None)),
     };
     let missing: Vec<_> = layout.missing().into_iter().map(crate::cgroup::Controller::name).collect();
     let (pure_v2, no_tree) = (layout.legacy.is_empty(), layout.trees().is_empty());
@@ -118,16 +122,16 @@ pub(crate) fn cgroups(parent: &str) -> (Option<Groups>, Ability) {
 }
 
 fn cgroup_reason(error: &io::Error, pure_v2: bool) -> String {
-    // A v2 directory with processes of its own hands no controllers down; only the real root may.
+    // A v2 directory with its own processes cannot enable controllers for its children; only the real root may.
     if pure_v2 && error.raw_os_error() == Some(libc::EBUSY) {
-        return "the cgroup this program sees as the root has processes in it, so it cannot hand controllers down: \
+        return "the root cgroup that this program sees contains processes, so it cannot enable controllers for its children: \
                 run it outside of a container, or with the host's cgroup namespace"
             .to_owned();
     }
-    format!("the cgroups could not be set up: {error}")
+    format!("could not set up the cgroups: {error}")
 }
 
-/// The version of a CRIU that is new enough.
+/// The version of CRIU, if it is new enough.
 fn criu_version(criu: Option<&Path>) -> Result<String, Ability> {
     const FIX: Option<&str> = Some("scripts/get-criu.sh");
     let Some(criu) = criu else { return Err(no("CRIU is not installed", FIX)) };
@@ -140,12 +144,12 @@ fn criu_version(criu: Option<&Path>) -> Result<String, Ability> {
             let (needed, wanted) = CRIU_MIN;
             Err(no(format!("CRIU {major}.{minor} is too old: {needed}.{wanted} or newer is needed"), FIX))
         }
-        None => Err(no(format!("`{}` does not tell its version", criu.display()), FIX)),
+        None => Err(no(format!("`{}` does not report its version", criu.display()), FIX)),
     }
 }
 
-/// What CRIU and we need of the kernel. CRIU's own `check` looks at more, and takes a tenth of a second for it.
-fn fit_for_criu(unified: bool) -> Result<(), Ability> {
+/// The kernel features that CRIU and we need. CRIU's own `check` tests more, and takes a tenth of a second for it.
+fn check_kernel_for_criu(unified: bool) -> Result<(), Ability> {
     if !unified {
         return Err(no("this host has no cgroup v2 tree", Some(MOUNT_CGROUP2)));
     }
@@ -155,11 +159,11 @@ fn fit_for_criu(unified: bool) -> Result<(), Ability> {
     match burrow_network::linux::can_reset() {
         Ok(true) => Ok(()),
         Ok(false) => Err(no("this kernel was built without CONFIG_INET_DIAG_DESTROY", None)),
-        Err(error) => Err(no(format!("this kernel's sockets could not be asked about: {error}"), None)),
+        Err(error) => Err(no(format!("could not query this kernel's sockets: {error}"), None)),
     }
 }
 
-/// Standard output of a program that ends by itself within a second; what it said on standard error when it fails.
+/// Standard output of a program that ends by itself within a second; its standard error if it fails.
 fn run(program: &Path, arguments: &[&str]) -> io::Result<String> {
     let output =
         Command::new(program).args(arguments).env_clear().current_dir("/").stdin(Stdio::null()).output()?;
@@ -171,7 +175,7 @@ fn run(program: &Path, arguments: &[&str]) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// `6.18.44-fc` and `4.2.1` alike: the first two numbers.
+/// The first two numbers, of `6.18.44-fc` and `4.2.1` alike.
 fn version(text: &str) -> Option<(u32, u32)> {
     let mut numbers = text.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
@@ -192,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn criu_is_believed_only_when_it_is_new_enough() {
+    fn criu_is_accepted_only_if_it_is_new_enough() {
         let found = |script: &str| {
             let file = tempfile::NamedTempFile::new().unwrap().into_temp_path();
             std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -205,23 +209,23 @@ mod tests {
         };
         assert_eq!(found("echo Version: 4.2.1"), "4.2.1");
         assert_eq!(found("echo Version: 3.17"), "CRIU 3.17 is too old: 4.2 or newer is needed");
-        assert!(found("echo hello").ends_with("does not tell its version"));
+        assert!(found("echo hello").ends_with("does not report its version"));
         assert!(found("echo no such thing >&2; exit 1").ends_with("does not run: no such thing"));
         assert!(criu_version(None).is_err());
         assert!(criu_version(Some(Path::new("/nonexistent/criu"))).is_err());
     }
 
     #[test]
-    fn this_kernel_can_keep_processes_if_it_has_the_tree() {
-        assert_eq!(fit_for_criu(true), Ok(()));
-        assert!(fit_for_criu(false).is_err());
+    fn this_kernel_can_dump_processes_if_it_has_a_v2_tree() {
+        assert_eq!(check_kernel_for_criu(true), Ok(()));
+        assert!(check_kernel_for_criu(false).is_err());
     }
 
     #[test]
-    fn a_bound_on_namespaces_names_its_remedy() {
-        let failure = Failure { step: "make a user namespace".to_owned(), errno: libc::ENOSPC };
+    fn a_limit_on_namespaces_names_its_fix() {
+        let failure = Failure { step: "create a user namespace".to_owned(), errno: libc::ENOSPC };
         let Ability::No { reason, fix } = no_namespaces(failure) else { panic!("expected a no") };
-        assert!(reason.starts_with("this host could not make a user namespace: "), "{reason}");
+        assert!(reason.starts_with("this host could not create a user namespace: "), "{reason}");
         assert_eq!(fix.as_deref(), Some("sysctl -w user.max_user_namespaces=65536"));
     }
 }

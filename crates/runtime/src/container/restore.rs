@@ -1,41 +1,39 @@
-//! From processes on disk to a machine.
+//! Restores a machine from a dump.
 //!
 //! ```text
-//!   cgroups ─► CRIU in them: namespaces ─► network plugged ─► processes ─► old connections ended, name given
-//!           ─► frozen ─► locks set again, the agent told who it is ─► frozen, limits exact
+//!   cgroups ─► CRIU in them: namespaces ─► network connected ─► processes ─► old connections ended, name set
+//!           ─► frozen ─► locks set again, the agent receives its identity ─► frozen, exact limits
 //! ```
 //!
-//! Invariant: what fails leaves nothing. All that a restore makes on the host is in the sandbox's cgroups, beside them,
-//! and in its work directory.
+//! Invariant: a failure leaves nothing behind. Everything that a restore creates on the host is in the sandbox's
+//! cgroups, beside them, and in its work directory.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::time::Duration;
 
 use burrow_model::{Limits, SandboxId};
-use burrow_network::Attachment;
 use burrow_network::linux::{HostIds, hold_packets, random_owner, release_packets, reset_outside};
+use burrow_network::{Attachment, Plug};
 use tokio::runtime::Handle;
 
-use super::about::About;
-use super::criu::{self, Place, Restored};
+use super::compatibility::DumpOrigin;
+use super::criu::{self, CriuError, CriuPlacement, RestoredMachine};
 use super::hibernate::{Site, Tool, UNABLE, in_words};
 use super::root::Root;
-use super::workshop::Note;
-use super::{Shared, ahead, step, volumes};
+use super::work_dir::Note;
+use super::{Shared, apparmor, precreated, step, trial, volumes};
 use crate::cgroup::Group;
 use crate::process::Process;
-use crate::{Introduce, Machine, RestoreOptions, RuntimeError};
+use crate::{Introduce, Machine, Mount, RestoreOptions, RuntimeError};
 
-/// CRIU and its helpers count as processes of the machine until they are done.
-const PIDS_SLACK: u32 = 8;
-
-/// An agent answers within milliseconds, on a busy host within seconds. A restored one that does not is of no use.
+/// An agent answers within milliseconds, on a busy host within seconds. A restored agent that does not is unusable.
 const INTRODUCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Shared {
-    /// `handle` is of the async runtime that `introduce` runs on.
+    /// `handle` belongs to the async runtime on which `introduce` runs.
     pub(super) fn restore(
         &self,
         id: &SandboxId,
@@ -44,9 +42,9 @@ impl Shared {
     ) -> Result<Machine, RuntimeError> {
         let failed = |reason: String| RuntimeError::Restore { id: id.clone(), reason };
         let tool = self.tool.as_ref().ok_or_else(|| failed(UNABLE.to_owned()))?;
-        let here = About::here(&tool.version).map_err(step("look at this host", id))?;
+        let here = DumpOrigin::here(&tool.version).map_err(step("inspect this host", id))?;
         let unfit = |reason| RuntimeError::Unfit { id: id.clone(), reason };
-        let about = About::read(&options.about).map_err(unfit)?;
+        let about = DumpOrigin::read(&options.about).map_err(unfit)?;
         if let Some(reason) = about.misfit(&here) {
             return Err(unfit(reason));
         }
@@ -57,7 +55,7 @@ impl Shared {
         if restored.is_err()
             && let Err(left) = self.destroy(id)
         {
-            tracing::warn!(%id, error = &left as &dyn std::error::Error, "a failed restore left something behind");
+            tracing::warn!(%id, error = &left as &dyn std::error::Error, "could not clean up after a failed restore");
         }
         restored
     }
@@ -70,22 +68,24 @@ impl Shared {
         handle: &Handle,
         failed: &dyn Fn(String) -> RuntimeError,
     ) -> Result<Machine, RuntimeError> {
-        let RestoreOptions { root, images, about: _, attachment, limits, hostname, mounts, introduce } =
+        let RestoreOptions { root, images, about: _, attachment, limits, hostname, mounts, introduce, trial } =
             options;
         let Attachment::Later(plug) = attachment else {
-            return Err(failed("a restored machine makes its network namespace itself".to_owned()));
+            return Err(failed("a restored machine creates its own network namespace".to_owned()));
         };
         Root::open(&root).map_err(|error| failed(format!("could not {}: {}", error.step, error.source)))?;
         let Some(groups) = &self.groups else { return Err(failed(UNABLE.to_owned())) };
         let group = groups.group(id);
         let site = Site::of(&group).ok_or_else(|| failed(UNABLE.to_owned()))?;
         self.make_group(id, &group)?;
-        let roomier = Limits { pids: limits.pids.saturating_add(PIDS_SLACK), ..limits };
-        group.set_limits(&roomier).map_err(step("set the limits", id))?;
+        group.set_limits_of_restore(&limits).map_err(step("set the limits", id))?;
         let ids = self.reserve_ids(id)?;
-        site.aside.create().map_err(step("make a cgroup for CRIU", id))?;
-        let work = self.workshop.clear(id).map_err(step("make a directory for CRIU", id))?;
+        site.aside.create().map_err(step("create a cgroup for CRIU", id))?;
+        let work = self.work_dir.clear(id).map_err(step("create a directory for CRIU", id))?;
         let images = File::open(images).map_err(step("open the dump", id))?;
+        if trial {
+            trial::check_room(id, images.as_fd())?;
+        }
         let machine_groups = MachineGroups::open(&group).map_err(step("open the cgroups", id))?;
         let restore = criu::RestoreOptions {
             root: &root,
@@ -96,53 +96,50 @@ impl Shared {
             outside: &volumes::outside(&mounts),
             owner: random_owner(),
             ids: ids.as_ref(),
-            place: Place {
+            profile: (self.profile && apparmor::is_ready()).then_some(apparmor::PROFILE),
+            place: CriuPlacement {
                 unified: machine_groups.unified.as_ref().map(AsFd::as_fd),
                 tasks: &machine_groups.tasks(),
-                run: self.workshop.run(&root),
+                run: self.work_dir.run(&root),
             },
         };
-        let connections = criu::has_connections(images.as_fd()).map_err(step("look for connections", id))?;
-        let mut wire = |pid| {
-            let namespace = net_of(pid)?;
-            plug.plug(namespace.as_fd())?;
-            // Until all sockets are there: what one end of a connection sends would be answered with a reset.
-            if connections { hold_packets(namespace.as_fd()) } else { Ok(()) }
-        };
-        let mut settle = |pid| {
-            let namespace = net_of(pid)?;
-            if connections {
-                release_packets(namespace.as_fd())?;
-            }
-            reset_outside(namespace.as_fd())?;
-            volumes::set_modes(pid, &mounts)?;
-            hostname.as_deref().map_or(Ok(()), |hostname| ahead::rename_still(pid, &root, hostname))
+        let connections =
+            criu::has_connections(images.as_fd()).map_err(step("read the connections of the dump", id))?;
+        let mut connect_network = |pid| connect_network(pid, &*plug, connections);
+        let mut settle = |pid| match trial {
+            // Its packets stay blocked until it ends, so peers notice nothing, and volumes keep the access modes of the
+            // machine itself.
+            true => Ok(()),
+            false => settle(pid, connections, &root, hostname.as_deref(), &mounts),
         };
         let introduces = introduce.is_some();
         let mut introduction = introduce;
-        let mut introduce = |_| introduction.take().map_or(Ok(()), |introduce| make_known(introduce, handle));
+        let mut introduce =
+            |_| introduction.take().map_or(Ok(()), |introduce| run_introduction(introduce, handle));
         let introduce = introduces.then_some(&mut introduce as &mut dyn FnMut(u32) -> io::Result<()>);
-        let restored = tool.criu.restore(&restore, &mut wire, &mut settle, introduce);
-        let Restored { pid, named } = restored.map_err(|error| {
-            let reason = in_words(&error);
-            // CRIU knows only that something was killed.
-            match group.oom_kills() {
-                Ok(1..) => failed(format!("{reason}; its RAM limit of {} MiB is too small", limits.ram_mib)),
-                Ok(0) | Err(_) if error.may_pass() => RuntimeError::RestoreCut { id: id.clone(), reason },
-                Ok(0) | Err(_) => failed(reason),
+        let restored = tool.criu.restore(&restore, &mut connect_network, &mut settle, introduce);
+        let RestoredMachine { pid, named } = restored.map_err(|error| {
+            let reason = why(&error, &group, limits);
+            if error.may_pass() {
+                RuntimeError::RestoreCut { id: id.clone(), reason }
+            } else {
+                failed(reason)
             }
         })?;
         group.set_limits(&limits).map_err(step("set the limits", id))?;
         self.tidy_up(id, &site);
         if named {
-            let noted = self.workshop.note(id, Note::Named, &root);
+            let noted = self.work_dir.note(id, Note::Named, &root);
             noted.map_err(step("write to CRIU's directory", id))?;
         }
-        let machine = Process::describe_pid(pid).map_err(step("look at the machine", id))?;
-        machine.ok_or_else(|| failed("its first process ended at once".to_owned()))
+        if trial {
+            self.tried.add(images.as_fd()).map_err(step("read the dump", id))?;
+        }
+        let machine = Process::describe_pid(pid).map_err(step("check the machine", id))?;
+        machine.ok_or_else(|| failed("the first process ended at once".to_owned()))
     }
 
-    /// Ids for a machine to be, until it is destroyed; `None` where all have those that are on disk.
+    /// Ids for a new machine, until it is destroyed; `None` if all machines have the ids that are on disk.
     fn reserve_ids(&self, id: &SandboxId) -> Result<Option<HostIds>, RuntimeError> {
         if !self.own_ids {
             return Ok(None);
@@ -153,7 +150,44 @@ impl Shared {
     }
 }
 
-/// Descriptors by which CRIU, and so the machine, is put into its cgroups.
+/// Gives the machine its network interface, before it has any process.
+fn connect_network(pid: u32, plug: &dyn Plug, connections: bool) -> io::Result<()> {
+    let namespace = net_of(pid)?;
+    plug.plug(namespace.as_fd())?;
+    // Until all sockets exist: packets from one end of a connection would be answered with a reset.
+    if connections { hold_packets(namespace.as_fd()) } else { Ok(()) }
+}
+
+/// Called when all processes exist, and are frozen.
+fn settle(
+    pid: u32,
+    connections: bool,
+    root: &Path,
+    hostname: Option<&str>,
+    mounts: &[Mount],
+) -> io::Result<()> {
+    let namespace = net_of(pid)?;
+    if connections {
+        release_packets(namespace.as_fd())?;
+    }
+    reset_outside(namespace.as_fd())?;
+    volumes::set_modes(pid, mounts)?;
+    hostname.map_or(Ok(()), |hostname| precreated::rename_paused(pid, root, hostname))
+}
+
+/// Why a restore failed. CRIU only knows that a process was killed.
+fn why(error: &CriuError, group: &Group<'_>, limits: Limits) -> String {
+    let reason = in_words(error);
+    match group.oom_kills() {
+        Ok(1..) => {
+            let limit = limits.ram_mib;
+            format!("{reason}; the RAM limit of {limit} MiB is too small, or the host is out of memory")
+        }
+        Ok(0) | Err(_) => reason,
+    }
+}
+
+/// Descriptors with which CRIU, and so the machine, joins its cgroups.
 struct MachineGroups {
     unified: Option<File>,
     tasks: Vec<File>,
@@ -173,7 +207,7 @@ fn net_of(pid: u32) -> io::Result<File> {
     File::open(format!("/proc/{pid}/ns/net"))
 }
 
-fn make_known(introduce: Introduce, handle: &Handle) -> io::Result<()> {
+fn run_introduction(introduce: Introduce, handle: &Handle) -> io::Result<()> {
     handle.block_on(async {
         match tokio::time::timeout(INTRODUCE_TIMEOUT, introduce()).await {
             Ok(done) => done,

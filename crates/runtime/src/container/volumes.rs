@@ -1,14 +1,14 @@
-//! Volumes in a machine: directories of the host that it sees beside its own files.
+//! Volumes in a machine: host directories that are mounted beside its own files.
 //!
 //! ```text
-//!   boot      a place in the root is made ─► the launcher binds the directory there, as harmless as it is given
-//!   dump      CRIU is told not to look into it: it is external, under the place it is at
-//!   restore   CRIU binds it again ─► who may write is set anew, while everything stands still
+//!   boot      a mount point in the root is created ─► the launcher binds the directory there, with its access mode
+//!   dump      CRIU does not dump its contents: it is an external mount, identified by its path
+//!   restore   CRIU binds it again ─► the access mode is set again, while all processes are frozen
 //! ```
 //!
-//! Who may write is the restoring side's to say, not the dump's: a child of a machine that writes only reads. Where a process
-//! has a file there open for writing, that cannot be, and the restore fails. Until then CRIU could write: where it would, to
-//! make a socket anew, it is not even started (`criu::sockets`).
+//! The restoring side decides the access mode, not the dump: a child of a machine that writes may only read. If a
+//! process has a file there open for writing, that is impossible, and the restore fails. Until then CRIU could write:
+//! if it would, to create a socket again, it is not even started (`criu::sockets`).
 
 #![expect(unsafe_code, reason = "leaving a shared file system view has no safe interface")]
 
@@ -21,12 +21,12 @@ use burrow_model::MountMode;
 use rustix::fs::{CWD, Mode, OFlags, open};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-use super::criu::Outside;
+use super::criu::HostMount;
 use super::root::Root;
 use crate::Mount;
 use crate::launcher::{MountPlan, open_beneath, set_access};
 
-/// What the launcher needs to know; the places are there afterwards.
+/// The launcher's plan; creates the mount points.
 pub(super) fn plan(root: &Root, mounts: &[Mount]) -> io::Result<Vec<MountPlan>> {
     let mut plans = Vec::with_capacity(mounts.len());
     for mount in mounts {
@@ -44,14 +44,14 @@ pub(super) fn plan(root: &Root, mounts: &[Mount]) -> io::Result<Vec<MountPlan>> 
     Ok(plans)
 }
 
-/// What CRIU is told when it writes a machine down: each is known by its place.
-pub(super) fn left_out(mounts: &[Mount]) -> Vec<String> {
+/// The mounts that CRIU must leave out of a dump, each identified by its path.
+pub(super) fn excluded_mounts(mounts: &[Mount]) -> Vec<String> {
     mounts.iter().map(|mount| format!("mnt[{}]:{}", mount.target, mount.target)).collect()
 }
 
-/// As CRIU knows them: by their places.
-pub(super) fn outside(mounts: &[Mount]) -> Vec<Outside> {
-    let outside = |mount: &Mount| Outside {
+/// As identified by CRIU: by their paths.
+pub(super) fn outside(mounts: &[Mount]) -> Vec<HostMount> {
+    let outside = |mount: &Mount| HostMount {
         key: mount.target.to_string(),
         source: mount.source.clone(),
         read_only: mount.mode == MountMode::Ro,
@@ -59,13 +59,13 @@ pub(super) fn outside(mounts: &[Mount]) -> Vec<Outside> {
     mounts.iter().map(outside).collect()
 }
 
-/// Says anew who may write, in a machine that stands still.
+/// Sets the access modes again, in a paused machine.
 pub(super) fn set_modes(pid: u32, mounts: &[Mount]) -> io::Result<()> {
     if mounts.is_empty() {
         return Ok(());
     }
     let view = File::open(format!("/proc/{pid}/ns/mnt"))?;
-    // On a thread of its own, which ends there: no other thread may find itself among other files.
+    // On a separate thread, which ends afterwards: other threads must not end up in another mount namespace.
     thread::scope(|scope| {
         let setting = scope.spawn(|| {
             // SAFETY: the thread shares its root and working directory with the others until here, and uses neither of
@@ -83,7 +83,7 @@ pub(super) fn set_modes(pid: u32, mounts: &[Mount]) -> io::Result<()> {
     })
 }
 
-/// The kernel's word for a file that is open for writing says nothing to whoever reads it.
+/// Translates the kernel's error for a file that is open for writing into a useful message.
 fn busy(error: io::Error, mount: &Mount) -> io::Error {
     if error.kind() != io::ErrorKind::ResourceBusy {
         return error;

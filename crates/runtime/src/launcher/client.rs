@@ -1,4 +1,4 @@
-//! The daemon's side of the launcher: starts it, asks it, and starts another when it is gone.
+//! The daemon's side of the launcher: starts it, sends it requests, and restarts it if it has ended.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,23 +11,23 @@ use std::time::Duration;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::message::{AdjustPlan, Answer, EmulatorPlan, Failure, Plan, Request, receive, send};
-use crate::container::criu::{Adjustment, Opened};
+use super::message::{AdjustPlan, EmulatorPlan, Failure, LauncherReply, Plan, Request, receive, send};
+use crate::container::criu::{Adjustment, AppliedChanges};
 
-/// A launch takes about a millisecond; a launcher silent for this long hangs.
+/// A launch takes about a millisecond; a launcher without an answer for this long hangs.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Holding the processes of a machine takes milliseconds; each step of it has a bound of its own, of ten seconds.
+/// Changing the processes of a machine takes milliseconds; each of its steps has its own limit of ten seconds.
 const ADJUST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A launcher that is found dead before it was asked anything costs one more attempt.
+/// If the launcher is found dead before a request was sent, one more attempt is made.
 const CONNECT_ATTEMPTS: u32 = 2;
 
 /// A launcher process, kept running.
 #[derive(Debug)]
 pub(crate) struct Launcher {
     argv: Vec<OsString>,
-    /// Requests go one at a time: the launcher has one thread.
+    /// One request at a time: the launcher has one thread.
     connection: Mutex<Option<Connection>>,
 }
 
@@ -46,9 +46,9 @@ pub(crate) struct Launched {
 
 #[derive(Debug)]
 pub(crate) enum LaunchError {
-    /// The launcher tried and could not.
+    /// The launcher tried and failed.
     Refused(Failure),
-    /// The launcher is gone, and may or may not have started something.
+    /// The launcher has ended, and may or may not have started something.
     Gone(io::Error),
 }
 
@@ -71,21 +71,21 @@ impl Launcher {
         self.start(&Request::Emulate(plan), descriptors)
     }
 
-    /// Adjusts the processes of the machine in `group`, from the cgroup `aside`. Others can launch meanwhile.
+    /// Changes the processes of the machine in `group`, from the cgroup `aside`. Others can launch meanwhile.
     pub(crate) fn adjust(
         &self,
         group: &Path,
         adjustment: Adjustment,
         aside: BorrowedFd<'_>,
-    ) -> io::Result<Opened> {
+    ) -> io::Result<AppliedChanges> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         set_socket_timeout(&ours, Timeout::Recv, Some(ADJUST_TIMEOUT))?;
         let plan = AdjustPlan { group: group.to_owned(), adjustment };
         let asked = self.ask(&Request::Adjust(plan), &[theirs.as_fd(), aside]);
         drop(theirs);
-        // The process that does it answers by itself, also when the launcher is gone by then.
-        match (receive::<Result<Opened, String>>(&ours)?, asked) {
+        // The process that does it answers by itself, even if the launcher has ended by then.
+        match (receive::<Result<AppliedChanges, String>>(&ours)?, asked) {
             (Some((Ok(opened), _)), _) => Ok(opened),
             (Some((Err(reason), _)), _) => Err(io::Error::other(reason)),
             (None, Err(LaunchError::Refused(failure))) => Err(failure.source()),
@@ -96,22 +96,22 @@ impl Launcher {
 
     fn start(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<Launched, LaunchError> {
         match self.ask(request, descriptors)? {
-            (Answer::Launched { pid }, mut attached) if attached.len() == 1 => {
+            (LauncherReply::Launched { pid }, mut attached) if attached.len() == 1 => {
                 Ok(Launched { pid, pidfd: attached.remove(0) })
             }
-            (Answer::Failed(failure), _) => Err(LaunchError::Refused(failure)),
-            (Answer::Able | Answer::Launched { .. }, _) => {
+            (LauncherReply::Failed(failure), _) => Err(LaunchError::Refused(failure)),
+            (LauncherReply::Able | LauncherReply::Launched { .. }, _) => {
                 Err(LaunchError::Gone(io::ErrorKind::InvalidData.into()))
             }
         }
     }
 
-    /// Whether this host can make machines, and if not, at which step it fails.
+    /// Whether this host can run machines, and if not, the step that fails.
     pub(crate) fn probe(&self) -> Result<(), LaunchError> {
         match self.ask(&Request::Probe, &[])? {
-            (Answer::Able, _) => Ok(()),
-            (Answer::Failed(failure), _) => Err(LaunchError::Refused(failure)),
-            (Answer::Launched { .. }, _) => Err(LaunchError::Gone(io::ErrorKind::InvalidData.into())),
+            (LauncherReply::Able, _) => Ok(()),
+            (LauncherReply::Failed(failure), _) => Err(LaunchError::Refused(failure)),
+            (LauncherReply::Launched { .. }, _) => Err(LaunchError::Gone(io::ErrorKind::InvalidData.into())),
         }
     }
 
@@ -119,15 +119,15 @@ impl Launcher {
         &self,
         request: &Request,
         descriptors: &[BorrowedFd<'_>],
-    ) -> Result<(Answer, Vec<OwnedFd>), LaunchError> {
+    ) -> Result<(LauncherReply, Vec<OwnedFd>), LaunchError> {
         let mut slot = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         for attempt in 1..=CONNECT_ATTEMPTS {
             let connection = match slot.take() {
                 Some(connection) => connection,
                 None => Connection::open(&self.argv).map_err(LaunchError::Gone)?,
             };
-            // A failure to send means that nothing was started: another launcher may be asked. After that, it may
-            // have been, and only whoever can clean up may try again.
+            // If sending fails, nothing was started, so another launcher may be asked. After sending, something may
+            // have been started, and only a caller that can clean up may retry.
             match send(connection.socket.as_fd(), request, descriptors) {
                 Err(_) if attempt < CONNECT_ATTEMPTS => continue,
                 other => other.map_err(LaunchError::Gone)?,
@@ -153,7 +153,7 @@ impl Connection {
         set_socket_timeout(&ours, Timeout::Send, Some(ANSWER_TIMEOUT))?;
         let process = Command::new(program)
             .args(arguments)
-            // Nothing of the daemon's environment, which may hold keys, is the launcher's business.
+            // The daemon's environment may contain keys, and the launcher needs nothing from it.
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::from(theirs))
@@ -164,7 +164,7 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// Ends the launcher, not the machines it started, and leaves no zombie. It is ours until it is waited for, so its
+    /// Ends the launcher, but not the machines that it started, and leaves no zombie. It is our unreaped child, so its
     /// pid is still its own.
     fn drop(&mut self) {
         let _ = self.process.kill();

@@ -1,14 +1,14 @@
 //! The process that emulates a microVM, from its first instruction to the emulator's.
 //!
 //! ```text
-//!   its own pid, mount, network, ipc and uts namespace
+//!   its own pid, mount, network, ipc and uts namespaces
 //!   /           an empty, read-only file system
-//!   /<name>     what it must read: its own program and libraries, its kernel, the RAM it starts from; read-only too
-//!   descriptors 3, 4, …: what it was given; 0 and 1 lead nowhere, 2 to the daemon for as long as that listens
+//!   /<name>     the files that it reads: its program and libraries, its kernel, the RAM it starts from; read-only too
+//!   descriptors 3, 4, …: those it was given; 0 and 1 are /dev/null, 2 is a pipe to the daemon until that closes it
 //! ```
 //!
-//! No capability, no way to gain one, a uid that nobody else has, no process that it could see, no network but the tap.
-//! What a guest gains by breaking out of its machine is this.
+//! No capability, no way to gain one, a uid that no other process has, no visible processes, no network but the tap. A
+//! guest that breaks out of its machine gains no more than this.
 
 #![expect(unsafe_code, reason = "prctl, dup2 and execve have no safe interface")]
 
@@ -32,27 +32,27 @@ use rustix::thread::{
 use super::message::{At as _, EmulatorPlan, Failure};
 use super::{confine, mounts, stage};
 
-/// The first descriptor that the emulator is given.
+/// The first descriptor that is passed to the emulator.
 pub(crate) const FIRST_DESCRIPTOR: RawFd = 3;
 
-/// Above all that is handed over, so that putting one in its place closes no other.
+/// Above all descriptors that are passed, so that arranging them closes no other.
 const ASIDE_DESCRIPTOR: RawFd = 100;
 
-/// Turns this process into the emulator, or says over `told` why not, and ends.
-pub(super) fn become_emulator(plan: &EmulatorPlan, told: OwnedFd, given: Vec<OwnedFd>) -> ! {
-    let tried = catch_unwind(AssertUnwindSafe(|| take_steps(plan, &told, given)));
+/// Turns this process into the emulator, or reports the failure over `errors`, and ends.
+pub(super) fn become_emulator(plan: &EmulatorPlan, errors: OwnedFd, given: Vec<OwnedFd>) -> ! {
+    let tried = catch_unwind(AssertUnwindSafe(|| take_steps(plan, &errors, given)));
     let failure = match tried {
         Ok(Ok(never)) => match never {},
         Ok(Err(failure)) => failure,
         Err(_) => Failure { step: "prepare the emulator".to_owned(), errno: libc::ENOTRECOVERABLE },
     };
-    // If the daemon does not listen any more, nobody does.
-    let _ =
-        File::from(told).write_all(format!("could not {}: {}\n", failure.step, failure.source()).as_bytes());
+    // If the daemon does not listen any more, the report is lost.
+    let _ = File::from(errors)
+        .write_all(format!("could not {}: {}\n", failure.step, failure.source()).as_bytes());
     stage::exit_now(1)
 }
 
-fn take_steps(plan: &EmulatorPlan, told: &OwnedFd, given: Vec<OwnedFd>) -> Result<Infallible, Failure> {
+fn take_steps(plan: &EmulatorPlan, errors: &OwnedFd, given: Vec<OwnedFd>) -> Result<Infallible, Failure> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .at("make mounts private")?;
     let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).at("open `/dev/null`")?;
@@ -67,94 +67,96 @@ fn take_steps(plan: &EmulatorPlan, told: &OwnedFd, given: Vec<OwnedFd>) -> Resul
         unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
     }
     let count = given.len();
-    arrange_descriptors(&null, told, given)?;
-    give_up_rights(plan.uid)?;
+    arrange_descriptors(&null, errors, given)?;
+    drop_privileges(plan.uid)?;
     close_others(count)?;
     execute(&plan.argv)
 }
 
-/// An empty file system with nothing in it but what the emulator must read.
+/// An empty file system that contains only the files that the emulator reads.
 fn change_root(plan: &EmulatorPlan) -> Result<(), Failure> {
     let place = open(&plan.place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .at("open the place for the emulator's root")?;
-    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC).at("make the emulator's root")?;
+        .at("open the directory of the emulator's root")?;
+    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC).at("create the emulator's root")?;
     for (name, value) in [("size", "65536"), ("mode", "0555")] {
-        fsconfig_set_string(&context, name, value).at("make the emulator's root")?;
+        fsconfig_set_string(&context, name, value).at("create the emulator's root")?;
     }
-    fsconfig_create(&context).at("make the emulator's root")?;
+    fsconfig_create(&context).at("create the emulator's root")?;
     let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let root = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, flags).at("mount the emulator's root")?;
     mounts::attach(&root, &place).at("mount the emulator's root")?;
     for (source, name) in &plan.shown {
         let source =
-            open(source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).at("open what the emulator reads")?;
-        let is_directory = rustix::fs::fstat(&source).at("look at what the emulator reads")?.st_mode
+            open(source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).at("open the emulator's files")?;
+        let is_directory = rustix::fs::fstat(&source).at("inspect the emulator's files")?.st_mode
             & libc::S_IFMT
             == libc::S_IFDIR;
         if is_directory {
-            mkdirat(&root, name.as_str(), Mode::from_raw_mode(0o755)).at("make a mount point")?;
+            mkdirat(&root, name.as_str(), Mode::from_raw_mode(0o755)).at("create a mount point")?;
         } else {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            openat(&root, name.as_str(), flags, Mode::from_raw_mode(0o444)).at("make a mount point")?;
+            openat(&root, name.as_str(), flags, Mode::from_raw_mode(0o444)).at("create a mount point")?;
         }
         let target = openat(&root, name.as_str(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
             .at("open a mount point")?;
-        let mount = mounts::bind(source.as_fd()).at("bind what the emulator reads")?;
-        mounts::set_read_only(&mount).at("make what the emulator reads read-only")?;
-        mounts::attach(&mount, &target).at("mount what the emulator reads")?;
+        let mount = mounts::bind(source.as_fd()).at("bind the emulator's files")?;
+        mounts::set_read_only(&mount).at("make the emulator's files read-only")?;
+        mounts::attach(&mount, &target).at("mount the emulator's files")?;
     }
     mounts::set_read_only(&root).at("make the emulator's root read-only")?;
     rustix::process::fchdir(&root).at("enter the emulator's root")?;
     rustix::process::pivot_root(".", ".").at("change the root")?;
-    // The old root now lies over the new one; without it, nothing of the host's files has a name here.
-    unmount(".", UnmountFlags::DETACH).at("let go of the host's files")?;
+    // The old root is now mounted over the new one. Without it, none of the host's files are reachable here.
+    unmount(".", UnmountFlags::DETACH).at("unmount the host's files")?;
     rustix::process::chdir("/").at("enter the new root")
 }
 
-fn arrange_descriptors(null: &OwnedFd, told: &OwnedFd, given: Vec<OwnedFd>) -> Result<(), Failure> {
+fn arrange_descriptors(null: &OwnedFd, errors: &OwnedFd, given: Vec<OwnedFd>) -> Result<(), Failure> {
     let mut aside = Vec::new();
     for descriptor in &given {
-        aside.push(rustix::io::fcntl_dupfd_cloexec(descriptor, ASIDE_DESCRIPTOR).at("keep a descriptor")?);
+        aside.push(
+            rustix::io::fcntl_dupfd_cloexec(descriptor, ASIDE_DESCRIPTOR).at("duplicate a descriptor")?,
+        );
     }
-    // Those below the place aside make room; this process uses none of them again.
+    // Descriptors below `ASIDE_DESCRIPTOR` are overwritten; this process uses none of them again.
     std::mem::forget(given);
-    for (to, from) in [(0, null), (1, null), (2, told)] {
+    for (to, from) in [(0, null), (1, null), (2, errors)] {
         duplicate(from, to).at("arrange the standard streams")?;
     }
     for (number, from) in aside.iter().enumerate() {
         let to = FIRST_DESCRIPTOR + RawFd::try_from(number).unwrap_or(RawFd::MAX - FIRST_DESCRIPTOR);
-        duplicate(from, to).at("hand over a descriptor")?;
+        duplicate(from, to).at("pass a descriptor")?;
     }
     std::mem::forget(aside);
     Ok(())
 }
 
 fn duplicate(from: &OwnedFd, to: RawFd) -> io::Result<()> {
-    // SAFETY: whatever had the number before is forgotten, or belongs to nobody: std's handles do not own the standard
-    // streams.
+    // SAFETY: a previous descriptor with this number was forgotten, or has no owner: std's handles do not own the
+    // standard streams.
     let result = unsafe { libc::dup2(from.as_raw_fd(), to) };
     if result == to { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// With the emulator's start, so that a failure can still be told.
+/// Close-on-exec, so that a failure can still be reported.
 fn close_others(given: usize) -> Result<(), Failure> {
     let first = libc::c_uint::try_from(given).unwrap_or(0) + FIRST_DESCRIPTOR.unsigned_abs();
-    // SAFETY: marks descriptors; closes none that anything here owns.
+    // SAFETY: only marks descriptors to be closed on exec; closes none that anything here owns.
     let result =
         unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }.at("close all other descriptors")
 }
 
-fn give_up_rights(uid: u32) -> Result<(), Failure> {
+fn drop_privileges(uid: u32) -> Result<(), Failure> {
     confine::drop_bounding_set(CapabilitySet::empty())?;
     set_thread_groups(&[]).at("leave all groups")?;
     let (gid, uid) = (Gid::from_raw(uid), Uid::from_raw(uid));
-    set_thread_res_gid(gid, gid, gid).at("become the emulator's group")?;
-    set_thread_res_uid(uid, uid, uid).at("become the emulator's user")?;
+    set_thread_res_gid(gid, gid, gid).at("set the emulator's group")?;
+    set_thread_res_uid(uid, uid, uid).at("set the emulator's user")?;
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
-        .at("give up capabilities")?;
-    rustix::thread::set_no_new_privs(true).at("give up privileges for good")
+        .at("drop capabilities")?;
+    rustix::thread::set_no_new_privs(true).at("set no_new_privs")
 }
 
 fn execute(argv: &[String]) -> Result<Infallible, Failure> {

@@ -1,7 +1,8 @@
-//! What daemon and launcher say to each other.
+//! The messages between daemon and launcher.
 //!
-//! One message each way per request, over a `SOCK_SEQPACKET` pair: the kernel keeps messages apart, and descriptors
-//! travel with the message they belong to. Both sides are the same program, so the form may change with any version.
+//! One message each way per request, over a `SOCK_SEQPACKET` pair: the kernel preserves message boundaries, and
+//! descriptors arrive with the message they belong to. Both sides are the same program, so the format may change with
+//! any version.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -17,68 +18,70 @@ use serde::{Deserialize, Serialize};
 
 use crate::container::criu::Adjustment;
 
-/// A plan is a path, a name, a few numbers, and two paths for each volume; that of an emulator has a command line.
+/// A plan is a path, a name, a few numbers, and two paths for each volume; that of an emulator contains a command line.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
-/// User and network namespace, boot socket, owners' namespace, v2 directory, and at most four v1 `tasks` files; or the latter two, and what
-/// an emulator is given.
+/// User and network namespace, boot socket, the namespace of the owners, v2 directory, and at most four v1 `tasks`
+/// files; or the latter two, and the descriptors of an emulator.
 const DESCRIPTORS_MAX: usize = 16;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
-    /// Can this host make the namespaces and the filter that a machine needs?
+    /// Can this host create the namespaces and the filter that a machine needs?
     Probe,
     Launch(Plan),
     Emulate(EmulatorPlan),
     Adjust(AdjustPlan),
 }
 
-/// How to start one machine. Descriptors go along, in this order: user namespace, network namespace, boot socket, a user
-/// namespace that maps the owners of its files (if `own_ids`), v2 cgroup directory (if `unified`), v1 `tasks` files (the
-/// rest).
+/// How to start one machine. It is sent with descriptors, in this order: user namespace, network namespace, boot
+/// socket, a user namespace that maps the owners of its files (if `own_ids`), v2 cgroup directory (if `unified`), v1
+/// `tasks` files (the rest).
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) root: PathBuf,
     /// Device and inode of `root`.
     pub(crate) root_identity: (u64, u64),
     pub(crate) hostname: String,
-    /// Bound of `/dev/shm`.
+    /// Size limit of `/dev/shm`.
     pub(crate) shm_bytes: u64,
     pub(crate) own_ids: bool,
+    /// Enter the AppArmor profile of machines.
+    pub(crate) profile: bool,
     pub(crate) unified: bool,
     pub(crate) mounts: Vec<MountPlan>,
 }
 
-/// A directory of the host's in a machine.
+/// A host directory that is mounted in a machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MountPlan {
     pub(crate) source: PathBuf,
     /// Device and inode of `source`.
     pub(crate) source_identity: (u64, u64),
-    /// From the machine's root on.
+    /// Relative to the machine's root.
     pub(crate) target: String,
     pub(crate) read_only: bool,
 }
 
-/// How to start one emulator of a microVM. Descriptors go along, in this order: v2 cgroup directory (if `unified`), v1
-/// `tasks` files (as many as `tasks`), where it says what is wrong, and what it is given (the rest).
+/// How to start one emulator of a microVM. It is sent with descriptors, in this order: v2 cgroup directory (if
+/// `unified`), v1 `tasks` files (as many as `tasks`), the pipe for its errors, and its own descriptors (the rest).
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct EmulatorPlan {
-    /// The program first, as it sees it.
+    /// The program first, with its path in the emulator's root.
     pub(crate) argv: Vec<String>,
-    /// An empty directory, where its root is put together.
+    /// An empty directory, on which its root is mounted.
     pub(crate) place: PathBuf,
-    /// Files and directories that it reads, and what they are called in its root.
+    /// Files and directories that it reads, and their names in its root.
     pub(crate) shown: Vec<(PathBuf, String)>,
     pub(crate) uid: u32,
-    /// Large pages make emulators larger, and faster only where the processor runs the guest itself.
+    /// Huge pages make emulators larger, and are only faster if the processor executes the guest itself.
     pub(crate) small_pages: bool,
     pub(crate) unified: bool,
     pub(crate) tasks: usize,
 }
 
-/// What to do to a machine's processes around a dump. Descriptors go along, in this order: where the answer goes, and the
-/// v2 cgroup directory to do it from.
+/// How to change a machine's processes before or after a dump. It is sent with descriptors, in this order: the socket
+/// for the answer, and the v2 cgroup directory in which to run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct AdjustPlan {
     /// The v2 cgroup of the machine.
@@ -87,16 +90,16 @@ pub(super) struct AdjustPlan {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Answer {
+pub(super) enum LauncherReply {
     Able,
-    /// The pidfd goes along.
+    /// Sent with the pidfd.
     Launched {
         pid: u32,
     },
     Failed(Failure),
 }
 
-/// What was being done, and what the kernel said.
+/// The failed step, and the kernel's error.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Failure {
     pub(crate) step: String,
@@ -142,7 +145,7 @@ pub(super) fn send<T: Serialize>(
     Ok(())
 }
 
-/// Receives one message; `None` when the other side has hung up.
+/// Receives one message; `None` when the peer has closed the connection.
 pub(super) fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut bytes = vec![0; MESSAGE_BYTES_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
@@ -154,7 +157,7 @@ pub(super) fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Opti
             other => break other?,
         }
     };
-    // Taken before anything can fail, so that no descriptor stays open unowned.
+    // Taken before anything can fail, so that every descriptor has an owner that closes it.
     let mut descriptors = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -184,20 +187,20 @@ mod tests {
     fn descriptors_arrive_with_their_message() {
         let (ours, theirs) = pair();
         let file = std::fs::File::open("/dev/null").unwrap();
-        send(&ours, &Answer::Launched { pid: 7 }, &[file.as_fd(), file.as_fd()]).unwrap();
-        send(&ours, &Answer::Able, &[]).unwrap();
-        let (answer, descriptors) = receive::<Answer>(&theirs).unwrap().unwrap();
-        assert!(matches!(answer, Answer::Launched { pid: 7 }));
+        send(&ours, &LauncherReply::Launched { pid: 7 }, &[file.as_fd(), file.as_fd()]).unwrap();
+        send(&ours, &LauncherReply::Able, &[]).unwrap();
+        let (answer, descriptors) = receive::<LauncherReply>(&theirs).unwrap().unwrap();
+        assert!(matches!(answer, LauncherReply::Launched { pid: 7 }));
         assert_eq!(descriptors.len(), 2);
-        let (answer, descriptors) = receive::<Answer>(&theirs).unwrap().unwrap();
-        assert!(matches!(answer, Answer::Able));
+        let (answer, descriptors) = receive::<LauncherReply>(&theirs).unwrap().unwrap();
+        assert!(matches!(answer, LauncherReply::Able));
         assert!(descriptors.is_empty());
         drop(ours);
-        assert!(receive::<Answer>(&theirs).unwrap().is_none());
+        assert!(receive::<LauncherReply>(&theirs).unwrap().is_none());
     }
 
     #[test]
-    fn a_message_too_large_is_refused_before_it_is_sent() {
+    fn an_oversized_message_is_rejected_before_it_is_sent() {
         let (ours, _theirs) = pair();
         let failure = Failure { step: "x".repeat(MESSAGE_BYTES_MAX), errno: 1 };
         assert_eq!(send(&ours, &failure, &[]).unwrap_err().kind(), io::ErrorKind::InvalidInput);

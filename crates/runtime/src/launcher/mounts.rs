@@ -1,9 +1,9 @@
-//! What a machine sees besides its own files: `/proc`, `/sys`, terminals, shared memory, and volumes.
+//! The mounts of a machine besides its own files: `/proc`, `/sys`, terminals, shared memory, and volumes.
 //!
-//! Every target is opened beneath the root, following no link, and mounted on by descriptor: a link put where `/proc`
-//! belongs makes the machine fail to start, it does not move the mount. All mounts are of kinds that a dump can take
-//! and a restore can make again; covers are bind mounts of the sandbox's own files rather than file systems, of which
-//! each would cost a dump some milliseconds.
+//! Every mount point is opened beneath the root, without following links, and mounted on by descriptor: if a link is
+//! put in place of `/proc`, the machine fails to start, and the mount is not redirected. All mounts are of kinds that
+//! CRIU can dump and restore. Files are hidden by bind mounts of the sandbox's own files instead of new file systems,
+//! each of which would cost a dump some milliseconds.
 
 #![expect(unsafe_code, reason = "mount_setattr has no safe interface")]
 
@@ -21,14 +21,14 @@ use rustix::mount::{
 
 use super::message::{At as _, Failure, MountPlan, Plan};
 
-/// Terminals of one sandbox. The agent bounds its own; this bounds programs that open `/dev/ptmx` themselves.
+/// Terminals of one sandbox. The agent limits its own; this limits programs that open `/dev/ptmx` themselves.
 const TERMINALS_MAX: &str = "1024";
 
-/// Files that tell about, or act on, the whole host: reading finds nothing, writing does nothing.
+/// Files that show information about the whole host, or affect it: they read as empty, and writes have no effect.
 ///
-/// Only names that every boot of the same kernel has: a dump names its mounts, and could not be restored where one of
-/// these files is missing. That is why `/proc/mdstat`, which comes and goes with a module, is not here.
-const COVERED_FILES: [&str; 16] = [
+/// Only names that exist on every boot of the same kernel: a dump contains the names of its mounts, and could not be
+/// restored if one of these files were missing. Therefore `/proc/mdstat`, which depends on a module, is not here.
+const HIDDEN_FILES: [&str; 16] = [
     "proc/cmdline",
     "proc/bootconfig",
     "proc/partitions",
@@ -48,7 +48,7 @@ const COVERED_FILES: [&str; 16] = [
 ];
 
 /// Directories of the same kind.
-const COVERED_DIRECTORIES: [&str; 12] = [
+const HIDDEN_DIRECTORIES: [&str; 12] = [
     "proc/acpi",
     "proc/asound",
     "proc/scsi",
@@ -65,66 +65,67 @@ const COVERED_DIRECTORIES: [&str; 12] = [
     "sys/kernel/security",
 ];
 
-/// Directories that are shown in part.
+/// Directories that are partly hidden.
 ///
-/// Below `/sys/devices` are the host's disks, their serial numbers and the files behind its loop devices; below `/sys/fs`
-/// the quotas of all sandboxes and the names of mounted disks. Which directories there are differs from host to host, and
-/// changes with each device that is plugged in, so a list of what to hide would be neither complete nor the same at the
-/// restore of a dump. Programs need the processors, the RAM banks and their own network interfaces.
-const SHOWN_IN_PART: [Partial; 2] = [
+/// Below `/sys/devices` are the host's disks, their serial numbers and the files behind its loop devices; below
+/// `/sys/fs` the quotas of all sandboxes and the names of mounted disks. The directories differ from host to host, and
+/// change with each device that is plugged in, so a list of hidden directories would be neither complete nor the same
+/// at the restore of a dump. Programs need the processors, the RAM banks and their own network interfaces.
+const PARTLY_HIDDEN: [Partial; 2] = [
     Partial { path: "sys/devices", substitute: ".burrow/sys/devices", shown: &["system", "virtual/net"] },
     // `/sys/fs/cgroup` is an empty directory in both.
     Partial { path: "sys/fs", substitute: ".burrow/sys/fs", shown: &[] },
 ];
 
-/// May be read, not written.
+/// Read-only.
 const READ_ONLY: [&str; 3] = ["proc/sys", "proc/bus", "proc/irq"];
 
 struct Partial {
     path: &'static str,
-    /// A directory of the sandbox's own files that takes its place, with empty directories where the shown ones go.
+    /// A directory of the sandbox's own files that is mounted over it, with empty directories as mount points for the
+    /// visible ones.
     substitute: &'static str,
     shown: &'static [&'static str],
 }
 
-const HARMLESS: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID
+const RESTRICTED: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID
     .union(MountAttrFlags::MOUNT_ATTR_NOEXEC)
     .union(MountAttrFlags::MOUNT_ATTR_NODEV);
 
 pub(super) fn mount_all(root: BorrowedFd<'_>, shm_bytes: u64) -> Result<(), Failure> {
     let shm = shm_bytes.to_string();
-    let no_devices = HARMLESS.difference(MountAttrFlags::MOUNT_ATTR_NODEV);
+    let no_devices = RESTRICTED.difference(MountAttrFlags::MOUNT_ATTR_NODEV);
     let terminals = [("ptmxmode", "0666"), ("mode", "0620"), ("gid", "5"), ("max", TERMINALS_MAX)];
-    file_system(root, "proc", "proc", &[], HARMLESS).at("mount `/proc`")?;
-    file_system(root, "sys", "sysfs", &[], HARMLESS | MountAttrFlags::MOUNT_ATTR_RDONLY)
+    file_system(root, "proc", "proc", &[], RESTRICTED).at("mount `/proc`")?;
+    file_system(root, "sys", "sysfs", &[], RESTRICTED | MountAttrFlags::MOUNT_ATTR_RDONLY)
         .at("mount `/sys`")?;
     file_system(root, "dev/pts", "devpts", &terminals, no_devices).at("mount `/dev/pts`")?;
-    file_system(root, "dev/shm", "tmpfs", &[("mode", "1777"), ("size", &shm)], HARMLESS)
+    file_system(root, "dev/shm", "tmpfs", &[("mode", "1777"), ("size", &shm)], RESTRICTED)
         .at("mount `/dev/shm`")?;
 
     let meminfo = open_beneath(root, ".burrow/meminfo").at("open the agent's meminfo")?;
-    cover(root, "proc/meminfo", meminfo.as_fd()).at("cover `/proc/meminfo`")?;
+    mount_over(root, "proc/meminfo", meminfo.as_fd()).at("hide `/proc/meminfo`")?;
     let null = open_beneath(root, "dev/null").at("open `/dev/null`")?;
     check_null(null.as_fd()).at("check `/dev/null`")?;
-    for path in COVERED_FILES {
-        cover(root, path, null.as_fd()).at("cover a file of `/proc`")?;
+    for path in HIDDEN_FILES {
+        mount_over(root, path, null.as_fd()).at("hide a file of `/proc`")?;
     }
     let empty = open_beneath(root, ".burrow/empty").at("open the empty directory")?;
-    for path in COVERED_DIRECTORIES {
-        cover(root, path, empty.as_fd()).at("cover a directory of `/proc` or `/sys`")?;
+    for path in HIDDEN_DIRECTORIES {
+        mount_over(root, path, empty.as_fd()).at("hide a directory of `/proc` or `/sys`")?;
     }
-    for partial in SHOWN_IN_PART {
-        show_in_part(root, &partial).at("cover a part of `/sys`")?;
+    for partial in PARTLY_HIDDEN {
+        hide_partly(root, &partial).at("hide a part of `/sys`")?;
     }
     for path in READ_ONLY {
         read_only(root, path).at("make a directory of `/proc` read-only")?;
     }
-    // Last: the read-only `/proc/sys` lies over what was mounted there before.
+    // Last: the read-only `/proc/sys` hides earlier mounts below it.
     let boot_id = open_beneath(root, ".burrow/boot_id").at("open the sandbox's boot id")?;
-    cover(root, "proc/sys/kernel/random/boot_id", boot_id.as_fd()).at("cover the boot id")
+    mount_over(root, "proc/sys/kernel/random/boot_id", boot_id.as_fd()).at("hide the boot id")
 }
 
-/// The files of a machine, as mounts that are in no place yet.
+/// The files of a machine, as detached mounts.
 #[derive(Debug)]
 pub(super) struct Files {
     pub(super) root: OwnedFd,
@@ -132,15 +133,15 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Binds them as the host's root, who alone gets to them and may map their owners. `ids` is a user namespace that maps
-    /// those that are on disk to those of the machine.
+    /// Creates the mounts as the host's root, the only user that can access the files and map their owners. `ids` is a
+    /// user namespace that maps the ids on disk to those of the machine.
     pub(super) fn bind(plan: &Plan, ids: Option<BorrowedFd<'_>>) -> Result<Self, Failure> {
         let root = open_again(&plan.root, plan.root_identity, ["open the root directory", ROOT_GONE])?;
         let root = bind_mapped(root.as_fd(), ids).at("bind the root directory")?;
         let bind_volume = |plan: &MountPlan| {
             let source = open_again(&plan.source, plan.source_identity, ["open a volume", VOLUME_GONE])?;
             let mount = bind_mapped(source.as_fd(), ids).at("bind a volume")?;
-            set_access(mount.as_fd(), plan.read_only).at("say who may write to a volume")?;
+            set_access(mount.as_fd(), plan.read_only).at("set the access mode of a volume")?;
             Ok(mount)
         };
         let volumes = plan.mounts.iter().map(bind_volume).collect::<Result<_, Failure>>()?;
@@ -148,10 +149,10 @@ impl Files {
     }
 }
 
-const ROOT_GONE: &str = "find the root directory again";
+const ROOT_GONE: &str = "find the same root directory again";
 const VOLUME_GONE: &str = "find a volume again";
 
-/// Opens a directory that must still be the one that was meant.
+/// Opens a directory and checks that it is still the expected one.
 fn open_again(path: &Path, identity: (u64, u64), steps: [&str; 2]) -> Result<OwnedFd, Failure> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = open(path, flags, Mode::empty()).at(steps[0])?;
@@ -162,14 +163,14 @@ fn open_again(path: &Path, identity: (u64, u64), steps: [&str; 2]) -> Result<Own
     }
 }
 
-/// Puts them in their places, which follow no link either.
+/// Attaches the volumes at their mount points, without following links.
 pub(super) fn attach_volumes(
     root: BorrowedFd<'_>,
     plans: &[MountPlan],
     volumes: &[OwnedFd],
 ) -> Result<(), Failure> {
     for (plan, volume) in plans.iter().zip(volumes) {
-        let target = open_beneath(root, &plan.target).at("open a volume's place")?;
+        let target = open_beneath(root, &plan.target).at("open a volume's mount point")?;
         attach(volume, &target).at("mount a volume")?;
     }
     Ok(())
@@ -195,23 +196,23 @@ fn file_system(
     attach(&mount, &target)
 }
 
-/// Binds `source` over what is at `path`; nothing to do where the kernel has no such thing.
-fn cover(root: BorrowedFd<'_>, path: &str, source: BorrowedFd<'_>) -> io::Result<()> {
-    let Some(target) = if_there(open_beneath(root, path))? else { return Ok(()) };
+/// Mounts `source` over `path`; no effect if the kernel has no such file.
+fn mount_over(root: BorrowedFd<'_>, path: &str, source: BorrowedFd<'_>) -> io::Result<()> {
+    let Some(target) = if_exists(open_beneath(root, path))? else { return Ok(()) };
     attach(&bind(source)?, &target)
 }
 
-/// Puts the substitute over a directory, and what is to be shown of the directory into the substitute.
-fn show_in_part(root: BorrowedFd<'_>, partial: &Partial) -> io::Result<()> {
+/// Mounts the substitute over a directory, and the visible parts of the directory into the substitute.
+fn hide_partly(root: BorrowedFd<'_>, partial: &Partial) -> io::Result<()> {
     let place = |name: &str| format!("{}/{name}", partial.path);
     let mut shown = Vec::with_capacity(partial.shown.len());
     for name in partial.shown {
-        if let Some(directory) = if_there(open_beneath(root, &place(name)))? {
+        if let Some(directory) = if_exists(open_beneath(root, &place(name)))? {
             shown.push((name, bind(directory.as_fd())?));
         }
     }
     let substitute = open_beneath(root, partial.substitute)?;
-    cover(root, partial.path, substitute.as_fd())?;
+    mount_over(root, partial.path, substitute.as_fd())?;
     for (name, mount) in shown {
         attach(&mount, &open_beneath(root, &place(name))?)?;
     }
@@ -219,7 +220,7 @@ fn show_in_part(root: BorrowedFd<'_>, partial: &Partial) -> io::Result<()> {
 }
 
 fn read_only(root: BorrowedFd<'_>, path: &str) -> io::Result<()> {
-    let Some(target) = if_there(open_beneath(root, path))? else { return Ok(()) };
+    let Some(target) = if_exists(open_beneath(root, path))? else { return Ok(()) };
     let mount = bind(target.as_fd())?;
     set_read_only(&mount)?;
     attach(&mount, &target)
@@ -231,7 +232,7 @@ pub(crate) fn open_beneath(root: BorrowedFd<'_>, path: &str) -> rustix::io::Resu
     openat2(root, path, flags, Mode::empty(), resolve)
 }
 
-fn if_there(opened: rustix::io::Result<OwnedFd>) -> io::Result<Option<OwnedFd>> {
+fn if_exists(opened: rustix::io::Result<OwnedFd>) -> io::Result<Option<OwnedFd>> {
     match opened {
         Ok(target) => Ok(Some(target)),
         Err(Errno::NOENT) => Ok(None),
@@ -245,8 +246,8 @@ pub(super) fn bind(source: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(open_tree(source, "", flags)?)
 }
 
-/// The same with other owners: `ids` is a user namespace that maps those on disk to those that are seen. What is mounted
-/// or unmounted later where it comes from, or in it, is seen at neither by the other.
+/// The same with other owners: `ids` is a user namespace that maps the ids on disk to the visible ones. Later mounts
+/// and unmounts at the source do not affect this mount, and vice versa.
 pub(crate) fn bind_mapped(source: BorrowedFd<'_>, ids: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
     let mount = bind(source)?;
     let mapping = ids.map(|ids| MountAttributes::mapping(ids.as_raw_fd()));
@@ -261,7 +262,7 @@ pub(crate) fn attach(mount: &OwnedFd, target: &OwnedFd) -> io::Result<()> {
     Ok(move_mount(mount, "", target, "", flags)?)
 }
 
-/// What covers the host's secrets must be the device that holds nothing.
+/// Checks that the file mounted over the host's files is the null device.
 fn check_null(null: BorrowedFd<'_>) -> io::Result<()> {
     let stat = fstat(null)?;
     let is_null =
@@ -295,9 +296,10 @@ impl MountAttributes {
         }
     }
 
-    /// By system call alone; answers with -1 for a failure.
+    /// By a direct system call; returns -1 on failure.
     pub(crate) fn apply_raw(&self, mount: libc::c_int) -> libc::c_long {
-        // SAFETY: the path is empty and static, and the structure lives and is as large as said; the kernel only reads.
+        // SAFETY: the path is empty and static, and the structure is valid and has the given size; the kernel only
+        // reads it.
         unsafe {
             libc::syscall(
                 libc::SYS_mount_setattr,
@@ -315,7 +317,7 @@ pub(super) fn set_read_only(mount: &OwnedFd) -> io::Result<()> {
     set_attributes(mount.as_fd(), MountAttrFlags::MOUNT_ATTR_RDONLY, MountAttrFlags::empty())
 }
 
-/// What a volume's mount is: programs there run, but no file gives anybody more rights, and no device is one.
+/// The attributes of a volume's mount: programs can run there, but set-user-id bits and device files have no effect.
 pub(crate) fn set_access(mount: BorrowedFd<'_>, read_only: bool) -> io::Result<()> {
     let harmless = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let write = MountAttrFlags::MOUNT_ATTR_RDONLY;

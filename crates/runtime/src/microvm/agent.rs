@@ -1,7 +1,7 @@
 //! The driver's end of the serial port to a machine's first process.
 //!
-//! One JSON document per line; what they mean is written down in the guest protocol, which this crate does not depend on.
-//! The machine is hostile: an answer is bounded in length and time, and an answer to something else is passed over.
+//! One JSON document per line; the guest protocol, on which this crate does not depend, defines their meaning. The
+//! machine is hostile: a reply is limited in length and time, and replies to other requests are ignored.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -20,7 +20,7 @@ use crate::report::Report;
 
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// Random bytes that a machine is given: as many as its generator takes at once.
+/// Random bytes for a machine: as many as its generator accepts at once.
 const ENTROPY_BYTES: usize = 32;
 
 #[derive(Debug)]
@@ -30,18 +30,18 @@ pub(super) struct Agent {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct AgentReply {
     id: u64,
     #[serde(flatten)]
     report: Report,
 }
 
-/// What a machine is told when it goes on.
+/// The values that a machine receives when it resumes.
 #[derive(Clone, Debug)]
 pub(super) struct Settle {
     pub(super) hostname: Option<String>,
     pub(super) pids: u32,
-    /// Its gateway is another than it was.
+    /// Its gateway has changed.
     pub(super) reset: bool,
 }
 
@@ -65,7 +65,7 @@ impl Agent {
             "boot": document,
         });
         self.ask(message, timeout)?;
-        // Nobody is held; but the clock is as late as that took.
+        // No process is frozen, but the clock is late by the time that this took.
         self.release(timeout)
     }
 
@@ -97,7 +97,7 @@ impl Agent {
         self.ask(json!({ "op": "rehearse" }), timeout)
     }
 
-    /// Has it change files as `give` says.
+    /// Makes it change files as `give` says.
     pub(super) fn apply(&mut self, give: Give, timeout: Duration) -> io::Result<()> {
         self.ask_with(json!({ "op": "apply" }), Some(give), timeout)
     }
@@ -106,7 +106,7 @@ impl Agent {
         self.ask_with(message, None, timeout)
     }
 
-    /// Asks, with a stream that follows the question.
+    /// Sends a request, followed by a stream.
     fn ask_with(&mut self, mut message: Value, give: Option<Give>, timeout: Duration) -> io::Result<()> {
         let id = u64::from_ne_bytes(random()?);
         if let Value::Object(fields) = &mut message {
@@ -117,13 +117,13 @@ impl Agent {
         let until = Instant::now() + timeout;
         self.stream.set_write_timeout(Some(timeout))?;
         self.stream.write_all(&line).map_err(silent)?;
-        // What breaks off is answered all the same.
+        // The agent replies even if the stream was aborted.
         let given = give.map(|give| stream::give(&mut Timed::new(&self.stream, timeout), give)).transpose();
         loop {
             let line = self.line(until)?;
-            // What makes no sense, or answers what nobody here asked, is the guest's affair.
-            match serde_json::from_slice::<Answer>(&line) {
-                Ok(Answer { id: answered, report }) if answered == id => {
+            // The guest may send invalid lines and replies to requests that were not sent; both are ignored.
+            match serde_json::from_slice::<AgentReply>(&line) {
+                Ok(AgentReply { id: answered, report }) if answered == id => {
                     return match report {
                         Report::Ready => given.map(drop),
                         Report::Failed { step, message } => {
@@ -173,13 +173,13 @@ impl Settle {
     }
 }
 
-/// What time it is.
+/// The current time.
 pub(super) fn unix_ns() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What the machine's first process says it could not do.
+/// The step that the machine's first process could not perform.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("could not {step}: {message}")]
 pub(super) struct Refused {
@@ -187,10 +187,10 @@ pub(super) struct Refused {
     pub(super) message: String,
 }
 
-/// A timeout of a socket has another name than it should.
+/// Gives the timeout of a socket its proper error kind.
 fn silent(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::WouldBlock {
-        return io::Error::new(io::ErrorKind::TimedOut, "the machine's first process does not answer");
+        return io::Error::new(io::ErrorKind::TimedOut, "the machine's agent does not answer");
     }
     error
 }
@@ -210,7 +210,8 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(20);
 
-    /// A guest that answers so many messages with what `answer` makes of their ids, and hangs up.
+    /// A guest that answers this many messages with the result of `answer` for their ids, and then closes the
+    /// connection.
     fn guest(count: usize, answer: fn(u64) -> String) -> (Agent, thread::JoinHandle<Vec<Value>>) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let serve = thread::spawn(move || {
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_boots_is_told_the_time_once_more_when_it_is_up() {
+    fn a_booting_machine_receives_the_time_again_after_its_boot() {
         let (mut agent, serve) = guest(2, |id| format!("{{\"id\":{id},\"kind\":\"ready\"}}\n"));
         let settle = Settle { hostname: None, pids: 7, reset: false };
         agent.boot(&settle, b"{}", SOON).unwrap();
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_answer_to_what_was_asked_counts() {
+    fn replies_to_other_requests_are_ignored() {
         let (mut agent, serve) = guest(1, |id| {
             format!(
                 "rubbish\n{{\"id\":{},\"kind\":\"failed\",\"step\":\"a\",\"message\":\"b\"}}\n{{\"id\":{id},\"kind\":\"ready\"}}\n",
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_and_a_guest_that_hangs_up_or_floods_is_not_waited_for() {
+    fn a_refusal_is_reported_and_a_guest_that_disconnects_or_floods_fails() {
         let (mut agent, serve) = guest(1, |id| {
             format!("{{\"id\":{id},\"kind\":\"failed\",\"step\":\"stop\",\"message\":\"busy\"}}\n")
         });

@@ -1,11 +1,11 @@
-//! How fast this host's time stamp counter runs, which an emulated machine's clock is made of.
+//! Measures the rate of this host's time stamp counter, on which an emulated machine's clock is based.
 
 use std::time::Duration;
 
-/// Long enough for a measurement to be good to a hundred thousandth.
+/// Long enough for an accuracy of one in a hundred thousand.
 const MEASURED: Duration = Duration::from_millis(50);
 
-/// In kilohertz; zero where the processor has none.
+/// In kilohertz; zero if the processor has no such counter.
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "reading the counter is an instruction")]
 pub(super) fn tsc_khz() -> u64 {
@@ -13,7 +13,7 @@ pub(super) fn tsc_khz() -> u64 {
 
     let now = || {
         let time = clock_gettime(ClockId::MonotonicRaw);
-        // SAFETY: every processor of this kind has the instruction, and the kernel lets everybody use it.
+        // SAFETY: every x86_64 processor has the instruction, and the kernel allows it in user mode.
         let count = unsafe { core::arch::x86_64::_rdtsc() };
         let nanoseconds = time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec);
         (u64::try_from(nanoseconds).unwrap_or(0), count)

@@ -1,11 +1,11 @@
 //! A machine's disk: a file with an ext4 file system, in the sandbox's directory.
 //!
-//! The host makes it from a tree of files, grows it, and hands it to the emulator by descriptor. It never mounts it: what
-//! a guest has written is the guest's, and a kernel that reads a hostile file system is one that can be broken.
+//! The host creates it from a tree of files, grows it, and passes it to the emulator as a descriptor. The host never
+//! mounts it: its content is controlled by the guest, and a hostile file system could exploit the host's kernel.
 //!
-//! The tree's owners are shifted, as sandboxes that are containers need them. The program that makes the file system runs
-//! in the user namespace of such a sandbox, where they read as they are meant: owners, access lists and file capabilities
-//! alike. So it needs no rights over the host either.
+//! In the tree, owners are shifted, as containers need them. The program that creates the file system runs in a user
+//! namespace in which owners, access control lists and file capabilities have their values inside. So the program needs
+//! no privileges on the host either.
 
 #![expect(unsafe_code, reason = "what a child does before its program starts cannot be checked")]
 
@@ -20,29 +20,29 @@ use std::process::{Command, Stdio};
 use burrow_network::linux::UID_BASE;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 
-/// What the file is called.
+/// The name of the file.
 pub const NAME: &str = "disk.raw";
 
 const MIB: u64 = 1 << 20;
 
-/// Where system programs are looked for, whatever the daemon's own environment says.
+/// Search path for system programs, whatever the daemon's own environment contains.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Of what the program says when it fails.
+/// Bytes of the program's error output that are kept.
 const MESSAGE_BYTES_MAX: usize = 500;
 
-/// Beyond what the files themselves take: the file system's own, and room to boot. A machine's disk grows to its limit.
+/// Additional space beyond the files: for the file system itself, and to boot. A machine's disk grows to its limit.
 const SPARE_MIB: u64 = 64;
 
-/// What an entry takes besides its content: its inode, its name, its part of the tables.
+/// Space of an entry besides its content: its inode, its name, its share of the tables.
 const ENTRY_BYTES: u64 = 1024;
 
 const BLOCK_BYTES: u64 = 4096;
 
-/// As [`make`], as large as the tree needs.
+/// As [`make`], with a disk just large enough for the tree.
 pub fn make_fitting(tree: &Path, into: &Path) -> io::Result<PathBuf> {
     let bytes = needed(tree)?;
-    // A twentieth for the tables.
+    // A twentieth more for the tables.
     let mib = (bytes + bytes / 20).div_ceil(MIB) + SPARE_MIB;
     make(tree, into, u32::try_from(mib).map_err(io::Error::other)?)
 }
@@ -53,7 +53,7 @@ fn needed(directory: &Path) -> io::Result<u64> {
     while let Some(directory) = left.pop() {
         for entry in std::fs::read_dir(directory)? {
             let entry = entry?;
-            // Of the entry itself, wherever a link leads.
+            // Metadata of the entry itself; links are not followed.
             let about = entry.metadata()?;
             bytes += ENTRY_BYTES + about.len().div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
             if about.is_dir() {
@@ -64,13 +64,14 @@ fn needed(directory: &Path) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Makes the disk of a machine from a tree of files, in the directory `into`. Blocks, for seconds where the tree is large.
+/// Creates the disk of a machine from a tree of files, in the directory `into`. Blocks, for seconds if the tree is
+/// large.
 pub fn make(tree: &Path, into: &Path, disk_mib: u32) -> io::Result<PathBuf> {
     let path = into.join(NAME);
     let disk = File::options().read(true).write(true).create_new(true).open(&path)?;
     disk.set_len(u64::from(disk_mib) * MIB)?;
     let made = burrow_network::linux::user_namespace().and_then(|user| {
-        // The program opens the file anew. Afterwards it is the host's again, and nobody else's.
+        // The program opens the file by path. Afterwards only the host's root owns it again.
         fchown(&disk, Some(UID_BASE), Some(UID_BASE))?;
         fill(tree, &disk, user)?;
         fchown(&disk, Some(0), Some(0))?;
@@ -92,10 +93,10 @@ fn fill(tree: &Path, disk: &File, user: OwnedFd) -> io::Result<()> {
     command
         .env_clear()
         .env("PATH", SEARCH_PATH)
-        // Entered before the rights to do so are given up; the way there is closed to others.
+        // Entered before dropping privileges; the parent directories are closed to other users.
         .current_dir(tree)
-        // No space is kept for root, who is not somebody else here; what is zero already need not be written.
-        // Of the usual kind, however small it is: it will grow.
+        // No blocks are reserved for root, who is the normal user here. Blocks that are already zero are not written.
+        // The usual file system type, however small the disk is: it will grow.
         .args([
             "-q",
             "-F",
@@ -136,7 +137,7 @@ fn fill(tree: &Path, disk: &File, user: OwnedFd) -> io::Result<()> {
     Err(io::Error::other(format!("`mkfs.ext4` failed ({}): {said}", output.status)))
 }
 
-/// The disk in a sandbox's directory, which is not followed through links.
+/// The disk in a sandbox's directory, opened without following links.
 pub(super) fn open(root: &Path, writable: bool) -> io::Result<File> {
     let directory = openat(
         CWD,
@@ -150,10 +151,10 @@ pub(super) fn open(root: &Path, writable: bool) -> io::Result<File> {
     if FileType::from_raw_mode(fstat(&disk)?.st_mode).is_file() {
         return Ok(disk.into());
     }
-    Err(io::Error::new(io::ErrorKind::InvalidData, "the disk is no file"))
+    Err(io::Error::new(io::ErrorKind::InvalidData, "the disk is not a regular file"))
 }
 
-/// How large it is, in whole mebibytes.
+/// The size in whole mebibytes.
 pub(super) fn size_mib(disk: &File) -> io::Result<u32> {
     u32::try_from(disk.metadata()?.len() / MIB).map_err(io::Error::other)
 }
@@ -169,14 +170,14 @@ mod tests {
 
     use super::*;
 
-    /// Has `debugfs`, which reads the file without the kernel, say something about it.
+    /// Output of `debugfs`, which reads the file without the kernel.
     fn debugfs(disk: &Path, request: &str) -> String {
         let output = Command::new("debugfs").args(["-R", request]).arg(disk).output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     #[test]
-    fn owners_bits_and_capabilities_are_as_inside_and_a_closed_directory_is_no_hindrance() {
+    fn owners_bits_and_capabilities_are_as_inside_also_below_a_closed_directory() {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700)).unwrap();
         let tree = directory.path().join("tree");
@@ -207,9 +208,9 @@ mod tests {
         assert!(sudo.contains("Mode:  04755") && sudo.contains("User:     0"), "{sudo}");
         assert!(debugfs(&disk, "stat /link").contains("/etc/passwd"));
         let ping = debugfs(&disk, "ea_get -x /ping security.capability").replace(' ', "");
-        // In the form that is valid everywhere: a machine has no user namespace around it.
+        // In the form that is valid everywhere: a microVM has no user namespace around it.
         assert!(ping.contains("0100000200200000"), "{ping}");
-        assert!(make(&tree, directory.path(), 16).is_err(), "an existing disk is not made anew");
+        assert!(make(&tree, directory.path(), 16).is_err(), "an existing disk is not overwritten");
     }
 
     #[test]
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_no_disk() {
+    fn only_a_regular_file_is_accepted_as_a_disk() {
         let directory = tempfile::tempdir().unwrap();
         assert!(open(directory.path(), true).is_err());
         fs::write(directory.path().join("precious"), "").unwrap();

@@ -1,11 +1,11 @@
-//! From a machine to its state on disk.
+//! Dumps a machine's state to disk.
 //!
 //! ```text
-//!   <images>/ram       its RAM, with holes where it has none; never written again
-//!   <images>/devices   all else: processors, devices, what is under way in them
+//!   <images>/ram       its RAM, with holes where it is zero; never written again
+//!   <images>/devices   everything else: processors, devices, requests in progress
 //! ```
 //!
-//! What can be done before the machine stands still is: its RAM's beginning is shared with the file it came from, and the
+//! As much as possible is done before the machine is paused: the base file of its RAM is shared with the dump, and the
 //! disk is flushed.
 
 use std::fs::{self, File};
@@ -18,11 +18,11 @@ use std::time::Instant;
 use burrow_model::SandboxId;
 use serde_json::json;
 
-use super::about::About;
+use super::compatibility::DumpOrigin;
 use super::disk;
 use super::pages::Ram;
-use super::place::State;
 use super::qmp::Qmp;
+use super::run_dir::State;
 use super::session::AGENT_TIMEOUT;
 use super::{Shared, step};
 use crate::{DumpOptions, Dumped, RuntimeError};
@@ -30,22 +30,22 @@ use crate::{DumpOptions, Dumped, RuntimeError};
 pub(super) const RAM: &str = "ram";
 pub(super) const DEVICES: &str = "devices";
 
-/// What the state of the devices takes at most; mostly it is 20 KiB.
+/// Maximum size of the state of the devices; usually it is 20 KiB.
 const DEVICES_BYTES: u64 = 4 << 20;
 
 impl Shared {
     pub(super) fn dump_bytes(&self, id: &SandboxId) -> Result<u64, RuntimeError> {
         self.live(id)?;
-        let state = self.places.state(id).map_err(step("read what the machine is", id))?;
+        let state = self.run_dir.state(id).map_err(step("read the machine's state", id))?;
         Ok(state.model.ram_bytes() + DEVICES_BYTES)
     }
 
     pub(super) fn dump(&self, id: &SandboxId, options: &DumpOptions) -> Result<Dumped, RuntimeError> {
         let group = self.group_of(id, &options.machine)?;
-        let state = self.places.state(id).map_err(step("read what the machine is", id))?;
-        let was_paused = group.is_frozen().map_err(step("look at the machine", id))?;
-        // The emulator must answer; its machine stands still all the same.
-        group.thaw().map_err(step("look at the machine", id))?;
+        let state = self.run_dir.state(id).map_err(step("read the machine's state", id))?;
+        let was_paused = group.is_frozen().map_err(step("check the machine", id))?;
+        // The emulator must answer; its machine stays paused nevertheless.
+        group.thaw().map_err(step("check the machine", id))?;
         let dumped = self.try_dump(id, options, &state, was_paused);
         let left = match (&dumped, was_paused) {
             (Ok(_), _) | (Err(_), true) => self.stay_paused(id),
@@ -56,7 +56,7 @@ impl Shared {
             (Err(error), Ok(())) => Err(RuntimeError::Dump { id: id.clone(), reason: error.to_string() }),
             (Ok(_), Err(error)) => Err(error),
             (Err(error), Err(left)) => {
-                tracing::warn!(%id, error = &left as &dyn std::error::Error, "a machine is not as it was before a failed dump");
+                tracing::warn!(%id, error = &left as &dyn std::error::Error, "could not return a machine to its state before a failed dump");
                 Err(RuntimeError::Dump { id: id.clone(), reason: error.to_string() })
             }
         }
@@ -77,12 +77,12 @@ impl Shared {
         let address = session.with_qmp(Qmp::ram_address)?;
         let ram = Ram { pid: options.machine.pid, address, bytes: state.model.ram_bytes() };
         let prepared = ram.prepare(new_file(&options.images.join(RAM))?)?;
-        // What the guest has written so far need not be waited for while it stands still.
+        // Flushes the guest's files before the pause, so that it takes less time.
         if !was_paused
             && let Err(error) =
-                session.unhindered(|session| session.with_agent(|agent| agent.sync(AGENT_TIMEOUT)))
+                session.without_disk_rate(|session| session.with_agent(|agent| agent.sync(AGENT_TIMEOUT)))
         {
-            tracing::warn!(%id, %error, "a machine does not write what it has to before it is written down");
+            tracing::warn!(%id, %error, "could not flush a machine's files before its dump");
         }
         disk::open(&options.root, true)?.sync_data()?;
         let began = Instant::now();
@@ -95,13 +95,13 @@ impl Shared {
         })?;
         let copied = prepared.copy_changed(ram)?;
         let paused_us = if was_paused { 0 } else { began.elapsed().as_micros() };
-        tracing::debug!(%id, copied, "wrote a machine down");
+        tracing::debug!(%id, copied, "dumped a machine");
         for name in [RAM, DEVICES] {
-            // Read by the uids that emulators run as, through a mount of their own; the way here is closed to others.
+            // Read by the uids of the emulators, through a mount; the path to it is closed to other users.
             fs::set_permissions(options.images.join(name), fs::Permissions::from_mode(0o444))?;
         }
         Ok(Dumped {
-            about: About::new(&state.model, &self.here).to_json(),
+            about: DumpOrigin::new(&state.model, &self.here).to_json(),
             paused_us: u64::try_from(paused_us).unwrap_or(u64::MAX),
         })
     }

@@ -1,7 +1,7 @@
-//! What a machine's kernel starts with: the agent as its first program, its modules, and empty directories.
+//! The initramfs of a machine: the agent as its first program, its modules, and empty directories.
 //!
-//! An archive in the one form that every kernel reads (`newc`), not packed: unpacking would cost an emulated machine more
-//! than it saves.
+//! An uncompressed archive in the one format that every kernel reads (`newc`): decompression would cost an emulated
+//! machine more time than it saves.
 
 use std::fs;
 use std::io;
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_are_where_their_headers_say() {
+    fn entries_follow_their_headers() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("guest"), "program").unwrap();
         fs::write(directory.path().join("order"), "a.ko\n").unwrap();

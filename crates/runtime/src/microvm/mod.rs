@@ -1,40 +1,40 @@
-//! The microVM driver: a machine with a kernel of its own, emulated by QEMU.
+//! The microVM driver: machines with their own kernel, emulated by QEMU.
 //!
 //! ```text
-//!   boot:     place/ sockets ─► plug: a tap ─► launcher/: the emulator, confined ─► agent/: boot message, its report
+//!   boot:     run_dir/ sockets ─► plug: a tap ─► launcher/: the emulator, confined ─► agent/: boot message, its report
 //!   pause:    agent/: hold ─► qmp/: stop ─► cgroup: freeze
-//!   dump:     pages/: what the RAM started from ─► hold, stop ─► devices ─► pages/: what has changed since
-//!   restore:  the emulator on the dump's RAM, which it never writes ─► devices ─► introduced ─► paused
+//!   dump:     pages/: the RAM's base file ─► hold, stop ─► devices ─► pages/: the changes since
+//!   restore:  the emulator on the dump's RAM, which it never writes ─► devices ─► identity ─► paused
 //! ```
 //!
-//! Isolation: the guest's kernel is its own, and what it breaks out into is a process without rights (see
-//! [`crate::launcher`]). Where the processor can run it (KVM), that was tried by booting one; else it is emulated, ten to
-//! thirty times slower.
+//! Isolation: the guest has its own kernel, and an attacker that breaks out of the machine is in a process without
+//! privileges (see [`crate::launcher`]). If the processor can execute the guest (KVM), a trial boot has verified that;
+//! else the guest is emulated, ten to thirty times slower.
 //!
-//! A machine's directory holds [`disk::NAME`] instead of a tree of files. The machine is told everything over a serial
-//! port, by its first process; the host never looks into its disk.
+//! A machine's directory contains [`disk::NAME`] instead of a tree of files. The driver communicates with the machine's
+//! first process over a serial port; the host never parses the disk.
 //!
-//! The driver keeps nothing in memory that it could not find again: what exists is what the cgroup trees and the run
-//! directory say. A machine that stands still is held by its own agent too, so whatever is made of its dump wakes up with
-//! only the agent running.
+//! The driver has no state in memory that it could not find again: the cgroup trees and the run directory are the
+//! state. The agent of a paused machine has frozen the other processes too, so a machine restored from its dump starts
+//! with only the agent running.
 //!
-//! Invariant: all that is made on the host for a sandbox is in cgroups and a directory that bear its id, so that
-//! `destroy` needs nothing else. Taps and namespaces go with the emulator.
+//! Invariant: everything that is created on the host for a sandbox is in cgroups and a directory named by its id, so
+//! `destroy` needs nothing else. Taps and namespaces disappear with the emulator.
 
-mod about;
 mod agent;
 mod boot;
 mod clock;
+mod compatibility;
 pub mod disk;
 mod hibernate;
 mod initramfs;
 mod model;
 mod pages;
-mod place;
 mod probe;
 mod qmp;
 mod reader;
 mod restore;
+mod run_dir;
 mod session;
 mod stream;
 mod template;
@@ -52,26 +52,26 @@ use burrow_model::{Limits, SandboxId};
 use tokio::sync::Semaphore;
 
 use crate::cgroup::{Group, Groups};
-use crate::disks::{Disks, Give, OpenDisks};
+use crate::disks::{DiskAccess, Give, OpenDisks};
 use crate::launcher::Launcher;
 use crate::process::Process;
-use crate::turns::Turns;
+use crate::sandbox_locks::SandboxLocks;
 use crate::{
     Ability, Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Form, Incidents, Machine,
     Obstacle, RestoreOptions, Runtime, RuntimeError, TemplateOptions,
 };
-use about::{About, Here};
+use compatibility::{DumpOrigin, HostProperties};
 use model::Model;
-use place::Places;
+use run_dir::RunDir;
 use session::Link;
 
 pub use model::Accelerator;
 pub use probe::Acceleration;
 
-/// Between two questions to an emulator whether it is there.
+/// Interval between two health checks of an emulator.
 const HEARTBEAT: Duration = Duration::from_secs(20);
 
-/// How long an end waits for its turn before it makes one.
+/// How long a destroy waits for the lock before it kills the machine.
 const KILL_EVERY: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Debug)]
@@ -80,15 +80,15 @@ pub struct Options {
     pub launcher: Vec<OsString>,
     /// The agent, a static program.
     pub guest_binary: PathBuf,
-    /// Directory of the cgroup trees that holds one directory per sandbox; no other driver's.
+    /// Directory of the cgroup trees that contains one directory per sandbox; not shared with other drivers.
     pub cgroup_parent: String,
-    /// For what must not outlive the host's uptime.
+    /// For files that must not outlive the host's boot.
     pub run_dir: PathBuf,
-    /// Where `scripts/get-qemu.sh` put QEMU.
+    /// The directory in which `scripts/get-qemu.sh` installed QEMU.
     pub qemu: PathBuf,
-    /// Where it put the kernel and its modules.
+    /// The directory in which it installed the kernel and its modules.
     pub kernel: PathBuf,
-    /// `None`: what a trial boot says.
+    /// `None`: decided by a trial boot.
     pub accelerator: Option<Accelerator>,
 }
 
@@ -98,65 +98,66 @@ pub struct MicrovmRuntime {
     shared: Arc<Shared>,
     capabilities: Capabilities,
     acceleration: Acceleration,
-    turns: Turns,
-    /// As many machines that read disks as may be at once.
+    locks: SandboxLocks,
+    /// Limits the number of simultaneous reader machines.
     readers: Arc<Semaphore>,
 }
 
-/// What work off the async threads needs.
+/// State for work off the async threads.
 #[derive(Debug)]
 struct Shared {
     launcher: Launcher,
     qemu: PathBuf,
     kernel: PathBuf,
-    /// `None` where the host has no usable cgroups; `capabilities` says why.
+    /// `None` if the host has no usable cgroups; `capabilities` gives the reason.
     groups: Option<Groups>,
-    places: Places,
-    here: Here,
-    /// Tells the kernels and agents apart that machines boot with.
+    run_dir: RunDir,
+    here: HostProperties,
+    /// Identifies the kernel and the agent that machines boot with.
     booted_with: String,
-    /// Connections to machines, each taken out by whoever has the sandbox's turn.
+    /// Connections to machines. The holder of the sandbox's lock takes one out while it uses it.
     links: Mutex<HashMap<SandboxId, Link>>,
 }
 
 // === impl MicrovmRuntime ===
 
 impl MicrovmRuntime {
-    /// Looks at the host and, if it has KVM, tries to boot a machine by it. A host that cannot run machines is no error:
-    /// `capabilities` says what it lacks, and `boot` refuses. Blocks; call it once, at start-up.
+    /// Checks the host and, if it has KVM, tries to boot a machine with it. A host that cannot run machines is no
+    /// error: `capabilities` reports what is missing, and `boot` fails. Blocks; call it once, at start-up.
     pub fn open(options: Options) -> Result<Arc<Self>, RuntimeError> {
         probe::open(options)
     }
 
-    /// By what machines run here, and why.
+    /// How machines are executed on this host, and why.
     pub fn acceleration(&self) -> &Acceleration {
         &self.acceleration
     }
 
-    /// Boots a machine that ends itself at once, by what machines run by here: whether they do. Else why not, in words.
+    /// Boots a machine that ends itself at once, with this host's accelerator, to test whether machines run. Else the
+    /// reason.
     pub async fn trial(&self) -> Result<(), String> {
         let accelerator = self.acceleration.accelerator;
         self.off_thread(move |shared| shared.trial(accelerator)).await
     }
 
-    /// Runs blocking work about one sandbox, after all other work about it. The work goes on, and keeps its turn, when
-    /// the caller is dropped: whoever comes next finds it done.
+    /// Runs blocking work about one sandbox, after all earlier work about it. The work continues, and keeps the lock,
+    /// when the caller is dropped, so that the next operation finds it complete.
     async fn work<T: Send + 'static>(
         &self,
         id: &SandboxId,
         work: impl FnOnce(&Shared, &SandboxId) -> Result<T, RuntimeError> + Send + 'static,
     ) -> Result<T, RuntimeError> {
-        let turn = self.turns.take(id).await;
+        let lock = self.locks.lock(id).await;
         let id = id.clone();
         self.off_thread(move |shared| {
             let done = work(shared, &id);
-            drop(turn);
+            drop(lock);
             done
         })
         .await
     }
 
-    /// Runs blocking work where it may block.
+    /// Runs blocking work on a thread that may block.
     async fn off_thread<T: Send + 'static>(&self, work: impl FnOnce(&Shared) -> T + Send + 'static) -> T {
         let shared = Arc::clone(&self.shared);
         match tokio::task::spawn_blocking(move || work(&shared)).await {
@@ -173,7 +174,7 @@ impl MicrovmRuntime {
 #[async_trait]
 impl Runtime for MicrovmRuntime {
     fn name(&self) -> &'static str {
-        about::DRIVER
+        compatibility::DRIVER
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -217,7 +218,7 @@ impl Runtime for MicrovmRuntime {
         .await
     }
 
-    /// Of a template only: a machine that has to boot takes as long either way.
+    /// Only of a template: a machine that has to boot takes as long either way.
     fn begins_ahead(&self) -> bool {
         self.capabilities.available == Ability::Yes
     }
@@ -240,7 +241,7 @@ impl Runtime for MicrovmRuntime {
         self.work(id, |shared, id| shared.settle_files(id)).await
     }
 
-    async fn open_disks(&self, options: OpenDisks) -> Result<Box<dyn Disks>, RuntimeError> {
+    async fn open_disks(&self, options: OpenDisks) -> Result<Box<dyn DiskAccess>, RuntimeError> {
         Ok(Box::new(self.open_reader(options).await?))
     }
 
@@ -258,9 +259,9 @@ impl Runtime for MicrovmRuntime {
         .await
     }
 
-    /// Meanwhile the emulator is asked from time to time whether it is there: one that is not is ended.
+    /// Meanwhile the emulator is checked periodically, and ended if it does not answer.
     async fn ended(&self, machine: &Machine) -> Result<(), RuntimeError> {
-        let failed = |source| RuntimeError::Host { step: "wait for a machine's end", source };
+        let failed = |source| RuntimeError::Host { step: "wait for the end of a machine", source };
         let Some(process) = Process::find(machine).map_err(failed)? else { return Ok(()) };
         let known = machine.clone();
         let id = self.off_thread(move |shared| shared.sandbox_of(&known)).await;
@@ -286,7 +287,7 @@ impl Runtime for MicrovmRuntime {
         self.work(id, |shared, id| shared.resume(id)).await
     }
 
-    /// None, ever: a machine is written down as a whole, whatever its processes do.
+    /// None: a machine is dumped as a whole, whatever its processes do.
     async fn obstacles(&self, id: &SandboxId) -> Result<Vec<Obstacle>, RuntimeError> {
         self.work(id, |shared, id| shared.live(id).map(|_| Vec::new())).await
     }
@@ -311,13 +312,13 @@ impl Runtime for MicrovmRuntime {
         if let Ability::No { reason, .. } = &self.capabilities.available {
             return Some(reason.clone());
         }
-        match About::read(about) {
+        match DumpOrigin::read(about) {
             Ok(about) => about.misfit(&self.shared.here),
             Err(reason) => Some(reason),
         }
     }
 
-    async fn mend(&self, id: &SandboxId, machine: &Machine, paused: bool) -> Result<(), RuntimeError> {
+    async fn recover(&self, id: &SandboxId, machine: &Machine, paused: bool) -> Result<(), RuntimeError> {
         let machine = machine.clone();
         self.work(id, move |shared, id| {
             shared.group_of(id, &machine)?;
@@ -326,14 +327,14 @@ impl Runtime for MicrovmRuntime {
         .await
     }
 
-    /// Of the emulator, which uses some even when the guest is idle: about a hundredth of a processor.
+    /// Of the emulator, which uses some CPU time even when the guest is idle: about a hundredth of a processor.
     async fn cpu_us(&self, id: &SandboxId) -> Result<u64, RuntimeError> {
         self.work(id, |shared, id| shared.live(id)?.cpu_us().map_err(step("read the processor time", id)))
             .await
     }
 
-    /// CPU time, the number of processes, and a larger disk, at once. How much RAM and how many processors the machine
-    /// has, it has for its life: those are another at its next boot.
+    /// CPU time, the number of processes, and a larger disk take effect at once. RAM and the number of processors are
+    /// fixed while the machine exists, and change at its next boot.
     async fn set_limits(&self, id: &SandboxId, limits: &Limits) -> Result<(), RuntimeError> {
         let limits = *limits;
         self.work(id, move |shared, id| shared.set_limits(id, &limits)).await
@@ -349,17 +350,18 @@ impl Runtime for MicrovmRuntime {
             if !group.exists() {
                 return Err(RuntimeError::NoMachine { id: id.clone() });
             }
-            let oom_kills = group.oom_kills().map_err(step("read what happened", id))?;
+            let oom_kills = group.oom_kills().map_err(step("read the machine's OOM kills", id))?;
             Ok(Incidents { oom_kills })
         })
         .await
     }
 
     async fn destroy(&self, id: &SandboxId) -> Result<(), RuntimeError> {
-        // Whoever waits for the machine now, a boot that hangs say, hears of its end and makes way.
-        let turn = loop {
+        // Another operation that waits for the machine, for example a boot that hangs, fails at its end and releases
+        // the lock.
+        let lock = loop {
             tokio::select! {
-                turn = self.turns.take(id) => break turn,
+                lock = self.locks.lock(id) => break lock,
                 () = tokio::time::sleep(KILL_EVERY) => {
                     let id = id.clone();
                     self.off_thread(move |shared| shared.kill(&id)).await?;
@@ -369,7 +371,7 @@ impl Runtime for MicrovmRuntime {
         let id = id.clone();
         self.off_thread(move |shared| {
             let done = shared.destroy(&id);
-            drop(turn);
+            drop(lock);
             done
         })
         .await
@@ -400,23 +402,23 @@ impl Shared {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(RuntimeError::NoMachine { id: id.clone() })
             }
-            Err(source) => Err(step("look for the machine", id)(source)),
+            Err(source) => Err(step("find the machine", id)(source)),
         }
     }
 
-    /// The group of a machine that lives and is the one meant.
+    /// The group of a machine that is alive and has the given identity.
     fn group_of(&self, id: &SandboxId, machine: &Machine) -> Result<Group<'_>, RuntimeError> {
         let group = self.live(id)?;
-        let looking = "look for the machine";
+        let looking = "find the machine";
         let in_group = group.has(machine.pid).map_err(step(looking, id))?;
-        // Asked last: a process that is still the same one was so when its cgroup was read.
+        // Checked last: if the process is still the same one, it was so when its cgroup was read.
         match in_group && Process::find(machine).map_err(step(looking, id))?.is_some() {
             true => Ok(group),
             false => Err(RuntimeError::NoMachine { id: id.clone() }),
         }
     }
 
-    /// Whose a machine is.
+    /// The sandbox of a machine.
     fn sandbox_of(&self, machine: &Machine) -> Option<SandboxId> {
         let groups = self.groups.as_ref()?;
         groups.inventory().ok()?.into_iter().find(|id| groups.group(id).has(machine.pid).unwrap_or(false))
@@ -431,7 +433,7 @@ impl Shared {
         }
     }
 
-    /// Leaves nothing of a machine that did not come up.
+    /// Removes the remains of a machine that did not boot.
     fn cleaned<T>(
         &self,
         id: &SandboxId,
@@ -451,7 +453,7 @@ impl Shared {
         if group.exists() {
             group.kill().map_err(step("end the machine", id))?;
         }
-        self.places.remove(id).map_err(step("remove the machine's directory", id))?;
+        self.run_dir.remove(id).map_err(step("remove the machine's directory", id))?;
         group.remove().map_err(step("remove the cgroups", id))
     }
 
@@ -460,7 +462,7 @@ impl Shared {
         if let Some(groups) = &self.groups {
             found.extend(groups.inventory()?);
         }
-        found.extend(self.places.inventory()?);
+        found.extend(self.run_dir.inventory()?);
         Ok(found.into_iter().collect())
     }
 }

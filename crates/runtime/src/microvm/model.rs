@@ -1,8 +1,8 @@
-//! What a machine consists of, as the emulator's command line says it.
+//! The devices and resources of a microVM, as the emulator's command line.
 //!
-//! A machine that is brought back from a dump must consist of exactly what it was made of: the emulator loads the state
-//! device by device, and ends where one is missing. So there is one list of devices, for the first boot and for every
-//! restore, and its fingerprint goes into the dump.
+//! A machine that is restored from a dump must consist of exactly the same devices: the emulator loads the state device
+//! by device, and fails if one is missing. So there is one list of devices, for the first boot and for every restore,
+//! and its fingerprint is stored in the dump.
 
 use std::fmt::Write as _;
 
@@ -12,52 +12,52 @@ use serde::{Deserialize, Serialize};
 
 use crate::launcher::FIRST_DESCRIPTOR;
 
-/// What the kernel takes for itself, and a user does not count: a machine has this much more than its limit says. Debian's
-/// cloud kernel holds about 50 MiB once it is up.
+/// The kernel's own RAM, which users do not count: a machine has this much more than its limit. Debian's cloud kernel
+/// needs about 50 MiB after its boot.
 const KERNEL_MIB: u32 = 64;
 
-/// More processors than that make a machine slower to start, and nobody has asked for them.
+/// More processors make a machine slower to start, and there was no demand for more.
 const VCPUS_MAX: u32 = 32;
 
-/// Translated code that the emulator keeps; its default would be a gigabyte.
+/// Translated code that the emulator caches; its default would be a gigabyte.
 const TRANSLATED_MIB: u32 = 64;
 
-/// What the emulator may have beside the machine's RAM: itself, its copy of the kernel (which it keeps after a boot, some 50
-/// MiB), and room for what it reads and writes. A bound, not what it takes.
+/// The emulator's limit besides the machine's RAM: for itself, its copy of the kernel (which it keeps after a boot,
+/// some 50 MiB), and IO buffers. It normally uses less.
 const EMULATOR_MIB: u32 = 192;
 
-/// Processors, disk requests under way, and the emulator's own threads.
+/// Processors, disk requests in progress, and the emulator's own threads.
 const EMULATOR_THREADS: u32 = 160;
 
-/// In the order in which they are handed over.
+/// In the order in which they are passed.
 pub(super) const QMP: i32 = FIRST_DESCRIPTOR;
 pub(super) const AGENT: i32 = FIRST_DESCRIPTOR + 1;
 pub(super) const TAP: i32 = FIRST_DESCRIPTOR + 2;
 pub(super) const DISK: i32 = FIRST_DESCRIPTOR + 3;
 pub(super) const KVM: i32 = FIRST_DESCRIPTOR + 4;
 
-/// The first of the disks that are read by a machine made for that.
+/// The first disk of a reader machine.
 const READ_DISKS: usize = 5;
 
-/// What things are called in the emulator's root.
+/// Names in the emulator's root.
 pub(super) const PROGRAM: &str = "qemu";
 pub(super) const KERNEL: &str = "kernel";
 pub(super) const INITRD: &str = "initrd";
 pub(super) const RAM: &str = "ram";
 
-/// The port is called so in the guest protocol, which this crate does not depend on.
+/// The name of the port in the guest protocol, on which this crate does not depend.
 const PORT: &str = "burrow";
 const ROLE: &str = "vm";
 const TRIAL_ROLE: &str = "vm-trial";
 const READER_ROLE: &str = "vm-reader";
 
-/// What runs the machine's instructions.
+/// How the machine's instructions are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Accelerator {
-    /// The processor itself.
+    /// By the processor itself.
     Kvm,
-    /// A program that translates them: ten to thirty times slower, and everywhere.
+    /// By a program that translates them: ten to thirty times slower, but available everywhere.
     Emulation,
 }
 
@@ -66,15 +66,15 @@ pub(super) struct Model {
     pub(super) ram_mib: u32,
     pub(super) vcpus: u32,
     pub(super) accelerator: Accelerator,
-    /// What the machine was told at its boot about its clock, which a copy of it goes on believing.
+    /// The clock rate that the machine received at its boot, and that its copies keep using.
     pub(super) tsc_khz: u64,
 }
 
-/// Where a machine's RAM comes from.
+/// The source of a machine's RAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
     Boot,
-    /// From a file that is shown as [`RAM`], and never written.
+    /// A file that is visible as [`RAM`], and never written.
     Restore,
 }
 
@@ -88,7 +88,7 @@ impl Model {
         u64::from(self.ram_mib) << 20
     }
 
-    /// What the emulator's cgroup is bounded to. Processes inside are the guest's to count.
+    /// The limits of the emulator's cgroup. The processes inside are limited by the guest's kernel.
     pub(super) fn emulator_limits(&self, limits: &Limits) -> Limits {
         let translated = match self.accelerator {
             Accelerator::Kvm => 0,
@@ -102,7 +102,7 @@ impl Model {
         }
     }
 
-    /// The whole command line. `append` is for the kernel.
+    /// The complete command line. `append` is the kernel's command line.
     pub(super) fn command(&self, start: Start, append: &str) -> Vec<String> {
         let mut words = program();
         let ram_mib = self.ram_mib;
@@ -125,7 +125,7 @@ impl Model {
         words
     }
 
-    /// A machine of nothing but a processor and RAM, whose kernel starts and ends it.
+    /// A machine with only a processor and RAM, whose kernel starts and ends it.
     pub(super) fn trial_command(&self) -> Vec<String> {
         let append = self.append_for(TRIAL_ROLE);
         let (accelerator, processor) = self.processor();
@@ -153,7 +153,7 @@ impl Model {
         words
     }
 
-    /// A machine that has so many disks, a port to the host and nothing else.
+    /// A machine with this number of disks, a port to the host and nothing else.
     pub(super) fn reader_command(&self, disks: usize) -> Vec<String> {
         let append = self.append_for(READER_ROLE);
         let (accelerator, processor) = self.processor();
@@ -189,7 +189,7 @@ impl Model {
                              file.locking=off"
                         ),
                     ],
-                    // By their serial numbers the machine tells them apart, in whatever order it finds them.
+                    // The machine identifies them by their serial numbers, in whatever order it finds them.
                     ["-device", &format!("virtio-blk-device,drive=disk{number},serial=disk{number}")],
                 ]
                 .concat()
@@ -201,12 +201,12 @@ impl Model {
         words
     }
 
-    /// What the machine sees of itself.
+    /// The devices that the machine sees.
     fn devices(&self) -> Vec<String> {
         let mut hardware = String::new();
         for (index, byte) in SANDBOX_HARDWARE.iter().enumerate() {
             let separator = if index == 0 { "" } else { ":" };
-            write!(hardware, "{separator}{byte:02x}").expect("a string takes all that is written to it");
+            write!(hardware, "{separator}{byte:02x}").expect("writing to a string cannot fail");
         }
         let (accelerator, processor) = self.processor();
         let card = format!("virtio-net-device,netdev=net,mac={hardware}");
@@ -231,7 +231,7 @@ impl Model {
         .collect()
     }
 
-    /// The emulator's ends of all this, which the machine does not see.
+    /// The host's ends of these devices, which the machine does not see.
     fn channels(&self) -> Vec<String> {
         let disk = "driver=raw,node-name=disk,discard=unmap,file.driver=file,file.filename=/dev/fdset/1,\
                     file.locking=off";
@@ -249,12 +249,12 @@ impl Model {
         words
     }
 
-    /// Those that every machine has, whatever it consists of.
+    /// The arguments that all machines have in common.
     fn ends(&self) -> Vec<String> {
         let sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
         let mut words: Vec<String> = [
             ["-chardev", &format!("socket,id=agent,fd={AGENT},server=on,wait=off")],
-            // What the kernel says, the last of it: for whoever asks why a machine did not come up.
+            // The end of the kernel's console output, to find out why a machine did not boot.
             ["-chardev", "ringbuf,id=console,size=65536"],
             ["-chardev", &format!("socket,id=qmp,fd={QMP},server=on,wait=off")],
             ["-mon", "chardev=qmp,mode=control"],
@@ -270,7 +270,7 @@ impl Model {
         words
     }
 
-    /// What runs the machine's instructions, and what it looks like from inside.
+    /// The accelerator, and the processor model that the guest sees.
     fn processor(&self) -> (String, &'static str) {
         match self.accelerator {
             Accelerator::Kvm => ("kvm,device=/dev/fdset/2".to_owned(), "host"),
@@ -278,7 +278,7 @@ impl Model {
         }
     }
 
-    /// The descriptor that the processor needs.
+    /// The descriptor that KVM needs.
     fn kvm(&self) -> Vec<String> {
         match self.accelerator {
             Accelerator::Kvm => vec!["-add-fd".to_owned(), format!("fd={KVM},set=2")],
@@ -286,9 +286,9 @@ impl Model {
         }
     }
 
-    /// Tells models apart that cannot load each other's state.
+    /// A fingerprint: machines of models with different fingerprints cannot load each other's state.
     pub(super) fn fingerprint(&self) -> String {
-        mark(&[self.devices().join("\n").as_bytes()])
+        short_hash(&[self.devices().join("\n").as_bytes()])
     }
 
     /// The kernel's command line, for a machine of this model.
@@ -300,8 +300,8 @@ impl Model {
         let khz = self.tsc_khz;
         let clock = match self.accelerator {
             Accelerator::Kvm => String::new(),
-            // A guest that must find out by itself how fast its clock is hangs for good on a busy host. It is alone with
-            // its own emulator, so what guards one of its processes from another by the processor's flaws is of no use.
+            // A guest that measures its own clock rate hangs forever on a busy host. Mitigations that protect its
+            // processes from each other against flaws of the processor are useless in its own emulator.
             Accelerator::Emulation => {
                 let loops = khz * 4;
                 format!("tsc_early_khz={khz} tsc=reliable lpj={loops} no_timer_check mitigations=off")
@@ -314,8 +314,8 @@ impl Model {
     }
 }
 
-/// A short name for what was given. FNV-1a: nobody gains by a collision but who would restore what he himself has made.
-pub(super) fn mark(parts: &[&[u8]]) -> String {
+/// A short hash. FNV-1a: a collision only helps users who restore dumps that they created themselves.
+pub(super) fn short_hash(parts: &[&[u8]]) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in parts.iter().copied().flatten() {
         hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
@@ -323,7 +323,7 @@ pub(super) fn mark(parts: &[&[u8]]) -> String {
     format!("{hash:016x}")
 }
 
-/// How the emulator is started, with libraries of its own.
+/// The command that starts the emulator, with its own libraries.
 fn program() -> Vec<String> {
     let place = |name: &str| format!("/{PROGRAM}/{name}");
     vec![
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_has_room_for_its_kernel_and_its_emulator_for_itself() {
+    fn limits_include_the_kernels_and_the_emulators_own_memory() {
         assert_eq!((model().ram_mib, model().vcpus), (128, 2));
         let emulator = model().emulator_limits(&LIMITS);
         assert!(emulator.ram_mib > 128 && emulator.pids > LIMITS.pids, "{emulator:?}");
@@ -355,18 +355,18 @@ mod tests {
     }
 
     #[test]
-    fn the_fingerprint_is_of_what_the_machine_sees() {
+    fn the_fingerprint_covers_the_devices_that_the_machine_sees() {
         let same = Model { tsc_khz: 1, ..model() };
         assert_eq!(same.fingerprint(), model().fingerprint());
         for other in [Model { ram_mib: 129, ..model() }, Model { vcpus: 1, ..model() }] {
             assert_ne!(other.fingerprint(), model().fingerprint());
         }
-        // Of this version: a change of the devices must be meant, since dumps made before it do not load any more.
+        // A fixed length. A change of the devices must be intended, since earlier dumps can then no longer be loaded.
         assert_eq!(model().fingerprint().len(), 16);
     }
 
     #[test]
-    fn a_restored_machine_consists_of_what_it_was_booted_with_and_brings_no_kernel() {
+    fn a_restored_machine_has_the_same_devices_and_loads_no_kernel() {
         let (boot, restore) = (model().command(Start::Boot, "x"), model().command(Start::Restore, ""));
         let devices = model().devices();
         for command in [&boot, &restore] {

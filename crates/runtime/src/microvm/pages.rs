@@ -1,12 +1,12 @@
-//! Writes down the RAM of a machine that stands still: what it started from, and the pages that it has changed since.
+//! Dumps the RAM of a paused machine: the base file that it started from, and the pages that it has changed since.
 //!
 //! ```text
-//!   base     the file its RAM was mapped from, privately; never written     ──FICLONE──► file
-//!   changed  pages that are the emulator's own (present or swapped, not of a file) ──process_vm_readv──► over it
+//!   base     the file that its RAM was mapped from, privately; never written     ──FICLONE──► file
+//!   changed  private pages of the emulator (present or swapped, not of a file) ──process_vm_readv──► over it
 //! ```
 //!
-//! A machine that was booted rather than restored has no base: all it ever touched is its own. Pages of zeros are left
-//! out where the file has a hole.
+//! A machine that was booted rather than restored has no base: all its touched pages are private. Pages of zeros are
+//! skipped where the file has a hole.
 
 #![expect(unsafe_code, reason = "reading another process's memory has no safe interface")]
 
@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 const PAGE: usize = 4096;
 
-/// Pages looked at and copied at a time: 2 MiB.
+/// Pages checked and copied at a time: 2 MiB.
 const BATCH: usize = 512;
 
 // From the kernel's documentation of `/proc/<pid>/pagemap`.
@@ -35,16 +35,17 @@ pub(super) struct Ram {
     pub(super) bytes: u64,
 }
 
-/// A file that is to become a machine's RAM, before the machine is stopped.
+/// A dump's RAM file that was prepared before the machine is stopped.
 #[derive(Debug)]
 pub(super) struct Prepared {
     file: File,
-    /// Where it has content, from and to, in order.
+    /// The ranges with content, start and end, sorted.
     content: Vec<(u64, u64)>,
 }
 
 impl Ram {
-    /// Puts what the machine started from into the empty `file`. The machine may run meanwhile: nothing of it changes.
+    /// Copies the base of the machine's RAM into the empty `file`. The machine may run meanwhile: the base never
+    /// changes.
     pub(super) fn prepare(&self, file: File) -> io::Result<Prepared> {
         if let Some(base) = self.base()? {
             match ioctl_ficlone(&file, &base) {
@@ -59,11 +60,13 @@ impl Ram {
         Ok(Prepared { file, content })
     }
 
-    /// The file that the RAM is mapped from, if there is one; its name may be gone.
+    /// The file that the RAM is mapped from, if there is one; it may be unlinked.
     fn base(&self) -> io::Result<Option<File>> {
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid))?;
         match mapping(&maps, self.address) {
-            None => Err(io::Error::new(io::ErrorKind::NotFound, "the emulator has no RAM where it says")),
+            None => {
+                Err(io::Error::new(io::ErrorKind::NotFound, "the emulator has no mapping at its RAM address"))
+            }
             Some(Mapping { inode: 0, .. }) => Ok(None),
             Some(Mapping { range, .. }) => {
                 File::open(format!("/proc/{}/map_files/{range}", self.pid)).map(Some)
@@ -73,7 +76,7 @@ impl Ram {
 }
 
 impl Prepared {
-    /// Copies what the machine has changed, and answers how many bytes that were. It must stand still.
+    /// Copies the changed pages of the machine, and returns their size in bytes. The machine must be paused.
     pub(super) fn copy_changed(&self, ram: Ram) -> io::Result<u64> {
         let pagemap = File::open(format!("/proc/{}/pagemap", ram.pid))?;
         let pages = usize::try_from(ram.bytes).map_err(io::Error::other)? / PAGE;
@@ -94,7 +97,7 @@ impl Prepared {
         Ok(copied)
     }
 
-    /// Writes pages, but no zeros where there is nothing.
+    /// Writes pages, but no zeros into holes.
     fn write(&self, at: usize, bytes: &[u8]) -> io::Result<u64> {
         let wanted: Vec<bool> = bytes
             .chunks_exact(PAGE)
@@ -125,7 +128,7 @@ fn is_zero(page: &[u8]) -> bool {
     page.chunks_exact(8).all(|word| word == [0; 8])
 }
 
-/// The longest stretches of `true`, from and to.
+/// The maximal runs of `true`, as start and end.
 fn runs(flags: &[bool]) -> Vec<(usize, usize)> {
     let mut found: Vec<(usize, usize)> = Vec::new();
     for (index, _) in flags.iter().enumerate().filter(|(_, flag)| **flag) {
@@ -137,7 +140,7 @@ fn runs(flags: &[bool]) -> Vec<(usize, usize)> {
     found
 }
 
-/// Where a file has content.
+/// The ranges of a file that have content.
 fn content(file: &File, bytes: u64) -> io::Result<Vec<(u64, u64)>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -154,7 +157,7 @@ fn content(file: &File, bytes: u64) -> io::Result<Vec<(u64, u64)>> {
     Ok(found)
 }
 
-/// For file systems that cannot share: what has content, piece by piece.
+/// For file systems that cannot share extents: copies the ranges with content.
 fn copy(from: &File, to: &File) -> io::Result<()> {
     let mut buffer = vec![0; 1 << 20];
     for (start, end) in content(from, from.metadata()?.len())? {
@@ -181,8 +184,8 @@ fn read_memory(pid: u32, address: u64, into: &mut [u8]) -> io::Result<()> {
             ),
             iov_len: rest.len(),
         };
-        // SAFETY: the kernel writes to `rest`, which is as long as said, and reads from the other process only; an address
-        // that is not mapped there is an error.
+        // SAFETY: the kernel writes only to `rest`, which has the given length, and reads from the other process. An
+        // address that is not mapped there is an error.
         let read = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
         match usize::try_from(read) {
             Err(_) => return Err(io::Error::last_os_error()),
@@ -195,12 +198,12 @@ fn read_memory(pid: u32, address: u64, into: &mut [u8]) -> io::Result<()> {
 
 /// A line of `/proc/<pid>/maps`.
 struct Mapping {
-    /// As `map_files` names it.
+    /// As in the names in `map_files`.
     range: String,
     inode: u64,
 }
 
-/// The mapping that an address is in.
+/// The mapping that contains an address.
 fn mapping(maps: &str, address: u64) -> Option<Mapping> {
     maps.lines().find_map(|line| {
         let mut words = line.split_whitespace();
@@ -232,7 +235,7 @@ mod tests {
             let flags = libc::MAP_PRIVATE | if base.is_none() { libc::MAP_ANONYMOUS } else { 0 };
             let descriptor = base.map_or(-1, |base| base.as_raw_fd());
             let protection = libc::PROT_READ | libc::PROT_WRITE;
-            // SAFETY: a new mapping wherever the kernel puts it, which nothing else knows.
+            // SAFETY: a new mapping at an address that the kernel chooses, which nothing else refers to.
             let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, descriptor, 0) };
             assert_ne!(start, libc::MAP_FAILED);
             Self { start: start.cast(), bytes }
@@ -251,7 +254,7 @@ mod tests {
 
     impl Drop for Mapped {
         fn drop(&mut self) {
-            // SAFETY: made by `new`, and nothing refers to it any more.
+            // SAFETY: created by `new`, and nothing refers to it any more.
             unsafe { libc::munmap(self.start.cast(), self.bytes) };
         }
     }
@@ -261,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_is_copied_over_what_was_there_and_the_base_stays() {
+    fn changed_pages_overwrite_the_copy_and_the_base_is_unchanged() {
         let directory = tempfile::tempdir().unwrap();
         let base_path = directory.path().join("base");
         let before = [page(1), page(2), page(0), page(3)].concat();
@@ -282,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_base_only_what_is_no_zero_is_written() {
+    fn without_a_base_only_nonzero_pages_are_written() {
         use std::os::unix::fs::MetadataExt as _;
         let directory = tempfile::tempdir().unwrap();
         let mapped = Mapped::new(None, 3 * BATCH);
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_found_and_an_address_in_no_mapping_is_none() {
+    fn runs_are_found_and_an_unmapped_address_has_no_mapping() {
         assert_eq!(runs(&[true, true, false, true]), [(0, 2), (3, 4)]);
         assert_eq!(runs(&[]), []);
         let maps = "1000-3000 rw-p 00000000 08:01 42 /ram\n5000-6000 rw-p 00000000 00:00 0 \n";

@@ -1,7 +1,7 @@
-//! What this host can do, found out by trying.
+//! Finds out by trials what this host supports.
 //!
-//! That `/dev/kvm` opens proves nothing: on some hosts that are machines themselves a guest's kernel hangs there. So one
-//! is booted, which ends itself at once.
+//! That `/dev/kvm` opens proves nothing: on some hosts that are virtual machines themselves, a guest's kernel hangs
+//! there. So a machine is booted that ends itself at once.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -16,50 +16,49 @@ use std::time::{Duration, Instant};
 use burrow_model::{Limits, SandboxId};
 use serde_json::json;
 
-use super::about::Here;
-use super::boot::Parts;
+use super::boot::EmulatorParts;
+use super::compatibility::HostProperties;
 use super::model::{self, Accelerator, Model};
-use super::place::{Places, Socket};
 use super::qmp::Qmp;
+use super::run_dir::{RunDir, Socket};
 use super::{MicrovmRuntime, Options, Shared, clock, initramfs};
 use crate::cgroup::Layout;
 use crate::container::probe::{cgroups, no};
 use crate::launcher::Launcher;
-use crate::turns::Turns;
+use crate::sandbox_locks::SandboxLocks;
 use crate::{Ability, Capabilities, RuntimeError};
 
-/// Older ones cannot keep machines from writing to the RAM that they share.
+/// Older versions cannot prevent machines from writing to the RAM that they share.
 const QEMU_MIN: u32 = 10;
 
 const FIX: Option<&str> = Some("scripts/get-qemu.sh");
-/// A microVM has a disk, and no other way to files: what is shared by directories is shared by code of the host's that the
-/// guest's kernel speaks to.
-const NO_VOLUMES: &str = "a microVM has a disk of its own, and is shown no directory of the host's";
+/// A microVM has a disk, and no other access to files: a shared directory would expose host code to the guest's kernel.
+const NO_VOLUMES: &str = "a microVM has its own disk and cannot mount directories of the host";
 const TUN: &str = "/dev/net/tun";
 const KVM: &str = "/dev/kvm";
 
-/// A kernel that the processor runs is done in a third of a second.
+/// With KVM, the trial takes a third of a second.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 const EMULATED_TRIAL_TIMEOUT: Duration = Duration::from_secs(120);
 const TRIAL_LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// By what machines run on this host.
+/// How machines are executed on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acceleration {
     pub accelerator: Accelerator,
-    /// In words, for whoever wonders why his machines are slow.
+    /// The reason, for users who want to know why their machines are slow.
     pub reason: String,
 }
 
 pub(super) fn open(options: Options) -> Result<Arc<MicrovmRuntime>, RuntimeError> {
-    let places = Places::open(&options.run_dir)
-        .map_err(|source| RuntimeError::Host { step: "make the directory of microVMs", source })?;
-    let (Found { emulator, booted_with }, found) = match look(&options, &places) {
+    let run_dir = RunDir::open(&options.run_dir)
+        .map_err(|source| RuntimeError::Host { step: "create the directory of microVMs", source })?;
+    let (HostTools { emulator, booted_with }, found) = match look(&options, &run_dir) {
         Ok(found) => (found, Ability::Yes),
-        Err(lack) => (Found::default(), lack),
+        Err(lack) => (HostTools::default(), lack),
     };
-    // A host that cannot run machines is left as it is, unless it has some from when it could.
-    let (groups, limits) = match found == Ability::Yes || is_there(&options.cgroup_parent) {
+    // On a host that cannot run machines nothing is created, unless machines exist from an earlier time.
+    let (groups, limits) = match found == Ability::Yes || cgroup_exists(&options.cgroup_parent) {
         true => cgroups(&options.cgroup_parent),
         false => (None, found.clone()),
     };
@@ -71,9 +70,14 @@ pub(super) fn open(options: Options) -> Result<Arc<MicrovmRuntime>, RuntimeError
         qemu: options.qemu,
         kernel: options.kernel,
         groups,
-        places,
+        run_dir,
         booted_with,
-        here: Here { emulator, processor: processor(), accelerator: Accelerator::Emulation, tsc_khz },
+        here: HostProperties {
+            emulator,
+            processor: processor(),
+            accelerator: Accelerator::Emulation,
+            tsc_khz,
+        },
         links: Mutex::new(HashMap::new()),
     };
     let acceleration = match (options.accelerator, &available) {
@@ -94,7 +98,7 @@ pub(super) fn open(options: Options) -> Result<Arc<MicrovmRuntime>, RuntimeError
         pause: available.clone(),
         hibernate: available.clone(),
         volumes: no(NO_VOLUMES, None),
-        // Emulated ones are kept apart as well, but nobody wants them unasked.
+        // Emulated machines are isolated as well, but they should not be chosen automatically.
         isolates_by_hardware: acceleration.accelerator == Accelerator::Kvm && available == Ability::Yes,
         note: Some(format!("machines run by {by}{slowly}: {}", acceleration.reason)),
         disk_rate: available.clone(),
@@ -106,26 +110,26 @@ pub(super) fn open(options: Options) -> Result<Arc<MicrovmRuntime>, RuntimeError
         capabilities,
         acceleration,
         readers: Arc::new(tokio::sync::Semaphore::new(super::reader::READERS_MAX)),
-        turns: Turns::default(),
+        locks: SandboxLocks::default(),
     }))
 }
 
-/// Whether some cgroup tree has this directory.
-fn is_there(cgroup_parent: &str) -> bool {
+/// Whether any cgroup tree has this directory.
+fn cgroup_exists(cgroup_parent: &str) -> bool {
     Layout::detect().is_ok_and(|layout| layout.trees().iter().any(|tree| tree.join(cgroup_parent).exists()))
 }
 
-/// What machines are made with here.
+/// The tools to create machines on this host.
 #[derive(Default)]
-struct Found {
+struct HostTools {
     /// QEMU's version.
     emulator: String,
-    /// Tells the kernels and agents apart that machines boot with.
+    /// Identifies the kernel and the agent that machines boot with.
     booted_with: String,
 }
 
-/// A QEMU that can be used, with all that machines need besides; else what is missing.
-fn look(options: &Options, places: &Places) -> Result<Found, Ability> {
+/// A usable QEMU and everything else that machines need; else what is missing.
+fn look(options: &Options, run_dir: &RunDir) -> Result<HostTools, Ability> {
     if std::env::consts::ARCH != "x86_64" {
         return Err(no(format!("microVMs run on x86_64 only, and this is {}", std::env::consts::ARCH), None));
     }
@@ -133,21 +137,24 @@ fn look(options: &Options, places: &Places) -> Result<Found, Ability> {
     for file in ["vmlinux", "modules/order"] {
         let path = options.kernel.join(file);
         if !path.exists() {
-            return Err(no(format!("there is no kernel for microVMs at `{}`", path.display()), FIX));
+            return Err(no(format!("kernel for microVMs not found at `{}`", path.display()), FIX));
         }
     }
     if !Path::new(TUN).exists() {
-        return Err(no("this kernel has no network interfaces for microVMs (`tun`)", Some("modprobe tun")));
+        return Err(no(
+            "the kernel of this host lacks `tun` (network interfaces for microVMs)",
+            Some("modprobe tun"),
+        ));
     }
     let built =
         initramfs::build(&options.guest_binary, &options.kernel.join("modules")).and_then(|content| {
-            places.write_initrd(&content)?;
+            run_dir.write_initrd(&content)?;
             let kernel = fs::metadata(options.kernel.join("vmlinux"))?;
             let changed = kernel.modified()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-            Ok(model::mark(&[&content, &kernel.len().to_le_bytes(), &changed.as_nanos().to_le_bytes()]))
+            Ok(model::short_hash(&[&content, &kernel.len().to_le_bytes(), &changed.as_nanos().to_le_bytes()]))
         });
-    let unmade = |error| no(format!("what microVMs boot with could not be made: {error}"), None);
-    Ok(Found { emulator, booted_with: built.map_err(unmade)? })
+    let unmade = |error| no(format!("could not create the initramfs of microVMs: {error}"), None);
+    Ok(HostTools { emulator, booted_with: built.map_err(unmade)? })
 }
 
 fn qemu_version(prefix: &Path) -> Result<String, Ability> {
@@ -170,7 +177,7 @@ fn qemu_version(prefix: &Path) -> Result<String, Ability> {
     match version.split('.').next().and_then(|major| major.parse::<u32>().ok()) {
         Some(major) if major >= QEMU_MIN => Ok(version.to_owned()),
         Some(_) => Err(no(format!("QEMU {version} is too old: {QEMU_MIN} or newer is needed"), FIX)),
-        None => Err(no(format!("QEMU at `{}` does not tell its version", prefix.display()), FIX)),
+        None => Err(no(format!("QEMU at `{}` does not report its version", prefix.display()), FIX)),
     }
 }
 
@@ -179,7 +186,7 @@ fn version(text: &str) -> Option<&str> {
     text.lines().next()?.strip_prefix("QEMU emulator version ")?.split_whitespace().next()
 }
 
-/// What the processor calls itself, and what it can do.
+/// The processor's model name and features.
 fn processor() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = |name: &str| {
@@ -206,13 +213,13 @@ impl Shared {
             Err(error) => return emulated(format!("`{KVM}` does not open: {error}")),
         };
         drop(kvm);
-        // One that hangs costs seconds, and comes out the same until the host, its kernel or QEMU is another.
-        let tried = match self.places.trial(&self.here.emulator, &self.kernel) {
+        // A trial that hangs costs seconds, and has the same result until the host, its kernel or QEMU changes.
+        let tried = match self.run_dir.trial(&self.here.emulator, &self.kernel) {
             Some(tried) => tried,
             None => {
                 let tried = self.trial(Accelerator::Kvm);
-                if let Err(error) = self.places.note_trial(&self.here.emulator, &self.kernel, &tried) {
-                    tracing::warn!(%error, "could not note what a trial boot by KVM came to");
+                if let Err(error) = self.run_dir.note_trial(&self.here.emulator, &self.kernel, &tried) {
+                    tracing::warn!(%error, "could not store the result of the KVM trial boot");
                 }
                 tried
             }
@@ -221,7 +228,7 @@ impl Shared {
             Ok(()) => {
                 Acceleration { accelerator: Accelerator::Kvm, reason: "a trial boot succeeded".to_owned() }
             }
-            Err(reason) => emulated(format!("this host has KVM, but a trial boot by it failed: {reason}")),
+            Err(reason) => emulated(format!("this host has KVM, but a trial boot with it failed: {reason}")),
         }
     }
 
@@ -243,34 +250,35 @@ impl Shared {
         let group = self.group(id)?;
         group.create()?;
         group.set_limits(&model.emulator_limits(&limits))?;
-        self.places.make(id)?;
-        let qmp = self.places.listen(id, Socket::Qmp)?;
+        self.run_dir.make(id)?;
+        let qmp = self.run_dir.listen(id, Socket::Qmp)?;
         let nothing = File::options().read(true).write(true).open("/dev/null")?;
         let (kvm, timeout) = match accelerator {
             Accelerator::Kvm => (open_kvm()?, TRIAL_TIMEOUT),
             Accelerator::Emulation => (nothing.try_clone()?, EMULATED_TRIAL_TIMEOUT),
         };
         let given = [qmp.as_fd(), nothing.as_fd(), nothing.as_fd(), nothing.as_fd(), kvm.as_fd()];
-        let parts = Parts { model: &model, limits: &limits, disk: &nothing, plug: &NoPlug, ram: None };
+        let parts =
+            EmulatorParts { model: &model, limits: &limits, disk: &nothing, plug: &NoPlug, ram: None };
         let (_, said) = self.emulate(id, &group, model.trial_command(), &parts, &given)?;
         drop(qmp);
-        let mut connected = match self.places.connect(id, Socket::Qmp).and_then(Qmp::open) {
+        let mut connected = match self.run_dir.connect(id, Socket::Qmp).and_then(Qmp::open) {
             Ok(connected) => connected,
             Err(error) => return Ok(Err(said.or(&error))),
         };
         let until = Instant::now() + timeout;
         while Instant::now() < until {
-            // It ends by itself, and the conversation with it.
+            // It ends by itself, which closes the connection.
             if connected.run("query-status", json!({})).is_err() {
                 return Ok(Ok(()));
             }
             std::thread::sleep(TRIAL_LOOK_EVERY);
         }
-        Ok(Err(format!("the guest's kernel did not come up within {} s", timeout.as_secs())))
+        Ok(Err(format!("the guest's kernel did not boot within {} s", timeout.as_secs())))
     }
 }
 
-/// For a machine without a card.
+/// For a machine without a network interface.
 #[derive(Debug)]
 pub(super) struct NoPlug;
 
@@ -285,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_and_what_is_not_there_names_its_remedy() {
+    fn versions_are_parsed_and_a_missing_qemu_names_its_fix() {
         let text = "QEMU emulator version 10.0.13 (Debian 1:10.0.13+ds-0+deb13u1)\nCopyright (c)";
         assert_eq!(version(text), Some("10.0.13"));
         assert_eq!(version("hello"), None);

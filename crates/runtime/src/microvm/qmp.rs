@@ -1,7 +1,7 @@
-//! Speaks to an emulator: QMP, one command at a time, each answer bounded in length and in time.
+//! A client of QMP, the emulator's control protocol: one command at a time, each reply limited in length and in time.
 //!
-//! Blocking, since all that drives a machine runs off the async threads. Commands are few and written by hand; what an
-//! emulator says unasked (events) is read over.
+//! Blocking, since everything that controls a machine runs off the async threads. Commands are few and written by hand;
+//! events that the emulator sends are skipped.
 
 use std::io::{self, IoSlice, Read as _};
 use std::mem::MaybeUninit;
@@ -12,10 +12,10 @@ use std::time::Duration;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::{Value, json};
 
-/// An answer is some hundred bytes; a list of what a machine's RAM consists of a thousand.
+/// A reply is some hundred bytes long; the list of a machine's RAM blocks a thousand.
 const LINE_BYTES_MAX: usize = 256 << 10;
 
-/// Events read over while one answer is waited for.
+/// Events skipped while waiting for one reply.
 const LINES_MAX: usize = 10_000;
 
 /// An emulator that does not answer for so long never will.
@@ -28,14 +28,14 @@ pub(super) struct Qmp {
 }
 
 impl Qmp {
-    /// Waits for the greeting, and is ready for commands then.
+    /// Waits for the greeting; afterwards commands can be sent.
     pub(super) fn open(stream: UnixStream) -> io::Result<Self> {
         stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
         let mut qmp = Self { stream, heard: Vec::new() };
         let greeting = qmp.line()?;
         if greeting.get("QMP").is_none() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the emulator did not greet"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the emulator sent no QMP greeting"));
         }
         qmp.run("qmp_capabilities", json!({}))?;
         Ok(qmp)
@@ -45,30 +45,30 @@ impl Qmp {
         self.send(command, &arguments, None)
     }
 
-    /// Gives the emulator a descriptor, and answers the name under which commands find it.
-    pub(super) fn give(&mut self, descriptor: BorrowedFd<'_>) -> io::Result<Given> {
+    /// Passes a descriptor to the emulator, and returns the name by which commands refer to it.
+    pub(super) fn give(&mut self, descriptor: BorrowedFd<'_>) -> io::Result<PassedDescriptor> {
         let answer = self.send("add-fd", &json!({}), Some(descriptor))?;
-        let set = answer.get("fdset-id").and_then(Value::as_u64).ok_or_else(nonsense)?;
-        Ok(Given { set })
+        let set = answer.get("fdset-id").and_then(Value::as_u64).ok_or_else(invalid_message)?;
+        Ok(PassedDescriptor { set })
     }
 
-    /// Takes back what it was given.
-    pub(super) fn take_back(&mut self, given: &Given) -> io::Result<()> {
+    /// Removes a passed descriptor.
+    pub(super) fn take_back(&mut self, given: &PassedDescriptor) -> io::Result<()> {
         self.run("remove-fd", json!({ "fdset-id": given.set })).map(drop)
     }
 
     pub(super) fn is_running(&mut self) -> io::Result<bool> {
         let status = self.run("query-status", json!({}))?;
-        status.get("running").and_then(Value::as_bool).ok_or_else(nonsense)
+        status.get("running").and_then(Value::as_bool).ok_or_else(invalid_message)
     }
 
-    /// Where the machine's RAM is in the emulator's own address space.
+    /// The address of the machine's RAM in the emulator's address space.
     pub(super) fn ram_address(&mut self) -> io::Result<u64> {
         let text = self.run("human-monitor-command", json!({ "command-line": "info ramblock" }))?;
-        ram_address(text.as_str().unwrap_or_default()).ok_or_else(nonsense)
+        ram_address(text.as_str().unwrap_or_default()).ok_or_else(invalid_message)
     }
 
-    /// The last that the machine's kernel said.
+    /// The end of the console output of the machine's kernel.
     pub(super) fn console(&mut self) -> io::Result<String> {
         let text = self.run("ringbuf-read", json!({ "device": "console", "size": 4096 }))?;
         Ok(text.as_str().unwrap_or_default().to_owned())
@@ -102,7 +102,7 @@ impl Qmp {
                 return Ok(value.take());
             }
         }
-        Err(nonsense())
+        Err(invalid_message())
     }
 
     fn line(&mut self) -> io::Result<Value> {
@@ -112,7 +112,7 @@ impl Qmp {
                 return serde_json::from_slice(&line).map_err(io::Error::from);
             }
             if self.heard.len() > LINE_BYTES_MAX {
-                return Err(nonsense());
+                return Err(invalid_message());
             }
             let mut chunk = [0; 4096];
             match self.stream.read(&mut chunk) {
@@ -130,21 +130,21 @@ impl Qmp {
 
 /// A descriptor that the emulator has.
 #[derive(Debug)]
-pub(super) struct Given {
+pub(super) struct PassedDescriptor {
     set: u64,
 }
 
-impl Given {
+impl PassedDescriptor {
     pub(super) fn path(&self) -> String {
         format!("/dev/fdset/{}", self.set)
     }
 }
 
-fn nonsense() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the emulator talks nonsense")
+fn invalid_message() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the emulator sent an invalid QMP message")
 }
 
-/// The sixth column (of addresses, the last) of the line about `ram`.
+/// The sixth column (the last one with an address) of the line about `ram`.
 fn ram_address(text: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.split_whitespace().next() == Some("ram"))?;
     let address = line.split_whitespace().rfind(|word| word.starts_with("0x"))?;
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// An emulator that greets and then answers each line with the next of `answers`.
+    /// An emulator that sends a greeting and then answers each line with the next of `answers`.
     fn emulator(answers: &[&str]) -> (UnixStream, thread::JoinHandle<Vec<String>>) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let answers: Vec<String> = answers.iter().map(|&answer| answer.to_owned()).collect();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_read_over_and_refusals_are_told() {
+    fn events_are_skipped_and_refusals_are_reported() {
         let (stream, serve) = emulator(&[
             "{\"event\":\"STOP\"}\n{\"return\":{\"running\":false}}",
             "{\"error\":{\"class\":\"GenericError\",\"desc\":\"not now\"}}",
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_greet_or_hangs_up_is_no_emulator() {
+    fn a_peer_without_a_greeting_or_that_disconnects_is_rejected() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(b"{\"hello\":1}\n").unwrap();
         assert_eq!(Qmp::open(ours).unwrap_err().kind(), io::ErrorKind::InvalidData);

@@ -1,8 +1,9 @@
-//! Machines that read disks and are thrown away: see [`crate::disks`].
+//! Temporary machines that read disks: see [`crate::disks`].
 //!
-//! Confined as all others are, in cgroups of their own, without a card. Disks come by descriptor: of one that is only to be
-//! read it is a copy that shares its content and has no name, so the machine may replay a journal, and harms nobody by
-//! whatever else it does. What is left of one after this process has died, `inventory` finds and `destroy` removes.
+//! They are confined as all others, in their own cgroups, without a network interface. Disks are passed as descriptors.
+//! A disk that is only read is passed as a copy that shares its content and has no name, so the machine may replay a
+//! journal, and whatever else it does has no effect. If this process dies, `inventory` finds the remains of the machine
+//! and `destroy` removes them.
 
 use std::fs::File;
 use std::io::{self, Read, Write as _};
@@ -21,34 +22,34 @@ use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::agent::unix_ns;
-use super::boot::{Parts, boot_timeout};
+use super::boot::{EmulatorParts, boot_timeout};
 use super::model::{Accelerator, Model};
-use super::place::Socket;
 use super::probe::NoPlug;
 use super::qmp::Qmp;
+use super::run_dir::Socket;
 use super::stream::{self, Timed};
 use super::{MicrovmRuntime, Shared, disk, step};
-use crate::disks::{DISKS_MAX, Disks, Give, Names, OpenDisks, Take};
+use crate::disks::{DISKS_MAX, DiskAccess, Give, Names, OpenDisks, Take};
 use crate::report::Report;
 use crate::{Ability, RuntimeError};
 
-/// RAM for the names of what differs, and to read with.
+/// RAM for the names of the differences, and for reading.
 const LIMITS: Limits = Limits { ram_mib: 192, cpu_millis: 1000, pids: 64, disk_mib: 0 };
 
-/// Machines that read at once; others wait.
+/// Number of reader machines at once; others wait.
 pub(super) const READERS_MAX: usize = 3;
 
-/// One answer, however large the disks: an emulated machine reads some tens of megabytes in a second.
+/// For one answer, however large the disks: an emulated machine reads some tens of megabytes per second.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
-/// What a machine may say that differs. A little more than it does.
+/// Limit on the differences that a machine may report. A little more than it reports itself.
 const NAMES_MAX: usize = 500_000;
 const NAMES_BYTES_MAX: u64 = 64 << 20;
 
 pub(super) struct Reader {
     shared: Arc<Shared>,
     id: SandboxId,
-    /// `None`: it is of no more use.
+    /// `None`: the machine is no longer usable.
     stream: Option<UnixStream>,
     _permit: OwnedSemaphorePermit,
 }
@@ -59,13 +60,13 @@ impl MicrovmRuntime {
             return Err(RuntimeError::Disks { reason: reason.clone() });
         }
         if options.disks.len() > DISKS_MAX {
-            return Err(RuntimeError::Disks { reason: format!("they are more than {DISKS_MAX}") });
+            return Err(RuntimeError::Disks { reason: format!("more than {DISKS_MAX} disks") });
         }
         let permit = Arc::clone(&self.readers).acquire_owned().await;
         let permit = permit.map_err(|error| RuntimeError::Disks { reason: error.to_string() })?;
         let (shared, id) = (Arc::clone(&self.shared), SandboxId::generate());
         let mut reader = Reader { shared, id, stream: None, _permit: permit };
-        // Where nobody waits any more, it is dropped when it has come up, and the machine with it.
+        // If the caller no longer waits, the reader is dropped when it has booted, and with it the machine.
         let opened = tokio::task::spawn_blocking(move || {
             reader.stream = Some(reader.shared.boot_reader(&reader.id, &options)?);
             Ok(reader)
@@ -86,10 +87,11 @@ impl Shared {
         }
         let model = Model::new(&LIMITS, self.here.accelerator, self.here.tsc_khz);
         let group = self.group(id)?;
-        group.create().map_err(step("make the cgroups", id))?;
+        group.create().map_err(step("create the cgroups", id))?;
         group.set_limits(&model.emulator_limits(&LIMITS)).map_err(step("set the limits", id))?;
-        self.places.make(id).map_err(step("make the machine's directory", id))?;
-        let listen = |socket| self.places.listen(id, socket).map_err(step("make the machine's sockets", id));
+        self.run_dir.make(id).map_err(step("create the machine's directory", id))?;
+        let listen =
+            |socket| self.run_dir.listen(id, socket).map_err(step("create the machine's sockets", id));
         let (qmp, agent) = (listen(Socket::Qmp)?, listen(Socket::Agent)?);
         let nothing = File::options().read(true).write(true).open("/dev/null");
         let nothing = nothing.map_err(step("open `/dev/null`", id))?;
@@ -100,35 +102,36 @@ impl Shared {
         let mut given: Vec<BorrowedFd<'_>> =
             vec![qmp.as_fd(), agent.as_fd(), nothing.as_fd(), nothing.as_fd(), kvm.as_fd()];
         given.extend(disks.iter().map(|disk| disk.as_fd()));
-        let parts = Parts { model: &model, limits: &LIMITS, disk: &nothing, plug: &NoPlug, ram: None };
+        let parts =
+            EmulatorParts { model: &model, limits: &LIMITS, disk: &nothing, plug: &NoPlug, ram: None };
         let (_, said) = self.emulate(id, &group, model.reader_command(disks.len()), &parts, &given)?;
         drop((qmp, agent));
-        let stream = self.places.connect(id, Socket::Agent).map_err(step("reach the machine", id))?;
+        let stream = self.run_dir.connect(id, Socket::Agent).map_err(step("connect to the machine", id))?;
         let writable = options.disks.iter().enumerate().filter(|(_, of)| of.writable);
         let writable: Vec<usize> = writable.map(|(number, _)| number).collect();
         let open = json!({ "op": "open", "unix_ns": unix_ns(), "disks": disks.len(), "writable": writable });
         let opened = converse(&stream, boot_timeout(model.accelerator), &open, None, |_| Ok(()));
         opened.map_err(|error| match error {
-            // Nothing was heard of it at all.
+            // The agent sent no answer at all.
             Failed::Silent(error) => {
                 let console = self.session(id).with_qmp(Qmp::console).unwrap_or_default();
-                tracing::warn!(%id, console, %error, "a machine that reads disks did not come up");
+                tracing::warn!(%id, console, %error, "a machine for reading disks did not boot");
                 RuntimeError::Disks { reason: said.or(&error) }
             }
-            Failed::Told(reason) => RuntimeError::Disks { reason },
+            Failed::Refused(reason) => RuntimeError::Disks { reason },
         })?;
         Ok(stream)
     }
 }
 
-/// Why a question has no answer.
+/// Why a request has no answer.
 enum Failed {
-    /// The machine says so.
-    Told(String),
+    /// The machine reported an error.
+    Refused(String),
     Silent(io::Error),
 }
 
-/// Asks one thing: a line, a stream if there is one, and the stream that answers.
+/// Sends one request: a line, a stream if there is one, and receives the stream that answers.
 fn converse(
     stream: &UnixStream,
     within: Duration,
@@ -148,31 +151,31 @@ fn converse(
     };
     match asked() {
         Ok(Report::Ready) => Ok(()),
-        Ok(Report::Failed { step, message }) => Err(Failed::Told(format!("could not {step}: {message}"))),
+        Ok(Report::Failed { step, message }) => Err(Failed::Refused(format!("could not {step}: {message}"))),
         Err(error) => Err(Failed::Silent(error)),
     }
 }
 
-/// A disk that shares its content with another and has no name.
+/// A disk that shares its content with another one and has no name.
 fn copy_of(disk: &File, scratch: &Path) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     let mut copy = File::from(openat(CWD, scratch, flags, Mode::RUSR | Mode::WUSR)?);
     if ioctl_ficlone(&copy, disk).is_err() {
-        // On a file system that shares nothing.
+        // On a file system that cannot share extents.
         io::copy(&mut &*disk, &mut copy)?;
     }
     Ok(copy)
 }
 
 impl Reader {
-    /// Asks off the async threads. The machine is of no more use if whoever asked does not wait for the answer.
+    /// Sends a request off the async threads. The machine is unusable if the caller does not wait for the answer.
     async fn ask(
         &mut self,
         request: Value,
         give: Option<Give>,
         take: impl FnOnce(&mut dyn Read) -> io::Result<()> + Send + 'static,
     ) -> Result<(), RuntimeError> {
-        let gone = || RuntimeError::Disks { reason: "the machine that reads them is gone".to_owned() };
+        let gone = || RuntimeError::Disks { reason: "the machine that reads the disks has ended".to_owned() };
         let stream = self.stream.take().ok_or_else(gone)?;
         let asked = tokio::task::spawn_blocking(move || {
             let answered = converse(&stream, ANSWER_TIMEOUT, &request, give, take);
@@ -184,19 +187,19 @@ impl Reader {
                 self.stream = Some(stream);
                 Ok(())
             }
-            Err(Failed::Told(reason)) => Err(RuntimeError::Disks { reason }),
+            Err(Failed::Refused(reason)) => Err(RuntimeError::Disks { reason }),
             Err(Failed::Silent(error)) => Err(RuntimeError::Disks { reason: error.to_string() }),
         }
     }
 }
 
 #[async_trait]
-impl Disks for Reader {
+impl DiskAccess for Reader {
     async fn changes(&mut self, old: usize, new: usize) -> Result<Survey, RuntimeError> {
         let (send, receive) = std::sync::mpsc::channel();
         let take = move |input: &mut dyn Read| {
             let survey = read_survey(input)?;
-            // Whoever does not wait any more does not miss it.
+            // The caller may have stopped waiting.
             let _ = send.send(survey);
             Ok(())
         };
@@ -235,7 +238,7 @@ impl Disks for Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         let (shared, id) = (Arc::clone(&self.shared), self.id.clone());
-        // The end of a machine is waited for; where that may not be, another thread waits.
+        // Ending a machine takes a wait; if this thread must not block, another thread waits.
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn_blocking(move || shared.clean_up(&id))),
             Err(_) => shared.clean_up(&id),
@@ -249,7 +252,7 @@ impl std::fmt::Debug for Reader {
     }
 }
 
-/// What a machine says that differs, believed as little as it.
+/// Reads the machine's report, which is untrusted like the machine.
 fn read_survey(input: &mut dyn Read) -> io::Result<Survey> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidData);
     let mut survey = Survey::default();
@@ -284,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_lead_elsewhere_and_streams_cut_short_are_refused() {
+    fn names_that_escape_and_truncated_streams_are_rejected() {
         let told = |bytes: &[u8]| read_survey(&mut &bytes[..]);
         let fine = told(b"+\x02\0\0\0/a-\x04\0\0\0/b/cm").unwrap();
         assert_eq!((fine.found.len(), fine.more), (2, true));

@@ -1,7 +1,7 @@
-//! From a dump to a machine that stands still.
+//! Restores a dump to a paused machine.
 //!
-//! The emulator maps the dump's RAM and never writes to it, so any number of machines share it; it loads the devices'
-//! state, and the machine is as it was. Its first process alone runs while it is told who it is now.
+//! The emulator maps the dump's RAM and never writes to it, so any number of machines can share it. It loads the state
+//! of the devices, and the machine has its earlier state. Only its first process runs while it receives its identity.
 
 use std::fs::File;
 use std::io;
@@ -15,13 +15,13 @@ use burrow_network::{Attachment, Plug};
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
-use super::about::About;
 use super::agent::Settle;
-use super::boot::{Parts, Started};
+use super::boot::{EmulatorParts, Started};
+use super::compatibility::DumpOrigin;
 use super::disk;
 use super::hibernate::{DEVICES, RAM};
 use super::model::Model;
-use super::place::Unsettled;
+use super::run_dir::Unsettled;
 use super::session::Session;
 use super::{Shared, step};
 use crate::{Introduce, Machine, RestoreOptions, RuntimeError};
@@ -30,7 +30,7 @@ use crate::{Introduce, Machine, RestoreOptions, RuntimeError};
 const LOAD_LOOKS: u32 = 20_000;
 const LOAD_LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// For what takes a container's agent milliseconds.
+/// For a step that takes a container's agent milliseconds.
 const INTRODUCE_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Shared {
@@ -41,7 +41,7 @@ impl Shared {
         handle: &Handle,
     ) -> Result<Machine, RuntimeError> {
         let unfit = |reason| RuntimeError::Unfit { id: id.clone(), reason };
-        let about = About::read(&options.about).map_err(unfit)?;
+        let about = DumpOrigin::read(&options.about).map_err(unfit)?;
         if let Some(reason) = about.misfit(&self.here) {
             return Err(unfit(reason));
         }
@@ -56,25 +56,34 @@ impl Shared {
         &self,
         id: &SandboxId,
         options: RestoreOptions,
-        about: &About,
+        about: &DumpOrigin,
         handle: &Handle,
     ) -> Result<Machine, RuntimeError> {
-        let RestoreOptions { root, images, about: _, attachment, limits, hostname, mounts: _, introduce } =
-            options;
+        let RestoreOptions {
+            root,
+            images,
+            about: _,
+            attachment,
+            limits,
+            hostname,
+            mounts: _,
+            introduce,
+            trial: _,
+        } = options;
         let failed = |reason: String| RuntimeError::Restore { id: id.clone(), reason };
         let Attachment::Later(plug) = attachment else {
-            return Err(failed("a microVM needs a gateway to plug its card into".to_owned()));
+            return Err(failed("a microVM needs a gateway for its network interface".to_owned()));
         };
         let Started { machine, mut state, said: _ } =
             self.revive(id, &about.model, &root, &images, &limits, &*plug)?;
         state.unsettled = Some(Unsettled { hostname });
-        self.places.write_state(id, &state).map_err(step("write what the machine is", id))?;
+        self.run_dir.write_state(id, &state).map_err(step("write the machine's state", id))?;
         let mut session = self.session(id);
         if let Some(introduce) = introduce {
             session
                 .introduce(state.unsettled.take(), state.pids, introduce, handle)
-                .map_err(|error| failed(format!("it could not be told who it is: {error}")))?;
-            self.places.write_state(id, &state).map_err(step("write what the machine is", id))?;
+                .map_err(|error| failed(format!("could not send it its identity: {error}")))?;
+            self.run_dir.write_state(id, &state).map_err(step("write the machine's state", id))?;
         }
         drop(session);
         self.live(id)?.freeze().map_err(step("pause the machine", id))?;
@@ -83,7 +92,7 @@ impl Shared {
 }
 
 impl Shared {
-    /// Makes a machine of a dump, as it was, standing still.
+    /// Creates a paused machine from a dump, in the state of the dump.
     pub(super) fn revive(
         &self,
         id: &SandboxId,
@@ -100,18 +109,18 @@ impl Shared {
         let ram = images.join(RAM);
         let found = std::fs::metadata(&ram).map_err(step("open the dump", id))?;
         if found.len() != model.ram_bytes() {
-            return Err(failed("the RAM in the dump has another size than the machine".to_owned()));
+            return Err(failed("the RAM in the dump differs in size from the machine's".to_owned()));
         }
-        let parts = Parts { model, limits, disk: &disk, plug, ram: Some(ram) };
+        let parts = EmulatorParts { model, limits, disk: &disk, plug, ram: Some(ram) };
         let mut started = self.start(id, &parts)?;
-        started.state.disk_mib = disk::size_mib(&disk).map_err(step("look at the disk", id))?;
+        started.state.disk_mib = disk::size_mib(&disk).map_err(step("read the size of the disk", id))?;
         self.session(id).load(&devices).map_err(|error| failed(started.said.or(&error)))?;
         Ok(started)
     }
 }
 
 impl Session<'_> {
-    /// Loads the state of the devices, and leaves the machine standing still.
+    /// Loads the state of the devices, and leaves the machine paused.
     fn load(&mut self, devices: &File) -> io::Result<()> {
         self.with_qmp(|qmp| {
             let given = qmp.give(devices.as_fd())?;
@@ -122,16 +131,16 @@ impl Session<'_> {
                     Some("completed") => return qmp.take_back(&given),
                     Some("failed") => {
                         let why = now.get("error-desc").and_then(Value::as_str).unwrap_or("no reason given");
-                        return Err(io::Error::other(format!("the state did not load: {why}")));
+                        return Err(io::Error::other(format!("could not load the state: {why}")));
                     }
                     Some(_) | None => thread::sleep(LOAD_LOOK_EVERY),
                 }
             }
-            Err(io::Error::new(io::ErrorKind::TimedOut, "the state did not load in time"))
+            Err(io::Error::new(io::ErrorKind::TimedOut, "timed out while loading the state"))
         })
     }
 
-    /// Lets the machine's first process run, and no other, while it is told who it is now.
+    /// Lets only the machine's first process run, while it receives its identity.
     fn introduce(
         &mut self,
         unsettled: Option<Unsettled>,
@@ -139,7 +148,7 @@ impl Session<'_> {
         introduce: Introduce,
         handle: &Handle,
     ) -> io::Result<()> {
-        self.go_on()?;
+        self.resume_machine()?;
         let hostname = unsettled.and_then(|unsettled| unsettled.hostname);
         self.settle(&Settle { hostname, pids, reset: true })?;
         handle.block_on(async {

@@ -1,8 +1,8 @@
-//! Talking to a machine: to its emulator and to its first process, over connections that are kept while both behave.
+//! Connections to a machine's emulator and to its first process, which are kept open as long as both work.
 //!
-//! An emulator that does not answer is ended: it is a process that a guest may have got hold of, and nobody could tell
-//! its state any more. Whoever waits for the machine's end hears of it as of any other. A first process that does not
-//! answer is the guest's own affair, unless the machine must be told something before it may run.
+//! An emulator that does not answer is killed: a guest may have taken over the process, and its state is unknown.
+//! Waiters for the machine's end see it like any other end. A first process that does not answer only affects the guest
+//! itself, except when the machine must receive something before it may run.
 
 use std::io;
 use std::sync::PoisonError;
@@ -12,19 +12,19 @@ use burrow_model::{Limits, SandboxId};
 use serde_json::{Value, json};
 
 use super::agent::{Agent, Settle};
-use super::place::{Socket, State};
 use super::qmp::Qmp;
+use super::run_dir::{Socket, State};
 use super::{Shared, step};
 use crate::RuntimeError;
 use crate::disks::Give;
 
-/// For what a guest does within milliseconds, and an emulated one on a busy host within seconds.
+/// For operations that a guest performs within milliseconds, and an emulated guest on a busy host within seconds.
 pub(super) const AGENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Growing a file system writes a part of it.
 const GROW_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Writing as many files as a merge brings.
+/// Writing as many files as a merge may contain.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
 /// Connections to one machine.
@@ -34,7 +34,7 @@ pub(super) struct Link {
     agent: Option<Agent>,
 }
 
-/// A machine that is being talked to. Dropping it keeps the connections for the next.
+/// The connections of a machine while they are used. Dropping it keeps the connections for the next use.
 pub(super) struct Session<'a> {
     shared: &'a Shared,
     id: &'a SandboxId,
@@ -53,21 +53,21 @@ impl Shared {
 
     pub(super) fn pause(&self, id: &SandboxId) -> Result<(), RuntimeError> {
         let group = self.live(id)?;
-        if group.is_frozen().map_err(step("look at the machine", id))? {
+        if group.is_frozen().map_err(step("check the machine", id))? {
             return Ok(());
         }
         self.session(id).halt().map_err(step("pause the machine", id))?;
-        // The emulator, too: one whose machine stands still has nothing to do.
+        // The emulator, too, has nothing to do while its machine is paused.
         group.freeze().map_err(step("pause the machine", id))
     }
 
     pub(super) fn resume(&self, id: &SandboxId) -> Result<(), RuntimeError> {
         let group = self.live(id)?;
         group.thaw().map_err(step("resume the machine", id))?;
-        let mut state = self.places.state(id).map_err(step("read what the machine is", id))?;
+        let mut state = self.run_dir.state(id).map_err(step("read the machine's state", id))?;
         let mut session = self.session(id);
-        session.hinder().map_err(step("set the disk's rate", id))?;
-        session.go_on().map_err(step("resume the machine", id))?;
+        session.apply_disk_rate().map_err(step("set the disk's rate", id))?;
+        session.resume_machine().map_err(step("resume the machine", id))?;
         let unsettled = state.unsettled.take();
         let settle = Settle {
             hostname: unsettled.as_ref().and_then(|unsettled| unsettled.hostname.clone()),
@@ -77,54 +77,56 @@ impl Shared {
         let told = session.settle(&settle);
         match (told, unsettled) {
             (Ok(()), Some(_)) => {
-                self.places.write_state(id, &state).map_err(step("write what the machine is", id))?;
+                self.run_dir.write_state(id, &state).map_err(step("write the machine's state", id))?;
             }
             (Ok(()), None) => {}
-            // It does not know that it is another, and must not run as the one it was.
+            // It still has the identity of the machine that was dumped, and must not run with it.
             (Err(error), Some(_)) => {
                 let _ = session.halt();
-                return Err(step("tell the machine that time has passed", id)(error));
+                return Err(step("send the machine the current time", id)(error));
             }
             (Err(error), None) => {
-                tracing::warn!(%id, %error, "a machine could not be told that time has passed")
+                tracing::warn!(%id, %error, "could not send a machine the current time")
             }
         }
         if let Err(error) = session.release() {
-            tracing::warn!(%id, %error, "a machine could not be told to let its processes go on");
+            tracing::warn!(%id, %error, "could not make a machine resume its processes");
         }
         Ok(())
     }
 
-    /// Asks a machine's emulator whether it is there. One that does not answer is ended by asking.
+    /// Checks a machine's emulator. If it does not answer, this check kills it.
     pub(super) fn heartbeat(&self, id: &SandboxId) {
-        let runs = self.live(id).and_then(|group| group.is_frozen().map_err(step("look at the machine", id)));
+        let runs = self.live(id).and_then(|group| group.is_frozen().map_err(step("check the machine", id)));
         if let Ok(false) = runs
             && let Err(error) = self.session(id).with_qmp(Qmp::is_running)
         {
-            tracing::warn!(%id, %error, "the emulator of a machine does not answer as it should");
+            tracing::warn!(%id, %error, "the emulator of a machine sent an unexpected answer");
         }
     }
 
-    /// A machine that stands still was held first, and has written what it had to.
+    /// The processes of a paused machine were frozen first, and its files are flushed.
     pub(super) fn settle_files(&self, id: &SandboxId) -> Result<(), RuntimeError> {
-        if self.live(id)?.is_frozen().map_err(step("look at the machine", id))? {
+        if self.live(id)?.is_frozen().map_err(step("check the machine", id))? {
             return Ok(());
         }
         let mut session = self.session(id);
-        let synced = session.unhindered(|session| session.with_agent(|agent| agent.sync(AGENT_TIMEOUT)));
-        synced.map_err(step("have the machine write what it has to", id))
+        let synced =
+            session.without_disk_rate(|session| session.with_agent(|agent| agent.sync(AGENT_TIMEOUT)));
+        synced.map_err(step("flush the machine's files", id))
     }
 
-    /// Only the agent runs meanwhile, which holds all others.
+    /// Meanwhile only the agent runs, which freezes all other processes.
     pub(super) fn change_files(&self, id: &SandboxId, give: Give) -> Result<(), RuntimeError> {
         let group = self.live(id)?;
-        if !group.is_frozen().map_err(step("look at the machine", id))? {
+        if !group.is_frozen().map_err(step("check the machine", id))? {
             return Err(RuntimeError::Disks { reason: "the machine is not paused".to_owned() });
         }
-        group.thaw().map_err(step("wake the machine's agent", id))?;
+        group.thaw().map_err(step("resume the machine's agent", id))?;
         let mut session = self.session(id);
-        let changed =
-            session.go_on().and_then(|()| session.with_agent(|agent| agent.apply(give, CHANGE_TIMEOUT)));
+        let changed = session
+            .resume_machine()
+            .and_then(|()| session.with_agent(|agent| agent.apply(give, CHANGE_TIMEOUT)));
         let stopped = session.run("stop", json!({})).and_then(|_| group.freeze());
         changed.map_err(|error| RuntimeError::Disks { reason: error.to_string() })?;
         stopped.map_err(step("pause the machine", id))
@@ -132,46 +134,46 @@ impl Shared {
 
     pub(super) fn set_limits(&self, id: &SandboxId, limits: &Limits) -> Result<(), RuntimeError> {
         let group = self.live(id)?;
-        let mut state = self.places.state(id).map_err(step("read what the machine is", id))?;
+        let mut state = self.run_dir.state(id).map_err(step("read the machine's state", id))?;
         group.set_limits(&state.model.emulator_limits(limits)).map_err(step("change the limits", id))?;
         state.set_limits(limits);
-        let paused = group.is_frozen().map_err(step("look at the machine", id))?;
+        let paused = group.is_frozen().map_err(step("check the machine", id))?;
         if !paused {
             let mut session = self.session(id);
             let settle = Settle { hostname: None, pids: state.pids, reset: false };
-            session.settle(&settle).map_err(step("tell the machine its limits", id))?;
-            let grown = session.unhindered(|session| session.grow(&mut state, limits.disk_mib));
+            session.settle(&settle).map_err(step("send the machine its limits", id))?;
+            let grown = session.without_disk_rate(|session| session.grow(&mut state, limits.disk_mib));
             grown.map_err(step("grow the disk", id))?;
         }
-        self.places.write_state(id, &state).map_err(step("write what the machine is", id))
+        self.run_dir.write_state(id, &state).map_err(step("write the machine's state", id))
     }
 }
 
 impl Session<'_> {
-    /// Stops the machine, its processes first. What was stopped already stays so.
+    /// Stops the machine, its processes first. Has no effect on a stopped machine.
     pub(super) fn halt(&mut self) -> io::Result<()> {
         if !self.with_qmp(Qmp::is_running)? {
             return Ok(());
         }
-        self.unhinder()?;
+        self.lift_disk_rate()?;
         if let Err(error) = self.with_agent(|agent| agent.hold(AGENT_TIMEOUT)) {
-            tracing::warn!(id = %self.id, %error, "the processes of a machine could not be stopped one by one");
+            tracing::warn!(id = %self.id, %error, "could not freeze the processes of a machine separately");
         }
         let stopped = self.run("stop", json!({})).map(drop);
         if stopped.is_err()
-            && let Err(error) = self.hinder()
+            && let Err(error) = self.apply_disk_rate()
         {
-            tracing::warn!(id = %self.id, %error, "a machine that was not stopped has lost the rate of its disk");
+            tracing::warn!(id = %self.id, %error, "could not restore the disk rate of a machine that was not stopped");
         }
         stopped
     }
 
-    /// What its disk is held to while it runs.
+    /// The rate limit of its disk while it runs.
     pub(super) fn disk_rate(&self) -> io::Result<Option<u64>> {
-        Ok(self.shared.places.state(self.id)?.disk_rate)
+        Ok(self.shared.run_dir.state(self.id)?.disk_rate)
     }
 
-    pub(super) fn go_on(&mut self) -> io::Result<()> {
+    pub(super) fn resume_machine(&mut self) -> io::Result<()> {
         if self.with_qmp(Qmp::is_running)? {
             return Ok(());
         }
@@ -186,7 +188,7 @@ impl Session<'_> {
         self.with_agent(|agent| agent.release(AGENT_TIMEOUT))
     }
 
-    /// Makes the disk larger, if it is smaller than that. Never smaller: what is on it would be lost.
+    /// Grows the disk if it is smaller than that. Never shrinks it, which would lose data.
     pub(super) fn grow(&mut self, state: &mut State, disk_mib: u32) -> io::Result<()> {
         if disk_mib <= state.disk_mib {
             return Ok(());
@@ -206,11 +208,11 @@ impl Session<'_> {
         let mut qmp = match self.link.qmp.take() {
             Some(qmp) => qmp,
             None => self.ended_if_silent(|session| {
-                Qmp::open(session.shared.places.connect(session.id, Socket::Qmp)?)
+                Qmp::open(session.shared.run_dir.connect(session.id, Socket::Qmp)?)
             })?,
         };
         let outcome = self.ended_if_silent(|_| act(&mut qmp));
-        // After a refusal the conversation goes on; after anything else nobody knows where it stands.
+        // After a refusal the connection can still be used; after any other error its state is unknown.
         if outcome.as_ref().map_or_else(|error| error.kind() == io::ErrorKind::Other, |_| true) {
             self.link.qmp = Some(qmp);
         }
@@ -220,7 +222,7 @@ impl Session<'_> {
     pub(super) fn with_agent<T>(&mut self, act: impl FnOnce(&mut Agent) -> io::Result<T>) -> io::Result<T> {
         let mut agent = match self.link.agent.take() {
             Some(agent) => agent,
-            None => Agent::new(self.shared.places.connect(self.id, Socket::Agent)?),
+            None => Agent::new(self.shared.run_dir.connect(self.id, Socket::Agent)?),
         };
         let outcome = act(&mut agent);
         if outcome.as_ref().map_or_else(|error| error.kind() == io::ErrorKind::Other, |_| true) {
@@ -232,7 +234,7 @@ impl Session<'_> {
     fn ended_if_silent<T>(&mut self, act: impl FnOnce(&mut Self) -> io::Result<T>) -> io::Result<T> {
         let outcome = act(self);
         if outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
-            tracing::warn!(id = %self.id, "the emulator of a machine does not answer, and is ended");
+            tracing::warn!(id = %self.id, "killing the emulator of a machine, which does not answer");
             if let Ok(group) = self.shared.group(self.id) {
                 let _ = group.kill();
             }

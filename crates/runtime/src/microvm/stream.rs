@@ -1,7 +1,7 @@
-//! Streams to and from a machine's first process, in pieces, within a time.
+//! Chunked streams to and from a machine's first process, with a time limit.
 //!
-//! A piece is a length of four bytes, little endian, and that many bytes; a length of nothing ends the stream, and the largest
-//! of all breaks it off. The machine is hostile: pieces are bounded, and waiting for them is.
+//! A chunk is a length of four bytes, little endian, and that many bytes. A length of zero ends the stream, and the
+//! largest number aborts it. The machine is hostile: the size of chunks and the time to wait for them are limited.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,10 +13,10 @@ const END: u32 = 0;
 const BROKEN: u32 = u32::MAX;
 const PIECE_BYTES_MAX: usize = 64 << 10;
 
-/// Of what a machine says last.
+/// Length limit of the machine's final report.
 const REPORT_BYTES_MAX: usize = 64 << 10;
 
-/// A socket that is not waited for longer than a time.
+/// A socket with an overall time limit.
 #[derive(Debug)]
 pub(super) struct Timed<'a> {
     stream: &'a UnixStream,
@@ -52,35 +52,35 @@ impl Write for Timed<'_> {
     }
 }
 
-/// A timeout of a socket has another name than it should.
+/// Gives the timeout of a socket its proper error kind.
 fn renamed(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::WouldBlock { late() } else { error }
 }
 
 fn late() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "the machine takes too long")
+    io::Error::new(io::ErrorKind::TimedOut, "the machine did not answer in time")
 }
 
-/// Sends a stream that `give` writes; one that cannot be finished is broken off.
+/// Sends the stream that `give` writes; if it fails, the stream is aborted.
 pub(super) fn give(
     out: &mut dyn Write,
     give: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut pieces = Pieces { out, held: Vec::with_capacity(PIECE_BYTES_MAX) };
+    let mut pieces = ChunkWriter { out, held: Vec::with_capacity(PIECE_BYTES_MAX) };
     let given = give(&mut pieces).and_then(|()| pieces.flush());
     let end = if given.is_ok() { END } else { BROKEN };
     let ended = pieces.out.write_all(&end.to_le_bytes());
     given.and(ended)
 }
 
-/// Has `take` read a stream, passes over what it leaves, and hears how the machine says it went.
+/// Lets `take` read a stream, skips the rest, and returns the machine's report.
 pub(super) fn take(
     input: &mut dyn Read,
     take: impl FnOnce(&mut dyn Read) -> io::Result<()>,
 ) -> io::Result<Report> {
-    let mut whole = Whole { input, left: 0, end: None };
+    let mut whole = ChunkReader { input, left: 0, end: None };
     let taken = take(&mut whole);
-    // What went wrong over there is worth more than that its stream broke off.
+    // The machine's error is more useful than the fact that its stream was aborted.
     if taken.is_err() && whole.end.is_none() {
         return taken.map(|()| Report::Ready);
     }
@@ -107,12 +107,12 @@ fn report(input: &mut dyn Read) -> io::Result<Report> {
     Ok(serde_json::from_slice(&text)?)
 }
 
-struct Pieces<'a> {
+struct ChunkWriter<'a> {
     out: &'a mut dyn Write,
     held: Vec<u8>,
 }
 
-impl Write for Pieces<'_> {
+impl Write for ChunkWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = bytes.len().min(PIECE_BYTES_MAX - self.held.len());
         self.held.extend_from_slice(&bytes[..count]);
@@ -134,15 +134,15 @@ impl Write for Pieces<'_> {
     }
 }
 
-struct Whole<'a> {
+struct ChunkReader<'a> {
     input: &'a mut dyn Read,
-    /// Of the piece that is being read.
+    /// Bytes left of the current chunk.
     left: usize,
-    /// Whether it ended, and whether whole.
+    /// Set at the end: whether the stream was complete.
     end: Option<bool>,
 }
 
-impl Read for Whole<'_> {
+impl Read for ChunkReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.end.is_some() || buffer.is_empty() {
             return Ok(0);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_is_taken_with_what_is_said_last() {
+    fn a_stream_is_read_back_with_its_final_report() {
         let long = vec![7; 3 * PIECE_BYTES_MAX + 5];
         for content in [&long[..], b"", b"short"] {
             let mut stream = Vec::new();
@@ -193,19 +193,19 @@ mod tests {
             stream.extend(READY);
             let (told, heard) = read(&stream);
             assert_eq!((told.unwrap(), &heard[..]), (Report::Ready, content));
-            // Whoever has enough leaves the rest.
+            // A reader that has enough leaves the rest.
             assert_eq!(take(&mut &stream[..], |_| Ok(())).unwrap(), Report::Ready);
         }
     }
 
     #[test]
-    fn a_stream_that_breaks_off_is_never_taken_for_whole() {
+    fn an_aborted_stream_is_never_complete() {
         let mut stream = Vec::new();
         give(&mut stream, |out| out.write_all(b"half").and(Err(io::ErrorKind::NotFound.into()))).unwrap_err();
         let failed = b"{\"kind\":\"failed\",\"step\":\"read\",\"message\":\"no\"}";
         let told = [&[failed.len() as u8, 0, 0, 0][..], failed].concat();
         assert!(matches!(read(&[&stream[..], &told].concat()).0.unwrap(), Report::Failed { .. }));
-        assert!(read(&[&stream[..], READY].concat()).0.is_err(), "it broke off and says nothing of it");
+        assert!(read(&[&stream[..], READY].concat()).0.is_err(), "an aborted stream is an error");
         for hostile in
             [&b""[..], b"\x05\0\0\0ab", b"\0\0\xff\0abc", b"\0\0\0\0", b"\0\0\0\0\xff\xff\xff\x0fx"]
         {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_waited_for_longer_than_a_time() {
+    fn reads_and_writes_time_out() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let mut timed = Timed::new(&ours, Duration::from_millis(20));
         assert_eq!(timed.read(&mut [0; 1]).unwrap_err().kind(), io::ErrorKind::TimedOut);

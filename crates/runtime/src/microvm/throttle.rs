@@ -1,13 +1,15 @@
-//! How fast a machine's disk is.
+//! The rate limit of a machine's disk.
 //!
 //! ```text
-//!   runs ──held to its rate──► the host waits for it: hold, write out, grow ──not held──► runs again, held
+//!   runs, limited ──► the host waits for it: freeze, flush, grow ──unlimited──► runs again, limited
 //! ```
 //!
-//! The emulator counts what passes between the machine and its disk, before any cache of the host. What it is told is its
-//! own to forget with its end; what is wanted is in the machine's [`State`](super::place::State), for whoever lets it go on.
+//! The emulator counts the data between the machine and its disk, before any cache of the host. The emulator loses its
+//! setting when it ends; the wanted rate is in the machine's [`State`](super::run_dir::State), and is applied at every
+//! resume.
 //!
-//! Invariant: a machine that the host waits for is not held back. Whoever pauses one has it write out all that its
+//! Invariant: while the host waits for a machine, its disk is not limited. A pause makes the machine flush everything
+//! that its processes have written, which at the limited rate could take too long.
 //! processes have written, which at its own rate may take longer than anybody waits.
 
 use std::io;
@@ -19,29 +21,29 @@ use super::session::Session;
 use super::{Shared, step};
 use crate::RuntimeError;
 
-/// The disk, as the emulator calls it: the first of the devices that have no name of their own.
+/// The disk's name in the emulator: the first of the devices without a name.
 const DEVICE: &str = "/machine/peripheral-anon/device[0]";
 
 impl Shared {
-    /// A frozen emulator answers nobody, and hears of it when its machine goes on.
+    /// A frozen emulator cannot answer, and gets the rate when its machine resumes.
     pub(super) fn set_disk_rate(
         &self,
         id: &SandboxId,
         bytes_per_second: Option<u64>,
     ) -> Result<(), RuntimeError> {
         let group = self.live(id)?;
-        let mut state = self.places.state(id).map_err(step("read what the machine is", id))?;
-        if !group.is_frozen().map_err(step("look at the machine", id))? {
+        let mut state = self.run_dir.state(id).map_err(step("read the machine's state", id))?;
+        if !group.is_frozen().map_err(step("check the machine", id))? {
             let paced = self.session(id).pace_disk(bytes_per_second);
             paced.map_err(step("set the disk's rate", id))?;
         }
         state.disk_rate = bytes_per_second;
-        self.places.write_state(id, &state).map_err(step("write what the machine is", id))
+        self.run_dir.write_state(id, &state).map_err(step("write the machine's state", id))
     }
 }
 
 impl Session<'_> {
-    /// Tells the emulator a rate; `None`: as fast as the host is.
+    /// Sets the emulator's rate; `None`: no limit.
     pub(super) fn pace_disk(&mut self, bytes_per_second: Option<u64>) -> io::Result<()> {
         let arguments = json!({
             "id": DEVICE,
@@ -55,8 +57,11 @@ impl Session<'_> {
         self.run("block_set_io_throttle", arguments).map(drop)
     }
 
-    /// Does what the host waits for, and holds the machine to its rate again.
-    pub(super) fn unhindered<T>(&mut self, act: impl FnOnce(&mut Self) -> io::Result<T>) -> io::Result<T> {
+    /// Runs `act` without the limit, and applies the limit again.
+    pub(super) fn without_disk_rate<T>(
+        &mut self,
+        act: impl FnOnce(&mut Self) -> io::Result<T>,
+    ) -> io::Result<T> {
         let rate = self.disk_rate()?;
         if rate.is_none() {
             return act(self);
@@ -68,16 +73,16 @@ impl Session<'_> {
         paced.map(|()| done)
     }
 
-    /// Lets the disk be as fast as the host is, until the machine goes on.
-    pub(super) fn unhinder(&mut self) -> io::Result<()> {
+    /// Removes the limit until the machine resumes.
+    pub(super) fn lift_disk_rate(&mut self) -> io::Result<()> {
         match self.disk_rate()? {
             Some(_) => self.pace_disk(None),
             None => Ok(()),
         }
     }
 
-    /// Holds the machine to the rate that is wanted.
-    pub(super) fn hinder(&mut self) -> io::Result<()> {
+    /// Applies the wanted rate.
+    pub(super) fn apply_disk_rate(&mut self) -> io::Result<()> {
         match self.disk_rate()? {
             Some(rate) => self.pace_disk(Some(rate)),
             None => Ok(()),

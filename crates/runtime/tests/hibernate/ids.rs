@@ -1,4 +1,4 @@
-//! The host's ids of machines over dumps: each machine has its own, and what is inside or on disk does not show it.
+//! The host ids of machines across dumps: each machine has its own, and neither its inside nor its disk shows them.
 
 use std::fs;
 use std::os::fd::AsRawFd as _;
@@ -11,9 +11,9 @@ use burrow_runtime::{BootOptions, DumpOptions, Mount, RestoreOptions, Runtime as
 
 use super::programs::Distribution;
 use super::support::{self, Host, await_counting, base, options, poll};
-use super::{Kept, LIMITS, boot, dump, plainly, restore};
+use super::{LIMITS, StoredDump, boot, dump, plainly, restore};
 
-/// Two processes, of root and of a user, who hold things that have owners, and note again and again whose those are.
+/// Two processes, of root and of a user, with objects that have owners. They record the owners repeatedly.
 const HOLDS: &str = r#"
 import ctypes, os, socket, struct, subprocess, time
 libc = ctypes.CDLL(None)
@@ -59,7 +59,7 @@ while True:
     time.sleep(.01)
 "#;
 
-/// How often both have noted, and what they note.
+/// How often both have recorded, and their records.
 fn notes(of: &Distribution) -> Option<(u64, [String; 2])> {
     let note = |user: &str| {
         let text = of.read(&format!("home/{user}/state"));
@@ -73,14 +73,14 @@ fn notes(of: &Distribution) -> Option<(u64, [String; 2])> {
 #[track_caller]
 fn await_notes(of: &Distribution) -> [String; 2] {
     let before = notes(of).map_or(0, |(number, _)| number);
-    poll("both processes to note whose their things are", || {
+    poll("both processes to record their owners", || {
         assert_eq!(of.read("log"), "");
         notes(of).is_some_and(|(number, _)| number > before + 2)
     });
     notes(of).unwrap().1
 }
 
-/// The owners of files on disk, and what else on disk names ids.
+/// The owners of files on disk, and other ids on disk.
 fn check_disk(of: &Distribution) {
     let owner = |file: &str| {
         let found = fs::symlink_metadata(of.plot.root.join(file)).unwrap();
@@ -108,7 +108,7 @@ fn check_disk(of: &Distribution) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_and_its_fork_have_different_ids_and_neither_sees_it() {
+async fn a_machine_and_its_fork_have_different_ids_that_neither_sees() {
     let host = Host::keeping();
     let parent = Distribution::new();
     let plot = &parent.plot;
@@ -118,7 +118,10 @@ async fn a_machine_and_its_fork_have_different_ids_and_neither_sees_it() {
     let before = await_notes(&parent);
     let of_user = &before[1];
     assert!(of_user.starts_with(&["1000:1000"; 7].join(" ")), "{of_user}");
-    assert!(of_user.contains(" 400 for-a-user "), "the capability and the list are in force: {of_user}");
+    assert!(
+        of_user.contains(" 400 for-a-user "),
+        "the capability and the access control list are effective: {of_user}"
+    );
     check_disk(&parent);
 
     let kept = dump(&host, plot, &machine).await;
@@ -133,7 +136,7 @@ async fn a_machine_and_its_fork_have_different_ids_and_neither_sees_it() {
     }
     host.runtime.destroy(&plot.id).await.unwrap();
 
-    // And once more, of one that was restored, in its own place.
+    // Again, for a restored machine, in place.
     let kept = dump(&host, &child.plot, &forked).await;
     host.runtime.destroy(&child.plot.id).await.unwrap();
     let woken = restore(&host, &child.plot, plainly(&child.plot, &kept)).await;
@@ -144,9 +147,9 @@ async fn a_machine_and_its_fork_have_different_ids_and_neither_sees_it() {
     host.runtime.destroy(&child.plot.id).await.unwrap();
 }
 
-/// Older versions gave all machines the ids that are on disk. Their dumps name those, as do all.
+/// Older versions gave all machines the ids that are on disk. Their dumps contain those ids, as all dumps do.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_of_an_older_version_gets_ids_of_its_own_when_it_is_restored() {
+async fn a_machine_of_an_older_version_gets_its_own_ids_when_it_is_restored() {
     let host = Host::keeping();
     let plot = host.plot();
     let attachment = support::attachment_with(None);
@@ -165,9 +168,9 @@ async fn a_machine_of_an_older_version_gets_ids_of_its_own_when_it_is_restored()
     host.runtime.destroy(&plot.id).await.unwrap();
 }
 
-/// So it can be restored with any, also by a version that knows only those that are on disk.
+/// So it can be restored with any ids, also by a version that only knows those on disk.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_dump_of_a_machine_does_not_name_its_ids() {
+async fn a_dump_does_not_contain_the_ids_of_its_machine() {
     let host = Host::keeping();
     let plot = host.plot();
     let machine = boot(&host, &plot, &[]).await;
@@ -183,9 +186,9 @@ async fn the_dump_of_a_machine_does_not_name_its_ids() {
     host.runtime.destroy(&plot.id).await.unwrap();
 }
 
-/// The agent's program is in a directory whose file system has no idmapped mounts, as it would be in such a pool.
+/// The agent's program is in a directory whose file system has no idmapped mounts, as in a pool without them.
 #[tokio::test(flavor = "multi_thread")]
-async fn where_owners_cannot_be_mapped_machines_have_the_ids_that_are_on_disk() {
+async fn without_idmapped_mounts_machines_have_the_ids_on_disk() {
     let program = fs::File::open(support::guest()).unwrap();
     let path = format!("/proc/{}/fd/{}", std::process::id(), program.as_raw_fd());
     let host = Host::with(Path::new(&path), Some(support::criu()));
@@ -234,12 +237,12 @@ async fn a_volume_has_the_same_owners_in_every_machine() {
     let dumping = DumpOptions { machine: first, root, images: images.clone(), mounts };
     let dumped = host.runtime.dump(&one.id, dumping).await.unwrap();
     host.runtime.destroy(&one.id).await.unwrap();
-    let kept = Kept { images, dumped };
+    let kept = StoredDump { images, dumped };
     restore(&host, &one, RestoreOptions { mounts: mount(&volume), ..plainly(&one, &kept) }).await;
     let inode = || fs::metadata(volume.join("count")).unwrap().ino();
     let before = inode();
     host.runtime.resume(&one.id).await.unwrap();
-    poll("the count to go on", || inode() != before);
+    poll("the count to continue", || inode() != before);
     assert_eq!(owner(), Some((UID_BASE, UID_BASE)));
     host.runtime.destroy(&one.id).await.unwrap();
 }

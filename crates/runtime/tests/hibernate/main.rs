@@ -1,18 +1,21 @@
-//! Machines of the container driver written to disk and brought back, by the real CRIU. Needs root, and CRIU 4.2 or newer;
-//! those with programs of a distribution also the test pool (`scripts/test.sh` makes it).
+//! Dumps and restores of the container driver's machines, with the real CRIU. Needs root, and CRIU 4.2 or newer; tests
+//! with programs of a distribution also need the test pool (`scripts/test.sh` creates it).
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
-mod cut;
+mod criu_killed;
+mod difficult_state;
 mod fail;
-mod first;
 mod ids;
-mod kept_or_named;
+mod interrupted;
+mod introduction;
 mod programs;
+mod sleeps;
 mod stopped;
 #[path = "../support/mod.rs"]
 mod support;
 mod survive;
+mod trial;
 mod volumes;
 
 use std::path::{Path, PathBuf};
@@ -21,11 +24,11 @@ use burrow_model::{Limits, SandboxId};
 use burrow_runtime::{DumpOptions, Dumped, Machine, RestoreOptions, Runtime as _, RuntimeError};
 use support::{Host, Plot, later};
 
-/// Room for what the tests hold in RAM.
+/// Enough RAM for the tests.
 const LIMITS: Limits = Limits { ram_mib: 512, cpu_millis: 2000, pids: 64, disk_mib: 256 };
 
-/// A dump, and where it is.
-struct Kept {
+/// A dump, and its directory.
+struct StoredDump {
     images: PathBuf,
     dumped: Dumped,
 }
@@ -47,15 +50,15 @@ async fn try_dump(
     host.runtime.dump(&plot.id, DumpOptions { machine, root, images, mounts: Vec::new() }).await
 }
 
-async fn dump(host: &Host, plot: &Plot, machine: &Machine) -> Kept {
+async fn dump(host: &Host, plot: &Plot, machine: &Machine) -> StoredDump {
     let images = host.images();
     let dumped = try_dump(host, plot, machine, &images).await.unwrap_or_else(|error| panic!("{error}"));
     assert!(host.is_frozen(&plot.id), "a dump leaves the machine paused");
-    Kept { images, dumped }
+    StoredDump { images, dumped }
 }
 
-/// How a dump is restored as it was, with a loopback interface.
-fn plainly(plot: &Plot, kept: &Kept) -> RestoreOptions {
+/// Restores a dump as it was, with a loopback interface.
+fn plainly(plot: &Plot, kept: &StoredDump) -> RestoreOptions {
     RestoreOptions {
         root: plot.root.clone(),
         images: kept.images.clone(),
@@ -65,6 +68,7 @@ fn plainly(plot: &Plot, kept: &Kept) -> RestoreOptions {
         hostname: None,
         mounts: Vec::new(),
         introduce: None,
+        trial: false,
     }
 }
 
@@ -74,7 +78,7 @@ async fn restore(host: &Host, plot: &Plot, options: RestoreOptions) -> Machine {
     machine
 }
 
-/// Nothing of a sandbox is left on the host, and the driver knows nothing of it.
+/// Checks that nothing of a sandbox is left on the host, and the driver does not know it.
 async fn assert_nothing_left(host: &Host, id: &SandboxId) {
     assert!(!host.runtime.inventory().await.unwrap().contains(id));
     for tree in support::trees() {

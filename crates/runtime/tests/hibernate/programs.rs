@@ -1,4 +1,4 @@
-//! Programs of a distribution, on the real network driver: what they hold besides RAM.
+//! Programs of a distribution, with the real network driver: the state that they have besides RAM.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::support::{Host, Plot, in_network, options, poll, unified};
 use super::{LIMITS, dump, plainly, restore, try_dump};
 
-/// Writes a row every few milliseconds, and notes how many there are.
+/// Writes a row every few milliseconds, and records how many there are.
 const WRITES_A_DATABASE: &str = r#"
 import sqlite3, time, os
 db = sqlite3.connect("/data.db", isolation_level=None)
@@ -34,7 +34,7 @@ while True:
     time.sleep(.005)
 "#;
 
-/// Talks to itself over every interface it has, and to whoever connects.
+/// Exchanges data with itself over every interface, and with every client.
 const TALKS: &str = r#"
 import os, select, socket, threading, time
 def note(name, text):
@@ -72,7 +72,7 @@ while True:
     threading.Thread(target=polled if number % 2 else blocked, args=(one, number)).start()
 "#;
 
-/// Listens for changes of the network, and reads of them once it is told to.
+/// Listens for changes of the network, and reads them when a file appears.
 const LISTENS: &str = r#"
 import os, socket, time
 told = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
@@ -90,7 +90,8 @@ pub(super) struct Distribution {
 
 impl Distribution {
     pub(super) fn new() -> Self {
-        let pool = std::env::var_os("BURROW_TEST_POOL").expect("`scripts/test.sh` makes a pool and names it");
+        let pool = std::env::var_os("BURROW_TEST_POOL")
+            .expect("`scripts/test.sh` creates a pool and sets the variable");
         let pool = Path::new(&pool);
         let image = fs::read_dir(pool.join("template/images")).unwrap().next().unwrap().unwrap().path();
         let id = SandboxId::generate();
@@ -132,8 +133,8 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The locks that the kernel has of a sandbox's processes: kind, what for, file, range. By descriptor: `/proc/locks` is read
-/// a page at a time, and misses one where a process of the host unlocks something between two pages.
+/// The kernel's locks of a sandbox's processes: kind, mode, file, range. Read by descriptor: `/proc/locks` is read a
+/// page at a time, and misses a lock if another process releases one between two pages.
 fn locks(host: &Host, id: &SandboxId) -> BTreeSet<String> {
     let pids = fs::read_to_string(unified().join(host.group(id)).join("cgroup.procs")).unwrap();
     let descriptors = pids.lines().flat_map(|pid| fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap());
@@ -147,9 +148,9 @@ fn locks(host: &Host, id: &SandboxId) -> BTreeSet<String> {
     texts.flat_map(|text| text.lines().filter_map(lock).collect::<Vec<_>>()).collect()
 }
 
-/// SQLite holds locks on a file that it has mapped; CRIU alone loses those.
+/// SQLite has locks on a file that it has mapped; CRIU alone loses them.
 #[tokio::test]
-async fn a_database_in_wal_mode_keeps_its_locks_and_its_contents() {
+async fn a_wal_mode_database_keeps_its_locks_and_contents() {
     let host = Host::keeping();
     let distribution = Distribution::new();
     let plot = &distribution.plot;
@@ -201,7 +202,7 @@ impl Drop for Net {
 }
 
 #[tokio::test]
-async fn connections_within_live_on_and_those_from_outside_end_with_an_error() {
+async fn inner_connections_continue_and_outside_connections_fail() {
     let host = Host::keeping();
     let net = Net::of(&host);
     let distribution = Distribution::new();
@@ -228,7 +229,7 @@ async fn connections_within_live_on_and_those_from_outside_end_with_an_error() {
     restore(&host, plot, RestoreOptions { attachment: link.attachment, ..plainly(plot, &kept) }).await;
     host.runtime.resume(&plot.id).await.unwrap();
     for (name, at) in ["v4", "v6", "own"].into_iter().zip(dumped_at) {
-        poll("a connection within to go on", || distribution.number(name) > at + 3);
+        poll("an inner connection to continue", || distribution.number(name) > at + 3);
     }
     for name in ["end1", "end2"] {
         poll("a connection from outside to end", || !distribution.read(name).is_empty());
@@ -246,9 +247,9 @@ async fn connections_within_live_on_and_those_from_outside_end_with_an_error() {
     net.driver.release(&plot.id).await.unwrap();
 }
 
-/// CRIU keeps such a socket, but nothing that waits in it.
+/// CRIU restores such a socket, but not its queue.
 #[tokio::test]
-async fn a_process_that_does_not_read_what_the_kernel_told_it_is_named_and_one_that_reads_is_waited_for() {
+async fn a_process_that_never_reads_its_netlink_messages_is_named_and_a_reader_is_waited_for() {
     let host = Host::keeping();
     let distribution = Distribution::new();
     let plot = &distribution.plot;

@@ -1,4 +1,5 @@
-//! Processes that a signal has stopped, as a job that somebody suspended in a shell: they are so afterwards too.
+//! Processes that a signal has stopped, for example jobs suspended in a shell: they are still stopped after a dump and
+//! a restore.
 
 use std::fs;
 
@@ -8,7 +9,8 @@ use super::programs::Distribution;
 use super::support::{Host, options, poll, unified};
 use super::{LIMITS, dump, plainly, restore};
 
-/// Children that count, each in a job of its own: one by a thread beside another, one that collects what children that
+/// Children that count, each in a separate job: one by a thread beside another, one that collects the zombies of its
+/// children, one by one.
 /// end leave behind, one by one.
 const COUNTS: &str = r#"
 import os, signal, subprocess, threading, time
@@ -47,7 +49,7 @@ child("children", children)
 signal.pause()
 "#;
 
-/// Who is stopped, and by what.
+/// The stopped processes, and their signals.
 const STOPPED: [(&str, &[i32]); 7] = [
     ("stop", &[libc::SIGSTOP]),
     ("tstp", &[libc::SIGTSTP]),
@@ -67,7 +69,7 @@ fn named(host: &Host, distribution: &Distribution, name: &str) -> i32 {
     let group = unified().join(host.group(&distribution.plot.id)).join("cgroup.procs");
     let is_it = |pid: &&str| {
         fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|found| found.trim() == name)
-            // Children of the one that makes children are called as it is.
+            // Forked children have the name of their parent.
             && fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
                 let fields: Vec<&str> = stat.split(' ').collect();
                 fields.get(4) == Some(pid)
@@ -94,7 +96,7 @@ fn send(pid: i32, signal: i32) {
 }
 
 #[tokio::test]
-async fn what_was_stopped_stays_stopped_until_it_is_told_to_go_on() {
+async fn stopped_processes_stay_stopped_until_they_are_continued() {
     let host = Host::keeping();
     let distribution = Distribution::new();
     let plot = &distribution.plot;
@@ -116,7 +118,7 @@ async fn what_was_stopped_stays_stopped_until_it_is_told_to_go_on() {
     for cycle in 1..=cycles() {
         let kept = dump(&host, plot, &machine).await;
         assert_eq!(stand(), before, "one of them ran during dump {cycle}");
-        // Now and then the machine itself goes on, as after a snapshot.
+        // Sometimes the machine itself resumes, as after a snapshot.
         if cycle % 3 != 0 {
             host.runtime.destroy(&plot.id).await.unwrap();
             machine = restore(&host, plot, plainly(plot, &kept)).await;
@@ -124,7 +126,7 @@ async fn what_was_stopped_stays_stopped_until_it_is_told_to_go_on() {
         }
         host.runtime.resume(&plot.id).await.unwrap();
         let at = distribution.number("free");
-        poll("the others to go on", || distribution.number("free") > at + 3);
+        poll("the others to continue", || distribution.number("free") > at + 3);
         for (name, _) in STOPPED {
             let pid = named(&host, &distribution, name);
             poll(name, || state(pid) == "T");

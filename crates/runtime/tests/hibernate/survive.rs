@@ -1,4 +1,4 @@
-//! What a machine is after it was written down: all that it was before.
+//! Tests that a machine has all its state after a dump and a restore.
 
 use std::fs;
 use std::os::fd::AsRawFd as _;
@@ -9,13 +9,13 @@ use burrow_network::Attachment;
 use burrow_runtime::{Ability, BootOptions, Machine, RestoreOptions, Runtime as _};
 
 use super::support::{self, Host, Plot, Script, await_counting, in_network, poll};
-use super::{Kept, LIMITS, assert_nothing_left, boot, dump, plainly, restore};
+use super::{LIMITS, StoredDump, assert_nothing_left, boot, dump, plainly, restore};
 
-const PORT: u16 = 7711;
+pub(super) const PORT: u16 = 7711;
 const TOKEN: &str = "not-a-secret";
 
 #[tokio::test]
-async fn a_machine_that_was_dumped_goes_on_in_place() {
+async fn a_dumped_machine_continues_in_place() {
     let host = Host::keeping();
     assert_eq!(host.runtime.capabilities().hibernate, Ability::Yes);
     let plot = host.plot();
@@ -28,14 +28,14 @@ async fn a_machine_that_was_dumped_goes_on_in_place() {
     assert!(kept.dumped.paused_us > 0);
     assert!(
         size_of(&kept.images) <= bytes + (4 << 20),
-        "the estimate is an upper bound, but for what is not RAM"
+        "the estimate is an upper bound, except for state outside RAM"
     );
     let (at, mark) = plot.count().unwrap();
     assert!(host.runtime.adopt(&plot.id, &machine).await.unwrap());
-    assert!(has_remaps(&plot), "a copy of the files must have what a restore looks for");
+    assert!(has_remaps(&plot), "a copy of the files must contain the files that a restore needs");
 
     host.runtime.resume(&plot.id).await.unwrap();
-    assert!(!has_remaps(&plot), "and the machine itself does not get to see it");
+    assert!(!has_remaps(&plot), "and the machine itself must not see them");
     await_counting(&plot);
     let (now, mark_now) = plot.count().unwrap();
     assert!(now > at && mark_now == mark);
@@ -52,7 +52,7 @@ async fn a_machine_that_was_dumped_goes_on_in_place() {
 }
 
 #[tokio::test]
-async fn a_machine_lives_again_where_it_was_dumped() {
+async fn a_machine_is_restored_where_it_was_dumped() {
     let host = Host::keeping();
     let plot = host.plot();
     let machine = boot(&host, &plot, &[&format!("hold {PORT}")]).await;
@@ -70,9 +70,9 @@ async fn a_machine_lives_again_where_it_was_dumped() {
     assert!(has_remaps(&plot), "the restore may have to be repeated");
     host.runtime.resume(&plot.id).await.unwrap();
     assert!(!has_remaps(&plot));
-    poll("the machine to go on", || plot.count().is_some_and(|(number, _)| number > dumped_at));
+    poll("the machine to continue", || plot.count().is_some_and(|(number, _)| number > dumped_at));
     let (number, mark_now) = plot.count().unwrap();
-    // A machine that had started anew would be counting from one.
+    // A machine that was started again would be counting from one.
     assert!(number < dumped_at + 100_000, "{number}");
     assert_eq!(mark_now, mark);
     assert_eq!(ask(restored.pid), before);
@@ -89,7 +89,7 @@ async fn a_machine_lives_again_where_it_was_dumped() {
 }
 
 #[tokio::test]
-async fn a_machine_started_anew_from_the_files_of_a_dump_finds_nothing_of_it() {
+async fn a_machine_booted_from_the_files_of_a_dump_sees_none_of_its_temporary_names() {
     let host = Host::keeping();
     let plot = host.plot();
     let machine = boot(&host, &plot, &[&format!("hold {PORT}")]).await;
@@ -104,7 +104,7 @@ async fn a_machine_started_anew_from_the_files_of_a_dump_finds_nothing_of_it() {
 }
 
 #[tokio::test]
-async fn a_restored_machine_is_dumped_and_restored_again_and_several_times_over_from_one_dump() {
+async fn a_restored_machine_can_be_dumped_and_restored_repeatedly() {
     let host = Host::keeping();
     let plot = host.plot();
     let mut machine = boot(&host, &plot, &[&format!("hold {PORT}"), "close"]).await;
@@ -115,20 +115,20 @@ async fn a_restored_machine_is_dumped_and_restored_again_and_several_times_over_
         let (at, _) = plot.count().unwrap();
         assert!(at > last);
         last = at;
-        // The machine that is there makes way.
+        // The existing machine is replaced.
         for _ in 0..2 {
             machine = restore(&host, &plot, plainly(&plot, &kept)).await;
         }
         assert!(is_closed(machine.pid));
         host.runtime.resume(&plot.id).await.unwrap();
-        poll("the machine to go on", || plot.count().is_some_and(|(number, _)| number > at));
+        poll("the machine to continue", || plot.count().is_some_and(|(number, _)| number > at));
         assert_eq!(ask(machine.pid), before);
     }
     host.runtime.destroy(&plot.id).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_first_process_that_lets_nobody_look_is_so_before_during_and_after() {
+async fn an_undumpable_first_process_is_protected_before_during_and_after() {
     let host = Host::keeping();
     let plot = host.plot();
     let machine = boot(&host, &plot, &["close"]).await;
@@ -153,14 +153,14 @@ async fn a_paused_machine_is_dumped_and_stays_paused() {
     host.runtime.pause(&plot.id).await.unwrap();
     let (at, _) = plot.count().unwrap();
     let kept = dump(&host, &plot, &machine).await;
-    assert_eq!(kept.dumped.paused_us, 0, "it stood still anyway");
+    assert_eq!(kept.dumped.paused_us, 0, "it was paused before");
     assert_eq!(plot.count().unwrap().0, at);
     host.runtime.resume(&plot.id).await.unwrap();
     await_counting(&plot);
     host.runtime.destroy(&plot.id).await.unwrap();
 }
 
-/// The real agent, whose sockets, timers and event loop must survive, and whose RAM nobody may look at.
+/// The real agent, whose sockets, timers and event loop must survive, and whose RAM no process may read.
 #[tokio::test]
 async fn the_guest_agent_is_dumped_and_answers_again_twice() {
     const WIRING: &str =
@@ -168,7 +168,7 @@ async fn the_guest_agent_is_dumped_and_answers_again_twice() {
     let host = Host::with(&agent(), Some(support::criu()));
     let plot = host.plot();
     let BootOptions { attachment, hostname, .. } = support::options(&plot, LIMITS, &[]);
-    let Attachment::Namespaces { user, net, ids } = attachment else { panic!("namespaces were made") };
+    let Attachment::Namespaces { user, net, ids } = attachment else { panic!("expected namespaces") };
     in_network(&format!("/proc/{}/fd/{}", std::process::id(), net.as_raw_fd()), WIRING);
     let boot_document = format!(
         r#"{{"generation":1,"token":"{TOKEN}","listen":"10.88.0.2:{PORT}","accept_from":"10.88.0.1",
@@ -202,7 +202,7 @@ async fn the_guest_agent_is_dumped_and_answers_again_twice() {
     host.runtime.destroy(&plot.id).await.unwrap();
 }
 
-/// The agent as it is shipped: a static program.
+/// The shipped agent: a static program.
 fn agent() -> PathBuf {
     let path = std::env::var_os("BURROW_TEST_GUEST").map_or_else(
         || {
@@ -219,7 +219,7 @@ fn agent() -> PathBuf {
     path
 }
 
-/// Says hello and asks who is there, in the agent's frames: length, kind, JSON.
+/// Sends a hello and a ping in the agent's frames: length, kind, JSON.
 fn ping(pid: u32) -> String {
     let frame = |json: &str| {
         let mut bytes = u32::try_from(json.len()).unwrap().to_le_bytes().to_vec();
@@ -237,14 +237,15 @@ fn ping(pid: u32) -> String {
     )
 }
 
-/// Asks the stand-in, over its own loopback, about all that it holds. An answer that never comes is cut off.
-fn ask(pid: u32) -> String {
+/// Queries the stand-in, over its loopback interface, about all state that it holds. A missing answer times out.
+pub(super) fn ask(pid: u32) -> String {
     let script =
         format!("ip link set lo up; bash -c 'exec 3<>/dev/tcp/127.0.0.1/{PORT}; timeout 30 cat <&3'");
     in_network(&format!("/proc/{pid}/ns/net"), &script)
 }
 
-/// Whether nobody inside may look into a process: tried as root inside, without the one power that nobody inside has.
+/// Whether no process inside may read a process: tried as root inside, without the one capability that no process
+/// inside has.
 pub(super) fn is_closed(pid: u32) -> bool {
     let looked = std::process::Command::new("nsenter")
         .arg(format!("--user=/proc/{pid}/ns/user"))
@@ -271,7 +272,7 @@ fn check_confinement(pid: u32) {
     }
 }
 
-/// The limits are those that were asked for, not those of the restore.
+/// The limits are the requested ones, not those of the restore.
 fn check_limits(host: &Host, plot: &Plot) {
     let pids: Vec<String> = support::trees()
         .iter()
@@ -290,9 +291,9 @@ fn size_of(images: &Path) -> u64 {
     fs::read_dir(images).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
 }
 
-/// Of one dump there may be several machines at once, each with files of its own.
+/// Several machines may be restored from one dump at once, each with its own files.
 #[tokio::test(flavor = "multi_thread")]
-async fn machines_of_one_dump_live_side_by_side() {
+async fn machines_of_one_dump_run_side_by_side() {
     let host = Host::keeping();
     let plot = host.plot();
     let machine = boot(&host, &plot, &["second", "close"]).await;
@@ -322,7 +323,7 @@ async fn machines_of_one_dump_live_side_by_side() {
         let files = fs::read_to_string(child.root.join("etc/hostname")).unwrap();
         assert_eq!(files, format!("child-{at}\n"));
     }
-    assert_eq!(name_of(machine.pid), "test-box", "the first one keeps its own");
+    assert_eq!(name_of(machine.pid), "test-box", "the first machine keeps its name");
     await_counting(&plot);
     for id in children.iter().map(|child| &child.id).chain([&plot.id]) {
         runtime.destroy(id).await.unwrap();
@@ -352,11 +353,11 @@ fn name_of(pid: u32) -> String {
 }
 
 #[tokio::test]
-async fn what_a_dump_says_about_itself_decides_whether_it_is_tried() {
+async fn the_description_of_a_dump_decides_whether_a_restore_is_tried() {
     let host = Host::keeping();
     let plot = host.plot();
     let machine = boot(&host, &plot, &[]).await;
-    let kept: Kept = dump(&host, &plot, &machine).await;
+    let kept: StoredDump = dump(&host, &plot, &machine).await;
     let about: serde_json::Value = serde_json::from_str(&kept.dumped.about).unwrap();
     assert_eq!(about["driver"], "container");
     host.runtime.destroy(&plot.id).await.unwrap();
@@ -366,9 +367,9 @@ async fn what_a_dump_says_about_itself_decides_whether_it_is_tried() {
         RestoreOptions { about: about.to_string(), ..plainly(&plot, &kept) }
     };
     let unfit = [
-        (tampered("format", 99.into()), "a newer version of Burrow made them"),
-        (tampered("driver", "microvm".into()), "the `microvm` driver made them"),
-        (tampered("arch", "vax".into()), "they are of a vax host"),
+        (tampered("format", 99.into()), "the dump was created by a newer version of Burrow"),
+        (tampered("driver", "microvm".into()), "the dump was created by the driver `microvm`"),
+        (tampered("arch", "vax".into()), "the dump was created on vax"),
         (tampered("cpu", serde_json::json!(["avx9000"])), "this host's processor lacks `avx9000`"),
         (RestoreOptions { about: "{".to_owned(), ..plainly(&plot, &kept) }, "unreadable"),
     ];
@@ -378,7 +379,7 @@ async fn what_a_dump_says_about_itself_decides_whether_it_is_tried() {
         assert!(error.to_string().contains(expected), "{error}");
         assert_nothing_left(&host, &plot.id).await;
     }
-    // Another kernel is no reason not to try.
+    // Another kernel is no reason to refuse.
     let machine = restore(&host, &plot, tampered("kernel", "5.15.0".into())).await;
     assert!(host.runtime.adopt(&plot.id, &machine).await.unwrap());
     host.runtime.destroy(&plot.id).await.unwrap();

@@ -1,4 +1,4 @@
-//! Machines made of one dump: each goes on where it stood, and each is somebody else.
+//! Machines created from one dump: each continues in the state of the dump, with its own identity.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,16 +7,16 @@ use burrow_model::{Limits, SandboxId};
 use burrow_runtime::microvm::disk;
 use burrow_runtime::{BootOptions, FinishOptions, Runtime as _, RuntimeError, Template, TemplateOptions};
 
-use crate::support::{Host, LIMITS, TOKEN, Up};
+use crate::support::{Host, LIMITS, TOKEN, TestMachine};
 
-/// The number that the counter has come to, and its mark.
-async fn count(up: &Up) -> (u64, String) {
+/// The current number of the counter, and its mark.
+async fn count(up: &TestMachine) -> (u64, String) {
     let text = up.run("cat /root/count").await;
     let (number, mark) = text.split_once(' ').unwrap_or_else(|| panic!("{text}"));
     (number.parse().unwrap(), mark.to_owned())
 }
 
-async fn counts_on(up: &Up) -> String {
+async fn counts_on(up: &TestMachine) -> String {
     let (before, mark) = count(up).await;
     for _ in 0..1000 {
         let (now, same) = count(up).await;
@@ -25,18 +25,18 @@ async fn counts_on(up: &Up) -> String {
             return mark;
         }
     }
-    panic!("the counter stands at {before}");
+    panic!("the counter stays at {before}");
 }
 
-/// Starts the counter: its mark.
-async fn begin_to_count(up: &Up) -> String {
+/// Starts the counter; returns its mark.
+async fn begin_to_count(up: &TestMachine) -> String {
     up.start("count /root/count").await;
     for _ in 0..1000 {
         if up.run("cat /root/count").await.contains(' ') {
             return counts_on(up).await;
         }
     }
-    panic!("the counter does not begin");
+    panic!("the counter does not start");
 }
 
 fn now() -> u64 {
@@ -44,14 +44,14 @@ fn now() -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forks_go_on_where_their_parent_stood_and_each_is_somebody_else() {
+async fn forks_continue_from_their_parents_state_with_their_own_identity() {
     let host = Host::new();
     let parent = host.up().await;
     let mark = begin_to_count(&parent).await;
     assert_eq!(parent.run("write /root/word before").await, "ok");
     let kept = host.keep(&parent).await;
     let base = fs::read(kept.images.join("ram")).unwrap();
-    assert_eq!(counts_on(&parent).await, mark, "the parent goes on");
+    assert_eq!(counts_on(&parent).await, mark, "the parent continues");
     assert_eq!(parent.run("write /root/word after").await, "ok");
 
     let began = now();
@@ -71,18 +71,18 @@ async fn forks_go_on_where_their_parent_stood_and_each_is_somebody_else() {
     seen.dedup();
     assert_eq!(seen.len(), count, "{seen:#?}");
 
-    // A fork of a fork, whose RAM is what its parent started from and what that has changed since.
+    // A fork of a fork, whose RAM is the base of its parent and its parent's changes.
     assert_eq!(one.run("write /root/word grown").await, "ok");
     let kept_again = host.keep(&one).await;
     host.runtime.destroy(&one.id).await.unwrap();
     fs::remove_dir_all(&one.root).unwrap();
-    // Introduced by the token of the one it was copied from.
+    // Introduced with the token of the machine from which it was copied.
     let grandchild = host.fork_of(&kept_again, &one.token, "grandchild").await;
     assert_eq!(counts_on(&grandchild).await, mark);
     assert_eq!(grandchild.run("cat /root/word").await, "grown");
     assert_eq!(other.run("cat /root/word").await, "before");
     assert_eq!(parent.run("cat /root/word").await, "after");
-    assert!(fs::read(kept.images.join("ram")).unwrap() == base, "what machines start from is never written");
+    assert!(fs::read(kept.images.join("ram")).unwrap() == base, "the base of machines is never written");
     for up in [&parent, &other, &grandchild] {
         host.runtime.destroy(&up.id).await.unwrap();
     }
@@ -90,14 +90,14 @@ async fn forks_go_on_where_their_parent_stood_and_each_is_somebody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_wakes_from_its_dump_alone_and_is_found_by_the_next_daemon() {
+async fn a_machine_wakes_from_its_dump_and_is_adopted_by_the_next_daemon() {
     let mut host = Host::new();
     let up = host.up().await;
     let mark = begin_to_count(&up).await;
     let kept = host.put_down(&up).await;
     assert_eq!(host.runtime.inventory().await.unwrap(), []);
     let up = host.wake(&up, &kept).await;
-    // The dump may go as soon as the machine has woken.
+    // The dump may be removed as soon as the machine has woken.
     fs::remove_dir_all(&kept.images).unwrap();
     assert_eq!(counts_on(&up).await, mark);
 
@@ -108,19 +108,23 @@ async fn a_machine_wakes_from_its_dump_alone_and_is_found_by_the_next_daemon() {
     assert_eq!(counts_on(&up).await, mark);
     let kept = host.put_down(&up).await;
     let up = host.wake(&up, &kept).await;
-    assert_eq!(counts_on(&up).await, mark, "also from what is left of a dump whose name is gone");
+    assert_eq!(counts_on(&up).await, mark, "also from an unlinked dump");
     host.runtime.destroy(&up.id).await.unwrap();
     assert_eq!(host.runtime.inventory().await.unwrap(), []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn machines_of_one_template_are_told_who_they_are_and_share_nothing_else() {
+async fn machines_of_one_template_get_their_identities_and_share_nothing_else() {
     let host = Host::new();
     let (root, images) = (host.root(), host.images());
     let attachment = host.attach().await.attachment;
     let options = TemplateOptions { root: root.clone(), images: images.clone(), limits: LIMITS, attachment };
     let made = host.runtime.make_template(&SandboxId::generate(), options).await.unwrap();
-    assert_eq!(host.runtime.inventory().await.unwrap(), [], "a template is files, and nothing that runs");
+    assert_eq!(
+        host.runtime.inventory().await.unwrap(),
+        [],
+        "a template consists of files, without a running machine"
+    );
     let template = Template { images, about: made.about };
     let base = fs::read(template.images.join("ram")).unwrap();
 
@@ -133,14 +137,14 @@ async fn machines_of_one_template_are_told_who_they_are_and_share_nothing_else()
         let options = BootOptions { template: Some(template.clone()), ..plot.options(LIMITS) };
         let (hostname, boot_document) = (options.hostname.clone(), options.boot_document.clone());
         let told = FinishOptions { hostname, boot_document };
-        // Half of them as if made ahead of time.
+        // Half of them as from the warm pool.
         let machine = if ups.is_empty() {
             host.runtime.boot(&id, options).await.unwrap()
         } else {
             let begun = host.runtime.begin(&id, options).await.unwrap();
             host.runtime.finish(&id, begun, told).await.unwrap()
         };
-        ups.push(Up { id, root: own, machine, dial, token: TOKEN.to_owned() });
+        ups.push(TestMachine { id, root: own, machine, dial, token: TOKEN.to_owned() });
     }
     let seen = [ups[0].run("random").await, ups[1].run("random").await];
     assert_ne!(seen[0], seen[1]);

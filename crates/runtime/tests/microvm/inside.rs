@@ -1,4 +1,4 @@
-//! The one program in the machines of these tests. Compiled by them, statically, with nothing but the standard library.
+//! The only program in the machines of these tests. The tests compile it, statically, with only the standard library.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ fn main() {
             fs::File::open("/dev/urandom").unwrap().read_exact(&mut bytes).unwrap();
             println!("{bytes:02x?}");
         }
-        // What a dump and a restore must not disturb: a number in RAM, and its trace in a file.
+        // State that a dump and a restore must not disturb: a number in RAM, and a copy in a file.
         ["count", path] => {
             let mark = std::process::id();
             for number in 0u64.. {
@@ -33,7 +33,7 @@ fn main() {
             Ok(()) => println!("ok"),
             Err(error) => println!("{error}"),
         },
-        // So many bytes of a file, or until there is no room.
+        // Writes this many bytes to a file, or until there is no space left.
         ["fill", path, mib] => {
             let mut file = fs::File::create(path).unwrap();
             let wrote = (0..mib.parse::<u32>().unwrap())
@@ -44,7 +44,7 @@ fn main() {
                 Err(error) => println!("{error}"),
             }
         }
-        // The same, but nobody waits until it is on the disk.
+        // The same, without waiting until it is on the disk.
         ["scribble", path, mib] => {
             let mut file = fs::File::create(path).unwrap();
             match (0..mib.parse::<u32>().unwrap()).try_for_each(|_| file.write_all(&[1; 1 << 20])) {
@@ -56,7 +56,7 @@ fn main() {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
             println!("{}", now.as_secs());
         }
-        // As many children as there may be, each waiting for ever.
+        // As many children as possible, each waiting forever.
         ["forks"] => {
             let mut children = 0;
             while std::process::Command::new("/inside").arg("sleep").spawn().is_ok() {

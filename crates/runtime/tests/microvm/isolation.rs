@@ -1,4 +1,4 @@
-//! What a guest could break out into, and what becomes of the others when it breaks.
+//! The environment of a guest that breaks out of its machine, and the effects of such a guest on others.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ fn status(pid: u32) -> BTreeMap<String, String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_emulator_has_no_rights_no_files_and_nobody_beside_it() {
+async fn an_emulator_has_no_privileges_no_files_and_no_visible_processes() {
     let host = Host::new();
     let (one, other) = (host.up().await, host.up().await);
     let mut uids = Vec::new();
@@ -56,9 +56,9 @@ async fn an_emulator_has_no_rights_no_files_and_nobody_beside_it() {
     }
 }
 
-/// P-K15: the guest's kernel is its own to break.
+/// P-K15: a guest can only crash its own kernel.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_crashes_ends_alone() {
+async fn a_crashing_guest_affects_no_other() {
     let host = Host::new();
     let (crashing, neighbour) = (host.up().await, host.up().await);
     crashing.start("write /proc/sysrq-trigger c").await;
@@ -71,7 +71,7 @@ async fn a_guest_that_crashes_ends_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_emulator_that_does_not_answer_is_ended() {
+async fn an_emulator_that_does_not_answer_is_killed() {
     let host = Host::new();
     let up = host.up().await;
     let pid = Pid::from_raw(i32::try_from(up.machine.pid).unwrap()).unwrap();
@@ -84,7 +84,7 @@ async fn an_emulator_that_does_not_answer_is_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn processes_and_disk_are_bounded_and_the_disk_grows_while_the_machine_runs() {
+async fn processes_and_disk_are_limited_and_the_disk_grows_while_the_machine_runs() {
     let host = Host::new();
     let up = host.up().await;
     let children: u32 = up.run("forks").await.parse().unwrap();
@@ -102,7 +102,7 @@ async fn processes_and_disk_are_bounded_and_the_disk_grows_while_the_machine_run
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_that_is_shut_down_ends_by_itself_and_its_files_are_there_at_the_next_boot() {
+async fn a_machine_that_shuts_down_ends_and_keeps_its_files_for_the_next_boot() {
     let host = Host::new();
     let up = host.up().await;
     assert_eq!(up.run("write /root/word kept").await, "ok");
@@ -119,7 +119,7 @@ async fn a_machine_that_is_shut_down_ends_by_itself_and_its_files_are_there_at_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn boots_that_cannot_work_say_at_which_step_and_leave_nothing() {
+async fn failed_boots_name_the_step_and_leave_nothing() {
     let host = Host::new();
     let empty = host.plot_of(host.folder("root")).await;
     let error = host.boot(empty, LIMITS).await.err().unwrap();
@@ -141,7 +141,7 @@ async fn boots_that_cannot_work_say_at_which_step_and_leave_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_boot_dropped_at_any_moment_leaves_what_destroy_removes() {
+async fn destroy_removes_a_boot_that_was_cancelled_at_any_moment() {
     let host = Host::new();
     for milliseconds in [0, 1, 10, 100, 500] {
         let plot = host.plot().await;
@@ -154,14 +154,14 @@ async fn a_boot_dropped_at_any_moment_leaves_what_destroy_removes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_driver_says_by_what_machines_run_and_why() {
+async fn the_driver_reports_its_accelerator_and_why() {
     let host = Host::new();
     let probed = open("burrow-test-probe", host.directory.path(), None);
     let acceleration = probed.acceleration().clone();
     eprintln!("machines run by {:?}: {}", acceleration.accelerator, acceleration.reason);
     assert!(!acceleration.reason.is_empty());
     assert_eq!(probed.capabilities().available, Ability::Yes);
-    // What it chose works, tried in the same way as what it may have refused.
+    // The chosen accelerator works, tried in the same way as the rejected one.
     assert_eq!(probed.trial().await, Ok(()));
     if acceleration.accelerator == Accelerator::Emulation {
         assert!(

@@ -1,4 +1,4 @@
-//! The microVM driver on a real kernel, emulated: boots, stands still, is written down, comes back. Needs root.
+//! The microVM driver on a real kernel, emulated: boots, pauses, dumps, restores. Needs root.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -48,7 +48,7 @@ impl Fixture for Real {
     }
 
     async fn sees(&self, _id: &SandboxId, machine: &Machine, target: &MountPath) -> Option<MountMode> {
-        unreachable!("the driver has no volumes: {machine:?} sees nothing at {target}")
+        unreachable!("the driver has no volumes: {machine:?} has no mount at {target}")
     }
 }
 

@@ -1,4 +1,4 @@
-//! Disks read in a machine that is thrown away, and changed by the agent of one that lives.
+//! Disks that a temporary machine reads, and that the agent of a running machine changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burrow_network::linux::UID_BASE;
-use burrow_runtime::disks::{DiskOf, Disks, Give, Names, OpenDisks, Take};
+use burrow_runtime::disks::{DiskAccess, DiskOf, Give, Names, OpenDisks, Take};
 use burrow_runtime::microvm::disk;
 use burrow_runtime::{Runtime as _, RuntimeError};
 use burrow_trees::apply::Sources;
@@ -20,13 +20,13 @@ use crate::support::{Host, LIMITS};
 const BOUNDS: carry::Bounds =
     carry::Bounds { records_max: 1_000_000, bytes_max: 1 << 30, length_max: 1 << 40 };
 
-async fn opened(host: &Host, roots: &[(&Path, bool)]) -> Result<Box<dyn Disks>, RuntimeError> {
+async fn opened(host: &Host, roots: &[(&Path, bool)]) -> Result<Box<dyn DiskAccess>, RuntimeError> {
     let of = |(root, writable): &(&Path, bool)| DiskOf { root: (*root).to_owned(), writable: *writable };
     let disks = roots.iter().map(of).collect();
     host.runtime.open_disks(OpenDisks { disks, scratch: host.directory.path().to_owned() }).await
 }
 
-/// A disk of a tree that `fill` makes, with owners as inside.
+/// A disk of a tree that `fill` creates, with the owners inside.
 fn disk_with(host: &Host, fill: impl FnOnce(&Path)) -> PathBuf {
     let (tree, root) = (host.folder("tree"), host.folder("root"));
     fill(&tree);
@@ -43,8 +43,8 @@ fn copy_of(host: &Host, root: &Path) -> PathBuf {
     copy
 }
 
-/// Puts what is copied out into an empty tree.
-async fn copied(host: &Host, disks: &mut dyn Disks, disk: usize, names: Names) -> PathBuf {
+/// Unpacks the copied files into an empty tree.
+async fn copied(host: &Host, disks: &mut dyn DiskAccess, disk: usize, names: Names) -> PathBuf {
     let (into, staging) = (host.folder("copy"), host.folder("staging"));
     let take: Take = {
         let into = into.clone();
@@ -64,7 +64,7 @@ fn these(names: &[&str]) -> BTreeSet<Vec<u8>> {
     names.iter().map(|name| name.as_bytes().to_vec()).collect()
 }
 
-fn told(survey: &Survey) -> Vec<String> {
+fn names_of(survey: &Survey) -> Vec<String> {
     assert!(!survey.more);
     let sign = |became: &Became| match became {
         Became::Added => '+',
@@ -78,7 +78,7 @@ fn told(survey: &Survey) -> Vec<String> {
 
 fn node(kind: Kind, mode: u32) -> Node {
     let attributes = BTreeMap::from([(b"user.note".to_vec(), b"x".to_vec())]);
-    // Links and pipes have none, as the kernel has it.
+    // Links and pipes have none, as in the kernel.
     let attributes =
         if matches!(kind, Kind::Link { .. } | Kind::Pipe) { BTreeMap::new() } else { attributes };
     Node { kind, mode, uid: 1000, gid: 7, attributes, modified: (1_700_000_000, 5), identity: None }
@@ -114,7 +114,7 @@ async fn nothing_is_left(host: &Host) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_differs_between_disks_is_told_and_copied_out_as_it_is() {
+async fn differences_between_disks_are_reported_and_copied_out() {
     let host = Host::new();
     let old = disk_with(&host, |tree| {
         fs::create_dir(tree.join("kept")).unwrap();
@@ -144,7 +144,7 @@ async fn what_differs_between_disks_is_told_and_copied_out_as_it_is() {
     let mut disks = opened(&host, &[(&old, false), (&new, false)]).await.unwrap();
     let survey = disks.changes(0, 1).await.unwrap();
     assert_eq!(
-        told(&survey),
+        names_of(&survey),
         [
             "-/gone",
             "~/kept/content",
@@ -157,7 +157,7 @@ async fn what_differs_between_disks_is_told_and_copied_out_as_it_is() {
             "+/second name"
         ]
     );
-    assert_eq!(told(&disks.changes(1, 1).await.unwrap()), [""; 0]);
+    assert_eq!(names_of(&disks.changes(1, 1).await.unwrap()), [""; 0]);
     let names: BTreeSet<_> = survey.found.keys().cloned().collect();
     let copy = copied(&host, &mut *disks, 1, Names::These(names)).await;
     assert_eq!(fs::read(copy.join("kept/content")).unwrap(), b"12x45");
@@ -176,9 +176,9 @@ async fn what_differs_between_disks_is_told_and_copied_out_as_it_is() {
     assert_eq!(fs::read_dir(whole.join("kept")).unwrap().count(), 4);
     assert!(!whole.join("lost+found").exists());
     assert_eq!(fs::metadata(&whole).unwrap().permissions().mode() & 0o777, 0o755);
-    // Neither is changed by who may only read it.
+    // A disk that was opened for reading is never changed.
     let refused = disks.apply(1, giving(&host, Vec::new())).await.unwrap_err();
-    assert!(refused.to_string().contains("only to be read"), "{refused}");
+    assert!(refused.to_string().contains("it is read-only"), "{refused}");
     disks.close().await.unwrap();
     for (root, before) in [&old, &new].into_iter().zip(before) {
         assert!(fs::read(root.join(disk::NAME)).unwrap() == before, "a disk was changed by being read");
@@ -187,12 +187,12 @@ async fn what_differs_between_disks_is_told_and_copied_out_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disk_that_was_never_unmounted_is_read_as_its_journal_says() {
+async fn the_journal_of_a_disk_that_was_not_unmounted_is_replayed() {
     let host = Host::new();
     let up = host.up().await;
     assert_eq!(up.run("write /root/note written").await, "ok");
     host.runtime.settle_files(&up.id).await.unwrap();
-    // As if the host's power had failed.
+    // As after a power failure of the host.
     let cut = copy_of(&host, &up.root);
     let mut disks = opened(&host, &[(&cut, false)]).await.unwrap();
     let copy = copied(&host, &mut *disks, 0, Names::These(these(&["/root/note", "/etc/hostname"]))).await;
@@ -203,13 +203,13 @@ async fn a_disk_that_was_never_unmounted_is_read_as_its_journal_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_disk_is_told_and_what_a_daemon_left_is_found() {
+async fn an_invalid_disk_is_reported_and_remains_of_a_daemon_are_found() {
     let mut host = Host::new();
     let rubbish = host.folder("root");
     fs::write(rubbish.join(disk::NAME), vec![0x5a; 8 << 20]).unwrap();
     let error = opened(&host, &[(&rubbish, false)]).await.unwrap_err();
     assert!(error.to_string().contains("mount the disk"), "{error}");
-    // What a failed start leaves goes by itself.
+    // The remains of a failed start are removed automatically.
     for _ in 0..1000 {
         if host.runtime.inventory().await.unwrap().is_empty() {
             break;
@@ -219,7 +219,7 @@ async fn what_is_no_disk_is_told_and_what_a_daemon_left_is_found() {
     nothing_is_left(&host).await;
     let root = disk_with(&host, |_| {});
     let left = opened(&host, &[(&root, false)]).await.unwrap();
-    // As the death of a daemon would: nobody is told.
+    // As after the death of a daemon, without any clean-up.
     std::mem::forget(left);
     host.restart();
     let found = host.runtime.inventory().await.unwrap();
@@ -229,7 +229,7 @@ async fn what_is_no_disk_is_told_and_what_a_daemon_left_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_of_a_machine_that_stands_still_are_changed_by_its_agent() {
+async fn the_agent_changes_files_of_a_paused_machine() {
     let host = Host::new();
     let up = host.up().await;
     up.start("count /root/number").await;
@@ -247,7 +247,7 @@ async fn files_of_a_machine_that_stands_still_are_changed_by_its_agent() {
     let broken: Give = Box::new(|_| Err(std::io::ErrorKind::NotFound.into()));
     let error = host.runtime.change_files(&up.id, broken).await.unwrap_err();
     assert!(error.to_string().contains("not found"), "{error}");
-    // It is paused as before, and its disk has it already.
+    // It is paused as before, and its disk has the change already.
     let copy = copy_of(&host, &up.root);
     host.runtime.resume(&up.id).await.unwrap();
     assert_eq!(up.run("cat /root/note").await, "merged");
@@ -263,7 +263,7 @@ async fn files_of_a_machine_that_stands_still_are_changed_by_its_agent() {
             break;
         }
     }
-    assert!(now > then, "what ran before goes on: {then}, {now}");
+    assert!(now > then, "the earlier process continues: {then}, {now}");
     host.runtime.destroy(&up.id).await.unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! What the tests of the microVM driver share: a driver of their own, disks, gateways, a way to the agent inside.
+//! Shared by the tests of the microVM driver: a driver, disks, gateways, connections to the agent.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,13 +24,13 @@ pub(crate) const LIMITS: Limits = Limits { ram_mib: 64, cpu_millis: 1000, pids: 
 
 pub(crate) const TOKEN: &str = "a-token-for-tests";
 
-/// Where the set-up script puts things.
+/// The installation directory of the set-up script.
 const LIB: &str = "/usr/local/lib/burrow";
 
-/// What is waited for comes long before; an emulated machine on a busy host takes its time.
+/// Longer than any expected event takes; an emulated machine on a busy host is slow.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// A driver with cgroups of its own, a directory for disks, and a network. Dropping it ends all it started.
+/// A driver with its own cgroups, a directory for disks, and a network. Dropping it ends everything it started.
 pub(crate) struct Host {
     pub(crate) runtime: Arc<MicrovmRuntime>,
     pub(crate) network: Arc<LinuxNetwork>,
@@ -46,8 +46,8 @@ pub(crate) struct Plot {
     attachment: Attachment,
 }
 
-/// A machine, and the way to its agent.
-pub(crate) struct Up {
+/// A machine, and the connection to its agent.
+pub(crate) struct TestMachine {
     pub(crate) id: SandboxId,
     pub(crate) root: PathBuf,
     pub(crate) machine: Machine,
@@ -55,8 +55,8 @@ pub(crate) struct Up {
     pub(crate) token: String,
 }
 
-/// A dump, and the disk as it was.
-pub(crate) struct Kept {
+/// A dump, and a copy of the disk at that time.
+pub(crate) struct StoredDump {
     pub(crate) images: PathBuf,
     pub(crate) about: String,
     pub(crate) disk: PathBuf,
@@ -64,7 +64,7 @@ pub(crate) struct Kept {
 
 impl Host {
     pub(crate) fn new() -> Self {
-        // On btrfs what machines have in common is shared on disk; elsewhere it is copied, and all the rest is the same.
+        // On btrfs, common content of machines is shared on disk; elsewhere it is copied, with no other difference.
         let place = std::env::var_os("BURROW_TEST_BTRFS");
         let place = place.map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from);
         let directory = tempfile::tempdir_in(place).unwrap();
@@ -79,7 +79,7 @@ impl Host {
         Self { runtime, network, directory, parent }
     }
 
-    /// Another driver in the place of this one, as a daemon that starts again has: without the first one's connections.
+    /// Replaces this driver by another one, as a daemon that starts again does: without the connections of the first.
     pub(crate) fn restart(&mut self) {
         let placeholder = tempfile::tempdir().unwrap();
         self.runtime = open("burrow-test-nobody", placeholder.path(), Some(Accelerator::Emulation));
@@ -116,7 +116,7 @@ impl Host {
     }
 
     /// A machine with a tiny userland.
-    pub(crate) async fn up(&self) -> Up {
+    pub(crate) async fn up(&self) -> TestMachine {
         let plot = self.plot_of(self.root()).await;
         self.boot(plot, LIMITS).await.unwrap()
     }
@@ -129,14 +129,14 @@ impl Host {
         root
     }
 
-    pub(crate) async fn boot(&self, plot: Plot, limits: Limits) -> Result<Up, RuntimeError> {
+    pub(crate) async fn boot(&self, plot: Plot, limits: Limits) -> Result<TestMachine, RuntimeError> {
         let (id, root, dial) = (plot.id.clone(), plot.root.clone(), Arc::clone(&plot.dial));
         let machine = self.runtime.boot(&id, plot.options(limits)).await?;
-        Ok(Up { id, root, machine, dial, token: TOKEN.to_owned() })
+        Ok(TestMachine { id, root, machine, dial, token: TOKEN.to_owned() })
     }
 
-    /// Dumps a machine, copies its disk while it stands still, and lets it go on.
-    pub(crate) async fn keep(&self, up: &Up) -> Kept {
+    /// Dumps a machine, copies its disk while it is paused, and resumes it.
+    pub(crate) async fn keep(&self, up: &TestMachine) -> StoredDump {
         let images = self.images();
         let options = DumpOptions {
             machine: up.machine.clone(),
@@ -148,11 +148,11 @@ impl Host {
         let disk = self.folder("kept").join(disk::NAME);
         fs::copy(up.root.join(disk::NAME), &disk).unwrap();
         self.runtime.resume(&up.id).await.unwrap();
-        Kept { images, about: dumped.about, disk }
+        StoredDump { images, about: dumped.about, disk }
     }
 
     /// Dumps a machine and ends it.
-    pub(crate) async fn put_down(&self, up: &Up) -> Kept {
+    pub(crate) async fn put_down(&self, up: &TestMachine) -> StoredDump {
         let images = self.images();
         let options = DumpOptions {
             machine: up.machine.clone(),
@@ -162,11 +162,11 @@ impl Host {
         };
         let dumped = self.runtime.dump(&up.id, options).await.unwrap();
         self.runtime.destroy(&up.id).await.unwrap();
-        Kept { images, about: dumped.about, disk: up.root.join(disk::NAME) }
+        StoredDump { images, about: dumped.about, disk: up.root.join(disk::NAME) }
     }
 
-    /// Brings a machine back as itself.
-    pub(crate) async fn wake(&self, up: &Up, kept: &Kept) -> Up {
+    /// Restores a machine with its own identity.
+    pub(crate) async fn wake(&self, up: &TestMachine, kept: &StoredDump) -> TestMachine {
         let Link { attachment, dial } = self.attach().await;
         let options = RestoreOptions {
             root: up.root.clone(),
@@ -177,19 +177,20 @@ impl Host {
             hostname: None,
             mounts: Vec::new(),
             introduce: None,
+            trial: false,
         };
         let machine = self.runtime.restore(&up.id, options).await.unwrap();
         self.runtime.resume(&up.id).await.unwrap();
-        Up { id: up.id.clone(), root: up.root.clone(), machine, dial, token: up.token.clone() }
+        TestMachine { id: up.id.clone(), root: up.root.clone(), machine, dial, token: up.token.clone() }
     }
 
-    /// Makes another sandbox of a dump; it is somebody else before anything of it runs.
-    pub(crate) async fn fork(&self, kept: &Kept, hostname: &str) -> Up {
+    /// Creates another sandbox from a dump; it gets its identity before anything in it runs.
+    pub(crate) async fn fork(&self, kept: &StoredDump, hostname: &str) -> TestMachine {
         self.fork_of(kept, TOKEN, hostname).await
     }
 
-    /// The same, of a dump of one that had another token.
-    pub(crate) async fn fork_of(&self, kept: &Kept, known: &str, hostname: &str) -> Up {
+    /// The same, from a dump of a machine with another token.
+    pub(crate) async fn fork_of(&self, kept: &StoredDump, known: &str, hostname: &str) -> TestMachine {
         let root = self.folder("root");
         fs::copy(&kept.disk, root.join(disk::NAME)).unwrap();
         let Link { attachment, dial } = self.attach().await;
@@ -200,7 +201,7 @@ impl Host {
             Box::new(move || {
                 Box::pin(async move {
                     let request = Request::Renew { token, hostname };
-                    let stream = patiently(&*dial).await;
+                    let stream = dial_with_retries(&*dial).await;
                     let mut connection =
                         Connection::open(stream, &known, &request).await.map_err(std::io::Error::other)?;
                     connection.reply::<()>().await.map_err(std::io::Error::other)
@@ -216,10 +217,11 @@ impl Host {
             hostname: Some(hostname.to_owned()),
             mounts: Vec::new(),
             introduce: Some(introduce),
+            trial: false,
         };
         let machine = self.runtime.restore(&id, options).await.unwrap();
         self.runtime.resume(&id).await.unwrap();
-        Up { id, root, machine, dial, token }
+        TestMachine { id, root, machine, dial, token }
     }
 }
 
@@ -227,7 +229,7 @@ impl Drop for Host {
     fn drop(&mut self) {
         for tree in trees() {
             for group in groups(&tree.join(&self.parent)) {
-                // Only trees of the new kind have the file.
+                // Only v2 trees have the file.
                 let _ = fs::write(group.join("cgroup.kill"), "1");
             }
         }
@@ -241,7 +243,7 @@ fn groups(parent: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
 }
 
-/// Removes a driver's cgroups, once nothing is in them.
+/// Removes a driver's cgroups, once they are empty.
 pub(crate) fn remove_parents(parent: &str) {
     for tree in trees() {
         let parent = tree.join(parent);
@@ -278,20 +280,20 @@ impl Plot {
     }
 }
 
-impl Up {
+impl TestMachine {
     pub(crate) async fn ask<T: serde::de::DeserializeOwned>(&self, request: &Request) -> T {
         let ask = async {
-            let stream = patiently(&*self.dial).await;
+            let stream = dial_with_retries(&*self.dial).await;
             let mut connection = Connection::open(stream, &self.token, request).await.unwrap();
             connection.reply::<T>().await.unwrap()
         };
         tokio::time::timeout(PATIENCE, ask).await.expect("the agent answers")
     }
 
-    /// Has the program inside do something, to its end: what it wrote.
+    /// Runs a command of the program inside, to its end, and returns its output.
     pub(crate) async fn run(&self, words: &str) -> String {
         let run = async {
-            let stream = patiently(&*self.dial).await;
+            let stream = dial_with_retries(&*self.dial).await;
             let request = Request::ExecStart(start(words, Some(ReadMode::Lossless)));
             let mut connection = Connection::open(stream, &self.token, &request).await.unwrap();
             connection.reply::<ExecInfo>().await.unwrap();
@@ -308,7 +310,7 @@ impl Up {
         tokio::time::timeout(PATIENCE, run).await.expect("the program ends")
     }
 
-    /// Starts what goes on.
+    /// Starts a command that continues to run.
     pub(crate) async fn start(&self, words: &str) {
         let info: ExecInfo = self.ask(&Request::ExecStart(start(words, None))).await;
         assert!(matches!(info.state, ExecState::Running), "{info:?}");
@@ -316,7 +318,7 @@ impl Up {
 }
 
 /// Dials the agent. The network gives a guest five seconds to answer, and an emulated one on a busy host may need more.
-async fn patiently(dial: &dyn Dial) -> tokio::net::TcpStream {
+async fn dial_with_retries(dial: &dyn Dial) -> tokio::net::TcpStream {
     let mut last = None;
     for _ in 0..PATIENCE.as_secs() / 5 {
         match dial.dial(PORT).await {
@@ -369,7 +371,7 @@ pub(crate) fn open(parent: &str, directory: &Path, accelerator: Option<Accelerat
     .unwrap()
 }
 
-/// The real agent, which a machine boots with.
+/// The real agent, with which a machine boots.
 fn guest() -> PathBuf {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").join(target);
@@ -383,7 +385,7 @@ fn guest() -> PathBuf {
     path
 }
 
-/// A tree with one program, as a sandbox's image would be: owners shifted.
+/// A tree with one program, as in a sandbox's image: with shifted owners.
 fn userland(tree: &Path) {
     for folder in ["etc", "root"] {
         fs::create_dir(tree.join(folder)).unwrap();
@@ -405,7 +407,7 @@ fn inside() -> &'static Path {
         if modified(&binary) > modified(&source) {
             return binary;
         }
-        // Beside it and then renamed: several test programs may do this at once.
+        // Written to a temporary file and renamed: several test programs may do this at once.
         let fresh = directory.join(format!("inside-microvm.{}", std::process::id()));
         let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let status = Command::new("rustc")
@@ -436,7 +438,7 @@ pub(crate) fn trees() -> Vec<PathBuf> {
     mounts.lines().filter_map(point).collect()
 }
 
-/// Looks until `done`, for as long as a loaded machine may need.
+/// Polls until `done` returns true, for as long as a loaded machine may need.
 #[track_caller]
 pub(crate) fn poll(what: &str, mut done: impl FnMut() -> bool) {
     for _ in 0..60_000 {
@@ -445,5 +447,5 @@ pub(crate) fn poll(what: &str, mut done: impl FnMut() -> bool) {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    panic!("waited in vain for {what}");
+    panic!("timed out waiting for {what}");
 }

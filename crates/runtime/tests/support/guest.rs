@@ -1,7 +1,7 @@
-//! A stand-in for the guest agent: PID 1 that does what its boot document says and writes down what happened.
+//! A stand-in for the guest agent: a PID 1 that executes the commands of its boot document and records the results.
 //!
-//! Compiled by the tests, statically, with nothing but the standard library. The document is one command per line;
-//! the answers go to `/out`, one line each, in order. Afterwards it reports, and then counts in `/count` for ever,
+//! Compiled by the tests, statically, with only the standard library. The document has one command per line; the
+//! answers are written to `/out`, one line each, in order. Afterwards it reports, and then counts in `/count` forever,
 //! from a number that exists only in its RAM.
 
 use std::fs;
@@ -33,7 +33,7 @@ fn main() {
     for line in document.lines() {
         let words: Vec<&str> = line.split(' ').filter(|word| !word.is_empty()).collect();
         match words[..] {
-            ["fail"] => report = r#"{"kind":"failed","step":"do as told","message":"was told to fail"}"#,
+            ["fail"] => report = r#"{"kind":"failed","step":"follow the document","message":"failed on request"}"#,
             ["die"] => std::process::exit(3),
             ["hang"] => loop {
                 std::thread::sleep(Duration::from_secs(1));
@@ -51,13 +51,14 @@ fn main() {
     let null = fs::OpenOptions::new().read(true).open("/dev/null").unwrap();
     unsafe { dup2(null.as_raw_fd(), 0) };
     drop(null);
-    // By number: the socket cannot be opened by its name in /proc.
+    // By descriptor: the socket cannot be opened by its name in /proc.
     unsafe { syscall(SYS_WRITE, 100i64, report.as_ptr(), report.len()) };
     unsafe { syscall(SYS_CLOSE, 100i64) };
     count("/count");
 }
 
-/// A process that sleeps, without the boot socket: that leads out of the machine, and whoever keeps it cannot be dumped.
+/// A process that sleeps, without the boot socket: that leads out of the machine, and a process with it cannot be
+/// dumped.
 fn sleeper() -> i32 {
     let child = unsafe { fork() };
     if child == 0 {
@@ -70,7 +71,7 @@ fn sleeper() -> i32 {
     child
 }
 
-/// A child that does one thing for ever.
+/// A child that runs `work` forever.
 fn lone_child(work: impl FnOnce()) -> String {
     let child = unsafe { fork() };
     if child == 0 {
@@ -81,7 +82,7 @@ fn lone_child(work: impl FnOnce()) -> String {
     child.to_string()
 }
 
-/// What a dump and a restore must not disturb: a number in RAM, and its trace on disk.
+/// State that a dump and a restore must not disturb: a number in RAM, and a copy on disk.
 fn count(path: &str) -> ! {
     let mut number: u64 = 0;
     let start = std::hint::black_box(0xb0_44_0e_77u64);
@@ -149,15 +150,17 @@ fn answer(words: &[&str]) -> String {
             errno_of(send_descriptors(&one, 1))
         }),
         ["crowd", count] => {
-            for _ in 0..count.parse::<usize>().unwrap() {
-                lone_child(|| {
-                    become_user();
-                    loop {
-                        std::thread::sleep(Duration::from_secs(1));
-                    }
-                });
-            }
-            "ok".to_owned()
+            // Their parent changes its user first, so all of them count for the user when this returns.
+            in_child(|| {
+                become_user();
+                for _ in 0..count.parse::<usize>().unwrap() {
+                    lone_child(|| {
+                        loop {
+                            std::thread::sleep(Duration::from_secs(1));
+                        }
+                    });
+                }
+            })
         }
         ["fork-limited", limit] => in_child_status(|| {
             become_user();
@@ -179,7 +182,7 @@ fn answer(words: &[&str]) -> String {
         ["hold", port] => hold(port.parse().unwrap()),
         ["close"] => format!("{}", unsafe { prctl(4, 0i64, 0i64, 0i64, 0i64) }),
         ["keep", mib] => {
-            // Of no pattern that could be left out, and never given back.
+            // Without a pattern that a dump could leave out, and never freed.
             let bytes: Vec<u8> =
                 (0..mib.parse::<usize>().unwrap() << 20).map(|at| (at % 251) as u8).collect();
             std::mem::forget(std::hint::black_box(bytes));
@@ -201,6 +204,10 @@ fn answer(words: &[&str]) -> String {
                 std::hint::black_box(&listener);
             }
         }),
+        ["sleeps", milliseconds, copies] => {
+            let (milliseconds, copies) = (milliseconds.parse().unwrap(), copies.parse().unwrap());
+            lone_child(|| sleeps(milliseconds, copies))
+        }
         ["call-on", path, rest @ ..] => lone_child(|| {
             loop {
                 let fresh = format!("{path}.new");
@@ -248,7 +255,7 @@ fn errno_of(value: i64) -> i32 {
     if value < 0 { std::io::Error::last_os_error().raw_os_error().unwrap() } else { 0 }
 }
 
-/// Sends as many descriptors to itself, and never takes them.
+/// Sends this many descriptors to itself, and never receives them.
 fn in_flight(count: usize) -> String {
     let (one, other) = UnixStream::pair().unwrap();
     let mut sent = 0;
@@ -264,7 +271,7 @@ fn in_flight(count: usize) -> String {
     "ok".to_owned()
 }
 
-/// One message with as many copies of a descriptor.
+/// One message with this many copies of a descriptor.
 fn send_descriptors(socket: &UnixStream, count: usize) -> i64 {
     // SOL_SOCKET and SCM_RIGHTS, in one word.
     let mut control = vec![16 + 4 * count as u64, 1 | 1 << 32];
@@ -277,6 +284,65 @@ fn send_descriptors(socket: &UnixStream, count: usize) -> i64 {
     let part = [byte.as_ptr() as u64, 1];
     let message = [0, 0, part.as_ptr() as u64, 1, control.as_ptr() as u64, 16 + 4 * count as u64, 0];
     unsafe { syscall(SYS_SENDMSG, i64::from(descriptor), message.as_ptr(), 0i64) }
+}
+
+/// Waits in every way that has a timeout, several times, each in a separate thread and a bit longer than the one
+/// before. Records the result, the elapsed milliseconds, and the requested ones.
+fn sleeps(milliseconds: i64, copies: i64) {
+    let waits: [(&'static str, fn([i64; 2]) -> i64); 8] = [
+        ("nanosleep", |wanted| {
+            let mut left = [0i64; 2];
+            unsafe { syscall(SYS_NANOSLEEP, wanted.as_ptr(), left.as_mut_ptr()) }
+        }),
+        ("nanosleep-without-remainder", |wanted| unsafe { syscall(SYS_NANOSLEEP, wanted.as_ptr(), 0i64) }),
+        ("nanosleep-in-place", |mut wanted| unsafe {
+            syscall(SYS_NANOSLEEP, wanted.as_mut_ptr(), wanted.as_mut_ptr())
+        }),
+        ("realtime", |wanted| {
+            let mut left = [0i64; 2];
+            unsafe { syscall(SYS_CLOCK_NANOSLEEP, 0i64, 0i64, wanted.as_ptr(), left.as_mut_ptr()) }
+        }),
+        ("boottime", |wanted| unsafe { syscall(SYS_CLOCK_NANOSLEEP, 7i64, 0i64, wanted.as_ptr(), 0i64) }),
+        ("absolute", |wanted| {
+            let now = monotonic();
+            let nanoseconds = now[1] + wanted[1];
+            let until = [now[0] + wanted[0] + nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000];
+            unsafe { syscall(SYS_CLOCK_NANOSLEEP, 1i64, 1i64, until.as_ptr(), 0i64) }
+        }),
+        ("poll", |wanted| unsafe { syscall(SYS_PPOLL, 0i64, 0i64, wanted.as_ptr(), 0i64, 8i64) }),
+        ("futex", |wanted| {
+            let word = 0u32;
+            // FUTEX_WAIT_PRIVATE
+            unsafe { syscall(SYS_FUTEX, &word, 128i64, 0i64, wanted.as_ptr()) }
+        }),
+    ];
+    let mut threads = Vec::new();
+    for copy in 0..copies {
+        for (name, wait) in waits {
+            let milliseconds = milliseconds + 61 * i64::try_from(threads.len()).unwrap();
+            threads.push(std::thread::spawn(move || {
+                let begin = monotonic();
+                let errno = errno_of(wait([milliseconds / 1000, milliseconds % 1000 * 1_000_000]));
+                let end = monotonic();
+                let took = (end[0] - begin[0]) * 1000 + (end[1] - begin[1]) / 1_000_000;
+                let path = format!("/slept-{name}-{copy}");
+                let fresh = format!("{path}.new");
+                fs::write(&fresh, format!("{errno} {took} {milliseconds}")).unwrap();
+                fs::rename(&fresh, path).unwrap();
+            }));
+        }
+    }
+    fs::write("/sleeping", "").unwrap();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    unsafe { _exit(0) }
+}
+
+fn monotonic() -> [i64; 2] {
+    let mut now = [0i64; 2];
+    assert_eq!(unsafe { syscall(SYS_CLOCK_GETTIME, 1i64, now.as_mut_ptr()) }, 0);
+    now
 }
 
 fn become_user() {
@@ -296,7 +362,7 @@ fn block_signals() {
     assert_eq!(unsafe { syscall(SYS_RT_SIGPROCMASK, 0i64, &all, 0i64, 8i64) }, 0);
 }
 
-/// A real-time signal to itself, which is queued as often as it is sent.
+/// A real-time signal to itself, which is queued each time.
 fn queue_signal() -> i64 {
     let mut about = [0i32; 32];
     // SI_QUEUE
@@ -316,8 +382,8 @@ fn call(words: &[&str]) -> String {
     result_of(unsafe { syscall(number, a, b, c, d, e, f) })
 }
 
-/// The errno of every system call with nonsense arguments, each tried in a process of its own: `number:errno`, where
-/// 0 is success or never returning.
+/// The errno of every system call with invalid arguments, each tried in a separate process: `number:errno`, where 0 is
+/// success or no return.
 fn calls(most: i64) -> String {
     let mut found = Vec::new();
     for number in 0..=most {
@@ -356,7 +422,7 @@ fn calls(most: i64) -> String {
 fn trace_init() -> String {
     unsafe { prctl(4, 0i64, 0i64, 0i64, 0i64) };
     in_child_status(|| {
-        // As another user inside, too: uid 0 inside must not be able to either.
+        // As another user inside, too, and not only as uid 0.
         let value = unsafe { syscall(SYS_PTRACE, 16i64, 1i64, 0i64, 0i64) };
         if value == -1 { std::io::Error::last_os_error().raw_os_error().unwrap() } else { 0 }
     })
@@ -383,13 +449,13 @@ fn in_child_status(work: impl FnOnce() -> i32) -> String {
     if status & 0x7f == 0 { format!("exit {}", status >> 8) } else { format!("signal {}", status & 0x7f) }
 }
 
-/// Holds one of each thing that a dump must take along, and answers on a port whether all are still as they were.
+/// Holds one of each kind of state that a dump must contain, and answers on a port whether all are unchanged.
 fn hold(port: u16) -> String {
     let mut deleted =
         fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open("/deleted").unwrap();
     deleted.write_all(b"still here").unwrap();
     fs::remove_file("/deleted").unwrap();
-    // Deleted too, but for another name that nobody here knows it by.
+    // Also deleted, but with another name that no process here knows.
     let mut linked =
         fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open("/linked").unwrap();
     linked.write_all(b"elsewhere").unwrap();
@@ -444,7 +510,7 @@ fn hold(port: u16) -> String {
     "ok".to_owned()
 }
 
-/// How many children can be had at once, and what stops the next.
+/// How many children can be created at once, and the error for the next one.
 fn forks(most: usize) -> String {
     let mut children = Vec::new();
     let mut stopped = "nothing".to_owned();
@@ -470,7 +536,7 @@ fn forks(most: usize) -> String {
     format!("{} {stopped}", children.len())
 }
 
-/// The kernel's own bound of one message.
+/// The kernel's limit for one message.
 const DESCRIPTORS_MAX: usize = 253;
 
 const RLIMIT_NPROC: i64 = 6;
@@ -502,6 +568,16 @@ const SYS_RT_SIGQUEUEINFO: i64 = 138;
 #[cfg(target_arch = "aarch64")]
 const SYS_PRLIMIT64: i64 = 261;
 #[cfg(target_arch = "x86_64")]
+const SYS_NANOSLEEP: i64 = 35;
+#[cfg(target_arch = "x86_64")]
+const SYS_CLOCK_NANOSLEEP: i64 = 230;
+#[cfg(target_arch = "x86_64")]
+const SYS_CLOCK_GETTIME: i64 = 228;
+#[cfg(target_arch = "x86_64")]
+const SYS_PPOLL: i64 = 271;
+#[cfg(target_arch = "x86_64")]
+const SYS_FUTEX: i64 = 202;
+#[cfg(target_arch = "x86_64")]
 const SYS_WRITE: i64 = 1;
 #[cfg(target_arch = "x86_64")]
 const SYS_CLOSE: i64 = 3;
@@ -517,6 +593,16 @@ const SYS_FALLOCATE: i64 = 285;
 const SYS_TIMERFD_CREATE: i64 = 283;
 #[cfg(target_arch = "x86_64")]
 const SYS_TIMERFD_SETTIME: i64 = 286;
+#[cfg(target_arch = "aarch64")]
+const SYS_NANOSLEEP: i64 = 101;
+#[cfg(target_arch = "aarch64")]
+const SYS_CLOCK_NANOSLEEP: i64 = 115;
+#[cfg(target_arch = "aarch64")]
+const SYS_CLOCK_GETTIME: i64 = 113;
+#[cfg(target_arch = "aarch64")]
+const SYS_PPOLL: i64 = 73;
+#[cfg(target_arch = "aarch64")]
+const SYS_FUTEX: i64 = 98;
 #[cfg(target_arch = "aarch64")]
 const SYS_WRITE: i64 = 64;
 #[cfg(target_arch = "aarch64")]
@@ -534,7 +620,7 @@ const SYS_TIMERFD_CREATE: i64 = 85;
 #[cfg(target_arch = "aarch64")]
 const SYS_TIMERFD_SETTIME: i64 = 86;
 
-/// `getpid` by the 32-bit door.
+/// `getpid` by the 32-bit entry.
 #[cfg(target_arch = "x86_64")]
 fn int80() -> String {
     in_child_status(|| {

@@ -1,4 +1,4 @@
-//! What the tests of the container driver share: a root, namespaces, a stand-in agent, a driver of their own.
+//! Shared by the tests of the container driver: a root, namespaces, a stand-in agent, a driver.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
@@ -19,7 +19,7 @@ use burrow_runtime::{BootOptions, Machine, Runtime as _, RuntimeError};
 
 pub(crate) const LIMITS: Limits = Limits { ram_mib: 64, cpu_millis: 1000, pids: 64, disk_mib: 64 };
 
-/// A driver with cgroups of its own, and a directory for roots. Dropping it ends all it started.
+/// A driver with its own cgroups, and a directory for roots. Dropping it ends everything it started.
 pub(crate) struct Host {
     pub(crate) runtime: Arc<ContainerRuntime>,
     pub(crate) directory: tempfile::TempDir,
@@ -37,13 +37,13 @@ impl Host {
         Self::with(guest(), None)
     }
 
-    /// One that can write processes down.
+    /// A host that can dump processes.
     pub(crate) fn keeping() -> Self {
         Self::with(guest(), Some(criu()))
     }
 
     pub(crate) fn with(guest: &Path, criu: Option<PathBuf>) -> Self {
-        // Not in `/tmp`, which CRIU has one of its own of.
+        // Not in `/tmp`, of which CRIU has a private one.
         let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let parent = format!("burrow-test-{}", &SandboxId::generate().as_str()[3..13]);
         let runtime = open(&parent, directory.path(), guest, criu);
@@ -64,7 +64,7 @@ impl Host {
 
     /// An empty directory that can be a volume.
     pub(crate) fn volume(&self) -> PathBuf {
-        // As in a pool: in a directory that nobody but root gets through.
+        // As in a pool: below a directory that only root can traverse.
         let closed = self.directory.path().join("closed");
         fs::create_dir_all(&closed).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
@@ -75,7 +75,7 @@ impl Host {
         volume
     }
 
-    /// Whether all processes of a sandbox stand still.
+    /// Whether all processes of a sandbox are frozen.
     pub(crate) fn is_frozen(&self, id: &SandboxId) -> bool {
         let events = fs::read_to_string(unified().join(self.group(id)).join("cgroup.events")).unwrap();
         events.lines().any(|line| line == "frozen 1")
@@ -102,7 +102,7 @@ impl Host {
         self.runtime.boot(&plot.id, options(plot, LIMITS, commands)).await
     }
 
-    /// Boots a machine, has it do the commands, and takes it down: the answers.
+    /// Boots a machine, lets it run the commands, and destroys it; returns the answers.
     pub(crate) async fn run(&self, plot: &Plot, commands: &[&str]) -> Vec<String> {
         self.boot(plot, commands).await.unwrap();
         let answers = plot.answers();
@@ -139,12 +139,12 @@ impl Plot {
         text.lines().map(|line| line.replace("\\n", "\n")).collect()
     }
 
-    /// What the stand-in counts, and the mark it keeps in its RAM.
+    /// The stand-in's counter, and the mark in its RAM.
     pub(crate) fn count(&self) -> Option<(u64, String)> {
         self.count_in("count")
     }
 
-    /// What another process of it counts.
+    /// The counter of another process of it.
     pub(crate) fn count_in(&self, file: &str) -> Option<(u64, String)> {
         let text = fs::read_to_string(self.root.join(file)).ok()?;
         let (number, mark) = text.split_once(' ')?;
@@ -164,6 +164,7 @@ pub(crate) fn open(
         cgroup_parent: parent.to_owned(),
         run_dir: directory.join("run"),
         criu,
+        apparmor: true,
     })
     .unwrap()
 }
@@ -180,12 +181,12 @@ pub(crate) fn options(plot: &Plot, limits: Limits, commands: &[&str]) -> BootOpt
     }
 }
 
-/// A user namespace mapped as the network driver maps it, with a network namespace that belongs to it.
+/// A user namespace mapped as by the network driver, with a network namespace that belongs to it.
 pub(crate) fn attachment() -> Attachment {
     attachment_with(has_own_ids().then(|| HostIds::reserve().unwrap()))
 }
 
-/// Without ids of its own it is as older versions made them, and as it is where the kernel cannot map owners.
+/// Without its own ids: as created by older versions, and on kernels that cannot map owners.
 pub(crate) fn attachment_with(ids: Option<HostIds>) -> Attachment {
     let base = ids.as_ref().map_or(UID_BASE, |ids| ids.range.base());
     let mut child = Command::new("unshare")
@@ -207,14 +208,15 @@ pub(crate) fn attachment_with(ids: Option<HostIds>) -> Attachment {
     Attachment::Namespaces { user, net, ids }
 }
 
-/// Whether machines have ids of their own on this host; they have, but where the tests' directory cannot be mounted so.
+/// Whether machines have their own ids on this host. They do, unless the tests' directory does not support idmapped
+/// mounts.
 pub(crate) fn has_own_ids() -> bool {
     static HAS: LazyLock<bool> =
         LazyLock::new(|| probe_own_ids(Path::new(env!("CARGO_TARGET_TMPDIR"))).is_ok());
     *HAS
 }
 
-/// What root inside a machine is on the host.
+/// The host uid of root inside a machine.
 pub(crate) fn base(pid: u32) -> u32 {
     let [uids, gids] =
         ["uid_map", "gid_map"].map(|map| fs::read_to_string(format!("/proc/{pid}/{map}")).unwrap());
@@ -225,7 +227,7 @@ pub(crate) fn base(pid: u32) -> u32 {
     base
 }
 
-/// How a machine sees what is mounted at a place in it, as the kernel says; it must be harmless.
+/// The access mode of the mount at a path in a machine, as the kernel shows it; also checks that it is restricted.
 pub(crate) fn sees(pid: u32, target: &str) -> Option<MountMode> {
     let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap();
     let line = mounts.lines().find(|line| line.split(' ').nth(4) == Some(target))?;
@@ -234,7 +236,7 @@ pub(crate) fn sees(pid: u32, target: &str) -> Option<MountMode> {
     Some(if options.contains(&"ro") { MountMode::Ro } else { MountMode::Rw })
 }
 
-/// Where the set-up script puts it.
+/// The installation path of the set-up script.
 const CRIU: &str = "/usr/local/lib/burrow/criu/sbin/criu";
 
 pub(crate) fn criu() -> PathBuf {
@@ -247,7 +249,7 @@ pub(crate) fn criu() -> PathBuf {
     path
 }
 
-/// Gives a restored machine a network by a script.
+/// Configures a restored machine's network with a script.
 #[derive(Debug)]
 pub(crate) struct Script(pub(crate) &'static str);
 
@@ -258,7 +260,7 @@ impl Plug for Script {
     }
 }
 
-/// With its loopback interface, and no other.
+/// Only with a loopback interface.
 pub(crate) fn later() -> Attachment {
     Attachment::Later(Arc::new(Script("ip link set lo up")))
 }
@@ -290,7 +292,7 @@ pub(crate) fn unified() -> PathBuf {
     PathBuf::from(line.split(' ').nth(1).unwrap())
 }
 
-/// Looks until `done`, for as long as a loaded machine may need.
+/// Polls until `done` returns true, for as long as a loaded machine may need.
 #[track_caller]
 pub(crate) fn poll(what: &str, mut done: impl FnMut() -> bool) {
     for _ in 0..20_000 {
@@ -299,10 +301,10 @@ pub(crate) fn poll(what: &str, mut done: impl FnMut() -> bool) {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    panic!("waited in vain for {what}");
+    panic!("timed out waiting for {what}");
 }
 
-/// Waits until the stand-in has counted on from what it has counted now.
+/// Waits until the stand-in's counter has advanced.
 #[track_caller]
 pub(crate) fn await_counting(plot: &Plot) {
     let before = plot.count().map_or(0, |(number, _)| number);
@@ -322,7 +324,7 @@ pub(crate) fn guest() -> &'static Path {
         if newer(&binary, &source) == Some(true) {
             return binary;
         }
-        // Beside it and then renamed: several test programs may do this at once.
+        // Written to a temporary file and renamed: several test programs may do this at once.
         let fresh = directory.join(format!("stand-in-guest.{}", std::process::id()));
         let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let status = Command::new("rustc")

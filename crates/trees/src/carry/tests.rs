@@ -1,4 +1,4 @@
-//! What is carried arrives as it was, and what lies is refused.
+//! A tree is received as it was sent, and invalid streams are refused.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
@@ -12,7 +12,7 @@ fn as_is(_: &[u8], _: &mut Node) -> io::Result<()> {
     Ok(())
 }
 
-/// Has a stream done to an empty tree.
+/// Applies a stream to an empty tree.
 fn received(stream: &[u8], bounds: Bounds) -> (tempfile::TempDir, Result<Received, TreeError>) {
     let (tree, staging) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (live, aside) = (Root::open(tree.path()).unwrap(), Root::open(staging.path()).unwrap());
@@ -52,7 +52,7 @@ fn link_count(path: &Path) -> u64 {
 }
 
 #[test]
-fn a_tree_arrives_as_it_was_sent() {
+fn a_tree_is_received_as_it_was_sent() {
     let from = tree();
     let root = Root::open(from.path()).unwrap();
     let mut stream = Vec::new();
@@ -73,7 +73,7 @@ fn a_tree_arrives_as_it_was_sent() {
 }
 
 #[test]
-fn the_directories_of_a_name_come_with_it_and_what_is_not_there_does_not() {
+fn parent_directories_are_sent_and_missing_names_are_skipped() {
     let from = tree();
     let root = Root::open(from.path()).unwrap();
     let mut stream = Vec::new();
@@ -86,7 +86,7 @@ fn the_directories_of_a_name_come_with_it_and_what_is_not_there_does_not() {
 }
 
 #[test]
-fn what_a_plan_says_is_done_elsewhere_as_it_would_be_here() {
+fn a_plan_has_the_same_effect_through_a_stream() {
     let (theirs, live, staging) = (tree(), tree(), tempfile::tempdir().unwrap());
     fs::write(theirs.path().join("mine"), "new").unwrap();
     let root = Root::open(theirs.path()).unwrap();
@@ -113,7 +113,7 @@ fn what_a_plan_says_is_done_elsewhere_as_it_would_be_here() {
     assert_eq!(fs::metadata(at("folder")).unwrap().mode() & 0o7777, 0o700);
 }
 
-/// One record that puts an empty file at a path, as a liar would write it.
+/// One record that puts an empty file at a path, without checks.
 fn put_at(path: &[u8]) -> Vec<u8> {
     let mut stream = Vec::new();
     record(b'P', path, &mut stream).unwrap();
@@ -150,7 +150,7 @@ fn names_that_lead_elsewhere_are_refused() {
 }
 
 #[test]
-fn a_link_that_was_sent_before_leads_nowhere() {
+fn links_that_were_sent_before_are_not_followed() {
     let host = tempfile::tempdir().unwrap();
     let mut stream = Vec::new();
     let from = tempfile::tempdir().unwrap();
@@ -165,7 +165,7 @@ fn a_link_that_was_sent_before_leads_nowhere() {
 }
 
 #[test]
-fn devices_rubbish_and_more_than_is_taken_are_refused() {
+fn devices_invalid_data_and_exceeded_limits_are_refused() {
     let mut device = put_at(b"/disk");
     let kind = device.iter().position(|byte| *byte == b'f').unwrap();
     device[kind] = b'b';

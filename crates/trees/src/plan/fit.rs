@@ -1,10 +1,10 @@
-//! Makes what was decided path by path fit together: whatever stays or comes needs a directory to be in.
+//! Makes the decisions for single paths consistent: everything that is kept or added needs a parent directory.
 
 use super::{ConflictKind, Outcome, Planner, Policy, Side};
 use crate::{Node, split};
 
 impl Planner<'_> {
-    /// Whoever's side was chosen where one has a directory has it with all that is in it.
+    /// If a policy chose the side that has a directory, all of its content is taken from that side.
     pub(super) fn fit_kinds(&mut self) {
         for (path, side) in std::mem::take(&mut self.chosen) {
             let three = self.names.get(&path);
@@ -28,9 +28,9 @@ impl Planner<'_> {
         if there { Outcome::Take } else { Outcome::Delete }
     }
 
-    /// Directories of ours that theirs deleted, or has something else for.
+    /// Directories of ours that theirs deleted or replaced.
     pub(super) fn fit_removed(&mut self) {
-        // The deepest first: one that stays keeps those it is in.
+        // Deepest first: a directory that is kept keeps its parents.
         let paths: Vec<Vec<u8>> = self.names.keys().rev().cloned().collect();
         for path in paths {
             let ours = self.names.get(&path).and_then(|three| three.ours.as_ref());
@@ -45,7 +45,7 @@ impl Planner<'_> {
                 continue;
             }
             if self.at_last(&path).is_none() {
-                // What is new in it stays, and so does it.
+                // New entries in it are kept, and so is the directory.
                 self.outcomes.insert(path, Outcome::Keep);
                 continue;
             }
@@ -67,7 +67,7 @@ impl Planner<'_> {
         }
     }
 
-    /// What comes from theirs where ours has no directory any more.
+    /// Entries of theirs whose directory no longer exists in ours.
     pub(super) fn fit_placed(&mut self) {
         let paths: Vec<Vec<u8>> = self.names.keys().cloned().collect();
         for path in paths {
@@ -78,7 +78,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Has every directory above a path be one in the end.
+    /// Makes every parent of a path a directory in the result.
     fn make_room(&mut self, path: &[u8]) {
         let mut above: Vec<Vec<u8>> = Vec::new();
         let mut at = path;
@@ -86,9 +86,9 @@ impl Planner<'_> {
             above.push(folder.to_vec());
             at = folder;
         }
-        // The topmost first: below one that is not to be, nothing is.
+        // Topmost first: nothing can exist below a missing directory.
         for folder in above.into_iter().rev() {
-            // What neither side changed is there, and a directory.
+            // A path that neither side changed exists, and is a directory.
             let Some(three) = self.names.get(&folder) else { continue };
             let theirs = three.theirs.as_ref().is_some_and(|at| at.node.is_directory());
             match self.at_last(&folder) {
@@ -102,7 +102,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Something that is no directory is where things are to come to.
+    /// A non-directory is at a path that must become a directory.
     fn settle_folder(&mut self, folder: &[u8]) {
         let (policy, beneath) = (self.policies.of(folder), self.beneath(folder));
         let directory = self

@@ -1,16 +1,16 @@
-//! Files with several names: one is put, the others are made names of it.
+//! Files with several names: one name is put, the others become links to it.
 
 use std::collections::HashMap;
 
 use super::{Action, Content, Outcome, Planner, Side};
 use crate::TreeError;
 
-/// Who knows all names of a file of theirs, also those that nobody changed.
+/// Knows all names of a file of theirs, including unchanged ones.
 pub trait OtherNames {
     fn names_of(&self, path: &[u8]) -> Result<Vec<Vec<u8>>, TreeError>;
 }
 
-/// For trees nobody can ask about: names that were changed are known, others are not.
+/// For trees without such information: only changed names are known.
 #[derive(Clone, Copy, Debug)]
 pub struct OnlyChanged;
 
@@ -60,7 +60,7 @@ impl Planner<'_> {
         Ok(linked)
     }
 
-    /// A name of the same file that stays as it is in ours, and holds the same.
+    /// An unchanged name in ours of the same file, with the same content.
     fn kept_name(
         &self,
         path: &[u8],

@@ -1,23 +1,23 @@
-//! The three-way merge: what is to be done to ours, so that it has what theirs did since both were the base.
+//! The three-way merge: the actions that add the changes of theirs since the base to ours.
 //!
 //! ```text
-//!   names that either side changed ─► renames paired ─► each decided alone ─► directories made to fit ─► actions
+//!   names that either side changed ─► renames paired ─► decided one by one ─► directories made consistent ─► actions
 //!                                                          │                     │
 //!                                                          └── policy of its path ┴─► or a conflict
 //! ```
 //!
-//! | base | ours    | theirs  | comes to                                                          |
+//! | base | ours    | theirs  | result                                                            |
 //! |------|---------|---------|-------------------------------------------------------------------|
 //! | x    | x       | y       | y: only theirs changed it (also: added, deleted)                  |
 //! | x    | y       | x       | y: only ours did                                                  |
 //! | x    | y       | y       | y: both did the same                                              |
 //! | file | content | mode    | both: content, mode, owner and attributes are merged one by one   |
 //! | x    | y       | z       | a conflict, unless the policy of its path says otherwise          |
-//! | dir  | + new   | gone    | the directory with what is new in it                              |
+//! | dir  | + new   | gone    | the directory with the new entries only                           |
 //! | dir  | file    | + new   | a conflict at the directory; so is the other way round            |
 //!
-//! A file that one side moved and the other changed is changed where it is now: the pool's trees keep a file's number, by
-//! which it is known again. Times are carried along and never compared. Pure but for reading what it is given to read.
+//! A file that one side moved and the other changed is changed at its new path: the pool's trees keep inode numbers, which
+//! identify it. Times are copied and never compared. Pure, except that it reads the given contents.
 
 mod fit;
 mod links;
@@ -33,7 +33,7 @@ use crate::{Identity, Node, Root, TreeError};
 
 pub use links::{OnlyChanged, OtherNames};
 
-/// Whose tree.
+/// Identifies one of the trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
     Base,
@@ -41,12 +41,12 @@ pub enum Side {
     Theirs,
 }
 
-/// What files hold, as far as a plan must know.
+/// The contents of files, as far as a plan needs them.
 pub trait Contents {
-    /// Whether two regular files hold the same.
+    /// Whether two regular files have the same content.
     fn is_same(&self, one: (Side, &[u8]), other: (Side, &[u8])) -> Result<bool, TreeError>;
 
-    /// A file of a size that is merged line by line; `None` for what is larger, or none.
+    /// The content of a file that is small enough to be merged by lines; `None` if it is larger or does not exist.
     fn text(&self, side: Side, path: &[u8]) -> Result<Option<Vec<u8>>, TreeError>;
 }
 
@@ -67,29 +67,29 @@ impl Trees {
         }
     }
 
-    /// What the three have at the paths that either side changed.
-    pub fn gather(&self, by_ours: &Changed, by_theirs: &Changed) -> Result<Gathered, TreeError> {
+    /// The nodes of the three trees at the paths that either side changed.
+    pub fn gather(&self, by_ours: &Changed, by_theirs: &Changed) -> Result<PlanInput, TreeError> {
         let at = |side: Side, path: &[u8], since_base| -> Result<Option<At>, TreeError> {
             Ok(self.of(side).node(path)?.map(|node| At { path: path.to_vec(), node, since_base }))
         };
         let paths: BTreeSet<&Vec<u8>> = by_ours.keys().chain(by_theirs.keys()).collect();
-        let mut gathered = Gathered::default();
+        let mut gathered = PlanInput::default();
         for path in paths {
-            if by_theirs.get(path) == Some(&Since::Written)
+            if by_theirs.get(path) == Some(&ChangeSinceBase::Written)
                 && !by_ours.contains_key(path)
                 && let Some(node) = self.theirs.node(path)?.filter(Node::is_the_only_name)
             {
                 gathered.overwritten.push((path.clone(), node));
                 continue;
             }
-            let base = at(Side::Base, path, Since::Nothing)?;
-            // What a side has not changed is looked at once.
+            let base = at(Side::Base, path, ChangeSinceBase::Nothing)?;
+            // An unchanged side is read once.
             let by = |side: Side, changed: &Changed| match changed.get(path) {
                 Some(since) => at(side, path, *since),
                 None => Ok(base.clone()),
             };
             let (ours, theirs) = (by(Side::Ours, by_ours)?, by(Side::Theirs, by_theirs)?);
-            gathered.names.insert(path.clone(), Three { base, ours, theirs });
+            gathered.names.insert(path.clone(), ThreeWay { base, ours, theirs });
         }
         Ok(gathered)
     }
@@ -105,19 +105,19 @@ impl Contents for Trees {
     }
 }
 
-/// What a plan is made of.
+/// The input of a plan.
 #[derive(Clone, Debug, Default)]
-pub struct Gathered {
-    pub names: BTreeMap<Vec<u8>, Three>,
-    /// Files that theirs alone has written to, in order. They are taken without a look at what they held: to read a thousand
-    /// files of two trees takes longer than all the rest of a merge.
+pub struct PlanInput {
+    pub names: BTreeMap<Vec<u8>, ThreeWay>,
+    /// Files that only theirs has written to, sorted. They are taken without comparing their content: reading a thousand
+    /// files of two trees would take longer than the rest of a merge.
     pub overwritten: Vec<(Vec<u8>, Node)>,
 }
 
-impl Gathered {
-    /// Tells files apart by what somebody else knows of them: these trees are copies of parts of the real ones.
+impl PlanInput {
+    /// Sets the identities of files from another source, because these trees are copies of parts of the real ones.
     pub fn identify(&mut self, of: &dyn Fn(Side, &[u8]) -> Option<Identity>) {
-        for Three { base, ours, theirs } in self.names.values_mut() {
+        for ThreeWay { base, ours, theirs } in self.names.values_mut() {
             for (side, at) in [(Side::Base, base), (Side::Ours, ours), (Side::Theirs, theirs)] {
                 if let Some(at) = at {
                     at.node.identity = of(side, &at.path);
@@ -127,9 +127,9 @@ impl Gathered {
     }
 }
 
-/// What the three trees have at one path, or, of what was moved, at two.
+/// The nodes of the three trees at one path, or, for a moved file, at two.
 #[derive(Clone, Debug)]
-pub struct Three {
+pub struct ThreeWay {
     pub base: Option<At>,
     pub ours: Option<At>,
     pub theirs: Option<At>,
@@ -139,24 +139,24 @@ pub struct Three {
 pub struct At {
     pub path: Vec<u8>,
     pub node: Node,
-    pub since_base: Since,
+    pub since_base: ChangeSinceBase,
 }
 
-/// What became of a path since base.
+/// The change of a path since the base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Since {
-    /// It is as it was.
+pub enum ChangeSinceBase {
+    /// It is unchanged.
     Nothing,
-    /// Something, by the looks of it.
+    /// It may have changed.
     Something,
-    /// It is the same file, and was written to, if perhaps what it held before.
+    /// It is the same file and was written to, perhaps with the same content.
     Written,
 }
 
-/// All that a side may have changed since base, by path.
-pub type Changed = BTreeMap<Vec<u8>, Since>;
+/// All paths that a side may have changed since the base.
+pub type Changed = BTreeMap<Vec<u8>, ChangeSinceBase>;
 
-/// What is done where both sides changed the same.
+/// The decision if both sides changed the same path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// A conflict.
@@ -164,9 +164,9 @@ pub enum Policy {
     Fail,
     Ours,
     Theirs,
-    /// The lines of both, where they are text; what one side deleted and the other changed stays.
+    /// The lines of both, if they are text; a file that one side deleted and the other changed is kept.
     Union,
-    /// Merged line by line; a conflict where both changed the same lines.
+    /// Merged line by line; a conflict if both changed the same lines.
     Text,
 }
 
@@ -184,7 +184,7 @@ impl Policy {
     }
 }
 
-/// Policies by path; the first that matches counts.
+/// Policies by path; the first that matches is used.
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
     pub rules: Vec<(Glob, Policy)>,
@@ -198,7 +198,7 @@ impl Policies {
     }
 }
 
-/// One path that both sides changed, each in its way.
+/// One path that both sides changed differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     pub path: Vec<u8>,
@@ -210,31 +210,31 @@ pub struct Conflict {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConflictKind {
-    /// Content, or where a link leads.
+    /// Content, or the target of a link.
     BothChanged,
     BothAdded,
-    /// Ours has deleted what theirs has changed.
+    /// Ours deleted a path that theirs changed.
     DeletedByOurs,
-    /// Theirs has deleted what ours has changed.
+    /// Theirs deleted a path that ours changed.
     DeletedByTheirs,
     /// A file here, a directory there.
     Kind,
     /// Mode, owner or extended attributes.
     Attributes,
-    /// One side has something else where the other has put things into a directory.
+    /// One side replaced a directory in which the other added entries.
     Directory,
 }
 
-/// One step of a merge, in the order they are to be done.
+/// One step of a merge, in the order of execution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A file, or a directory that is empty by then.
+    /// Removes a file, or a directory that is empty by then.
     Remove { path: Vec<u8>, directory: bool },
-    /// Made, or put in the place of what is there.
+    /// Creates or replaces an entry.
     Put { path: Vec<u8>, node: Node, content: Content },
-    /// Mode, owner and attributes of what stays.
+    /// Changes mode, owner and attributes of an existing entry.
     Attributes { path: Vec<u8>, node: Node },
-    /// One more name of a file that is there by then.
+    /// Adds a hard link to a file that exists by then.
     Link { path: Vec<u8>, to: Vec<u8> },
 }
 
@@ -249,10 +249,10 @@ impl Action {
     }
 }
 
-/// What a file that is put is to hold.
+/// The content of a file that is put.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// All is said by its node.
+    /// The node is complete without content.
     None,
     Ours {
         path: Vec<u8>,
@@ -268,21 +268,21 @@ pub enum Content {
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     pub actions: Vec<Action>,
-    /// Where there are any, nothing is to be done.
+    /// If there are any, no action is to be executed.
     pub conflicts: Vec<Conflict>,
-    /// Files of ours changed where theirs moved them, or the other way round: from, to.
+    /// Files of ours changed where theirs moved them, or vice versa: from, to.
     pub moved: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Files whose lines of both sides were put together.
+    /// Files in which the lines of both sides were merged.
     pub merged: Vec<Vec<u8>>,
 }
 
-/// What becomes of one path.
+/// The result for one path.
 #[derive(Clone, Debug)]
 enum Outcome {
-    /// As ours has it.
+    /// The state of ours.
     Keep,
     Delete,
-    /// As theirs has it.
+    /// The state of theirs.
     Take,
     Mixed {
         node: Node,
@@ -290,16 +290,16 @@ enum Outcome {
     },
 }
 
-/// Decides what is to be done. What was gathered is all that either side changed.
+/// Computes the plan. `gathered` must contain all paths that either side changed.
 pub fn plan(
-    gathered: Gathered,
+    gathered: PlanInput,
     contents: &dyn Contents,
     others: &dyn OtherNames,
     policies: &Policies,
 ) -> Result<Plan, TreeError> {
     let (outcomes, chosen, plan) = (BTreeMap::new(), Vec::new(), Plan::default());
     let compared = RefCell::default();
-    let Gathered { names, overwritten } = gathered;
+    let PlanInput { names, overwritten } = gathered;
     let mut planner = Planner { names, outcomes, chosen, contents, compared, policies, plan };
     planner.pair_moved()?;
     planner.decide_each()?;
@@ -307,7 +307,7 @@ pub fn plan(
     planner.fit_removed();
     planner.fit_placed();
     planner.emit(others)?;
-    // Last: all directories that they are in were there from the start, and stay.
+    // Last: all of their directories existed from the start, and are kept.
     planner.plan.actions.extend(overwritten.into_iter().map(|(path, node)| {
         let content = Content::Theirs { path: path.clone() };
         Action::Put { path, node, content }
@@ -318,18 +318,18 @@ pub fn plan(
 }
 
 struct Planner<'a> {
-    names: BTreeMap<Vec<u8>, Three>,
+    names: BTreeMap<Vec<u8>, ThreeWay>,
     outcomes: BTreeMap<Vec<u8>, Outcome>,
-    /// Paths at which a policy chose between a directory and something else, and which side it chose.
+    /// Paths at which a policy chose between a directory and another kind, and the chosen side.
     chosen: Vec<(Vec<u8>, Side)>,
     contents: &'a dyn Contents,
-    /// Files that were compared, and whether they hold the same: one is asked for more than once.
+    /// Files that were compared, and whether they are equal: the same pair is needed several times.
     compared: RefCell<BTreeMap<Pair, bool>>,
     policies: &'a Policies,
     plan: Plan,
 }
 
-/// Two files, by whose they are and where.
+/// Two files, each by side and path.
 type Pair = [(Side, Vec<u8>); 2];
 
 impl Planner<'_> {
@@ -346,7 +346,7 @@ impl Planner<'_> {
 
     fn conflict(&mut self, path: &[u8], kind: ConflictKind) {
         let three = self.names.get(path);
-        let node = |at: fn(&Three) -> &Option<At>| {
+        let node = |at: fn(&ThreeWay) -> &Option<At>| {
             three.and_then(|three| at(three).as_ref()).map(|at| at.node.clone())
         };
         self.plan.conflicts.push(Conflict {
@@ -358,7 +358,7 @@ impl Planner<'_> {
         });
     }
 
-    /// What is at a path in the end; `None`: nothing.
+    /// The final node at a path; `None` if there is none.
     fn at_last(&self, path: &[u8]) -> Option<&Node> {
         let three = self.names.get(path)?;
         match self.outcomes.get(path) {
@@ -369,10 +369,10 @@ impl Planner<'_> {
         }
     }
 
-    /// Names beneath a directory.
+    /// The names below a directory.
     fn beneath(&self, path: &[u8]) -> Vec<Vec<u8>> {
         let start = [path, b"/"].concat();
-        // Bytes sort after `/` mostly, and before it rarely: what only begins alike is passed over.
+        // Some names sort between a directory and its content; those with only a common prefix are skipped.
         self.names
             .range(start.clone()..)
             .take_while(|(name, _)| name.starts_with(&start))
@@ -380,7 +380,7 @@ impl Planner<'_> {
             .collect()
     }
 
-    /// From what is and what is to be, the steps between.
+    /// The steps from the current state to the result.
     fn emit(&mut self, others: &dyn OtherNames) -> Result<(), TreeError> {
         let mut removals = Vec::new();
         let mut rest = Vec::new();
@@ -415,21 +415,21 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Whether what is there differs in no more than mode, owner and attributes.
+    /// Whether the existing entry differs only in mode, owner and attributes.
     fn holds_already(
         &self,
-        three: &Three,
+        three: &ThreeWay,
         ours: Option<&At>,
         node: &Node,
         content: &Content,
     ) -> Result<bool, TreeError> {
         let Some(ours) = ours.filter(|ours| ours.node.kind == node.kind) else { return Ok(false) };
-        // A link has no mode, and is put anew.
+        // A link has no mode, so it is created again.
         match (ours.node.is_directory(), ours.node.is_file(), content) {
             (true, _, _) => Ok(true),
             (_, true, Content::Ours { path: from }) => Ok(*from == ours.path),
             (_, true, Content::Theirs { path: from }) => {
-                // What comes from there is what theirs has at this path or, moved, at that one.
+                // The entry of theirs, at this path or at the path that it was moved from.
                 let Some(theirs) = three.theirs.as_ref().filter(|at| at.path == *from) else {
                     return Ok(false);
                 };

@@ -1,12 +1,12 @@
-//! One path: what the three sides come to, by itself and by its policy; and files that were moved.
+//! Decides a single path: from the three sides, and by its policy; and handles moved files.
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{At, ConflictKind, Content, Outcome, Planner, Policy, Side, Since, Three};
+use super::{At, ChangeSinceBase, ConflictKind, Content, Outcome, Planner, Policy, Side, ThreeWay};
 use crate::text::{self, Clash};
 use crate::{Identity, Kind, Node, TreeError};
 
-/// What a path comes to without a policy.
+/// The result for a path without a policy.
 enum Verdict {
     Settled(Outcome),
     Clash(ConflictKind),
@@ -47,7 +47,7 @@ impl Planner<'_> {
         }
     }
 
-    fn verdict(&self, three: &Three) -> Result<Verdict, TreeError> {
+    fn verdict(&self, three: &ThreeWay) -> Result<Verdict, TreeError> {
         let (base, ours, theirs) = (three.base.as_ref(), three.ours.as_ref(), three.theirs.as_ref());
         let (in_base, in_ours, in_theirs) = (
             base.map(|at| (Side::Base, at)),
@@ -56,7 +56,7 @@ impl Planner<'_> {
         );
         let settled = |outcome| Ok(Verdict::Settled(outcome));
         let take = || if theirs.is_some() { Outcome::Take } else { Outcome::Delete };
-        // Both at their places and the same: the commonest of all.
+        // Both unmoved and equal: the most common case.
         if self.is_equal(in_base, in_theirs)? && !is_moved(theirs, base) {
             return settled(Outcome::Keep);
         }
@@ -86,7 +86,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Content, mode, owner and attributes, each by itself.
+    /// Merges content, mode, owner and attributes separately.
     fn aspects(&self, base: &At, ours: &At, theirs: &At) -> Result<Verdict, TreeError> {
         let Some(attributes) = merge_attributes(&base.node, &ours.node, &theirs.node) else {
             return Ok(Verdict::Clash(ConflictKind::Attributes));
@@ -100,7 +100,7 @@ impl Planner<'_> {
         } else {
             return Ok(Verdict::Clash(ConflictKind::BothChanged));
         };
-        // Ours has all of it already: a merge that is repeated finds nothing to do.
+        // Ours has all of it already: a repeated merge has nothing to do.
         if !from_theirs && is_kept(ours, theirs) && attributes.has_same_attributes(&ours.node) {
             return Ok(Verdict::Settled(Outcome::Keep));
         }
@@ -121,7 +121,7 @@ impl Planner<'_> {
         Ok(Verdict::Settled(Outcome::Mixed { node, content }))
     }
 
-    fn by_policy(&mut self, path: &[u8], three: &Three, kind: ConflictKind) -> Result<Outcome, TreeError> {
+    fn by_policy(&mut self, path: &[u8], three: &ThreeWay, kind: ConflictKind) -> Result<Outcome, TreeError> {
         let take = || if three.theirs.is_some() { Outcome::Take } else { Outcome::Delete };
         let policy = self.policies.of(path);
         if kind == ConflictKind::Kind {
@@ -154,7 +154,7 @@ impl Planner<'_> {
     fn merge_lines(
         &mut self,
         path: &[u8],
-        three: &Three,
+        three: &ThreeWay,
         clash: Clash,
     ) -> Result<Option<Outcome>, TreeError> {
         let (Some(ours), Some(theirs)) = (&three.ours, &three.theirs) else { return Ok(None) };
@@ -176,7 +176,7 @@ impl Planner<'_> {
         }
         let attributes = match &three.base {
             Some(base) => merge_attributes(&base.node, &ours.node, &theirs.node),
-            // Of two that were added, whose permissions differ, nobody can say which count.
+            // If both sides added it with different permissions, neither can be preferred.
             None => ours.node.has_same_attributes(&theirs.node).then(|| ours.node.clone()),
         };
         let (Some(attributes), Some(content)) = (attributes, text::merge(&base, &mine, &others, clash))
@@ -212,7 +212,7 @@ impl Planner<'_> {
             return Ok(true);
         }
         let whose = |(side, at): (Side, &At)| {
-            (if at.since_base == Since::Nothing { Side::Base } else { side }, at.path.clone())
+            (if at.since_base == ChangeSinceBase::Nothing { Side::Base } else { side }, at.path.clone())
         };
         let mut pair = [whose(one), whose(other)];
         pair.sort();
@@ -227,27 +227,27 @@ impl Planner<'_> {
         Ok(same)
     }
 
-    // === What was moved ===
+    // === Moved files ===
 
-    /// A file that one side moved and the other changed: decided where it is now.
+    /// A file that one side moved and the other changed is decided at its new path.
     pub(super) fn pair_moved(&mut self) -> Result<(), TreeError> {
         for (from, to) in self.moved_by(|three| &three.theirs) {
             let (Some(old), Some(new)) = (self.names.get(&from), self.names.get(&to)) else { continue };
-            // Both have moved it there, or an earlier merge has.
+            // Both sides moved it there, or an earlier merge did.
             if old.ours.is_none() && new.ours.as_ref().is_some_and(|at| at.node.is_file()) {
                 let three =
-                    Three { base: old.base.clone(), ours: new.ours.clone(), theirs: new.theirs.clone() };
+                    ThreeWay { base: old.base.clone(), ours: new.ours.clone(), theirs: new.theirs.clone() };
                 self.names.insert(to, three);
                 continue;
             }
-            // Ours has it still, in its old place and changed; there is nothing of ours in the new one.
+            // Ours still has it at its old path, changed, and has nothing at the new path.
             let changed = !self.is_equal(
                 old.base.as_ref().map(|at| (Side::Base, at)),
                 old.ours.as_ref().map(|at| (Side::Ours, at)),
             )?;
             if old.ours.is_some() && new.ours.is_none() && changed {
                 let three =
-                    Three { base: old.base.clone(), ours: old.ours.clone(), theirs: new.theirs.clone() };
+                    ThreeWay { base: old.base.clone(), ours: old.ours.clone(), theirs: new.theirs.clone() };
                 self.outcomes.insert(from.clone(), Outcome::Delete);
                 self.settle_moved(from, to, three)?;
             }
@@ -260,7 +260,7 @@ impl Planner<'_> {
             )?;
             if old.theirs.is_some() && new.theirs.is_none() && changed {
                 let three =
-                    Three { base: old.base.clone(), ours: new.ours.clone(), theirs: old.theirs.clone() };
+                    ThreeWay { base: old.base.clone(), ours: new.ours.clone(), theirs: old.theirs.clone() };
                 self.outcomes.insert(from.clone(), Outcome::Keep);
                 self.settle_moved(from, to, three)?;
             }
@@ -268,11 +268,11 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn settle_moved(&mut self, from: Vec<u8>, to: Vec<u8>, three: Three) -> Result<(), TreeError> {
-        // What is in the way of the new place is still to be seen as what it is.
+    fn settle_moved(&mut self, from: Vec<u8>, to: Vec<u8>, three: ThreeWay) -> Result<(), TreeError> {
+        // An existing entry at the new path must still be seen.
         self.names.insert(to.clone(), three.clone());
         let outcome = self.decide(&to)?;
-        // Taken or kept, it must come to its new place, whichever side has its content.
+        // Taken or kept, it must be at its new path, whichever side has its content.
         let outcome = match outcome {
             Outcome::Keep => match three.ours.as_ref().filter(|at| at.path != to) {
                 Some(ours) => {
@@ -288,8 +288,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Files of the base that one side has under another name, and no more under the old one: from, to.
-    fn moved_by(&self, side: fn(&Three) -> &Option<At>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    /// Files of the base that one side has under another name, and no longer under the old one: from, to.
+    fn moved_by(&self, side: fn(&ThreeWay) -> &Option<At>) -> Vec<(Vec<u8>, Vec<u8>)> {
         let single = |at: &At| -> Option<(u64, (i64, u32))> {
             let Identity { inode, born, links } = at.node.identity?;
             (at.node.is_file() && links == 1).then_some((inode, born))
@@ -314,7 +314,7 @@ impl Planner<'_> {
     }
 }
 
-/// Whether ours is where the outcome is to be.
+/// Whether ours already has the resulting path.
 fn is_kept(ours: &At, theirs: &At) -> bool {
     ours.path == theirs.path
 }

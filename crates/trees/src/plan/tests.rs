@@ -1,4 +1,4 @@
-//! Merges of trees: cases one by one, and random ones against a model that merges by descent.
+//! Merges of trees: single cases, and random ones compared with a model that merges recursively.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +12,7 @@ use crate::apply::{self, Sources};
 
 // === The model ===
 
-/// A tree as its own definition.
+/// A tree as a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Model {
     File { content: u8, mode: u32 },
@@ -44,7 +44,7 @@ struct Reference {
 }
 
 impl Reference {
-    /// What a policy says about one thing: ours or theirs.
+    /// Applies a policy to one conflict: ours or theirs.
     fn choose<T>(&mut self, ours: T, theirs: T) -> T {
         match self.policy {
             Policy::Theirs => theirs,
@@ -74,10 +74,10 @@ impl Reference {
                 };
                 Some(Model::Folder { mode, children: self.children(base, ours, theirs) })
             }
-            (Some(mine), None) if folder(ours) => self.one_sided(base, mine, Whose::Ours),
-            (None, Some(others)) if folder(theirs) => self.one_sided(base, others, Whose::Theirs),
+            (Some(mine), None) if folder(ours) => self.one_sided(base, mine, Owner::Ours),
+            (None, Some(others)) if folder(theirs) => self.one_sided(base, others, Owner::Theirs),
             (Some(mine), Some(others)) if folder(ours) && !folder(theirs) => {
-                // The folder is in the way, unless ours has done nothing in it.
+                // The folder is a conflict, unless ours changed nothing in it.
                 let clean = folder(base) && base.map(Model::mode) == Some(mine.mode());
                 if clean && self.probe().children(base, ours, None).is_empty() {
                     return Some(others.clone());
@@ -96,7 +96,7 @@ impl Reference {
         }
     }
 
-    /// Another that does not count here, and takes theirs wherever it may.
+    /// A copy that counts no conflicts, and takes theirs where possible.
     fn probe(&self) -> Self {
         Self { policy: self.policy, conflicts: 0 }
     }
@@ -112,19 +112,19 @@ impl Reference {
         merged.collect()
     }
 
-    /// A folder that one side has and the other has not.
-    fn one_sided(&mut self, base: Option<&Model>, folder: &Model, whose: Whose) -> Option<Model> {
+    /// A folder that only one side has.
+    fn one_sided(&mut self, base: Option<&Model>, folder: &Model, whose: Owner) -> Option<Model> {
         let base_folder = base.filter(|base| base.children().is_some());
         let untouched = base_folder.is_some_and(|base| base.mode() == folder.mode());
         let stays = match (untouched, whose) {
             (true, _) => false,
-            // The folder itself: kept by the policy of whoever has it.
-            (false, Whose::Ours) => self.choose(true, false),
-            (false, Whose::Theirs) => self.choose(false, true),
+            // The folder itself: the policy decides whether it is kept.
+            (false, Owner::Ours) => self.choose(true, false),
+            (false, Owner::Theirs) => self.choose(false, true),
         };
         let children = match whose {
-            Whose::Ours => self.children(base_folder, Some(folder), None),
-            Whose::Theirs => self.children(base_folder, None, Some(folder)),
+            Owner::Ours => self.children(base_folder, Some(folder), None),
+            Owner::Theirs => self.children(base_folder, None, Some(folder)),
         };
         (stays || !children.is_empty()).then(|| Model::Folder { mode: folder.mode(), children })
     }
@@ -156,7 +156,7 @@ impl Reference {
 }
 
 #[derive(Clone, Copy)]
-enum Whose {
+enum Owner {
     Ours,
     Theirs,
 }
@@ -230,13 +230,13 @@ impl World {
         self.folder.path().join(side)
     }
 
-    /// What either side changed, and no other names: as a pool tells.
-    fn names(&self) -> Gathered {
+    /// The names that either side changed, and no others, as a pool reports them.
+    fn names(&self) -> PlanInput {
         let trees = [&self.trees.base, &self.trees.ours, &self.trees.theirs];
         let all: BTreeSet<Vec<u8>> = trees.iter().flat_map(|tree| tree.walk(9999).unwrap()).collect();
         let changed = |side: &Root| {
             let differences = crate::diff::compare(&self.trees.base, side, &all).unwrap();
-            differences.into_iter().map(|difference| (difference.path, Since::Something)).collect()
+            differences.into_iter().map(|difference| (difference.path, ChangeSinceBase::Something)).collect()
         };
         self.trees.gather(&changed(&self.trees.ours), &changed(&self.trees.theirs)).unwrap()
     }
@@ -245,7 +245,7 @@ impl World {
         plan(self.names(), &self.trees, &OnlyChanged, policies).unwrap()
     }
 
-    /// Merges into a copy of ours, and says what that holds.
+    /// Merges into a copy of ours, and returns its content.
     fn merged(&self, plan: &Plan) -> Children {
         let live = self.folder.path().join("live");
         fs::create_dir(&live).unwrap();
@@ -254,7 +254,7 @@ impl World {
         let sources = Sources { ours: &self.trees.ours, theirs: &self.trees.theirs };
         apply::apply(&root, sources, &plan.actions, &mut |_| Ok(())).unwrap();
         let merged = read(&live);
-        // And back again, as after a crash in the midst of it.
+        // And rolls it back, as after a crash during the merge.
         let all = root.walk(9999).unwrap().into_iter().chain(self.trees.ours.walk(9999).unwrap()).collect();
         let back = apply::mirror(&root, &self.trees.ours, &all).unwrap();
         let sources = Sources { ours: &self.trees.ours, theirs: &self.trees.ours };
@@ -283,7 +283,7 @@ fn tree(depth: u32) -> impl Strategy<Value = Children> {
     prop::collection::btree_map(0..4u8, node, 0..4)
 }
 
-/// A few changes of a tree: whole entries replaced, removed or added, somewhere in it.
+/// A few changes of a tree: entries replaced, removed or added, anywhere in it.
 fn edited(base: Children) -> impl Strategy<Value = Children> {
     let edit = (prop::collection::vec(0..4u8, 1..4), prop::option::weighted(0.7, tree(1)));
     prop::collection::vec(edit, 0..4).prop_map(move |edits| {
@@ -317,9 +317,9 @@ fn three() -> impl Strategy<Value = (Children, Children, Children)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Whatever the trees are, the plan that knows only what changed comes to what a merge of whole trees by descent does.
+    /// For any trees, a plan from only the changed names has the same result as a recursive merge of whole trees.
     #[test]
-    fn a_plan_comes_to_what_the_model_does((base, ours, theirs) in three()) {
+    fn a_plan_has_the_result_of_the_model((base, ours, theirs) in three()) {
         let wrap = |children: &Children| Model::Folder { mode: 0, children: children.clone() };
         let world = World::of(&base, &ours, &theirs);
         let (base, ours, theirs) = (wrap(&base), wrap(&ours), wrap(&theirs));
@@ -348,14 +348,14 @@ proptest! {
 
 // === One by one ===
 
-/// The conflicts as `path kind`, under a policy for all.
+/// The conflicts as `path kind`, with one policy for all.
 fn conflicts(world: &World, policy: Policy) -> Vec<String> {
     let found = world.plan(&policies(policy)).conflicts;
     found.iter().map(|found| format!("{} {:?}", String::from_utf8_lossy(&found.path), found.kind)).collect()
 }
 
 #[test]
-fn each_kind_of_conflict_is_told_with_all_three_sides() {
+fn each_kind_of_conflict_is_reported_with_all_three_sides() {
     let file = |content| Model::File { content, mode: 0o644 };
     let folder = |children: &[(u8, Model)]| Model::Folder {
         mode: 0o755,
@@ -401,7 +401,7 @@ fn each_kind_of_conflict_is_told_with_all_three_sides() {
     let plan = world.plan(&policies(Policy::Fail));
     let first = &plan.conflicts[0];
     assert!(first.base.is_some() && first.ours.is_some() && first.theirs.is_some());
-    // Lines are merged where there are lines; what one deleted and the other changed stays.
+    // Text is merged by lines; a file that one side deleted and the other changed is kept.
     assert_eq!(conflicts(&world, Policy::Union), ["/n3 Kind", "/n5 Directory", "/n6 Attributes"]);
 }
 
@@ -445,7 +445,7 @@ fn lines_of_both_sides_are_merged_where_the_policy_says_text() {
 }
 
 #[test]
-fn a_file_moved_by_one_side_and_changed_by_the_other_is_changed_where_it_is() {
+fn a_file_that_one_side_moved_and_the_other_changed_is_changed_at_its_new_path() {
     let world = World::new();
     let [base, ours, theirs] = ["base", "ours", "theirs"].map(|side| world.path(side));
     for side in [&base, &ours, &theirs] {
@@ -453,7 +453,7 @@ fn a_file_moved_by_one_side_and_changed_by_the_other_is_changed_where_it_is() {
             fs::write(side.join(file), "1\n2\n3\n4\n5\n6\n7\n8\n9\n").unwrap();
         }
     }
-    // As snapshots have it: one file under the same number in all three.
+    // As in snapshots: one file with the same inode number in all three.
     let mut names = {
         fs::rename(theirs.join("a"), theirs.join("a-moved")).unwrap();
         fs::write(ours.join("a"), "one\n2\n3\n4\n5\n6\n7\n8\n9\n").unwrap();
@@ -485,7 +485,7 @@ fn a_file_moved_by_one_side_and_changed_by_the_other_is_changed_where_it_is() {
 }
 
 #[test]
-fn names_of_one_file_stay_names_of_one_file() {
+fn hard_links_stay_hard_links() {
     use std::os::unix::fs::MetadataExt as _;
     let world = World::new();
     for side in ["base", "ours", "theirs"] {
@@ -513,14 +513,14 @@ fn names_of_one_file_stay_names_of_one_file() {
 }
 
 #[test]
-fn a_file_that_theirs_alone_wrote_to_is_taken_as_it_is() {
+fn a_file_that_only_theirs_wrote_to_is_taken_unchanged() {
     let file = |content| Model::File { content, mode: 0o644 };
     let tree = |content| Children::from([(1, file(content)), (2, file(content))]);
     let world = World::of(&tree(1), &tree(1), &tree(2));
     let written = |paths: &[&str]| -> Changed {
-        paths.iter().map(|path| (path.as_bytes().to_vec(), Since::Written)).collect()
+        paths.iter().map(|path| (path.as_bytes().to_vec(), ChangeSinceBase::Written)).collect()
     };
-    // Of one of them ours has changed something too: that is looked at.
+    // Ours has changed one of them too, so it is compared.
     let gathered = world.trees.gather(&written(&["/n2"]), &written(&["/n1", "/n2"])).unwrap();
     assert_eq!(gathered.overwritten.iter().map(|(path, _)| &path[..]).collect::<Vec<_>>(), [b"/n1"]);
     assert_eq!(gathered.names.keys().map(|path| &path[..]).collect::<Vec<_>>(), [b"/n2"]);

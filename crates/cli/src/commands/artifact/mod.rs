@@ -1,4 +1,4 @@
-//! `burrow artifact`: named blobs that belong to memory.
+//! `burrow artifact`: named blobs with versions that belong to memory.
 
 use std::path::{Path, PathBuf};
 
@@ -10,8 +10,8 @@ use serde_json::Value;
 use std::io::IsTerminal as _;
 
 use super::memory::flags::{ReadFlags, WriteFlags};
-use super::memory::moving::{body, save};
-use super::memory::{show, words};
+use super::memory::transfer::{body, save};
+use super::memory::{arguments, show};
 use crate::context::Context;
 use crate::failure::{Failure, OrFail, Stop};
 use crate::print::{self, Format, quantity, table};
@@ -20,7 +20,9 @@ use crate::transfer::interrupt::unless_interrupted;
 /// Characters of a hash shown in lists.
 const HASH_SHOWN: usize = 12;
 
-/// Named blobs with versions: reports, data, logs too large for an entry
+/// Manage artifacts: named blobs with versions
+///
+/// Artifacts hold reports, data and logs that are too large for a memory entry.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -42,7 +44,7 @@ enum Action {
     Rm(RmArgs),
 }
 
-/// Keep a file, or a new version of one, and print its hash
+/// Store a file as an artifact, or as a new version of one, and print its hash
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -51,18 +53,18 @@ Examples:
   pg_dump app | burrow artifact put web - --name dumps/app.sql --type application/sql")]
 struct PutArgs {
     #[command(flatten)]
-    whose: WriteFlags,
-    /// The file; `-` for standard input
+    target: WriteFlags,
+    /// File to store; `-` for standard input
     #[arg(value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
-    /// What to call it; the file's name when not given
+    /// Name of the artifact; the file name by default
     #[arg(long)]
     name: Option<String>,
-    /// Its media type; told by the file's ending when not given
+    /// Media type; derived from the file extension by default
     #[arg(long = "type", value_name = "TYPE")]
     media_type: Option<String>,
-    /// Metadata; a value that is JSON is taken as JSON; may be repeated
-    #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = words::metadata)]
+    /// Metadata; a value that is valid JSON is stored as JSON; may be repeated
+    #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = arguments::metadata)]
     metadata: Vec<(String, Value)>,
     #[command(flatten)]
     format: Format,
@@ -77,18 +79,18 @@ Examples:
   burrow artifact get web dumps/app.sql --from 1048576 | head -c 100")]
 struct GetArgs {
     #[command(flatten)]
-    whose: ReadFlags,
+    target: ReadFlags,
     name: String,
-    /// Version; the newest when not given
+    /// Version; the newest by default
     #[arg(long)]
     version: Option<u64>,
-    /// File to write, complete or not at all; `-` or absent for standard output
+    /// File to write, atomically; standard output by default, or with `-`
     #[arg(short = 'o', long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// First byte
+    /// Offset of the first byte
     #[arg(long, value_name = "BYTE")]
     from: Option<u64>,
-    /// One past the last byte
+    /// Offset after the last byte
     #[arg(long, value_name = "BYTE")]
     to: Option<u64>,
 }
@@ -98,8 +100,8 @@ struct GetArgs {
 #[command(visible_alias = "list")]
 struct LsArgs {
     #[command(flatten)]
-    whose: ReadFlags,
-    /// Only those whose names begin with this
+    target: ReadFlags,
+    /// Only artifacts whose names start with this prefix
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
     #[command(flatten)]
@@ -110,17 +112,17 @@ struct LsArgs {
 #[derive(Debug, Args)]
 struct VersionsArgs {
     #[command(flatten)]
-    whose: ReadFlags,
+    target: ReadFlags,
     name: String,
     #[command(flatten)]
     format: Format,
 }
 
-/// Forget artifacts; their bytes go when no branch and no snapshot refers to them
+/// Remove artifacts; their content is deleted when no branch and no snapshot refers to it
 #[derive(Debug, Args)]
 struct RmArgs {
     #[command(flatten)]
-    whose: WriteFlags,
+    target: WriteFlags,
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
 }
@@ -136,23 +138,26 @@ pub(crate) async fn run(ctx: &Context, args: ArtifactArgs) -> Result<(), Stop> {
 }
 
 async fn put(ctx: &Context, args: PutArgs) -> Result<(), Stop> {
-    let what = || format!("could not keep `{}` as an artifact of `{}`", args.file.display(), args.whose.of);
-    let name = name(&args).ok_or_else(|| {
-        Failure::new(format!("{}: nothing says what to call it", what())).hint("add --name NAME")
-    })?;
-    let media_type = args.media_type.clone().or_else(|| told_by_ending(&name).map(str::to_owned));
+    let what = || format!("could not store `{}` as an artifact of `{}`", args.file.display(), args.target.of);
+    let name = name(&args)
+        .ok_or_else(|| Failure::new(format!("{}: no name was given", what())).hint("add --name NAME"))?;
+    let media_type = args.media_type.clone().or_else(|| media_type_of(&name).map(str::to_owned));
     let new = NewArtifact { name, media_type, metadata: args.metadata.iter().cloned().collect() };
     let (body, progress) = body(&args.file, &what).await?;
-    let memory = args.whose.memory(ctx)?;
-    let kept = unless_interrupted(memory.artifact_put(&new, body)).await?;
+    let memory = args.target.memory(ctx)?;
+    let stored = unless_interrupted(memory.artifact_put(&new, body)).await?;
     progress.finish();
-    let kept = kept.or_fail(what)?;
+    let stored = stored.or_fail(what)?;
     if args.format.json {
-        return print::json::pretty(&kept);
+        return print::json::pretty(&stored);
     }
-    print::line(&kept.hash)?;
-    let size = quantity::bytes(kept.bytes);
-    print::note(&format!("`{}` version {}, {size}", crate::print::escape::escape(&kept.name), kept.version));
+    print::line(&stored.hash)?;
+    let size = quantity::bytes(stored.bytes);
+    print::note(&format!(
+        "`{}` version {}, {size}",
+        crate::print::escape::escape(&stored.name),
+        stored.version
+    ));
     Ok(())
 }
 
@@ -166,8 +171,8 @@ fn name(args: &PutArgs) -> Option<String> {
     Some(args.file.file_name()?.to_string_lossy().into_owned())
 }
 
-/// The few that agents handle most; anything else is bytes.
-fn told_by_ending(name: &str) -> Option<&'static str> {
+/// The media types that agents use most; other extensions have none.
+fn media_type_of(name: &str) -> Option<&'static str> {
     let (_, ending) = name.rsplit_once('.')?;
     Some(match ending.to_ascii_lowercase().as_str() {
         "txt" | "log" => "text/plain; charset=utf-8",
@@ -189,17 +194,17 @@ fn told_by_ending(name: &str) -> Option<&'static str> {
 }
 
 async fn get(ctx: &Context, args: GetArgs) -> Result<(), Stop> {
-    let what = || format!("could not get artifact `{}` of `{}`", args.name, args.whose.of);
+    let what = || format!("could not get artifact `{}` of `{}`", args.name, args.target.of);
     let range = match (args.from, args.to) {
         (None, None) => None,
         (from, to) => Some(DownloadRange { start: from.unwrap_or(0), end: to }),
     };
     let download =
-        args.whose.memory(ctx)?.artifact_get(&args.name, args.version, range).await.or_fail(what)?;
+        args.target.memory(ctx)?.artifact_get(&args.name, args.version, range).await.or_fail(what)?;
     let to_terminal = args.output.as_deref().is_none_or(|output| output == Path::new("-"))
         && std::io::stdout().is_terminal();
     if to_terminal {
-        // What it holds may do things to a terminal.
+        // Control characters in the content could change the terminal.
         let failure = Failure::new(format!("{}: standard output is a terminal", what()));
         return Err(failure.hint("give a file with -o, or pipe it into `less`").into());
     }
@@ -207,8 +212,8 @@ async fn get(ctx: &Context, args: GetArgs) -> Result<(), Stop> {
 }
 
 async fn list(ctx: &Context, args: LsArgs) -> Result<(), Stop> {
-    let what = || format!("could not list the artifacts of `{}`", args.whose.of);
-    let memory = args.whose.memory(ctx)?;
+    let what = || format!("could not list the artifacts of `{}`", args.target.of);
+    let memory = args.target.memory(ctx)?;
     let mut artifacts = Vec::new();
     let mut query = PageQuery { cursor: None, limit: Some(defaults::PAGE_LIMIT_MAX) };
     loop {
@@ -223,8 +228,8 @@ async fn list(ctx: &Context, args: LsArgs) -> Result<(), Stop> {
 }
 
 async fn versions(ctx: &Context, args: VersionsArgs) -> Result<(), Stop> {
-    let what = || format!("could not list the versions of artifact `{}` of `{}`", args.name, args.whose.of);
-    let artifacts = args.whose.memory(ctx)?.artifact_versions(&args.name).await.or_fail(what)?;
+    let what = || format!("could not list the versions of artifact `{}` of `{}`", args.name, args.target.of);
+    let artifacts = args.target.memory(ctx)?.artifact_versions(&args.name).await.or_fail(what)?;
     if args.format.json { print::json::pretty(&artifacts) } else { print_table(&artifacts) }
 }
 
@@ -246,9 +251,9 @@ fn row(artifact: &Artifact) -> Vec<String> {
 }
 
 async fn remove(ctx: &Context, args: RmArgs) -> Result<(), Stop> {
-    let memory = args.whose.memory(ctx)?;
+    let memory = args.target.memory(ctx)?;
     for name in &args.names {
-        let what = || format!("could not forget artifact `{name}` of `{}`", args.whose.of);
+        let what = || format!("could not remove artifact `{name}` of `{}`", args.target.of);
         memory.artifact_forget(name).await.or_fail(what)?;
     }
     Ok(())
@@ -259,10 +264,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ending_tells_the_type_of_what_agents_handle() {
-        assert_eq!(told_by_ending("reports/Q3.PDF"), Some("application/pdf"));
-        assert_eq!(told_by_ending("a.jsonl"), Some("application/x-ndjson"));
-        assert_eq!(told_by_ending("Makefile"), None);
-        assert_eq!(told_by_ending("a.xyz"), None);
+    fn media_types_follow_from_file_extensions() {
+        assert_eq!(media_type_of("reports/Q3.PDF"), Some("application/pdf"));
+        assert_eq!(media_type_of("a.jsonl"), Some("application/x-ndjson"));
+        assert_eq!(media_type_of("Makefile"), None);
+        assert_eq!(media_type_of("a.xyz"), None);
     }
 }

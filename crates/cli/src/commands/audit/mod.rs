@@ -1,6 +1,6 @@
-//! `burrow audit`: who did what, and the proof that nobody changed the tale.
+//! `burrow audit`: reads, exports and verifies the audit log.
 
-mod moving;
+mod export;
 mod prove;
 mod show;
 mod verify;
@@ -11,10 +11,11 @@ use crate::context::Context;
 use crate::failure::{OrFail, Stop};
 use crate::print::{self, Format};
 
-/// The audit log: who did what, provably
+/// Read, export and verify the audit log
 ///
-/// Every call that changes something, every exec, every decision about what left a sandbox. The log is a Merkle tree
-/// (RFC 6962) with signed checkpoints: keep one elsewhere, and `verify` finds whatever was removed, reordered or changed.
+/// The log records every call that changes something, every exec and every egress decision. It is a Merkle tree
+/// (RFC 6962) with signed checkpoints: store a checkpoint on another machine, and `verify` detects every event that
+/// was removed, reordered or changed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -33,18 +34,18 @@ pub(crate) struct AuditArgs {
 enum Action {
     /// List events, newest first
     Ls(show::LsArgs),
-    /// Show the newest events, and on request what happens next
+    /// Show the newest events; -f follows new ones
     Tail(show::TailArgs),
-    /// Check that nothing was removed, reordered or changed
+    /// Check that no event was removed, reordered or changed
     ///
-    /// Reads the whole log, from the daemon or from an export, computes its tree anew and compares it with its signed
-    /// checkpoint, and with those you kept elsewhere.
+    /// Reads the whole log from the daemon or from an export, recomputes its tree and compares it with its signed
+    /// checkpoint and with the checkpoints that you stored elsewhere.
     Verify(verify::VerifyArgs),
-    /// Write the whole log as JSON Lines, its checkpoint last
-    Export(moving::ExportArgs),
+    /// Write the whole log as JSON Lines, followed by its checkpoint
+    Export(export::ExportArgs),
     /// Prove that an event is in the log, or that the log only grew
     Prove(prove::ProveArgs),
-    /// Print the signed size and root of the log: keep it elsewhere
+    /// Print the signed size and root of the log; store it on another machine
     Checkpoint {
         #[command(flatten)]
         format: Format,
@@ -61,7 +62,7 @@ pub(crate) async fn run(ctx: &Context, args: AuditArgs) -> Result<(), Stop> {
         Action::Ls(args) => show::ls(ctx, args).await,
         Action::Tail(args) => show::tail(ctx, args).await,
         Action::Verify(args) => verify::run(ctx, args).await,
-        Action::Export(args) => moving::export(ctx, args).await,
+        Action::Export(args) => export::export(ctx, args).await,
         Action::Prove(args) => prove::run(ctx, args).await,
         Action::Checkpoint { format } => {
             let what = || "could not get the audit log's checkpoint".to_owned();

@@ -1,4 +1,4 @@
-//! `burrow audit prove`: one event's place in the log, or that the log only grew, checked here.
+//! `burrow audit prove`: checks a proof that an event is in the log, or that the log only grew.
 
 use burrow_audit::note::PublicKey;
 use burrow_audit::tree::{Hash, proves_consistency, proves_inclusion};
@@ -10,10 +10,10 @@ use crate::print::{self, Format};
 
 #[derive(Debug, Args)]
 pub(super) struct ProveArgs {
-    /// The event's index
+    /// Index of the event
     #[arg(required_unless_present = "grown_from")]
     index: Option<u64>,
-    /// Instead: that the log begins with the one that had this many events
+    /// Prove instead that the log extends the log of this many events
     #[arg(long, value_name = "SIZE", conflicts_with = "index")]
     grown_from: Option<u64>,
     #[command(flatten)]
@@ -28,7 +28,7 @@ pub(super) async fn run(ctx: &Context, args: ProveArgs) -> Result<(), Stop> {
     let signed = signed.map_err(|error| Failure::new("the checkpoint cannot be trusted").because(&error))?;
     let holds = |good: bool| match good {
         true => Ok(()),
-        false => Err(Stop::from(Failure::new("the proof does not fit the log's checkpoint"))),
+        false => Err(Stop::from(Failure::new("the proof does not match the checkpoint of the log"))),
     };
     if let Some(from) = args.grown_from {
         let proof = client.audit_consistency(from, Some(signed.size)).await.or_fail(what)?;
@@ -38,7 +38,7 @@ pub(super) async fn run(ctx: &Context, args: ProveArgs) -> Result<(), Stop> {
             return print::json::pretty(&proof);
         }
         return print::line(&format!(
-            "proven: the log of {} events begins with the one of {from} events, whose root is {old}",
+            "proven: the log of {} events extends the log of {from} events, whose root is {old}",
             signed.size
         ));
     }
@@ -53,7 +53,7 @@ pub(super) async fn run(ctx: &Context, args: ProveArgs) -> Result<(), Stop> {
 }
 
 fn hash(hex: &str) -> Result<Hash, Stop> {
-    Hash::from_hex(hex).ok_or_else(|| Failure::new("the proof has a hash that is none").into())
+    Hash::from_hex(hex).ok_or_else(|| Failure::new("the proof contains an invalid hash").into())
 }
 
 fn hashes(hex: &[String]) -> Result<Vec<Hash>, Stop> {

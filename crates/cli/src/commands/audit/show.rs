@@ -12,33 +12,33 @@ use crate::parse;
 use crate::print::escape::escape;
 use crate::print::{self, Format, quantity, table};
 
-/// Events shown when nobody says how many.
+/// Number of events shown by default.
 const EVENTS: u32 = 50;
 
 #[derive(Debug, Args)]
 pub(super) struct LsArgs {
-    /// Only those of this sandbox
+    /// Only events of this sandbox
     #[arg(long)]
     sandbox: Option<String>,
-    /// Only this action, or all that begin with this word, such as `egress`
+    /// Only this action, or actions with this prefix, such as `egress`
     #[arg(long)]
     action: Option<String>,
-    /// Only those that came out like this: allowed, denied, done, failed
+    /// Only events with this outcome: allowed, denied, done, failed
     #[arg(long)]
     outcome: Option<String>,
-    /// Only what this key did, by its id or name; or `sandbox`, or `daemon`
+    /// Only events caused by this key (id or name), by `sandbox` or by `daemon`
     #[arg(long)]
     actor: Option<String>,
-    /// Only what is about the secret of this name
+    /// Only events about this secret
     #[arg(long)]
     secret: Option<String>,
-    /// Only those of the last so much time
+    /// Only events newer than this, e.g. 2h
     #[arg(long, value_name = "DURATION", value_parser = parse::duration_positive)]
     since: Option<Duration>,
-    /// Only those older than this
+    /// Only events older than this
     #[arg(long, value_name = "DURATION", value_parser = parse::duration_positive)]
     until: Option<Duration>,
-    /// This many at most
+    /// Maximum number of events
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = EVENTS, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
     #[command(flatten)]
@@ -47,19 +47,19 @@ pub(super) struct LsArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct TailArgs {
-    /// Go on as they happen
+    /// Follow new events
     #[arg(short = 'f', long)]
     follow: bool,
-    /// Only those of this sandbox
+    /// Only events of this sandbox
     #[arg(long)]
     sandbox: Option<String>,
-    /// Only this action, or all that begin with this word
+    /// Only this action, or actions with this prefix
     #[arg(long)]
     action: Option<String>,
-    /// Only those that came out like this
+    /// Only events with this outcome
     #[arg(long)]
     outcome: Option<String>,
-    /// This many of the newest
+    /// Number of newest events to show
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=1000))]
     lines: u32,
     #[command(flatten)]
@@ -113,7 +113,7 @@ pub(super) async fn tail(ctx: &Context, args: TailArgs) -> Result<(), Stop> {
     let show = |event: &AuditEvent| {
         if args.format.json { print::json::compact(event) } else { print::line(&line(event)) }
     };
-    // Asked for before the newest are, so that nothing falls between the two.
+    // Subscribed before the newest events are read, so that no event is missed in between.
     let size = client.audit_checkpoint().await.or_fail(what)?.size;
     let mut from = size;
     if args.lines > 0 {
@@ -156,7 +156,7 @@ fn line(event: &AuditEvent) -> String {
     text
 }
 
-/// What it is about, in the words that tell most.
+/// The subject of an event: its target, secret, rule and reason.
 fn about(event: &AuditEvent) -> String {
     let mut parts = Vec::new();
     match (&event.host, event.port) {
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_one_line_whatever_it_holds() {
+    fn an_event_is_printed_on_one_line() {
         let event: AuditEvent = serde_json::from_value(serde_json::json!({
             "index": 7, "at_ms": 0, "action": "egress.inject", "outcome": "allowed", "actor": "sandbox",
             "host": "api.example", "port": 443, "method": "POST", "path": "/v1/x\n", "secret": "openai", "rule": "r1",

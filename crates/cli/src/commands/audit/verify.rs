@@ -1,4 +1,4 @@
-//! `burrow audit verify`: computes the tree anew, here, from the daemon's log or from an export, with nobody's help.
+//! `burrow audit verify`: recomputes the tree in this process, from the daemon's log or from an export.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
@@ -14,18 +14,17 @@ use crate::context::Context;
 use crate::failure::{Failure, OrFail, Stop};
 use crate::print::{self, Format, quantity};
 
-const TAMPERED_HINT: &str =
-    "the log is not what it was; keep it as it is, and the checkpoints you have, as evidence";
+const TAMPERED_HINT: &str = "the log was changed; preserve it and your checkpoints as evidence";
 
 #[derive(Debug, Args)]
 pub(super) struct VerifyArgs {
-    /// An export to check instead of the daemon's log; `-` for standard input
+    /// Export to check instead of the daemon's log; `-` for standard input
     #[arg(long, value_name = "FILE")]
     export: Option<PathBuf>,
-    /// A checkpoint that was kept elsewhere; may be given several times
+    /// Checkpoint that was stored elsewhere; may be repeated
     #[arg(long, value_name = "FILE")]
     checkpoint: Vec<PathBuf>,
-    /// The public key, or a file that holds it; the daemon's own without `--export`
+    /// Public key, or a file that contains it; without `--export`, the key of the daemon by default
     // Not `--key`, which is the API key of every command.
     #[arg(long, value_name = "KEY|FILE")]
     public_key: Option<String>,
@@ -38,8 +37,8 @@ pub(super) async fn run(ctx: &Context, args: VerifyArgs) -> Result<(), Stop> {
     let given = args.public_key.as_deref().map(public_key).transpose()?;
     let (key, verified) = match &args.export {
         Some(file) => {
-            let kept = kept(&args.checkpoint, given.as_ref())?;
-            let checked = from_file(file, Verifier::new(kept), given.as_ref()).or_fail(what)?;
+            let stored = stored_checkpoints(&args.checkpoint, given.as_ref())?;
+            let checked = from_file(file, Verifier::new(stored), given.as_ref()).or_fail(what)?;
             (given, checked)
         }
         None => {
@@ -48,20 +47,20 @@ pub(super) async fn run(ctx: &Context, args: VerifyArgs) -> Result<(), Stop> {
                 Some(key) => key,
                 None => public_key(&client.audit_checkpoint().await.or_fail(what)?.public_key)?,
             };
-            let kept = kept(&args.checkpoint, Some(&key))?;
+            let stored = stored_checkpoints(&args.checkpoint, Some(&key))?;
             let stream = client.export_audit().await.or_fail(what)?;
-            (Some(key.clone()), from_daemon(stream, Verifier::new(kept), &key).await?)
+            (Some(key.clone()), from_daemon(stream, Verifier::new(stored), &key).await?)
         }
     };
     match verified {
-        Ok(verified) => tell(&verified, key.as_ref(), args.format),
+        Ok(verified) => print_result(&verified, key.as_ref(), args.format),
         Err(error) => {
             Err(Failure::new("the audit log does not verify").because(&error).hint(TAMPERED_HINT).into())
         }
     }
 }
 
-fn tell(verified: &Verified, key: Option<&PublicKey>, format: Format) -> Result<(), Stop> {
+fn print_result(verified: &Verified, key: Option<&PublicKey>, format: Format) -> Result<(), Stop> {
     if format.json {
         return print::json::pretty(&serde_json::json!({
             "verified": true,
@@ -81,7 +80,10 @@ fn tell(verified: &Verified, key: Option<&PublicKey>, format: Format) -> Result<
         verified.root
     ))?;
     if verified.removed > 0 {
-        print::line(&format!("of {} only the hash is kept, as the log says", verified.removed))?;
+        print::line(&format!(
+            "{} of them were removed, as the log records; only their hashes are stored",
+            verified.removed
+        ))?;
     }
     match key {
         Some(key) => print::line(&format!("signed by {key}"))?,
@@ -89,19 +91,19 @@ fn tell(verified: &Verified, key: Option<&PublicKey>, format: Format) -> Result<
     }
     match verified.kept {
         0 => print::note(
-            "note: without a --checkpoint kept elsewhere nobody can tell a log that was cut off or written anew \
-             by whoever has its key",
+            "note: without a --checkpoint that was stored elsewhere, a log that was truncated, or rewritten with \
+             its own key, is not detected",
         ),
         kept => print::line(&format!(
-            "it goes on from {}",
-            quantity::count(kept, "kept checkpoint", "kept checkpoints")
+            "it extends {}",
+            quantity::count(kept, "stored checkpoint", "stored checkpoints")
         ))?,
     }
     Ok(())
 }
 
 /// Checkpoints from files, signed by the key if there is one.
-fn kept(files: &[PathBuf], key: Option<&PublicKey>) -> Result<Vec<Checkpoint>, Stop> {
+fn stored_checkpoints(files: &[PathBuf], key: Option<&PublicKey>) -> Result<Vec<Checkpoint>, Stop> {
     files
         .iter()
         .map(|file| {
@@ -109,7 +111,7 @@ fn kept(files: &[PathBuf], key: Option<&PublicKey>) -> Result<Vec<Checkpoint>, S
             let mut note = String::new();
             let limit = NOTE_BYTES_MAX as u64 + 1;
             File::open(file).or_fail(what)?.take(limit).read_to_string(&mut note).or_fail(what)?;
-            // Whoever copied it by hand may have lost its last line break.
+            // A copy made by hand may lack the last line break.
             let note = format!("{}\n", note.trim_end());
             let read = match key {
                 Some(key) => key.verify(&note),
@@ -120,7 +122,7 @@ fn kept(files: &[PathBuf], key: Option<&PublicKey>) -> Result<Vec<Checkpoint>, S
         .collect()
 }
 
-/// The key itself, or a file that holds it.
+/// The key itself, or a file that contains it.
 fn public_key(text: &str) -> Result<PublicKey, Stop> {
     let what = || "could not use the public key".to_owned();
     let text = match text.parse::<PublicKey>() {
@@ -157,7 +159,7 @@ fn from_reader(
     let mut line = Vec::new();
     loop {
         line.clear();
-        // One more than a line may have, so that a longer one is seen to be none.
+        // One byte more than the limit, so that a longer line is detected.
         let limit = LINE_BYTES_MAX as u64 + 2;
         if (&mut reader).take(limit).read_until(b'\n', &mut line)? == 0 {
             return Ok(verifier.finish(key));
@@ -168,7 +170,7 @@ fn from_reader(
     }
 }
 
-/// As it comes, line by line.
+/// Verifies the log of the daemon line by line, as it arrives.
 async fn from_daemon(
     mut stream: ByteStream,
     mut verifier: Verifier,
@@ -187,7 +189,7 @@ async fn from_daemon(
         }
         rest.drain(..from);
         if rest.len() > LINE_BYTES_MAX {
-            // No line is that long; the verifier says so.
+            // The line is longer than the limit; the verifier rejects it.
             break;
         }
     }

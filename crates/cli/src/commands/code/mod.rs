@@ -15,19 +15,20 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::context::Context;
 use crate::failure::{CODE_GENERAL, CODE_TIMED_OUT, Failure, OrFail, Stop};
 use crate::{parse, print};
-use show::Shown;
+use show::CodeOutput;
 
-/// As the daemon takes it at once.
+/// The largest code that the daemon accepts in one request.
 const CODE_BYTES_MAX: u64 = 1 << 20;
 
 /// 128 + SIGINT.
 const CODE_INTERRUPTED: u8 = 130;
 
-/// Run code that keeps its variables: between calls, and while the sandbox sleeps, is restored or forked
+/// Run code in a context that keeps its variables
 ///
-/// Without code, and at a terminal, it asks for it line by line. The exit code is 0 when it ran to its end, 1 when it failed,
-/// 124 when its time was up, 130 when it was interrupted, 125 for failures of burrow. The sandbox needs an image with a
-/// language in it: `burrow image build --ready python-interpreter`.
+/// Variables persist between runs, and when the sandbox sleeps, is restored or is forked. Without code, at a terminal,
+/// code is read line by line. The exit code is 0 when the code completed, 1 when it failed, 124 when it timed out, 130
+/// when it was interrupted, 125 for failures of burrow. The sandbox needs an image with a language:
+/// `burrow image build --ready python-interpreter`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -35,32 +36,32 @@ Examples:
   burrow create --name lab --image python-interpreter
   burrow code lab -e 'x = 1'
   burrow code lab -e 'x + 1'                      2
-  burrow code lab                                 line by line; Ctrl-D leaves, the variables stay
-  burrow code lab plot.py --save .                pictures as files
-  burrow code lab --language bash -e 'cd /srv'    another language's default context")]
+  burrow code lab                                 interactive; Ctrl-D exits, the variables are kept
+  burrow code lab plot.py --save .                save images as files
+  burrow code lab --language bash -e 'cd /srv'    default context of another language")]
 pub(crate) struct CodeArgs {
-    /// Code to run; may be repeated, and is then run one after another
+    /// Code to run; may be repeated, and runs in this order
     #[arg(short = 'e', long = "eval", value_name = "CODE", conflicts_with = "file")]
     code: Vec<String>,
-    /// Context to run it in, as `burrow context` knows it
+    /// Context to run in, as listed by `burrow context ls`
     #[arg(long, value_name = "ID", conflicts_with = "language")]
     context: Option<String>,
-    /// Language whose default context to run it in
+    /// Language; the code runs in its default context
     #[arg(short = 'l', long, value_name = "NAME", default_value = "python")]
     language: String,
-    /// Interrupt it after this time, e.g. 90s or 5m
+    /// Interrupt the code after this time, e.g. 90s or 5m
     #[arg(long, value_name = "TIME", value_parser = parse::duration)]
     timeout: Option<Duration>,
-    /// Variable of its environment, for this run; may be repeated
+    /// Environment variable for this run; may be repeated
     #[arg(long = "env", value_name = "KEY=VALUE", value_parser = parse::variable)]
     env: Vec<(String, String)>,
-    /// Keep pictures and documents that it shows as files in this directory
+    /// Save images and documents from the output as files in this directory
     #[arg(long, value_name = "DIRECTORY")]
     save: Option<PathBuf>,
-    /// Print what comes of it as JSON, one event a line
+    /// Print events as JSON, one per line
     #[arg(long)]
     json: bool,
-    /// Sandbox to run it in
+    /// Sandbox to run in
     sandbox: String,
     /// File with the code; `-` for standard input
     #[arg(value_name = "FILE")]
@@ -73,7 +74,7 @@ pub(super) struct Session<'a> {
     sandbox: &'a str,
     context: String,
     request: RunCode,
-    shown: Shown,
+    shown: CodeOutput,
 }
 
 pub(crate) async fn run(ctx: &Context, args: CodeArgs) -> Result<(), Stop> {
@@ -84,7 +85,7 @@ pub(crate) async fn run(ctx: &Context, args: CodeArgs) -> Result<(), Stop> {
     });
     let timeout_ms = args.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
     let request = RunCode { timeout_ms, env: args.env.into_iter().collect(), ..RunCode::default() };
-    let shown = Shown::new(args.save, args.json);
+    let shown = CodeOutput::new(args.save, args.json);
     let mut session = Session { client: &client, sandbox: &args.sandbox, context, request, shown };
     let pieces = match (&args.file, args.code) {
         (Some(file), _) => vec![read(file).or_fail(|| format!("could not read `{}`", file.display()))?],
@@ -107,7 +108,7 @@ pub(crate) async fn run(ctx: &Context, args: CodeArgs) -> Result<(), Stop> {
 
 fn read(file: &Path) -> std::io::Result<String> {
     let mut text = String::new();
-    // One byte more than may be: what is too long is then refused rather than cut.
+    // One byte more than the limit, so that longer code is rejected rather than truncated.
     if file == Path::new("-") {
         std::io::stdin().take(CODE_BYTES_MAX + 1).read_to_string(&mut text)?;
     } else {
@@ -117,15 +118,15 @@ fn read(file: &Path) -> std::io::Result<String> {
 }
 
 impl Session<'_> {
-    /// Runs one piece of code to its end. Ctrl-C interrupts it, and again gives up on it.
+    /// Runs one piece of code to its end. Ctrl-C interrupts it; a second Ctrl-C stops waiting for it.
     pub(super) async fn run(&mut self, code: String) -> Result<CodeRunStatus, Stop> {
         let what = || format!("could not run code in sandbox `{}`", self.sandbox);
         let request = RunCode { code, ..self.request.clone() };
         let mut interrupts = signal(SignalKind::interrupt()).or_fail(what)?;
-        let asked = self.client.run_code(self.sandbox, &self.context, &request);
-        // Before there is an answer, the interpreter may be starting: leaving ends what it was asked for.
+        let stream = self.client.run_code(self.sandbox, &self.context, &request);
+        // Until the daemon answers, the interpreter may still be starting: leaving now cancels the request.
         let mut events = tokio::select! {
-            events = asked => events.or_fail(what)?,
+            events = stream => events.or_fail(what)?,
             Some(()) = interrupts.recv() => return Ok(CodeRunStatus::Interrupted),
         };
         let mut interrupted = false;
@@ -138,7 +139,7 @@ impl Session<'_> {
                     }
                     interrupted = true;
                     tokio::select! {
-                        told = self.client.interrupt_code(self.sandbox, &self.context) => told.or_fail(what)?,
+                        sent = self.client.interrupt_code(self.sandbox, &self.context) => sent.or_fail(what)?,
                         Some(()) = interrupts.recv() => return Ok(CodeRunStatus::Interrupted),
                     }
                     continue;
@@ -152,7 +153,7 @@ impl Session<'_> {
             self.shown.show(&event)?;
             match event {
                 CodeEvent::End { status, .. } => {
-                    told(status);
+                    report(status);
                     return Ok(status);
                 }
                 CodeEvent::Broken { error } => {
@@ -169,13 +170,15 @@ impl Session<'_> {
     }
 }
 
-/// Ends that nothing else told of.
-fn told(status: CodeRunStatus) {
+/// Reports how the code ended, unless its output already shows it.
+fn report(status: CodeRunStatus) {
     match status {
-        CodeRunStatus::TimedOut => print::note("its time was up; it was interrupted"),
-        CodeRunStatus::OutputLimit => print::note("it wrote more than may be; it was interrupted"),
+        CodeRunStatus::TimedOut => print::note("the code timed out and was interrupted"),
+        CodeRunStatus::OutputLimit => {
+            print::note("the output limit was exceeded, and the code was interrupted")
+        }
         CodeRunStatus::KernelDied => {
-            print::note("its process ended; the context begins anew with the next run, without variables");
+            print::note("the process of the context ended; the next run starts a new one, without variables");
         }
         CodeRunStatus::Ok | CodeRunStatus::Error | CodeRunStatus::Interrupted => {}
     }

@@ -1,4 +1,4 @@
-//! Code line by line: a prompt, and what each piece comes to.
+//! The interactive mode of `burrow code`: reads code line by line, and shows the result of each piece.
 
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
@@ -14,19 +14,19 @@ use crate::print;
 
 const PROMPT: &str = ">>> ";
 
-/// Until Ctrl-D. The context and its variables stay for whoever comes next.
+/// Reads and runs code until Ctrl-D. The context keeps its variables.
 pub(super) async fn run(session: &mut Session<'_>) -> Result<(), Stop> {
-    // A history on disk would keep whatever somebody typed, secrets included.
+    // A history on disk would store everything that was typed, including secrets.
     let config = Config::builder().auto_add_history(false).build();
-    let editor = Editor::<Piece, MemHistory>::with_history(config, MemHistory::new());
+    let editor = Editor::<ReplHelper, MemHistory>::with_history(config, MemHistory::new());
     let mut editor =
         editor.map_err(|error| Failure::new("could not read from the terminal").because(&error))?;
-    editor.set_helper(Some(Piece));
-    print::note("variables are kept in the sandbox; Ctrl-C interrupts, Ctrl-D leaves");
+    editor.set_helper(Some(ReplHelper));
+    print::note("variables are kept in the sandbox; Ctrl-C interrupts, Ctrl-D exits");
     loop {
         let code = match editor.readline(PROMPT) {
             Ok(code) => code,
-            // What was begun is thrown away.
+            // Discard the incomplete input.
             Err(ReadlineError::Interrupted) => continue,
             Err(ReadlineError::Eof) => return Ok(()),
             Err(error) => {
@@ -41,32 +41,32 @@ pub(super) async fn run(session: &mut Session<'_>) -> Result<(), Stop> {
     }
 }
 
-/// Tells the editor when a piece of code is whole: until then, Enter begins another line of it.
-struct Piece;
+/// Lets the editor know when a piece of code is complete: until then, Enter starts another line of it.
+struct ReplHelper;
 
-impl Validator for Piece {
+impl Validator for ReplHelper {
     fn validate(&self, typed: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
-        Ok(match goes_on(typed.input()) {
+        Ok(match is_incomplete(typed.input()) {
             true => ValidationResult::Incomplete,
             false => ValidationResult::Valid(None),
         })
     }
 }
 
-impl Completer for Piece {
+impl Completer for ReplHelper {
     type Candidate = String;
 }
 
-impl Hinter for Piece {
+impl Hinter for ReplHelper {
     type Hint = String;
 }
 
-impl Highlighter for Piece {}
+impl Highlighter for ReplHelper {}
 
-impl Helper for Piece {}
+impl Helper for ReplHelper {}
 
-/// Whether more lines belong to it: a block goes on until an empty line, and what is open until it is closed.
-fn goes_on(code: &str) -> bool {
+/// Whether the code is incomplete: a block continues until an empty line, an open bracket or string until it is closed.
+fn is_incomplete(code: &str) -> bool {
     let mut lines = code.split('\n').map(|line| line.split(" #").next().unwrap_or_default().trim_end());
     let opens = |line: &str| line.ends_with(':') && !line.trim_start().starts_with('#');
     let block = lines.clone().any(opens) || code.trim_start().starts_with('@');
@@ -89,7 +89,7 @@ fn is_unclosed(code: &str) -> bool {
                 (quote, rest) = (None, after);
                 continue;
             }
-            // A short string ends with its line, closed or not.
+            // A short string ends with its line, whether or not it is closed.
             if character == '\n' && mark.len() == 1 {
                 quote = None;
             }
@@ -119,21 +119,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_a_piece_unless_it_opens_something() {
+    fn a_line_is_complete_unless_it_opens_a_block_or_a_bracket() {
         for whole in ["1 + 1", "print('a:b')", "x = {'a': 1}", "# note:", "s = 'it\\'s'", "'(' + ']'", ""] {
-            assert!(!goes_on(whole), "{whole}");
+            assert!(!is_incomplete(whole), "{whole}");
         }
         for begun in ["for x in y:", "f(", "x = [1,", "'''a", "a = \\", "@cached", "if x:  # why"] {
-            assert!(goes_on(begun), "{begun}");
+            assert!(is_incomplete(begun), "{begun}");
         }
     }
 
     #[test]
-    fn a_block_goes_on_until_an_empty_line() {
-        assert!(goes_on("for x in y:\n  print(x)"));
-        assert!(!goes_on("for x in y:\n  print(x)\n"));
-        assert!(!goes_on("f(\n1)"));
-        assert!(!goes_on("a = \\\n1"));
-        assert!(goes_on("f(\n\n"), "an empty line closes no bracket");
+    fn a_block_continues_until_an_empty_line() {
+        assert!(is_incomplete("for x in y:\n  print(x)"));
+        assert!(!is_incomplete("for x in y:\n  print(x)\n"));
+        assert!(!is_incomplete("f(\n1)"));
+        assert!(!is_incomplete("a = \\\n1"));
+        assert!(is_incomplete("f(\n\n"), "an empty line closes no bracket");
     }
 }

@@ -1,4 +1,4 @@
-//! What comes of a run: text, with control characters escaped on a terminal, and pictures as files.
+//! Shows the output of code: text, with control characters escaped on a terminal, and images as files.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -11,8 +11,8 @@ use crate::failure::{OrFail as _, Stop};
 use crate::print::process_output::ProcessOutput;
 use crate::print::{self, quantity};
 
-/// Where things go.
-pub(super) struct Shown<Out = io::Stdout, Err = io::Stderr> {
+/// Where the output goes.
+pub(super) struct CodeOutput<Out = io::Stdout, Err = io::Stderr> {
     save: Option<PathBuf>,
     json: bool,
     output: ProcessOutput<Out, Err>,
@@ -20,13 +20,13 @@ pub(super) struct Shown<Out = io::Stdout, Err = io::Stderr> {
     files: u32,
 }
 
-impl Shown {
+impl CodeOutput {
     pub(super) fn new(save: Option<PathBuf>, json: bool) -> Self {
         Self { save, json, output: ProcessOutput::new(false), files: 0 }
     }
 }
 
-impl<Out: Write, Err: Write> Shown<Out, Err> {
+impl<Out: Write, Err: Write> CodeOutput<Out, Err> {
     pub(super) fn show(&mut self, event: &CodeEvent) -> Result<(), Stop> {
         if self.json {
             return print::json::compact(event);
@@ -52,7 +52,7 @@ impl<Out: Write, Err: Write> Shown<Out, Err> {
     }
 
     fn result(&mut self, result: &CodeResult) -> Result<(), Stop> {
-        let kept = self.keep(result)?;
+        let kept = self.save_files(result)?;
         let text = [&result.text, &result.markdown, &result.latex, &result.html, &result.javascript];
         match text.into_iter().flatten().next() {
             Some(text) => self.line(OutputStream::Stdout, text.trim_end_matches('\n'))?,
@@ -69,9 +69,9 @@ impl<Out: Write, Err: Write> Shown<Out, Err> {
         Ok(())
     }
 
-    /// Pictures and documents become files, or are told of.
-    fn keep(&mut self, result: &CodeResult) -> Result<Vec<String>, Stop> {
-        let mut told = Vec::new();
+    /// Saves images and documents as files, or mentions them.
+    fn save_files(&mut self, result: &CodeResult) -> Result<Vec<String>, Stop> {
+        let mut lines = Vec::new();
         for (extension, text, encoded) in [
             ("png", &result.png, true),
             ("jpeg", &result.jpeg, true),
@@ -85,7 +85,7 @@ impl<Out: Write, Err: Write> Shown<Out, Err> {
             };
             let size = quantity::bytes(bytes.len() as u64);
             let Some(directory) = &self.save else {
-                told.push(format!("[{extension}, {size}; --save DIRECTORY keeps it]"));
+                lines.push(format!("[{extension}, {size}; --save DIRECTORY saves it]"));
                 continue;
             };
             let path = loop {
@@ -97,13 +97,13 @@ impl<Out: Write, Err: Write> Shown<Out, Err> {
             };
             let written = std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, bytes));
             written.or_fail(|| format!("could not write `{}`", path.display()))?;
-            told.push(format!("[{extension}, {size}: {}]", path.display()));
+            lines.push(format!("[{extension}, {size}: {}]", path.display()));
         }
-        Ok(told)
+        Ok(lines)
     }
 }
 
-/// Tracebacks come with colours, which are noise in a file, and escapes on a terminal.
+/// Tracebacks contain colour sequences, which are useless in a file and would be escaped on a terminal.
 fn without_colours(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut characters = text.chars();
@@ -113,7 +113,7 @@ fn without_colours(text: &str) -> String {
             continue;
         }
         if characters.next() == Some('[') {
-            // Up to the letter that ends a sequence.
+            // Skip to the letter that ends the sequence.
             characters.by_ref().find(|c| ('\x40'..='\x7e').contains(c));
         }
     }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_code_prints_acts_on_a_terminal() {
+    fn control_characters_in_the_output_of_code_are_escaped_on_a_terminal() {
         const HOSTILE: &str = "a\u{1b}]52;c;aGk=\u{7}\u{9b}2Jb";
         const ESCAPED: &str = "a\\x1b]52;c;aGk=\\x07\\u{9b}2Jb";
         let events = [
@@ -150,8 +150,8 @@ mod tests {
             }),
         ];
         for (terminal, text) in [(true, ESCAPED), (false, HOSTILE)] {
-            let output = ProcessOutput::kept(terminal);
-            let mut shown = Shown { save: None, json: false, output, files: 0 };
+            let output = ProcessOutput::in_memory(terminal);
+            let mut shown = CodeOutput { save: None, json: false, output, files: 0 };
             for event in &events {
                 shown.show(event).unwrap();
             }
@@ -163,12 +163,12 @@ mod tests {
     }
 
     #[test]
-    fn pictures_become_files_that_replace_no_others() {
+    fn images_are_saved_as_files_that_replace_no_others() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("result-1.png"), "mine").unwrap();
-        let mut shown = Shown::new(Some(directory.path().to_owned()), false);
+        let mut shown = CodeOutput::new(Some(directory.path().to_owned()), false);
         let result = CodeResult { png: Some("aGk=\n".to_owned()), ..CodeResult::default() };
-        assert_eq!(shown.keep(&result).unwrap().len(), 1);
+        assert_eq!(shown.save_files(&result).unwrap().len(), 1);
         assert_eq!(std::fs::read_to_string(directory.path().join("result-1.png")).unwrap(), "mine");
         assert_eq!(std::fs::read_to_string(directory.path().join("result-2.png")).unwrap(), "hi");
     }

@@ -1,4 +1,4 @@
-//! `burrow egress apply`: a policy file put in force: its secrets first, then each sandbox's whole policy at once.
+//! `burrow egress apply`: applies a policy file: first its secrets, then the whole policy of each sandbox at once.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::failure::{Failure, OrFail, Stop};
 use crate::print::escape::escape;
 use crate::print::{self, Format};
 
-/// Put a policy file in force, in place of what was
+/// Apply a policy file, replacing the current policy
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A policy:
@@ -43,22 +43,22 @@ pub(super) struct ApplyArgs {
     /// Policy in YAML or JSON; `-` for standard input
     #[arg(short = 'f', long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
-    /// Sandboxes that get it; none where the file declares secrets alone
+    /// Sandboxes to apply it to; none if the file only declares secrets
     #[arg(value_name = "SANDBOX")]
     sandboxes: Vec<String>,
-    /// Tell what would change, and change nothing
+    /// Show what would change without changing it
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     format: Format,
 }
 
-/// What was done, or would be.
+/// The changes that were made, or with `--dry-run` would be made.
 #[derive(Debug, Serialize)]
-struct Applied {
+struct ApplyReport {
     dry_run: bool,
     secrets: Vec<DeclaredSecret>,
-    sandboxes: Vec<Changed>,
+    sandboxes: Vec<PolicyChange>,
 }
 
 #[derive(Debug, Serialize)]
@@ -68,7 +68,7 @@ struct DeclaredSecret {
 }
 
 #[derive(Debug, Serialize)]
-struct Changed {
+struct PolicyChange {
     sandbox: String,
     added: Vec<String>,
     removed: Vec<String>,
@@ -80,14 +80,14 @@ pub(super) async fn run(client: &Client, args: ApplyArgs) -> Result<(), Stop> {
     check_named(&policy, &sandboxes, &file)?;
     let known = declared::known(client).await?;
     policy.check_ceilings(&|name| ceiling(&known, name))?;
-    let what = |sandbox: &str| format!("could not change what sandbox `{sandbox}` may reach");
-    // Looked at before anything is changed: neither a sandbox nor a value that is missing changes anything.
+    let what = |sandbox: &str| format!("could not change the network policy of sandbox `{sandbox}`");
+    // Read before anything is changed: a missing sandbox or value must change nothing.
     let mut before = Vec::new();
     for sandbox in &sandboxes {
         before.push((sandbox, client.sandbox(sandbox).await.or_fail(|| what(sandbox))?));
     }
     let values = if dry_run { Vec::new() } else { declared::values(&policy.checked.secrets, &known)? };
-    let mut applied = Applied { dry_run, secrets: Vec::new(), sandboxes: Vec::new() };
+    let mut applied = ApplyReport { dry_run, secrets: Vec::new(), sandboxes: Vec::new() };
     for (spec, source) in &policy.checked.secrets {
         let action = declared::action(known.get(&spec.name), spec, source.as_ref());
         applied.secrets.push(DeclaredSecret { name: spec.name.to_string(), action });
@@ -107,7 +107,7 @@ pub(super) async fn run(client: &Client, args: ApplyArgs) -> Result<(), Stop> {
     if format.json { print::json::pretty(&applied) } else { print::data(&shown(&applied)) }
 }
 
-/// Sets the secrets of a policy file, and answers what it says of the network: for a sandbox that is made with it.
+/// Sets the secrets of a policy file, and returns its network policy, for a sandbox that is created with it.
 pub(crate) async fn for_new_sandbox(
     client: &Client,
     file: &Path,
@@ -116,7 +116,7 @@ pub(crate) async fn for_new_sandbox(
     let known = declared::known(client).await?;
     policy.check_ceilings(&|name| ceiling(&known, name))?;
     let Some(network) = &policy.checked.network else {
-        let failure = Failure::new(format!("the policy `{}` says nothing of egress", file.display()));
+        let failure = Failure::new(format!("the policy `{}` has no `egress` section", file.display()));
         return Err(failure.hint("add `egress:` with its rules").into());
     };
     let values = declared::values(&policy.checked.secrets, &known)?;
@@ -137,12 +137,12 @@ fn ceiling(known: &HashMap<Name, Secret>, name: &Name) -> Option<Vec<RequestScop
 fn check_named(policy: &PolicyFile, sandboxes: &[String], file: &Path) -> Result<(), Stop> {
     let what = format!("could not apply `{}`", file.display());
     match (&policy.checked.network, sandboxes) {
-        (Some(_), []) => Err(Failure::new(format!("{what}: no sandbox was named"))
-            .hint("name the sandboxes that get it: `burrow egress apply -f FILE SANDBOX…`")
+        (Some(_), []) => Err(Failure::new(format!("{what}: no sandbox was given"))
+            .hint("name the sandboxes: `burrow egress apply -f FILE SANDBOX…`")
             .into()),
-        (None, [_, ..]) => Err(Failure::new(format!("{what}: it says nothing of egress"))
-            .hint("leave the sandboxes out")
-            .into()),
+        (None, [_, ..]) => {
+            Err(Failure::new(format!("{what}: it has no `egress` section")).hint("omit the sandboxes").into())
+        }
         (Some(_), [_, ..]) | (None, []) => Ok(()),
     }
 }
@@ -177,8 +177,8 @@ fn lines(
             text.push_str(&format!(", {}", parts.into_iter().flatten().collect::<Vec<_>>().join(", ")));
         }
         match rule.approve {
-            Some(burrow_api::policy::Approve::Once) => text.push_str(", approved once each"),
-            Some(burrow_api::policy::Approve::Session) => text.push_str(", approved once a session"),
+            Some(burrow_api::policy::Approve::Once) => text.push_str(", approval for each request"),
+            Some(burrow_api::policy::Approve::Session) => text.push_str(", approval once per session"),
             None => {}
         }
         text
@@ -189,7 +189,7 @@ fn lines(
     mode.chain(allow.iter().cloned()).chain(sets).chain(deny).chain(requests.iter().map(rule)).collect()
 }
 
-fn changed(sandbox: &str, before: &Sandbox, after: &NetworkPolicy) -> Changed {
+fn changed(sandbox: &str, before: &Sandbox, after: &NetworkPolicy) -> PolicyChange {
     let text = |items: Vec<String>| items;
     let requests: Vec<RuleDocument> = after.requests.iter().map(RuleDocument::from).collect();
     let allow = text(after.rules.iter().map(ToString::to_string).collect());
@@ -201,21 +201,21 @@ fn changed(sandbox: &str, before: &Sandbox, after: &NetworkPolicy) -> Changed {
     let without = |from: &[String], those: &[String]| {
         from.iter().filter(|line| !those.contains(line)).cloned().collect()
     };
-    Changed {
+    PolicyChange {
         sandbox: sandbox.to_owned(),
         added: without(&after, &before),
         removed: without(&before, &after),
     }
 }
 
-fn shown(applied: &Applied) -> String {
+fn shown(applied: &ApplyReport) -> String {
     let mut text = String::new();
     for secret in &applied.secrets {
         text.push_str(&format!("secret {}: {}\n", escape(&secret.name), secret.action));
     }
     for sandbox in &applied.sandboxes {
         let same = sandbox.added.is_empty() && sandbox.removed.is_empty();
-        let note = if same { ": nothing changes" } else { "" };
+        let note = if same { ": no changes" } else { "" };
         text.push_str(&format!("sandbox {}{note}\n", escape(&sandbox.sandbox)));
         for (mark, lines) in [("-", &sandbox.removed), ("+", &sandbox.added)] {
             for line in lines {
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changes_is_told_line_by_line() {
+    fn changes_are_shown_line_by_line() {
         let rule = |secret: &str| RuleDocument {
             host: "api.example.com".to_owned(),
             secret: Some(secret.to_owned()),
@@ -240,16 +240,16 @@ mod tests {
         let before =
             lines(burrow_api::NetworkMode::Open, &["a.example".to_owned()], &[], &[], &[rule("one")]);
         assert_eq!(before, ["mode open", "a.example", "https://api.example.com with one"]);
-        let applied = Applied {
+        let applied = ApplyReport {
             dry_run: true,
             secrets: vec![DeclaredSecret { name: "one".to_owned(), action: "set" }],
             sandboxes: vec![
-                Changed { sandbox: "web".to_owned(), added: vec!["x".to_owned()], removed: before },
-                Changed { sandbox: "db".to_owned(), added: Vec::new(), removed: Vec::new() },
+                PolicyChange { sandbox: "web".to_owned(), added: vec!["x".to_owned()], removed: before },
+                PolicyChange { sandbox: "db".to_owned(), added: Vec::new(), removed: Vec::new() },
             ],
         };
         let expected = "secret one: set\nsandbox web\n  - mode open\n  - a.example\n  \
-                        - https://api.example.com with one\n  + x\nsandbox db: nothing changes\n";
+                        - https://api.example.com with one\n  + x\nsandbox db: no changes\n";
         assert_eq!(shown(&applied), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! `burrow egress approvals`, `approve` and `refuse`: requests that wait for somebody to agree.
+//! `burrow egress approvals`, `approve` and `refuse`: requests that wait for approval.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -11,28 +11,28 @@ use crate::failure::{Failure, OrFail, Stop};
 use crate::print::escape::escape;
 use crate::print::{self, Format, quantity, table};
 
-/// Between two looks at what waits.
+/// Time between two polls for waiting requests.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Show requests that wait for somebody to agree
+/// List requests that wait for approval
 #[derive(Debug, Args)]
 pub(super) struct ApprovalsArgs {
     sandbox: String,
-    /// Go on, one line for each as it comes
+    /// Follow new requests, one per line
     #[arg(short = 'w', long)]
     watch: bool,
     #[command(flatten)]
     format: Format,
 }
 
-/// Say yes or no to requests that wait
+/// Approve or refuse requests that wait for approval
 #[derive(Debug, Args)]
 pub(super) struct AnswerArgs {
     sandbox: String,
-    /// Which, as `burrow egress approvals` lists them
+    /// Ids of the requests, as listed by `burrow egress approvals`
     #[arg(value_name = "APPROVAL", required_unless_present = "wait")]
     ids: Vec<u64>,
-    /// Wait for the next one, and answer that
+    /// Wait for the next request, and answer it
     #[arg(long, conflicts_with = "ids")]
     wait: bool,
 }
@@ -65,7 +65,7 @@ pub(super) async fn answer(client: &Client, args: AnswerArgs, allow: bool) -> Re
         }
     }
     if ids.is_empty() {
-        return Err(Failure::new("no request was named").into());
+        return Err(Failure::new("no request was given").into());
     }
     for id in ids {
         let word = if allow { "approve" } else { "refuse" };
@@ -76,7 +76,7 @@ pub(super) async fn answer(client: &Client, args: AnswerArgs, allow: bool) -> Re
 }
 
 async fn ask(client: &Client, sandbox: &str) -> Result<Vec<EgressApproval>, Stop> {
-    let what = || format!("could not list what waits in sandbox `{sandbox}`");
+    let what = || format!("could not list the requests of sandbox `{sandbox}` that wait for approval");
     client.egress_approvals(sandbox).await.or_fail(what)
 }
 

@@ -1,4 +1,4 @@
-//! Secrets that a policy file declares: their values are read here, where the file is applied, and sent as secrets.
+//! Secrets that a policy file declares. Their values are read on the client and sent to the daemon as secrets.
 
 use std::collections::HashMap;
 
@@ -8,20 +8,20 @@ use burrow_client::Client;
 use burrow_model::network::RequestScope;
 use burrow_model::{Name, SecretBytes, SecretSpec, Slot};
 
-use crate::commands::secret::value::Source;
+use crate::commands::secret::value::ValueSource;
 use crate::failure::{Failure, OrFail, Stop};
 
-/// Declared secrets with where their values are.
+/// Declared secrets with the sources of their values.
 type Declared = [(SecretSpec, Option<SecretSource>)];
 
 /// The tenant's secrets by name.
 pub(super) async fn known(client: &Client) -> Result<HashMap<Name, Secret>, Stop> {
-    let secrets = client.secrets().await.or_fail(|| "could not list the secrets there are".to_owned())?;
+    let secrets = client.secrets().await.or_fail(|| "could not list secrets".to_owned())?;
     let named = |secret: Secret| Some((secret.name.parse().ok()?, secret));
     Ok(secrets.into_iter().filter_map(named).collect())
 }
 
-/// What a secret's owner allows. A scope this program does not understand allows nothing here; the daemon judges too.
+/// The ceiling of a secret. A scope that this program cannot parse allows nothing here; the daemon checks it too.
 pub(super) fn ceiling(secret: &Secret) -> Vec<RequestScope> {
     let scope = |scope: &SecretScope| {
         let of = RequestScope::of(scope.host.parse().ok()?);
@@ -35,7 +35,7 @@ pub(super) fn ceiling(secret: &Secret) -> Vec<RequestScope> {
     secret.allow.iter().filter_map(scope).collect()
 }
 
-/// What applying does to a secret.
+/// How applying the policy changes a secret.
 pub(super) fn action(
     known: Option<&Secret>,
     spec: &SecretSpec,
@@ -43,8 +43,8 @@ pub(super) fn action(
 ) -> &'static str {
     match (known, source) {
         (None, _) => "set",
-        (Some(known), _) if !same(known, spec) => "declared anew",
-        (Some(_), Some(_)) => "set, if its value is another",
+        (Some(known), _) if !same(known, spec) => "updated",
+        (Some(_), Some(_)) => "set if its value differs",
         (Some(_), None) => "unchanged",
     }
 }
@@ -54,7 +54,7 @@ fn same(known: &Secret, spec: &SecretSpec) -> bool {
     known.allow == allow && known.slot == slot && known.placeholder == placeholder
 }
 
-/// The values, in their order; `None` where the file does not say, which it need not of one that stays as it is.
+/// The values, in order; `None` where the file has none, which is allowed for a secret that stays unchanged.
 pub(super) fn values(
     declared: &Declared,
     known: &HashMap<Name, Secret>,
@@ -66,18 +66,18 @@ pub(super) fn values(
                 return Ok(None);
             }
             let failure =
-                Failure::new(format!("secret `{name}` is not there as it is declared, and has no `from`"));
+                Failure::new(format!("secret `{name}` does not exist as declared, and has no `from`"));
             return Err(failure
-                .hint("`from: { env: VARIABLE }`, or file, or command, says its value")
+                .hint("add the source of its value: `from: { env: VARIABLE }`, or `file`, or `command`")
                 .into());
         };
         let what = format!("value of secret `{name}`");
-        Source::of(source).read(&what, spec.slot == Slot::ClientCert).map(Some)
+        ValueSource::of(source).read(&what, spec.slot == Slot::ClientCert).map(Some)
     };
     declared.iter().map(value).collect()
 }
 
-/// Sets what is declared with a value. The same again changes nothing.
+/// Sets the declared secrets that have a value. Setting the same value again changes nothing.
 pub(super) async fn set(
     client: &Client,
     declared: &Declared,
@@ -93,7 +93,7 @@ pub(super) async fn set(
     Ok(())
 }
 
-/// A declaration as it travels.
+/// A declaration as the API takes it.
 fn parts(spec: &SecretSpec) -> (Vec<SecretScope>, SecretSlot, Option<SecretPlaceholder>) {
     let scope = |scope: &RequestScope| SecretScope {
         host: scope.host.to_string(),

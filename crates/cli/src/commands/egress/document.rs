@@ -1,7 +1,7 @@
-//! Policy files: read, judged, and refused with the line and the column of what is wrong.
+//! Policy files: parsed, checked, and rejected with the line and the column of the error.
 //!
-//! The reader of YAML tells where it met what it could not read. Of what only makes no sense, the place in the document
-//! is known; its line is found by reading the file once more and stumbling on purpose at that place.
+//! The YAML parser reports the position of syntax errors. For a semantic error only the path in the document is known;
+//! its line is found by parsing the file once more, with a visitor that fails on purpose at that path.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use crate::commands::memory::input;
 use crate::failure::{Failure, Stop};
 
-/// A policy file that makes sense as far as it can be told without the daemon.
+/// A policy file that passed every check that does not need the daemon.
 #[derive(Debug)]
 pub(crate) struct PolicyFile {
     name: String,
@@ -23,9 +23,9 @@ pub(crate) struct PolicyFile {
     pub(crate) checked: Checked,
 }
 
-/// Where something is wrong, and what.
+/// An error and its position.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Refused {
+pub(crate) struct PolicyError {
     /// `line:column`, each from 1.
     at: Option<(usize, usize)>,
     reason: String,
@@ -40,11 +40,11 @@ impl PolicyFile {
         let name = name.display().to_string();
         match parse(&text) {
             Ok((document, checked)) => Ok(Self { name, text, document, checked }),
-            Err(refused) => Err(refused.stop(&name)),
+            Err(policy_error) => Err(policy_error.stop(&name)),
         }
     }
 
-    /// Refuses rules that name a secret nobody knows, or go beyond its ceiling. What the file itself declares wins.
+    /// Rejects rules that name an unknown secret, or exceed its ceiling. Declarations in the file take precedence.
     pub(crate) fn check_ceilings(
         &self,
         known: &dyn Fn(&Name) -> Option<Vec<RequestScope>>,
@@ -55,11 +55,11 @@ impl PolicyFile {
             own.map(|(spec, _)| spec.allow.clone()).or_else(|| known(name))
         };
         check::within(&network.requests, &self.checked.places, &declared)
-            .map_err(|fault| refused(&self.text, fault).stop(&self.name))
+            .map_err(|fault| policy_error(&self.text, fault).stop(&self.name))
     }
 }
 
-impl Refused {
+impl PolicyError {
     fn stop(self, name: &str) -> Stop {
         let place = self.at.map_or_else(String::new, |(line, column)| format!(":{line}:{column}"));
         let failure = Failure::new(format!("{name}{place}: {}", self.reason));
@@ -68,48 +68,48 @@ impl Refused {
     }
 }
 
-fn parse(text: &str) -> Result<(PolicyDocument, Checked), Refused> {
+fn parse(text: &str) -> Result<(PolicyDocument, Checked), PolicyError> {
     let document: PolicyDocument = serde_norway::from_str(text).map_err(|error| {
         let at = error.location().map(|location| (location.line(), location.column()));
         let words = error.to_string();
         let reason = words.rfind(" at line ").map_or(words.as_str(), |place| &words[..place]);
-        Refused { at, reason: reason.to_owned(), hint: None }
+        PolicyError { at, reason: reason.to_owned(), hint: None }
     })?;
-    let checked = check::document(&document).map_err(|fault| refused(text, fault))?;
+    let checked = check::document(&document).map_err(|fault| policy_error(text, fault))?;
     Ok((document, checked))
 }
 
-fn refused(text: &str, fault: Fault) -> Refused {
+fn policy_error(text: &str, fault: Fault) -> PolicyError {
     let reason = match fault.other.as_ref().and_then(|other| nearest(text, other)) {
         Some((line, _)) => format!("{} (line {line})", fault.reason),
         None => fault.reason.clone(),
     };
-    Refused { at: nearest(text, &fault.place), reason, hint: fault.hint }
+    PolicyError { at: nearest(text, &fault.place), reason, hint: fault.hint }
 }
 
-/// Of the place, or of what it would be in.
+/// The position of the value, or of its closest ancestor that exists.
 fn nearest(text: &str, place: &[Step]) -> Option<(usize, usize)> {
     (0..=place.len()).rev().find_map(|length| locate(text, &place[..length]))
 }
 
-/// The line and column where a value begins.
+/// The line and column where a value starts.
 fn locate(text: &str, place: &[Step]) -> Option<(usize, usize)> {
-    let error = Stumble { place }.deserialize(serde_norway::Deserializer::from_str(text)).err()?;
+    let error = PositionProbe { place }.deserialize(serde_norway::Deserializer::from_str(text)).err()?;
     if !error.to_string().contains(HERE) {
         return None;
     }
     error.location().map(|location| (location.line(), location.column()))
 }
 
-/// What is said on arrival, and nowhere else.
+/// The error message that marks the value; it occurs in no other error.
 const HERE: &str = "\u{1}here\u{1}";
 
-/// Walks to a place and fails there, which makes the reader tell where it is.
-struct Stumble<'a> {
+/// Walks to a value and fails there, so that the parser reports its position.
+struct PositionProbe<'a> {
     place: &'a [Step],
 }
 
-impl<'de> DeserializeSeed<'de> for Stumble<'_> {
+impl<'de> DeserializeSeed<'de> for PositionProbe<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -117,18 +117,18 @@ impl<'de> DeserializeSeed<'de> for Stumble<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Stumble<'_> {
+impl<'de> Visitor<'de> for PositionProbe<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.place.is_empty() { HERE } else { "what a place leads through" })
+        f.write_str(if self.place.is_empty() { HERE } else { "a map or a list" })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Some((step, rest)) = self.place.split_first() else { return Err(A::Error::custom(HERE)) };
         while let Some(key) = map.next_key::<String>()? {
             match step {
-                Step::Key(wanted) if *wanted == key => map.next_value_seed(Stumble { place: rest })?,
+                Step::Key(wanted) if *wanted == key => map.next_value_seed(PositionProbe { place: rest })?,
                 Step::Key(_) | Step::Index(_) => drop(map.next_value::<IgnoredAny>()?),
             }
         }
@@ -141,7 +141,7 @@ impl<'de> Visitor<'de> for Stumble<'_> {
         loop {
             let more = match step {
                 Step::Index(wanted) if *wanted == index => {
-                    sequence.next_element_seed(Stumble { place: rest })?.is_some()
+                    sequence.next_element_seed(PositionProbe { place: rest })?.is_some()
                 }
                 Step::Index(_) | Step::Key(_) => sequence.next_element::<IgnoredAny>()?.is_some(),
             };
@@ -174,14 +174,14 @@ egressAuth:                                # the short form people know, equal t
 "#;
 
     fn file(text: &str) -> PolicyFile {
-        let (document, checked) = parse(text).unwrap_or_else(|refused| panic!("{refused:?}"));
+        let (document, checked) = parse(text).unwrap_or_else(|policy_error| panic!("{policy_error:?}"));
         PolicyFile { name: "policy.yaml".to_owned(), text: text.to_owned(), document, checked }
     }
 
     fn words(stop: Stop) -> String {
         match stop {
             Stop::Failed(failure) => failure.to_string(),
-            Stop::Exit(_) | Stop::BrokenPipe => panic!("it says nothing"),
+            Stop::Exit(_) | Stop::BrokenPipe => panic!("no message"),
         }
     }
 
@@ -197,7 +197,7 @@ egressAuth:                                # the short form people know, equal t
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line_and_column() {
+    fn errors_are_reported_with_line_and_column() {
         for (change, with, expected) in [
             ("default: deny", "defualt: deny", "9:3: egress: unknown field `defualt`, expected one of"),
             ("default: deny", "default: dney", "9:12: egress.default: unknown variant `dney`"),
@@ -211,57 +211,57 @@ egressAuth:                                # the short form people know, equal t
                 "requestsPerMinute: many",
                 "11:84: egress.rules[0].budget.requestsPerMinute: invalid type",
             ),
-            ("requestsPerMinute: 60", "requestsPerMinute: 0", "11:84: a budget of nothing"),
+            ("requestsPerMinute: 60", "requestsPerMinute: 0", "11:84: a budget of 0 allows nothing"),
             (
                 "slot: { header: Authorization",
                 "slot: { header: Host",
-                "7:21: `Host` is not the name of a header",
+                "7:21: a secret cannot be inserted into the header `Host`",
             ),
             (
                 "from: { env: OPENAI_API_KEY }",
                 "from: { env: A, file: b }",
-                "4:11: it says where the value is",
+                "4:11: the source of the value must be one of",
             ),
             ("methods: [POST]", "methods: [PO ST]", "6:43: a method is 1 to 32 letters"),
             ("\"/v1/**\"", "\"/v1/../x\"", "6:58: a path is written as it is matched"),
-            ("mode: sni", "mode: sni, secret: openai-api-key", "12:56: `secret` needs to see requests"),
+            ("mode: sni", "mode: sni, secret: openai-api-key", "12:56: `secret` requires decryption"),
             (
                 "\"*.packages.example\", mode: sni",
                 "api.openai.com, mode: sni",
-                "12:7: it covers requests that `https://api.openai.com with openai-api-key` covers too, and treats them differently (line 11)",
+                "12:7: it covers the same requests as `https://api.openai.com with openai-api-key`, and treats them differently (line 11)",
             ),
-            ("authRef: \"openai-api-key\"", "authRef: \"other\"", "14:5: it covers requests that"),
+            ("authRef: \"openai-api-key\"", "authRef: \"other\"", "14:5: it covers the same requests as"),
             ("egressAuth:", "egressAuthh:", "13:1: unknown field `egressAuthh`"),
             ("egressAuth:", "egress:", "2:1: duplicate field `egress`"),
         ] {
             assert!(EXAMPLE.contains(change), "{change}");
             let text = EXAMPLE.replace(change, with);
-            let refused = parse(&text).map(|_| ()).expect_err(with);
-            let told = words(refused.stop("policy.yaml"));
+            let policy_error = parse(&text).map(|_| ()).expect_err(with);
+            let message = words(policy_error.stop("policy.yaml"));
             let expected = format!("policy.yaml:{expected}");
-            assert!(told.starts_with(&expected), "{with}:\n{told}\n{expected}");
+            assert!(message.starts_with(&expected), "{with}:\n{message}\n{expected}");
         }
     }
 
     #[test]
-    fn a_rule_beyond_its_ceiling_and_a_secret_nobody_knows_are_told_with_their_line() {
+    fn a_rule_beyond_its_ceiling_and_an_unknown_secret_are_reported_with_their_line() {
         let wider = EXAMPLE.replace("secret: openai-api-key,", "secret: openai-api-key, methods: [DELETE],");
         let wider = &wider[..wider.find("egressAuth:").unwrap()];
-        let told = words(file(wider).check_ceilings(&|_| None).unwrap_err());
-        let expected = "policy.yaml:11:7: `DELETE https://api.openai.com` is wider than what the owner of `openai-api-key` allows, which is `POST https://api.openai.com/v1/**`";
-        assert_eq!(told, expected);
+        let message = words(file(wider).check_ceilings(&|_| None).unwrap_err());
+        let expected = "policy.yaml:11:7: `DELETE https://api.openai.com` exceeds what the owner of `openai-api-key` allows, which is `POST https://api.openai.com/v1/**`";
+        assert_eq!(message, expected);
         let unknown = "egress:\n  rules:\n    - host: api.example.com\n      secret: nobodys\n";
-        let told = words(file(unknown).check_ceilings(&|_| None).unwrap_err());
-        assert_eq!(told, "policy.yaml:4:15: there is no secret `nobodys`");
+        let message = words(file(unknown).check_ceilings(&|_| None).unwrap_err());
+        assert_eq!(message, "policy.yaml:4:15: secret `nobodys` does not exist");
         let short = "egressAuth:\n  - destination: api.example.com\n    authRef: nobodys\n";
-        let told = words(file(short).check_ceilings(&|_| None).unwrap_err());
-        assert_eq!(told, "policy.yaml:3:14: there is no secret `nobodys`");
+        let message = words(file(short).check_ceilings(&|_| None).unwrap_err());
+        assert_eq!(message, "policy.yaml:3:14: secret `nobodys` does not exist");
     }
 
     #[test]
-    fn json_is_read_as_well_and_told_by_line() {
+    fn json_is_accepted_and_errors_have_a_line() {
         let text = "{\"egress\": {\"rules\": [\n  {\"host\": \"a.example\"},\n  {\"host\": \"*\"}\n]}}";
-        let told = words(parse(text).map(|_| ()).unwrap_err().stop("policy.json"));
-        assert!(told.starts_with("policy.json:3:12: "), "{told}");
+        let message = words(parse(text).map(|_| ()).unwrap_err().stop("policy.json"));
+        assert!(message.starts_with("policy.json:3:12: "), "{message}");
     }
 }

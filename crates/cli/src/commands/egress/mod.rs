@@ -1,4 +1,4 @@
-//! `burrow egress`: what a sandbox may reach, what it asked for, and why something is or is not let through.
+//! `burrow egress`: the network policy of a sandbox, its log, and explanations of its decisions.
 
 pub(crate) mod apply;
 mod approvals;
@@ -18,10 +18,10 @@ use crate::failure::{Failure, OrFail, Stop};
 use crate::print::escape::escape;
 use crate::print::{self, Format, quantity, table};
 
-/// Entries of a log shown when nobody says how many.
+/// Number of log entries shown by default.
 const LINES: u32 = 50;
 
-/// What sandboxes may reach on the network, and what they tried
+/// Manage the network access of sandboxes, and read its log
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -39,22 +39,22 @@ pub(crate) struct EgressArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Show what it asked for, oldest first
+    /// Show the log of connections and requests, oldest first
     Log {
         sandbox: String,
-        /// Go on as it asks
+        /// Follow new entries
         #[arg(short = 'f', long)]
         follow: bool,
-        /// Only what was not let through
+        /// Only denied entries
         #[arg(long)]
         denied: bool,
-        /// This many of the newest entries
+        /// Number of newest entries to show
         #[arg(short = 'n', long, value_name = "COUNT", default_value_t = LINES, value_parser = clap::value_parser!(u32).range(1..=1000))]
         lines: u32,
         #[command(flatten)]
         format: Format,
     },
-    /// Say what would happen to a connection or a request, and which rule decides
+    /// Show whether a connection or a request would be allowed, and by which rule
     Explain {
         sandbox: String,
         /// `https://host/path`, `tcp://host:port`, `host:port` or `host`
@@ -65,7 +65,7 @@ enum Action {
         #[command(flatten)]
         format: Format,
     },
-    /// Look a host up and connect to it, as the sandbox's connection would be
+    /// Resolve a host and connect to it under the policy of a sandbox
     Test {
         sandbox: String,
         /// `https://host/path`, `tcp://host:port`, `host:port` or `host`
@@ -73,7 +73,7 @@ enum Action {
         #[command(flatten)]
         format: Format,
     },
-    /// Show the rules in force, and what was counted
+    /// Show the rules in effect, with counters
     Show {
         sandbox: String,
         #[command(flatten)]
@@ -82,14 +82,14 @@ enum Action {
     /// Add rules
     Allow {
         sandbox: String,
-        /// Rules, or with --secret hosts
+        /// Rules; with --secret, hosts
         #[arg(required = true, value_name = "RULE")]
         rules: Vec<String>,
-        /// Put this secret into the requests to these hosts, as far as its owner allows
+        /// Insert this secret into requests to these hosts, within the limits set by its owner
         #[arg(long, value_name = "NAME")]
         secret: Option<String>,
     },
-    /// Remove rules; connections only they allowed are cut
+    /// Remove rules, and close connections that only they allowed
     Deny {
         sandbox: String,
         #[arg(required = true, value_name = "RULE")]
@@ -113,7 +113,7 @@ pub(crate) async fn run(ctx: &Context, args: EgressArgs) -> Result<(), Stop> {
         }
         Action::Test { sandbox, target, format } => test(&client, &sandbox, target, format).await,
         Action::Show { sandbox, format } => {
-            let what = || format!("could not show what sandbox `{sandbox}` may reach");
+            let what = || format!("could not show the network policy of sandbox `{sandbox}`");
             let status = client.egress(&sandbox).await.or_fail(what)?;
             if format.json { print::json::pretty(&status) } else { print::data(&shown(&status)) }
         }
@@ -141,18 +141,18 @@ fn with_secret(hosts: &[String], secret: &str) -> Result<Vec<RuleDocument>, Stop
         ..RuleDocument::default()
     };
     let rules: Vec<RuleDocument> = hosts.iter().map(rule).collect();
-    // Said here, where the host's place in the command line is known to whoever typed it.
+    // Checked here, since the daemon's error would name a rule that the user did not type.
     match check::rules(&rules, &[]) {
         Ok(_) => Ok(rules),
         Err(fault) => Err(Failure::new(format!("could not add the rules: {}", fault.reason))
-            .hint("with --secret, hosts are given, as in `api.example.com`")
+            .hint("with --secret, give hosts such as `api.example.com`")
             .into()),
     }
 }
 
 async fn change(client: &Client, sandbox: &str, network: UpdateNetwork) -> Result<(), Stop> {
     let update = UpdateSandbox { network: Some(network), ..UpdateSandbox::default() };
-    let what = || format!("could not change what sandbox `{sandbox}` may reach");
+    let what = || format!("could not change the network policy of sandbox `{sandbox}`");
     let updated = client.update_sandbox(sandbox, &update).await.or_fail(what)?;
     if updated.network.mode != burrow_api::NetworkMode::Allowlist {
         print::note(&format!(
@@ -174,7 +174,7 @@ async fn log(
     let what = || format!("could not read the egress log of sandbox `{sandbox}`");
     let page = PageQuery { cursor: None, limit: Some(lines) };
     let newest = client.egress_log(sandbox, denied, &page).await.or_fail(what)?;
-    // Followed entries come one by one, so each is a line of its own then.
+    // Followed entries arrive one by one, so each is printed as its own line.
     if format.json && !follow {
         let oldest_first: Vec<_> = newest.items.into_iter().rev().collect();
         return print::json::pretty(&oldest_first);
@@ -229,7 +229,7 @@ fn explained(answer: &EgressExplanation) -> String {
             text.push_str(&format!("budget left: {}\n", self::left(left)));
         }
         if request.approval {
-            text.push_str("approval: somebody is asked first; `burrow egress approvals` shows who waits\n");
+            text.push_str("approval: required; `burrow egress approvals` lists the requests that wait\n");
         }
     }
     if let Some(hint) = &answer.hint {
@@ -270,7 +270,7 @@ async fn test(client: &Client, sandbox: &str, target: String, format: Format) ->
             print::line(&format!("hint: {}", escape(hint)))?;
         }
     }
-    // A script can ask by the exit code alone.
+    // Scripts can rely on the exit code alone.
     if trial.reached { Ok(()) } else { Err(Stop::Exit(1)) }
 }
 
@@ -289,11 +289,11 @@ fn shown(status: &EgressStatus) -> String {
         text.push_str(&table::render(&["REQUESTS", "APPROVAL", "LEFT"], &rows));
     }
     for (rule, problem) in status.requests.iter().filter_map(|rule| Some((rule, rule.problem.as_ref()?))) {
-        text.push_str(&format!("`{}` lets nothing through: {}\n", escape(&rule.text), escape(problem)));
+        text.push_str(&format!("`{}` allows nothing: {}\n", escape(&rule.text), escape(problem)));
     }
     if !status.missing_sets.is_empty() {
         let sets = status.missing_sets.iter().map(|set| escape(set)).collect::<Vec<_>>().join(", ");
-        text.push_str(&format!("sets that the configuration does not have any more: {sets}\n"));
+        text.push_str(&format!("sets that are no longer in the configuration: {sets}\n"));
     }
     if let Some(counters) = &status.counters {
         text.push_str(&format!(
@@ -307,7 +307,7 @@ fn shown(status: &EgressStatus) -> String {
         ));
         if counters.log_dropped > 0 {
             text.push_str(&format!(
-                "{} log entries were dropped: they came too fast\n",
+                "{} log entries were dropped: they arrived too fast\n",
                 counters.log_dropped
             ));
         }
@@ -354,7 +354,7 @@ mod tests {
     use burrow_api::EgressKind;
 
     #[test]
-    fn an_entry_is_one_line_whatever_it_holds() {
+    fn an_entry_is_printed_on_one_line() {
         let entry = EgressEntry {
             seq: 1,
             at_ms: 0,

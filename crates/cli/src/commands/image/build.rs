@@ -1,4 +1,4 @@
-//! `burrow image build` and `commit`: images of our own.
+//! `burrow image build` and `commit`: creates images.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -11,30 +11,31 @@ use clap::{Args, ValueEnum};
 use super::bundle::{self, Bundle};
 use super::follow::follow;
 use super::is_standard;
-use super::moving::answer;
+use super::transfer::print_ids;
 use crate::context::Context;
 use crate::failure::{Failure, OrFail, Stop};
 use crate::parse;
 use crate::transfer::bridge::from_blocking;
 
-/// Build files that come with the program, by the name of their image. Each builds upon the one before it.
-const READY: [(&str, &str); 2] = [
+/// Build files that are included in the program, by the name of their image. One may be based on an earlier one.
+const READY: [(&str, &str); 3] = [
     ("python-interpreter", include_str!("ready/python-interpreter.yaml")),
     ("polyglot-interpreter", include_str!("ready/polyglot-interpreter.yaml")),
+    ("desktop", include_str!("ready/desktop.yaml")),
 ];
 
-/// A build file is a page.
+/// A build file has about a page.
 const RECIPE_BYTES_MAX: u64 = 256 << 10;
 
 /// Build an image: the default one, from packages, or from a build file
 ///
-/// Steps that were done before, upon the same image and with the same files, are not done again.
+/// Steps are cached: a step that ran before, on the same image and with the same files, is not run again.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  burrow image build                                      the default image, unless it is there
-  burrow image build --packages nodejs,npm --name node    packages upon the default image
-  burrow image build --ready python-interpreter           Python that keeps its variables, for `burrow code`
+  burrow image build                                      the default image, unless it exists
+  burrow image build --packages nodejs,npm --name node    the default image with packages
+  burrow image build --ready python-interpreter           Python for `burrow code`
   burrow image build -f burrow.yaml --name app --allow packages.example.com
 
 A build file:
@@ -50,32 +51,32 @@ pub(super) struct BuildArgs {
     /// Build file; `-` for standard input
     #[arg(short = 'f', long, value_name = "FILE", conflicts_with_all = ["packages", "from", "ready"])]
     file: Option<PathBuf>,
-    /// An image that Burrow has the build file of
+    /// Image whose build file is included in Burrow
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(READY.map(|(name, _)| name)))]
     #[arg(conflicts_with_all = ["packages", "from"])]
     ready: Option<String>,
-    /// Where the files are that it copies; beside the build file when absent
+    /// Directory of the files to copy; that of the build file by default
     #[arg(long, value_name = "DIRECTORY", requires = "file")]
     context: Option<PathBuf>,
     /// Packages to install
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     packages: Vec<String>,
-    /// Image to install them in; the default image when absent
+    /// Image to install the packages in; the default image if omitted
     #[arg(long, value_name = "IMAGE", requires = "packages")]
     from: Option<String>,
-    /// What to call it
+    /// Name of the image
     #[arg(long)]
     name: Option<String>,
-    /// Do every step again
+    /// Run every step, without the cache
     #[arg(long)]
     no_cache: bool,
-    /// The default image: build it again even if it is there
+    /// Build the default image again, even if it exists
     #[arg(long, conflicts_with_all = ["file", "packages", "ready"])]
     rebuild: bool,
-    /// What the build file's `run` steps may reach; of an image by `--ready` all that is public
+    /// Network mode of `run` steps; `open` by default with `--ready`
     #[arg(long, value_name = "MODE", value_enum, conflicts_with = "packages")]
     net: Option<Net>,
-    /// Host that its `run` steps may reach; may be repeated
+    /// Host that `run` steps may reach; may be repeated
     #[arg(long, value_name = "RULE", conflicts_with = "packages")]
     allow: Vec<String>,
     /// Print the image as JSON instead of its id
@@ -90,32 +91,32 @@ enum Net {
     Open,
 }
 
-/// Make an image of a sandbox, as it is now
+/// Create an image from the current state of a sandbox
 ///
-/// It keeps the sandbox's files, its variables and its user. The sandbox goes on meanwhile.
+/// The image has the files, the environment and the user of the sandbox. The sandbox keeps running.
 #[derive(Debug, Args)]
 pub(super) struct CommitArgs {
-    /// Sandbox to take
+    /// Sandbox to create the image from
     sandbox: String,
-    /// What to call it
+    /// Name of the image
     #[arg(long)]
     name: Option<String>,
-    /// Variable the image gets besides the sandbox's; may be repeated
+    /// Additional environment variable; may be repeated
     #[arg(short = 'e', long = "env", value_name = "KEY=VALUE", value_parser = parse::variable)]
     env: Vec<(String, String)>,
-    /// Label the image gets; may be repeated
+    /// Label of the image; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse::label)]
     labels: Vec<(String, String)>,
-    /// Who its execs run as
+    /// User of its execs
     #[arg(short = 'u', long, value_name = "USER")]
     user: Option<String>,
-    /// Where its execs start
+    /// Working directory of its execs
     #[arg(short = 'w', long, value_name = "DIRECTORY")]
     workdir: Option<String>,
     /// Print the image as JSON instead of its id
     #[arg(long)]
     json: bool,
-    /// What `burrow run` runs when it is given no command
+    /// Default command of `burrow run`
     #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
     cmd: Vec<String>,
 }
@@ -147,10 +148,10 @@ pub(super) async fn run(ctx: &Context, args: BuildArgs) -> Result<(), Stop> {
         };
         make(&client, &request).await?
     };
-    answer(&images, json)
+    print_ids(&images, json)
 }
 
-/// The default image, unless it is there.
+/// Builds the default image, unless it exists.
 pub(crate) async fn default(client: &Client) -> Result<(), Stop> {
     make(client, &BuildImage::default()).await.map(drop)
 }
@@ -166,12 +167,12 @@ async fn make(client: &Client, request: &BuildImage) -> Result<Vec<Image>, Stop>
 }
 
 async fn from_ready(client: &Client, args: BuildArgs) -> Result<Vec<Image>, Stop> {
-    // The steps are Burrow's own, and some install what is not among Debian's packages.
+    // These steps are part of Burrow, and some install software that is not a Debian package.
     let open = || NetworkRequest { mode: Some(NetworkMode::Open), ..NetworkRequest::default() };
     let network = args.network().unwrap_or_else(open);
     let ready = args.ready.unwrap_or_default();
-    let there = client.images().await.or_fail(|| format!("could not build image `{ready}`"))?;
-    let is_there = |name: &str| there.iter().any(|image| image.names.iter().any(|known| known == name));
+    let existing = client.images().await.or_fail(|| format!("could not build image `{ready}`"))?;
+    let exists = |name: &str| existing.iter().any(|image| image.names.iter().any(|known| known == name));
     let recipe = |name: &str, recipe: &str, is_last: bool| BuildImage {
         from: ImageFrom::Recipe,
         name: Some(if is_last { args.name.clone() } else { None }.unwrap_or_else(|| name.to_owned())),
@@ -180,19 +181,22 @@ async fn from_ready(client: &Client, args: BuildArgs) -> Result<Vec<Image>, Stop
         network: Some(network.clone()),
         ..BuildImage::default()
     };
-    for (name, text) in READY {
-        if name == ready {
-            return make(client, &recipe(name, text, true)).await;
-        }
-        if !is_there(name) {
-            make(client, &recipe(name, text, false)).await?;
+    let Some((name, text)) = READY.into_iter().find(|(name, _)| *name == ready) else {
+        return Err(
+            Failure::new(format!("could not build image `{ready}`: there is no build file for it")).into()
+        );
+    };
+    for (base, base_text) in READY {
+        let base_line = format!("base: {base}");
+        if text.lines().any(|line| line == base_line) && !exists(base) {
+            make(client, &recipe(base, base_text, false)).await?;
         }
     }
-    Err(Failure::new(format!("could not build image `{ready}`: nobody has its build file")).into())
+    make(client, &recipe(name, text, true)).await
 }
 
 impl BuildArgs {
-    /// What `run` steps may reach; the daemon's default where nobody says.
+    /// The network of `run` steps; `None` for the daemon's default.
     fn network(&self) -> Option<NetworkRequest> {
         (self.net.is_some() || !self.allow.is_empty()).then(|| NetworkRequest {
             mode: self.net.map(|net| match net {
@@ -224,7 +228,7 @@ async fn from_file(client: &Client, args: BuildArgs) -> Result<Vec<Image>, Stop>
         let lines = client.build_image(&request).await.or_fail(what)?;
         return follow(lines, what).await;
     }
-    let directory = args.context.unwrap_or_else(|| beside(&file));
+    let directory = args.context.unwrap_or_else(|| directory_of(&file));
     let (mut writer, stream) = from_blocking();
     let bundle = Bundle { request, directory, copied };
     let packing = tokio::task::spawn_blocking(move || {
@@ -238,7 +242,7 @@ async fn from_file(client: &Client, args: BuildArgs) -> Result<Vec<Image>, Stop>
     let packed = packing.await.expect("packing does not panic");
     match (sent, packed) {
         (Ok(lines), Ok(())) => follow(lines, what).await,
-        // When the daemon refused, the packing's broken pipe says nothing new; otherwise it is the cause.
+        // If the daemon refused the build, a broken pipe of the packer is a consequence; otherwise it is the cause.
         (Err(error), Err(local)) if local.kind() == std::io::ErrorKind::BrokenPipe => {
             Err(error).or_fail(what)
         }
@@ -257,13 +261,13 @@ fn read(file: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-fn beside(file: &Path) -> PathBuf {
+fn directory_of(file: &Path) -> PathBuf {
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
     parent.unwrap_or(Path::new(".")).to_owned()
 }
 
 pub(super) async fn commit(ctx: &Context, args: CommitArgs) -> Result<(), Stop> {
-    let what = || format!("could not make an image of sandbox `{}`", args.sandbox);
+    let what = || format!("could not create an image of sandbox `{}`", args.sandbox);
     let config = ImageConfigChange {
         env: args.env.into_iter().collect(),
         labels: args.labels.into_iter().collect(),
@@ -280,5 +284,5 @@ pub(super) async fn commit(ctx: &Context, args: CommitArgs) -> Result<(), Stop> 
         ..BuildImage::default()
     };
     let lines = ctx.client()?.build_image(&request).await.or_fail(what)?;
-    answer(&follow(lines, what).await?, args.json)
+    print_ids(&follow(lines, what).await?, args.json)
 }

@@ -1,4 +1,4 @@
-//! A build file with the files it copies, as the daemon takes them: a tar of `request` and of `context/`.
+//! A build file with the files it copies, in the daemon's format: a tar of `request` and `context/`.
 
 use std::fs;
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use serde_norway::Value;
 
 use crate::transfer::pack::Tree;
 
-/// What is sent.
+/// The archive that is sent.
 #[derive(Debug)]
 pub(super) struct Bundle {
     pub(super) request: BuildImage,
@@ -32,11 +32,11 @@ impl Bundle {
         tree.directory_entry(&self.directory, Path::new("context"))?;
         for from in &self.copied {
             let parts: Vec<&str> = from.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
-            // The daemon would refuse it too; nothing of the host may leave it by a mistyped path.
+            // The daemon would refuse it too, but a mistyped path must not send other files of this host.
             if parts.contains(&"..") {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidInput,
-                    format!("`{from}` leads out of the context"),
+                    format!("`{from}` is outside of the context"),
                 ));
             }
             let (mut path, mut inside) = (self.directory.clone(), PathBuf::from("context"));
@@ -47,7 +47,7 @@ impl Bundle {
                     .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
                 if index + 1 < parts.len() {
                     if !metadata.is_dir() {
-                        let message = format!("{}: it is no directory", path.display());
+                        let message = format!("{}: not a directory", path.display());
                         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
                     }
                     tree.directory_entry(&path, &inside)?;
@@ -59,7 +59,7 @@ impl Bundle {
     }
 }
 
-/// What a build file copies. Mistakes in it are the daemon's to tell: it reads all of it.
+/// The files that a build file copies. The daemon reports errors in the file, since it parses all of it.
 pub(super) fn copied(recipe: &str) -> Vec<String> {
     let Ok(Value::Mapping(top)) = serde_norway::from_str::<Value>(recipe) else { return Vec::new() };
     let mut found = Vec::new();
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_copied_is_found_in_both_forms_of_a_build_file() {
+    fn copied_files_are_found_in_both_forms_of_a_build_file() {
         let steps = "base: debian\nsteps:\n  - run: x\n  - copy: { from: app, to: /a }\n  - copy: [{ from: b, to: /b }]\n";
         assert_eq!(copied(steps), ["app", "b"]);
         assert_eq!(copied("base: debian\ncopy:\n  - { from: ., to: /all }\n"), ["."]);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_copied_is_sent() {
+    fn only_copied_files_are_sent() {
         let place = tempfile::tempdir().unwrap();
         fs::create_dir_all(place.path().join("app/sub")).unwrap();
         fs::write(place.path().join("app/sub/file"), "x").unwrap();

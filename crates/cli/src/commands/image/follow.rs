@@ -1,4 +1,4 @@
-//! Follows an image being made: a bar for each layer under way on a terminal, plain lines elsewhere.
+//! Shows the progress of an image: a bar for each active layer on a terminal, plain lines elsewhere.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
@@ -12,24 +12,24 @@ use crate::failure::{Failure, OrFail, Stop};
 use crate::print;
 use crate::print::escape::escape;
 
-/// What is shown of the work.
+/// The progress display.
 #[derive(Debug)]
-struct Screen {
+struct ProgressDisplay {
     /// `None` where there is no terminal.
     bars: Option<MultiProgress>,
     stage: Option<ProgressBar>,
     items: BTreeMap<u32, ProgressBar>,
-    /// Without a terminal: what was said last, of the whole and of each item.
-    said: String,
+    /// Without a terminal: the stage that was printed last, and the printed state of each item.
+    last_stage: String,
     states: BTreeMap<u32, ItemState>,
 }
 
-/// Reads to the end, and answers the images.
+/// Reads events to the end, and returns the images.
 pub(super) async fn follow(
     mut lines: NdjsonStream<BuildProgress>,
     what: impl Fn() -> String,
 ) -> Result<Vec<Image>, Stop> {
-    let mut screen = Screen::new();
+    let mut screen = ProgressDisplay::new();
     while let Some(progress) = lines.next().await.or_fail(&what)? {
         match progress {
             BuildProgress::Stage { stage, percent } => screen.stage(&stage, percent),
@@ -51,21 +51,21 @@ pub(super) async fn follow(
         }
     }
     screen.clear();
-    Err(Failure::new(what()).hint("the daemon ended the work without a word; its log says more").into())
+    Err(Failure::new(what()).hint("the daemon ended the stream without a result; see its log").into())
 }
 
-impl Screen {
+impl ProgressDisplay {
     fn new() -> Self {
         let bars = std::io::stderr().is_terminal().then(MultiProgress::new);
-        Self { bars, stage: None, items: BTreeMap::new(), said: String::new(), states: BTreeMap::new() }
+        Self { bars, stage: None, items: BTreeMap::new(), last_stage: String::new(), states: BTreeMap::new() }
     }
 
     fn stage(&mut self, stage: &str, percent: Option<u8>) {
         let text = escape(stage);
         let Some(bars) = &self.bars else {
-            if self.said != text {
+            if self.last_stage != text {
                 print::note(&text);
-                self.said = text;
+                self.last_stage = text;
             }
             return;
         };
@@ -112,7 +112,7 @@ impl Screen {
     }
 
     fn output(&self, text: &str) {
-        // Lines of a stranger's program: no control character of theirs reaches the terminal.
+        // Output of an untrusted program: its control characters must not reach the terminal.
         for line in text.split_inclusive('\n') {
             let shown = escape(line.trim_end_matches(['\r', '\n']));
             match &self.bars {

@@ -1,10 +1,10 @@
-//! `burrow image`: what sandboxes start from.
+//! `burrow image`: the images that sandboxes start from.
 
 mod build;
 mod bundle;
 mod follow;
-mod moving;
 mod show;
+mod transfer;
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::print::{self, Format, quantity};
 
 pub(crate) use build::default as build_default;
 
-/// Images that sandboxes start from
+/// Manage the images that sandboxes start from
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -41,39 +41,39 @@ enum Action {
     },
     Inspect(show::InspectArgs),
     Build(build::BuildArgs),
-    Pull(moving::PullArgs),
-    Import(moving::ImportArgs),
-    Export(moving::ExportArgs),
+    Pull(transfer::PullArgs),
+    Import(transfer::ImportArgs),
+    Export(transfer::ExportArgs),
     Commit(build::CommitArgs),
-    /// Give an image one more name
+    /// Add a name to an image
     Tag {
         /// Name or id of the image
         image: String,
-        /// The new name; an image that has it loses it
+        /// New name; it is removed from the image that has it
         name: String,
     },
-    /// Take a name away; the image stays
+    /// Remove a name; the image is kept
     Untag {
-        /// The name
+        /// Name to remove
         name: String,
     },
     /// Remove images
     ///
-    /// By id an image goes with all its names; by a name the name goes, and the image with its last one. Sandboxes made
-    /// from it have files of their own and stay.
+    /// An id removes the image with all its names; a name removes the name, and the image with its last name. Sandboxes
+    /// created from the image have their own files and are not affected.
     Rm {
         /// Names or ids
         #[arg(required = true)]
         images: Vec<String>,
     },
-    /// Remove images without a name and a sandbox, and layers that no image stands on
+    /// Remove images without names and sandboxes, and layers that no image uses
     Prune {
         #[command(flatten)]
         format: Format,
     },
 }
 
-/// A file, or `-`.
+/// Whether the path is `-`, standard input or output.
 pub(super) fn is_standard(file: &Path) -> bool {
     file == Path::new("-")
 }
@@ -83,17 +83,17 @@ pub(crate) async fn run(ctx: &Context, args: ImageArgs) -> Result<(), Stop> {
         Action::Ls { format } => show::list(ctx, format).await,
         Action::Inspect(args) => show::inspect(ctx, args).await,
         Action::Build(args) => build::run(ctx, args).await,
-        Action::Pull(args) => moving::pull(ctx, args).await,
-        Action::Import(args) => moving::import(ctx, args).await,
-        Action::Export(args) => moving::export(ctx, args).await,
+        Action::Pull(args) => transfer::pull(ctx, args).await,
+        Action::Import(args) => transfer::import(ctx, args).await,
+        Action::Export(args) => transfer::export(ctx, args).await,
         Action::Commit(args) => build::commit(ctx, args).await,
         Action::Tag { image, name } => {
-            let what = || format!("could not name image `{image}` `{name}`");
+            let what = || format!("could not add the name `{name}` to image `{image}`");
             let tagged = ctx.client()?.tag_image(&image, &name).await.or_fail(what)?;
             print::line(&tagged.id)
         }
         Action::Untag { name } => {
-            let what = || format!("could not take the name `{name}` away");
+            let what = || format!("could not remove the name `{name}`");
             ctx.client()?.untag_image(&name, &name).await.or_fail(what)
         }
         Action::Rm { images } => {
@@ -114,7 +114,7 @@ pub(crate) async fn run(ctx: &Context, args: ImageArgs) -> Result<(), Stop> {
                 print::line(&escape(image))?;
             }
             print::note(&format!(
-                "removed {} images and {} layers, {} of files",
+                "removed {} images and {} layers, {} freed",
                 pruned.images.len(),
                 pruned.layers,
                 quantity::bytes(pruned.freed_bytes)

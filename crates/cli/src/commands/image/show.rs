@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::failure::{OrFail, Stop};
 use crate::print::{self, Format, quantity, table};
 
-/// Show everything about an image: configuration, layers, history, who uses it
+/// Show an image: configuration, layers, history, and the sandboxes that use it
 #[derive(Debug, Args)]
 pub(super) struct InspectArgs {
     /// Name or id

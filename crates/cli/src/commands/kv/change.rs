@@ -10,9 +10,9 @@ use clap::Args;
 use serde_json::Value;
 
 use super::CODE_CONFLICT;
+use crate::commands::memory::arguments::json_or_text;
 use crate::commands::memory::flags::WriteFlags;
 use crate::commands::memory::input;
-use crate::commands::memory::words::json_or_text;
 use crate::context::Context;
 use crate::failure::{Failure, OrFail, Stop};
 use crate::parse;
@@ -20,22 +20,22 @@ use crate::print::{self, Format};
 
 /// Set a key, and print its version
 ///
-/// A value that is JSON is taken as JSON, anything else as text.
+/// A value that is valid JSON is stored as JSON, anything else as text.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   burrow kv set web plan/step 3
   burrow kv set web plan '{\"step\": 3, \"of\": 7}'
   burrow kv set web notes --file notes.md --text
-  burrow kv set web lock/build \"$$\" --ttl 5m --if-absent || echo 'somebody else builds'")]
+  burrow kv set web lock/build \"$$\" --ttl 5m --if-absent || echo 'another build is running'")]
 pub(super) struct SetArgs {
     #[command(flatten)]
-    whose: WriteFlags,
+    target: WriteFlags,
     #[arg(id = "name", value_name = "KEY")]
     key: String,
     #[command(flatten)]
     value: ValueArgs,
-    /// Only if there is none
+    /// Only if the key does not exist
     #[arg(long)]
     if_absent: bool,
     #[command(flatten)]
@@ -44,16 +44,16 @@ pub(super) struct SetArgs {
 
 #[derive(Debug, Args)]
 struct ValueArgs {
-    /// The value; `-` for standard input
+    /// Value; `-` for standard input
     #[arg(conflicts_with = "file", allow_hyphen_values = true)]
     value: Option<String>,
     /// File with the value; `-` for standard input
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
-    /// Take it for text, even if it is JSON
+    /// Store it as text, even if it is valid JSON
     #[arg(long)]
     text: bool,
-    /// Goes away by itself after this time, e.g. 5m
+    /// Expire after this time, e.g. 5m
     #[arg(long, value_name = "DURATION", value_parser = parse::duration_from_second)]
     ttl: Option<Duration>,
 }
@@ -79,9 +79,9 @@ impl ValueArgs {
     }
 }
 
-/// Compare and set: change a key only if nobody else did since
+/// Set a key only if its version is unchanged (compare and set)
 ///
-/// Prints the new version. The exit code is 3 if somebody else was there first.
+/// Prints the new version. The exit code is 3 if the version has changed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -90,34 +90,34 @@ Examples:
   burrow kv cas web owner me --absent")]
 pub(super) struct CasArgs {
     #[command(flatten)]
-    whose: WriteFlags,
+    target: WriteFlags,
     #[arg(id = "name", value_name = "KEY")]
     key: String,
     #[command(flatten)]
     value: ValueArgs,
-    /// Version that it must have
+    /// Expected version
     #[arg(long, required_unless_present = "absent")]
     version: Option<u64>,
-    /// It must not be there
+    /// Expect that the key does not exist
     #[arg(long, conflicts_with = "version")]
     absent: bool,
     #[command(flatten)]
     format: Format,
 }
 
-/// Remove keys; one that is not there is none too many
+/// Remove keys; missing keys are ignored
 #[derive(Debug, Args)]
 pub(super) struct RmArgs {
     #[command(flatten)]
-    whose: WriteFlags,
+    target: WriteFlags,
     #[arg(id = "names", required = true, value_name = "KEY")]
     keys: Vec<String>,
-    /// Only if it has this version
+    /// Only if the key has this version
     #[arg(long, value_name = "VERSION")]
     if_version: Option<u64>,
 }
 
-/// Add to a number, and print what it is then
+/// Add to a number, and print the result
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -125,22 +125,22 @@ Examples:
   burrow kv incr web budget --by -2.5")]
 pub(super) struct IncrArgs {
     #[command(flatten)]
-    whose: WriteFlags,
+    target: WriteFlags,
     #[arg(id = "name", value_name = "KEY")]
     key: String,
-    /// How much
+    /// Amount to add; may be negative
     #[arg(long, default_value = "1", value_parser = number, allow_hyphen_values = true)]
     by: serde_json::Number,
-    /// Goes away by itself after this time, e.g. 5m
+    /// Expire after this time, e.g. 5m
     #[arg(long, value_name = "DURATION", value_parser = parse::duration_from_second)]
     ttl: Option<Duration>,
     #[command(flatten)]
     format: Format,
 }
 
-/// Several changes at once, all or nothing
+/// Apply several changes atomically
 ///
-/// Read as JSON Lines: {\"op\":\"set\",\"key\":\"a\",\"value\":1}, {\"op\":\"delete\",\"key\":\"b\"},
+/// The changes are JSON Lines: {\"op\":\"set\",\"key\":\"a\",\"value\":1}, {\"op\":\"delete\",\"key\":\"b\"},
 /// {\"op\":\"increment\",\"key\":\"c\"}, {\"op\":\"check\",\"key\":\"d\",\"if_version\":7}. The exit code is 3 if a
 /// condition does not hold.
 #[derive(Debug, Args)]
@@ -150,8 +150,8 @@ Examples:
   printf '%s\\n' '{\"op\":\"set\",\"key\":\"a\",\"value\":1}' '{\"op\":\"delete\",\"key\":\"b\"}' | burrow kv batch web")]
 pub(super) struct BatchArgs {
     #[command(flatten)]
-    whose: WriteFlags,
-    /// File with the changes; standard input when not given
+    target: WriteFlags,
+    /// File with the changes; standard input by default
     #[arg(long, value_name = "FILE", default_value = "-", hide_default_value = true, value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
     #[command(flatten)]
@@ -162,13 +162,13 @@ fn number(text: &str) -> Result<serde_json::Number, String> {
     serde_json::from_str(text).map_err(|_| format!("`{text}` is not a number"))
 }
 
-/// Loses its race with a code of its own, so that scripts can tell it from a failure.
-trait OrLose<T> {
-    fn or_lose(self, what: impl FnOnce() -> String) -> Result<T, Stop>;
+/// Maps a failed condition to its own exit code, so that scripts can distinguish it from other failures.
+trait OrConflict<T> {
+    fn or_conflict(self, what: impl FnOnce() -> String) -> Result<T, Stop>;
 }
 
-impl<T> OrLose<T> for Result<T, ClientError> {
-    fn or_lose(self, what: impl FnOnce() -> String) -> Result<T, Stop> {
+impl<T> OrConflict<T> for Result<T, ClientError> {
+    fn or_conflict(self, what: impl FnOnce() -> String) -> Result<T, Stop> {
         let conflict = self.as_ref().is_err_and(|error| error.code() == Some(ErrorCode::Conflict));
         let result = self.or_fail(what);
         if conflict { result.map_err(|stop| stop.with_code(CODE_CONFLICT)) } else { result }
@@ -176,26 +176,26 @@ impl<T> OrLose<T> for Result<T, ClientError> {
 }
 
 pub(super) async fn set(ctx: &Context, args: SetArgs) -> Result<(), Stop> {
-    let what = || format!("could not set key `{}` of `{}`", args.key, args.whose.of);
+    let what = || format!("could not set key `{}` of `{}`", args.key, args.target.of);
     let request = KvSet {
         value: args.value.read(what)?,
         ttl_seconds: args.value.ttl_seconds(),
         if_version: None,
         if_absent: args.if_absent,
     };
-    let item = args.whose.memory(ctx)?.kv_set(&args.key, &request).await.or_lose(what)?;
+    let item = args.target.memory(ctx)?.kv_set(&args.key, &request).await.or_conflict(what)?;
     version(&item, args.format)
 }
 
 pub(super) async fn compare_and_set(ctx: &Context, args: CasArgs) -> Result<(), Stop> {
-    let what = || format!("could not set key `{}` of `{}`", args.key, args.whose.of);
+    let what = || format!("could not set key `{}` of `{}`", args.key, args.target.of);
     let request = KvSet {
         value: args.value.read(what)?,
         ttl_seconds: args.value.ttl_seconds(),
         if_version: args.version,
         if_absent: args.absent,
     };
-    let item = args.whose.memory(ctx)?.kv_set(&args.key, &request).await.or_lose(what)?;
+    let item = args.target.memory(ctx)?.kv_set(&args.key, &request).await.or_conflict(what)?;
     version(&item, args.format)
 }
 
@@ -204,32 +204,32 @@ fn version(item: &KvItem, format: Format) -> Result<(), Stop> {
 }
 
 pub(super) async fn remove(ctx: &Context, args: RmArgs) -> Result<(), Stop> {
-    let memory = args.whose.memory(ctx)?;
+    let memory = args.target.memory(ctx)?;
     for key in &args.keys {
-        let what = || format!("could not remove key `{key}` of `{}`", args.whose.of);
-        memory.kv_delete(key, args.if_version).await.or_lose(what)?;
+        let what = || format!("could not remove key `{key}` of `{}`", args.target.of);
+        memory.kv_delete(key, args.if_version).await.or_conflict(what)?;
     }
     Ok(())
 }
 
 pub(super) async fn increment(ctx: &Context, args: IncrArgs) -> Result<(), Stop> {
-    let what = || format!("could not add to key `{}` of `{}`", args.key, args.whose.of);
+    let what = || format!("could not add to key `{}` of `{}`", args.key, args.target.of);
     let request = KvIncrement {
         key: args.key.clone(),
         by: args.by.clone(),
         ttl_seconds: args.ttl.map(|ttl| ttl.as_secs()),
     };
-    let item = args.whose.memory(ctx)?.kv_increment(&request).await.or_fail(what)?;
+    let item = args.target.memory(ctx)?.kv_increment(&request).await.or_fail(what)?;
     if args.format.json { print::json::pretty(&item) } else { super::show::value(&item.value) }
 }
 
 pub(super) async fn batch(ctx: &Context, args: BatchArgs) -> Result<(), Stop> {
-    let what = || format!("could not change the keys of `{}`", args.whose.of);
+    let what = || format!("could not change the keys of `{}`", args.target.of);
     let ops = operations(&input::read(&args.file, what)?).map_err(|(line, why)| {
-        Failure::new(format!("{}: line {line} is no change: {why}", what()))
+        Failure::new(format!("{}: line {line} is not a valid change: {why}", what()))
             .hint("a line is an object such as {\"op\":\"set\",\"key\":\"a\",\"value\":1}")
     })?;
-    let changed = args.whose.memory(ctx)?.kv_batch(ops).await.or_lose(what)?;
+    let changed = args.target.memory(ctx)?.kv_batch(ops).await.or_conflict(what)?;
     if args.format.json {
         return print::json::pretty(&changed.items);
     }
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_may_be_whole_or_broken_and_go_down() {
+    fn an_amount_may_be_fractional_or_negative() {
         for good in ["1", "-2", "2.5", "-0.5"] {
             assert!(number(good).is_ok(), "{good}");
         }

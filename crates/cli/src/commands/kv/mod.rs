@@ -9,14 +9,15 @@ use clap::{Args, Subcommand};
 use crate::context::Context;
 use crate::failure::Stop;
 
-/// There is no such key.
+/// The exit code if the key does not exist.
 const CODE_ABSENT: u8 = 4;
-/// Somebody else was there first.
+/// The exit code if a condition did not hold.
 const CODE_CONFLICT: u8 = 3;
 
-/// Working memory: JSON values by key, with versions and expiry
+/// Manage working memory: JSON values by key
 ///
-/// The exit code is 4 where there is no such key, and 3 where a condition did not hold: somebody else was there first.
+/// Values have versions and may expire. The exit code is 4 if the key does not exist, and 3 if a condition did not hold
+/// because of a concurrent change.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -14,7 +14,7 @@ use crate::print::{self, Format, quantity, table};
 
 /// Print the value of a key
 ///
-/// Text is printed as it is, anything else as JSON. The exit code is 4 where there is no such key.
+/// Text is printed as it is, anything else as JSON. The exit code is 4 if the key does not exist.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -23,7 +23,7 @@ Examples:
   burrow kv get web plan/step --json | jq .version")]
 pub(super) struct GetArgs {
     #[command(flatten)]
-    whose: ReadFlags,
+    target: ReadFlags,
     #[arg(id = "name", value_name = "KEY")]
     key: String,
     #[command(flatten)]
@@ -42,8 +42,8 @@ Examples:
 )]
 pub(super) struct LsArgs {
     #[command(flatten)]
-    whose: ReadFlags,
-    /// Only keys that begin with this
+    target: ReadFlags,
+    /// Only keys that start with this prefix
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
     /// Print keys only
@@ -57,7 +57,7 @@ pub(super) struct LsArgs {
 #[derive(Debug, Args)]
 pub(super) struct HistoryArgs {
     #[command(flatten)]
-    whose: ReadFlags,
+    target: ReadFlags,
     #[arg(id = "name", value_name = "KEY")]
     key: String,
     #[command(flatten)]
@@ -65,17 +65,17 @@ pub(super) struct HistoryArgs {
 }
 
 pub(super) async fn get(ctx: &Context, args: GetArgs) -> Result<(), Stop> {
-    let what = || format!("could not read key `{}` of `{}`", args.key, args.whose.of);
-    let item = args.whose.memory(ctx)?.kv_get(&args.key).await.or_fail(what)?;
+    let what = || format!("could not read key `{}` of `{}`", args.key, args.target.of);
+    let item = args.target.memory(ctx)?.kv_get(&args.key).await.or_fail(what)?;
     let Some(item) = item else {
         let failure =
-            Failure { code: CODE_ABSENT, ..Failure::new(format!("{}: there is no such key", what())) };
-        return Err(failure.hint(format!("`burrow kv ls {}` lists those there are", args.whose.of)).into());
+            Failure { code: CODE_ABSENT, ..Failure::new(format!("{}: the key does not exist", what())) };
+        return Err(failure.hint(format!("`burrow kv ls {}` lists the keys", args.target.of)).into());
     };
     if args.format.json { print::json::pretty(&item) } else { value(&item.value) }
 }
 
-/// Text as it is, anything else as JSON; harmless in a terminal.
+/// Prints text verbatim, anything else as JSON; control characters are escaped on a terminal.
 pub(super) fn value(value: &Value) -> Result<(), Stop> {
     match value {
         Value::String(text) if text.ends_with('\n') => verbatim(text),
@@ -87,8 +87,8 @@ pub(super) fn value(value: &Value) -> Result<(), Stop> {
 }
 
 pub(super) async fn list(ctx: &Context, args: LsArgs) -> Result<(), Stop> {
-    let what = || format!("could not list the keys of `{}`", args.whose.of);
-    let memory = args.whose.memory(ctx)?;
+    let what = || format!("could not list the keys of `{}`", args.target.of);
+    let memory = args.target.memory(ctx)?;
     let mut items: Vec<KvItem> = Vec::new();
     let mut query = PageQuery { cursor: None, limit: Some(burrow_api::defaults::PAGE_LIMIT_MAX) };
     loop {
@@ -123,8 +123,8 @@ fn row(item: &KvItem, now_ms: u64, width: usize) -> Vec<String> {
 }
 
 pub(super) async fn history(ctx: &Context, args: HistoryArgs) -> Result<(), Stop> {
-    let what = || format!("could not show the history of key `{}` of `{}`", args.key, args.whose.of);
-    let versions = args.whose.memory(ctx)?.kv_history(&args.key).await.or_fail(what)?;
+    let what = || format!("could not show the history of key `{}` of `{}`", args.key, args.target.of);
+    let versions = args.target.memory(ctx)?.kv_history(&args.key).await.or_fail(what)?;
     if args.format.json {
         return print::json::pretty(&versions);
     }

@@ -1,4 +1,4 @@
-//! `burrow memory add`: something to remember, or many things.
+//! `burrow memory add`: stores one entry or many.
 
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -9,81 +9,82 @@ use burrow_client::Memory;
 use clap::Args;
 use serde_json::{Map, Value};
 
+use super::arguments;
 use super::flags::WriteFlags;
 use super::input;
-use super::words;
 use crate::context::Context;
 use crate::failure::{Failure, OrFail, Stop};
 use crate::print::{self, Format, quantity};
 use crate::transfer::progress::Progress;
 
-/// A line read at most: an entry of the largest text, every byte of it escaped, with the largest metadata.
+/// Longest line: an entry with the largest text, every byte of it escaped, and the largest metadata.
 const LINE_BYTES_MAX: u64 = 1 << 20;
-/// A batch is sent when its lines have so many bytes, well below the largest body the daemon takes.
+/// A batch is sent when its lines have this many bytes, well below the largest body the daemon accepts.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// Remember something, and print its id
+/// Add an entry, and print its id
 ///
-/// The text is kept verbatim. With --lines or --jsonl many entries are read, sent in batches that are stored as a whole.
+/// The text is stored verbatim. With --lines or --jsonl, many entries are read and sent in batches; each batch is
+/// stored atomically.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   burrow memory add web 'the deploy key is on db-2' --kind fact --importance 0.9
   make 2>&1 | tail -50 | burrow memory add web - --kind error --meta target=install
   burrow memory add web 'we use Postgres 16 now' --supersedes mem7h3k2m9pqx1c8r5v7y
-  burrow memory add web --jsonl --file notes.jsonl        one entry per line, as the API takes it
+  burrow memory add web --jsonl --file notes.jsonl        one entry per line, in the format of the API
   burrow memory add space:ops 'the pager rings at four'")]
 pub(super) struct AddArgs {
     #[command(flatten)]
-    whose: WriteFlags,
+    target: WriteFlags,
     #[command(flatten)]
     text: input::TextArgs,
-    /// Take every line of text for an entry
+    /// Store each line of text as an entry
     #[arg(long, conflicts_with = "jsonl")]
     lines: bool,
-    /// Take every line for an entry in JSON, such as {\"text\":\"…\",\"kind\":\"fact\"}
+    /// Read each line as an entry in JSON, such as {\"text\":\"…\",\"kind\":\"fact\"}
     #[arg(long)]
     jsonl: bool,
-    /// Lower-case word for what it is: note, fact, decision, observation, turn, error, …
+    /// Lower-case word for the type of the entry: note, fact, decision, observation, turn, error, …
     #[arg(long, value_name = "KIND", default_value = defaults::MEMORY_KIND)]
     kind: String,
-    /// Metadata; a value that is JSON is taken as JSON; may be repeated
-    #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = words::metadata)]
+    /// Metadata; a value that is valid JSON is stored as JSON; may be repeated
+    #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = arguments::metadata)]
     metadata: Vec<(String, Value)>,
-    /// From 0 to 1
-    #[arg(long, value_name = "SHARE", value_parser = words::share)]
+    /// Importance, from 0 to 1
+    #[arg(long, value_name = "SHARE", value_parser = arguments::share)]
     importance: Option<f32>,
-    /// Where it comes from
+    /// Source of the entry
     #[arg(long)]
     source: Option<String>,
-    /// What it belongs together with; the open session when not given
+    /// Session of the entry; the open session by default
     #[arg(long)]
     session: Option<String>,
-    /// Of this user
+    /// User that the entry belongs to
     #[arg(long)]
     user: Option<String>,
-    /// Of this agent
+    /// Agent that the entry belongs to
     #[arg(long)]
     agent: Option<String>,
     /// When it happened: a time, or how long ago (2h)
-    #[arg(long, value_name = "WHEN", value_parser = words::moment)]
+    #[arg(long, value_name = "WHEN", value_parser = arguments::moment)]
     at: Option<u64>,
-    /// From when it holds
-    #[arg(long, value_name = "WHEN", value_parser = words::moment)]
+    /// Start of its validity
+    #[arg(long, value_name = "WHEN", value_parser = arguments::moment)]
     valid_from: Option<u64>,
-    /// Until when it holds
-    #[arg(long, value_name = "WHEN", value_parser = words::moment)]
+    /// End of its validity
+    #[arg(long, value_name = "WHEN", value_parser = arguments::moment)]
     valid_to: Option<u64>,
-    /// Entry that it replaces; may be repeated
+    /// Entry that this one replaces; may be repeated
     #[arg(long, value_name = "ID")]
     supersedes: Vec<String>,
-    /// Artifact that belongs to it, by name or hash; may be repeated
+    /// Artifact that belongs to the entry, by name or hash; may be repeated
     #[arg(long = "artifact", value_name = "NAME")]
     artifacts: Vec<String>,
-    /// Entry that it has to do with; may be repeated
+    /// Related entry; may be repeated
     #[arg(long = "link", value_name = "ID")]
     links: Vec<String>,
-    /// Adding again with the same word stores nothing again
+    /// Idempotency key: adding again with the same word stores nothing
     #[arg(long, value_name = "WORD", conflicts_with_all = ["lines", "jsonl"])]
     once: Option<String>,
     #[command(flatten)]
@@ -91,17 +92,17 @@ pub(super) struct AddArgs {
 }
 
 pub(super) async fn run(ctx: &Context, args: AddArgs) -> Result<(), Stop> {
-    let what = || format!("could not add to the memory of `{}`", args.whose.of);
-    let memory = args.whose.memory(ctx)?;
+    let what = || format!("could not add to the memory of `{}`", args.target.of);
+    let memory = args.target.memory(ctx)?;
     if args.lines || args.jsonl {
-        return many(&memory, &args).await;
+        return add_many(&memory, &args).await;
     }
     let entry = entry(&args, args.text.required(what)?);
     let added = memory.add(vec![entry]).await.or_fail(what)?;
     show(&added, args.format)
 }
 
-/// An entry of `text`, and of what the flags say.
+/// An entry from `text` and the flags.
 fn entry(args: &AddArgs, text: String) -> NewEntry {
     NewEntry {
         key: args.once.clone(),
@@ -129,14 +130,14 @@ fn show(added: &[AddedEntry], format: Format) -> Result<(), Stop> {
     for entry in added {
         print::line(&entry.id)?;
         if let Some(older) = &entry.duplicate_of {
-            print::note(&format!("note: `{older}` says the same"));
+            print::note(&format!("note: `{older}` has the same text"));
         }
     }
     Ok(())
 }
 
-async fn many(memory: &Memory, args: &AddArgs) -> Result<(), Stop> {
-    let what = || format!("could not add to the memory of `{}`", args.whose.of);
+async fn add_many(memory: &Memory, args: &AddArgs) -> Result<(), Stop> {
+    let what = || format!("could not add to the memory of `{}`", args.target.of);
     let source = args.text.source().unwrap_or_else(|| PathBuf::from("-"));
     let mut lines =
         Lines::open(&source).or_fail(|| format!("{}: could not read `{}`", what(), source.display()))?;
@@ -144,19 +145,19 @@ async fn many(memory: &Memory, args: &AddArgs) -> Result<(), Stop> {
     let mut stored = 0_usize;
     loop {
         let batch =
-            lines.batch(|number, line| parse(args, line).map_err(|why| located(&what(), number, &why)))?;
+            lines.batch(|number, line| parse(args, line).map_err(|why| line_error(&what(), number, &why)))?;
         if batch.is_empty() {
             break;
         }
         let count = batch.len();
-        let told = || match stored {
+        let failed = || match stored {
             0 => what(),
-            stored => format!("{}: {stored} were stored, the rest was not", what()),
+            stored => format!("{}: {stored} entries were stored, the rest was not", what()),
         };
-        let added = memory.add(batch).await.or_fail(told)?;
+        let added = memory.add(batch).await.or_fail(failed)?;
         stored += count;
         progress.add(lines.take_bytes());
-        // Ids as they come: who is cut off midway knows what is there.
+        // Ids are printed at once: if the connection breaks, the user knows which entries are stored.
         show(&added, args.format)?;
     }
     progress.finish();
@@ -164,8 +165,8 @@ async fn many(memory: &Memory, args: &AddArgs) -> Result<(), Stop> {
     Ok(())
 }
 
-fn located(what: &str, number: u64, why: &str) -> Stop {
-    let failure = Failure::new(format!("{what}: line {number} is no entry: {why}"));
+fn line_error(what: &str, number: u64, why: &str) -> Stop {
+    let failure = Failure::new(format!("{what}: line {number} is not a valid entry: {why}"));
     failure
         .hint("a line is an object such as {\"text\":\"…\",\"kind\":\"fact\"}; with --lines it is plain text")
         .into()
@@ -176,7 +177,7 @@ fn parse(args: &AddArgs, line: &str) -> Result<NewEntry, String> {
         return Ok(entry(args, line.to_owned()));
     }
     let mut fields: Map<String, Value> = serde_json::from_str(line).map_err(|error| error.to_string())?;
-    // What a line does not say the flags do.
+    // Flags are defaults for the fields that a line does not have.
     let flags = serde_json::to_value(entry(args, String::new())).map_err(|error| error.to_string())?;
     if let Value::Object(flags) = flags {
         for (key, value) in flags {
@@ -214,7 +215,7 @@ impl Lines {
         std::mem::take(&mut self.bytes)
     }
 
-    /// The next entries, as many as one request takes; none at the end.
+    /// The next entries, as many as fit in one request; none at the end.
     fn batch(&mut self, parse: impl Fn(u64, &str) -> Result<NewEntry, Stop>) -> Result<Vec<NewEntry>, Stop> {
         let mut batch = Vec::new();
         let mut size = 0;
@@ -229,9 +230,7 @@ impl Lines {
             if line.len() as u64 > LINE_BYTES_MAX {
                 let failure =
                     Failure::new(format!("line {} is longer than {LINE_BYTES_MAX} bytes", self.number));
-                return Err(failure
-                    .hint("what is so large belongs in an artifact: `burrow artifact put`")
-                    .into());
+                return Err(failure.hint("store large texts as artifacts: `burrow artifact put`").into());
             }
             let text = String::from_utf8(line).map_err(|_| {
                 Failure::new(format!("line {} is not UTF-8", self.number))
@@ -262,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_what_lines_do_not_say() {
+    fn flags_are_defaults_for_lines() {
         let args = arguments("web --jsonl --kind fact --session s --meta a=1");
         let own = parse(&args, r#"{"text":"x","kind":"decision"}"#).unwrap();
         assert_eq!((own.kind.as_str(), own.session.as_deref()), ("decision", Some("s")));
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn many_lines_are_sent_in_batches_and_empty_ones_are_left_out() {
+    fn lines_are_sent_in_batches_without_empty_ones() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("lines");
         let text: String = (0..2_500).map(|n| format!("line {n}\n\n")).collect();

@@ -1,39 +1,40 @@
-//! `burrow memory context` and `turn`: a block for a prompt, and what to remember after it.
+//! `burrow memory context` and `turn`: a block for a prompt, and storing the turn afterwards.
 
 use std::path::PathBuf;
 
-use burrow_api::defaults;
 use burrow_api::memory::{ContextBlock, ContextRequest, StoreTurn, TurnMessage};
+use burrow_api::{OutputStream, defaults};
 use clap::Args;
 
-use super::flags::{FilterFlags, LookFlags, WriteFlags};
+use super::flags::{FilterFlags, SearchFlags, WriteFlags};
 use super::{input, show};
 use crate::context::Context;
 use crate::failure::{Failure, OrFail, Stop};
+use crate::print::process_output::ProcessOutput;
 use crate::print::{self, Format, quantity};
 
-/// Print a block for a prompt: what is remembered, within a budget of tokens
+/// Print a block for a prompt, made from memory, within a token budget
 ///
-/// The block is dated, with ids and relevance, and fenced as data: stored text cannot pose as instructions. Without a
-/// query and messages it answers where you were: the last session, open work, recent failures.
+/// The block contains dates, ids and relevance, and is marked as data: stored text cannot pose as instructions. Without
+/// a query and messages, it summarises recent work: the last session, open work, recent failures.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   burrow memory context web 'deploy the new version' --budget 800
-  burrow memory context web                                  where was I
+  burrow memory context web                                  recent work
   burrow memory context web --messages conversation.json     before a turn
   burrow memory turn web turn.json                           after it
 
 Messages are JSON: [{\"role\": \"user\", \"content\": \"…\"}, …]")]
 pub(super) struct ContextArgs {
     #[command(flatten)]
-    whose: LookFlags,
-    /// What it should be about
+    target: SearchFlags,
+    /// Topic of the block
     query: Option<String>,
-    /// The conversation so far, as JSON; `-` for standard input
+    /// File with the conversation so far, as JSON; `-` for standard input
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     messages: Option<PathBuf>,
-    /// Tokens it may take
+    /// Token budget
     #[arg(long, value_name = "TOKENS", default_value_t = defaults::CONTEXT_TOKENS,
         value_parser = clap::value_parser!(u32).range(i64::from(defaults::CONTEXT_TOKENS_MIN)..=i64::from(defaults::CONTEXT_TOKENS_MAX)))]
     budget: u32,
@@ -46,7 +47,7 @@ pub(super) struct ContextArgs {
     format: Format,
 }
 
-/// Remember a turn of a conversation; what was stored just before is not stored again
+/// Store a turn of a conversation; messages that are stored already are skipped
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -54,17 +55,17 @@ Examples:
   echo '[{\"role\":\"user\",\"content\":\"hi\"},{\"role\":\"assistant\",\"content\":\"hello\"}]' | burrow memory turn web -")]
 pub(super) struct TurnArgs {
     #[command(flatten)]
-    whose: WriteFlags,
-    /// Messages as JSON; `-` for standard input
+    target: WriteFlags,
+    /// File with messages as JSON; `-` for standard input
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     messages: PathBuf,
-    /// The session; the open one when not given
+    /// Session; the open session by default
     #[arg(long)]
     session: Option<String>,
-    /// Who asked
+    /// User who asked
     #[arg(long)]
     user: Option<String>,
-    /// Who answered
+    /// Agent that answered
     #[arg(long)]
     agent: Option<String>,
     #[command(flatten)]
@@ -72,7 +73,7 @@ pub(super) struct TurnArgs {
 }
 
 pub(super) async fn context(ctx: &Context, args: ContextArgs) -> Result<(), Stop> {
-    let what = || format!("could not make a context of the memory of `{}`", args.whose.of);
+    let what = || format!("could not make a context from the memory of `{}`", args.target.of);
     let messages = match &args.messages {
         Some(file) => messages(&input::read(file, what)?).map_err(|why| not_messages(&what(), &why))?,
         None => Vec::new(),
@@ -86,7 +87,7 @@ pub(super) async fn context(ctx: &Context, args: ContextArgs) -> Result<(), Stop
         filter,
         spaces: args.spaces,
     };
-    let block = args.whose.memory(ctx)?.context(&request).await.or_fail(what)?;
+    let block = args.target.memory(ctx)?.context(&request).await.or_fail(what)?;
     if args.format.json {
         return print::json::pretty(&block);
     }
@@ -96,18 +97,21 @@ pub(super) async fn context(ctx: &Context, args: ContextArgs) -> Result<(), Stop
     write(&block)
 }
 
-/// Raw: the daemon has made it harmless. It ends with a line end whatever it holds, and is nothing when there is nothing.
+/// Prints the block, with control characters escaped on a terminal: memory contains what programs in sandboxes stored. It ends
+/// with a line end, unless it is empty.
 fn write(block: &ContextBlock) -> Result<(), Stop> {
     if block.text.is_empty() {
-        print::note("nothing is remembered about it");
+        print::note("the memory contains nothing about it");
         return Ok(());
     }
     let end = if block.text.ends_with('\n') { "" } else { "\n" };
-    print::data(&format!("{}{end}", block.text))
+    let mut output = ProcessOutput::new(false);
+    output.write(OutputStream::Stdout, format!("{}{end}", block.text).as_bytes())?;
+    output.finish()
 }
 
 pub(super) async fn turn(ctx: &Context, args: TurnArgs) -> Result<(), Stop> {
-    let what = || format!("could not remember a turn for `{}`", args.whose.of);
+    let what = || format!("could not store a turn for `{}`", args.target.of);
     let messages =
         messages(&input::read(&args.messages, what)?).map_err(|why| not_messages(&what(), &why))?;
     let turn = StoreTurn {
@@ -116,7 +120,7 @@ pub(super) async fn turn(ctx: &Context, args: TurnArgs) -> Result<(), Stop> {
         user: args.user.clone(),
         agent: args.agent.clone(),
     };
-    let stored = args.whose.memory(ctx)?.store_turn(&turn).await.or_fail(what)?;
+    let stored = args.target.memory(ctx)?.store_turn(&turn).await.or_fail(what)?;
     if args.format.json {
         return print::json::pretty(&stored);
     }
@@ -128,20 +132,20 @@ pub(super) async fn turn(ctx: &Context, args: TurnArgs) -> Result<(), Stop> {
     Ok(())
 }
 
-/// A list of messages, or an object that holds one, as requests to models do.
+/// A list of messages, or an object that contains one, like requests to models.
 fn messages(text: &str) -> Result<Vec<TurnMessage>, String> {
     let mut value: serde_json::Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if let Some(inner) = value.get_mut("messages") {
         value = inner.take();
     }
     if !value.is_array() {
-        return Err("it is no list".to_owned());
+        return Err("it is not a list".to_owned());
     }
     serde_json::from_value(value).map_err(|error| error.to_string())
 }
 
 fn not_messages(what: &str, why: &str) -> Stop {
-    let failure = Failure::new(format!("{what}: these are no messages: {why}"));
+    let failure = Failure::new(format!("{what}: invalid messages: {why}"));
     failure.hint("messages are JSON: [{\"role\": \"user\", \"content\": \"…\"}, …]").into()
 }
 
@@ -150,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_understood_as_models_take_them() {
+    fn messages_are_accepted_in_the_formats_of_models() {
         let plain = messages(r#"[{"role":"user","content":"hi"}]"#).unwrap();
         assert_eq!(plain, [TurnMessage::text("user", "hi")]);
         let wrapped = messages(

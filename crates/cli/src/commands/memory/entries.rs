@@ -1,23 +1,23 @@
-//! `burrow memory ls|get|update|history|sessions`: entries by themselves.
+//! `burrow memory ls|get|update|history|sessions`: single entries and lists of entries.
 
 use burrow_api::memory::{MemoryEntry, MemorySession, MemoryVersion, UpdateEntry};
 use burrow_client::{Memory, PageQuery};
 use clap::Args;
 use serde_json::Value;
 
+use super::arguments;
 use super::flags::{FilterFlags, ReadFlags, WriteFlags};
 use super::input::TextArgs;
 use super::show::{self, date, excerpt};
-use super::words;
 use crate::context::Context;
 use crate::failure::{Failure, OrFail, Stop};
 use crate::print::{self, Format, table};
 
-/// Shown when nobody says how many: about a screen.
+/// Number of entries shown by default: about one screen.
 const LIMIT: usize = 50;
 const PAGE: u32 = 1_000;
 
-/// List what is remembered, newest first
+/// List entries, newest first
 #[derive(Debug, Args)]
 #[command(
     visible_alias = "list",
@@ -30,11 +30,11 @@ Examples:
 )]
 pub(super) struct LsArgs {
     #[command(flatten)]
-    whose: ReadFlags,
-    /// Entries at most
+    target: ReadFlags,
+    /// Maximum number of entries
     #[arg(short = 'n', long, default_value_t = LIMIT, conflicts_with = "all")]
     limit: usize,
-    /// All of them
+    /// Show all entries
     #[arg(short = 'a', long)]
     all: bool,
     /// Print ids only
@@ -46,7 +46,7 @@ pub(super) struct LsArgs {
     format: Format,
 }
 
-/// Show one entry
+/// Show an entry
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -54,17 +54,17 @@ Examples:
   burrow memory get web mem7h3k2m9pqx1c8r5v7y --text > note.txt      verbatim")]
 pub(super) struct GetArgs {
     #[command(flatten)]
-    whose: ReadFlags,
+    target: ReadFlags,
     /// Id of the entry
     id: String,
-    /// Print its text alone
+    /// Print only the text
     #[arg(long, conflicts_with = "json")]
     text: bool,
     #[command(flatten)]
     format: Format,
 }
 
-/// Change an entry: a new version of it; the old one stays in its history
+/// Change an entry; the old version stays in its history
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -73,48 +73,48 @@ Examples:
   burrow memory update web mem7h3k2m9pqx1c8r5v7y --valid-to 2026-12-31 --if-version 2")]
 pub(super) struct UpdateArgs {
     #[command(flatten)]
-    whose: WriteFlags,
+    target: WriteFlags,
     /// Id of the entry
     id: String,
     #[command(flatten)]
     text: TextArgs,
-    /// Another kind
+    /// New kind
     #[arg(long, value_name = "KIND")]
     kind: Option<String>,
     /// Metadata to set; may be repeated
-    #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = words::metadata)]
+    #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = arguments::metadata)]
     metadata: Vec<(String, Value)>,
     /// Metadata to remove; may be repeated
     #[arg(long = "unmeta", value_name = "KEY")]
     unmetadata: Vec<String>,
-    /// From 0 to 1
-    #[arg(long, value_name = "SHARE", value_parser = words::share)]
+    /// Importance, from 0 to 1
+    #[arg(long, value_name = "SHARE", value_parser = arguments::share)]
     importance: Option<f32>,
-    /// From when it holds
-    #[arg(long, value_name = "WHEN", value_parser = words::moment)]
+    /// Start of its validity
+    #[arg(long, value_name = "WHEN", value_parser = arguments::moment)]
     valid_from: Option<u64>,
-    /// Until when it holds
-    #[arg(long, value_name = "WHEN", value_parser = words::moment)]
+    /// End of its validity
+    #[arg(long, value_name = "WHEN", value_parser = arguments::moment)]
     valid_to: Option<u64>,
-    /// Only if this is its version still
+    /// Only if the entry still has this version
     #[arg(long, value_name = "VERSION")]
     if_version: Option<u64>,
     #[command(flatten)]
     format: Format,
 }
 
-/// Show what became of an entry, version by version
+/// Show all versions of an entry
 #[derive(Debug, Args)]
 pub(super) struct HistoryArgs {
     #[command(flatten)]
-    whose: ReadFlags,
+    target: ReadFlags,
     /// Id of the entry
     id: String,
     #[command(flatten)]
     format: Format,
 }
 
-/// List sessions: what was said or done together
+/// List sessions
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -122,8 +122,8 @@ Examples:
   burrow memory ls web --session \"$(burrow memory sessions web --json | jq -r .[0].session)\"")]
 pub(super) struct SessionsArgs {
     #[command(flatten)]
-    whose: ReadFlags,
-    /// Sessions at most
+    target: ReadFlags,
+    /// Maximum number of sessions
     #[arg(short = 'n', long, default_value_t = LIMIT)]
     limit: usize,
     #[command(flatten)]
@@ -131,10 +131,10 @@ pub(super) struct SessionsArgs {
 }
 
 pub(super) async fn list(ctx: &Context, args: LsArgs) -> Result<(), Stop> {
-    let what = || format!("could not list the memory of `{}`", args.whose.of);
+    let what = || format!("could not list the memory of `{}`", args.target.of);
     let limit = if args.all { usize::MAX } else { args.limit };
     let filter = args.filter.filter();
-    let memory = args.whose.memory(ctx)?;
+    let memory = args.target.memory(ctx)?;
     let mut query = PageQuery::default();
     let mut entries: Vec<MemoryEntry> = Vec::new();
     let mut more = true;
@@ -156,7 +156,7 @@ pub(super) async fn list(ctx: &Context, args: LsArgs) -> Result<(), Stop> {
     let rows: Vec<_> = entries.iter().map(|entry| row(entry, width)).collect();
     table::print(&["NUMBER", "DATE", "KIND", "ID", "TEXT"], &rows)?;
     if more {
-        print::note("there is more: --all shows it, -n N shows N");
+        print::note("there are more entries: --all shows all, -n N shows N");
     }
     Ok(())
 }
@@ -173,8 +173,8 @@ fn row(entry: &MemoryEntry, width: usize) -> Vec<String> {
 }
 
 pub(super) async fn get(ctx: &Context, args: GetArgs) -> Result<(), Stop> {
-    let what = || format!("could not show entry `{}` of the memory of `{}`", args.id, args.whose.of);
-    let entry = args.whose.memory(ctx)?.entry(&args.id).await.or_fail(what)?;
+    let what = || format!("could not show entry `{}` of the memory of `{}`", args.id, args.target.of);
+    let entry = args.target.memory(ctx)?.entry(&args.id).await.or_fail(what)?;
     if args.format.json {
         return print::json::pretty(&entry);
     }
@@ -188,8 +188,8 @@ pub(super) async fn get(ctx: &Context, args: GetArgs) -> Result<(), Stop> {
 }
 
 pub(super) async fn update(ctx: &Context, args: UpdateArgs) -> Result<(), Stop> {
-    let what = || format!("could not update entry `{}` of the memory of `{}`", args.id, args.whose.of);
-    let memory = args.whose.memory(ctx)?;
+    let what = || format!("could not update entry `{}` of the memory of `{}`", args.id, args.target.of);
+    let memory = args.target.memory(ctx)?;
     let mut change = UpdateEntry {
         text: args.text.read(what)?,
         kind: args.kind.clone(),
@@ -204,9 +204,9 @@ pub(super) async fn update(ctx: &Context, args: UpdateArgs) -> Result<(), Stop> 
     let changes_metadata = !args.metadata.is_empty() || !args.unmetadata.is_empty();
     if !changes_metadata && change == (UpdateEntry { if_version: args.if_version, ..UpdateEntry::default() })
     {
-        let failure = Failure::new(format!("{}: nothing to change was given", what()));
+        let failure = Failure::new(format!("{}: no change was given", what()));
         return Err(failure
-            .hint("give a text, --kind, --meta, --importance or another; see `burrow memory update --help`")
+            .hint("give a text, --kind, --meta, --importance or another option; see `burrow memory update --help`")
             .into());
     }
     if changes_metadata {
@@ -220,11 +220,11 @@ pub(super) async fn update(ctx: &Context, args: UpdateArgs) -> Result<(), Stop> 
     Ok(())
 }
 
-/// The API replaces metadata as a whole; here single keys are set and removed, on the version that was read.
+/// The API replaces all metadata; this sets and removes single keys on the version that was read.
 async fn merge_metadata(memory: &Memory, args: &UpdateArgs, change: &mut UpdateEntry) -> Result<(), Stop> {
     let known = memory.entry(&args.id).await;
     let known = known
-        .or_fail(|| format!("could not read entry `{}` of the memory of `{}`", args.id, args.whose.of))?;
+        .or_fail(|| format!("could not read entry `{}` of the memory of `{}`", args.id, args.target.of))?;
     let mut metadata = known.metadata;
     metadata.retain(|key, _| !args.unmetadata.contains(key));
     metadata.extend(args.metadata.iter().cloned());
@@ -235,7 +235,7 @@ async fn merge_metadata(memory: &Memory, args: &UpdateArgs, change: &mut UpdateE
 
 pub(super) async fn history(ctx: &Context, args: HistoryArgs) -> Result<(), Stop> {
     let what = || format!("could not show the history of entry `{}`", args.id);
-    let versions = args.whose.memory(ctx)?.history(&args.id).await.or_fail(what)?;
+    let versions = args.target.memory(ctx)?.history(&args.id).await.or_fail(what)?;
     if args.format.json {
         return print::json::pretty(&versions);
     }
@@ -253,10 +253,10 @@ fn version_row(version: &MemoryVersion, width: usize) -> Vec<String> {
 }
 
 pub(super) async fn sessions(ctx: &Context, args: SessionsArgs) -> Result<(), Stop> {
-    let what = || format!("could not list the sessions of `{}`", args.whose.of);
+    let what = || format!("could not list the sessions of `{}`", args.target.of);
     let page =
         PageQuery { cursor: None, limit: Some(u32::try_from(args.limit).unwrap_or(PAGE).clamp(1, PAGE)) };
-    let sessions = args.whose.memory(ctx)?.sessions(&page).await.or_fail(what)?.items;
+    let sessions = args.target.memory(ctx)?.sessions(&page).await.or_fail(what)?.items;
     if args.format.json {
         return print::json::pretty(&sessions);
     }
@@ -282,7 +282,7 @@ mod tests {
     use burrow_api::memory::MemoryChange;
 
     #[test]
-    fn what_happened_often_says_so() {
+    fn a_repeated_entry_shows_its_count() {
         let mut entry = show::example("mem1", "make failed\nwith 2");
         assert_eq!(row(&entry, 40)[4], "make failed with 2");
         entry.count = 3;
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_without_a_text_says_what_it_was() {
+    fn a_change_without_a_text_shows_its_kind() {
         let mut version = MemoryVersion {
             seq: 9,
             stored_ms: 1_794_710_393_000,

@@ -1,102 +1,103 @@
-//! Flags that the commands about memory share: whose, of when, which entries.
+//! Flags that the memory commands share: the memory, the time of reads, filters.
 
 use burrow_api::memory::{EntryFilter, MetadataOperator, MetadataTest};
 use burrow_client::{Memory, MemoryOf};
 use clap::Args;
 
-use super::words::{self, Comparison, Condition};
+use super::arguments::{self, Comparison, Condition};
 use crate::context::Context;
 use crate::failure::Stop;
 
-/// Whose memory is looked through, in all its spaces, and of when.
+/// The memory to search in all its spaces, and the time of the read.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct LookFlags {
-    /// A sandbox, or a space; `space:NAME` where both have the name
+pub(crate) struct SearchFlags {
+    /// Sandbox or space; `space:NAME` if both have this name
     #[arg(value_name = "SANDBOX")]
     pub(crate) of: String,
-    /// As it was then: a number of the log, a time, how long ago (2h), or a snapshot
-    #[arg(long, value_name = "WHEN", value_parser = words::as_of)]
+    /// Read the state as of then: a number of the log, a time, how long ago (2h), or a snapshot
+    #[arg(long, value_name = "WHEN", value_parser = arguments::as_of)]
     as_of: Option<String>,
 }
 
-impl LookFlags {
+impl SearchFlags {
     pub(crate) fn memory(&self, ctx: &Context) -> Result<Memory, Stop> {
-        let whose = MemoryOf { of: self.of.clone(), as_of: self.as_of.clone(), space: None };
-        Ok(ctx.client()?.memory(whose))
+        let selection = MemoryOf { of: self.of.clone(), as_of: self.as_of.clone(), space: None };
+        Ok(ctx.client()?.memory(selection))
     }
 }
 
-/// Whose memory is read, of when, and in which space.
+/// The memory to read, the time of the read, and the space.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReadFlags {
-    /// A sandbox, or a space; `space:NAME` where both have the name
+    /// Sandbox or space; `space:NAME` if both have this name
     #[arg(value_name = "SANDBOX")]
     pub(crate) of: String,
-    /// As it was then: a number of the log, a time, how long ago (2h), or a snapshot
-    #[arg(long, value_name = "WHEN", value_parser = words::as_of)]
+    /// Read the state as of then: a number of the log, a time, how long ago (2h), or a snapshot
+    #[arg(long, value_name = "WHEN", value_parser = arguments::as_of)]
     as_of: Option<String>,
-    /// An attached space instead of the one the sandbox remembers in
+    /// Attached space, instead of the main space of the sandbox
     #[arg(long, value_name = "SPACE")]
     space: Option<String>,
 }
 
 impl ReadFlags {
     pub(crate) fn memory(&self, ctx: &Context) -> Result<Memory, Stop> {
-        let whose = MemoryOf { of: self.of.clone(), as_of: self.as_of.clone(), space: self.space.clone() };
-        Ok(ctx.client()?.memory(whose))
+        let selection =
+            MemoryOf { of: self.of.clone(), as_of: self.as_of.clone(), space: self.space.clone() };
+        Ok(ctx.client()?.memory(selection))
     }
 }
 
-/// Whose memory is written to.
+/// The memory to write to.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WriteFlags {
-    /// A sandbox, or a space; `space:NAME` where both have the name
+    /// Sandbox or space; `space:NAME` if both have this name
     #[arg(value_name = "SANDBOX")]
     pub(crate) of: String,
-    /// An attached space instead of the one the sandbox remembers in
+    /// Attached space, instead of the main space of the sandbox
     #[arg(long, value_name = "SPACE")]
     space: Option<String>,
 }
 
 impl WriteFlags {
     pub(crate) fn memory(&self, ctx: &Context) -> Result<Memory, Stop> {
-        let whose = MemoryOf { of: self.of.clone(), as_of: None, space: self.space.clone() };
-        Ok(ctx.client()?.memory(whose))
+        let selection = MemoryOf { of: self.of.clone(), as_of: None, space: self.space.clone() };
+        Ok(ctx.client()?.memory(selection))
     }
 }
 
-/// Which entries.
+/// Filters for entries.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Which entries")]
+#[command(next_help_heading = "Filters")]
 pub(crate) struct FilterFlags {
-    /// Of this kind; may be repeated, for any of them
+    /// Only entries of this kind; may be repeated for several kinds
     #[arg(long = "kind", value_name = "KIND")]
     kinds: Vec<String>,
-    /// With such metadata: KEY=VALUE, KEY!=VALUE, KEY<VALUE, KEY>VALUE, or KEY; may be repeated
-    #[arg(long = "meta", value_name = "CONDITION", value_parser = words::condition)]
+    /// Only entries with this metadata: KEY=VALUE, KEY!=VALUE, KEY<VALUE, KEY>VALUE, or KEY; may be repeated
+    #[arg(long = "meta", value_name = "CONDITION", value_parser = arguments::condition)]
     metadata: Vec<Condition>,
-    /// Happened then or later: a time, or how long ago (2h)
-    #[arg(long, value_name = "WHEN", value_parser = words::moment)]
+    /// Only entries from then or later: a time, or how long ago (2h)
+    #[arg(long, value_name = "WHEN", value_parser = arguments::moment)]
     since: Option<u64>,
-    /// Happened before then
-    #[arg(long, value_name = "WHEN", value_parser = words::moment)]
+    /// Only entries from before then
+    #[arg(long, value_name = "WHEN", value_parser = arguments::moment)]
     until: Option<u64>,
-    /// Of this session
+    /// Only entries of this session
     #[arg(long)]
     session: Option<String>,
-    /// From this source
+    /// Only entries from this source
     #[arg(long)]
     source: Option<String>,
-    /// Of this user
+    /// Only entries of this user
     #[arg(long)]
     user: Option<String>,
-    /// Of this agent
+    /// Only entries of this agent
     #[arg(long)]
     agent: Option<String>,
-    /// Those in the cold tier too
+    /// Include entries in the cold tier
     #[arg(long)]
     pub(crate) cold: bool,
-    /// Those that others replaced too
+    /// Include entries that others replaced
     #[arg(long)]
     superseded: bool,
 }
@@ -118,7 +119,7 @@ impl FilterFlags {
         }
     }
 
-    /// `None` when it asks for nothing in particular.
+    /// `None` when no flag is set.
     pub(crate) fn given(&self) -> Option<EntryFilter> {
         Some(self.filter()).filter(|filter| *filter != EntryFilter::default())
     }
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_become_the_filter_that_the_daemon_takes() {
+    fn flags_become_the_filter_of_the_api() {
         let line = Line::parse_from([
             "x",
             "--kind",

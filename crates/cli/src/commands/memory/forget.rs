@@ -1,4 +1,4 @@
-//! `burrow memory forget` and `erase`: out of sight, and gone for good.
+//! `burrow memory forget` and `erase`: hide entries, or remove them permanently.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::print::ask::{can_ask, confirm};
 use crate::print::escape::escape;
 use crate::print::{self, Format, quantity};
 
-/// Ids of one request: what the API takes.
+/// Maximum number of ids in one request of the API.
 const IDS_MAX: usize = 1_000;
 
-/// Forget entries: they are not found any more; earlier moments still have them
+/// Hide entries from now on; reads as of earlier still find them
 ///
-/// By id, by what they are (--kind, --meta and the others), or by age.
+/// Entries are selected by id, by filter (--kind, --meta and others), or by age.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -27,13 +27,14 @@ Examples:
   burrow memory forget web --older-than 90d")]
 pub(super) struct ForgetArgs {
     #[command(flatten)]
-    which: WhichArgs,
+    selection: SelectionArgs,
 }
 
-/// Erase entries for good: from every version, branch, snapshot and index
+/// Erase entries permanently from every version, branch, snapshot and index
 ///
-/// For the law. Summaries that were made of them go along; entries that say the very same are named and stay. It cannot be
-/// undone, and does not reach copies outside: other spaces, exports, backups, artifacts. Asks first.
+/// For legal obligations to delete data. Summaries made from the entries are erased too; other entries with the same
+/// text are reported and kept. This cannot be undone, and does not cover copies in other spaces, exports, backups and
+/// artifacts. Asks for confirmation.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -42,88 +43,90 @@ Examples:
   burrow memory erase web --user alice --yes")]
 pub(super) struct EraseArgs {
     #[command(flatten)]
-    which: WhichArgs,
-    /// Do not ask
+    selection: SelectionArgs,
+    /// Do not ask for confirmation
     #[arg(short = 'y', long)]
     yes: bool,
 }
 
 #[derive(Debug, Args)]
-struct WhichArgs {
+struct SelectionArgs {
     #[command(flatten)]
-    whose: WriteFlags,
+    target: WriteFlags,
     /// Ids of entries
     #[arg(value_name = "ID")]
     ids: Vec<String>,
-    /// What happened longer ago than this, e.g. 90d
+    /// Entries older than this, e.g. 90d
     #[arg(long, value_name = "DURATION", value_parser = parse::duration_from_second, conflicts_with = "ids")]
     older_than: Option<Duration>,
     #[command(flatten)]
     filter: FilterFlags,
-    /// Only tell what would go
+    /// Only show the entries, without changing them
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     format: Format,
 }
 
-/// What the API takes: exactly one of them.
+/// The selection in the API: exactly one of these.
 #[derive(Debug, PartialEq)]
-enum Which {
+enum Selection {
     Ids(Vec<String>),
     Filter(EntryFilter),
     OlderThan(u64),
 }
 
-impl WhichArgs {
-    fn which(&self) -> Result<Which, &'static str> {
+impl SelectionArgs {
+    fn selection(&self) -> Result<Selection, &'static str> {
         let filter = self.filter.given();
         match (self.ids.is_empty(), filter, self.older_than) {
-            (false, None, _) if self.ids.len() <= IDS_MAX => Ok(Which::Ids(self.ids.clone())),
+            (false, None, _) if self.ids.len() <= IDS_MAX => Ok(Selection::Ids(self.ids.clone())),
             (false, None, _) => Err("give at most 1000 ids at once, or a filter"),
-            (false, Some(_), _) => Err("give ids, or what the entries are like, not both"),
-            (true, None, Some(age)) => Ok(Which::OlderThan(age.as_secs())),
+            (false, Some(_), _) => Err("give either ids or a filter"),
+            (true, None, Some(age)) => Ok(Selection::OlderThan(age.as_secs())),
             (true, Some(mut filter), Some(age)) => {
-                // Both hold: the filter knows times as well.
+                // Both must hold: the filter has times as well.
                 let before = quantity::now_ms().saturating_sub(age.as_secs().saturating_mul(1_000));
                 filter.until_ms = Some(filter.until_ms.map_or(before, |until| until.min(before)));
-                Ok(Which::Filter(filter))
+                Ok(Selection::Filter(filter))
             }
-            (true, Some(filter), None) => Ok(Which::Filter(filter)),
-            (true, None, None) => {
-                Err("give ids, --older-than, or what they are like: --kind, --meta, --session, …")
-            }
+            (true, Some(filter), None) => Ok(Selection::Filter(filter)),
+            (true, None, None) => Err("give ids, --older-than, or a filter: --kind, --meta, --session, …"),
         }
     }
 }
 
 pub(super) async fn forget(ctx: &Context, args: ForgetArgs) -> Result<(), Stop> {
-    let args = args.which;
-    let what = || format!("could not forget entries of the memory of `{}`", args.whose.of);
-    let which =
-        args.which().map_err(|hint| Failure::new(format!("{}: nothing says which", what())).hint(hint))?;
-    let request = forgetting(which, args.dry_run);
-    let gone = args.whose.memory(ctx)?.forget(&request).await.or_fail(what)?;
+    let args = args.selection;
+    let what = || format!("could not forget entries of the memory of `{}`", args.target.of);
+    let selection = args.selection().map_err(|hint| {
+        Failure::new(format!("{}: no valid selection of entries was given", what())).hint(hint)
+    })?;
+    let request = forgetting(selection, args.dry_run);
+    let gone = args.target.memory(ctx)?.forget(&request).await.or_fail(what)?;
     show(&gone, "forgotten", "would be forgotten", args.format)
 }
 
-fn forgetting(which: Which, dry_run: bool) -> ForgetEntries {
-    match which {
-        Which::Ids(ids) => ForgetEntries { ids, dry_run, ..ForgetEntries::default() },
-        Which::Filter(filter) => ForgetEntries { filter: Some(filter), dry_run, ..ForgetEntries::default() },
-        Which::OlderThan(seconds) => {
+fn forgetting(selection: Selection, dry_run: bool) -> ForgetEntries {
+    match selection {
+        Selection::Ids(ids) => ForgetEntries { ids, dry_run, ..ForgetEntries::default() },
+        Selection::Filter(filter) => {
+            ForgetEntries { filter: Some(filter), dry_run, ..ForgetEntries::default() }
+        }
+        Selection::OlderThan(seconds) => {
             ForgetEntries { older_than_seconds: Some(seconds), dry_run, ..ForgetEntries::default() }
         }
     }
 }
 
 pub(super) async fn erase(ctx: &Context, args: EraseArgs) -> Result<(), Stop> {
-    let EraseArgs { which: args, yes } = args;
-    let what = || format!("could not erase entries of the memory of `{}`", args.whose.of);
-    let which =
-        args.which().map_err(|hint| Failure::new(format!("{}: nothing says which", what())).hint(hint))?;
-    let memory = args.whose.memory(ctx)?;
-    let plan = forgetting(which, args.dry_run);
+    let EraseArgs { selection: args, yes } = args;
+    let what = || format!("could not erase entries of the memory of `{}`", args.target.of);
+    let selection = args.selection().map_err(|hint| {
+        Failure::new(format!("{}: no valid selection of entries was given", what())).hint(hint)
+    })?;
+    let memory = args.target.memory(ctx)?;
+    let plan = forgetting(selection, args.dry_run);
     let mut request = EraseEntries {
         ids: plan.ids,
         filter: plan.filter,
@@ -133,14 +136,14 @@ pub(super) async fn erase(ctx: &Context, args: EraseArgs) -> Result<(), Stop> {
     if !args.dry_run && !yes {
         if !can_ask() {
             let failure =
-                Failure::new(format!("{}: it cannot be undone, and nobody is there to ask", what()));
-            return Err(failure.hint("add --yes, or look first with --dry-run").into());
+                Failure::new(format!("{}: confirmation is required, but there is no terminal", what()));
+            return Err(failure.hint("add --yes, or preview with --dry-run").into());
         }
         let doomed = memory.erase(&request).await.or_fail(what)?;
         let count = quantity::count(usize::try_from(doomed.count).unwrap_or(usize::MAX), "entry", "entries");
         let question = format!(
-            "erase {count} of `{}` from every version and snapshot, for good?",
-            escape(&args.whose.of)
+            "erase {count} of `{}` permanently from every version and snapshot?",
+            escape(&args.target.of)
         );
         if !confirm(&question)? {
             return Err(Stop::Exit(CODE_GENERAL));
@@ -148,7 +151,7 @@ pub(super) async fn erase(ctx: &Context, args: EraseArgs) -> Result<(), Stop> {
     }
     request.dry_run = args.dry_run;
     let gone = memory.erase(&request).await.or_fail(what)?;
-    show_erased(&gone, &args.whose.of, args.format)
+    show_erased(&gone, &args.target.of, args.format)
 }
 
 fn show_erased(gone: &ErasedEntries, of: &str, format: Format) -> Result<(), Stop> {
@@ -167,15 +170,15 @@ fn erased_notes(gone: &ErasedEntries, of: &str) -> Vec<String> {
     let verb = if gone.dry_run { "would be erased" } else { "erased" };
     let mut notes = vec![format!("{} {verb}", counted(gone.count))];
     if !gone.summaries.is_empty() {
-        notes.push(format!("of them {} are summaries that were made of the others", gone.summaries.len()));
+        notes.push(format!("{} of them are summaries of the others", gone.summaries.len()));
     }
     if gone.branches > 1 {
         notes
-            .push(format!("they lay on {} branches: forks and restored selves had them, too", gone.branches));
+            .push(format!("they were on {} branches, including forks and restored sandboxes", gone.branches));
     }
     if !gone.copies.is_empty() {
-        notes.push(format!("copies that say the same are still there: {}", gone.copies.join(" ")));
-        notes.push(format!("hint: `burrow memory erase {} ID…` takes them as well", escape(of)));
+        notes.push(format!("other entries with the same text are kept: {}", gone.copies.join(" ")));
+        notes.push(format!("hint: `burrow memory erase {} ID…` erases them too", escape(of)));
     }
     notes
 }
@@ -199,26 +202,29 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Line {
         #[command(flatten)]
-        args: WhichArgs,
+        args: SelectionArgs,
     }
 
-    fn which(line: &str) -> Result<Which, &'static str> {
-        Line::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).unwrap().args.which()
+    fn selection(line: &str) -> Result<Selection, &'static str> {
+        Line::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).unwrap().args.selection()
     }
 
     #[test]
-    fn entries_are_meant_by_id_by_kind_or_by_age_and_never_all_by_accident() {
-        assert_eq!(which("web mem1 mem2").unwrap(), Which::Ids(vec!["mem1".to_owned(), "mem2".to_owned()]));
-        assert_eq!(which("web --older-than 90d").unwrap(), Which::OlderThan(90 * 86_400));
-        assert!(
-            matches!(which("web --kind error").unwrap(), Which::Filter(filter) if filter.kinds == ["error"])
+    fn entries_are_selected_by_id_by_kind_or_by_age_and_never_all_by_accident() {
+        assert_eq!(
+            selection("web mem1 mem2").unwrap(),
+            Selection::Ids(vec!["mem1".to_owned(), "mem2".to_owned()])
         );
-        assert!(which("web").is_err());
-        assert!(which("web mem1 --kind error").is_err());
+        assert_eq!(selection("web --older-than 90d").unwrap(), Selection::OlderThan(90 * 86_400));
+        assert!(
+            matches!(selection("web --kind error").unwrap(), Selection::Filter(filter) if filter.kinds == ["error"])
+        );
+        assert!(selection("web").is_err());
+        assert!(selection("web mem1 --kind error").is_err());
     }
 
     #[test]
-    fn an_erasure_tells_what_went_along_and_what_is_still_there() {
+    fn an_erasure_reports_summaries_branches_and_copies() {
         let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
         let mut gone = ErasedEntries {
             count: 2,
@@ -237,21 +243,25 @@ mod tests {
             ..gone
         };
         let notes = erased_notes(&gone, "web").join("\n");
-        for told in
-            ["3 entries erased", "1 are summaries", "2 branches", "still there: mem4", "memory erase web"]
-        {
-            assert!(notes.contains(told), "{told} in {notes}");
+        for part in [
+            "3 entries erased",
+            "1 of them are summaries",
+            "2 branches",
+            "are kept: mem4",
+            "memory erase web",
+        ] {
+            assert!(notes.contains(part), "{part} in {notes}");
         }
     }
 
     #[test]
     fn age_and_kind_together_must_both_hold() {
-        match which("web --older-than 1h --kind error").unwrap() {
-            Which::Filter(filter) => {
+        match selection("web --older-than 1h --kind error").unwrap() {
+            Selection::Filter(filter) => {
                 assert!(filter.until_ms.unwrap() <= quantity::now_ms() - 3_600_000);
                 assert_eq!(filter.kinds, ["error"]);
             }
-            other @ (Which::Ids(_) | Which::OlderThan(_)) => panic!("{other:?}"),
+            other @ (Selection::Ids(_) | Selection::OlderThan(_)) => panic!("{other:?}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Text that is to be remembered: an argument, a file, or standard input; bounded, and UTF-8.
+//! Text input: from an argument, a file, or standard input; bounded, and UTF-8.
 
 use std::io::{self, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use clap::Args;
 
 use crate::failure::{Failure, OrFail as _, Stop};
 
-/// Read from a file or standard input at most: more than any text, value or skill the daemon takes, so that its own
-/// refusal, with the figure, is what people see.
+/// Most bytes read from a file or standard input: more than any text, value or skill the daemon accepts, so that users
+/// see the daemon's error, which states its limit.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
 /// Where a text comes from.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TextArgs {
-    /// The text; `-` for standard input
+    /// Text; `-` for standard input
     #[arg(value_name = "TEXT", conflicts_with = "file")]
     text: Option<String>,
     /// File with the text; `-` for standard input
@@ -23,7 +23,7 @@ pub(crate) struct TextArgs {
 }
 
 impl TextArgs {
-    /// The file with many texts, where one text is not what is wanted.
+    /// The file to read several texts from.
     pub(crate) fn source(&self) -> Option<PathBuf> {
         self.file.clone().or_else(|| self.text.as_ref().map(PathBuf::from))
     }
@@ -38,7 +38,7 @@ impl TextArgs {
         }
     }
 
-    /// The same, where one must be given; piped input is taken without being asked for.
+    /// Like `read`, but a text is required; piped input is used without a flag.
     pub(crate) fn required(&self, what: impl Fn() -> String) -> Result<String, Stop> {
         if let Some(text) = self.read(&what)? {
             return Ok(text);
@@ -53,7 +53,7 @@ impl TextArgs {
     }
 }
 
-/// A whole file, or with `-` standard input, without the line end that editors and `echo` add.
+/// A whole file, or with `-` standard input, without its final line end.
 pub(crate) fn read(file: &Path, what: impl Fn() -> String) -> Result<String, Stop> {
     let bytes = match file == Path::new("-") {
         true => bounded(io::stdin().lock()),
@@ -73,13 +73,13 @@ fn text(bytes: Vec<u8>, what: &str) -> Result<String, Stop> {
     if bytes.len() as u64 > TEXT_BYTES_MAX {
         let failure = Failure::new(format!("{what}: the text is larger than {TEXT_BYTES_MAX} bytes"));
         return Err(failure
-            .hint("keep it as an artifact, `burrow artifact put`, and remember what it is")
+            .hint("store it as an artifact with `burrow artifact put`, and add an entry that describes it")
             .into());
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         Failure::new(format!("{what}: the text is not UTF-8 at byte {at}"))
-            .hint("convert it with `iconv -t UTF-8`, or keep it as it is with `burrow artifact put`")
+            .hint("convert it with `iconv -t UTF-8`, or store it unchanged with `burrow artifact put`")
     })?;
     Ok(text
         .strip_suffix('\n')
@@ -99,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn one_line_end_is_the_editors_and_the_rest_is_the_text() {
+    fn one_final_line_end_is_removed() {
         for (bytes, expected) in [("a", "a"), ("a\n", "a"), ("a\r\n", "a"), ("a\n\n", "a\n"), ("", "")] {
             assert_eq!(text(bytes.into(), "x").unwrap(), expected);
         }
     }
 
     #[test]
-    fn what_is_no_text_is_refused_with_what_to_do() {
+    fn invalid_text_is_rejected_with_a_hint() {
         let refused = failure(text(vec![b'a', 0xff], "could not add"));
         assert_eq!(refused.to_string(), "could not add: the text is not UTF-8 at byte 1");
         assert!(refused.hint.unwrap().contains("artifact put"));

@@ -1,37 +1,37 @@
-//! `burrow memory`: what an agent remembers.
+//! `burrow memory`: the memory of agents.
 
 mod add;
-pub(crate) mod choose;
+pub(crate) mod arguments;
 mod context;
 mod entries;
 pub(crate) mod flags;
 mod forget;
 pub(crate) mod input;
-pub(crate) mod moving;
+mod maintenance;
 pub(crate) mod related;
+pub(crate) mod sandbox_flags;
 mod search;
 pub(crate) mod show;
-mod upkeep;
-pub(crate) mod words;
+pub(crate) mod transfer;
 
 use clap::{Args, Subcommand};
 
 use crate::context::Context;
 use crate::failure::Stop;
 
-/// What an agent remembers: add, search, context for prompts
+/// Manage the memory of agents: add, search, context for prompts
 ///
-/// A sandbox's own memory is snapshotted, put back and forked with it. A space is memory that outlives sandboxes: see
-/// `burrow space`, and --memory and --attach of create, run and update.
+/// A sandbox's own memory is included in its snapshots, restores and forks. A space is memory that outlives sandboxes:
+/// see `burrow space`, and --memory and --attach of create, run and update.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   burrow memory add web 'the deploy key is on db-2'
   burrow memory search web 'where is the deploy key'
   burrow memory context web 'deploy the new version'      a block for a prompt
-  burrow memory context web                               where was I
+  burrow memory context web                               recent work
   burrow memory search web 'api key' --as-of before-upgrade
-  burrow memory merge web --from try                      what a fork learned
+  burrow memory merge web --from try                      entries of a fork
 
 Working memory is `burrow kv`, procedures are `burrow skill`, files are `burrow artifact`.")]
 pub(crate) struct MemoryArgs {
@@ -52,13 +52,13 @@ enum Action {
     Erase(forget::EraseArgs),
     History(entries::HistoryArgs),
     Sessions(entries::SessionsArgs),
-    Export(moving::ExportArgs),
-    Import(moving::ImportArgs),
-    Stats(upkeep::StatsArgs),
-    Merge(upkeep::MergeArgs),
-    Consolidate(upkeep::ConsolidateArgs),
-    Check(upkeep::CheckArgs),
-    Rebuild(upkeep::RebuildArgs),
+    Export(transfer::ExportArgs),
+    Import(transfer::ImportArgs),
+    Stats(maintenance::StatsArgs),
+    Merge(maintenance::MergeArgs),
+    Consolidate(maintenance::ConsolidateArgs),
+    Check(maintenance::CheckArgs),
+    Rebuild(maintenance::RebuildArgs),
 }
 
 pub(crate) async fn run(ctx: &Context, args: MemoryArgs) -> Result<(), Stop> {
@@ -74,12 +74,12 @@ pub(crate) async fn run(ctx: &Context, args: MemoryArgs) -> Result<(), Stop> {
         Action::Erase(args) => forget::erase(ctx, args).await,
         Action::History(args) => entries::history(ctx, args).await,
         Action::Sessions(args) => entries::sessions(ctx, args).await,
-        Action::Export(args) => moving::export(ctx, args).await,
-        Action::Import(args) => moving::import(ctx, args).await,
-        Action::Stats(args) => upkeep::stats(ctx, args).await,
-        Action::Merge(args) => upkeep::merge(ctx, args).await,
-        Action::Consolidate(args) => upkeep::consolidate(ctx, args).await,
-        Action::Check(args) => upkeep::check(ctx, args).await,
-        Action::Rebuild(args) => upkeep::rebuild(ctx, args).await,
+        Action::Export(args) => transfer::export(ctx, args).await,
+        Action::Import(args) => transfer::import(ctx, args).await,
+        Action::Stats(args) => maintenance::stats(ctx, args).await,
+        Action::Merge(args) => maintenance::merge(ctx, args).await,
+        Action::Consolidate(args) => maintenance::consolidate(ctx, args).await,
+        Action::Check(args) => maintenance::check(ctx, args).await,
+        Action::Rebuild(args) => maintenance::rebuild(ctx, args).await,
     }
 }

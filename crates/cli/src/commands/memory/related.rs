@@ -1,4 +1,4 @@
-//! What is remembered about a failure like the one just seen: on standard error, after the output, never among it.
+//! Memory entries about a similar failure: printed on standard error, after the output, never within it.
 
 use std::io::IsTerminal as _;
 
@@ -11,25 +11,25 @@ use crate::print;
 use crate::print::paint::{self, Colour};
 use crate::terminal;
 
-/// Shown at most: they help if they are read.
+/// Maximum number of entries shown, so that they are read.
 const SHOWN_MAX: usize = 3;
-/// How wide a memory is shown at most, however wide the screen.
+/// Maximum width of an entry, on any terminal.
 const WIDTH_MAX: usize = 160;
 
-/// Whether to show it.
+/// Whether to show related entries.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RelatedFlags {
-    /// If it fails, show what is remembered about it, also where standard error is no terminal
+    /// Show related memory entries if the command fails, even if standard error is not a terminal
     #[arg(long, conflicts_with = "no_related")]
     related: bool,
-    /// Never show what is remembered
+    /// Never show related memory entries
     #[arg(long)]
     no_related: bool,
 }
 
 impl RelatedFlags {
-    /// Tells it, where something failed and somebody is there to read it.
-    pub(crate) fn tell(&self, end: &End) {
+    /// Prints related entries if the command failed, and standard error is a terminal or `--related` is set.
+    pub(crate) fn print(&self, end: &End) {
         let End::Exit(exec) = end else { return };
         let terminal = std::io::stderr().is_terminal();
         if self.no_related || !(self.related || terminal) || outcome::exit_code(exec) == 0 {
@@ -52,11 +52,11 @@ fn lines(related: &[RelatedMemory], width: usize) -> Vec<String> {
         let room = width.saturating_sub(head.chars().count()).max(20);
         lines.push(format!("{head}{}", excerpt(&memory.text, room)));
         if let Some(fix) = &memory.fixed_by {
-            let (head, told) = match fix.commands.is_empty() {
+            let (head, fix) = match fix.commands.is_empty() {
                 false => ("            then worked after: ", fix.commands.join("; ")),
                 true => ("            then worked after changes of ", fix.files.join(", ")),
             };
-            lines.push(format!("{head}{}", excerpt(&told, width.saturating_sub(head.len()).max(20))));
+            lines.push(format!("{head}{}", excerpt(&fix, width.saturating_sub(head.len()).max(20))));
         }
     }
     lines
@@ -68,7 +68,7 @@ mod tests {
     use burrow_api::memory::RelatedFix;
 
     #[test]
-    fn a_few_memories_are_told_in_a_line_each_with_what_fixed_them() {
+    fn a_few_entries_are_shown_in_one_line_each_with_their_fix() {
         let fix = RelatedFix {
             id: "mem2".to_owned(),
             at_ms: 0,
@@ -85,9 +85,9 @@ mod tests {
             count: 1,
             fixed_by,
         };
-        let told = lines(&[memory(Some(fix)), memory(None)], 100);
+        let shown = lines(&[memory(Some(fix)), memory(None)], 100);
         assert_eq!(
-            told,
+            shown,
             [
                 "remembered: 2026-11-15 02:39 mem1 `make install` failed with 2: no rule\\x1b[2J",
                 "            then worked after: ./configure; make",

@@ -1,4 +1,4 @@
-//! `burrow memory search`: what is remembered about something, best first.
+//! `burrow memory search`: entries that match a query, best first.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use burrow_api::defaults;
 use burrow_api::memory::{ArmState, MemoryHit, SearchMemory, SearchResult, SearchWeights};
 use clap::Args;
 
-use super::flags::{FilterFlags, LookFlags};
+use super::flags::{FilterFlags, SearchFlags};
 use super::show::{self, date, excerpt};
 use crate::context::Context;
 use crate::failure::{OrFail, Stop};
@@ -14,13 +14,13 @@ use crate::parse;
 use crate::print::escape::escape;
 use crate::print::{self, Format, table};
 
-/// What the columns before a hit's text take: score, date, kind, id, space, and the gaps between them.
+/// Width of the columns before the text of a hit: score, date, kind, id, space, and the gaps between them.
 const COLUMNS_WIDTH: usize = 72;
 
-/// Find what is remembered about something, best first
+/// Search entries, best matches first
 ///
-/// Words, meaning and neighbours are looked at together; standard error names an arm that could not take part. Scores
-/// are from 0 to 1.
+/// The search combines words, meaning and neighbours; standard error names an arm that was not available. Scores are
+/// from 0 to 1.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -31,28 +31,28 @@ Examples:
   burrow memory forget web $(burrow memory search web 'old office' -q)")]
 pub(super) struct SearchArgs {
     #[command(flatten)]
-    whose: LookFlags,
+    target: SearchFlags,
     /// Words, a question, or a whole message
     query: String,
-    /// Hits at most
+    /// Maximum number of hits
     #[arg(short = 'n', long, default_value_t = defaults::MEMORY_HITS, value_parser = clap::value_parser!(u32).range(1..=i64::from(defaults::MEMORY_HITS_MAX)))]
     limit: u32,
-    /// Tell what each arm found in a hit
+    /// Show why each hit was found, by arm
     #[arg(long)]
     why: bool,
     /// Print ids only
     #[arg(short = 'q', long, conflicts_with_all = ["json", "why"])]
     quiet: bool,
-    /// Only in this space: `own`, or an attached one; may be repeated
+    /// Only search this space: `own`, or an attached space; may be repeated
     #[arg(long = "space", value_name = "SPACE")]
     spaces: Vec<String>,
-    /// Age that halves what recency adds, e.g. 30d
+    /// Half-life of the recency score, e.g. 30d
     #[arg(long, value_name = "DURATION", value_parser = parse::duration_from_second)]
     half_life: Option<Duration>,
     /// Only hits with at least this score
-    #[arg(long, value_name = "SCORE", value_parser = super::words::share)]
+    #[arg(long, value_name = "SCORE", value_parser = super::arguments::share)]
     min_score: Option<f32>,
-    /// How much an arm counts, e.g. words=1,meaning=0.5; also neighbours, recency, importance
+    /// Weight of an arm, e.g. words=1,meaning=0.5; also neighbours, recency, importance
     #[arg(long, value_name = "ARM=WEIGHT", value_delimiter = ',', value_parser = weight)]
     weights: Vec<(Arm, f32)>,
     #[command(flatten)]
@@ -117,8 +117,8 @@ pub(super) async fn run(ctx: &Context, args: SearchArgs) -> Result<(), Stop> {
         min_score: args.min_score,
         explain: args.why || args.format.json,
     };
-    let found = args.whose.memory(ctx)?.search(&request).await;
-    let found = found.or_fail(|| format!("could not search the memory of `{}`", args.whose.of))?;
+    let found = args.target.memory(ctx)?.search(&request).await;
+    let found = found.or_fail(|| format!("could not search the memory of `{}`", args.target.of))?;
     if args.format.json {
         return print::json::pretty(&found);
     }
@@ -138,7 +138,7 @@ pub(super) async fn run(ctx: &Context, args: SearchArgs) -> Result<(), Stop> {
 
 fn shown(found: &SearchResult, why: bool, width: usize) -> String {
     let mut header = vec!["SCORE", "DATE", "KIND", "ID"];
-    // Where everything is of one space its name says nothing.
+    // The column is useless if all hits are in one space.
     let several = found.hits.iter().any(|hit| hit.space != found.hits[0].space);
     if several {
         header.push("SPACE");
@@ -195,8 +195,8 @@ fn reasons(hit: &MemoryHit) -> String {
     }
     match hit.collapsed.len() {
         0 => {}
-        1 => text.push_str("; 1 more says nearly the same"),
-        more => text.push_str(&format!("; {more} more say nearly the same")),
+        1 => text.push_str("; 1 similar entry is not shown"),
+        more => text.push_str(&format!("; {more} similar entries are not shown")),
     }
     text
 }
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hit_is_score_date_kind_id_and_one_harmless_line() {
+    fn a_hit_is_score_date_kind_id_and_one_escaped_line() {
         let text = shown(&found(vec![hit("mem1", "own", 0.821)]), false, 40);
         assert_eq!(
             text,
@@ -270,11 +270,11 @@ mod tests {
     }
 
     #[test]
-    fn why_tells_each_arm_below_its_hit() {
+    fn why_shows_each_arm_below_its_hit() {
         let text = shown(&found(vec![hit("mem1", "own", 0.8)]), true, 40);
         assert_eq!(
             text.lines().nth(2).unwrap(),
-            "       words 1st (deploy, key), meaning 12th 0.61; recency +0.05, importance +0.10; 1 more says nearly the same"
+            "       words 1st (deploy, key), meaning 12th 0.61; recency +0.05, importance +0.10; 1 similar entry is not shown"
         );
     }
 
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_read_out() {
+    fn ranks_have_ordinal_endings() {
         let read: Vec<_> = [1, 2, 3, 4, 11, 12, 13, 21, 112].map(ordinal).into();
         assert_eq!(read, ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "112th"]);
     }

@@ -1,4 +1,4 @@
-//! Entries as people read them: one line each in lists, everything of one.
+//! Entries as text: one line each in lists, all fields of a single entry.
 
 use std::io::IsTerminal as _;
 
@@ -11,11 +11,11 @@ use crate::print::escape::{StreamEscaper, escape};
 use crate::print::quantity;
 use crate::terminal;
 
-/// How wide a text is shown where nobody knows how wide the screen is, and at least.
+/// Width of texts if the width of the terminal is unknown, and their minimum width.
 const TEXT_WIDTH: usize = 120;
 const TEXT_WIDTH_MIN: usize = 24;
 
-/// The room that a table's other columns leave for its text.
+/// The width that the other columns of a table leave for its text.
 pub(crate) fn text_width(others: usize) -> usize {
     if !std::io::stdout().is_terminal() {
         return TEXT_WIDTH;
@@ -23,7 +23,7 @@ pub(crate) fn text_width(others: usize) -> usize {
     usize::from(terminal::size().columns).saturating_sub(others).max(TEXT_WIDTH_MIN)
 }
 
-/// The beginning of a text on one line, harmless, no wider than `width`.
+/// The start of a text on one line, escaped, no wider than `width`.
 pub(crate) fn excerpt(text: &str, width: usize) -> String {
     let mut shown = String::new();
     let mut count = 0;
@@ -54,7 +54,7 @@ pub(crate) fn date(at_ms: u64) -> String {
     quantity::timestamp(at_ms).chars().take(16).map(|c| if c == 'T' { ' ' } else { c }).collect()
 }
 
-/// Text from memory, over several lines: verbatim for programs, harmless for terminals.
+/// Prints text from memory, over several lines: verbatim for programs, escaped for terminals.
 pub(crate) fn verbatim(text: &str) -> Result<(), Stop> {
     if !std::io::stdout().is_terminal() {
         return print::data(text);
@@ -65,7 +65,7 @@ pub(crate) fn verbatim(text: &str) -> Result<(), Stop> {
     print::line(&shown)
 }
 
-/// The same, harmless in any case: for what stands among other lines.
+/// The text, always escaped: for output within other lines.
 pub(crate) fn harmless(text: &str) -> String {
     let mut escaper = StreamEscaper::default();
     let mut shown = escaper.feed(text.as_bytes());
@@ -73,7 +73,7 @@ pub(crate) fn harmless(text: &str) -> String {
     shown
 }
 
-/// Everything known of an entry but its text, as name and value.
+/// All fields of an entry except its text, as name and value.
 pub(crate) fn facts(entry: &MemoryEntry) -> Vec<(&'static str, String)> {
     let moment = |at_ms: Option<u64>| at_ms.map(quantity::timestamp).unwrap_or_default();
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
@@ -117,7 +117,7 @@ pub(crate) fn metadata(metadata: &Map<String, Value>) -> String {
     pairs.join(", ")
 }
 
-/// An arm in plain words.
+/// The name of an arm for users.
 pub(crate) fn arm_name(arm: &str) -> &str {
     match arm {
         "lexical" => "words",
@@ -126,7 +126,7 @@ pub(crate) fn arm_name(arm: &str) -> &str {
     }
 }
 
-/// Says which arms did not see everything; a search never falls back without a word.
+/// Notes about arms that did not see all entries, so that a degraded search is visible.
 pub(crate) fn missing_arms(arms: &[ArmReport]) -> Vec<String> {
     arms.iter()
         .filter_map(|report| {
@@ -135,12 +135,12 @@ pub(crate) fn missing_arms(arms: &[ArmReport]) -> Vec<String> {
                 ArmState::Took | ArmState::Off => None,
                 ArmState::Down => {
                     let why = report.reason.as_deref().unwrap_or("no reason was given");
-                    Some(format!("note: the arm of {arm} took no part: {}", escape(why)))
+                    Some(format!("note: the search arm `{arm}` was not available: {}", escape(why)))
                 }
                 ArmState::Partial => {
                     let share = report.covered.unwrap_or_default() * 100.0;
                     Some(format!(
-                        "note: the arm of {arm} covers {share:.0} % so far; the rest is being filled in"
+                        "note: the search arm `{arm}` covers {share:.0} % of the entries so far; indexing continues"
                     ))
                 }
             }
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_excerpt_is_one_harmless_line_that_fits() {
+    fn an_excerpt_is_one_escaped_line_that_fits() {
         for (text, width, shown) in [
             ("one two three", 20, "one two three"),
             ("one\n\n two\tthree ", 20, "one two three"),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_known_is_told() {
+    fn only_known_fields_are_shown() {
         let facts = facts(&example("mem1", "x"));
         assert!(facts.iter().all(|(name, _)| *name != "session"));
         assert_eq!(date(1_794_710_393_000), "2026-11-15 02:39");
@@ -211,8 +211,8 @@ mod tests {
         assert_eq!(
             missing_arms(&[arm("lexical", ArmState::Took), down, arm("vector", ArmState::Partial)]),
             [
-                "note: the arm of meaning took no part: refused\\x1b",
-                "note: the arm of meaning covers 25 % so far; the rest is being filled in"
+                "note: the search arm `meaning` was not available: refused\\x1b",
+                "note: the search arm `meaning` covers 25 % of the entries so far; indexing continues"
             ]
         );
     }

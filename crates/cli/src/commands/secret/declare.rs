@@ -1,4 +1,4 @@
-//! How a secret is declared: where it may go, where it stands in a request, and what stands for it inside.
+//! The declaration of a secret: its ceiling, its slot in requests, and its placeholder in sandboxes.
 
 use burrow_api::{SecretPlaceholder, SecretScope, SecretSlot};
 use burrow_model::network::{HostPattern, Method, PathPattern};
@@ -8,35 +8,36 @@ use crate::failure::{Failure, Stop};
 
 #[derive(Debug, Args)]
 pub(super) struct Declaration {
-    /// Where it may go at most: `[METHODS ]https://HOST[:PORT][/PATH]`, as in `POST,GET https://api.example.com/v1/**`
+    /// Requests it may be sent with: `[METHODS ]https://HOST[:PORT][/PATH]`, as in `POST,GET
+    /// https://api.example.com/v1/**`
     #[arg(long, value_name = "REQUESTS", value_parser = scope)]
     allow: Vec<SecretScope>,
-    /// Put it into a header, as in `Authorization: Bearer {}`
+    /// Insert it into a header, as in `Authorization: Bearer {}`
     #[arg(long, value_name = "NAME[: FORMAT]", group = "slot", value_parser = header)]
-    header: Option<Named>,
-    /// Put it into the metadata of gRPC requests, as in `authorization=Bearer {}`
+    header: Option<NameAndFormat>,
+    /// Insert it into the metadata of gRPC requests, as in `authorization=Bearer {}`
     #[arg(long, value_name = "NAME[=FORMAT]", group = "slot", value_parser = metadata)]
-    grpc_metadata: Option<Named>,
-    /// Put it into a parameter of the query
+    grpc_metadata: Option<NameAndFormat>,
+    /// Insert it into a query parameter
     #[arg(long, value_name = "NAME", group = "slot")]
     query: Option<String>,
-    /// It is the password of this user, by `Authorization: Basic`
+    /// Send it as the password of this user, with `Authorization: Basic`
     #[arg(long, value_name = "USER", group = "slot")]
     basic: Option<String>,
-    /// It is a certificate chain and its key, in PEM, for hosts that ask for one
+    /// Use it as a client certificate chain and its key, in PEM
     #[arg(long, group = "slot")]
     client_cert: bool,
-    /// Set this variable inside to a fake of the right shape, which begins with PREFIX
+    /// Set this variable in sandboxes to a placeholder of the same form, which starts with PREFIX
     #[arg(long, value_name = "ENV[=PREFIX]", value_parser = placeholder)]
     placeholder: Option<SecretPlaceholder>,
-    /// What is known of a provider: where, how, and the placeholder. What is given besides wins
+    /// Ceiling, slot and placeholder of a known provider; other options override them
     #[arg(long, value_enum)]
     preset: Option<Preset>,
 }
 
 /// A declaration that is complete.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Declared {
+pub(super) struct CompleteDeclaration {
     pub(super) allow: Vec<SecretScope>,
     pub(super) slot: SecretSlot,
     pub(super) placeholder: Option<SecretPlaceholder>,
@@ -44,7 +45,7 @@ pub(super) struct Declared {
 
 /// A header or a key of metadata, with its format.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Named {
+struct NameAndFormat {
     name: String,
     format: Option<String>,
 }
@@ -58,30 +59,30 @@ pub(super) enum Preset {
 }
 
 impl Declaration {
-    pub(super) fn read(self) -> Result<Declared, Stop> {
+    pub(super) fn read(self) -> Result<CompleteDeclaration, Stop> {
         let known = self.preset.map(Preset::declared);
         let slot = self.slot().or_else(|| known.as_ref().map(|known| known.slot.clone()));
         let Some(slot) = slot else {
-            let failure = Failure::new("nothing says where in a request the secret stands");
+            let failure = Failure::new("the slot of the secret is missing");
             let hint = "give `--header`, `--grpc-metadata`, `--query`, `--basic` or `--client-cert`, or a `--preset`";
             return Err(failure.hint(hint).into());
         };
         let (allow, placeholder) = known.map(|known| (known.allow, known.placeholder)).unwrap_or_default();
         let allow = if self.allow.is_empty() { allow } else { self.allow };
         if allow.is_empty() {
-            let failure = Failure::new("nothing says where the secret may go");
+            let failure = Failure::new("the requests that the secret may be sent with are missing");
             return Err(failure
                 .hint("give `--allow 'POST https://api.example.com/v1/**'`, or a `--preset`")
                 .into());
         }
-        Ok(Declared { allow, slot, placeholder: self.placeholder.or(placeholder) })
+        Ok(CompleteDeclaration { allow, slot, placeholder: self.placeholder.or(placeholder) })
     }
 
     fn slot(&self) -> Option<SecretSlot> {
-        if let Some(Named { name, format }) = self.header.clone() {
+        if let Some(NameAndFormat { name, format }) = self.header.clone() {
             return Some(SecretSlot::Header { name, format });
         }
-        if let Some(Named { name, format }) = self.grpc_metadata.clone() {
+        if let Some(NameAndFormat { name, format }) = self.grpc_metadata.clone() {
             return Some(SecretSlot::GrpcMetadata { name, format });
         }
         if let Some(name) = self.query.clone() {
@@ -95,7 +96,7 @@ impl Declaration {
 }
 
 impl Preset {
-    fn declared(self) -> Declared {
+    fn declared(self) -> CompleteDeclaration {
         let (allow, header, format, env, prefix) = match self {
             Self::Openai => {
                 let allow = "https://api.openai.com/v1/**";
@@ -112,7 +113,7 @@ impl Preset {
                 ("https://api.github.com/**", "authorization", Some("Bearer {}"), "GITHUB_TOKEN", "ghp_")
             }
         };
-        Declared {
+        CompleteDeclaration {
             allow: vec![scope(allow).expect("the presets are checked by a test")],
             slot: SecretSlot::Header { name: header.to_owned(), format: format.map(str::to_owned) },
             placeholder: Some(SecretPlaceholder { env: env.to_owned(), prefix: prefix.to_owned() }),
@@ -128,7 +129,7 @@ fn scope(text: &str) -> Result<SecretScope, String> {
         .collect::<Result<_, _>>()
         .map_err(|error| error.to_string())?;
     if place.starts_with("http://") {
-        return Err("a secret goes nowhere without TLS: write `https://`".to_owned());
+        return Err("secrets are only sent over TLS: write `https://`".to_owned());
     }
     let place = place.strip_prefix("https://").unwrap_or(place);
     let (authority, path) = match place.find('/') {
@@ -150,15 +151,15 @@ fn scope(text: &str) -> Result<SecretScope, String> {
     Ok(SecretScope { host: host.to_owned(), port: port.filter(|port| *port != 443), methods, paths })
 }
 
-fn header(text: &str) -> Result<Named, String> {
+fn header(text: &str) -> Result<NameAndFormat, String> {
     named(text, ':')
 }
 
-fn metadata(text: &str) -> Result<Named, String> {
+fn metadata(text: &str) -> Result<NameAndFormat, String> {
     named(text, '=')
 }
 
-fn named(text: &str, mark: char) -> Result<Named, String> {
+fn named(text: &str, mark: char) -> Result<NameAndFormat, String> {
     let (name, format) = match text.split_once(mark) {
         Some((name, format)) => (name, Some(format.trim())),
         None => (text, None),
@@ -168,7 +169,7 @@ fn named(text: &str, mark: char) -> Result<Named, String> {
     if let Some(format) = format {
         format.parse::<burrow_model::Format>().map_err(|error| error.to_string())?;
     }
-    Ok(Named { name: name.as_str().to_owned(), format: format.map(str::to_owned) })
+    Ok(NameAndFormat { name: name.as_str().to_owned(), format: format.map(str::to_owned) })
 }
 
 fn placeholder(text: &str) -> Result<SecretPlaceholder, String> {
@@ -178,7 +179,7 @@ fn placeholder(text: &str) -> Result<SecretPlaceholder, String> {
     Ok(SecretPlaceholder { env: spec.env, prefix: spec.prefix })
 }
 
-/// As `--allow` takes it.
+/// In the format of `--allow`.
 pub(super) fn scope_text(scope: &SecretScope) -> String {
     let methods = match scope.methods.is_empty() {
         true => String::new(),
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_secret_may_go_is_read_as_it_is_shown() {
+    fn a_scope_is_parsed_as_it_is_shown() {
         for text in [
             "POST https://api.openai.com/v1/**",
             "POST,GET https://api.example.com:8443/v1/*",
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_placeholder_is_a_variable_and_a_beginning() {
+    fn a_placeholder_is_a_variable_and_a_prefix() {
         let read = placeholder("OPENAI_API_KEY=sk-").unwrap();
         assert_eq!((read.env.as_str(), read.prefix.as_str()), ("OPENAI_API_KEY", "sk-"));
         assert_eq!(placeholder("TOKEN").unwrap().prefix, "");
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preset_is_whole_and_what_is_given_besides_wins() {
+    fn a_preset_is_complete_and_options_override_it() {
         for preset in Preset::value_variants() {
             let read = Declaration { preset: Some(*preset), ..nothing() }.read().unwrap();
             let SecretSlot::Header { name, format } = &read.slot else { panic!("{read:?}") };
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_declaration_that_says_too_little_is_refused_with_what_is_missing() {
+    fn an_incomplete_declaration_is_rejected_with_the_missing_part() {
         let hint = |declaration: Declaration| match declaration.read() {
             Err(Stop::Failed(failure)) => failure.hint.unwrap(),
             other => panic!("{other:?}"),

@@ -1,4 +1,4 @@
-//! `burrow secret`: what sandboxes may use and never see.
+//! `burrow secret`: values that sandboxes may use and never see.
 
 mod declare;
 pub(crate) mod value;
@@ -11,9 +11,11 @@ use crate::failure::{OrFail, Stop};
 use crate::print::{self, Format, quantity, table};
 
 use declare::Declaration;
-use value::Source;
+use value::ValueSource;
 
-/// Secrets: put into requests on their way out, never into a sandbox
+/// Manage secrets, which sandboxes use but never see
+///
+/// A secret is inserted into requests after they left the sandbox.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -32,31 +34,31 @@ pub(crate) struct SecretArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Declare a secret and give it its value, or declare it anew
-    #[command(after_help = "Without a source the value is asked for, and not shown while it is typed.")]
+    /// Declare a secret and set its value, or change its declaration
+    #[command(after_help = "Without a source, the value is read from the terminal without being shown.")]
     Set {
         name: String,
         #[command(flatten)]
-        source: Source,
+        source: ValueSource,
         #[command(flatten)]
         declaration: Box<Declaration>,
         #[command(flatten)]
         format: Format,
     },
-    /// Give a secret a new value; sandboxes that run use it within a second
+    /// Set a new value; running sandboxes use it within a second
     Rotate {
         name: String,
         #[command(flatten)]
-        source: Source,
+        source: ValueSource,
         #[command(flatten)]
         format: Format,
     },
-    /// List secrets, but for their values
+    /// List secrets, without their values
     Ls {
         #[command(flatten)]
         format: Format,
     },
-    /// Show one secret, but for its value
+    /// Show a secret, without its value
     Show {
         name: String,
         #[command(flatten)]
@@ -66,7 +68,7 @@ enum Action {
     Rm {
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
-        /// Although rules of sandboxes name it: what they cover is refused from then on
+        /// Remove secrets that are used by rules; requests that need them are then denied
         #[arg(long, short)]
         force: bool,
     },
@@ -86,14 +88,14 @@ pub(crate) async fn run(ctx: &Context, args: SecretArgs) -> Result<(), Stop> {
                 placeholder: declared.placeholder,
                 value,
             };
-            told(&client.set_secret(&name, &request).await.or_fail(what)?, &format)
+            report(&client.set_secret(&name, &request).await.or_fail(what)?, &format)
         }
         Action::Rotate { name, source, format } => {
             let what = || format!("could not rotate secret `{name}`");
             let known = client.secret(&name).await.or_fail(what)?;
             let value =
                 source.read(&format!("new value of `{name}`"), known.slot == SecretSlot::ClientCert)?;
-            told(&client.rotate_secret(&name, &RotateSecret { value }).await.or_fail(what)?, &format)
+            report(&client.rotate_secret(&name, &RotateSecret { value }).await.or_fail(what)?, &format)
         }
         Action::Ls { format } => {
             let secrets = client.secrets().await.or_fail(|| "could not list secrets".to_owned())?;
@@ -113,7 +115,7 @@ pub(crate) async fn run(ctx: &Context, args: SecretArgs) -> Result<(), Stop> {
     }
 }
 
-fn told(secret: &Secret, format: &Format) -> Result<(), Stop> {
+fn report(secret: &Secret, format: &Format) -> Result<(), Stop> {
     if format.json {
         return print::json::pretty(secret);
     }

@@ -1,4 +1,4 @@
-//! Where the value of a secret comes from: never an argument, which everybody on the machine could read.
+//! The source of a secret's value: never an argument, which every user of the machine could read.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read};
@@ -12,17 +12,17 @@ use crate::failure::{Failure, OrFail as _, Stop};
 use crate::terminal;
 
 #[derive(Debug, Args)]
-pub(crate) struct Source {
-    /// `-`: from standard input
+pub(crate) struct ValueSource {
+    /// `-`: read the value from standard input
     #[arg(value_name = "-", value_parser = dash, group = "source")]
     stdin: Option<Dash>,
-    /// From a variable of this program's environment
+    /// Read the value from an environment variable
     #[arg(long, value_name = "VARIABLE", group = "source")]
     from_env: Option<String>,
-    /// From a file
+    /// Read the value from a file
     #[arg(long, value_name = "FILE", group = "source")]
     from_file: Option<PathBuf>,
-    /// From what a command of the shell prints
+    /// Read the value from the output of a shell command
     #[arg(long, value_name = "COMMAND", group = "source")]
     from_command: Option<String>,
 }
@@ -34,18 +34,19 @@ fn dash(text: &str) -> Result<Dash, String> {
     if text == "-" {
         return Ok(Dash);
     }
-    // Not told back: it may well be the secret.
-    Err("a value is never an argument; use `-`, `--from-env`, `--from-file` or `--from-command`".to_owned())
+    // Not repeated in the error: it may be the secret.
+    Err("a value is not accepted as an argument; use `-`, `--from-env`, `--from-file` or `--from-command`"
+        .to_owned())
 }
 
-impl Source {
-    /// As a policy file says it.
+impl ValueSource {
+    /// The source that a policy file declares.
     pub(crate) fn of(from: &burrow_api::policy::SecretSource) -> Self {
         let burrow_api::policy::SecretSource { env, file, command } = from.clone();
         Self { stdin: None, from_env: env, from_file: file.map(PathBuf::from), from_command: command }
     }
 
-    /// `whole`: the end of the last line belongs to it.
+    /// `whole`: the final line end belongs to the value.
     pub(crate) fn read(&self, what: &str, whole: bool) -> Result<SecretBytes, Stop> {
         let read = if let Some(variable) = &self.from_env {
             std::env::var(variable).map(|text| SecretBytes::new(text.into_bytes())).map_err(|_| {
@@ -62,7 +63,7 @@ impl Source {
         } else if io::stdin().is_terminal() {
             terminal::read_hidden(&format!("{what}: ")).or_fail(|| format!("could not read the {what}"))?
         } else {
-            let failure = Failure::new("nothing says where the value comes from");
+            let failure = Failure::new("no source of the value was given");
             let hint = "give `-` for standard input, `--from-env`, `--from-file` or `--from-command`";
             return Err(failure.hint(hint).into());
         };
@@ -70,9 +71,9 @@ impl Source {
     }
 }
 
-/// All of it, unless it is too much for a secret.
+/// Reads everything, up to the maximum size of a secret.
 fn bounded(reader: impl Read) -> io::Result<SecretBytes> {
-    // Made as large as it may become: one that grows leaves copies behind.
+    // Allocated at its maximum size, since a buffer that grows leaves copies in memory.
     let mut bytes = Vec::with_capacity(SECRET_BYTES_MAX + 2);
     reader.take(SECRET_BYTES_MAX as u64 + 2).read_to_end(&mut bytes)?;
     Ok(SecretBytes::new(bytes))
@@ -89,7 +90,7 @@ fn of_command(command: &str) -> Result<SecretBytes, Stop> {
     Ok(read.or_fail(what)?.unwrap_or_else(|| SecretBytes::new(Vec::new())))
 }
 
-/// Without the end of its last line, which editors and `echo` add.
+/// Without the final line end, which editors and `echo` add.
 fn without_line_end(value: &SecretBytes) -> SecretBytes {
     let bytes = value.expose();
     let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
@@ -100,42 +101,42 @@ fn without_line_end(value: &SecretBytes) -> SecretBytes {
 mod tests {
     use super::*;
 
-    fn nothing() -> Source {
-        Source { stdin: None, from_env: None, from_file: None, from_command: None }
+    fn nothing() -> ValueSource {
+        ValueSource { stdin: None, from_env: None, from_file: None, from_command: None }
     }
 
     #[test]
-    fn a_value_is_taken_without_the_end_of_its_line_and_a_certificate_whole() {
+    fn a_value_is_read_without_its_final_line_end_and_a_certificate_with_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("value");
         std::fs::write(&path, "sk-canary\r\n").unwrap();
-        let source = Source { from_file: Some(path), ..nothing() };
+        let source = ValueSource { from_file: Some(path), ..nothing() };
         assert_eq!(source.read("value", false).unwrap().expose(), b"sk-canary");
         assert_eq!(source.read("value", true).unwrap().expose(), b"sk-canary\r\n");
     }
 
     #[test]
-    fn a_command_gives_what_it_prints_and_a_failed_one_nothing() {
-        let source = |command: &str| Source { from_command: Some(command.to_owned()), ..nothing() };
+    fn a_command_gives_its_output_and_a_failed_one_nothing() {
+        let source = |command: &str| ValueSource { from_command: Some(command.to_owned()), ..nothing() };
         assert_eq!(source("echo sk-canary").read("value", false).unwrap().expose(), b"sk-canary");
         assert!(source("echo sk-canary; exit 3").read("value", false).is_err());
     }
 
     #[test]
-    fn too_much_is_cut_where_the_daemon_refuses_it() {
+    fn a_large_value_is_truncated_above_the_limit_of_the_daemon() {
         let read = bounded(io::repeat(b'x')).unwrap();
         assert_eq!(read.expose().len(), SECRET_BYTES_MAX + 2);
     }
 
     #[test]
-    fn a_value_as_an_argument_is_refused_and_not_told_back() {
+    fn a_value_as_an_argument_is_rejected_and_not_repeated() {
         assert!(!dash("sk-canary").unwrap_err().contains("canary"));
         assert!(dash("-").is_ok());
     }
 
     #[test]
-    fn a_variable_that_is_not_there_is_told_by_name() {
-        let source = Source { from_env: Some("BURROW_NO_SUCH_VARIABLE".to_owned()), ..nothing() };
+    fn a_missing_variable_is_named() {
+        let source = ValueSource { from_env: Some("BURROW_NO_SUCH_VARIABLE".to_owned()), ..nothing() };
         let Err(Stop::Failed(failure)) = source.read("value", false) else { panic!("read") };
         assert!(failure.to_string().contains("BURROW_NO_SUCH_VARIABLE"));
     }

@@ -1,4 +1,4 @@
-//! `burrow skill add`: a skill from a file, or from commands on the command line.
+//! `burrow skill add`: adds a skill from a file, or from commands on the command line.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,32 +35,32 @@ A file, in YAML or JSON:
     - { tool: notify, arguments: { channel: ops } }")]
 pub(super) struct AddArgs {
     #[command(flatten)]
-    whose: WriteFlags,
-    /// Lower-case letters, digits and hyphens
+    target: WriteFlags,
+    /// Name: lower-case letters, digits and hyphens
     name: String,
     /// File with the skill; `-` for standard input
     #[arg(long, value_name = "FILE", required_unless_present = "run", value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
-    /// A line for the shell, as a step; may be repeated
+    /// Shell command, as a step; may be repeated
     #[arg(long, value_name = "LINE")]
     run: Vec<String>,
-    /// What it does
+    /// Description of what it does
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
-    /// When it is of use
+    /// When to use it
     #[arg(long = "when", value_name = "TEXT")]
     when_to_use: Option<String>,
-    /// Parameter with its default; may be repeated. NAME alone must be given at each run
+    /// Parameter with its default; without a default it is required at each run; may be repeated
     #[arg(long = "param", value_name = "NAME[=DEFAULT]")]
     parameters: Vec<String>,
     #[command(flatten)]
     format: Format,
 }
 
-/// A skill as people write it: its name is on the command line, and the kind of a step can be told by its fields.
+/// A skill in a file: its name is on the command line, and the kind of a step follows from its fields.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct SkillFile {
     name: Option<String>,
     #[serde(default)]
     description: String,
@@ -69,13 +69,13 @@ struct Written {
     #[serde(default)]
     parameters: Vec<SkillParameter>,
     #[serde(default)]
-    steps: Vec<WrittenStep>,
+    steps: Vec<SkillFileStep>,
     source: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenStep {
+struct SkillFileStep {
     kind: Option<String>,
     run: Option<String>,
     workdir: Option<String>,
@@ -89,28 +89,28 @@ struct WrittenStep {
 }
 
 pub(super) async fn run(ctx: &Context, args: AddArgs) -> Result<(), Stop> {
-    let what = || format!("could not add skill `{}` to `{}`", args.name, args.whose.of);
+    let what = || format!("could not add skill `{}` to `{}`", args.name, args.target.of);
     let written = match &args.file {
         Some(file) => serde_norway::from_str(&input::read(file, what)?).map_err(|error| {
             Failure::new(what()).because(&error).hint("`burrow skill add --help` shows a file")
         })?,
-        None => Written::default(),
+        None => SkillFile::default(),
     };
     let skill = skill(&args, written).map_err(|why| {
         Failure::new(format!("{}: {why}", what()))
             .hint("`burrow skill add --help` shows how steps are written")
     })?;
-    let added = args.whose.memory(ctx)?.skill_put(&skill).await.or_fail(what)?;
+    let added = args.target.memory(ctx)?.skill_put(&skill).await.or_fail(what)?;
     if args.format.json {
         return print::json::pretty(&added);
     }
     print::line(&format!("{} version {}", escape(&added.name), added.version))
 }
 
-/// Flags win over the file; steps of both are run, the file's first.
-fn skill(args: &AddArgs, written: Written) -> Result<NewSkill, String> {
+/// Flags override the file; steps of both are used, those of the file first.
+fn skill(args: &AddArgs, written: SkillFile) -> Result<NewSkill, String> {
     if written.name.as_ref().is_some_and(|name| *name != args.name) {
-        return Err(format!("the file calls it `{}`", written.name.unwrap_or_default()));
+        return Err(format!("its name in the file is `{}`", written.name.unwrap_or_default()));
     }
     let mut steps = written.steps.into_iter().enumerate().map(step).collect::<Result<Vec<_>, _>>()?;
     steps.extend(args.run.iter().map(|line| command(line.clone())));
@@ -130,7 +130,7 @@ fn skill(args: &AddArgs, written: Written) -> Result<NewSkill, String> {
     }
     let description = args.description.clone().unwrap_or(written.description);
     if description.trim().is_empty() {
-        return Err("nothing says what it does, by which it is found: give --description".to_owned());
+        return Err("a description is required, by which it is found: give --description".to_owned());
     }
     Ok(NewSkill {
         name: args.name.clone(),
@@ -146,8 +146,8 @@ fn command(run: String) -> SkillStep {
     SkillStep::Command { run, workdir: None, env: BTreeMap::new(), timeout_seconds: None }
 }
 
-fn step((at, written): (usize, WrittenStep)) -> Result<SkillStep, String> {
-    let WrittenStep { kind, run, workdir, env, timeout_seconds, tool, arguments, interpreter, text } =
+fn step((at, written): (usize, SkillFileStep)) -> Result<SkillStep, String> {
+    let SkillFileStep { kind, run, workdir, env, timeout_seconds, tool, arguments, interpreter, text } =
         written;
     let found = match (run, tool, interpreter, text) {
         (Some(run), None, None, None) if arguments.is_none() => {
@@ -168,7 +168,7 @@ fn step((at, written): (usize, WrittenStep)) -> Result<SkillStep, String> {
     };
     match kind {
         Some(kind) if kind != found.0 => {
-            Err(format!("step {} is called a {kind}, and is a {}", at + 1, found.0))
+            Err(format!("step {} is declared as a {kind}, but its fields are those of a {}", at + 1, found.0))
         }
         _ => Ok(found.1),
     }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_steps_by_their_fields() {
+    fn the_fields_of_a_step_determine_its_kind() {
         let text = "description: d\nparameters: [{ name: host, required: true }]\nsteps:\n\
                     - { run: 'make {{host}}', workdir: /srv }\n- { interpreter: python3, text: 'print(1)' }\n\
                     - { kind: tool-call, tool: notify, arguments: { a: 1 } }\n";
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_is_nothing_or_two_things_is_named() {
+    fn a_step_of_no_kind_or_of_two_is_rejected_by_number() {
         let args = arguments(&["web", "deploy", "--file", "x"]);
         for text in
             ["steps: [{ run: a, tool: b }]", "steps: [{ workdir: / }]", "steps: [{ kind: script, run: a }]"]
@@ -213,11 +213,11 @@ mod tests {
             let error = skill(&args, serde_norway::from_str(text).unwrap()).unwrap_err();
             assert!(error.starts_with("step 1 "), "{error}");
         }
-        assert!(serde_norway::from_str::<Written>("steps: [{ rnu: a }]").is_err());
+        assert!(serde_norway::from_str::<SkillFile>("steps: [{ rnu: a }]").is_err());
     }
 
     #[test]
-    fn a_parameter_without_a_default_must_be_given() {
+    fn a_parameter_without_a_default_is_required() {
         let args = arguments(&[
             "web",
             "x",
@@ -230,7 +230,7 @@ mod tests {
             "--param",
             "b=1",
         ]);
-        let skill = skill(&args, Written::default()).unwrap();
+        let skill = skill(&args, SkillFile::default()).unwrap();
         assert!(skill.parameters[0].required && !skill.parameters[1].required);
         assert_eq!(skill.parameters[1].default.as_deref(), Some("1"));
     }

@@ -1,4 +1,4 @@
-//! `burrow skill`: procedural memory, steps that can be run again.
+//! `burrow skill`: procedural memory, steps that agents can run again.
 
 mod add;
 mod promote;
@@ -10,11 +10,11 @@ use clap::{Args, Subcommand};
 use crate::context::Context;
 use crate::failure::Stop;
 
-/// Procedural memory: steps that can be run again, and how that went
+/// Manage skills: steps that can be run again, with their outcomes
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  burrow skill promote web --name deploy --last 4       what was just run
+  burrow skill promote web --name deploy --last 4       from the last commands
   burrow skill add web deploy --file deploy.yaml
   burrow skill search web 'roll out a new version'
   burrow skill run web deploy -p host=db-3

@@ -1,4 +1,4 @@
-//! `burrow skill promote`: a skill from commands that were run.
+//! `burrow skill promote`: makes a skill from past execs.
 
 use burrow_api::memory::PromoteSkill;
 use burrow_api::{Exec, ExecState};
@@ -12,44 +12,44 @@ use crate::failure::{Failure, OrFail, Stop};
 use crate::print::escape::escape;
 use crate::print::{self, Format};
 
-/// Make a skill of commands that were run
+/// Make a skill from past execs
 ///
-/// All between the first exec and the last that ended well become steps.
+/// All successful execs from the first to the last become steps.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  burrow ps web                                              what was run
+  burrow ps web                                              past execs
   burrow skill promote web --name deploy --last 4
   burrow skill promote web --name deploy exe7h3k2 exe1c8r5
   burrow skill promote web --name deploy --last 2 --param host=db-2      db-2 becomes {{host}}
   burrow skill promote space:ops --sandbox web --name deploy --last 4    into a space")]
 pub(super) struct PromoteArgs {
     #[command(flatten)]
-    whose: WriteFlags,
-    /// The first exec
+    target: WriteFlags,
+    /// First exec
     #[arg(required_unless_present = "recent", conflicts_with = "recent")]
     first: Option<String>,
-    /// The last exec; the first one alone when not given
+    /// Last exec; by default, only the first exec is used
     last: Option<String>,
-    /// The last so many execs that ended well
+    /// Use this many of the last successful execs
     #[arg(id = "recent", long = "last", value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
     recent: Option<u16>,
-    /// What to call it: lower-case letters, digits and hyphens
+    /// Name of the skill: lower-case letters, digits and hyphens
     #[arg(long)]
     name: String,
-    /// The sandbox whose execs, where a space is to have the skill
+    /// Sandbox of the execs, if the skill belongs to a space
     #[arg(long)]
     sandbox: Option<String>,
-    /// What it does
+    /// Description of what it does
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     description: String,
-    /// When it is of use
+    /// When to use it
     #[arg(long = "when", value_name = "TEXT", default_value = "", hide_default_value = true)]
     when_to_use: String,
-    /// Value that becomes a parameter wherever a step has it; may be repeated
+    /// Value to replace with a parameter in all steps; may be repeated
     #[arg(short = 'p', long = "param", value_name = "NAME=VALUE", value_parser = super::parameter)]
     parameters: Vec<(String, String)>,
-    /// Those that failed as well
+    /// Include failed execs
     #[arg(long)]
     include_failed: bool,
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub(super) struct PromoteArgs {
 }
 
 pub(super) async fn run(ctx: &Context, args: PromoteArgs) -> Result<(), Stop> {
-    let what = || format!("could not make skill `{}` for `{}`", args.name, args.whose.of);
+    let what = || format!("could not make skill `{}` for `{}`", args.name, args.target.of);
     let client = ctx.client()?;
     let (first, last) = match (&args.first, args.recent) {
         (Some(first), _) => (first.clone(), args.last.clone()),
@@ -73,7 +73,7 @@ pub(super) async fn run(ctx: &Context, args: PromoteArgs) -> Result<(), Stop> {
         when_to_use: args.when_to_use.clone(),
         parameters: args.parameters.iter().cloned().collect(),
     };
-    let skill = args.whose.memory(ctx)?.skill_promote(&request).await.or_fail(what)?;
+    let skill = args.target.memory(ctx)?.skill_promote(&request).await.or_fail(what)?;
     if args.format.json {
         return print::json::pretty(&skill);
     }
@@ -84,19 +84,19 @@ pub(super) async fn run(ctx: &Context, args: PromoteArgs) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The range that the last `count` execs make.
+/// The range of the last `count` execs.
 async fn recent(
     client: &Client,
     args: &PromoteArgs,
     count: usize,
     what: &dyn Fn() -> String,
 ) -> Result<(String, Option<String>), Stop> {
-    let sandbox = args.sandbox.as_deref().unwrap_or(&args.whose.of);
+    let sandbox = args.sandbox.as_deref().unwrap_or(&args.target.of);
     let sandbox = sandbox.strip_prefix("sandbox:").unwrap_or(sandbox);
     let execs = client.execs(sandbox).await.or_fail(what)?;
     range(execs, count, args.include_failed).ok_or_else(|| {
-        Failure::new(format!("{}: there are no {count} execs that ended well", what()))
-            .hint(format!("`burrow ps {sandbox}` lists them; --include-failed takes the others too"))
+        Failure::new(format!("{}: there are fewer than {count} successful execs", what()))
+            .hint(format!("`burrow ps {sandbox}` lists them; --include-failed includes the others"))
             .into()
     })
 }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_few_that_ended_well_are_a_range() {
+    fn the_last_successful_execs_are_a_range() {
         let execs = || vec![exec("c", 3, 0), exec("a", 1, 0), exec("b", 2, 1), exec("d", 4, 0)];
         assert_eq!(range(execs(), 2, false), Some(("c".to_owned(), Some("d".to_owned()))));
         assert_eq!(range(execs(), 3, false), Some(("a".to_owned(), Some("d".to_owned()))));

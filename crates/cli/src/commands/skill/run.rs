@@ -1,4 +1,4 @@
-//! `burrow skill run` and `outcome`: does it, and notes how it went.
+//! `burrow skill run` and `outcome`: runs a skill, and records the outcome.
 
 use std::io::Write;
 use std::time::Duration;
@@ -16,37 +16,37 @@ use crate::parse;
 use crate::print::process_output::ProcessOutput;
 use crate::print::{self, Format};
 
-/// Run a skill in a sandbox, and note how it went
+/// Run a skill in a sandbox, and record the outcome
 ///
-/// Its steps are run one after the other, until one fails; their output is passed on. The exit code is the failing
-/// step's, or 125 where a step could not be run.
+/// The steps run in order until one fails; their output is printed. The exit code is that of the failed step, or 125
+/// if a step could not be run.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   burrow skill run web deploy -p host=db-3
-  burrow skill run space:ops deploy --in web -p host=db-3     a space's skill, in a sandbox
+  burrow skill run space:ops deploy --in web -p host=db-3     a skill of a space, in a sandbox
   burrow skill run web deploy --version 2 --json")]
 pub(super) struct RunArgs {
     #[command(flatten)]
-    whose: WriteFlags,
+    target: WriteFlags,
     name: String,
     /// Parameter; may be repeated
     #[arg(short = 'p', long = "param", value_name = "NAME=VALUE", value_parser = super::parameter)]
     parameters: Vec<(String, String)>,
-    /// Sandbox to run it in, where the skill is a space's
+    /// Sandbox to run it in, if the skill belongs to a space
     #[arg(long = "in", value_name = "SANDBOX")]
     sandbox: Option<String>,
-    /// Version to run; the newest when not given
+    /// Version to run; the newest by default
     #[arg(long)]
     version: Option<u64>,
-    /// Who its steps run as
+    /// User to run the steps as
     #[arg(short = 'u', long, value_name = "USER")]
     user: Option<String>,
     #[command(flatten)]
     format: Format,
 }
 
-/// Tell how a run went that Burrow did not make
+/// Record the outcome of a run outside of Burrow
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -54,31 +54,31 @@ Examples:
   burrow skill outcome web deploy --failed --detail 'the host was down' --exit-code 2")]
 pub(super) struct OutcomeArgs {
     #[command(flatten)]
-    whose: WriteFlags,
+    target: WriteFlags,
     name: String,
-    /// It went well
+    /// The run succeeded
     #[arg(long, required_unless_present = "failed")]
     ok: bool,
-    /// It did not
+    /// The run failed
     #[arg(long, conflicts_with = "ok")]
     failed: bool,
-    /// Its exit code
+    /// Exit code of the run
     #[arg(long, allow_hyphen_values = true)]
     exit_code: Option<i32>,
-    /// What is worth knowing about it
+    /// Details of the run
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     detail: String,
-    /// Version that was run; the newest when not given
+    /// Version that was run; the newest by default
     #[arg(long)]
     version: Option<u64>,
-    /// How long it took, e.g. 30s
+    /// Duration of the run, e.g. 30s
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     took: Option<Duration>,
 }
 
 pub(super) async fn run(ctx: &Context, args: RunArgs) -> Result<(), Stop> {
-    let what = || format!("could not run skill `{}` of `{}`", args.name, args.whose.of);
-    let memory = args.whose.memory(ctx)?;
+    let what = || format!("could not run skill `{}` of `{}`", args.name, args.target.of);
+    let memory = args.target.memory(ctx)?;
     let request = RunSkill {
         sandbox: args.sandbox.clone(),
         parameters: args.parameters.iter().cloned().collect(),
@@ -89,7 +89,7 @@ pub(super) async fn run(ctx: &Context, args: RunArgs) -> Result<(), Stop> {
     if args.format.json {
         let run = memory.skill_run(&args.name, &request).await.or_fail(what)?;
         print::json::pretty(&run)?;
-        return leave(run.ok, run.steps.last(), run.error.is_some());
+        return exit_with(run.ok, run.steps.last(), run.error.is_some());
     }
     let mut steps = memory.skill_run_steps(&args.name, &request).await.or_fail(what)?;
     let mut output = ProcessOutput::new(false);
@@ -100,15 +100,15 @@ pub(super) async fn run(ctx: &Context, args: RunArgs) -> Result<(), Stop> {
                 print::note(&format!("[{step}/{total}] {}", excerpt(&run, 100)));
             }
             SkillRunStep::Step { result, .. } => {
-                pass_on(&result, &mut output)?;
+                write_output(&result, &mut output)?;
                 last = Some(result);
             }
             SkillRunStep::End { ok, recorded, .. } => {
-                tell(recorded);
-                return leave(ok, last.as_deref(), false);
+                warn_unrecorded(recorded);
+                return exit_with(ok, last.as_deref(), false);
             }
             SkillRunStep::Error { error, recorded } => {
-                tell(recorded);
+                warn_unrecorded(recorded);
                 let mut failure = Failure::new(what());
                 failure.causes.push(error.message);
                 failure.hint = error.hint;
@@ -116,12 +116,12 @@ pub(super) async fn run(ctx: &Context, args: RunArgs) -> Result<(), Stop> {
             }
         }
     }
-    let failure = Failure::new(format!("{}: the daemon did not say how it ended", what()));
+    let failure = Failure::new(format!("{}: the daemon ended the stream without a result", what()));
     Err(Stop::from(failure).with_code(CODE_OWN_FAILURE))
 }
 
-/// Each to its own stream, as `burrow logs` shows it.
-fn pass_on<Out: Write, Err: Write>(
+/// Writes each stream to its own, like `burrow logs`.
+fn write_output<Out: Write, Err: Write>(
     result: &RunResult,
     output: &mut ProcessOutput<Out, Err>,
 ) -> Result<(), Stop> {
@@ -130,20 +130,20 @@ fn pass_on<Out: Write, Err: Write>(
     output.finish()?;
     if result.truncated {
         print::note(&format!(
-            "note: more was written; `burrow logs {}` shows what is kept of it",
+            "note: the output was truncated; `burrow logs {}` shows more of it",
             result.exec.id
         ));
     }
     Ok(())
 }
 
-fn tell(recorded: bool) {
+fn warn_unrecorded(recorded: bool) {
     if !recorded {
-        print::note("note: how it went could not be noted with the skill");
+        print::note("note: the outcome could not be recorded");
     }
 }
 
-fn leave(ok: bool, last: Option<&RunResult>, could_not_run: bool) -> Result<(), Stop> {
+fn exit_with(ok: bool, last: Option<&RunResult>, could_not_run: bool) -> Result<(), Stop> {
     if ok {
         return Ok(());
     }
@@ -151,12 +151,12 @@ fn leave(ok: bool, last: Option<&RunResult>, could_not_run: bool) -> Result<(), 
         Some(result) if !could_not_run => outcome::exit_code(&result.exec),
         _ => CODE_OWN_FAILURE,
     };
-    // A step may have ended well and yet the run not, for want of the next one.
+    // The last step may have succeeded although the run failed, because the next one could not be run.
     Err(Stop::Exit(if code == 0 { CODE_OWN_FAILURE } else { code }))
 }
 
 pub(super) async fn outcome(ctx: &Context, args: OutcomeArgs) -> Result<(), Stop> {
-    let what = || format!("could not note how skill `{}` of `{}` went", args.name, args.whose.of);
+    let what = || format!("could not record the outcome of skill `{}` of `{}`", args.name, args.target.of);
     let outcome = SkillOutcome {
         ok: args.ok && !args.failed,
         exit_code: args.exit_code,
@@ -164,5 +164,5 @@ pub(super) async fn outcome(ctx: &Context, args: OutcomeArgs) -> Result<(), Stop
         took_ms: args.took.map_or(0, |took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
         at_ms: None,
     };
-    args.whose.memory(ctx)?.skill_outcome(&args.name, args.version, &outcome).await.or_fail(what).map(drop)
+    args.target.memory(ctx)?.skill_outcome(&args.name, args.version, &outcome).await.or_fail(what).map(drop)
 }

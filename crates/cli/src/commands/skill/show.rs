@@ -4,14 +4,14 @@ use burrow_api::defaults;
 use burrow_api::memory::{FindSkills, Skill, SkillStep};
 use clap::Args;
 
-use crate::commands::memory::flags::{LookFlags, ReadFlags, WriteFlags};
+use crate::commands::memory::flags::{ReadFlags, SearchFlags, WriteFlags};
 use crate::commands::memory::show::{date, excerpt, harmless, text_width};
 use crate::context::Context;
 use crate::failure::{OrFail, Stop};
 use crate::print::escape::escape;
 use crate::print::{self, Format, quantity, table};
 
-/// Find skills for something, best first: what fits, and what worked
+/// Search skills, best first, by relevance and success
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -19,10 +19,10 @@ Examples:
   burrow skill search web deploy --json | jq -r .hits[0].skill.name")]
 pub(super) struct SearchArgs {
     #[command(flatten)]
-    whose: LookFlags,
-    /// What is to be done
+    target: SearchFlags,
+    /// Task to find skills for
     query: String,
-    /// Hits at most
+    /// Maximum number of hits
     #[arg(short = 'n', long, default_value_t = defaults::MEMORY_HITS, value_parser = clap::value_parser!(u32).range(1..=i64::from(defaults::MEMORY_HITS_MAX)))]
     limit: u32,
     #[command(flatten)]
@@ -34,18 +34,18 @@ pub(super) struct SearchArgs {
 #[command(visible_alias = "list")]
 pub(super) struct LsArgs {
     #[command(flatten)]
-    whose: ReadFlags,
+    target: ReadFlags,
     #[command(flatten)]
     format: Format,
 }
 
-/// Show a skill: what it does, its steps, how it went
+/// Show a skill: description, steps, outcomes
 #[derive(Debug, Args)]
 pub(super) struct ShowArgs {
     #[command(flatten)]
-    whose: ReadFlags,
+    target: ReadFlags,
     name: String,
-    /// Version to show; the newest when not given
+    /// Version to show; the newest by default
     #[arg(long)]
     version: Option<u64>,
     #[command(flatten)]
@@ -56,25 +56,25 @@ pub(super) struct ShowArgs {
 #[derive(Debug, Args)]
 pub(super) struct VersionsArgs {
     #[command(flatten)]
-    whose: ReadFlags,
+    target: ReadFlags,
     name: String,
     #[command(flatten)]
     format: Format,
 }
 
-/// Forget skills; earlier moments still have them
+/// Remove skills; reads as of earlier still find them
 #[derive(Debug, Args)]
 pub(super) struct RmArgs {
     #[command(flatten)]
-    whose: WriteFlags,
+    target: WriteFlags,
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
 }
 
 pub(super) async fn search(ctx: &Context, args: SearchArgs) -> Result<(), Stop> {
-    let what = || format!("could not search the skills of `{}`", args.whose.of);
+    let what = || format!("could not search the skills of `{}`", args.target.of);
     let find = FindSkills { query: args.query.clone(), limit: Some(args.limit) };
-    let found = args.whose.memory(ctx)?.skill_search(&find).await.or_fail(what)?;
+    let found = args.target.memory(ctx)?.skill_search(&find).await.or_fail(what)?;
     if args.format.json {
         return print::json::pretty(&found);
     }
@@ -95,23 +95,23 @@ pub(super) async fn search(ctx: &Context, args: SearchArgs) -> Result<(), Stop> 
     table::print(&["SCORE", "NAME", "SPACE", "RUNS", "DESCRIPTION"], &rows)
 }
 
-/// `9 of 10 well`
+/// `9 of 10 succeeded`
 fn record(skill: &Skill) -> String {
     match skill.successes + skill.failures {
         0 => "none".to_owned(),
-        runs => format!("{} of {runs} well", skill.successes),
+        runs => format!("{} of {runs} succeeded", skill.successes),
     }
 }
 
 pub(super) async fn list(ctx: &Context, args: LsArgs) -> Result<(), Stop> {
-    let what = || format!("could not list the skills of `{}`", args.whose.of);
-    let skills = args.whose.memory(ctx)?.skills().await.or_fail(what)?;
+    let what = || format!("could not list the skills of `{}`", args.target.of);
+    let skills = args.target.memory(ctx)?.skills().await.or_fail(what)?;
     if args.format.json { print::json::pretty(&skills) } else { print_table(&skills) }
 }
 
 pub(super) async fn versions(ctx: &Context, args: VersionsArgs) -> Result<(), Stop> {
-    let what = || format!("could not list the versions of skill `{}` of `{}`", args.name, args.whose.of);
-    let skills = args.whose.memory(ctx)?.skill_versions(&args.name).await.or_fail(what)?;
+    let what = || format!("could not list the versions of skill `{}` of `{}`", args.name, args.target.of);
+    let skills = args.target.memory(ctx)?.skill_versions(&args.name).await.or_fail(what)?;
     if args.format.json { print::json::pretty(&skills) } else { print_table(&skills) }
 }
 
@@ -134,8 +134,8 @@ fn print_table(skills: &[Skill]) -> Result<(), Stop> {
 }
 
 pub(super) async fn show(ctx: &Context, args: ShowArgs) -> Result<(), Stop> {
-    let what = || format!("could not show skill `{}` of `{}`", args.name, args.whose.of);
-    let skill = args.whose.memory(ctx)?.skill(&args.name, args.version).await.or_fail(what)?;
+    let what = || format!("could not show skill `{}` of `{}`", args.name, args.target.of);
+    let skill = args.target.memory(ctx)?.skill(&args.name, args.version).await.or_fail(what)?;
     if args.format.json {
         return print::json::pretty(&skill);
     }
@@ -147,17 +147,17 @@ pub(super) async fn show(ctx: &Context, args: ShowArgs) -> Result<(), Stop> {
 fn heading(skill: &Skill) -> Vec<String> {
     let mut lines =
         vec![format!("{} version {}, {}", escape(&skill.name), skill.version, date(skill.created_ms))];
-    for (name, text) in [("", &skill.description), ("use it: ", &skill.when_to_use)] {
+    for (name, text) in [("", &skill.description), ("when to use: ", &skill.when_to_use)] {
         if !text.is_empty() {
             lines.push(format!("{name}{}", harmless(text)));
         }
     }
     let last = skill.last.as_ref().map_or_else(String::new, |last| {
-        let word = if last.ok { "well" } else { "badly" };
+        let word = if last.ok { "succeeded" } else { "failed" };
         let code = last.exit_code.map(|code| format!(" with {code}")).unwrap_or_default();
         let detail =
             if last.detail.is_empty() { String::new() } else { format!(": {}", excerpt(&last.detail, 100)) };
-        format!("; the last went {word}{code}{detail}")
+        format!("; the last one {word}{code}{detail}")
     });
     lines.push(format!("runs: {}{last}", record(skill)));
     lines
@@ -169,7 +169,7 @@ pub(super) fn details(skill: &Skill) -> Vec<String> {
     for parameter in &skill.parameters {
         let default = match (&parameter.default, parameter.required) {
             (Some(default), _) => format!(" = {}", escape(default)),
-            (None, true) => " (must be given)".to_owned(),
+            (None, true) => " (required)".to_owned(),
             (None, false) => String::new(),
         };
         let about = if parameter.description.is_empty() {
@@ -201,18 +201,18 @@ fn step_line(step: &SkillStep) -> String {
     }
 }
 
-/// Over several lines, below where it begins.
+/// A text of several lines, indented below its first line.
 fn indented(text: &str) -> String {
     harmless(text).trim_end().replace('\n', "\n       ")
 }
 
 pub(super) async fn remove(ctx: &Context, args: RmArgs) -> Result<(), Stop> {
-    let memory = args.whose.memory(ctx)?;
+    let memory = args.target.memory(ctx)?;
     for name in &args.names {
         memory
             .skill_forget(name)
             .await
-            .or_fail(|| format!("could not forget skill `{name}` of `{}`", args.whose.of))?;
+            .or_fail(|| format!("could not remove skill `{name}` of `{}`", args.target.of))?;
     }
     Ok(())
 }
@@ -267,13 +267,13 @@ mod tests {
             [
                 "deploy version 2, 2026-11-15 02:39",
                 "rolls out",
-                "runs: 9 of 10 well; the last went badly with 2: down"
+                "runs: 9 of 10 succeeded; the last one failed with 2: down"
             ]
         );
         assert_eq!(
             details(&skill),
             [
-                "  {{host}} (must be given)  where to",
+                "  {{host}} (required)  where to",
                 "  1. $ ./deploy {{host}}\\x1b  (in /srv)  (1m30s at most)",
                 "  2. python3: a\n       b"
             ]

@@ -1,4 +1,4 @@
-//! Paths that changed, folded to a screenful: many changes below one directory become one line.
+//! Changed paths, folded to fit a screen: many changes below one directory become one line.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,20 @@ use burrow_api::{Change, ChangeKind, Changes};
 
 use crate::print::escape::escape;
 
-/// Lines shown at most, so that a person sees all of them.
+/// Maximum number of lines, so that all of them fit a screen.
 const LINES_MAX: usize = 20;
-/// Components of a path that are told apart at most; below, changes are folded.
+/// Maximum depth of paths; below it, changes are folded.
 const DEPTH_MAX: usize = 8;
 
-/// What changed, one line each, with a headline.
+/// The changes, one line each, with a headline.
 pub(super) fn shown(changes: &Changes) -> Vec<String> {
     let since = match &changes.since {
         Some(snapshot) => format!("snapshot `{}`", escape(snapshot)),
         None => "its image".to_owned(),
     };
     let mut lines = match changes.total {
-        // A disk of the machine's own was not looked into.
-        0 if changes.more => return vec![format!("what changed since {since} is for `burrow diff` to tell")],
+        // The disk of a virtual machine was not read.
+        0 if changes.more => return vec![format!("`burrow diff` shows the changes since {since}")],
         total if changes.more => vec![format!("{total} and many more paths changed since {since}:")],
         0 => return vec![format!("no path changed since {since}")],
         1 => vec![format!("1 path changed since {since}:")],
@@ -27,7 +27,7 @@ pub(super) fn shown(changes: &Changes) -> Vec<String> {
     };
     lines.extend(fold(&changes.paths).into_iter().map(|line| format!("  {line}")));
     if changes.more {
-        lines.push("  … and others: so many that only some were looked at".to_owned());
+        lines.push("  … and more: there are too many to list all of them".to_owned());
         return lines;
     }
     let unlisted = changes.total.saturating_sub(changes.paths.len() as u64);
@@ -37,7 +37,7 @@ pub(super) fn shown(changes: &Changes) -> Vec<String> {
     lines
 }
 
-/// As deep as fits the screen.
+/// Folds at the greatest depth that fits the screen.
 fn fold(paths: &[Change]) -> Vec<String> {
     if paths.len() <= LINES_MAX {
         return paths.iter().map(line).collect();
@@ -51,7 +51,7 @@ fn fold(paths: &[Change]) -> Vec<String> {
     }
     let hidden = lines.len() - (LINES_MAX - 1);
     lines.truncate(LINES_MAX - 1);
-    lines.push(format!("… and {hidden} more places"));
+    lines.push(format!("… and {hidden} more directories"));
     lines
 }
 
@@ -145,25 +145,25 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_counted_is_said() {
+    fn incomplete_counts_are_reported() {
         let paths = vec![change("/srv/a", ChangeKind::Added)];
         let lines = shown(&Changes { total: 1, more: true, paths, since: None });
         assert_eq!(lines[0], "1 and many more paths changed since its image:");
-        assert_eq!(lines[2], "  … and others: so many that only some were looked at");
+        assert_eq!(lines[2], "  … and more: there are too many to list all of them");
         let unread = Changes { total: 0, more: true, paths: Vec::new(), since: None };
-        assert_eq!(shown(&unread), ["what changed since its image is for `burrow diff` to tell"]);
+        assert_eq!(shown(&unread), ["`burrow diff` shows the changes since its image"]);
     }
 
     #[test]
-    fn what_cannot_be_folded_is_cut_and_counted() {
+    fn lines_that_do_not_fit_are_counted() {
         let paths: Vec<_> = (0..50).map(|n| change(&format!("/{n:02}"), ChangeKind::Added)).collect();
         let lines = shown(&Changes { total: 50, more: false, paths, since: None });
         assert_eq!(lines.len(), 1 + LINES_MAX);
-        assert_eq!(lines[LINES_MAX], "  … and 31 more places");
+        assert_eq!(lines[LINES_MAX], "  … and 31 more directories");
     }
 
     #[test]
-    fn the_deepest_fold_that_fits_is_taken() {
+    fn the_deepest_fold_that_fits_is_used() {
         let mut paths = Vec::new();
         for directory in ["a", "b"] {
             for n in 0..30 {

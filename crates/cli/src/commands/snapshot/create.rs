@@ -1,4 +1,4 @@
-//! `burrow snapshot create`: a point to come back to.
+//! `burrow snapshot create`: takes a snapshot.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::parse;
 use crate::print::{self, Format, quantity};
 use crate::transfer::progress::Progress;
 
-/// Take a snapshot of a sandbox that runs, sleeps or is stopped, and print its id
+/// Take a snapshot of a sandbox in any state, and print its id
 ///
-/// Standard error tells how long the sandbox stood still, and which paths changed since the snapshot before.
+/// Standard error reports how long the sandbox was paused, and which paths changed since the previous snapshot.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -22,21 +22,21 @@ Examples:
   burrow snapshot create web --files-only --expires 7d --label nightly=yes
   id=$(burrow snapshot create web 2>/dev/null)")]
 pub(super) struct CreateArgs {
-    /// Sandbox to take it of
+    /// Sandbox to snapshot
     sandbox: String,
-    /// Name to use wherever its id is
+    /// Name, accepted wherever an id is
     #[arg(long)]
     name: Option<String>,
-    /// A few words for people
+    /// Description
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     description: String,
     /// Label, for `snapshot ls --label`; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse::label)]
     labels: Vec<(String, String)>,
-    /// Leave the processes out: quicker, smaller, and possible whatever runs
+    /// Omit the processes: faster, smaller, and possible with any process
     #[arg(long)]
     files_only: bool,
-    /// Delete it after this time, e.g. 7d
+    /// Delete the snapshot after this time, e.g. 7d
     #[arg(long, value_name = "DURATION", value_parser = parse::duration_from_second)]
     expires: Option<Duration>,
     #[command(flatten)]
@@ -59,19 +59,21 @@ pub(super) async fn run(ctx: &Context, args: CreateArgs) -> Result<(), Stop> {
         return print::json::pretty(&snapshot);
     }
     print::line(&snapshot.id)?;
-    for line in told(&snapshot) {
+    for line in notes(&snapshot) {
         print::note(&line);
     }
     Ok(())
 }
 
-fn told(snapshot: &Snapshot) -> Vec<String> {
-    let held = match snapshot.processes {
+fn notes(snapshot: &Snapshot) -> Vec<String> {
+    let content = match snapshot.processes {
         true => format!("files and processes ({} of RAM)", quantity::bytes(snapshot.ram_bytes)),
         false => "files".to_owned(),
     };
-    let mut lines =
-        vec![format!("it holds {held}; the sandbox stood still for {}", quantity::pause(snapshot.pause_us))];
+    let mut lines = vec![format!(
+        "the snapshot contains {content}; the sandbox was paused for {}",
+        quantity::pause(snapshot.pause_us)
+    )];
     lines.extend(changes::shown(&snapshot.changes));
     lines
 }
@@ -81,14 +83,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_it_holds_and_the_pause_are_told_before_the_changes() {
+    fn content_and_pause_are_reported_before_the_changes() {
         let mut snapshot = super::super::show::example();
         assert_eq!(
-            told(&snapshot)[0],
-            "it holds files and processes (64.0 MiB of RAM); the sandbox stood still for 12.3 ms"
+            notes(&snapshot)[0],
+            "the snapshot contains files and processes (64.0 MiB of RAM); the sandbox was paused for 12.3 ms"
         );
         snapshot.processes = false;
-        assert_eq!(told(&snapshot)[0], "it holds files; the sandbox stood still for 12.3 ms");
-        assert_eq!(told(&snapshot)[1], "1 path changed since snapshot `snp0`:");
+        assert_eq!(notes(&snapshot)[0], "the snapshot contains files; the sandbox was paused for 12.3 ms");
+        assert_eq!(notes(&snapshot)[1], "1 path changed since snapshot `snp0`:");
     }
 }

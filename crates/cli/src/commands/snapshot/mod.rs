@@ -1,4 +1,4 @@
-//! `burrow snapshot`: points in a sandbox's life, to come back to and to go on from.
+//! `burrow snapshot`: takes, lists, restores and deletes snapshots.
 
 mod changes;
 mod create;
@@ -14,20 +14,20 @@ use super::tree;
 use crate::context::Context;
 use crate::failure::Stop;
 
-/// Points in a sandbox's life, to come back to and to go on from
+/// Manage snapshots
 ///
-/// A snapshot holds the files, the configuration and, unless left out, the processes of a sandbox as they were at one
-/// instant. It outlives its sandbox.
+/// A snapshot contains the files, the configuration and, unless omitted, the processes of a sandbox at one instant. It
+/// outlives its sandbox.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   burrow snapshot create web --name before-upgrade
-  burrow snapshot restore before-upgrade --in-place web     back to it; can be undone
+  burrow snapshot restore before-upgrade --in-place web     roll back; can be undone
   burrow snapshot restore before-upgrade --name web2        a new sandbox from it
   burrow snapshot policy web --every 15m --keep 10
   burrow snapshot rm --older-than 30d --sandbox web
 
-Snapshots are meant by name, by id, or by the first characters of their id.")]
+A snapshot is given by name, by id, or by the first characters of its id.")]
 pub(crate) struct SnapshotArgs {
     #[command(subcommand)]
     action: Action,

@@ -1,4 +1,4 @@
-//! `burrow snapshot policy`: snapshots that a sandbox takes by itself.
+//! `burrow snapshot policy`: automatic snapshots of a sandbox.
 
 use std::time::Duration;
 
@@ -10,27 +10,28 @@ use crate::failure::{Failure, OrFail, Stop};
 use crate::parse;
 use crate::print::{self, Format, quantity};
 
-/// Show or set which snapshots a sandbox takes by itself
+/// Show or set the automatic snapshots of a sandbox
 ///
-/// They are taken while it works: a sandbox that sleeps has nothing new. Beyond --keep the oldest of them go; others stay.
+/// They are taken while the sandbox is active: a sandbox that sleeps does not change. When there are more than --keep,
+/// the oldest of them are deleted; other snapshots are kept.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  burrow snapshot policy web                               what is in force
+  burrow snapshot policy web                               show the policy
   burrow snapshot policy web --every 15m --keep 10
   burrow snapshot policy web --off")]
 pub(super) struct PolicyArgs {
     sandbox: String,
-    /// How often, at least 10s
+    /// Period, at least 10s
     #[arg(long, value_name = "DURATION", value_parser = parse::duration_from_second)]
     every: Option<Duration>,
-    /// How many to keep
+    /// Number of snapshots to keep
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     keep: Option<u32>,
-    /// Leave the processes out
+    /// Omit the processes
     #[arg(long)]
     files_only: bool,
-    /// Take no more; those there are stay
+    /// Take no more snapshots; existing ones are kept
     #[arg(long, conflicts_with_all = ["every", "keep", "files_only"])]
     off: bool,
     #[command(flatten)]
@@ -41,8 +42,8 @@ pub(super) async fn run(ctx: &Context, args: PolicyArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
     let what = || format!("could not set the snapshot policy of sandbox `{}`", args.sandbox);
     let sandbox = client.sandbox(&args.sandbox).await.or_fail(what)?;
-    let Some(policy) = wanted(&args, sandbox.snapshot_policy)
-        .map_err(|hint| Failure::new(format!("{}: nothing says how often", what())).hint(hint))?
+    let Some(policy) = requested_policy(&args, sandbox.snapshot_policy)
+        .map_err(|hint| Failure::new(format!("{}: no period was given", what())).hint(hint))?
     else {
         return show(&sandbox, args.format);
     };
@@ -51,8 +52,8 @@ pub(super) async fn run(ctx: &Context, args: PolicyArgs) -> Result<(), Stop> {
     show(&updated, args.format)
 }
 
-/// What is asked for over what is there; `None` when nothing is asked for.
-fn wanted(
+/// The requested policy, based on the current one; `None` when no change is requested.
+fn requested_policy(
     args: &PolicyArgs,
     known: Option<SnapshotPolicy>,
 ) -> Result<Option<SnapshotPolicyRequest>, &'static str> {
@@ -65,7 +66,7 @@ fn wanted(
     }
     let every = args.every.map(|every| every.as_secs()).or(known.map(|known| known.every_seconds));
     let every_seconds = every.ok_or("add --every DURATION, e.g. 15m")?;
-    // A period that is given anew says all; without one, the rest is changed.
+    // A new period replaces the policy; without one, only the given parts change.
     let files_only = args.files_only || (args.every.is_none() && known.is_some_and(|known| known.files_only));
     Ok(Some(SnapshotPolicyRequest { every_seconds, keep, files_only }))
 }
@@ -76,11 +77,11 @@ fn show(sandbox: &Sandbox, format: Format) -> Result<(), Stop> {
 
 fn line(sandbox: &Sandbox) -> String {
     match sandbox.snapshot_policy {
-        None => "no snapshots by themselves".to_owned(),
+        None => "no automatic snapshots".to_owned(),
         Some(policy) => {
-            let holds = if policy.files_only { "files" } else { "files and processes" };
+            let content = if policy.files_only { "files" } else { "files and processes" };
             let every = quantity::period(policy.every_seconds);
-            format!("every {every} while it works, {holds}; the last {} are kept", policy.keep)
+            format!("every {every} while active, {content}; the last {} are kept", policy.keep)
         }
     }
 }
@@ -99,13 +100,13 @@ mod tests {
     #[track_caller]
     fn check(line: &str, known: Option<SnapshotPolicy>, expected: Option<(u64, u32, bool)>) {
         let args = Line::parse_from(["x", "web"].into_iter().chain(line.split_whitespace())).args;
-        let found = wanted(&args, known).unwrap();
+        let found = requested_policy(&args, known).unwrap();
         let found = found.map(|policy| (policy.every_seconds, policy.keep, policy.files_only));
         assert_eq!(found, expected, "{line}");
     }
 
     #[test]
-    fn what_is_not_given_stays() {
+    fn omitted_parts_are_unchanged() {
         let known = Some(SnapshotPolicy { every_seconds: 60, keep: 3, files_only: true });
         check("", known, None);
         check("--every 15m", None, Some((900, 10, false)));
@@ -114,6 +115,6 @@ mod tests {
         check("--files-only --every 1m --keep 1", None, Some((60, 1, true)));
         check("--off", known, Some((0, 3, false)));
         let keep = Line::parse_from(["x", "web", "--keep", "5"]).args;
-        assert!(wanted(&keep, None).is_err(), "nothing says how often");
+        assert!(requested_policy(&keep, None).is_err(), "no period was given");
     }
 }

@@ -12,9 +12,9 @@ use crate::parse;
 use crate::print::escape::escape;
 use crate::print::{self, ask, quantity};
 
-/// Delete snapshots; their space is given back
+/// Delete snapshots, and free their space
 ///
-/// Sandboxes made from them stay, and so does the sandbox they were taken of.
+/// Sandboxes created from them are kept, and so is the sandbox they were taken of.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -25,13 +25,13 @@ pub(super) struct RmArgs {
     /// Names or ids
     #[arg(value_name = "SNAPSHOT", required_unless_present = "older_than")]
     snapshots: Vec<String>,
-    /// Only those taken longer ago than this; without names: all of them
+    /// Only snapshots older than this; without names, all such snapshots
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     older_than: Option<Duration>,
-    /// With --older-than: only those of this sandbox
+    /// With --older-than: only snapshots of this sandbox
     #[arg(long, value_name = "SANDBOX", requires = "older_than", conflicts_with = "snapshots")]
     sandbox: Option<String>,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short = 'y', long)]
     yes: bool,
 }
@@ -39,13 +39,13 @@ pub(super) struct RmArgs {
 pub(super) async fn run(ctx: &Context, args: RmArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
     match args.older_than {
-        Some(age) if args.snapshots.is_empty() => old_ones(&client, age, args.sandbox, args.yes).await,
-        age => named(&client, &args.snapshots, age).await,
+        Some(age) if args.snapshots.is_empty() => delete_older(&client, age, args.sandbox, args.yes).await,
+        age => delete_named(&client, &args.snapshots, age).await,
     }
 }
 
-/// All are tried, the failed ones told of; the last failure is the command's.
-async fn named(client: &Client, snapshots: &[String], age: Option<Duration>) -> Result<(), Stop> {
+/// Tries all snapshots and reports each failure; the last one decides the exit code.
+async fn delete_named(client: &Client, snapshots: &[String], age: Option<Duration>) -> Result<(), Stop> {
     let mut last = Ok(());
     for snapshot in snapshots {
         let result = remove_if_old(client, snapshot, age).await;
@@ -64,7 +64,7 @@ async fn remove_if_old(client: &Client, snapshot: &str, age: Option<Duration>) -
     if let Some(age) = age {
         let found = client.snapshot(snapshot).await.or_fail(what)?;
         if !is_older(&found, age, quantity::now_ms()) {
-            print::note(&format!("snapshot `{}` is younger, and stays", escape(snapshot)));
+            print::note(&format!("snapshot `{}` is newer and was kept", escape(snapshot)));
             return Ok(());
         }
     }
@@ -72,14 +72,19 @@ async fn remove_if_old(client: &Client, snapshot: &str, age: Option<Duration>) -
     print::line(&escape(snapshot))
 }
 
-async fn old_ones(client: &Client, age: Duration, sandbox: Option<String>, yes: bool) -> Result<(), Stop> {
+async fn delete_older(
+    client: &Client,
+    age: Duration,
+    sandbox: Option<String>,
+    yes: bool,
+) -> Result<(), Stop> {
     let query = SnapshotQuery { sandbox, labels: Vec::new(), kinds: Vec::new() };
     let now_ms = quantity::now_ms();
     let mut found = client.all_snapshots(&query).await.or_fail(|| "could not list snapshots".to_owned())?;
-    // What forks stand on goes with them, by itself.
+    // Snapshots that forks are based on are deleted automatically with them.
     found.retain(|snapshot| snapshot.kind != SnapshotKind::Fork && is_older(snapshot, age, now_ms));
     if found.is_empty() {
-        print::note("there is none that old");
+        print::note("there is no snapshot that old");
         return Ok(());
     }
     let bytes =
@@ -93,10 +98,10 @@ async fn old_ones(client: &Client, age: Duration, sandbox: Option<String>, yes: 
     for snapshot in &found {
         match client.delete_snapshot(&snapshot.id).await {
             Ok(()) => print::line(&escape(&snapshot.id))?,
-            // Gone by itself while we were at it.
+            // It was deleted meanwhile.
             Err(error) if error.is_not_found() => {}
             Err(error) if error.code() == Some(ErrorCode::SnapshotInUse) => {
-                print::note(&format!("snapshot `{}` is in use, and stays", escape(&snapshot.id)));
+                print::note(&format!("snapshot `{}` is in use and was kept", escape(&snapshot.id)));
             }
             Err(error) => {
                 return Err(error).or_fail(|| format!("could not delete snapshot `{}`", snapshot.id));
@@ -115,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_older_is_old() {
+    fn only_older_snapshots_are_old() {
         let snapshot = super::super::show::example();
         assert!(is_older(&snapshot, Duration::from_secs(60), 120_001));
         assert!(!is_older(&snapshot, Duration::from_secs(60), 120_000));

@@ -1,4 +1,4 @@
-//! `burrow snapshot restore`: back to a snapshot, or a new sandbox from it.
+//! `burrow snapshot restore`: rolls a sandbox back, or creates a new one from a snapshot.
 
 use burrow_api::{RestoreSandbox, Restored, SandboxFromSnapshot};
 use burrow_client::Client;
@@ -11,36 +11,36 @@ use crate::print::escape::escape;
 use crate::print::{self, Format, ask, quantity};
 use crate::transfer::progress::Progress;
 
-/// Put a sandbox back to a snapshot, or make a new one from it, and print its id
+/// Roll a sandbox back to a snapshot, or create a new one from it, and print its id
 ///
 /// In place, files, processes, variables and services become those of the snapshot; name, labels, limits, network
-/// policy, keys and published ports stay as they are now. What is replaced is kept as a snapshot, so that a restore can
-/// be undone.
+/// policy, keys and published ports are unchanged. The replaced state is kept as a snapshot, so that a restore can be
+/// undone.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   burrow snapshot restore before-upgrade --in-place web
   burrow snapshot restore before-upgrade --name web2
-  burrow snapshot restore before-upgrade --files-only       boots from the files alone")]
+  burrow snapshot restore before-upgrade --files-only       boots from the files")]
 pub(super) struct RestoreArgs {
     /// Name or id
     snapshot: String,
-    /// Put this sandbox back, instead of making a new one
+    /// Roll this sandbox back, instead of creating a new one
     #[arg(long, value_name = "SANDBOX", conflicts_with_all = ["name", "labels", "ephemeral"])]
     in_place: Option<String>,
     /// Name of the new sandbox
     #[arg(long)]
     name: Option<String>,
-    /// Label of the new sandbox, in place of those it had; may be repeated
+    /// Label of the new sandbox, instead of the original labels; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse::label)]
     labels: Vec<(String, String)>,
-    /// Delete the new sandbox, with all it holds, as soon as it stops
+    /// Delete the new sandbox and its data as soon as it stops
     #[arg(long)]
     ephemeral: bool,
-    /// Leave the snapshot's processes out: the sandbox boots from the files
+    /// Omit the processes of the snapshot: the sandbox boots from the files
     #[arg(long)]
     files_only: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short = 'y', long)]
     yes: bool,
     #[command(flatten)]
@@ -51,11 +51,11 @@ pub(super) async fn run(ctx: &Context, args: RestoreArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
     match args.in_place.clone() {
         Some(sandbox) => in_place(&client, &sandbox, args).await,
-        None => anew(&client, args).await,
+        None => restore_as_new(&client, args).await,
     }
 }
 
-async fn anew(client: &Client, args: RestoreArgs) -> Result<(), Stop> {
+async fn restore_as_new(client: &Client, args: RestoreArgs) -> Result<(), Stop> {
     let request = SandboxFromSnapshot {
         name: args.name,
         files_only: args.files_only,
@@ -67,16 +67,16 @@ async fn anew(client: &Client, args: RestoreArgs) -> Result<(), Stop> {
     let sandbox = client.create_sandbox_from(&args.snapshot, &request).await;
     drop(working);
     let sandbox =
-        sandbox.or_fail(|| format!("could not make a sandbox from snapshot `{}`", args.snapshot))?;
+        sandbox.or_fail(|| format!("could not create a sandbox from snapshot `{}`", args.snapshot))?;
     if args.format.json { print::json::pretty(&sandbox) } else { print::line(&sandbox.id) }
 }
 
 async fn in_place(client: &Client, sandbox: &str, args: RestoreArgs) -> Result<(), Stop> {
-    let what = || format!("could not put sandbox `{sandbox}` back to snapshot `{}`", args.snapshot);
+    let what = || format!("could not roll sandbox `{sandbox}` back to snapshot `{}`", args.snapshot);
     if !args.yes && ask::can_ask() {
         let snapshot = client.snapshot(&args.snapshot).await.or_fail(what)?;
         let question = format!(
-            "put sandbox `{}` back to snapshot `{}`, taken {} ago? what it is now is kept as a snapshot",
+            "roll sandbox `{}` back to snapshot `{}`, taken {} ago? its current state is kept as a snapshot",
             escape(sandbox),
             escape(&args.snapshot),
             quantity::age(snapshot.created_ms, quantity::now_ms())
@@ -102,7 +102,7 @@ async fn in_place(client: &Client, sandbox: &str, args: RestoreArgs) -> Result<(
 fn undo(restored: &Restored) -> String {
     let sandbox = restored.sandbox.name.as_ref().unwrap_or(&restored.sandbox.id);
     format!(
-        "what it was is snapshot `{0}`; `burrow snapshot restore {0} --in-place {1}` undoes this",
+        "the replaced state is snapshot `{0}`; `burrow snapshot restore {0} --in-place {1}` undoes this",
         escape(&restored.undo.id),
         escape(sandbox)
     )

@@ -12,7 +12,7 @@ use crate::print::{self, Format, quantity, table};
 
 /// List snapshots, newest first
 ///
-/// What forks stand on is left out unless --all, or its kind, is given.
+/// Snapshots that forks are based on are omitted, unless --all or their kind is given.
 #[derive(Debug, Args)]
 #[command(
     visible_alias = "list",
@@ -23,25 +23,26 @@ Examples:
   burrow snapshot rm $(burrow snapshot ls -q --label tmp=yes)"
 )]
 pub(super) struct LsArgs {
-    /// Only those of this sandbox
+    /// Only snapshots of this sandbox
     sandbox: Option<String>,
     /// Print ids only
     #[arg(short = 'q', long, conflicts_with = "json")]
     quiet: bool,
-    /// Only those with this label; may be repeated
+    /// Only snapshots with this label; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE")]
     labels: Vec<String>,
-    /// Only those of this kind: manual, policy, before-restore, exec, fork, before-rotate, before-merge; may be repeated
+    /// Only snapshots of this kind: manual, policy, before-restore, exec, fork, before-rotate, before-merge; may be
+    /// repeated
     #[arg(long = "kind", value_name = "KIND", value_parser = kind)]
     kinds: Vec<SnapshotKind>,
-    /// Also those that forks stand on
+    /// Include snapshots that forks are based on
     #[arg(short = 'a', long)]
     all: bool,
     #[command(flatten)]
     format: Format,
 }
 
-/// Show everything about a snapshot, and what changed since the one before
+/// Show the details of a snapshot, and the changes since the previous one
 #[derive(Debug, Args)]
 pub(super) struct InspectArgs {
     /// Name or id
@@ -65,7 +66,7 @@ pub(super) async fn list(ctx: &Context, args: LsArgs) -> Result<(), Stop> {
     }
     let now_ms = quantity::now_ms();
     let rows: Vec<_> = snapshots.iter().map(|snapshot| row(snapshot, now_ms)).collect();
-    table::print(&["ID", "NAME", "SANDBOX", "KIND", "HOLDS", "SIZE", "AGE", "EXPIRES", "LABELS"], &rows)
+    table::print(&["ID", "NAME", "SANDBOX", "KIND", "CONTENT", "SIZE", "AGE", "EXPIRES", "LABELS"], &rows)
 }
 
 fn row(snapshot: &Snapshot, now_ms: u64) -> Vec<String> {
@@ -74,7 +75,7 @@ fn row(snapshot: &Snapshot, now_ms: u64) -> Vec<String> {
         snapshot.name.clone().unwrap_or_default(),
         snapshot.sandbox_name.clone().unwrap_or_else(|| short(&snapshot.sandbox_id)),
         snapshot.kind.as_str().to_owned(),
-        holds(snapshot).to_owned(),
+        content(snapshot).to_owned(),
         quantity::bytes(size(snapshot)),
         quantity::age(snapshot.created_ms, now_ms),
         snapshot.expires_ms.map(|at_ms| format!("in {}", quantity::age(now_ms, at_ms))).unwrap_or_default(),
@@ -82,7 +83,7 @@ fn row(snapshot: &Snapshot, now_ms: u64) -> Vec<String> {
     ]
 }
 
-fn holds(snapshot: &Snapshot) -> &'static str {
+fn content(snapshot: &Snapshot) -> &'static str {
     if snapshot.processes { "files, processes" } else { "files" }
 }
 
@@ -119,7 +120,7 @@ fn facts(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
         ("image", snapshot.image.clone()),
         ("created", quantity::timestamp(snapshot.created_ms)),
         ("expires", snapshot.expires_ms.map(quantity::timestamp).unwrap_or_default()),
-        ("holds", holds(snapshot).to_owned()),
+        ("content", content(snapshot).to_owned()),
         ("files", quantity::bytes(snapshot.disk_bytes)),
         ("ram", ram),
         ("pause", quantity::pause(snapshot.pause_us)),
@@ -164,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_says_what_it_is_of_what_it_costs_and_when_it_goes() {
+    fn a_row_shows_the_sandbox_the_size_and_the_expiry() {
         assert_eq!(
             row(&example(), 3_660_000),
             [
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_that_are_not_there_are_not_shown() {
+    fn missing_facts_are_not_shown() {
         let mut snapshot = example();
         snapshot.processes = false;
         snapshot.expires_ms = None;
@@ -190,7 +191,7 @@ mod tests {
         assert_eq!(
             names,
             [
-                "id", "name", "sandbox", "kind", "parent", "image", "created", "holds", "files", "pause",
+                "id", "name", "sandbox", "kind", "parent", "image", "created", "content", "files", "pause",
                 "labels"
             ]
         );

@@ -1,4 +1,4 @@
-//! `burrow space`: memory that outlives sandboxes.
+//! `burrow space`: memory spaces that outlive sandboxes.
 
 use burrow_api::memory::{CreateSpace, Space, UpdateSpace};
 use clap::{Args, Subcommand};
@@ -11,14 +11,14 @@ use crate::print::ask::{can_ask, confirm};
 use crate::print::escape::escape;
 use crate::print::{self, Format, quantity, table};
 
-/// Memory that outlives sandboxes, and may be shared by several
+/// Manage memory spaces, which outlive sandboxes and can be shared
 ///
-/// A sandbox remembers in a space of its own unless --memory of create, run or update names one; --attach adds others.
+/// A sandbox has its own memory space, unless --memory of create, run or update names another; --attach adds more.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  burrow space create ops --description 'what the ops agents know'
-  burrow run --rm --memory ops -- ./agent             remembers beyond its sandbox
+  burrow space create ops --description 'knowledge of the ops agents'
+  burrow run --rm --memory ops -- ./agent             memory that outlives the sandbox
   burrow update web --attach handbook:ro
   burrow memory search ops 'deploy key'
   burrow space rm ops")]
@@ -31,9 +31,9 @@ pub(crate) struct SpaceArgs {
 enum Action {
     /// Create a space and print its id
     Create {
-        /// Lower-case letters, digits and hyphens
+        /// Name: lower-case letters, digits and hyphens
         name: String,
-        /// A few words for people
+        /// Description
         #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
         description: String,
         /// Label; may be repeated
@@ -51,7 +51,7 @@ enum Action {
         #[command(flatten)]
         format: Format,
     },
-    /// Show a space, and which sandboxes use it
+    /// Show a space, and the sandboxes that use it
     Inspect {
         /// Name or id
         space: String,
@@ -62,10 +62,10 @@ enum Action {
     Update {
         /// Name or id
         space: String,
-        /// A new name
+        /// New name
         #[arg(long)]
         name: Option<String>,
-        /// A few words for people
+        /// Description
         #[arg(long, value_name = "TEXT")]
         description: Option<String>,
         /// Label to set; may be repeated
@@ -77,15 +77,15 @@ enum Action {
         #[command(flatten)]
         format: Format,
     },
-    /// Remove spaces with all that is remembered in them, for good
+    /// Remove spaces and their memory permanently
     Rm {
         /// Names or ids
         #[arg(required = true, value_name = "SPACE")]
         spaces: Vec<String>,
-        /// Although sandboxes use it: they go back to their own
+        /// Remove spaces that are in use; their sandboxes switch to their own
         #[arg(short = 'f', long)]
         force: bool,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(short = 'y', long)]
         yes: bool,
     },
@@ -110,8 +110,7 @@ pub(crate) async fn run(ctx: &Context, args: SpaceArgs) -> Result<(), Stop> {
             let removed = unlabels.into_iter().map(|key| (key, None));
             let update = UpdateSpace { name, description, labels: removed.chain(set).collect() };
             if update == UpdateSpace::default() {
-                let failure =
-                    Failure::new(format!("could not update space `{space}`: nothing to change was given"));
+                let failure = Failure::new(format!("could not update space `{space}`: no change was given"));
                 return Err(failure.hint("give --name, --description, --label or --unlabel").into());
             }
             let updated = ctx.client()?.update_space(&space, &update).await;
@@ -166,11 +165,10 @@ async fn remove(ctx: &Context, spaces: &[String], force: bool, yes: bool) -> Res
         if !yes {
             if !can_ask() {
                 let failure =
-                    Failure::new(format!("{}: it cannot be undone, and nobody is there to ask", what()));
+                    Failure::new(format!("{}: confirmation is required, but there is no terminal", what()));
                 return Err(failure.hint("add --yes").into());
             }
-            let question =
-                format!("remove space `{}` with all that is remembered in it, for good?", escape(space));
+            let question = format!("remove space `{}` and its memory permanently?", escape(space));
             if !confirm(&question)? {
                 return Err(Stop::Exit(CODE_GENERAL));
             }

@@ -1,4 +1,4 @@
-//! `burrow ssh-key`: who may log in.
+//! `burrow ssh-key`: the public keys that may log in.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,16 @@ use crate::print::{self, Format, quantity, table};
 /// A public key is a line.
 const FILE_BYTES_MAX: u64 = 16 << 10;
 
-/// Where the user's own keys are, best first.
+/// The usual paths of the user's keys, best first.
 const USUAL: [&str; 2] = [".ssh/id_ed25519.pub", ".ssh/id_ecdsa.pub"];
 
-/// Public keys that log in over SSH
+/// Manage public keys for SSH logins
 ///
-/// A key opens what the API key opens that it is added with, and for as long as that one does.
+/// An SSH key has the rights of the API key that it was added with, for as long as that API key is valid.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  burrow ssh-key add                                  your own, of ~/.ssh
+  burrow ssh-key add                                  your own, from ~/.ssh
   burrow ssh-key add ada.pub --name ada
   ssh-add -L | head -1 | burrow ssh-key add -
   burrow ssh-key rm ada")]
@@ -35,10 +35,10 @@ pub(crate) struct SshKeyArgs {
 enum Action {
     /// Add a public key
     Add {
-        /// The file; `-` for standard input
+        /// File with the key; `-` for standard input
         #[arg(value_hint = clap::ValueHint::FilePath)]
         file: Option<PathBuf>,
-        /// For people; the key's own comment by default
+        /// Name of the key; its comment by default
         #[arg(long)]
         name: Option<String>,
         #[command(flatten)]
@@ -49,7 +49,7 @@ enum Action {
         #[command(flatten)]
         format: Format,
     },
-    /// Remove keys: they open nothing more, and connections that they opened end
+    /// Remove keys, and close the connections that use them
     Rm {
         /// Ids or names
         #[arg(required = true, value_name = "KEY")]
@@ -102,7 +102,7 @@ fn usual() -> Result<PathBuf, Stop> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let found = USUAL.iter().map(|name| home.join(name)).find(|path| path.is_file());
     found.ok_or_else(|| {
-        let hint = "`ssh-keygen -t ed25519` makes one (RSA is not taken); or name a file";
+        let hint = "`ssh-keygen -t ed25519` creates one (RSA is not supported); or name a file";
         Failure::new("there is no ed25519 or ECDSA public key in `~/.ssh`").hint(hint).into()
     })
 }

@@ -1,9 +1,9 @@
-//! `--volume NAME:/path[:ro]`, wherever a sandbox is made or changed.
+//! `--volume NAME:/path[:ro]`, for commands that create or change a sandbox.
 
 use burrow_api::{MountVolume, VolumeMode};
 use clap::Args;
 
-/// Which volumes a sandbox has.
+/// The volumes of a sandbox.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct VolumeFlags {
     /// Volume to mount, e.g. data:/data or models:/models:ro; may be repeated
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_is_written_with_its_place_and_who_may_write() {
+    fn a_mount_is_a_name_a_path_and_a_mode() {
         check("data:/data", Some(("data", "/data", VolumeMode::Rw)));
         check("data:/data/:ro", Some(("data", "/data", VolumeMode::Ro)));
         check("data:/a:b:rw", Some(("data", "/a:b", VolumeMode::Rw)));

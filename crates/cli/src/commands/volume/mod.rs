@@ -16,10 +16,10 @@ use crate::print::ask::{can_ask, confirm};
 use crate::print::escape::escape;
 use crate::print::{self, Format, quantity, table};
 
-/// Files that outlive sandboxes, and are mounted into them
+/// Manage volumes: files that outlive sandboxes
 ///
-/// One sandbox at most may write to a volume; any number may read it. A volume is no part of a sandbox's snapshots: it has
-/// its own.
+/// Volumes are mounted into sandboxes. At most one sandbox may write to a volume; any number may read it. A volume is
+/// not part of the snapshots of a sandbox: it has its own snapshots.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -39,12 +39,12 @@ pub(crate) struct VolumeArgs {
 enum Action {
     /// Create a volume and print its id
     Create {
-        /// Lower-case letters, digits and hyphens
+        /// Name: lower-case letters, digits and hyphens
         name: String,
-        /// Most that is written to it, e.g. 20G; that of a sandbox's disk when absent
+        /// Maximum size, e.g. 20G; that of a sandbox's disk by default
         #[arg(long, value_name = "SIZE", value_parser = parse::mebibytes)]
         size: Option<u32>,
-        /// Id of a volume's snapshot to begin with
+        /// Id of the volume snapshot to copy
         #[arg(long, value_name = "SNAPSHOT")]
         from: Option<String>,
         #[command(flatten)]
@@ -59,34 +59,34 @@ enum Action {
         #[command(flatten)]
         format: Format,
     },
-    /// Show a volume, and which sandboxes have it
+    /// Show a volume, and the sandboxes that use it
     Inspect {
         /// Name or id
         volume: String,
         #[command(flatten)]
         format: Format,
     },
-    /// Remove volumes that no sandbox has, with all in them, for good
+    /// Remove unused volumes and their files permanently
     Rm {
         /// Names or ids
         #[arg(required = true, value_name = "VOLUME")]
         volumes: Vec<String>,
-        /// Their snapshots too; a volume that has some stays otherwise
+        /// Remove their snapshots too; otherwise a volume with snapshots is kept
         #[arg(long)]
         snapshots: bool,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(short = 'y', long)]
         yes: bool,
     },
-    /// Copies of a volume's files as they are at a moment, at no cost
+    /// Manage the snapshots of volumes
     Snapshot(snapshot::SnapshotArgs),
-    /// Put a volume back to one of its snapshots; sandboxes that have it must be stopped
+    /// Roll a volume back to one of its snapshots; sandboxes that use it must be stopped
     Restore {
         /// Name or id
         volume: String,
         /// Name or id of one of its snapshots
         snapshot: String,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(short = 'y', long)]
         yes: bool,
         #[command(flatten)]
@@ -112,7 +112,7 @@ pub(crate) async fn run(ctx: &Context, args: VolumeArgs) -> Result<(), Stop> {
         Action::Snapshot(args) => snapshot::run(ctx, args).await,
         Action::Restore { volume, snapshot, yes, format } => {
             let what = format!("could not restore volume `{volume}`");
-            let question = format!("replace all in volume `{}` by its snapshot?", escape(&volume));
+            let question = format!("replace the files in volume `{}` by its snapshot?", escape(&volume));
             be_sure(yes, &what, &question)?;
             let restored = ctx.client()?.restore_volume(&volume, &RestoreVolume { snapshot }).await;
             let restored = restored.or_fail(|| what)?;
@@ -173,19 +173,19 @@ async fn remove(ctx: &Context, volumes: &[String], snapshots: bool, yes: bool) -
     let client = ctx.client()?;
     for volume in volumes {
         let what = format!("could not remove volume `{volume}`");
-        be_sure(yes, &what, &format!("remove volume `{}` with all in it, for good?", escape(volume)))?;
+        be_sure(yes, &what, &format!("remove volume `{}` and its files permanently?", escape(volume)))?;
         client.delete_volume(volume, snapshots).await.or_fail(|| what)?;
     }
     Ok(())
 }
 
-/// What cannot be undone is asked for twice.
+/// Asks for confirmation of an action that cannot be undone.
 fn be_sure(yes: bool, what: &str, question: &str) -> Result<(), Stop> {
     if yes {
         return Ok(());
     }
     if !can_ask() {
-        let failure = Failure::new(format!("{what}: it cannot be undone, and nobody is there to ask"));
+        let failure = Failure::new(format!("{what}: confirmation is required, but there is no terminal"));
         return Err(failure.hint("add --yes").into());
     }
     if confirm(question)? { Ok(()) } else { Err(Stop::Exit(CODE_GENERAL)) }

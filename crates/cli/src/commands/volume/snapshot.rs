@@ -1,4 +1,4 @@
-//! `burrow volume snapshot`: a volume's files as they were once.
+//! `burrow volume snapshot`: snapshots of the files of a volume.
 
 use burrow_api::{CreateVolumeSnapshot, VolumeSnapshot};
 use clap::{Args, Subcommand};
@@ -19,7 +19,7 @@ enum Action {
     Create {
         /// Name or id
         volume: String,
-        /// Unique among the volume's snapshots
+        /// Name, unique among the snapshots of the volume
         #[arg(long)]
         name: Option<String>,
         #[command(flatten)]
@@ -80,7 +80,7 @@ fn list(snapshots: &[VolumeSnapshot], quiet: bool, format: Format) -> Result<(),
     let now_ms = quantity::now_ms();
     let row = |snapshot: &VolumeSnapshot| {
         let name = snapshot.name.clone().unwrap_or_default();
-        // The whole id: `volume create --from` takes no shorter one.
+        // The full id, since `volume create --from` accepts no prefix.
         vec![snapshot.id.clone(), name, quantity::age(snapshot.created_ms, now_ms)]
     };
     table::print(&["ID", "NAME", "AGE"], &snapshots.iter().map(row).collect::<Vec<_>>())

@@ -1,4 +1,4 @@
-//! How a treacherous host answers: with the credential it was sent, in the way that the last part of the path says.
+//! Answers of a hostile host: they contain the received credential, in the form that the last part of the path selects.
 
 use std::convert::Infallible;
 use std::io;
@@ -18,13 +18,13 @@ use tokio::sync::mpsc;
 
 use super::hosts::Body;
 
-/// Between two words of an answer that goes on.
+/// The pause between two words of a streamed answer.
 const TICK: Duration = Duration::from_millis(50);
 
-/// An answer that nobody stops ends after so many.
+/// An answer that is not stopped ends after this many words.
 const TICKS_MAX: usize = 2_000;
 
-/// The credential that came with the last request for `store`. Requests below `stored` are answered with it.
+/// The credential of the last request for `store`. Requests below `stored` are answered with it.
 static STORED: Mutex<String> = Mutex::new(String::new());
 
 pub(crate) async fn to(request: Request<Incoming>) -> Response<Body> {
@@ -58,7 +58,7 @@ pub(crate) async fn to(request: Request<Incoming>) -> Response<Body> {
         }
         "pieces" | "cut" | "events" | "ticks" | "grpc" => return stream(request, credential, last),
         "grpc-only" => {
-            // Some clients do not look at an answer that comes before they have sent all of theirs.
+            // Some clients ignore an answer that arrives before they have sent their whole request.
             let _ = request.into_body().collect().await;
             let response = response.header("content-type", "application/grpc").header("grpc-status", "7");
             response.header("grpc-message", &credential).body(whole(""))
@@ -84,7 +84,7 @@ fn whole(text: impl Into<Bytes>) -> Body {
     Full::new(text.into()).map_err(|never: Infallible| match never {}).boxed_unsync()
 }
 
-/// Everything that came: in the body, in a header, in a trailer.
+/// The whole request: in the body, in a header, in a trailer.
 async fn echo(request: Request<Incoming>, credential: String) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let lines = parts
@@ -92,7 +92,7 @@ async fn echo(request: Request<Incoming>, credential: String) -> Response<Body> 
         .iter()
         .map(|(name, value)| format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes())));
     let head = format!("{} {}\n{}\n", parts.method, parts.uri, lines.collect::<String>());
-    // One that is cut short is as good as none.
+    // A credential that is cut short is useless.
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let echo = HeaderValue::from_str(&credential).unwrap_or(HeaderValue::from_static("-"));
     let mut trailers = HeaderMap::new();
@@ -107,7 +107,7 @@ async fn echo(request: Request<Incoming>, credential: String) -> Response<Body> 
     response.header("content-type", "text/plain").body(body).unwrap()
 }
 
-/// As programs write things.
+/// In the usual quotations and encodings of programs.
 fn forms(secret: &str) -> String {
     let bytes = secret.as_bytes();
     let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
@@ -133,20 +133,20 @@ fn forms(secret: &str) -> String {
     .join("\n")
 }
 
-/// Compressed without compressing: the bytes stand in it as they are.
+/// Compressed in stored blocks: the bytes appear in it unchanged.
 fn stored_gzip(text: &str) -> Vec<u8> {
     let length = u16::try_from(text.len()).unwrap();
     let mut gzip = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1];
     gzip.extend(length.to_le_bytes());
     gzip.extend((!length).to_le_bytes());
     gzip.extend(text.as_bytes());
-    // Its sum, which nobody looks at before the bytes are out.
+    // Its checksum, which no client checks before it passes on the bytes.
     gzip.extend([0; 4]);
     gzip.extend(u32::from(length).to_le_bytes());
     gzip
 }
 
-/// One byte of the credential at a time, if that is asked for.
+/// One byte of the credential at a time, if requested.
 fn range(request: &Request<Incoming>, credential: &str) -> http::Result<Response<Body>> {
     let asked = request.headers().get(header::RANGE).and_then(|value| value.to_str().ok());
     let place = asked.and_then(|text| text.strip_prefix("bytes=")?.split('-').next()?.parse::<usize>().ok());
@@ -156,7 +156,7 @@ fn range(request: &Request<Incoming>, credential: &str) -> http::Result<Response
     }
 }
 
-/// Answers that come piece by piece.
+/// Answers that are sent in pieces.
 fn stream(request: Request<Incoming>, credential: String, kind: &str) -> Response<Body> {
     let (sender, frames) = mpsc::channel::<Result<Frame<Bytes>, io::Error>>(8);
     let is_grpc = kind == "grpc";
@@ -188,10 +188,10 @@ async fn pour(
                 say(byte.to_string()).await;
             }
         }
-        // All but the last byte of it, and then nothing more.
+        // All bytes except the last one, and then nothing more.
         "cut" => {
             say(credential[..credential.len().saturating_sub(1)].to_owned()).await;
-            // Long enough for what was said to be on its way.
+            // Long enough for the sent bytes to arrive.
             tokio::time::sleep(10 * TICK).await;
             let _ = sender.send(Err(io::Error::other("cut"))).await;
         }
@@ -227,7 +227,8 @@ async fn pour(
     }
 }
 
-/// A WebSocket: answers `tell` with the credential, cut in every way, `tick` with words without end, and all else with itself.
+/// A WebSocket: answers `tell` with the credential, split in every way, `tick` with endless words, and echoes everything
+/// else.
 fn socket(mut request: Request<Incoming>, credential: String) -> Response<Body> {
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
@@ -250,7 +251,7 @@ async fn converse(mut stream: TokioIo<hyper::upgrade::Upgraded>, credential: &st
         let said = match content.as_slice() {
             b"tell" => [
                 frame(0x81, credential),
-                // One message in two pieces with something in between.
+                // One message in two fragments with a control frame in between.
                 frame(0x01, front),
                 frame(0x89, credential),
                 frame(0x80, back),

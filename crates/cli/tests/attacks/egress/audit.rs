@@ -1,4 +1,4 @@
-//! E-A1: without a log nothing is put in, and a log that was changed says so.
+//! E-A1: without a log no secret is injected, and changes to the log are detected.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,9 +14,9 @@ use crate::harness::{Daemon, eventually, run};
 use crate::report::{Finding, Row, Trouble, ensure};
 
 pub(crate) const ROWS: &[Row] =
-    &[row("E-A1", "no room for the log; a log with something gone", unlogged, unlogged_weakly)];
+    &[row("E-A1", "no room for the log; a log with something gone", unlogged, unlogged_unguarded)];
 
-/// The spool of the audit log on a small disk of its own, so that it can be filled.
+/// The spool of the audit log on a small separate disk, so that it can be filled.
 pub(crate) struct SmallSpool(PathBuf);
 
 fn spool(daemon: &Daemon) -> PathBuf {
@@ -24,7 +24,7 @@ fn spool(daemon: &Daemon) -> PathBuf {
 }
 
 impl SmallSpool {
-    /// Before the daemon is launched.
+    /// Call it before the daemon is launched.
     pub(crate) fn under(daemon: &Daemon) -> Self {
         let spool = spool(daemon);
         fs::create_dir_all(&spool).unwrap();
@@ -40,10 +40,10 @@ impl Drop for SmallSpool {
     }
 }
 
-/// Takes all the room there is, until it is dropped.
-struct Filled(PathBuf);
+/// Uses all free space until it is dropped.
+struct FilledDisk(PathBuf);
 
-impl Filled {
+impl FilledDisk {
     fn up(daemon: &Daemon) -> Self {
         let file = spool(daemon).join("filling");
         let output = Command::new("dd")
@@ -56,13 +56,13 @@ impl Filled {
     }
 }
 
-impl Drop for Filled {
+impl Drop for FilledDisk {
     fn drop(&mut self) {
         fs::remove_file(&self.0).unwrap();
     }
 }
 
-/// More requests than there is room for events in what the log has begun to write on.
+/// More requests than the already allocated space of the log can record.
 const MANY: &str = "
 for number in range(30): ask('with', '/v1/a1-secret')
 http2('with-2', 'up.example', path='/v1/a1-secret')
@@ -72,7 +72,7 @@ fn unlogged(sandbox: &Sandbox<'_>) -> Finding {
     works(sandbox)?;
     let sent =
         || outside().records.with("a1-secret").iter().filter(|seen| seen.sender == Sender::Egress).count();
-    let full = Filled::up(&sandbox.ground.daemon);
+    let full = FilledDisk::up(&sandbox.ground.daemon);
     let found = again(sandbox, MANY)?;
     answered(&found, &[200, 503])?;
     kept(&found)?;
@@ -80,7 +80,7 @@ fn unlogged(sandbox: &Sandbox<'_>) -> Finding {
     let last: Vec<u16> = found.iter().rev().take(5).map(|attempt| attempt.status).collect();
     ensure(last == [503; 5], || format!("not refused: {found:?}"))?;
     ensure(sent() == with, || format!("{} were sent, {with} answered", sent()))?;
-    // What needs no secret goes on.
+    // Requests that need no secret continue to work.
     answered(&again(sandbox, "ask('without', '/open/a1')")?, &[200])?;
     drop(full);
     let after = eventually("the log to have room again", || {
@@ -88,7 +88,7 @@ fn unlogged(sandbox: &Sandbox<'_>) -> Finding {
         (found[0].status == 200).then_some(found)
     });
     kept(&after)?;
-    // Whatever was sent is in the log.
+    // Every request that was sent is in the log.
     let injected = |event: &Value| event["action"] == "egress.inject" && event["path"] == "/v1/a1-secret";
     super::audited_times(sandbox, sent(), "the secret that went along", injected);
     changed(sandbox)?;
@@ -98,7 +98,7 @@ fn unlogged(sandbox: &Sandbox<'_>) -> Finding {
     ))
 }
 
-/// Whoever removes, swaps, repeats or changes events is found out.
+/// Removed, swapped, repeated and changed events are detected.
 fn changed(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
     let daemon = &sandbox.ground.daemon;
     let at = |name: &str| outside().file(name).display().to_string();
@@ -132,13 +132,13 @@ fn changed(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
         let output = daemon.cli(&verify);
         ensure(!output.status.success(), || format!("an event was {what}, and nobody noticed"))?;
     }
-    // All since the kept checkpoint and more is gone, with a checkpoint that fits what is left.
+    // Everything since the stored checkpoint and more is removed, with a checkpoint that matches the rest.
     let shorter = &lines[..lines.len() / 2];
     fs::write(&export, shorter.join("\n") + "\n").unwrap();
     ensure(!daemon.cli(&verify).status.success(), || "half the log is gone, and nobody noticed".to_owned())
 }
 
-fn unlogged_weakly(_: &Ground) -> Finding {
+fn unlogged_unguarded(_: &Ground) -> Finding {
     answered(&weakly("ask('with', '/v1/a1-secret')")?, &[200])?;
     Ok("a program with the secret in hand leaves no trace at all".to_owned())
 }

@@ -1,20 +1,20 @@
-//! E-T1 to E-T4, E-T9 to E-T11: requests for another host than the connection's, and certificates that prove nothing.
+//! E-T1 to E-T4, E-T9 to E-T11: requests for another host than the connection's, and invalid certificates.
 
 use super::{again, answered, apply, audited, audited_times, inside, kept, outside, row, usual, weakly};
 use crate::ground::{Ground, Sandbox};
 use crate::report::{Finding, Row, Trouble, ensure};
 
 pub(crate) const ROWS: &[Row] = &[
-    row("E-T1", "another Host or :authority than the connection's", another, another_weakly),
-    row("E-T2", "two Hosts, none, an absolute target, a user in it", many, many_weakly),
-    row("E-T3", "another Host in the second request", second, second_weakly),
-    row("E-T4", "one HTTP/2 connection for several hosts", coalesced, coalesced_weakly),
-    row("E-T9", "another lineage's authority", foreign, foreign_weakly),
-    row("E-T10", "hosts whose certificates prove nothing", unproven, unproven_weakly),
-    row("E-T11", "the same in clear", clear, clear_weakly),
+    row("E-T1", "another Host or :authority than the connection's", another, another_unguarded),
+    row("E-T2", "two Hosts, none, an absolute target, a user in it", many, many_unguarded),
+    row("E-T3", "another Host in the second request", second, second_unguarded),
+    row("E-T4", "one HTTP/2 connection for several hosts", coalesced, coalesced_unguarded),
+    row("E-T9", "another lineage's authority", foreign, foreign_unguarded),
+    row("E-T10", "hosts whose certificates prove nothing", unproven, unproven_unguarded),
+    row("E-T11", "the same in clear", clear, clear_unguarded),
 ];
 
-/// Every attempt was refused with one of `statuses`, no host heard of it, and the log has them all.
+/// Every attempt was refused with one of `statuses`, no host received it, and the log has them all.
 fn refused(sandbox: &Sandbox<'_>, body: &str, mark: &str, statuses: &[u16]) -> Finding {
     let before = outside().records.with(mark).len();
     let found = inside(sandbox, body)?;
@@ -26,12 +26,12 @@ fn refused(sandbox: &Sandbox<'_>, body: &str, mark: &str, statuses: &[u16]) -> F
         event["action"] == "egress.deny" && event["status"].as_u64().is_some_and(|status| status >= 400)
     };
     audited_times(sandbox, found.len(), "a refusal", denied);
-    // What is in order goes through, and with the secret.
+    // A valid request succeeds, and has the secret.
     in_order(sandbox)?;
     Ok(format!("{} attempts, none arrived", found.len()))
 }
 
-/// A request as it should be carries the secret and is answered without it.
+/// A valid request has the secret and is answered without it.
 fn in_order(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
     let found =
         again(sandbox, "ask('good', '/v1/in-order'); http2('good-2', 'up.example', path='/v1/in-order')")?;
@@ -41,7 +41,7 @@ fn in_order(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
     ensure(sent == Some(format!("Bearer {}", outside().secret)), || format!("the host got {sent:?}"))
 }
 
-/// Where nobody is in between every attempt arrives.
+/// Without a proxy, every attempt arrives.
 fn arrives(body: &str, mark: &str) -> Finding {
     let before = outside().records.with(mark).len();
     let found = weakly(body)?;
@@ -62,7 +62,7 @@ fn another(sandbox: &Sandbox<'_>) -> Finding {
     refused(sandbox, ANOTHER, "t1", &[421])
 }
 
-fn another_weakly(_: &Ground) -> Finding {
+fn another_unguarded(_: &Ground) -> Finding {
     arrives(ANOTHER, "t1")
 }
 
@@ -79,8 +79,8 @@ fn many(sandbox: &Sandbox<'_>) -> Finding {
     refused(sandbox, MANY, "t2", &[400, 421])
 }
 
-fn many_weakly(_: &Ground) -> Finding {
-    // What the host's own parser does not take is still heard.
+fn many_unguarded(_: &Ground) -> Finding {
+    // A request that the host's own parser refuses is still received.
     let before = outside().records.times("/v1/t2 ");
     let found = weakly(MANY)?;
     let heard = outside().records.times("/v1/t2 ") - before;
@@ -105,7 +105,7 @@ fn second(sandbox: &Sandbox<'_>) -> Finding {
     ensure(statuses == [200, 421], || format!("{found:?}"))?;
     kept(&found)?;
     let arrived = outside().records.with("t3").into_iter().filter(|seen| seen.name == "up.example").count();
-    // The control's own, and no other.
+    // Only the control's.
     ensure(arrived == 1, || format!("{arrived} arrived"))?;
     audited(sandbox, "the second request", |event| {
         event["action"] == "egress.deny" && event["status"] == 421
@@ -113,7 +113,7 @@ fn second(sandbox: &Sandbox<'_>) -> Finding {
     Ok("the first went through, the second was refused".to_owned())
 }
 
-fn second_weakly(_: &Ground) -> Finding {
+fn second_unguarded(_: &Ground) -> Finding {
     let found = weakly(SECOND)?;
     answered(&found, &[200])?;
     ensure(outside().records.with("t3").len() == 1, || format!("it did not arrive: {found:?}"))?;
@@ -131,11 +131,11 @@ fn coalesced(sandbox: &Sandbox<'_>) -> Finding {
     refused(sandbox, COALESCED, "t4", &[421])
 }
 
-fn coalesced_weakly(_: &Ground) -> Finding {
+fn coalesced_unguarded(_: &Ground) -> Finding {
     arrives(COALESCED, "t4")
 }
 
-/// Connects with an authority from a file, and with a name that nobody allowed.
+/// Connects with an authority from a file, and with a name that is not allowed.
 const TRUST: &str = "
 def shake(name, roots, host='up.example'):
     try:
@@ -164,7 +164,7 @@ fn foreign(sandbox: &Sandbox<'_>) -> Finding {
     let found = again(sandbox, &body)?;
     let statuses: Vec<u16> = found.iter().map(|attempt| attempt.status).collect();
     ensure(statuses == [0, 200, 0], || format!("{found:?}"))?;
-    // The authority signs hosts only, and its key is not here.
+    // The authority signs hosts only, and its key is not in the sandbox.
     std::fs::write(outside().file("lineage.pem"), &own.out).unwrap();
     let mut openssl = std::process::Command::new("openssl");
     openssl.args(["x509", "-noout", "-text", "-in"]).arg(outside().file("lineage.pem"));
@@ -178,7 +178,7 @@ fn foreign(sandbox: &Sandbox<'_>) -> Finding {
         .to_owned())
 }
 
-fn foreign_weakly(_: &Ground) -> Finding {
+fn foreign_unguarded(_: &Ground) -> Finding {
     let body = format!("{TRUST}\nshake('theirs', '{}')", outside().file("ca.pem").display());
     answered(&weakly(&body)?, &[200])?;
     Ok("with one authority for all, the same connection is trusted".to_owned())
@@ -205,7 +205,7 @@ fn unproven(sandbox: &Sandbox<'_>) -> Finding {
     Ok(format!("{} attempts; no byte of a request was sent", found.len()))
 }
 
-fn unproven_weakly(_: &Ground) -> Finding {
+fn unproven_unguarded(_: &Ground) -> Finding {
     let found = weakly(UNPROVEN)?;
     super::got(&found)?;
     Ok("a program that does not verify tells them its secret".to_owned())
@@ -237,7 +237,7 @@ fn clear(sandbox: &Sandbox<'_>) -> Finding {
     Ok(format!("{} attempts, nothing went in clear", found.len()))
 }
 
-fn clear_weakly(_: &Ground) -> Finding {
+fn clear_unguarded(_: &Ground) -> Finding {
     let found = weakly(CLEAR)?;
     super::got(&found)?;
     ensure(outside().records.with("t11").len() == found.len(), || format!("{found:?}"))?;

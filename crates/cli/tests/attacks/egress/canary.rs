@@ -1,4 +1,4 @@
-//! E-S12 to E-S14: the secret is looked for where somebody could find it.
+//! E-S12 to E-S14: searches for the secret wherever an attacker could find it.
 
 use std::fs;
 use std::path::Path;
@@ -12,14 +12,15 @@ use crate::harness::eventually;
 use crate::report::{Finding, Row, Trouble, ensure};
 
 pub(crate) const ROWS: &[Row] = &[
-    row("E-S12", "the memory of the egress process", memory, memory_weakly),
-    row("E-S13", "logs, metrics, errors, whatever is shown or kept", shown, shown_weakly),
-    row("E-S14", "snapshot, RAM, files, environment", artefacts, artefacts_weakly),
+    row("E-S12", "the memory of the egress process", memory, memory_unguarded),
+    row("E-S13", "logs, metrics, errors, whatever is shown or kept", shown, shown_unguarded),
+    row("E-S14", "snapshot, RAM, files, environment", artefacts, artefacts_unguarded),
 ];
 
 // --- E-S12
 
-/// Counts words in the memory of a process. What it looks for comes by standard input, so that its own command line is clean.
+/// Counts words in the memory of a process. It reads them from standard input, so that its own command line does not
+/// contain them.
 const SCAN: &str = r#"
 import os, sys
 pid = sys.argv[1]
@@ -42,7 +43,7 @@ with open('/proc/%s/maps' % pid) as maps, open('/proc/%s/mem' % pid, 'rb', 0) as
 print('found=%d' % found)
 "#;
 
-/// Looks for the secret in a process's memory.
+/// Searches for the secret in a process's memory.
 fn scan(process: u32) -> Run {
     use base64::Engine as _;
     use std::io::Write as _;
@@ -81,7 +82,7 @@ fn memory(sandbox: &Sandbox<'_>) -> Finding {
     let limits = fs::read_to_string(format!("/proc/{process}/limits")).unwrap();
     let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap().to_owned();
     ensure(core.split_whitespace().nth(4) == Some("0"), || core.clone())?;
-    // As the same user, which is as near as anybody without root comes.
+    // As the same user, the highest privilege without root.
     let (uid, gid) = (field("Uid"), field("Gid"));
     let peek = |process: &str| {
         let script = format!("cat /proc/{process}/environ >/dev/null; exec 3</proc/{process}/mem");
@@ -104,7 +105,7 @@ fn memory(sandbox: &Sandbox<'_>) -> Finding {
     ensure(!peeked.ok() && peeked.err.matches("Permission denied").count() == 2, || {
         format!("its memory can be read: {peeked:?}")
     })?;
-    // From inside there is no such process at all.
+    // From inside, that process is not visible at all.
     let inside = again(
         sandbox,
         "
@@ -112,13 +113,13 @@ names = [open('/proc/%s/cmdline' % pid).read() for pid in os.listdir('/proc') if
 tell('processes', len(names), str([name for name in names if 'egress' in name and 'python' not in name]))",
     )?;
     ensure(inside[0].text.trim() == "[]", || format!("{inside:?}"))?;
-    // The daemon has handed it over, and kept nothing.
+    // The daemon has passed it on, and kept nothing.
     let kept = scan(sandbox.ground.daemon.pid()).number("found");
     ensure(kept == 0, || format!("the daemon's memory holds it {kept} times"))?;
     Ok("neither read nor traced, no core, no swap; nothing of it in the daemon".to_owned())
 }
 
-fn memory_weakly(ground: &Ground) -> Finding {
+fn memory_unguarded(ground: &Ground) -> Finding {
     let sandbox = ground.sandbox(&[]);
     works(&sandbox)?;
     let found = scan(egress_process(ground)).number("found");
@@ -161,7 +162,7 @@ ask('malformed', '/v1/s13', more=b'Content-Length: 1\\r\\nTransfer-Encoding: chu
     ensure(searched(&daemon.state_dir(), &outside().secret).is_empty(), || {
         "what the daemon keeps holds it".to_owned()
     })?;
-    // The search itself works: what is no secret is found.
+    // The search itself works: it finds a name that is not secret.
     let log = daemon.ok(&["audit", "ls", "--json", "-n", "10000"]);
     ensure(log.contains("s13-denied") && log.contains("bearer"), || {
         "the log holds nothing of it".to_owned()
@@ -169,15 +170,15 @@ ask('malformed', '/v1/s13', more=b'Content-Length: 1\\r\\nTransfer-Encoding: chu
     Ok("9 outputs and all the daemon keeps: nowhere".to_owned())
 }
 
-/// Files below `folder` that hold `word`.
+/// Files below `folder` that contain `word`.
 fn searched(folder: &Path, word: &str) -> Vec<String> {
     let mut grep = Command::new("grep");
     let output = controls::run(grep.args(["-rlaF", "--", word]).arg(folder));
     output.out.lines().map(str::to_owned).collect()
 }
 
-fn shown_weakly(ground: &Ground) -> Finding {
-    // A name that is no secret is found in what the daemon keeps; the secret is found where it arrives.
+fn shown_unguarded(ground: &Ground) -> Finding {
+    // The daemon's files contain a name that is not secret; the secret is found where it arrives.
     let found = searched(&ground.daemon.state_dir(), "up.example");
     ensure(!found.is_empty(), || "nothing is found at all".to_owned())?;
     answered(&super::weakly("ask('weak', '/v1/s13', 'h1.example')")?, &[200])?;
@@ -189,7 +190,7 @@ fn shown_weakly(ground: &Ground) -> Finding {
 
 fn artefacts(sandbox: &Sandbox<'_>) -> Finding {
     works(sandbox)?;
-    // A process that has used the secret all its life, and writes down all it gets.
+    // A process that has used the secret throughout its life, and writes everything it receives to files.
     let exec = begin(sandbox, "
 kept = []
 for path in ('/v1/echo', '/v1/forms', '/v1/pieces'):
@@ -244,8 +245,8 @@ while not os.path.exists('/stop'): time.sleep(0.05)
     Ok(format!("the placeholder is in {fakes} files of RAM and disk, the secret in none"))
 }
 
-fn artefacts_weakly(ground: &Ground) -> Finding {
-    // What a program is given, it keeps: the same search finds it in the files of a sandbox that was.
+fn artefacts_unguarded(ground: &Ground) -> Finding {
+    // A program keeps what it is given: the same search finds it in the files of a deleted sandbox.
     let sandbox = ground.sandbox(&[]);
     let held = format!("{}-{}", "given", ground.canaries.token());
     let answer = again(&sandbox, &format!("open('/root/kept', 'w').write('{held}'); tell('kept', 200)"))?;

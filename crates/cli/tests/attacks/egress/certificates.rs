@@ -1,4 +1,4 @@
-//! What the island's hosts show, good and bad, and what they want to be shown.
+//! The certificates of the island's hosts, valid and invalid, and the client certificates they require.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// An authority of the test's own.
+/// A certificate authority of the test.
 pub(crate) struct Authority {
     params: CertificateParams,
     key: KeyPair,
@@ -21,7 +21,7 @@ pub(crate) struct Certified {
     key: Vec<u8>,
 }
 
-/// How long something is good for.
+/// A period of validity.
 #[derive(Clone, Copy)]
 pub(crate) enum Valid {
     Long,
@@ -76,12 +76,12 @@ impl Certified {
         Self { certificate: certificate.der().to_vec(), key: key.serialize_der() }
     }
 
-    /// Certificate and key, as a secret holds them.
+    /// Certificate and key, in the format of a secret.
     pub(crate) fn pem(&self) -> String {
         pem("CERTIFICATE", &self.certificate) + &pem("PRIVATE KEY", &self.key)
     }
 
-    /// For a server that shows it, and wants one of `clients` if there are any.
+    /// For a server that presents it, and requires a certificate of one of `clients` if there are any.
     pub(crate) fn server(&self, protocols: &[&str], clients: Option<&Authority>) -> Arc<ServerConfig> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));

@@ -1,4 +1,4 @@
-//! E-S8, E-S9, E-S15, E-S20: what a secret's owner and a policy's author say, and those who try to get around it.
+//! E-S8, E-S9, E-S15, E-S20: the limits that a secret's owner and a policy's author set, and attempts to bypass them.
 
 use serde_json::{Value, json};
 
@@ -12,10 +12,10 @@ use crate::harness::eventually;
 use crate::report::{Finding, Row, ensure};
 
 pub(crate) const ROWS: &[Row] = &[
-    row("E-S8", "a secret or a template that ends a header early", early_end, early_end_weakly),
-    row("E-S9", "paths and methods that are not what they seem", disguised, disguised_weakly),
-    row("E-S15", "the control interface, and a policy beyond the owner's ceiling", beyond, beyond_weakly),
-    row("E-S20", "too much through an allowed host", too_much, too_much_weakly),
+    row("E-S8", "a secret or a template that ends a header early", early_end, early_end_unguarded),
+    row("E-S9", "paths and methods that are not what they seem", disguised, disguised_unguarded),
+    row("E-S15", "the control interface, and a policy beyond the owner's ceiling", beyond, beyond_unguarded),
+    row("E-S20", "too much through an allowed host", too_much, too_much_unguarded),
 ];
 
 fn declaration(slot: &Value) -> Value {
@@ -59,15 +59,15 @@ fn early_end(sandbox: &Sandbox<'_>) -> Finding {
     }
     let known = ground.ask("GET", b"/v1/secrets/s8", "", b"").status;
     ensure(known == 404, || format!("one of them was kept: {known}"))?;
-    // The same, in order, is taken.
+    // The same, in its valid form, is accepted.
     let (status, text) = try_set(ground, "s8", &declaration(&bearer), b"a-good-token");
     ensure(status == 200, || text)?;
     ensure(ground.ask("DELETE", b"/v1/secrets/s8", "", b"").status < 300, || "it stays".to_owned())?;
     Ok(format!("{} of {} were refused, and not quoted", tried + slots.len(), tried + slots.len()))
 }
 
-fn early_end_weakly(_: &Ground) -> Finding {
-    // What a proxy that pastes texts together would send.
+fn early_end_unguarded(_: &Ground) -> Finding {
+    // The request that a proxy would send that concatenates strings.
     let body =
         "ask('pasted', '/v1/s8', more=('X-Key: Bearer %s\\r\\n' % 'token-1\\r\\nX-Evil: s8').encode())";
     weakly(body)?;
@@ -117,7 +117,7 @@ fn disguised(sandbox: &Sandbox<'_>) -> Finding {
     ))
 }
 
-fn disguised_weakly(_: &Ground) -> Finding {
+fn disguised_unguarded(_: &Ground) -> Finding {
     let before = outside().records.times("admin") + outside().records.seen().len();
     let found = weakly(&format!("{DISGUISED}{OVERRIDDEN}"))?;
     let after = outside().records.times("admin") + outside().records.seen().len();
@@ -129,7 +129,7 @@ fn disguised_weakly(_: &Ground) -> Finding {
 
 fn beyond(sandbox: &Sandbox<'_>) -> Finding {
     let ground = sandbox.ground;
-    // Rules that go further than the owner: other hosts, methods, paths, a secret that is none.
+    // Rules that exceed the owner's ceiling: other hosts, methods, paths, an unknown secret.
     for (what, rule) in [
         ("host", json!({ "host": "other.example", "secret": "bearer" })),
         ("wider host", json!({ "host": "*.example", "secret": "bearer" })),
@@ -144,7 +144,7 @@ fn beyond(sandbox: &Sandbox<'_>) -> Finding {
         })?;
     }
     works(sandbox)?;
-    // A key that is bound to this sandbox, as programs inside may have one, changes nothing about it.
+    // A key that is bound to this sandbox, as programs inside may have one, cannot change its boundaries.
     let key =
         ground.daemon.ok(&["key", "create", "s15", "--scope", "exec", "--sandbox", &sandbox.id, "--json"]);
     let key: Value = serde_json::from_str(&key).unwrap();
@@ -196,7 +196,7 @@ tell('sockets', 200 if sockets else 0, str(sockets))"
     ))
 }
 
-fn beyond_weakly(ground: &Ground) -> Finding {
+fn beyond_unguarded(ground: &Ground) -> Finding {
     let listed = ground.ask("GET", b"/v1/secrets", "", b"");
     ensure(listed.status == 200 && listed.text().contains("bearer"), || listed.text())?;
     Ok("the admin's key lists the secret; the rule within its ceiling is taken".to_owned())
@@ -233,7 +233,7 @@ fn too_much(sandbox: &Sandbox<'_>) -> Finding {
     audited(sandbox, "the budget", |event| {
         event["action"] == "egress.budget" && event["outcome"] == "denied"
     });
-    // Nobody is asked on behalf of a program that has gone, and a no is a no.
+    // No approval is requested for a client that has disconnected, and a denial is final.
     let daemon = &sandbox.ground.daemon;
     let waiting = || -> Vec<Value> {
         serde_json::from_str(&daemon.ok(&["egress", "approvals", &sandbox.id, "--json"])).unwrap()
@@ -260,7 +260,7 @@ tell('gone', 200)",
     Ok("3 of 5 requests, 9,000 bytes, and nothing without a yes".to_owned())
 }
 
-fn too_much_weakly(_: &Ground) -> Finding {
+fn too_much_unguarded(_: &Ground) -> Finding {
     let found = weakly(&format!("{TOO_MUCH}{TOO_LARGE}"))?;
     answered(&found, &[200])?;
     Ok(format!("all {} go through where nobody counts", found.len()))

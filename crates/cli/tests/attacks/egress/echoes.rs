@@ -1,16 +1,21 @@
-//! E-S1 to E-S5, E-S21: credentials of one's own, and hosts that send the secret back.
+//! E-S1 to E-S5, E-S21: credentials that the sandbox sets itself, and hosts that echo the secret.
 
 use super::{Attempt, answered, audited, got, inside, kept, outside, row, weakly};
 use crate::ground::{Ground, Sandbox};
 use crate::report::{Finding, Row, ensure};
 
 pub(crate) const ROWS: &[Row] = &[
-    row("E-S1", "credentials of one's own beside the secret", beside, beside_weakly),
-    row("E-S2", "the secret echoed: header, body, trailer, event, message, in pieces", echoed, echoed_weakly),
-    row("E-S3", "compressed, byte by byte, by ranges, cut off", cut, cut_weakly),
-    row("E-S4", "the secret echoed in other forms", forms, forms_weakly),
-    row("E-S5", "a redirect that carries it away", redirect, redirect_weakly),
-    row("E-S21", "the secret stored by a host, and returned where none went along", stored, stored_weakly),
+    row("E-S1", "credentials of one's own beside the secret", beside, beside_unguarded),
+    row(
+        "E-S2",
+        "the secret echoed: header, body, trailer, event, message, in pieces",
+        echoed,
+        echoed_unguarded,
+    ),
+    row("E-S3", "compressed, byte by byte, by ranges, cut off", cut, cut_unguarded),
+    row("E-S4", "the secret echoed in other forms", forms, forms_unguarded),
+    row("E-S5", "a redirect that carries it away", redirect, redirect_unguarded),
+    row("E-S21", "the secret stored by a host, and returned where none went along", stored, stored_unguarded),
 ];
 
 const BESIDE: &str = "
@@ -42,7 +47,7 @@ fn beside(sandbox: &Sandbox<'_>) -> Finding {
     Ok(format!("{} requests: ours went along, theirs did not", seen.len()))
 }
 
-fn beside_weakly(_: &Ground) -> Finding {
+fn beside_unguarded(_: &Ground) -> Finding {
     let before = outside().records.with("s1").len();
     weakly(BESIDE)?;
     let seen = outside().records.with("s1").split_off(before);
@@ -78,19 +83,19 @@ fn scrubbed(sandbox: &Sandbox<'_>, found: &[Attempt]) -> Finding {
 fn echoed(sandbox: &Sandbox<'_>) -> Finding {
     let found = inside(sandbox, ECHOED)?;
     answered(&found, &[101, 200])?;
-    // The rest of each answer is there, as long as it was.
+    // The rest of each answer is there, with its original length.
     let blots = "*".repeat(outside().secret.len());
     for attempt in found.iter().filter(|attempt| attempt.name != "reason") {
         ensure(attempt.text.contains(&blots), || format!("nothing was there to take out: {attempt:?}"))?;
     }
     let socket = found.iter().find(|attempt| attempt.name == "socket").unwrap();
     ensure(socket.text.ends_with("told\n"), || format!("the messages broke: {socket:?}"))?;
-    // The last of them came in two messages: no more than three bytes of it are there.
+    // The last one came in two messages: at most three bytes of it are there.
     ensure(!socket.text.contains("sk-l"), || format!("half of it came through: {socket:?}"))?;
     scrubbed(sandbox, &found)
 }
 
-fn echoed_weakly(_: &Ground) -> Finding {
+fn echoed_unguarded(_: &Ground) -> Finding {
     got(&weakly(ECHOED)?)
 }
 
@@ -116,7 +121,7 @@ fn cut(sandbox: &Sandbox<'_>) -> Finding {
     for attempt in &found {
         let compressed = attempt.name.starts_with("gzip");
         ensure(!compressed || attempt.status == 502, || format!("not refused: {attempt:?}"))?;
-        // A secret that is cut off is dropped, not passed on as far as it came.
+        // A secret that is cut off is dropped, and its first part is not passed on.
         ensure(!attempt.text.contains("sk-live"), || format!("a part of it came through: {attempt:?}"))?;
     }
     let seen = outside().records.seen().split_off(before);
@@ -127,9 +132,9 @@ fn cut(sandbox: &Sandbox<'_>) -> Finding {
     Ok(format!("{} answers; hosts were asked for whole, readable ones", found.len()))
 }
 
-fn cut_weakly(_: &Ground) -> Finding {
+fn cut_unguarded(_: &Ground) -> Finding {
     let found = weakly(CUT)?;
-    // All but the last byte is what a cut answer gives away.
+    // A cut answer reveals at most all bytes but the last.
     let most = &outside().secret[..40];
     for attempt in &found {
         ensure(attempt.text.contains(most), || format!("`{}` did not get it: {attempt:?}", attempt.name))?;
@@ -146,14 +151,14 @@ http2('h2', 'up.example', path='/v1/forms')
 fn forms(sandbox: &Sandbox<'_>) -> Finding {
     let found = inside(sandbox, FORMS)?;
     answered(&found, &[200])?;
-    // What cannot be matched is what methods and paths are for: nothing else of this host gets the secret.
+    // Where an echo cannot be matched, methods and paths limit the secret: no other request to this host gets it.
     let beyond =
         super::again(sandbox, "ask('path', '/v2/reversed'); ask('method', '/v1/echo', method='PUT')")?;
     answered(&beyond, &[403])?;
     scrubbed(sandbox, &found)
 }
 
-fn forms_weakly(_: &Ground) -> Finding {
+fn forms_unguarded(_: &Ground) -> Finding {
     let found = weakly(FORMS)?;
     ensure(
         found
@@ -175,7 +180,7 @@ fn redirect(sandbox: &Sandbox<'_>) -> Finding {
     let found = inside(sandbox, REDIRECT)?;
     kept(&found)?;
     let taken = outside().records.with("/take").split_off(before);
-    // The program followed, as it may; what arrived there is a request without the secret.
+    // The program followed the redirect, which is allowed; the request that arrived has no secret.
     ensure(taken.len() == 2, || format!("{} followed: {found:?}", taken.len()))?;
     for seen in &taken {
         let leak = outside().leak(&seen.text());
@@ -189,7 +194,7 @@ fn redirect(sandbox: &Sandbox<'_>) -> Finding {
     scrubbed(sandbox, &found)
 }
 
-fn redirect_weakly(_: &Ground) -> Finding {
+fn redirect_unguarded(_: &Ground) -> Finding {
     let before = outside().records.with("/take").len();
     got(&weakly(REDIRECT)?)?;
     let taken = outside().records.with("/take").split_off(before);
@@ -229,6 +234,6 @@ fn stored(sandbox: &Sandbox<'_>) -> Finding {
     Ok(format!("{} answers without it, and alarms", found.len()))
 }
 
-fn stored_weakly(_: &Ground) -> Finding {
+fn stored_unguarded(_: &Ground) -> Finding {
     got(&weakly(STORED)?)
 }

@@ -1,15 +1,15 @@
-//! E-T6, E-T8: requests that two could read differently, and requests behind requests.
+//! E-T6, E-T8: requests that two parsers could read differently, and smuggled requests.
 
 use super::{answered, audited_times, inside, kept, outside, row, weakly};
 use crate::ground::{Ground, Sandbox};
 use crate::report::{Finding, Row, ensure};
 
 pub(crate) const ROWS: &[Row] = &[
-    row("E-T6", "smuggled requests, in every shape", smuggled, smuggled_weakly),
-    row("E-T8", "bytes behind a request for another protocol", behind, behind_weakly),
+    row("E-T6", "smuggled requests, in every shape", smuggled, smuggled_unguarded),
+    row("E-T8", "bytes behind a request for another protocol", behind, behind_unguarded),
 ];
 
-/// Each shape brings a second request with it, which only one of two readers would see.
+/// Each shape contains a second request, which only one of two parsers would see.
 const SHAPES: &str = r#"
 inner = b'GET /v1/t6-inner HTTP/1.1\r\nHost: up.example\r\n\r\n'
 chunks = b'0\r\n\r\n' + inner
@@ -55,7 +55,7 @@ fn smuggled(sandbox: &Sandbox<'_>) -> Finding {
     Ok(format!("{} shapes, {told} of them answered with 400; none arrived", found.len()))
 }
 
-fn smuggled_weakly(_: &Ground) -> Finding {
+fn smuggled_unguarded(_: &Ground) -> Finding {
     let before = outside().records.times("t6-outer");
     let found = weakly(SHAPES)?;
     let heard = outside().records.times("t6-outer") - before;
@@ -63,7 +63,7 @@ fn smuggled_weakly(_: &Ground) -> Finding {
     Ok(format!("all {heard} are heard where nobody is in between"))
 }
 
-/// A host that does not switch would read what follows as the next request.
+/// A host that does not switch protocols would read the following bytes as the next request.
 const BEHIND: &str = "
 upgrade = b'GET /v1/t8-%s HTTP/1.1\\r\\nHost: up.example\\r\\nConnection: Upgrade\\r\\nUpgrade: websocket\\r\\n' \
     b'Sec-WebSocket-Version: 13\\r\\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\\r\\n'
@@ -78,7 +78,7 @@ fn behind(sandbox: &Sandbox<'_>) -> Finding {
     kept(&found)?;
     let after = outside().records.times("t8-behind");
     ensure(after == before, || format!("what came behind arrived: {found:?}"))?;
-    // What comes early and belongs to the protocol arrives when the host has switched.
+    // Early bytes of the new protocol arrive once the host has switched.
     let early = "
 s = tls()
 head = request('/v1/socket').replace(b'Connection: close', b'Connection: Upgrade\\r\\nUpgrade: websocket\\r\\n'
@@ -94,7 +94,7 @@ tell('early', status(answer), answer)
     Ok("what came behind was held, and went nowhere but into the protocol that was asked for".to_owned())
 }
 
-fn behind_weakly(_: &Ground) -> Finding {
+fn behind_unguarded(_: &Ground) -> Finding {
     let before = outside().records.with("t8-behind").len();
     let found = weakly(BEHIND)?;
     let after = outside().records.with("t8-behind").len();

@@ -8,7 +8,7 @@ use crate::harness::eventually;
 use crate::report::{Finding, Row, ensure};
 
 pub(crate) const ROWS: &[Row] =
-    &[row("E-S16", "gRPC: metadata, trailers, trailers only, long streams", metadata, metadata_weakly)];
+    &[row("E-S16", "gRPC: metadata, trailers, trailers only, long streams", metadata, metadata_unguarded)];
 
 const CALLS: &str = r#"
 message = os.path.join(os.path.dirname(os.environ['SSL_CERT_FILE']) if SECRET else '/tmp', 'message')
@@ -55,7 +55,7 @@ call('not-grpc', '/v1/grpc', kind='application/json')
     Ok(format!("{} calls with the secret, answered without it; a stream ends with its rule", found.len()))
 }
 
-/// A stream that goes both ways, until its rule is gone.
+/// A bidirectional stream, until its rule is removed.
 fn revoked(sandbox: &Sandbox<'_>) -> Result<(), crate::report::Trouble> {
     let body = r"
 pairs = [(':method', 'POST'), (':scheme', 'https'), (':path', '/v1/grpc'), (':authority', 'grpc.example'),
@@ -81,7 +81,7 @@ except (OSError, EOFError) as error: tell('stream', 0, seen + str(error).encode(
     kept(&found)
 }
 
-fn metadata_weakly(_: &Ground) -> Finding {
+fn metadata_unguarded(_: &Ground) -> Finding {
     let found = weakly(&format!("{CALLS}{GOOD}"))?;
     answered(&found, &[200])?;
     super::got(&found)

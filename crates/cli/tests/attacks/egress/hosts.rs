@@ -1,7 +1,7 @@
-//! Hosts that play the internet: they write down all they are sent, and answer with it in every treacherous way.
+//! Hosts that play the internet: they record all bytes they receive, and answer with them in every hostile form.
 //!
 //! ```text
-//!   connection ══TLS══► tee (every byte, as it came) ──► HTTP/1 or 2 ──► written down ──► answered (`answers.rs`)
+//!   connection ══TLS══► tee (every byte, as it came) ──► HTTP/1 or 2 ──► recorded ──► answered (`answers.rs`)
 //! ```
 
 use std::convert::Infallible;
@@ -23,47 +23,47 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::answers;
-use crate::sea::WEAK_ADDRESS;
+use crate::test_network::UNGUARDED_ADDRESS;
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// Longest that is kept of one connection's bytes.
+/// Maximum stored bytes of one connection.
 const HEARD_BYTES_MAX: usize = 1 << 20;
 
-/// Who is at the other end.
+/// The client of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Sender {
     #[default]
     Egress,
-    /// A control's probe, with nobody in between.
-    Weak,
+    /// A control's probe, without a proxy.
+    Unguarded,
 }
 
 /// A request that arrived.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    /// Over all hosts.
+pub(crate) struct RecordedRequest {
+    /// Counted over all hosts.
     pub(crate) connection: usize,
-    /// By whom it was sent.
+    /// The sender.
     pub(crate) sender: Sender,
-    /// The name in the hello; empty in clear.
+    /// The server name in the ClientHello; empty without TLS.
     pub(crate) name: String,
-    /// Whether a client certificate was shown.
+    /// Whether a client certificate was presented.
     pub(crate) certified: bool,
-    /// Whether the session was taken up from another connection.
+    /// Whether the session was resumed from another connection.
     pub(crate) resumed: bool,
     pub(crate) method: String,
     pub(crate) target: String,
     pub(crate) headers: HeaderMap,
 }
 
-impl Seen {
+impl RecordedRequest {
     pub(crate) fn header(&self, name: &str) -> String {
         let values: Vec<_> = self.headers.get_all(name).iter().map(|value| text(value.as_bytes())).collect();
         values.join(", ")
     }
 
-    /// All of it.
+    /// The complete body.
     pub(crate) fn text(&self) -> String {
         let headers =
             self.headers.iter().map(|(name, value)| format!("{name}: {}\n", text(value.as_bytes())));
@@ -77,75 +77,75 @@ fn text(bytes: &[u8]) -> String {
 
 /// One connection's bytes.
 #[derive(Debug)]
-struct Heard {
+struct RecordedConnection {
     name: String,
     sender: Sender,
     bytes: Vec<u8>,
 }
 
-impl Heard {
+impl RecordedConnection {
     fn times(&self, word: &str) -> usize {
         self.bytes.windows(word.len()).filter(|window| *window == word.as_bytes()).count()
     }
 }
 
-/// What all hosts together were sent.
+/// The requests that all hosts received.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    seen: Mutex<Vec<Seen>>,
-    heard: Mutex<Vec<Heard>>,
+    seen: Mutex<Vec<RecordedRequest>>,
+    heard: Mutex<Vec<RecordedConnection>>,
     connections: AtomicUsize,
 }
 
 impl Records {
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<RecordedRequest> {
         self.seen.lock().unwrap().clone()
     }
 
-    /// Requests whose target holds `mark`.
-    pub(crate) fn with(&self, mark: &str) -> Vec<Seen> {
+    /// Requests whose target contains `mark`.
+    pub(crate) fn with(&self, mark: &str) -> Vec<RecordedRequest> {
         self.seen().into_iter().filter(|seen| seen.target.contains(mark)).collect()
     }
 
-    /// How many connections with this name in their hello (all, if it is empty) brought `word`.
+    /// The number of connections with this server name (all, if it is empty) that contained `word`.
     pub(crate) fn heard(&self, name: &str, word: &str) -> usize {
         let heard = self.heard.lock().unwrap();
         heard.iter().filter(|heard| (name.is_empty() || heard.name == name) && heard.times(word) > 0).count()
     }
 
-    /// How often `word` came, over all connections.
+    /// The number of occurrences of `word`, over all connections.
     pub(crate) fn times(&self, word: &str) -> usize {
         self.heard.lock().unwrap().iter().map(|heard| heard.times(word)).sum()
     }
 
-    /// All that the egress process sent to hosts for which `wanted` is true of their names.
+    /// All bytes from the egress process to hosts whose names satisfy `wanted`.
     pub(crate) fn sent_to(&self, wanted: impl Fn(&str) -> bool) -> String {
         let seen = self.seen();
         let seen = seen.iter().filter(|seen| seen.sender == Sender::Egress && wanted(&seen.name));
         let heard = self.heard.lock().unwrap();
         let heard = heard.iter().filter(|heard| heard.sender == Sender::Egress && wanted(&heard.name));
-        seen.map(Seen::text).chain(heard.map(|heard| text(&heard.bytes))).collect()
+        seen.map(RecordedRequest::text).chain(heard.map(|heard| text(&heard.bytes))).collect()
     }
 }
 
-/// What a host is like.
+/// The configuration of a host.
 #[derive(Clone)]
-pub(crate) struct Manner {
+pub(crate) struct HostOptions {
     pub(crate) address: &'static str,
     pub(crate) port: u16,
-    /// None: in clear.
+    /// `None`: without TLS.
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
 }
 
-/// Opens a host for the rest of the test. Must be called within a runtime.
-pub(crate) async fn open(manner: Manner, records: Arc<Records>) {
+/// Starts a host for the rest of the test. Must be called within a runtime.
+pub(crate) async fn open(manner: HostOptions, records: Arc<Records>) {
     let address: IpAddr = manner.address.parse().unwrap();
     let listener = TcpListener::bind((address, manner.port)).await.unwrap();
     tokio::spawn(async move {
         while let Ok((stream, from)) = listener.accept().await {
             let _ = stream.set_nodelay(true);
-            let weak = from.ip() == WEAK_ADDRESS.parse::<IpAddr>().unwrap();
-            let sender = if weak { Sender::Weak } else { Sender::Egress };
+            let weak = from.ip() == UNGUARDED_ADDRESS.parse::<IpAddr>().unwrap();
+            let sender = if weak { Sender::Unguarded } else { Sender::Egress };
             tokio::spawn(serve(stream, sender, manner.tls.clone(), Arc::clone(&records)));
         }
     });
@@ -158,11 +158,17 @@ async fn serve(
     records: Arc<Records>,
 ) {
     let Some(config) = tls else {
-        return talk(stream, records, About { sender, ..About::default() }, Protocol::Http1).await;
+        return talk(
+            stream,
+            records,
+            ConnectionInfo { sender, ..ConnectionInfo::default() },
+            Protocol::Http1,
+        )
+        .await;
     };
     let Ok(stream) = TlsAcceptor::from(config).accept(stream).await else { return };
     let session = stream.get_ref().1;
-    let about = About {
+    let about = ConnectionInfo {
         sender,
         name: session.server_name().unwrap_or_default().to_owned(),
         certified: session.peer_certificates().is_some_and(|chain| !chain.is_empty()),
@@ -173,7 +179,7 @@ async fn serve(
 }
 
 #[derive(Clone, Default)]
-struct About {
+struct ConnectionInfo {
     sender: Sender,
     name: String,
     certified: bool,
@@ -186,14 +192,14 @@ enum Protocol {
     Http2,
 }
 
-async fn talk<S>(stream: S, records: Arc<Records>, about: About, protocol: Protocol)
+async fn talk<S>(stream: S, records: Arc<Records>, about: ConnectionInfo, protocol: Protocol)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let number = records.connections.fetch_add(1, Ordering::SeqCst);
     let place = {
         let mut heard = records.heard.lock().unwrap();
-        heard.push(Heard { name: about.name.clone(), sender: about.sender, bytes: Vec::new() });
+        heard.push(RecordedConnection { name: about.name.clone(), sender: about.sender, bytes: Vec::new() });
         heard.len() - 1
     };
     let io = TokioIo::new(Tee { inner: stream, records: Arc::clone(&records), place });
@@ -210,10 +216,10 @@ where
 async fn answer(
     records: Arc<Records>,
     connection: usize,
-    about: About,
+    about: ConnectionInfo,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
-    let seen = Seen {
+    let seen = RecordedRequest {
         connection,
         sender: about.sender,
         name: about.name,
@@ -227,7 +233,7 @@ async fn answer(
     Ok(answers::to(request).await)
 }
 
-/// Keeps what is read.
+/// Records the bytes that are read.
 struct Tee<S> {
     inner: S,
     records: Arc<Records>,

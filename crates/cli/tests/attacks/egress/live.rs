@@ -1,11 +1,12 @@
-//! E-S10, E-S11, E-S17, D19: what is open when things change, what is shared, what is signed, and a crash in the middle.
+//! E-S10, E-S11, E-S17, D19: open connections during changes, shared connections, signed requests, and a crash in the
+//! middle.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::hosts::Seen;
+use super::hosts::RecordedRequest;
 use super::outside::set;
 use super::placeholders::works;
 use super::{
@@ -16,16 +17,16 @@ use crate::harness::{eventually, run};
 use crate::report::{Finding, Row, Trouble, ensure};
 
 pub(crate) const ROWS: &[Row] = &[
-    row("E-S10", "rotation and revocation with everything open", changed, changed_weakly),
-    row("E-S11", "one connection for two sandboxes or secrets", shared, shared_weakly),
-    row("E-S17", "the key of a client certificate, and whom it is shown to", signed, signed_weakly),
-    row("D19", "the egress process dies in the middle", crashed, crashed_weakly),
+    row("E-S10", "rotation and revocation with everything open", changed, changed_unguarded),
+    row("E-S11", "one connection for two sandboxes or secrets", shared, shared_unguarded),
+    row("E-S17", "the key of a client certificate, and whom it is shown to", signed, signed_unguarded),
+    row("D19", "the egress process dies in the middle", crashed, crashed_unguarded),
 ];
 
 // --- E-S10
 
-/// A request that was answered on a connection that stays, an event stream, a WebSocket and a stream of HTTP/2, all open; then
-/// how each of them ends. `TICKS` ends them after so many, where nothing else does.
+/// A request that was answered on a kept-alive connection, an event stream, a WebSocket and an HTTP/2 stream, all open;
+/// then the end of each. `TICKS` ends them after this number of words, if nothing else does.
 const OPEN: &str = r#"
 TICKS = int(os.environ.get('TICKS', '0'))
 def follow(name, s, more):
@@ -70,7 +71,7 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 "#;
 
-/// Has all of it open, changes something, and waits until all of it has ended.
+/// Opens all of them, makes a change, and waits until all of them have ended.
 fn ends_with(sandbox: &Sandbox<'_>, change: impl FnOnce()) -> Result<usize, Trouble> {
     let exec = begin(sandbox, OPEN);
     eventually("all of it to be open", || {
@@ -98,7 +99,7 @@ fn changed(sandbox: &Sandbox<'_>) -> Finding {
     let by_rotation = ends_with(sandbox, || set(ground, "live", &live, &outside().second))?;
     let first = sent();
     ensure(first == Some(format!("Bearer {}", outside().secret)), || format!("the host got {first:?}"))?;
-    // From here on it is the new one that goes along, and its rules' end that ends it.
+    // From here on the new secret is injected, and removing its rules ends the connections.
     let by_revocation = ends_with(sandbox, || apply(sandbox, &usual()))?;
     let second = sent();
     ensure(second == Some(format!("Bearer {}", outside().second)), || format!("the host got {second:?}"))?;
@@ -120,7 +121,7 @@ fn changed(sandbox: &Sandbox<'_>) -> Finding {
     ))
 }
 
-fn changed_weakly(_: &Ground) -> Finding {
+fn changed_unguarded(_: &Ground) -> Finding {
     let env = [("SECRET", outside().secret.as_str()), ("TICKS", "20")];
     let found = super::attempts(&outside().weakly_with(&env, OPEN))?;
     answered(&found, &[200])?;
@@ -130,7 +131,7 @@ fn changed_weakly(_: &Ground) -> Finding {
 
 // --- E-S11
 
-fn connections(seen: &[Seen], wanted: impl Fn(&&Seen) -> bool) -> BTreeSet<usize> {
+fn connections(seen: &[RecordedRequest], wanted: impl Fn(&&RecordedRequest) -> bool) -> BTreeSet<usize> {
     seen.iter().filter(wanted).map(|seen| seen.connection).collect()
 }
 
@@ -148,11 +149,12 @@ fn shared(sandbox: &Sandbox<'_>) -> Finding {
         all.push(outside().records.seen().split_off(before));
     }
     other.delete();
-    let with =
-        |seen: &[Seen]| connections(seen, |seen| seen.target.contains("/v1/") && seen.name == "up.example");
-    let without = |seen: &[Seen]| connections(seen, |seen| seen.target.contains("/open/"));
-    let old = |seen: &[Seen]| connections(seen, |seen| seen.name == "h1.example");
-    // Each is used again for the same, or none of this shows anything.
+    let with = |seen: &[RecordedRequest]| {
+        connections(seen, |seen| seen.target.contains("/v1/") && seen.name == "up.example")
+    };
+    let without = |seen: &[RecordedRequest]| connections(seen, |seen| seen.target.contains("/open/"));
+    let old = |seen: &[RecordedRequest]| connections(seen, |seen| seen.name == "h1.example");
+    // Each connection is reused for the same sandbox; otherwise this test would prove nothing.
     for seen in &all {
         let counts = (with(seen).len(), without(seen).len(), old(seen).len());
         ensure(counts == (1, 1, 1), || format!("connections are not used again: {counts:?}"))?;
@@ -160,13 +162,13 @@ fn shared(sandbox: &Sandbox<'_>) -> Finding {
             "one connection with and without the secret".to_owned()
         })?;
     }
-    let every = |seen: &[Seen]| connections(seen, |_| true);
+    let every = |seen: &[RecordedRequest]| connections(seen, |_| true);
     ensure(every(&all[0]).is_disjoint(&every(&all[1])), || "two sandboxes share a connection".to_owned())?;
     ensure(every(&all[1]).is_disjoint(&every(&all[2])), || "two sandboxes share a connection".to_owned())?;
     Ok("one connection per sandbox, secret and host, and used again only there".to_owned())
 }
 
-fn shared_weakly(_: &Ground) -> Finding {
+fn shared_unguarded(_: &Ground) -> Finding {
     let before = outside().records.seen().len();
     let body = "
 s = tls()
@@ -182,7 +184,8 @@ for path in ('/v1/s11', '/open/s11'):
 
 // --- E-S17
 
-/// With a certificate of its own, which is as good as none; with none; to the host it is for, and to another that asks.
+/// With a certificate of its own, which must be useless; without one; to the right host, and to another one that requests
+/// it.
 const MUTUAL: &str = "
 for number in range(3): ask('own-%d' % number, '/v1/s17', 'mtls.example')
 ask('other', '/v1/s17', 'mtls-other.example')
@@ -199,7 +202,7 @@ fn signed(sandbox: &Sandbox<'_>) -> Finding {
     ensure(!seen.iter().any(|seen| seen.resumed), || {
         "a session was taken up by another connection".to_owned()
     })?;
-    // It is the egress process that speaks: no question of the sandbox's is signed, and nothing of its session is kept.
+    // The egress process makes the connection: it signs nothing for the sandbox, and no session is kept.
     let asking = "
 context = ssl.create_default_context()
 first = context.wrap_socket(socket.create_connection(('mtls.example', 443), 30), server_hostname='mtls.example')
@@ -228,7 +231,7 @@ except OSError as error: tell('asked-for', 0, str(error))
     Ok("shown to its own host and nobody else; no session is taken up".to_owned())
 }
 
-fn signed_weakly(_: &Ground) -> Finding {
+fn signed_unguarded(_: &Ground) -> Finding {
     let body = format!(
         "
 def mutual(name, host, chain):
@@ -254,7 +257,7 @@ mutual('none', 'mtls.example', None)
 
 // --- D19
 
-/// Asks all the time, in TLS and in clear, by name and by address, until it is told to stop.
+/// Sends requests continuously, with and without TLS, by name and by address, until it is stopped.
 const ASKING: &str = "
 answers = {}
 def count(what): answers[what] = answers.get(what, 0) + 1
@@ -313,7 +316,7 @@ fn crashed(sandbox: &Sandbox<'_>) -> Finding {
     ))
 }
 
-fn crashed_weakly(_: &Ground) -> Finding {
+fn crashed_unguarded(_: &Ground) -> Finding {
     let before = outside().records.with("d19-around").len();
     let body = "
 for port in (80,):

@@ -1,12 +1,13 @@
-//! E-T, E-S, E-A and D19: programs inside that would like to know a secret, or have it sent where it may not go.
+//! E-T, E-S, E-A and D19: programs inside that try to learn a secret, or to send it where it is not allowed.
 //!
 //! ```text
-//!   probe in a sandbox ──► egress process ──► hosts that write down what they get, and answer with it
-//!   the same probe, with the secret in hand, in the weak namespace ──► the same hosts
+//!   probe in a sandbox ──► egress process ──► hosts that record requests, and answer with them
+//!   the same probe, with the secret, in the unguarded namespace ──► the same hosts
 //! ```
 //!
-//! After each row: no form of a secret in anything the sandbox or the API said, none at a host that is not the secret's,
-//! none in the audit log. The weak namespace shows that each probe would have got or sent it, had nobody been in between.
+//! After each row: no form of a secret in any output of the sandbox or the API, none at a host that is not the secret's,
+//! none in the audit log. The unguarded namespace shows that each probe would have received or sent it without the egress
+//! process.
 
 mod answers;
 mod audit;
@@ -33,7 +34,7 @@ use crate::ground::{Ground, Run, Sandbox};
 use crate::harness::eventually;
 use crate::report::{Finding, Row, Trouble, ensure};
 
-/// In the threat list's order.
+/// In the order of the threat list.
 pub(crate) fn rows() -> Vec<Row> {
     let groups = [authorities::ROWS, framing::ROWS, echoes::ROWS, placeholders::ROWS, declared::ROWS];
     let more = [live::ROWS, canary::ROWS, grpc::ROWS, audit::ROWS];
@@ -58,7 +59,7 @@ const fn row(
 
 // --- Rules
 
-/// What most rows' sandboxes may do.
+/// The usual rules of a row's sandbox.
 fn usual() -> Vec<Value> {
     let mut rules = vec![
         json!({ "host": "up.example", "methods": ["GET", "POST"], "paths": ["/v1/**"], "secret": "bearer" }),
@@ -76,7 +77,7 @@ fn usual() -> Vec<Value> {
     rules
 }
 
-/// Gives a sandbox rules, and answers what came of it.
+/// Sets the rules of a sandbox, and returns the result.
 fn try_apply(ground: &Ground, sandbox: &str, rules: &[Value]) -> (u16, String) {
     let path = format!("/v1/sandboxes/{sandbox}/egress/policy");
     let body = json!({ "egress": { "default": "deny", "rules": rules } }).to_string();
@@ -102,24 +103,24 @@ fn again(sandbox: &Sandbox<'_>, body: &str) -> Result<Vec<Attempt>, Trouble> {
     attempts(&sandbox.python(&outside::program(body)))
 }
 
-/// Starts a probe, which goes on beside the test.
+/// Starts a probe in the background.
 fn begin(sandbox: &Sandbox<'_>, body: &str) -> String {
     sandbox.start(&json!({ "argv": ["python3", "-c", outside::program(body)] }))
 }
 
-/// What a probe that was started has said so far.
+/// The output so far of a probe in the background.
 fn so_far(sandbox: &Sandbox<'_>, exec: &str) -> String {
     sandbox.ask("GET", &format!("/execs/{exec}/output?format=raw")).text()
 }
 
-/// Waits for the end of a probe that was started.
+/// Waits for the end of a probe in the background.
 fn ended(sandbox: &Sandbox<'_>, exec: &str) -> Result<Vec<Attempt>, Trouble> {
     let found = sandbox.wait(exec);
     let code = found["outcome"]["exit_code"].as_i64().and_then(|code| i32::try_from(code).ok());
     attempts(&Run { code, out: so_far(sandbox, exec), err: String::new() })
 }
 
-/// Runs a probe where nobody is in between.
+/// Runs a probe without a proxy.
 fn weakly(body: &str) -> Result<Vec<Attempt>, Trouble> {
     attempts(&outside().weakly(body))
 }
@@ -141,7 +142,7 @@ fn kept(found: &[Attempt]) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Every attempt got the secret, as it is or in some form.
+/// Every attempt got the secret, verbatim or in some form.
 fn got(found: &[Attempt]) -> Finding {
     for attempt in found {
         let leak = outside().leak(&attempt.text);
@@ -161,21 +162,21 @@ fn audited(sandbox: &Sandbox<'_>, what: &str, wanted: impl Fn(&Value) -> bool) -
     eventually(&format!("{what} in the audit log"), || events(sandbox).into_iter().find(&wanted))
 }
 
-/// Waits until so many such events are in the log.
+/// Waits until this many such events are in the log.
 fn audited_times(sandbox: &Sandbox<'_>, count: usize, what: &str, wanted: impl Fn(&Value) -> bool) {
     eventually(&format!("{count} times {what} in the audit log"), || {
         (events(sandbox).iter().filter(|event| wanted(event)).count() >= count).then_some(())
     });
 }
 
-/// What a row leaves behind, its sandbox still there.
+/// Checks what a row leaves behind, while its sandbox still exists.
 pub(crate) fn aftermath(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
     let leak = outside().leak(&sandbox.said());
     ensure(leak.is_none(), || format!("what the sandbox or the API said holds {leak:?}"))?;
     let log = serde_json::to_string(&events(sandbox)).unwrap();
     let leak = outside().leak(&log);
     ensure(leak.is_none(), || format!("the audit log holds {leak:?}"))?;
-    // Hosts of no secret, and whatever was sent in clear.
+    // Hosts without a secret, and everything that was sent without TLS.
     let foreign = |name: &str| matches!(name, "" | "other.example" | "mtls-other.example");
     let leak = outside().leak(&outside().records.sent_to(foreign));
     ensure(leak.is_none(), || format!("a host that is not the secret's was sent {leak:?}"))

@@ -1,4 +1,4 @@
-//! What lies around the sandboxes of these rows: hosts, the secrets that are for them, and a way there without a guard.
+//! The surroundings of these rows' sandboxes: hosts, their secrets, and an unguarded path to them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,12 +10,12 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD
 use serde_json::{Value, json};
 
 use super::certificates::{Authority, Certified, Valid};
-use super::hosts::{Manner, Records, open};
+use super::hosts::{HostOptions, Records, open};
 use super::probe::PROBE;
 use crate::controls;
 use crate::ground::{Ground, Run};
 use crate::harness::run;
-use crate::{island, sea};
+use crate::{island, test_network};
 
 /// Speaks HTTP/1 and 2.
 const BOTH: &str = "198.51.100.1";
@@ -24,7 +24,7 @@ const OLD: &str = "198.51.100.2";
 const SELF_SIGNED: &str = "198.51.100.3";
 const EXPIRED: &str = "198.51.100.4";
 const WRONG: &str = "198.51.100.5";
-/// Wants a client certificate.
+/// Requires a client certificate.
 const MUTUAL: &str = "198.51.100.6";
 
 const NAMES: &str = "198.51.100.1 up.example other.example grpc.example live.example\n198.51.100.2 h1.example\n\
@@ -36,12 +36,12 @@ pub(crate) struct Outside {
     folder: PathBuf,
     /// In requests to hosts of `bearer` and `metadata`.
     pub(crate) secret: String,
-    /// What it is rotated to, where it is.
+    /// The value after a rotation.
     pub(crate) second: String,
     /// A client certificate with its key.
     pub(crate) identity: String,
-    weak: Child,
-    /// Whose threads the hosts run on.
+    unguarded: Child,
+    /// The runtime on whose threads the hosts run.
     _runtime: tokio::runtime::Runtime,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn outside() -> &'static Outside {
     OUTSIDE.get().expect("the suite fills it first")
 }
 
-/// Before anything else uses it. What it writes goes with the value.
+/// Call it before anything else uses it. Its files are removed when it is dropped.
 pub(crate) fn fill() -> tempfile::TempDir {
     for address in [OLD, SELF_SIGNED, EXPIRED, WRONG, MUTUAL] {
         run(Command::new("ip").args(["address", "add", &format!("{address}/24"), "dev", "out0"]));
@@ -75,12 +75,12 @@ pub(crate) fn fill() -> tempfile::TempDir {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let records = Arc::new(Records::default());
     runtime.block_on(async {
-        open(Manner { address: BOTH, port: 80, tls: None }, Arc::clone(&records)).await;
+        open(HostOptions { address: BOTH, port: 80, tls: None }, Arc::clone(&records)).await;
         for (address, config) in servers {
-            open(Manner { address, port: 443, tls: Some(config) }, Arc::clone(&records)).await;
+            open(HostOptions { address, port: 443, tls: Some(config) }, Arc::clone(&records)).await;
         }
     });
-    // With characters that encodings treat differently, and put together here: no source holds it.
+    // With characters that encodings treat differently, and assembled here, so that no source contains it.
     let random = || fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap().trim().replace('-', "");
     let (secret, second) = (format!("sk-live/{}+", random()), format!("sk-next/{}+", random()));
     let filled = Outside {
@@ -89,7 +89,7 @@ pub(crate) fn fill() -> tempfile::TempDir {
         secret,
         second,
         identity,
-        weak: sea::weak(),
+        unguarded: test_network::unguarded_namespace(),
         _runtime: runtime,
     };
     assert!(OUTSIDE.set(filled).is_ok(), "it is filled once");
@@ -97,7 +97,7 @@ pub(crate) fn fill() -> tempfile::TempDir {
 }
 
 impl Outside {
-    /// Of a daemon that trusts these hosts.
+    /// The configuration of a daemon that trusts these hosts.
     pub(crate) fn config(&self) -> String {
         format!("{}\negress.roots = \"{}\"", island::CONFIG, self.file("ca.pem").display())
     }
@@ -106,7 +106,7 @@ impl Outside {
         self.folder.join(name)
     }
 
-    /// Runs a probe where nobody is in between, with the secret in its hands.
+    /// Runs a probe without a proxy, and gives it the secret.
     pub(crate) fn weakly(&self, body: &str) -> Run {
         self.weakly_with(&[("SECRET", &self.secret), ("API_KEY", "sk-fake-0123456789")], body)
     }
@@ -117,7 +117,7 @@ impl Outside {
             "60",
             "nsenter",
             "-t",
-            &self.weak.id().to_string(),
+            &self.unguarded.id().to_string(),
             "-n",
             "python3",
             "-c",
@@ -127,7 +127,7 @@ impl Outside {
         controls::run(command.envs(env.iter().copied()))
     }
 
-    /// Gives the daemon the secrets.
+    /// Stores the secrets in the daemon.
     pub(crate) fn declare(&self, ground: &Ground) {
         let hosts = ["up.example", "h1.example", "self-signed.example", "expired.example", "wrong.example"];
         let paths = |host: &str| json!({ "host": host, "methods": ["GET", "POST"], "paths": ["/v1/**"] });
@@ -150,7 +150,7 @@ impl Outside {
         set(ground, "identity", &certificate, &self.identity);
     }
 
-    /// A form of a secret that `text` holds, if it holds one.
+    /// A form of a secret that `text` contains, if any.
     pub(crate) fn leak(&self, text: &str) -> Option<String> {
         let key: String =
             self.identity.lines().skip_while(|line| !line.contains("PRIVATE KEY")).nth(1).unwrap().to_owned();
@@ -160,7 +160,7 @@ impl Outside {
     }
 }
 
-/// The ways in which a secret may be read, without those characters of base64 that depend on what is beside it.
+/// The forms of the secret, without the characters of base64 that depend on adjacent bytes.
 fn forms(secret: &str) -> Vec<String> {
     let bytes = secret.as_bytes();
     let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
@@ -175,7 +175,7 @@ fn forms(secret: &str) -> Vec<String> {
     let mut forms =
         vec![secret.to_owned(), hex.clone(), hex.to_uppercase(), escaped(false), escaped(true), unicode];
     forms.push(secret.replace('/', "\\/"));
-    // The middle of it, which whoever has can guess the rest.
+    // The middle of it, from which an attacker could guess the rest.
     forms.push(secret[8..40].to_owned());
     for before in 0..3_usize {
         let padded = [&vec![0; before][..], bytes].concat();
@@ -187,7 +187,7 @@ fn forms(secret: &str) -> Vec<String> {
     forms
 }
 
-/// Declares a secret, which must be taken.
+/// Declares a secret, which must succeed.
 pub(crate) fn set(ground: &Ground, name: &str, declaration: &Value, value: &str) {
     let (status, text) = try_set(ground, name, declaration, value.as_bytes());
     assert_eq!(status, 200, "{text}");

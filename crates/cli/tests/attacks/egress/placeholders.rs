@@ -1,4 +1,4 @@
-//! E-S6, E-S7: what stands for a secret, where it does not belong, and what stands for somebody else's.
+//! E-S6, E-S7: a placeholder in wrong positions, and another sandbox's placeholder.
 
 use serde_json::Value;
 
@@ -9,11 +9,11 @@ use crate::ground::{Ground, Sandbox};
 use crate::report::{Finding, Row, Trouble, ensure};
 
 pub(crate) const ROWS: &[Row] = &[
-    row("E-S6", "a placeholder where it does not belong", misplaced, misplaced_weakly),
-    row("E-S7", "another sandbox's placeholder, and a guessed one", foreign, foreign_weakly),
+    row("E-S6", "a placeholder where it does not belong", misplaced, misplaced_unguarded),
+    row("E-S7", "another sandbox's placeholder, and a guessed one", foreign, foreign_unguarded),
 ];
 
-/// `fake` in every place of a request; the answer says whether it was let through.
+/// `fake` in every position of a request; the answer shows whether it was allowed.
 const PLACES: &str = r#"
 def places(tag, fake, path='/v1/placed', host='up.example'):
     def header(name, value): return ('%s: %s\r\n' % (name, value)).encode()
@@ -41,7 +41,7 @@ def places(tag, fake, path='/v1/placed', host='up.example'):
     tell(tag + 'socket', 200 if b'over' in heard else 403, heard)
 "#;
 
-/// Every attempt was refused and is an alarm; no host heard the placeholder.
+/// Every attempt was refused and raised an alert; no host received the placeholder.
 fn alarmed(sandbox: &Sandbox<'_>, found: &[Attempt], fake: &str, words: &str) -> Result<(), Trouble> {
     answered(found, &[403])?;
     kept(found)?;
@@ -57,14 +57,14 @@ fn alarmed(sandbox: &Sandbox<'_>, found: &[Attempt], fake: &str, words: &str) ->
     ensure(!log.contains(&fake[12..]), || "the log holds the placeholder".to_owned())
 }
 
-/// The placeholder that a sandbox has.
+/// The placeholder of a sandbox.
 fn placeholder(sandbox: &Sandbox<'_>) -> Result<String, Trouble> {
     let fake = sandbox.sh("printf %s \"$API_KEY\"").out;
     ensure(fake.starts_with("sk-") && fake.len() > 40, || format!("no placeholder: {fake:?}"))?;
     Ok(fake)
 }
 
-/// The placeholder in its own place is replaced by the secret.
+/// The placeholder in its own position is replaced by the secret.
 fn replaced(sandbox: &Sandbox<'_>, fake: &str) -> Result<(), Trouble> {
     let found =
         again(sandbox, &format!("ask('good', '/v1/replaced', more=b'Authorization: Bearer {fake}\\r\\n')"))?;
@@ -84,16 +84,16 @@ ask('beyond', '/v2/placed', more=b'Authorization: Bearer %s\\r\\n' % KEY.encode(
 ask('unguarded', '/open/placed', more=b'Authorization: Bearer %s\\r\\n' % KEY.encode())
 ";
     let found = again(sandbox, &format!("{PLACES}\nplaces('', KEY)\n{elsewhere}"))?;
-    alarmed(sandbox, &found, &fake, "a placeholder stands in")?;
+    alarmed(sandbox, &found, &fake, "a placeholder is in")?;
     replaced(sandbox, &fake)?;
     Ok(format!("{} places, all refused with an alarm; in its own it is replaced", found.len()))
 }
 
-fn misplaced_weakly(_: &Ground) -> Finding {
+fn misplaced_unguarded(_: &Ground) -> Finding {
     heard("places('', KEY)", "sk-fake-0123456789")
 }
 
-/// All places are heard where nobody is in between.
+/// Without a proxy, all positions arrive.
 fn heard(body: &str, fake: &str) -> Finding {
     let before = outside().records.heard("", "/v1/placed");
     let found = weakly(&format!("{PLACES}\n{body}"))?;
@@ -115,7 +115,8 @@ fn foreign(sandbox: &Sandbox<'_>) -> Finding {
     replaced(sandbox, &own)?;
     replaced(&other, &theirs)?;
     other.delete();
-    // Also of a sandbox that is gone; in the very place where its own would be replaced; and one that nobody has.
+    // Also the placeholder of a deleted sandbox, in the position where the sandbox's own would be replaced; and an
+    // unknown one.
     let guess = format!("{}{}", &own[..own.len() - 4], "0000");
     let slot = |name: &str, fake: &str| {
         format!("ask('{name}', '/v1/placed', more=b'Authorization: Bearer {fake}\\r\\n')\n")
@@ -129,14 +130,14 @@ fn foreign(sandbox: &Sandbox<'_>) -> Finding {
     let found = again(sandbox, &body)?;
     alarmed(sandbox, &found, &theirs, "placeholder")?;
     audited(sandbox, "whose it is not", |event| {
-        event["reason"] == "a placeholder that is not this sandbox's stands in the request"
+        event["reason"] == "the request contains a placeholder that does not belong to this sandbox"
     });
     replaced(sandbox, &own)?;
     forked(sandbox, &own)?;
     Ok(format!("{} attempts, all refused with an alarm; a fork's means what the fork may do", found.len()))
 }
 
-/// A fork holds its source's placeholder, which means there what the fork's own rules say.
+/// A fork has its source's placeholder; the fork's own rules decide what it means there.
 fn forked(sandbox: &Sandbox<'_>, own: &str) -> Result<(), Trouble> {
     let daemon = &sandbox.ground.daemon;
     daemon.ok(&["fork", &sandbox.id, "--name", "fork-of-s7", "--files-only"]);
@@ -155,11 +156,11 @@ fn forked(sandbox: &Sandbox<'_>, own: &str) -> Result<(), Trouble> {
     outcome
 }
 
-fn foreign_weakly(_: &Ground) -> Finding {
+fn foreign_unguarded(_: &Ground) -> Finding {
     heard("places('', KEY)", "sk-fake-0123456789")
 }
 
-/// For rows that only want to know that the way is open.
+/// For rows that only check that a connection is possible.
 pub(super) fn works(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
     let found = inside(sandbox, "ask('good', '/v1/works')")?;
     answered(&found, &[200])?;

@@ -1,12 +1,12 @@
-//! What the probes of these rows are written with, and how what they say is read.
+//! The library of these rows' probes, and the parser of their output.
 //!
-//! A probe is the same text inside a sandbox and in the weak namespace. There it is given the real secret, as a program
-//! without Burrow would be; inside it has none, and what it sends gets one on its way, if it may.
+//! A probe is the same text inside a sandbox and in the unguarded namespace. There it gets the real secret, like a
+//! program without Burrow; inside it has none, and its requests get one on their way, if the rules allow it.
 
 use crate::ground::Run;
 use crate::report::{Trouble, ensure};
 
-/// One thing that a probe tried: `= name status`, and all it got.
+/// One attempt of a probe: `= name status`, and everything it received.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
     pub(crate) name: String,
@@ -15,7 +15,7 @@ pub(crate) struct Attempt {
     pub(crate) text: String,
 }
 
-/// What a probe tried, in its order. Fails unless it ran to its end.
+/// The attempts of a probe, in its order. Fails unless the probe ran to its end.
 pub(crate) fn attempts(run: &Run) -> Result<Vec<Attempt>, Trouble> {
     let mut found: Vec<Attempt> = Vec::new();
     for line in run.out.split_inclusive('\n') {
@@ -30,7 +30,7 @@ pub(crate) fn attempts(run: &Run) -> Result<Vec<Attempt>, Trouble> {
         }
     }
     ensure(run.ok() && !found.is_empty(), || {
-        // What it broke on comes first, since the end of long reasons is cut off.
+        // The error comes first, because the end of a long reason is cut off.
         format!("the probe did not run: exit {:?}, {}, {}", run.code, run.err, run.out)
     })?;
     Ok(found)

@@ -1,4 +1,4 @@
-//! P-K10, P-K12 and P-K14: what a guest makes of its own files and programs, where a host might have believed them.
+//! P-K10, P-K12 and P-K14: changes that a guest makes to its own files and programs, where the host might trust them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,14 +7,14 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::emulator::{Emulator, names, shared};
-use super::{Own, lives, own};
+use super::{MachineRow, lives, own};
 use crate::boundaries::{EXE_PROBE, HostState};
 use crate::controls::run;
 use crate::ground::{Sandbox, fingerprint};
 use crate::harness::eventually;
 use crate::report::{Finding, Trouble, ensure};
 
-pub(super) const ROWS: &[Own] = &[
+pub(super) const ROWS: &[MachineRow] = &[
     own("P-K10", "setuid files, sudo", setuid),
     own("P-K12", "overwrite the agent", overwrite),
     own("P-K14", "a disk whose /dev, /proc are links; a disk of rubbish", hostile_disk),
@@ -29,7 +29,7 @@ fn setuid(sandbox: &Sandbox<'_>) -> Finding {
         "cp /usr/bin/id /suid && chmod 4755 /suid && sync && setpriv --reuid 1000 --clear-groups /suid -u",
     );
     ensure(made.out.trim() == "0", || format!("a setuid file does nothing inside: {made:?}"))?;
-    // To the host there is no such file, and what it is in is nobody's to open.
+    // On the host there is no such file, and only root can open the disk that contains it.
     let held = names(&sandbox.root());
     ensure(held == ["disk.raw"], || format!("the host holds {held:?}"))?;
     let mut stranger = Command::new("setpriv");
@@ -42,14 +42,14 @@ fn setuid(sandbox: &Sandbox<'_>) -> Finding {
 
 // --- P-K12
 
-/// What all machines start from, byte for byte.
+/// The base files of all machines, byte for byte.
 fn sums(sandbox: &Sandbox<'_>) -> Result<String, Trouble> {
     let sums = run(Command::new("sha256sum").args(shared(sandbox.ground)));
     ensure(sums.ok(), || format!("{sums:?}"))?;
     Ok(sums.out)
 }
 
-/// Templates: machines that others go on from, and the disks that theirs are copies of.
+/// Templates: machines from which others continue, and the disks of which theirs are copies.
 fn templates(sandbox: &Sandbox<'_>) -> Vec<(PathBuf, u64, std::time::SystemTime)> {
     let volumes = fs::read_dir(sandbox.ground.daemon.pool().join("images")).unwrap();
     let folders = volumes.filter_map(|volume| Some(volume.ok()?.path().join("rootfs")));
@@ -63,7 +63,7 @@ fn templates(sandbox: &Sandbox<'_>) -> Vec<(PathBuf, u64, std::time::SystemTime)
     found
 }
 
-/// Whatever replaces a program that runs; in its own kernel some of it works.
+/// Every way to replace a running program; in its own kernel some of them work.
 const REPLACE: &str = "for c in ': > /.burrow/guest' 'rm -f /.burrow/guest' 'umount -l /.burrow/guest' \
     'cp /bin/true /.burrow/guest' 'mount --bind /bin/true /.burrow/guest' 'ln -sf /bin/true /.burrow/guest'; \
     do sh -c \"$c\" 2>/dev/null && echo \"did: $c\"; done; \
@@ -82,7 +82,7 @@ fn overwrite(sandbox: &Sandbox<'_>) -> Finding {
         let answer = sandbox.post("/execs", &request);
         ensure(answer.status < 500, || format!("{entry}: {} {}", answer.status, answer.text()))?;
     }
-    // Its next start brings the host's agent, whatever its disk says; and so does everybody else's.
+    // Its next start uses the host's agent, whatever is on its disk, and so does every other machine's.
     sandbox.ground.daemon.ok(&["stop", &sandbox.id]);
     sandbox.ground.daemon.ok(&["start", &sandbox.id]);
     lives(sandbox)?;
@@ -100,7 +100,7 @@ fn overwrite(sandbox: &Sandbox<'_>) -> Finding {
 
 // --- P-K14
 
-/// Makes every place that a start touches a link, where nothing is mounted over it any more, and ends the machine.
+/// Turns every path that a start touches into a link, where nothing is mounted over it any more, and ends the machine.
 const LINKED: &str = "exec 3>/proc/sysrq-trigger; exec unshare -m --propagation private sh -c '\
     umount -l /dev/pts /dev/shm /dev /sys /proc /.burrow/guest; cd /; for place in dev proc sys run tmp .burrow; \
     do mv $place moved-$place && ln -s \"$1\" $place || exit 1; done; \
@@ -116,7 +116,7 @@ fn hostile_disk(sandbox: &Sandbox<'_>) -> Finding {
     let canary = ground.canaries.folder().to_str().unwrap();
     ends_by(sandbox, &json!({ "argv": ["sh", "-c", LINKED, "sh", canary] }));
     let links = started(sandbox)?;
-    // Another, whose disk is not a file system any more; it ends before its kernel could repair that.
+    // Another machine, whose disk is no longer a file system; it ends before its kernel could repair that.
     let other = ground.sandbox(&[]);
     ends_by(&other, &json!({ "argv": ["sh", "-c", RUBBISH] }));
     let rubbish = started(&other)?;
@@ -131,7 +131,7 @@ fn hostile_disk(sandbox: &Sandbox<'_>) -> Finding {
     ))
 }
 
-/// Runs what ends the machine when it has done its work, and not before.
+/// Runs a script that ends the machine when it has finished, and not before.
 fn ends_by(sandbox: &Sandbox<'_>, request: &Value) {
     sandbox.start(request);
     eventually("the end of a machine", || {
@@ -145,7 +145,7 @@ enum Started {
     Refused,
 }
 
-/// Starts it again: it stands on its own files, or whoever asked is told why not.
+/// Starts it again: it runs on its own files, or the client gets the reason for the failure.
 fn started(sandbox: &Sandbox<'_>) -> Result<Started, Trouble> {
     let answer = sandbox.ask("POST", "/start");
     if answer.status == 200 {

@@ -1,5 +1,5 @@
-//! The process that a microVM is, as the host sees it: it must be as confined after an attack as it was before; and
-//! what of the host a guest could have changed through it.
+//! The process of a microVM, as seen from the host: it must be as confined after an attack as before; and the host state
+//! that a guest could have changed through it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,12 +11,12 @@ use crate::ground::{Ground, Sandbox};
 use crate::report::{Trouble, ensure};
 use crate::resources::group_files;
 
-/// Uids from here on belong to no person and no service.
+/// Uids from here on belong to no user and no service.
 const NOBODYS_UIDS: u32 = 100_000;
 
 const NAMESPACES: [&str; 5] = ["pid", "mnt", "net", "ipc", "uts"];
 
-/// All that the emulator's root may hold: itself, and what a machine starts from.
+/// The only allowed content of the emulator's root: itself, and the files from which a machine starts.
 const ROOT: [&str; 4] = ["qemu", "kernel", "initrd", "ram"];
 
 pub(super) struct Emulator {
@@ -24,7 +24,7 @@ pub(super) struct Emulator {
 }
 
 impl Emulator {
-    /// The one process in the sandbox's cgroups; `None` if there is no process at all.
+    /// The only process in the sandbox's cgroups; `None` if there is no process at all.
     pub(super) fn of(sandbox: &Sandbox<'_>) -> Result<Option<Self>, Trouble> {
         let groups = group_files(sandbox, "cgroup.procs");
         let members: Vec<&str> = groups.iter().map(|members| members.trim()).collect();
@@ -40,7 +40,7 @@ impl Emulator {
         Ok(Some(Self { pid }))
     }
 
-    /// Of a machine that runs.
+    /// Of a running machine.
     pub(super) fn running(sandbox: &Sandbox<'_>) -> Result<Self, Trouble> {
         Self::of(sandbox)?.ok_or_else(|| Trouble::Failed("its machine has no emulator".to_owned()))
     }
@@ -49,12 +49,12 @@ impl Emulator {
         PathBuf::from(format!("/proc/{}/{name}", self.pid))
     }
 
-    /// What a guest gains by breaking out into it: nothing.
+    /// Checks that a guest which breaks out into it gains nothing.
     pub(super) fn confined(&self) -> Result<(), Trouble> {
         let tasks = fs::read_dir(self.file("task")).map_err(|error| format!("the emulator: {error}"))?;
         let mut looked_at = 0;
         for task in tasks.filter_map(Result::ok) {
-            // Threads come and go.
+            // Threads start and end.
             let Ok(status) = fs::read_to_string(task.path().join("status")) else { continue };
             powerless(&status)?;
             looked_at += 1;
@@ -87,7 +87,7 @@ impl Emulator {
         kib.unwrap_or(0) / 1024
     }
 
-    /// Who it is on the host.
+    /// Its user and groups on the host.
     pub(super) fn uid(&self) -> u32 {
         let status = fs::read_to_string(self.file("status")).unwrap_or_default();
         let uids = field(&status, "Uid").unwrap_or_default();
@@ -99,7 +99,7 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
 }
 
-/// What the kernel says about a thread without rights.
+/// The status lines of a thread without privileges.
 fn powerless(status: &str) -> Result<(), Trouble> {
     for name in ["Uid", "Gid"] {
         let ids = field(status, name).unwrap_or_default();
@@ -120,7 +120,7 @@ fn powerless(status: &str) -> Result<(), Trouble> {
 
 // --- The host
 
-/// Values of the host's kernel that hostile code would like to be its own.
+/// Values of the host's kernel that hostile code would like to change.
 pub(super) const KNOBS: [&str; 9] = [
     "/proc/sys/kernel/core_pattern",
     "/proc/sys/kernel/modprobe",
@@ -133,7 +133,7 @@ pub(super) const KNOBS: [&str; 9] = [
     "/proc/sys/net/ipv4/ip_forward",
 ];
 
-/// What all machines are made of, and the host's own: compared after every row.
+/// The base files of all machines, and the host's state: compared after every row.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Host {
     knobs: Vec<Option<String>>,
@@ -158,7 +158,7 @@ pub(super) fn shared(ground: &Ground) -> Vec<PathBuf> {
     let variable = |name: &str| PathBuf::from(std::env::var_os(name).unwrap());
     let lib = variable("BURROW_TEST_LIB");
     vec![
-        // As it runs: the file of that name may be rebuilt meanwhile.
+        // Through the running process: the file of that name may be rebuilt meanwhile.
         PathBuf::from(format!("/proc/{}/exe", ground.daemon.pid())),
         variable("BURROW_TEST_GUEST"),
         lib.join("qemu/run/qemu-system-x86_64"),
@@ -169,12 +169,12 @@ pub(super) fn shared(ground: &Ground) -> Vec<PathBuf> {
 
 static BEFORE: OnceLock<Host> = OnceLock::new();
 
-/// Looks at the host before the first row.
+/// Records the state of the host before the first row.
 pub(super) fn remember(ground: &Ground) {
     assert!(BEFORE.set(Host::look(ground)).is_ok(), "the host is looked at once");
 }
 
-/// After every row, its sandbox still there.
+/// After every row, while its sandbox still exists.
 pub(super) fn aftermath(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
     // A row may have deleted its sandbox, or left it stopped: then there must be no process.
     let state = sandbox.ask("GET", "").json()["state"].as_str().map(str::to_owned);
@@ -196,8 +196,8 @@ pub(super) fn host_logged(mark: &str) -> bool {
     log.out.contains(mark)
 }
 
-/// Where things are mounted in this host, but for what daemons under test bring, which come and go beside this one: their
-/// folders have our name in theirs.
+/// The mounts of this host, except for those of daemons under test, which are mounted and unmounted at the same time:
+/// their paths contain our name.
 pub(super) struct Mounts(Vec<String>);
 
 impl Mounts {
@@ -213,7 +213,7 @@ impl Mounts {
     }
 }
 
-/// The names in a folder of the host, in order.
+/// The names in a folder of the host, sorted.
 pub(super) fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap().filter_map(Result::ok);
     let mut names: Vec<String> =

@@ -1,12 +1,12 @@
-//! P-F2, P-F3 and P-F5: the file interface of a machine, whose paths and disk are its own kernel's.
+//! P-F2, P-F3 and P-F5: the file interface of a machine, where its own kernel resolves paths and manages the disk.
 
-use super::{Own, nearly_full, own};
+use super::{MachineRow, nearly_full, own};
 use crate::archives::uploads_of;
 use crate::files::{ENTRIES, read_endless, swapped_during};
 use crate::ground::Sandbox;
 use crate::report::{Finding, ensure};
 
-pub(super) const ROWS: &[Own] = &[
+pub(super) const ROWS: &[MachineRow] = &[
     own("P-F2", "links swapped during reads", swapped),
     own("P-F3", "FIFOs, devices, endless files and folders", endless),
     own("P-F5", "upload of hostile archives", uploads),
@@ -19,7 +19,8 @@ fn swapped(sandbox: &Sandbox<'_>) -> Finding {
     swapped_during(sandbox, READS, WRITES)
 }
 
-/// Names of one file where names cost nothing: a file system of inodes and blocks would be full before.
+/// Number of hard links to one file, which cost nothing: with separate inodes and blocks the file system would be full
+/// before.
 fn make_endless() -> String {
     format!(
         "import os,socket\n\
@@ -38,7 +39,7 @@ fn endless(sandbox: &Sandbox<'_>) -> Finding {
     read_endless(sandbox, &["/dev/vda", "/dev/mem", "/dev/kmsg", "/dev/ttyS0", "/dev/console"])
 }
 
-/// Far more than what is left of its disk has room for.
+/// Far more than the free space of its disk.
 const UPLOADED: u32 = 60_000;
 const UPLOAD_LEFT_KIB: u32 = 4 << 10;
 

@@ -1,4 +1,5 @@
-//! P-K1 to P-K9, P-K11 and P-K15: guest root with a whole kernel to itself. What works must have worked in that kernel.
+//! P-K1 to P-K9, P-K11 and P-K15: guest root with its own kernel. Attempts that succeed must have succeeded in that
+//! kernel.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,14 +8,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::json;
 
 use super::emulator::{Emulator, KNOBS, Mounts, host_logged};
-use super::{Own, lives, own};
+use super::{MachineRow, lives, own};
 use crate::ground::{Ground, Sandbox};
 use crate::harness::eventually;
 use crate::kernel::{READ_PROBE, disk, namespace_probe, not_by_the_file_interface, worked};
 use crate::report::{Finding, Trouble, ensure};
 use crate::syscalls::{LAST, Named, PROBE, is_refused, named, numbered, only_here};
 
-pub(super) const ROWS: &[Own] = &[
+pub(super) const ROWS: &[MachineRow] = &[
     own("P-K1", "mount what there is", mounts),
     own("P-K2", "new namespaces, its first process's", namespaces),
     own("P-K3", "trace and read the agent", tracing),
@@ -60,11 +61,11 @@ fn namespaces(sandbox: &Sandbox<'_>) -> Finding {
     for way in ["mount", "net", "pid"] {
         ensure(worked.iter().any(|worked| worked == way), || format!("{way} fails even there: {run:?}"))?;
     }
-    // By its first process, by its first process's root, by name: the file is not there to be found.
+    // Through its first process, through that process's root, and by name: the file cannot be found.
     for way in ["enter", "root", "cwd", "path"] {
         ensure(!worked.iter().any(|worked| worked == way), || format!("{way} led to the host: {run:?}"))?;
     }
-    // What is to be seen of processes holds no canary, or the row fails.
+    // If a visible process contains a canary, the row fails.
     sandbox.sh("cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'");
     let after = Emulator::running(sandbox)?.namespaces();
     ensure(own == after, || format!("its emulator moved from {own:?} to {after:?}"))?;
@@ -74,7 +75,7 @@ fn namespaces(sandbox: &Sandbox<'_>) -> Finding {
 
 // --- P-K3
 
-/// Writes down all of the agent's memory that can be read.
+/// Dumps all readable memory of the agent.
 const AGENT_DUMP: &str = "import ctypes\n\
     libc=ctypes.CDLL(None,use_errno=True)\n\
     print('seize', 'ok' if libc.ptrace(0x4206,1,None,None)==0 else ctypes.get_errno())\n\
@@ -89,7 +90,7 @@ const AGENT_DUMP: &str = "import ctypes\n\
 
 fn tracing(sandbox: &Sandbox<'_>) -> Finding {
     sandbox.put("/agent.py", AGENT_DUMP.as_bytes());
-    // The agent keeps what it was asked to run: found in the dump, this shows that it is the agent's.
+    // The agent stores the commands it was asked to run: found in the dump, this shows that it is the agent's memory.
     let needle = format!("needle-{}", sandbox.id);
     let run = sandbox.run(json!({ "argv": ["python3", "/agent.py", needle] }));
     ensure(run.ok(), || format!("{run:?}"))?;
@@ -130,10 +131,10 @@ fn calls_inside(sandbox: &Sandbox<'_>) -> Result<BTreeMap<String, Named>, Troubl
     Ok(calls)
 }
 
-/// Put together inside, so that no request holds what is searched for.
+/// Assembled inside, so that no request contains the searched value.
 const KEY: &str = "key-of-a-guest";
 
-/// Makes a key, a BPF map and an `io_uring`, and says which its kernel gave.
+/// Creates a key, a BPF map and an `io_uring`, and prints which of them its kernel allowed.
 const MAKE: &str = "import ctypes\n\
     libc=ctypes.CDLL(None,use_errno=True)\n\
     def say(name, good): print(name, 'ok' if good else ctypes.get_errno())\n\
@@ -179,7 +180,7 @@ fn all_calls(sandbox: &Sandbox<'_>) -> Finding {
     sandbox.bring("syscalls");
     let run = sandbox.sh(&format!("/syscalls all 0 {LAST} careful"));
     let answers = numbered(&run);
-    // But for the one that hangs up terminals.
+    // Except for the one that hangs up terminals.
     ensure(answers.len() == LAST as usize, || format!("{} answers: {run:?}", answers.len()))?;
     let reach = answers.values().filter(|answer| !is_refused(answer)).count();
     ensure(reach > 250, || format!("only {reach} reach its own kernel: {run:?}"))?;
@@ -203,7 +204,7 @@ fn knobs(sandbox: &Sandbox<'_>) -> Finding {
 
 // --- P-K8
 
-/// Each tells one kernel, one boot or one machine from another.
+/// Each differs between kernels, boots or machines.
 const TELLING: [&str; 5] =
     ["/proc/sys/kernel/random/boot_id", "/proc/version", "/proc/cmdline", "/proc/iomem", "/proc/kallsyms"];
 
@@ -229,7 +230,7 @@ fn kernel_reads(sandbox: &Sandbox<'_>) -> Finding {
 
 // --- P-K9
 
-/// Opens a device by the numbers of the host's disk and its own disk by name, and goes beyond the ends of both.
+/// Opens a device by the numbers of the host's disk and its own disk by name, and reads beyond the ends of both.
 const DEVICES: &str = "import os,stat,sys\n\
     os.mknod('/node',stat.S_IFBLK|0o600,os.makedev(int(sys.argv[1]),int(sys.argv[2])))\n\
     for name in ('/node','/dev/vda'):\n\
@@ -279,7 +280,7 @@ fn clock(sandbox: &Sandbox<'_>) -> Finding {
     ensure(now() >= before, || "the host's clock went back".to_owned())?;
     let events = sandbox.ask("GET", "").json();
     ensure(events["state"] == "running", || format!("{events}"))?;
-    // Told again when it goes on after standing still.
+    // It is set again when the machine resumes from a pause.
     sandbox.post("/pause", &json!({}));
     sandbox.post("/resume", &json!({}));
     let right: u64 = sandbox.sh("date +%s").out.trim().parse().unwrap_or(0);
@@ -289,7 +290,8 @@ fn clock(sandbox: &Sandbox<'_>) -> Finding {
 
 // --- P-K15
 
-/// Writes rubbish to every port and every device's registers that the kernel lets root reach, then crashes the kernel.
+/// Writes random values to every port and every device register that the kernel lets root access, then crashes the
+/// kernel.
 const POKE: &str = "import mmap,os,random\n\
     random.seed(7); pokes=0\n\
     try:\n\
@@ -322,7 +324,7 @@ fn crash(sandbox: &Sandbox<'_>) -> Finding {
     Ok(format!("only its own machine ended ({state}), an event says so, and it starts again"))
 }
 
-/// Of another machine: what is poked at is there to be poked at.
+/// Of another machine: the poked registers exist.
 fn crashes(ground: &Ground) -> Finding {
     let run = ground.sandbox(&[]).sh("for f in /dev/mem /proc/sysrq-trigger; do test -w $f && echo $f; done");
     ensure(run.out.lines().count() == 2, || format!("{run:?}"))?;

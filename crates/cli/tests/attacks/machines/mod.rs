@@ -1,16 +1,16 @@
-//! The threat list where the sandbox is a microVM: guest root may do what it likes to its own kernel, and the host stays as
-//! it was. What is the same attempt as in a container is the same row; what must come out otherwise is here.
+//! The threat list with microVMs as sandboxes: guest root may do anything to its own kernel, and the host stays
+//! unchanged. Attempts that are the same as in a container use the same row; rows with another expected result are here.
 //!
 //! ```text
-//!   SAME             the container's row, as it is
-//!   resources … network   rows of their own: what works works in the guest's kernel, the host is compared
-//!   NOT_OF_MACHINES  left out, each for a reason
+//!   SAME             the container's row, unchanged
+//!   resources … network   separate rows: attempts may succeed in the guest's kernel, the host is compared
+//!   NOT_OF_MACHINES  omitted, each for a reason
 //! ```
 //!
-//! After every row, whatever it was about: the emulator is as confined as ever (uid, capabilities, `no_new_privs`, filter,
-//! namespaces, cgroups, root), and the host's kernel and what all machines start from are as they were.
+//! After every row: the emulator is as confined as before (uid, capabilities, `no_new_privs`, filter, namespaces,
+//! cgroups, root), and the host's kernel and the base files of all machines are unchanged.
 //!
-//! Instructions are emulated, ten to thirty times slower than they run: the same attempts, with less of each.
+//! Instructions are emulated and run ten to thirty times slower, so the same attempts use smaller numbers.
 
 mod boundaries;
 mod emulator;
@@ -22,10 +22,10 @@ mod resources;
 use crate::ground::{Ground, Run, Sandbox};
 use crate::report::{Finding, Report, Row, Trouble, ensure};
 
-/// Rows of containers that must come out the same.
+/// Rows of containers with the same expected result.
 const SAME: [&str; 5] = ["P-R11", "P-K13", "P-F1", "P-F4", "P-F6"];
 
-/// Rows about the network out that must come out the same, though a machine has raw sockets and a card of its own.
+/// Rows about egress with the same expected result, although a machine has raw sockets and its own network interface.
 const SAME_NETWORK: [&str; 6] = ["P-N1", "P-N2", "P-N5", "E-N3", "E-N4", "E-N8"];
 
 /// Rows that every run tries; see `in_time`.
@@ -40,8 +40,12 @@ pub(crate) const NOT_OF_MACHINES: &[(&[&str], &str)] = &[
         &["P-K16", "P-K17", "P-K18"],
         "a microVM has a kernel of its own, with no filter of ours in it and no file that tells of the host",
     ),
+    (
+        &["P-S1", "P-S2", "P-S3", "P-S4", "P-S5", "P-S6", "P-S7", "P-S8"],
+        "they are about what the daemon answers to clients, whatever the sandbox runs in",
+    ),
     (&["P-R14"], "what its processes send each other is counted by its own kernel"),
-    (&["P-R12"], "what its kernel keeps for sockets is RAM of the machine, which P-R2 is about"),
+    (&["P-R12", "P-R15"], "what its kernel keeps for sockets is RAM of the machine, which P-R2 is about"),
     (
         &["P-N4"],
         "raw sockets are its own kernel's to give; what it sends by them is what P-N3 and E-N4 are about",
@@ -52,22 +56,22 @@ pub(crate) const NOT_OF_MACHINES: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// A row that comes out otherwise than a container's.
+/// A row whose expected result differs from a container's.
 #[derive(Clone, Copy)]
-struct Own {
+struct MachineRow {
     id: &'static str,
     what: &'static str,
     sandbox: &'static [&'static str],
     attack: fn(&Sandbox<'_>) -> Finding,
-    /// `None`: that of the container's row, whose attempt is the same.
+    /// `None`: the control of the container's row, whose attempt is the same.
     control: Option<fn(&Ground) -> Finding>,
 }
 
-const fn own(id: &'static str, what: &'static str, attack: fn(&Sandbox<'_>) -> Finding) -> Own {
-    Own { id, what, sandbox: &[], attack, control: None }
+const fn own(id: &'static str, what: &'static str, attack: fn(&Sandbox<'_>) -> Finding) -> MachineRow {
+    MachineRow { id, what, sandbox: &[], attack, control: None }
 }
 
-impl Own {
+impl MachineRow {
     const fn with(self, sandbox: &'static [&'static str]) -> Self {
         Self { sandbox, ..self }
     }
@@ -84,36 +88,36 @@ impl Own {
     }
 }
 
-/// All rows for machines, in no order.
+/// All rows for machines, unordered.
 pub(crate) fn rows(containers: &[Row]) -> Vec<Row> {
     let groups = [resources::ROWS, kernel::ROWS, boundaries::ROWS, files::ROWS];
     gathered(containers, &SAME, groups.into_iter().flatten())
 }
 
-/// The same about the network out.
+/// The same for egress.
 pub(crate) fn network_rows(containers: &[Row]) -> Vec<Row> {
     gathered(containers, &SAME_NETWORK, network::ROWS.iter())
 }
 
-fn gathered<'a>(containers: &[Row], same: &[&str], own: impl Iterator<Item = &'a Own>) -> Vec<Row> {
+fn gathered<'a>(containers: &[Row], same: &[&str], own: impl Iterator<Item = &'a MachineRow>) -> Vec<Row> {
     let same = containers.iter().filter(|row| same.contains(&row.id)).copied();
     same.chain(own.map(|own| own.row(containers))).collect()
 }
 
-/// A report that looks at the emulator and the host after every row.
+/// A report that also checks the emulator and the host after every row.
 pub(crate) fn report(driver: &'static str, ground: &Ground) -> Report {
     emulator::remember(ground);
     Report::new(driver).named("", emulator::aftermath)
 }
 
-/// It goes on after whatever was tried.
+/// Checks that it continues after every attempt.
 fn lives(sandbox: &Sandbox<'_>) -> Result<Run, Trouble> {
     let run = sandbox.sh("echo alive");
     ensure(run.out.trim() == "alive", || format!("the machine is gone: {run:?}"))?;
     Ok(run)
 }
 
-/// Leaves so much of its disk free, that what would take long takes a moment.
+/// Leaves only this much of its disk free, so that filling it is quick.
 fn nearly_full(sandbox: &Sandbox<'_>, left_kib: u32) -> Result<(), Trouble> {
     let filled = sandbox.sh(&format!(
         "sync; free=$(df -k --output=avail / | tail -1); fallocate -l $((free-{left_kib}))K /filler && df -k --output=avail / | tail -1"

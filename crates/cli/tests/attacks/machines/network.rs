@@ -1,10 +1,10 @@
-//! P-N3 and E-N7: frames of a machine's own making, and its own routes and rules. It has a card and root's powers over it;
-//! its card ends in a gateway that is its own.
+//! P-N3 and E-N7: frames, routes and rules that a machine creates itself. It has a network interface and root's
+//! privileges over it; the interface ends in the machine's own gateway.
 //!
 //! ```text
-//!   hostile machine ──tap──► its gateway ┄┄ nothing ┄┄ the outside, where a capture listens
-//!                                         ┄┄ nothing ┄┄ another machine, in which a capture listens
-//!   weak namespace ──veth──► the outside, where a capture hears every frame
+//!   hostile machine ──tap──► its gateway ┄┄ nothing ┄┄ the outside, where a capture runs
+//!                                         ┄┄ nothing ┄┄ another machine, in which a capture runs
+//!   unguarded namespace ──veth──► the outside, where a capture records every frame
 //! ```
 
 use std::path::PathBuf;
@@ -12,23 +12,23 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::json;
 
-use super::{Own, lives, own};
+use super::{MachineRow, lives, own};
 use crate::controls::run;
 use crate::ground::{Ground, Sandbox};
 use crate::harness::eventually;
 use crate::network::{blocked, program};
 use crate::report::{Finding, Trouble, ensure};
-use crate::sea::sea;
+use crate::test_network::test_network;
 
-pub(super) const ROWS: &[Own] = &[
+pub(super) const ROWS: &[MachineRow] = &[
     own("P-N3", "forged ARP, sources, router advertisements, DHCP", forged)
         .with(&["--net", "open"])
-        .controlled(forged_weakly),
+        .controlled(forged_unguarded),
     own("E-N7", "root inside rewrites routes and rules", rewrite).with(&["--allow", "up.example"]),
 ];
 
-/// Sends each frame some times: to everybody, and to whoever the gateway is. The word they are told by is put together
-/// inside, so that no request about them holds it.
+/// Sends each frame several times: as a broadcast, and to the gateway. The word that identifies them is assembled inside,
+/// so that no request about them contains it.
 const FORGE: &str = "
 mark = b'-degrof'[::-1]
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0); s.bind(('eth0', 0))
@@ -72,7 +72,8 @@ for name, sender, kind, make in frames:
 
 const KINDS: usize = 6;
 
-/// Listens on every interface until a file is there, half a minute at most, and says what it heard of the above.
+/// Captures on every interface until a file exists, at most half a minute, and prints which of the above frames it
+/// received.
 const CAPTURE: &str = "
 import os, socket, sys, time
 mark = b'-degrof'[::-1]
@@ -88,7 +89,7 @@ for kind in sorted(kinds): print('heard', kind)
 print('frames=%d' % frames, flush=True)
 ";
 
-/// A capture of all that passes through the namespace where the outside is.
+/// A capture of all packets in the outside namespace.
 struct Outside {
     child: Child,
     stop: PathBuf,
@@ -107,7 +108,7 @@ impl Outside {
         Self { child, stop }
     }
 
-    /// What it heard.
+    /// The received frames.
     fn end(mut self) -> Vec<String> {
         std::fs::write(&self.stop, "").unwrap();
         self.child.wait().unwrap();
@@ -137,19 +138,21 @@ fn forged(sandbox: &Sandbox<'_>) -> Finding {
     let said = |exec: &str| neighbour.ask("GET", &format!("/execs/{exec}/output?format=raw")).text();
     eventually("a capture in the neighbour", || said(&capture).contains("listening").then_some(()));
     let outside = Outside::listen(sandbox.ground);
-    let (hits, datagrams, before) = (sea().hits(), sea().datagrams(), gateway(sandbox)?);
+    let (hits, datagrams, before) = (test_network().hits(), test_network().datagrams(), gateway(sandbox)?);
     let sent = sandbox.python(&program(FORGE));
     ensure(sent.ok() && sent.out.lines().count() == KINDS, || format!("not all were sent: {sent:?}"))?;
     lives(sandbox)?;
     neighbour.put("/stop", b"");
     neighbour.wait(&capture);
     let inside = said(&capture);
-    // It heard at least that it was told to stop.
+    // It received at least the request to stop.
     ensure(inside.contains("frames=") && !inside.contains("frames=0"), || format!("it was deaf: {inside}"))?;
     ensure(heard(&inside).is_empty(), || format!("the neighbour heard {:?}", heard(&inside)))?;
     let escaped = outside.end();
     ensure(escaped.is_empty(), || format!("outside was heard {escaped:?}"))?;
-    ensure(sea().hits() == hits && sea().datagrams() == datagrams, || "somebody was reached".to_owned())?;
+    ensure(test_network().hits() == hits && test_network().datagrams() == datagrams, || {
+        "a host was reached".to_owned()
+    })?;
     let after = gateway(sandbox)?;
     ensure(before == after, || format!("its gateway went from {before} to {after}"))?;
     Ok(format!(
@@ -157,16 +160,16 @@ fn forged(sandbox: &Sandbox<'_>) -> Finding {
     ))
 }
 
-fn forged_weakly(ground: &Ground) -> Finding {
+fn forged_unguarded(ground: &Ground) -> Finding {
     let outside = Outside::listen(ground);
-    let sent = sea().weakly(&program(FORGE));
+    let sent = test_network().weakly(&program(FORGE));
     ensure(sent.out.lines().count() == KINDS, || format!("{sent:?}"))?;
     let arrived = outside.end();
     ensure(arrived.len() == KINDS, || format!("only {arrived:?} arrived: {sent:?}"))?;
     Ok(format!("from a namespace with a wire to it, outside is heard {}", arrived.join(", ")))
 }
 
-/// All that does not cut its own agent off.
+/// All changes that do not disconnect its own agent.
 fn rewrite(sandbox: &Sandbox<'_>) -> Finding {
     let said = sandbox.sh(
         "for line in 'ip rule add pref 1 lookup main' 'ip route replace default via 10.88.0.1 dev eth0' \

@@ -1,17 +1,17 @@
-//! P-R: what a machine uses up is its own, or bounded by its emulator's cgroup.
+//! P-R: resources that a machine exhausts are its own, or limited by its emulator's cgroup.
 
 use std::fs;
 
 use serde_json::json;
 
 use super::emulator::{Emulator, host_logged, names};
-use super::{Own, lives, nearly_full, own};
+use super::{MachineRow, lives, nearly_full, own};
 use crate::ground::{Ground, Sandbox};
 use crate::report::{Finding, Trouble, ensure};
 use crate::resources::{BUSY, DESCRIPTORS, measured_share, zombies_of};
 use crate::streams::{OPEN_TERMINALS, agent_terminals, flood_of, held_up, read_whole};
 
-pub(super) const ROWS: &[Own] = &[
+pub(super) const ROWS: &[MachineRow] = &[
     own("P-R1", "fork bomb", forks).with(&["--pids", "64"]),
     own("P-R2", "RAM bomb", ram).with(&["--ram", "128M"]),
     own("P-R3", "fill the disk", disk).with(&["--disk", "1G"]),
@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Own] = &[
 
 // --- P-R1
 
-/// Forks until it may not, and says how often it could.
+/// Forks until that fails, and prints how often it succeeded.
 const FORKS: &str = "import os,time\n\
     made=0\n\
     try:\n\
@@ -51,7 +51,7 @@ fn ram(sandbox: &Sandbox<'_>) -> Finding {
     let bomb = sandbox.python("x=[bytearray(1<<20) for _ in iter(int,1)]");
     ensure(!bomb.ok(), || format!("{bomb:?}"))?;
     lives(sandbox)?;
-    // 128 of its own, 64 of its kernel's, and what an emulator needs.
+    // 128 of its own, 64 of its kernel, and those of the emulator.
     let resident = Emulator::running(sandbox)?.resident_mib();
     ensure(resident > 0 && resident < 600, || format!("it takes {resident} MiB of the host"))?;
     Ok(format!("its own kernel ended the process; {resident} MiB of the host's RAM"))
@@ -59,7 +59,7 @@ fn ram(sandbox: &Sandbox<'_>) -> Finding {
 
 // --- P-R3, P-R4
 
-/// As many bytes as its disk may have, and nothing beside it.
+/// At most as many bytes as its disk may have, and nothing else.
 fn disk_is_bounded(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
     let held = fs::metadata(sandbox.root().join("disk.raw")).unwrap().len();
     ensure(held <= 1 << 30, || format!("its disk has {held} bytes"))
@@ -76,7 +76,7 @@ fn disk(sandbox: &Sandbox<'_>) -> Finding {
 
 const FILES_WANTED: u32 = 4000;
 
-/// What is left of the disk: a block for each file, and some of the file system's own.
+/// The difference to the disk's size: a block for each file, and the file system's own blocks.
 const FILES_LEFT_KIB: u32 = 6 << 10;
 
 fn files_probe() -> String {
@@ -116,10 +116,10 @@ fn small_files_with_room(ground: &Ground) -> Finding {
 
 // --- P-R5
 
-/// What root opens, whom its own kernel's bound on all files does not hold.
+/// Opened by root, to which its kernel's limit on all files does not apply.
 const ROOT_OPENS: u32 = 50_000;
 
-/// Far more than a daemon's count of its files may differ by.
+/// Far more than the normal variation of a daemon's open files.
 const OPENED_MANY: u64 = 1_000;
 
 fn bounded_descriptors() -> String {
@@ -138,7 +138,7 @@ fn descriptors(sandbox: &Sandbox<'_>) -> Finding {
     ensure(opened < u64::from(ROOT_OPENS), || format!("a user opened {opened} files: {user:?}"))?;
     let root = sandbox.python(&bounded_descriptors());
     ensure(root.number("opened") == u64::from(ROOT_OPENS), || format!("{root:?}"))?;
-    // Connections come and go; the bomb's files would be thousands.
+    // Connections are opened and closed; the bomb's files would be thousands.
     let after = (sandbox.ground.daemon_files(), emulator.files());
     ensure(after.0 < before.0 + 64 && after.1 < before.1 + 64, || {
         format!("daemon and emulator went from {before:?} to {after:?} files")
@@ -153,7 +153,7 @@ fn descriptors(sandbox: &Sandbox<'_>) -> Finding {
 
 fn descriptors_unguarded(ground: &Ground) -> Finding {
     fs::write(ground.control_path("/opens.py"), bounded_descriptors()).unwrap();
-    // Root raises the bound that whoever runs this was started with; where it may not, the probe gets to that one.
+    // Root raises the inherited limit; where that is not allowed, the probe reaches the limit.
     let script =
         format!("ulimit -n {} 2> /dev/null; [ -c /dev/null ] && python3 /opens.py", ROOT_OPENS + 100);
     let run = ground.unguarded(&script);
@@ -165,7 +165,7 @@ fn descriptors_unguarded(ground: &Ground) -> Finding {
 
 // --- P-R6
 
-/// Hundredths of a processor that parting a bounded machine from an unbounded one takes.
+/// Hundredths of a processor that separate a limited machine from an unlimited one.
 const SHARE_MAX: u64 = 30;
 
 fn busy_share(sandbox: &Sandbox<'_>) -> u64 {
@@ -203,10 +203,10 @@ fn zombies(sandbox: &Sandbox<'_>) -> Finding {
 
 const FLOOD_BYTES: u64 = 64 << 20;
 
-/// Put together inside, so that no request holds what is searched for.
+/// Assembled inside, so that no request contains the searched value.
 const MARK: &str = "row-eight-of-a-guest";
 
-/// Four times what the emulator keeps of the console.
+/// Four times the size of the emulator's console buffer.
 const CONSOLES: &str = "m=$(printf '%s-%s' row-eight of-a-guest); yes $m | head -c 262144 > /dev/ttyS0; \
     for n in $(seq 500); do echo $m > /dev/kmsg; done; echo $m > /dev/console; dmesg | grep -c $m";
 
@@ -231,7 +231,7 @@ fn flood(sandbox: &Sandbox<'_>) -> Finding {
 
 // --- P-R9
 
-/// More than every buffer on the way holds.
+/// More than every buffer on the path can store.
 const LINE_BYTES: u64 = 64 << 20;
 
 fn stuck_reader(sandbox: &Sandbox<'_>) -> Finding {
@@ -250,7 +250,7 @@ fn terminals(sandbox: &Sandbox<'_>) -> Finding {
     let emulator = Emulator::running(sandbox)?;
     let before = emulator.files();
     let opened = agent_terminals(sandbox, RESIZES)?;
-    // By itself it may have as many as its own kernel gives; they are no terminals of the host's.
+    // It may open as many as its own kernel allows; they are not terminals of the host.
     let inside = sandbox.python(OPEN_TERMINALS).number("terminals");
     let after = emulator.files();
     ensure(after < before + 16, || format!("the emulator went from {before} to {after} files"))?;

@@ -1,12 +1,12 @@
-//! Random lives on the real driver: requests, crashes, reboots, each step compared with a simple model of what every
-//! sandbox and every snapshot must hold.
+//! Random sequences of requests, crashes and reboots on the real driver. After each step, every sandbox and snapshot is
+//! compared with a simple model.
 //!
-//! The simulation of the engine does the same thousands of times; here real processes do it dozens of times. A seed that
-//! fails is printed; put it into `SEEDS` and it stays a test. More lives, for a person with time:
+//! The engine's simulation runs thousands of such sequences; this test runs dozens with real processes. It prints a seed
+//! that fails: add it to `SEEDS`, and it stays a test. For longer runs:
 //!
 //! ```text
-//! BURROW_TEST_LIVES=10                 so many seeds, of 100 steps each, instead of the usual ones
-//! BURROW_TEST_LIVES_FROM=5000          the first of them; 1000 if this is not set
+//! BURROW_TEST_LIVES=10                 number of seeds, of 100 steps each, instead of the usual ones
+//! BURROW_TEST_LIVES_FROM=5000          the first seed; 1000 by default
 //! ```
 
 mod model;
@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::harness::{Daemon, all_on_microvms, eventually};
 use crate::sleep_crash::check_inventory;
-use model::{Files, Held, Past, Random, Words, counted};
+use model::{Files, Random, SandboxModel, SnapshotModel, Words, counted};
 use processes::Victim;
 
 const SEEDS: [u64; 2] = [1, 0xb077_0e5e];
@@ -28,38 +28,38 @@ const STEPS: usize = 40;
 const SANDBOXES_MAX: usize = 4;
 const SNAPSHOTS_MAX: usize = 5;
 
-/// Seeds of `make test-all`, which has the time.
+/// Seeds of `make test-all`, which has more time.
 const MORE_SEEDS: u64 = 20;
 const MORE_FROM: u64 = 1000;
 const MORE_STEPS: usize = 100;
 
-/// So often the egress process may die under one daemon before the test waits for the next one. The daemon pauses twice as
-/// long before each, and a request waits only seconds for one.
+/// How often the egress process may be killed under one daemon. The daemon doubles its pause before each restart, and a
+/// request waits only seconds for the process.
 const EGRESS_KILLS_MAX: u32 = 4;
 
-/// Holds a word in RAM, and prints it or takes another over two named pipes.
+/// Keeps a word in RAM, and prints or replaces it through two named pipes.
 const KEEPER: &str = "exec 3<>/root/ask 4<>/root/answer\nheld=none\n\
     while read -r verb word <&3; do\n  [ $verb = set ] && held=$word\n  echo $held >&4\ndone\n";
 
-/// What a sandbox holds: a line for each file, then the word of the process.
+/// The content of a sandbox: a line for each file, then the word of the process.
 const LOOK: &str = "cd /root; for f in file up-*; do [ -e $f ] && echo $f $(uniq -c $f); done\n\
     if pgrep -f '^sh /root/keeper' >/dev/null; then echo get > /root/ask; timeout 20 head -n 1 /root/answer; else echo gone; fi";
 
-struct Life {
+struct Scenario {
     daemon: Daemon,
     random: Random,
-    sandboxes: BTreeMap<String, Held>,
+    sandboxes: BTreeMap<String, SandboxModel>,
     snapshots: BTreeMap<String, Words>,
-    /// Every snapshot there ever was, also those that only forks use: merges start from them.
-    past: BTreeMap<String, Past>,
-    /// Ids of both in the order they came, which a seed decides as their letters do not.
+    /// Every snapshot that ever existed, including those that only forks use: merges start from them.
+    past: BTreeMap<String, SnapshotModel>,
+    /// Ids of both in order of creation, which is determined by the seed, unlike the random ids themselves.
     born: Vec<String>,
-    /// Counts what was written, so that no two moments are alike.
+    /// Counts writes, so that no two states are equal.
     writes: u64,
     families: u64,
     /// Kills of the egress process since the daemon was started.
     egress_kills: u32,
-    /// Files to be uploaded.
+    /// Folder of the files to upload.
     uploads: tempfile::TempDir,
 }
 
@@ -67,7 +67,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_else(|| panic!("no text: {value}")).to_owned()
 }
 
-impl Life {
+impl Scenario {
     fn new(seed: u64) -> Self {
         Self {
             daemon: Daemon::start(),
@@ -92,7 +92,7 @@ impl Life {
         choice.get(index).cloned()
     }
 
-    fn some_sandbox(&mut self) -> Option<(String, Held)> {
+    fn some_sandbox(&mut self) -> Option<(String, SandboxModel)> {
         let id = self.pick(|life, id| life.sandboxes.contains_key(id))?;
         let held = self.sandboxes[&id].clone();
         Some((id, held))
@@ -106,7 +106,7 @@ impl Life {
         self.sandboxes.len() < SANDBOXES_MAX
     }
 
-    /// Starts the process that holds a word, where there is none.
+    /// Starts the process that keeps a word, unless it runs.
     fn settle(&mut self, id: &str) {
         let write = format!("cat > /root/keeper; test -p /root/ask || mkfifo /root/ask /root/answer; {LOOK}");
         let seen = self.daemon.fed(&["exec", "-i", id, "--", "sh", "-c", &write], KEEPER.as_bytes());
@@ -126,7 +126,7 @@ impl Life {
         Words { files, ram: (ram != "gone").then(|| ram.to_owned()) }
     }
 
-    /// The files of a sandbox that sleeps, read from the pool. It is not woken for it.
+    /// The files of a sleeping sandbox, read from the pool, so that it is not woken.
     fn look_from_outside(&self, id: &str) -> Files {
         let folder = self.daemon.pool().join("sandboxes").join(id).join("rootfs/root");
         let names = fs::read_dir(&folder).unwrap();
@@ -145,7 +145,7 @@ impl Life {
         self.families
     }
 
-    /// Does one thing, and says what.
+    /// Performs one step, and returns its description.
     fn step(&mut self) -> String {
         loop {
             if let Some(what) = self.try_step() {
@@ -154,13 +154,14 @@ impl Life {
         }
     }
 
-    /// Nothing where what was drawn makes no sense now.
+    /// Returns nothing if the drawn step is impossible in the present state.
     fn try_step(&mut self) -> Option<String> {
         let choice = if self.sandboxes.is_empty() { 0 } else { self.random.below(46) };
         match choice {
             0..=2 if self.room() => {
                 let id = self.daemon.ok(&["create"]);
-                let held = Held { state: "running", words: Words::default(), family: self.new_family() };
+                let held =
+                    SandboxModel { state: "running", words: Words::default(), family: self.new_family() };
                 self.sandboxes.insert(id.clone(), held);
                 self.settle(&id);
                 Some(format!("create {id}"))
@@ -172,14 +173,15 @@ impl Life {
             }
             30 => {
                 if all_on_microvms() {
-                    // A microVM has a page cache of its own, which a reboot loses. The one of a container is the host's.
+                    // A microVM has its own page cache, which a reboot loses. A container uses the
+                    // host's.
                     let running = self.sandboxes.iter().filter(|(_, held)| held.state == "running");
                     running.for_each(|(id, _)| drop(self.daemon.sh(id, "sync")));
                 }
                 self.daemon.reboot();
                 self.egress_kills = 0;
                 self.daemon.launch();
-                self.sandboxes.values_mut().filter(|held| held.up()).for_each(Held::stop);
+                self.sandboxes.values_mut().filter(|held| held.up()).for_each(SandboxModel::stop);
                 Some("reboot".to_owned())
             }
             31..=32 => {
@@ -203,7 +205,7 @@ impl Life {
         }
     }
 
-    fn power(&mut self, choice: usize, id: &str, mut held: Held) -> Option<String> {
+    fn power(&mut self, choice: usize, id: &str, mut held: SandboxModel) -> Option<String> {
         let state = held.state;
         let (word, after) = match choice {
             0..=3 => ("wake", "running"),
@@ -213,7 +215,7 @@ impl Life {
             _ => ("rm", ""),
         };
         if after == state && self.random.below(4) != 0 {
-            // It is tried, but seldom.
+            // Tried, but seldom.
             return None;
         }
         let arguments = if word == "rm" { vec![word, "-f", id] } else { vec![word, id] };
@@ -226,12 +228,12 @@ impl Life {
                 held.stop();
                 self.sandboxes.insert(id.to_owned(), held);
             }
-            _ => drop(self.sandboxes.insert(id.to_owned(), Held { state: after, ..held })),
+            _ => drop(self.sandboxes.insert(id.to_owned(), SandboxModel { state: after, ..held })),
         }
         Some(format!("{word} of {id}, which was {state}"))
     }
 
-    fn keep(&mut self, choice: usize, id: &str, held: Held) -> Option<String> {
+    fn keep(&mut self, choice: usize, id: &str, held: SandboxModel) -> Option<String> {
         let state = held.state;
         match choice {
             13..=18 if state != "stopped" => {
@@ -263,7 +265,7 @@ impl Life {
                 let snapshot = self.some_snapshot()?;
                 let made = self.daemon.ok(&["snapshot", "restore", &snapshot]);
                 let (words, family) = (self.snapshots[&snapshot].clone(), self.past[&snapshot].family);
-                self.sandboxes.insert(made, Held { state: "running", words, family });
+                self.sandboxes.insert(made, SandboxModel { state: "running", words, family });
                 Some(format!("a sandbox from {snapshot}"))
             }
             27 => {
@@ -276,7 +278,7 @@ impl Life {
         }
     }
 
-    /// Through an exec, so that whatever sleeps wakes.
+    /// Through an exec, so that a sleeping sandbox wakes.
     fn write(&mut self, id: &str) {
         let held = self.sandboxes.get_mut(id).expect("it is known");
         held.state = "running";
@@ -294,14 +296,14 @@ impl Life {
         held.words.ram = Some(word);
     }
 
-    fn restore(&mut self, id: &str, held: &Held, snapshot: &str) -> String {
+    fn restore(&mut self, id: &str, held: &SandboxModel, snapshot: &str) -> String {
         let back = |daemon: &Daemon, snapshot: &str| {
             let restored =
                 daemon.json(&["snapshot", "restore", snapshot, "--in-place", id, "--yes", "--json"]);
             (text(&restored["undo"]["id"]), text(&restored["sandbox"]["state"]))
         };
         let (undo, _) = back(&self.daemon, snapshot);
-        // What it was can be gone back to, and is; then it is done for good.
+        // The previous state can be restored, which is done; then the original restore is repeated.
         let (second, state) = back(&self.daemon, &undo);
         if state == "running" {
             assert_eq!(self.look(id), held.words, "undone, {id}");
@@ -311,11 +313,11 @@ impl Life {
         let words = self.snapshots[snapshot].clone();
         let after = if state == "running" { "running" } else { "stopped" };
         assert_eq!(state, after, "a restored sandbox");
-        self.sandboxes.insert(id.to_owned(), Held { state: after, words, family: held.family });
+        self.sandboxes.insert(id.to_owned(), SandboxModel { state: after, words, family: held.family });
         format!("restore of {id} to {snapshot}")
     }
 
-    /// Every sandbox and every snapshot holds what it must, and the host holds nothing else.
+    /// Every sandbox and every snapshot has the expected content, and the host has no other resources.
     fn check(&self, context: &str) {
         let rows = self.rows();
         let states: BTreeMap<String, String> =
@@ -327,7 +329,7 @@ impl Life {
             if held.state == "running" {
                 assert_eq!(self.look(id), held.words, "what {id} holds, {context}");
             } else if !all_on_microvms() {
-                // The host cannot look into the disk of a microVM.
+                // The host cannot read the disk of a microVM.
                 assert_eq!(self.look_from_outside(id), held.words.files, "the files of {id}, {context}");
             }
         }
@@ -339,7 +341,7 @@ impl Life {
         check_inventory(&self.daemon, context);
     }
 
-    /// All that sleeps is woken, and all that was kept is brought to life.
+    /// Every sleeping sandbox is woken, and every snapshot is started.
     fn judgement(&mut self, context: &str) {
         for (id, held) in &mut self.sandboxes {
             self.daemon.ok(&["wake", id]);
@@ -363,7 +365,7 @@ impl Life {
 
 fn live(seed: u64, steps: usize) {
     eprintln!("a life of seed {seed:#x}");
-    let mut life = Life::new(seed);
+    let mut life = Scenario::new(seed);
     for number in 0..steps {
         eprintln!("seed {seed:#x}, step {number}");
         let before = life.sandboxes.clone();

@@ -1,16 +1,16 @@
-//! The model: what a sandbox or a snapshot must hold, and how a merge combines two sandboxes.
+//! The model: the expected content of a sandbox or a snapshot, and how a merge combines two sandboxes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The files the test knows, by name, each as `uniq -c` prints it: the number of equal lines, and the line. A file that was
-/// written only in part differs in the number.
+/// The files of the test, by name, each as printed by `uniq -c`: the number of equal lines, and the line. A partly
+/// written file differs in the number.
 pub(super) type Files = BTreeMap<String, String>;
 
-/// A small generator, so that a seed means the same on every machine (xorshift64*).
+/// A small random generator with the same sequence on every machine (xorshift64*).
 pub(super) struct Random(u64);
 
 impl Random {
-    /// Neighbouring seeds begin far apart. The state must not be zero.
+    /// Neighbouring seeds start far apart. The state must not be zero.
     pub(super) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).max(1))
     }
@@ -23,7 +23,7 @@ impl Random {
     }
 }
 
-/// Files, and the word that a process holds in RAM. `None`: the process does not run.
+/// Files, and the word that a process keeps in RAM. `None`: the process does not run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Words {
     pub(super) files: Files,
@@ -50,14 +50,14 @@ impl Words {
 
 /// A sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct SandboxModel {
     pub(super) state: &'static str,
     pub(super) words: Words,
-    /// Equal in a sandbox and its forks. It only decides which merges are tried.
+    /// Equal in a sandbox and its forks. Only used to decide which merges are tried.
     pub(super) family: u64,
 }
 
-impl Held {
+impl SandboxModel {
     pub(super) fn up(&self) -> bool {
         ["running", "paused"].contains(&self.state)
     }
@@ -66,14 +66,14 @@ impl Held {
         (self.state, self.words.ram) = ("stopped", None);
     }
 
-    /// A child of it, by a fork.
+    /// A fork of it.
     pub(super) fn child(&self, files_only: bool) -> Self {
         Self { state: "running", words: self.words.copied(files_only), family: self.family }
     }
 }
 
 /// A snapshot, for merges of sandboxes that came from it.
-pub(super) struct Past {
+pub(super) struct SnapshotModel {
     pub(super) files: Files,
     pub(super) family: u64,
 }

@@ -1,4 +1,4 @@
-//! Finds and kills the processes that a daemon is made of.
+//! Finds and kills the processes of a daemon.
 
 use std::fs;
 use std::process::Command;
@@ -14,7 +14,7 @@ pub(super) enum Victim {
     None,
 }
 
-/// The launchers of a daemon, one for each driver. None before its first request to one.
+/// The launchers of a daemon, one per driver. Empty before its first request to a driver.
 pub(super) fn launchers(daemon: u32) -> Vec<u32> {
     let processes = fs::read_dir("/proc").unwrap();
     let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
@@ -27,7 +27,7 @@ fn is_launcher_of(pid: u32, daemon: u32) -> Option<bool> {
     Some(parent == daemon && command.split(|byte| *byte == 0).any(|word| word == b"launcher"))
 }
 
-/// Kills processes, and waits until they are gone. A zombie is gone.
+/// Kills processes, and waits until they have exited. A zombie counts as exited.
 pub(super) fn kill(pids: &[u32]) {
     for pid in pids {
         let _ = Command::new("kill").args(["-9", &pid.to_string()]).output();
@@ -39,7 +39,7 @@ pub(super) fn kill(pids: &[u32]) {
 
 fn state_and_parent(pid: u32) -> Option<(char, u32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before it may hold anything.
+    // The name before it may contain any character.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
 }

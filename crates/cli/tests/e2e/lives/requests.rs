@@ -1,8 +1,9 @@
-//! Requests of one or several clients at once, some interrupted by the end of a process.
+//! Requests of one or several clients at once, some of which are interrupted because a process is killed.
 //!
-//! A request that was acknowledged has happened. One that failed because a process was killed has happened wholly or not at
-//! all: its sandbox is read to find out which. No two requests change one sandbox at once. But while one changes it,
-//! another may copy it: a snapshot, a fork, or a merge of it into a third. The copy is of before or after the change.
+//! An acknowledged request has happened. A request that failed because a process was killed has happened completely or
+//! not at all: its sandbox is read to find out which. No two requests change one sandbox at once. But while one request
+//! changes it, another may copy it: a snapshot, a fork, or a merge of it into a third sandbox. The copy is of the state
+//! before or after the change.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,21 +13,21 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::model::{Files, Held, Past, Words};
+use super::model::{Files, SandboxModel, SnapshotModel, Words};
 use super::processes::{self, Victim};
-use super::{EGRESS_KILLS_MAX, Life, SANDBOXES_MAX, SNAPSHOTS_MAX, text};
+use super::{EGRESS_KILLS_MAX, SANDBOXES_MAX, SNAPSHOTS_MAX, Scenario, text};
 use crate::harness::eventually;
 
-/// Sandboxes that have a request at the same time.
+/// Maximum number of sandboxes that have a request at the same time.
 const AT_ONCE_MAX: usize = 3;
 
-/// Lines of the largest upload, so that a kill may find it under way.
+/// Lines of the largest upload: long enough that a kill may interrupt it.
 const LINES_MAX: usize = 200_000;
 
-/// A kill comes within this time after the requests: most take as long.
+/// The kill happens within this time after the requests start, which is what most requests take.
 const KILL_WITHIN_MS: usize = 200;
 
-/// So often the launcher is killed during requests.
+/// How often the launcher is killed during requests.
 const LAUNCHER_KILLS: usize = 4;
 
 #[derive(Clone, Debug)]
@@ -44,12 +45,12 @@ enum Operation {
         name: String,
         line: String,
         lines: usize,
-        /// By `burrow cp`, else by `burrow files write`.
+        /// By `burrow cp`, otherwise by `burrow files write`.
         cp: bool,
     },
     Merge {
         child: String,
-        /// Files of the snapshot that both came from.
+        /// Files of the common snapshot of both.
         base: Files,
     },
 }
@@ -58,25 +59,25 @@ enum Operation {
 struct Request {
     operation: Operation,
     id: String,
-    before: Held,
-    /// The sandbox it copies, if another request changes that at the same time.
+    before: SandboxModel,
+    /// The sandbox that this request copies, if another request changes it at the same time.
     copies: Option<String>,
 }
 
-/// What a sandbox may have held when it was copied, by the id of the sandbox: before and after a change of it.
+/// Possible contents of a sandbox when it was copied, by its id: before and after a change.
 type Changing = BTreeMap<String, [Words; 2]>;
 
-/// A snapshot that was not there before.
+/// A snapshot that did not exist before.
 pub(super) struct FoundSnapshot {
     id: String,
-    /// The sandbox it was taken of.
+    /// The sandbox of which it was taken.
     of: String,
     kind: String,
     words: Words,
 }
 
 /// How a request ended.
-enum Ended {
+enum RequestResult {
     Acknowledged,
     Failed(String),
 }
@@ -100,7 +101,7 @@ impl Request {
         format!("{what} ({id}, which was {})", before.state)
     }
 
-    /// `upload`: the file with what is uploaded.
+    /// `upload`: the file to upload.
     fn arguments(&self, upload: &str) -> Vec<String> {
         let id = self.id.as_str();
         let words: Vec<&str> = match &self.operation {
@@ -127,8 +128,8 @@ impl Request {
     }
 }
 
-impl Life {
-    /// Requests on several sandboxes at once, while perhaps a process is killed.
+impl Scenario {
+    /// Requests on several sandboxes at once, during which a process may be killed.
     pub(super) fn at_once(&mut self) -> Option<String> {
         let victim = [Victim::Daemon, Victim::Daemon, Victim::Launcher, Victim::Egress, Victim::None]
             [self.random.below(5)];
@@ -146,23 +147,24 @@ impl Life {
         (!requests.is_empty()).then(|| self.carry_out(requests, victim))
     }
 
-    /// An upload by itself.
-    pub(super) fn upload(&mut self, id: String, held: Held) -> Option<String> {
+    /// A single upload.
+    pub(super) fn upload(&mut self, id: String, held: SandboxModel) -> Option<String> {
         let operation = self.new_upload(&held)?;
         Some(self.carry_out(vec![Request { operation, id, before: held, copies: None }], Victim::None))
     }
 
-    /// A merge by itself.
-    pub(super) fn merge(&mut self, id: String, held: Held) -> Option<String> {
+    /// A single merge.
+    pub(super) fn merge(&mut self, id: String, held: SandboxModel) -> Option<String> {
         let operation = self.new_merge(&id, &held, &[])?;
         Some(self.carry_out(vec![Request { operation, id, before: held, copies: None }], Victim::None))
     }
 
-    /// A request that makes sense for this sandbox. `taken` are those that have a request already, or are merged.
+    /// A request that is possible for this sandbox. `taken` are the sandboxes that already have a request, or are
+    /// merged.
     fn draw(
         &mut self,
         id: String,
-        before: Held,
+        before: SandboxModel,
         taken: &mut Vec<String>,
         requests: usize,
     ) -> Option<Request> {
@@ -187,7 +189,7 @@ impl Life {
         Some(Request { operation, id, before, copies: None })
     }
 
-    /// Sometimes a request that copies the sandbox while `change` changes it.
+    /// Sometimes returns a request that copies the sandbox while `change` changes it.
     fn draw_copy(&mut self, change: &Request, taken: &mut Vec<String>, requests: usize) -> Option<Request> {
         let changes = matches!(
             change.operation,
@@ -222,8 +224,8 @@ impl Life {
         }
     }
 
-    /// A new file, or a new version of one. A stopped sandbox takes none.
-    fn new_upload(&mut self, held: &Held) -> Option<Operation> {
+    /// A new file, or a new version of one. Not possible in a stopped sandbox.
+    fn new_upload(&mut self, held: &SandboxModel) -> Option<Operation> {
         if held.state == "stopped" {
             return None;
         }
@@ -237,7 +239,7 @@ impl Life {
     }
 
     /// A merge of another sandbox of the family into `id`.
-    fn new_merge(&mut self, id: &str, held: &Held, taken: &[String]) -> Option<Operation> {
+    fn new_merge(&mut self, id: &str, held: &SandboxModel, taken: &[String]) -> Option<Operation> {
         let family = held.family;
         let fits = |life: &Self, other: &str| {
             let same = life.sandboxes.get(other).is_some_and(|held| held.family == family);
@@ -248,11 +250,11 @@ impl Life {
         Some(Operation::Merge { child, base })
     }
 
-    /// The files of the snapshot that both came from.
+    /// The files of the common snapshot of both.
     fn merge_base(&self, child: &str, parent: &str) -> Option<Files> {
         let foreseen = self.daemon.cli(&["merge", child, "--into", parent, "--dry-run", "--json"]);
         if !foreseen.status.success() && foreseen.stdout.is_empty() {
-            // The snapshots that led to a common one may have been removed.
+            // The snapshots between them and a common one may have been removed.
             let said = String::from_utf8_lossy(&foreseen.stderr);
             assert!(said.contains("no snapshot in common"), "{said}");
             return None;
@@ -270,7 +272,7 @@ impl Life {
         let before = self.sandboxes.clone();
         let mut clients: Vec<Child> = requests.iter().map(|request| self.send(request)).collect();
         if victim != Victim::None {
-            // A launcher is used for milliseconds of a request, and the next one is there at once.
+            // A request uses a launcher for milliseconds, and the next launcher starts at once.
             for _ in 0..if victim == Victim::Launcher { LAUNCHER_KILLS } else { 1 } {
                 // A random moment of the request.
                 std::thread::sleep(Duration::from_millis(self.random.below(KILL_WITHIN_MS) as u64));
@@ -278,15 +280,15 @@ impl Life {
             }
         }
         if victim == Victim::Daemon {
-            // Clients that still wait get no answer any more. Some have their answer and are about to exit.
+            // Clients that still wait get no answer any more. Some have theirs and are about to exit.
             clients.iter_mut().for_each(|client| drop(client.kill()));
         }
-        let ended: Vec<Ended> = clients.into_iter().map(ended).collect();
+        let ended: Vec<RequestResult> = clients.into_iter().map(ended).collect();
         if victim == Victim::Daemon {
             self.daemon.launch();
         }
         for (request, ended) in requests.iter().zip(&ended) {
-            if let Ended::Failed(said) = ended {
+            if let RequestResult::Failed(said) = ended {
                 assert_ne!(victim, Victim::None, "{} failed: {said}", request.shown());
                 what.push_str(&format!("; {} failed: {}", request.shown(), said.trim()));
             }
@@ -302,14 +304,14 @@ impl Life {
             let state = rows.get(&request.id).map(|row| text(&row["state"]));
             match (&request.copies, ended) {
                 (Some(copied), ended) => self.copied(request, &changing[copied], ended, &what),
-                (None, Ended::Acknowledged) => self.acknowledged(request, state.as_deref()),
-                (None, Ended::Failed(_)) => self.failed(request, state.as_deref(), &what),
+                (None, RequestResult::Acknowledged) => self.acknowledged(request, state.as_deref()),
+                (None, RequestResult::Failed(_)) => self.failed(request, state.as_deref(), &what),
             }
         }
         self.find_children(&requests, &rows, &changing);
         let snapshots = self.find_snapshots(&before, &changing);
         for (request, _) in
-            requests.iter().zip(&ended).filter(|(_, ended)| matches!(ended, Ended::Acknowledged))
+            requests.iter().zip(&ended).filter(|(_, ended)| matches!(ended, RequestResult::Acknowledged))
         {
             let child = |(id, row): (&String, &Value)| {
                 !before.contains_key(id) && row["origin"]["sandbox"] == *request.id
@@ -335,7 +337,7 @@ impl Life {
     }
 
     /// The sandbox after the request; `None` if it is gone.
-    fn done(&self, request: &Request) -> Option<Held> {
+    fn done(&self, request: &Request) -> Option<SandboxModel> {
         let mut held = request.before.clone();
         match &request.operation {
             Operation::Hibernate => held.state = "hibernated",
@@ -376,23 +378,24 @@ impl Life {
         self.sandboxes.insert(request.id.clone(), held);
     }
 
-    /// What became of the parent of a merge whose child was changed at the same time. Snapshots and forks are found later.
-    fn copied(&mut self, request: &Request, words: &[Words; 2], ended: &Ended, context: &str) {
+    /// The result for the parent of a merge whose child was changed at the same time. Snapshots and forks are found
+    /// later.
+    fn copied(&mut self, request: &Request, words: &[Words; 2], ended: &RequestResult, context: &str) {
         let Request { operation: Operation::Merge { base, .. }, id, before, .. } = request else { return };
         let mut possible: Vec<Words> = words
             .iter()
             .map(|theirs| Words { files: before.words.merged(base, &theirs.files), ..before.words.clone() })
             .collect();
-        if matches!(ended, Ended::Failed(_)) {
+        if matches!(ended, RequestResult::Failed(_)) {
             possible.push(before.words.clone());
         }
         self.daemon.ok(&["wake", id]);
         let words = self.look(id);
         assert!(possible.contains(&words), "{id} is {words:?}, and none of {possible:?}, {context}");
-        self.sandboxes.insert(id.clone(), Held { state: "running", words, ..before.clone() });
+        self.sandboxes.insert(id.clone(), SandboxModel { state: "running", words, ..before.clone() });
     }
 
-    /// What became of a sandbox whose request was interrupted.
+    /// The result for a sandbox whose request was interrupted.
     fn failed(&mut self, request: &Request, state: Option<&str>, context: &str) {
         let Request { operation, id, before, .. } = request;
         let Some(state) = state else {
@@ -412,7 +415,7 @@ impl Life {
                     before.words,
                     done.words
                 );
-                self.sandboxes.insert(id.clone(), Held { state: "running", words, ..done });
+                self.sandboxes.insert(id.clone(), SandboxModel { state: "running", words, ..done });
             }
             Operation::Stop if state == "stopped" => {
                 self.sandboxes.insert(id.clone(), done.expect("it removes nothing"));
@@ -433,15 +436,15 @@ impl Life {
                     [Some(before.state), done.map(|held| held.state), asleep].into_iter().flatten();
                 let found = possible.find(|possible| *possible == state);
                 let state = found.unwrap_or_else(|| panic!("{id} is {state}, {context}"));
-                self.sandboxes.insert(id.clone(), Held { state, ..before.clone() });
+                self.sandboxes.insert(id.clone(), SandboxModel { state, ..before.clone() });
             }
         }
     }
 
-    /// Takes in children of forks.
+    /// Adds the children of forks to the model.
     fn find_children(&mut self, requests: &[Request], rows: &BTreeMap<String, Value>, changing: &Changing) {
         for (id, row) in rows {
-            // One whose removal failed is still listed, and so is one that a request has just removed.
+            // A sandbox whose removal failed is still listed, and so is one that a request has just removed.
             if self.sandboxes.contains_key(id) || requests.iter().any(|request| request.id == *id) {
                 continue;
             }
@@ -459,8 +462,12 @@ impl Life {
         }
     }
 
-    /// Takes in snapshots that requests have taken of sandboxes as they were `before`. Removes some if there are many.
-    fn find_snapshots(&mut self, before: &BTreeMap<String, Held>, changing: &Changing) -> Vec<FoundSnapshot> {
+    /// Adds new snapshots of sandboxes in their state `before` to the model. Removes some if there are many.
+    fn find_snapshots(
+        &mut self,
+        before: &BTreeMap<String, SandboxModel>,
+        changing: &Changing,
+    ) -> Vec<FoundSnapshot> {
         let found = self.learn_snapshots(before, changing);
         for snapshot in found.iter().filter(|snapshot| snapshot.kind != "fork") {
             self.snapshots.insert(snapshot.id.clone(), snapshot.words.clone());
@@ -473,11 +480,11 @@ impl Life {
         found
     }
 
-    /// Remembers every new snapshot for merges, also those that only forks use: all were taken of sandboxes as they were
-    /// `before`, or as they may have been while they changed.
+    /// Records every new snapshot for merges, including those that only forks use: all were taken of sandboxes in
+    /// their state `before`, or in a state during a change.
     pub(super) fn learn_snapshots(
         &mut self,
-        before: &BTreeMap<String, Held>,
+        before: &BTreeMap<String, SandboxModel>,
         changing: &Changing,
     ) -> Vec<FoundSnapshot> {
         let mut found = Vec::new();
@@ -490,7 +497,7 @@ impl Life {
             let held = before.get(&of).unwrap_or_else(|| panic!("a snapshot of an unknown sandbox: {row}"));
             let files_only = row["processes"] != true;
             let mut words = held.words.copied(files_only);
-            // Only what a restore or a merge takes first is surely of before.
+            // Only the snapshot that a restore or a merge takes first certainly has the state before.
             let possible =
                 changing.get(&of).filter(|_| ["manual", "fork"].contains(&text(&row["kind"]).as_str()));
             if let Some(possible) = possible {
@@ -498,13 +505,13 @@ impl Life {
                 words = self.probe(&id);
                 assert!(possible.contains(&words), "{id} of {of} is {words:?}, and none of {possible:?}");
             }
-            self.past.insert(id.clone(), Past { files: words.files.clone(), family: held.family });
+            self.past.insert(id.clone(), SnapshotModel { files: words.files.clone(), family: held.family });
             found.push(FoundSnapshot { id, of, kind: text(&row["kind"]), words });
         }
         found
     }
 
-    /// The content of a snapshot, read from a sandbox that is made from it.
+    /// The content of a snapshot, read from a sandbox that is created from it.
     pub(super) fn probe(&self, snapshot: &str) -> Words {
         let made = self.daemon.ok(&["snapshot", "restore", snapshot]);
         let words = self.look(&made);
@@ -535,10 +542,10 @@ impl Life {
     }
 }
 
-fn ended(mut client: Child) -> Ended {
+fn ended(mut client: Child) -> RequestResult {
     let status = eventually("a client to end", || client.try_wait().unwrap());
     let mut said = String::new();
-    // Less than a pipe holds, so that it never kept the client from ending.
+    // Less than the capacity of a pipe, so the client was able to exit.
     let _ = client.stderr.take().expect("it is a pipe").read_to_string(&mut said);
-    if status.success() { Ended::Acknowledged } else { Ended::Failed(said) }
+    if status.success() { RequestResult::Acknowledged } else { RequestResult::Failed(said) }
 }

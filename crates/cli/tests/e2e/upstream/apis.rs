@@ -1,4 +1,5 @@
-//! Chat completions and messages as two known APIs speak them, plain and streamed; and a host that says what it was told.
+//! Chat completions and messages in the format of two known APIs, plain and streamed; and a host that returns what it
+//! received.
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -6,9 +7,9 @@ use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
 use serde_json::{Value, json};
 
-use super::{Answer, Seen, reply, whole};
+use super::{Answer, RecordedRequest, reply, whole};
 
-pub(super) async fn answer(seen: &Seen, request: Request<Incoming>) -> Answer {
+pub(super) async fn answer(seen: &RecordedRequest, request: Request<Incoming>) -> Answer {
     let body = whole(request).await;
     match (seen.host.as_str(), seen.path.as_str()) {
         ("openai", "/v1/chat/completions") => openai(seen, &body),
@@ -20,8 +21,8 @@ pub(super) async fn answer(seen: &Seen, request: Request<Incoming>) -> Answer {
     }
 }
 
-/// Everything it was told, in headers and body; `/fail` as an error, `/events` as a stream of events.
-fn echo(seen: &Seen, path: &str, body: &Bytes) -> Answer {
+/// Returns the request in headers and body; `/fail` as an error, `/events` as a stream of events.
+fn echo(seen: &RecordedRequest, path: &str, body: &Bytes) -> Answer {
     let credential = seen.credential();
     let forms = forms(credential.strip_prefix("Bearer ").unwrap_or(&credential));
     let told = json!({ "version": format!("{:?}", seen.version), "credential": credential, "forms": forms,
@@ -35,7 +36,7 @@ fn echo(seen: &Seen, path: &str, body: &Bytes) -> Answer {
     answer
 }
 
-/// A secret as hosts like to quote it.
+/// A secret in the usual quoted form of error messages.
 pub(super) fn forms(secret: &str) -> Vec<String> {
     let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
     let escaped = secret.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
@@ -49,7 +50,7 @@ pub(super) fn forms(secret: &str) -> Vec<String> {
     ]
 }
 
-/// Every event in two pieces, cut in the middle.
+/// Sends every event in two pieces, cut in the middle.
 fn events(events: impl Iterator<Item = String>) -> Answer {
     let mut pieces = Vec::new();
     for event in events {
@@ -57,7 +58,7 @@ fn events(events: impl Iterator<Item = String>) -> Answer {
         pieces.extend([Bytes::from(front.to_owned()), Bytes::from(back.to_owned())]);
     }
     let frames = pieces.into_iter().map(|piece| Ok(Frame::data(piece)));
-    // A pause between them, so that they are not one frame again.
+    // A pause between them, so that they do not arrive in one frame.
     let stream = futures_util::stream::unfold(frames, |mut frames| async move {
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         frames.next().map(|frame| (frame, frames))
@@ -66,7 +67,7 @@ fn events(events: impl Iterator<Item = String>) -> Answer {
     Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
 }
 
-fn openai(seen: &Seen, body: &Bytes) -> Answer {
+fn openai(seen: &RecordedRequest, body: &Bytes) -> Answer {
     let asked: Value = serde_json::from_slice(body).unwrap_or_default();
     let said = format!(
         "echo {} by {}",
@@ -94,7 +95,7 @@ fn openai(seen: &Seen, body: &Bytes) -> Answer {
     events(all.into_iter())
 }
 
-fn anthropic(seen: &Seen, body: &Bytes) -> Answer {
+fn anthropic(seen: &RecordedRequest, body: &Bytes) -> Answer {
     let asked: Value = serde_json::from_slice(body).unwrap_or_default();
     let said = format!(
         "echo {} by {}",

@@ -1,11 +1,12 @@
-//! A host outside that speaks what real clients speak: HTTP/1.1 and HTTP/2 over TLS, by names that end in `.example`.
+//! An outside host that speaks the protocols of real clients: HTTP/1.1 and HTTP/2 over TLS, with names that end in
+//! `.example`.
 //!
 //! ```text
 //!   https://NAME.example ──► its own certificate authority, one port ──► what NAME speaks (`apis`, `packages`, `streams`)
 //! ```
 //!
-//! Every name wants its own secret, in the slot it is known for, and answers 401 without it: a client that works has had it put
-//! in. What comes is written down as it came.
+//! Every name requires its own secret, in its usual credential position, and answers 401 without it: a client that works
+//! got the secret injected. Requests are recorded as they were received.
 
 mod apis;
 mod packages;
@@ -34,7 +35,7 @@ use crate::island::{self, CONFIG, OUTSIDE};
 
 pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, std::convert::Infallible>>;
 
-/// Who lives there, and where each wants its secret: as a policy says it.
+/// The hosts, and the credential position of each, as written in a policy.
 pub(crate) const HOSTS: &[Host] = &[
     Host::new("curl", "{ header: Authorization, format: \"Bearer {}\" }", ""),
     Host::new("git", "{ basic: git }", ""),
@@ -75,9 +76,9 @@ pub(crate) fn base64(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 
-/// A request as it came.
+/// A request as it was received.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct RecordedRequest {
     pub(crate) version: http::Version,
     /// The first label of the host.
     pub(crate) host: String,
@@ -87,7 +88,7 @@ pub(crate) struct Seen {
     pub(crate) headers: HeaderMap,
 }
 
-impl Seen {
+impl RecordedRequest {
     fn of<B>(request: &Request<B>) -> Self {
         let authority = request.uri().host().map(str::to_owned);
         let named = request.headers().get(http::header::HOST).and_then(|host| host.to_str().ok());
@@ -106,7 +107,7 @@ impl Seen {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// What it was authorised by, in whatever slot.
+    /// The credential of the request, from any position.
     pub(crate) fn credential(&self) -> String {
         match self.host.as_str() {
             "anthropic" | "java" => {
@@ -121,7 +122,7 @@ impl Seen {
     }
 }
 
-/// Where in a request a secret is expected, filled in.
+/// The credential position of a request, with the secret filled in.
 fn expected(host: &str, secret: &str) -> String {
     match host {
         "git" => format!("Basic {}", base64(&format!("git:{secret}"))),
@@ -134,12 +135,12 @@ fn expected(host: &str, secret: &str) -> String {
 
 struct State {
     folder: PathBuf,
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<RecordedRequest>>,
     /// By host.
     secrets: Mutex<BTreeMap<String, String>>,
 }
 
-/// All of them, on one address. Ends with the value.
+/// All hosts, on one address. They end when this is dropped.
 pub(crate) struct Upstream {
     folder: tempfile::TempDir,
     state: Arc<State>,
@@ -147,7 +148,7 @@ pub(crate) struct Upstream {
 }
 
 impl Upstream {
-    /// On an island only: it takes the names and the port.
+    /// On an island only: it takes over the names and the port.
     pub(crate) fn serve() -> Self {
         let folder = tempfile::Builder::new().prefix("burrow-upstream-").tempdir().unwrap();
         let names: Vec<String> = HOSTS.iter().map(|host| format!("{}.example", host.name)).collect();
@@ -171,7 +172,7 @@ impl Upstream {
         Self { folder, state, runtime }
     }
 
-    /// The configuration of a daemon that trusts it.
+    /// The configuration of a daemon that trusts its certificates.
     pub(crate) fn config(&self) -> String {
         format!("{CONFIG}\negress.roots = \"{}\"", self.folder.path().join("ca.pem").display())
     }
@@ -180,21 +181,21 @@ impl Upstream {
         self.folder.path()
     }
 
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<RecordedRequest> {
         self.state.seen.lock().unwrap().clone()
     }
 
-    /// What a host was sent, oldest first.
-    pub(crate) fn seen_by(&self, host: &str) -> Vec<Seen> {
+    /// Requests that a host received, oldest first.
+    pub(crate) fn seen_by(&self, host: &str) -> Vec<RecordedRequest> {
         self.seen().into_iter().filter(|seen| seen.host == host).collect()
     }
 
-    /// From now on a host wants another secret.
+    /// Changes the secret that a host requires.
     pub(crate) fn expect(&self, host: &str, secret: &str) {
         self.state.secrets.lock().unwrap().insert(host.to_owned(), secret.to_owned());
     }
 
-    /// Sets the secrets of these hosts, and gives sandboxes a rule for each.
+    /// Stores the secrets of these hosts, and returns a rule for each for sandboxes.
     pub(crate) fn grant(&self, daemon: &Daemon, hosts: &[&str], sandboxes: &[&str]) {
         let (mut secrets, mut rules) = (String::new(), String::new());
         for host in HOSTS.iter().filter(|host| hosts.contains(&host.name)) {
@@ -220,7 +221,7 @@ impl Upstream {
 
 impl Drop for Upstream {
     fn drop(&mut self) {
-        // A stream that nobody reads must not hold the test up.
+        // A stream that is not read must not delay the test.
         let nothing = tokio::runtime::Builder::new_current_thread().build().unwrap();
         std::mem::replace(&mut self.runtime, nothing).shutdown_background();
     }
@@ -271,12 +272,12 @@ async fn accept(listener: tokio::net::TcpListener, acceptor: TlsAcceptor, state:
 }
 
 async fn answer(state: &State, request: Request<Incoming>) -> Answer {
-    let seen = Seen::of(&request);
+    let seen = RecordedRequest::of(&request);
     state.seen.lock().unwrap().push(seen.clone());
     let secret = state.secrets.lock().unwrap().get(&seen.host).cloned().unwrap_or_default();
     let credential = seen.credential();
     if credential != expected(&seen.host, &secret) {
-        // What it was sent instead comes back, as some hosts do it.
+        // The answer repeats the credential that was sent, as some hosts do.
         let said = format!("{{\"error\": {{\"message\": \"wrong key: {credential}\"}}}}");
         return reply(StatusCode::UNAUTHORIZED, "application/json", said);
     }

@@ -1,4 +1,5 @@
-//! Where packages come from: a Python index, an npm registry, a sparse index of crates, a git server. Each has one: `tiny`.
+//! Package sources: a Python index, an npm registry, a sparse index of crates, a git server. Each has one package:
+//! `tiny`.
 
 use std::fs;
 use std::path::Path;
@@ -10,10 +11,10 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
-use super::{Answer, Seen, reply, whole};
+use super::{Answer, RecordedRequest, reply, whole};
 use crate::harness::run;
 
-/// Makes `tiny` as a wheel, as an npm package and as a crate, and writes down their hashes.
+/// Creates `tiny` as a wheel, as an npm package and as a crate, and writes their hashes.
 const MAKE: &str = r#"
 import base64, hashlib, io, json, os, sys, tarfile, zipfile
 folder = sys.argv[1]
@@ -44,7 +45,7 @@ with open(os.path.join(folder, "hashes.json"), "w") as file:
 "#;
 
 impl super::Upstream {
-    /// Makes what is served here. Before the first client comes.
+    /// Creates the served files. Call it before the first client connects.
     pub(crate) fn with_packages(self) -> Self {
         run(Command::new("python3").args(["-c", MAKE]).arg(self.folder()));
         let work = self.folder().join("work");
@@ -59,14 +60,14 @@ impl super::Upstream {
         self
     }
 
-    /// An index of these, instead.
+    /// Serves these wheels instead.
     pub(crate) fn with_wheels(self, wheels: &Path) -> Self {
         std::os::unix::fs::symlink(wheels, self.folder().join("wheels")).unwrap();
         self
     }
 }
 
-pub(super) async fn answer(folder: &Path, seen: &Seen, request: Request<Incoming>) -> Answer {
+pub(super) async fn answer(folder: &Path, seen: &RecordedRequest, request: Request<Incoming>) -> Answer {
     let file = |name: &str, kind: &str| reply(StatusCode::OK, kind, fs::read(folder.join(name)).unwrap());
     let hash = |name: &str| {
         let hashes: Value = serde_json::from_slice(&fs::read(folder.join("hashes.json")).unwrap()).unwrap();
@@ -99,7 +100,7 @@ pub(super) async fn answer(folder: &Path, seen: &Seen, request: Request<Incoming
     }
 }
 
-/// A simple index of the wheels that are there.
+/// A simple index of the existing wheels.
 fn pip(folder: &Path, path: &str) -> Answer {
     let wheels = Some(folder.join("wheels")).filter(|wheels| wheels.exists()).unwrap_or(folder.to_owned());
     if let Some(name) = path.strip_prefix("/files/").filter(|name| name.ends_with(".whl")) {
@@ -119,8 +120,8 @@ fn pip(folder: &Path, path: &str) -> Answer {
     reply(status, "text/html", page)
 }
 
-/// By git's own program for web servers.
-async fn git(folder: &Path, seen: &Seen, body: Bytes) -> Answer {
+/// Served by git's own CGI program.
+async fn git(folder: &Path, seen: &RecordedRequest, body: Bytes) -> Answer {
     let mut command = Command::new("git");
     command.arg("http-backend").env("GIT_PROJECT_ROOT", folder).env("GIT_HTTP_EXPORT_ALL", "1");
     command.env("REMOTE_USER", "git").env("REQUEST_METHOD", &seen.method).env("PATH_INFO", &seen.path);

@@ -1,4 +1,5 @@
-//! Both ways at once: gRPC with trailers, and WebSocket. Whatever comes goes back, with what it was authorised by.
+//! Bidirectional streams: gRPC with trailers, and WebSocket. Messages are echoed, together with the credential of the
+//! request.
 
 use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -10,17 +11,17 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::{Message, protocol::Role};
 
-use super::{Answer, Seen, reply};
+use super::{Answer, RecordedRequest, reply};
 
-pub(super) async fn answer(seen: &Seen, request: Request<Incoming>) -> Answer {
+pub(super) async fn answer(seen: &RecordedRequest, request: Request<Incoming>) -> Answer {
     match seen.host.as_str() {
         "grpc" => grpc(seen, request),
         _ => websocket(seen, request),
     }
 }
 
-/// Messages go back as they come, whatever the method; then trailers that say what came as metadata.
-fn grpc(seen: &Seen, request: Request<Incoming>) -> Answer {
+/// Echoes messages, whatever the method; then sends trailers that repeat the received metadata.
+fn grpc(seen: &RecordedRequest, request: Request<Incoming>) -> Answer {
     if seen.header("content-type") != "application/grpc" {
         return reply(StatusCode::UNSUPPORTED_MEDIA_TYPE, "text/plain", "only gRPC here");
     }
@@ -44,7 +45,7 @@ fn grpc(seen: &Seen, request: Request<Incoming>) -> Answer {
     Response::builder().header("content-type", "application/grpc").body(body).unwrap()
 }
 
-fn websocket(seen: &Seen, mut request: Request<Incoming>) -> Answer {
+fn websocket(seen: &RecordedRequest, mut request: Request<Incoming>) -> Answer {
     let accept = derive_accept_key(seen.header("sec-websocket-key").as_bytes());
     let greeting = format!("hello {}", seen.query);
     let upgrade = hyper::upgrade::on(&mut request);

@@ -1,4 +1,4 @@
-"""A bridge for tests: its process, and calls of its port."""
+"""A bridge process for tests, and requests to its port."""
 
 import contextlib
 import http.client
@@ -13,12 +13,12 @@ import threading
 import time
 
 BRIDGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "bridge.py")
-# Far beyond what anything takes: a test that hangs ends, with a word.
+# Far longer than any step takes, so that a hanging test fails with a message.
 SECONDS_MAX = 60
 
 
 class Bridge:
-    """One bridge, in a directory of its own."""
+    """A bridge in its own directory."""
 
     def __init__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="burrow-bridge-")
@@ -37,7 +37,7 @@ class Bridge:
 
     def answers(self):
         with contextlib.suppress(OSError):
-            return self.call("GET", "/health")[0] == 204
+            return self.call("GET", "/health")[0] == 200
 
     def close(self):
         self.process.send_signal(signal.SIGTERM)
@@ -50,7 +50,7 @@ class Bridge:
             return file.read()
 
     def call(self, method, path, body=None, headers=None):
-        """Status and JSON of one request."""
+        """The status and JSON of a response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS_MAX)
         try:
             content = None if body is None else json.dumps(body)
@@ -67,7 +67,7 @@ class Bridge:
             return Ran(list(stream))
 
     def children(self, pid=None):
-        """Processes below a process, by their pid."""
+        """The pids of the child processes."""
         with open(f"/proc/{pid or self.process.pid}/task/{pid or self.process.pid}/children", encoding="ascii") as file:
             return [int(child) for child in file.read().split()]
 
@@ -99,20 +99,20 @@ class Stream:
         raise AssertionError(f"no {kind} came")
 
     def read_line(self, kind="stdout"):
-        """The next line of output, however many pieces it comes in."""
+        """The next line of output, which may arrive in several events."""
         text = ""
         while not text.endswith("\n"):
             text += self.read_until(kind)["text"]
         return text
 
     def close(self):
-        # The answer holds the socket, too.
+        # The response also holds the socket.
         self.answer.close()
         self.connection.close()
 
 
 class Ran:
-    """What came of a run."""
+    """The result of a run."""
 
     def __init__(self, events):
         self.events = events
@@ -135,7 +135,7 @@ class Ran:
 
     @property
     def shown(self):
-        """The one thing that was displayed."""
+        """The single displayed result."""
         (one,) = [result for result in self.results if not result["is_main_result"]]
         return one
 
@@ -149,7 +149,7 @@ class Ran:
 
 
 def until(what, look):
-    """Looks again until there is something to see."""
+    """Repeats the check until it succeeds."""
     end = time.monotonic() + SECONDS_MAX
     while time.monotonic() < end:
         found = look()
@@ -160,7 +160,7 @@ def until(what, look):
 
 
 def beside(work):
-    """Runs work in a thread; the function that is returned waits for what it returned."""
+    """Runs work in a thread; returns a function that waits for the result."""
     results = []
     thread = threading.Thread(target=lambda: results.append(work()), daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""The bridge against real kernels: runs, contexts, bounds. See scripts/test-code.sh."""
+"""The bridge with real kernels: runs, contexts, limits. See scripts/test-code.sh."""
 
 import asyncio
 import itertools
@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.dirname(BRIDGE))
 import contexts  # noqa: E402
 import kernels  # noqa: E402
 
-# Goes on after any interrupt.
+# Continues after any interrupt.
 STUBBORN = """
 import signal, time
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -24,7 +24,7 @@ time.sleep(600)
 """
 
 
-# Returns at once, and holds the kernel from then on until a file is there: whatever is sent to it waits.
+# Returns at once, and blocks the kernel until a file exists: requests wait until then.
 HOLDING = """
 import asyncio, os, time
 async def hold():
@@ -37,7 +37,7 @@ task = asyncio.get_running_loop().create_task(hold())
 
 
 class WithBridge(unittest.TestCase):
-    """All of a class use one bridge; what they leave in the default context does not matter to the others."""
+    """All tests of a class share a bridge; they do not depend on the state of the default context."""
 
     @classmethod
     def setUpClass(cls):
@@ -78,7 +78,7 @@ class Runs(WithBridge):
         self.ok("kept = 41")
         self.assertEqual(self.ok("kept + 1").main["text"], "42")
 
-    def test_the_end_is_counted_and_timed(self):
+    def test_the_end_reports_count_and_duration(self):
         first = self.ok("1")
         second = self.ok("2")
         counts = [event["execution_count"] for event in second.events if event["type"] == "number_of_executions"]
@@ -86,17 +86,17 @@ class Runs(WithBridge):
         self.assertEqual(second.end["execution_count"], first.end["execution_count"] + 1)
         self.assertGreaterEqual(second.end["duration_ms"], 0)
 
-    def test_output_comes_in_its_order(self):
+    def test_output_arrives_in_order(self):
         ran = self.ok(
             "import sys\nfor n in range(3):\n    print('out', n, flush=True)\n    print('err', n, file=sys.stderr, flush=True)\n    display(n)"
         )
         seen = [(event["type"], event["text"]) for event in ran.events if event["type"] in ("stdout", "stderr", "result")]
-        # A line may come in pieces.
+        # A line may arrive in several events.
         joined = [(kind, "".join(text for _, text in pieces)) for kind, pieces in itertools.groupby(seen, lambda event: event[0])]
         expected = [(("stdout", f"out {n}\n"), ("stderr", f"err {n}\n"), ("result", str(n))) for n in range(3)]
         self.assertEqual(joined, [event for events in expected for event in events])
 
-    def test_output_comes_while_the_code_runs(self):
+    def test_output_arrives_while_the_code_runs(self):
         path = os.path.join(self.bridge.home, "go")
         code = f"import os, time\nprint('before', flush=True)\nwhile not os.path.exists({path!r}): time.sleep(0.01)\nprint('after')"
         with Stream(self.bridge, code) as stream:
@@ -105,25 +105,25 @@ class Runs(WithBridge):
             self.assertEqual(stream.read_line(), "after\n")
             self.assertEqual(stream.read_until("end_of_execution")["status"], "ok")
 
-    def test_output_of_processes_is_output(self):
-        # A thread of the kernel's reads it, which the end of a run waits for.
+    def test_output_of_child_processes_is_reported(self):
+        # A thread of the kernel reads it; the end of a run waits for that thread.
         for number in range(20):
             ran = self.ok(f"import os; _ = os.system('seq 3000; echo from {number}; echo error {number} >&2')")
             self.assertTrue(ran.stdout.endswith(f"3000\nfrom {number}\n"), ran.stdout[-100:])
             self.assertEqual(ran.stderr, f"error {number}\n")
 
-    def test_letters_of_all_kinds_arrive(self):
+    def test_all_unicode_characters_arrive(self):
         ran = self.ok("print('ä€😀\\x00'); 'ä€😀'")
         self.assertEqual((ran.stdout, ran.main["text"]), ("ä€😀\x00\n", "ä€😀"))
-        # Half a letter is no text; what stands for it is.
+        # An unpaired surrogate is not valid text and is replaced.
         ran = self.run_code("display({'text/plain': '\\ud800'}, raw=True)")
         json.dumps(ran.events).encode()
 
-    def test_a_display_that_is_no_text_costs_nobody_anything(self):
+    def test_a_display_that_is_not_text_breaks_nothing(self):
         ran = self.ok("display({'text/plain': 5, 'text/html': ['<b>', '</b>']}, raw=True)\nprint('after')")
         self.assertEqual((ran.shown["text"], ran.shown["html"], ran.stdout), ("5", "<b></b>", "after\n"))
 
-    def test_a_message_that_cannot_be_passed_on_costs_only_itself(self):
+    def test_an_invalid_message_does_not_affect_others(self):
         send = "get_ipython().kernel.send_response(get_ipython().kernel.iopub_socket, 'display_data', {'data': 7})"
         self.assertEqual(self.ok(f"{send}\nprint('after')").stdout, "after\n")
         self.assertEqual(self.ok("print('later')").stdout, "later\n")
@@ -150,33 +150,33 @@ class Runs(WithBridge):
         self.assertEqual(ran.error["name"], "ValueError")
         self.assertLess(len(json.dumps(ran.error)), 2 << 20)
 
-    def test_input_is_refused_at_once(self):
+    def test_input_fails_immediately(self):
         ran = self.run_code("input('name? ')")
         self.assertEqual((ran.status, ran.error["name"]), ("error", "StdinNotImplementedError"))
 
-    def test_await_works_at_the_top(self):
+    def test_await_works_at_top_level(self):
         self.assertEqual(self.ok("import asyncio\nawait asyncio.sleep(0, 'slept')").main["text"], "slept")
 
-    def test_a_run_right_after_an_error_is_run(self):
+    def test_a_run_right_after_an_error_succeeds(self):
         for _ in range(5):
             self.assertEqual(self.run_code("1/0").status, "error")
             self.assertEqual(self.ok("2").main["text"], "2")
 
-    def test_exit_ends_no_more_than_its_kernel(self):
+    def test_exit_ends_only_its_kernel(self):
         context = self.new_context()
         self.run_code("exit()", context_id=context)
         self.assertEqual(self.ok("1 + 1", context_id=context).main["text"], "2")
 
-    def test_variables_for_one_run_are_set_back(self):
+    def test_variables_for_one_run_are_restored(self):
         self.ok("import os; os.environ['KEPT'] = 'before'")
         ran = self.ok("os.environ['KEPT'], os.environ['ADDED']", env_vars={"KEPT": "during", "ADDED": "it's \"so\""})
         self.assertEqual(ran.main["text"], repr(("during", "it's \"so\"")))
         self.assertEqual(self.ok("os.environ['KEPT'], os.environ.get('ADDED')").main["text"], "('before', None)")
 
-    def test_nothing_of_ours_is_among_the_variables(self):
+    def test_internal_names_are_not_among_the_variables(self):
         context = self.new_context()
         ran = self.ok("[name for name in dir() if not name.startswith('_')]", context_id=context)
-        # `open` is there with newer versions of IPython.
+        # Newer versions of IPython define `open`.
         self.assertEqual(set(eval(ran.main["text"])) - {"open"}, {"In", "Out", "exit", "get_ipython", "quit"})
 
     def test_runs_in_one_context_queue_in_order(self):
@@ -196,7 +196,7 @@ class Stops(WithBridge):
     def interrupt(self, context):
         self.assertEqual(self.bridge.call("POST", f"/contexts/{context}/interrupt"), (204, None))
 
-    def test_an_interrupt_stops_what_runs_and_keeps_variables(self):
+    def test_an_interrupt_stops_the_run_and_keeps_variables(self):
         self.ok("kept = 'yes'")
         with Stream(self.bridge, "import time; time.sleep(600)") as stream:
             stream.read_until("number_of_executions")
@@ -211,7 +211,7 @@ class Stops(WithBridge):
                 self.interrupt("default")
                 self.assertEqual(stream.read_until("end_of_execution")["status"], "interrupted")
 
-    def test_an_interrupt_at_any_moment_of_the_beginning_ends_the_code_and_nothing_else(self):
+    def test_an_interrupt_at_any_moment_of_the_start_ends_only_that_code(self):
         self.ok("kept = 'yes'")
         for code in ("print('begun', flush=True)\nimport time\ntime.sleep(600)", "import asyncio\nawait asyncio.sleep(600)"):
             for milliseconds in range(1, 30):
@@ -219,7 +219,7 @@ class Stops(WithBridge):
                 self.assertEqual((ran.status, ran.error["name"]), ("timed_out", "TimeoutError"), milliseconds)
                 self.assertEqual(self.ok("kept").main["text"], "yes")
 
-    def test_code_that_awaits_is_interrupted_where_it_is(self):
+    def test_code_that_awaits_is_interrupted(self):
         self.ok("kept = 'yes'; import asyncio, time")
         for code in ("await asyncio.sleep(600)", "await asyncio.sleep(0); time.sleep(600)", "await asyncio.gather(asyncio.sleep(600))"):
             with Stream(self.bridge, f"print('begun', flush=True)\n{code}") as stream:
@@ -229,13 +229,13 @@ class Stops(WithBridge):
                 self.assertEqual(stream.read_until("end_of_execution")["status"], "interrupted")
             self.assertEqual(self.ok("kept").main["text"], "yes")
 
-    def test_code_is_interrupted_once_and_may_tidy_up_in_silence(self):
+    def test_code_is_interrupted_once_and_may_clean_up_silently(self):
         tidy = "import time\ntry:\n    time.sleep(600)\nfinally:\n    time.sleep(1.5)\n    tidied = True"
         with Stream(self.bridge, tidy) as stream:
             stream.read_until("number_of_executions")
             self.interrupt("default")
             stream.read_until("end_of_execution")
-        # Where the interrupt came before the first line, there was nothing to be tidied up.
+        # If the interrupt arrived before the first line, there was nothing to clean up.
         self.assertIn(self.ok("globals().get('tidied')or'not begun'").main["text"], ("True", "not begun"))
 
     def test_code_may_handle_interrupts_itself(self):
@@ -257,7 +257,7 @@ class Stops(WithBridge):
             self.assertEqual(stream.read_until("error")["name"], "KeyboardInterrupt")
             self.assertEqual(stream.read_until("end_of_execution")["status"], "interrupted")
 
-    def test_an_interrupt_stops_what_waits(self):
+    def test_an_interrupt_stops_queued_runs(self):
         with Stream(self.bridge, "import time; time.sleep(600)") as first:
             first.read_until("number_of_executions")
             with Stream(self.bridge, "never = 1") as second:
@@ -272,9 +272,9 @@ class Stops(WithBridge):
         self.interrupt("default")
         self.assertEqual(self.ok("'still here'").main["text"], "still here")
 
-    def test_a_timeout_is_told_and_keeps_variables(self):
+    def test_a_timeout_is_reported_and_keeps_variables(self):
         self.ok("kept = 'yes'")
-        # Long enough for a busy machine to have begun: where an interrupt hits before, nothing can be shown.
+        # Long enough for the code to start on a busy host: an earlier interrupt would prove nothing.
         ran = self.run_code("import time; time.sleep(600)", timeout=8)
         self.assertEqual((ran.status, ran.error["name"]), ("timed_out", "TimeoutError"))
         self.assertIn("8 s", ran.error["value"])
@@ -289,7 +289,7 @@ class Stops(WithBridge):
         self.assertIn("killed", ran.error["value"])
         self.assertEqual(self.run_code("kept", context_id=context).error["name"], "NameError")
 
-    def test_code_that_ignored_an_interrupt_still_has_its_timeout(self):
+    def test_code_that_ignored_an_interrupt_still_has_a_timeout(self):
         context = self.new_context()
         with Stream(self.bridge, STUBBORN, context_id=context, timeout=5) as stream:
             stream.read_until("stdout")
@@ -297,7 +297,7 @@ class Stops(WithBridge):
             self.assertEqual(stream.read_until("end_of_execution")["status"], "timed_out")
 
     def held(self):
-        """A context whose kernel comes to nothing, and the file that ends this."""
+        """A context whose kernel is blocked, and the file that unblocks it."""
         context = self.new_context()
         path = os.path.join(self.bridge.home, f"free-{context}")
         began = os.path.join(self.bridge.home, f"began-{context}")
@@ -305,7 +305,7 @@ class Stops(WithBridge):
         until("the background", lambda: os.path.exists(began))
         return context, path
 
-    def test_a_timeout_is_a_bound_for_code_that_never_begins(self):
+    def test_code_that_never_starts_has_a_timeout(self):
         for env in ({}, {"GIVEN": "1"}):
             with self.subTest(env=env):
                 context, _ = self.held()
@@ -314,7 +314,7 @@ class Stops(WithBridge):
                 self.assertRegex(ran.error["value"], "did not begin within 0.5 s: .*killed")
                 self.assertEqual(self.run_code("kept", context_id=context).error["name"], "NameError")
 
-    def test_an_interrupt_ends_a_run_that_never_begins_and_its_code_is_stopped_later(self):
+    def test_an_interrupt_ends_a_run_that_never_starts_and_its_code_is_stopped_later(self):
         context, path = self.held()
         with Stream(self.bridge, "import time\nleft = 'begun'\ntime.sleep(600)", context_id=context) as stream:
             self.interrupt(context)
@@ -327,7 +327,7 @@ class Stops(WithBridge):
             self.assertEqual(stream.read_until("end_of_execution")["status"], "ok")
         self.assertEqual(self.context(context)["state"], "idle")
 
-    def test_a_run_after_one_that_was_left_has_its_timeout_and_a_restart_its_effect(self):
+    def test_timeouts_and_restarts_work_after_an_abandoned_run(self):
         context, _ = self.held()
         with Stream(self.bridge, "1", context_id=context) as stream:
             self.interrupt(context)
@@ -339,7 +339,7 @@ class Stops(WithBridge):
             self.assertEqual(stream.read_until("error")["name"], "KernelRestarted")
         self.assertEqual(self.ok("2", context_id=context).main["text"], "2")
 
-    def test_a_run_that_is_stopped_while_its_variables_are_set_never_begins(self):
+    def test_a_run_that_is_stopped_while_its_variables_are_set_never_starts(self):
         context, path = self.held()
         with Stream(self.bridge, "never = 1", context_id=context, env_vars={"GIVEN": "1"}) as stream:
             until("its turn", lambda: self.context(context)["state"] == "busy")
@@ -356,20 +356,20 @@ class Stops(WithBridge):
         self.assertTrue(50_000 < len(ran.stdout) <= 100_000, len(ran.stdout))
         self.ok("1")
 
-    def test_a_flood_waits_for_its_interrupt(self):
+    def test_excessive_output_waits_for_its_interrupt(self):
         flood = "lines = 0\nwhile True:\n    print('x' * 1000)\n    lines += 1"
         self.assertEqual(self.run_code(flood, max_output_bytes=100_000).status, "output_limit")
-        # A hundred lines fit. Those after them take some time each: unbounded there would be hundreds of thousands.
+        # A hundred lines fit. Each further line is delayed: without the limit there would be hundreds of thousands.
         self.assertLess(int(self.ok("lines").main["text"]), 5000)
         self.assertEqual(self.run_code("print('y' * (1 << 30))", max_output_bytes=100_000).status, "output_limit")
         self.assertEqual(self.run_code("!yes", max_output_bytes=100_000).status, "output_limit")
         self.assertEqual(self.ok("print('z' * 90_000)", max_output_bytes=100_000).stdout, "z" * 90_000 + "\n")
 
-    def test_one_value_too_large_is_an_output_limit(self):
+    def test_one_large_value_exceeds_the_output_limit(self):
         ran = self.run_code("display({'text/plain': 'x' * 200_000}, raw=True)", max_output_bytes=100_000)
         self.assertEqual((ran.status, ran.results), ("output_limit", []))
 
-    def test_a_form_too_large_for_a_line_is_told_of_instead(self):
+    def test_a_format_too_large_for_a_line_is_mentioned_instead(self):
         ran = self.ok("display({'text/plain': 'plot', 'image/png': 'x' * (9 << 20)}, raw=True)")
         self.assertNotIn("png", ran.results[0])
         self.assertRegex(ran.results[0]["text"], r"^plot\n\[png of 9\d+ bytes left out")
@@ -384,7 +384,7 @@ class Stops(WithBridge):
         ran = self.ok("for n in range(3000): display(n)")
         self.assertEqual([result["text"] for result in ran.results], [str(n) for n in range(3000)])
 
-    def test_a_run_whose_reader_is_gone_is_interrupted(self):
+    def test_a_run_whose_reader_disconnected_is_interrupted(self):
         path = os.path.join(self.bridge.home, "interrupted")
         code = f"import time\ntry:\n    print('began', flush=True)\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    open({path!r}, 'w').close()"
         with Stream(self.bridge, code) as stream:
@@ -392,13 +392,13 @@ class Stops(WithBridge):
         until("the interrupt", lambda: os.path.exists(path))
         self.ok("1")
 
-    def test_a_waiting_run_whose_reader_is_gone_never_begins(self):
+    def test_a_queued_run_whose_reader_disconnected_never_starts(self):
         with Stream(self.bridge, "import time; time.sleep(600)") as first:
             first.read_until("number_of_executions")
             with Stream(self.bridge, "begun_without_reader = 1"):
                 pass
             with Stream(self.bridge, "'begun_without_reader' in dir()") as third:
-                # A request is read after the one before it has been seen to be closed.
+                # A request is read only after the previous one was found to be closed.
                 self.bridge.call("GET", "/health")
                 first.close()
                 self.assertEqual(third.read_until("result")["text"], "False")
@@ -411,21 +411,21 @@ class Stops(WithBridge):
 
 
 class Kernels(WithBridge):
-    def test_a_kernel_that_kills_itself_is_told_and_replaced(self):
+    def test_a_kernel_that_kills_itself_is_reported_and_replaced(self):
         self.ok("kept = 1")
         ran = self.run_code("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
         self.assertEqual((ran.status, ran.error["name"]), ("kernel_died", "KernelDied"))
         self.assertEqual(self.run_code("kept").error["name"], "NameError")
         self.assertEqual(self.ok("1").end["execution_count"], 2)
 
-    def test_an_idle_kernel_that_is_killed_is_seen(self):
+    def test_the_death_of_an_idle_kernel_is_noticed(self):
         context = self.new_context()
         pid = int(self.ok("import os; os.getpid()", context_id=context).main["text"])
         os.kill(pid, signal.SIGKILL)
         until("its death", lambda: self.context(context)["state"] == "dead")
         self.assertNotEqual(self.ok("import os; os.getpid()", context_id=context).main["text"], str(pid))
 
-    def test_a_kernel_that_does_not_answer_us_in_time_is_killed(self):
+    def test_a_kernel_that_does_not_respond_in_time_is_killed(self):
         async def asked():
             environment = {**os.environ, "IPYTHONDIR": self.bridge.home}
             kernel = await kernels.Kernel.start(kernels.languages()["python"], self.bridge.home, environment)
@@ -435,7 +435,7 @@ class Kernels(WithBridge):
         kernel, reply = asyncio.run(asked())
         self.assertEqual((kernel.dead, reply), (True, None))
 
-    def test_who_waits_is_woken_by_a_message_that_cannot_be_heard(self):
+    def test_an_invalid_message_wakes_the_waiting_task(self):
         def hear(message):
             raise TypeError("odd")
 
@@ -444,7 +444,7 @@ class Kernels(WithBridge):
             request.take({"msg_type": "execute_reply", "content": {"status": "ok"}})
         self.assertTrue(request.news.is_set())
 
-    def test_a_restart_forgets_variables_and_count(self):
+    def test_a_restart_resets_variables_and_count(self):
         context = self.new_context()
         self.ok("kept = 1", context_id=context)
         status, shown = self.bridge.call("POST", f"/contexts/{context}/restart")
@@ -452,7 +452,7 @@ class Kernels(WithBridge):
         ran = self.run_code("kept", context_id=context)
         self.assertEqual((ran.error["name"], ran.end["execution_count"]), ("NameError", 1))
 
-    def test_a_restart_ends_what_runs_and_what_waits(self):
+    def test_a_restart_ends_the_current_and_queued_runs(self):
         context = self.new_context()
         with Stream(self.bridge, STUBBORN, context_id=context) as first:
             first.read_until("stdout")
@@ -483,27 +483,27 @@ class Kernels(WithBridge):
         self.assertEqual(self.bridge.children(), before)
         self.assertEqual({name for name in set(os.listdir(self.bridge.home)) - folders if name.startswith("burrow-kernel")}, set())
 
-    def test_an_idle_bridge_uses_next_to_no_processor(self):
+    def test_an_idle_bridge_uses_almost_no_cpu(self):
         self.ok("1")
         self.new_context()
         processes = [self.bridge.process.pid, *self.bridge.children()]
         before = sum(ticks(pid) for pid in processes)
         time.sleep(3)
         used = sum(ticks(pid) for pid in processes) - before
-        # Of three seconds of a hundred ticks each; polling every tenth of a second takes several times this.
+        # Of three seconds with a hundred ticks each; polling every tenth of a second would take several times as many.
         self.assertLessEqual(used, 15)
 
 
 class Contexts(WithBridge):
-    def test_contexts_have_variables_of_their_own(self):
+    def test_contexts_have_separate_variables(self):
         one, two = self.new_context(), self.new_context()
         self.ok("x = 'one'", context_id=one)
         self.ok("x = 'two'", context_id=two)
         self.assertEqual(self.ok("x", context_id=one).main["text"], "one")
         self.assertEqual(self.ok("x", context_id=two).main["text"], "two")
 
-    def test_contexts_run_beside_one_another(self):
-        # Each waits for the other: one after another they would never end.
+    def test_contexts_run_concurrently(self):
+        # Each waits for the other: sequentially they would never end.
         code = "import os, time\nopen({!r}, 'w').close()\nwhile not os.path.exists({!r}): time.sleep(0.01)"
         left, right = (os.path.join(self.bridge.home, name) for name in ("left", "right"))
         first, second = self.new_context(), self.new_context()
@@ -513,7 +513,7 @@ class Contexts(WithBridge):
         ]
         self.assertEqual([finish().status for finish in runs], ["ok", "ok"])
 
-    def test_a_context_shows_what_it_is(self):
+    def test_a_context_reports_its_properties(self):
         self.bridge.call("DELETE", "/contexts/default")
         self.ok("1")
         shown = self.context("default")
@@ -533,12 +533,12 @@ class Contexts(WithBridge):
         self.assertEqual(bridge.children(), [], "it has no kernel yet")
         self.assertEqual(bridge.run("1").status, "ok")
 
-    def test_directory_and_variables_are_the_contexts(self):
+    def test_contexts_have_their_own_directory_and_variables(self):
         context = self.new_context(cwd="/usr", env={"GIVEN": "by create"})
         ran = self.ok("import os; print(os.getcwd(), os.environ['GIVEN'])", context_id=context)
         self.assertEqual(ran.stdout, "/usr by create\n")
 
-    def test_variables_of_the_sandbox_reach_kernels_that_run_and_those_that_come(self):
+    def test_variables_of_the_sandbox_reach_running_and_new_kernels(self):
         self.addCleanup(self.share)
         running = self.new_context(env={"OWN": "kept"})
         show = "import os; os.environ.get('SHARED'), os.environ.get('OWN')"
@@ -549,13 +549,13 @@ class Contexts(WithBridge):
         self.assertEqual(self.ok(show, context_id=self.new_context()).main["text"], str(("it's \"two\"", "of the sandbox")))
         self.refused(400, "POST", "/environment", {"env": {"A B": "c"}})
 
-    def test_an_id_that_is_there_is_found_again(self):
+    def test_an_existing_id_returns_its_context(self):
         self.assertEqual(self.new_context(id="mine"), "mine")
         self.ok("x = 'kept'", context_id="mine")
         self.assertEqual(self.bridge.call("POST", "/contexts", {"id": "mine"})[1]["execution_count"], 1)
         self.assertEqual(self.ok("x", context_id="mine").main["text"], "kept")
 
-    def test_what_is_unknown_is_refused_in_words(self):
+    def test_unknown_objects_are_rejected_with_a_message(self):
         self.assertIn("nowhere", self.refused(404, "GET", "/contexts/nowhere"))
         self.assertIn("nowhere", self.refused(404, "POST", "/execute", {"code": "1", "context_id": "nowhere"}))
         for path in ("/contexts/nowhere/restart", "/contexts/nowhere/interrupt"):
@@ -566,7 +566,7 @@ class Contexts(WithBridge):
         self.assertIn("python", self.refused(400, "POST", "/execute", {"code": "1", "language": "cobol"}))
         self.refused(400, "POST", "/execute", {"code": "1", "context_id": "default-cobol"})
 
-    def test_what_is_wrong_is_refused_in_words(self):
+    def test_invalid_requests_are_rejected_with_a_message(self):
         for body in (
             {},
             {"code": 1},
@@ -584,11 +584,11 @@ class Contexts(WithBridge):
         frame = "x = ''"
         self.ok(f"x = '{'a' * ((4 << 20) - len(frame))}'")
 
-    def test_requests_of_web_pages_are_refused(self):
+    def test_requests_from_web_pages_are_rejected(self):
         self.refused(403, "POST", "/execute", {"code": "1"}, headers={"Origin": "http://evil.example"})
         self.refused(403, "DELETE", "/contexts/default", headers={"Origin": "http://127.0.0.1"})
 
-    def test_there_is_a_bound_of_waiting_runs(self):
+    def test_the_number_of_queued_runs_is_limited(self):
         context = self.new_context()
         with Stream(self.bridge, "import time; time.sleep(600)", context_id=context) as first:
             first.read_until("number_of_executions")
@@ -598,8 +598,8 @@ class Contexts(WithBridge):
             for stream in waiting:
                 stream.close()
 
-    def test_there_is_a_bound_of_contexts(self):
-        # Without a bridge around them: none of these is ever started.
+    def test_the_number_of_contexts_is_limited(self):
+        # Without a bridge: none of these is ever started.
         many = contexts.Contexts("/")
         for number in range(32):
             many.create(identifier=f"c{number}")
@@ -610,7 +610,7 @@ class Contexts(WithBridge):
 
 
 def running(pid):
-    """Whether a process is there, and not only its exit status."""
+    """Whether a process exists and is not a zombie."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"

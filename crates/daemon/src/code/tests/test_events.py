@@ -1,4 +1,4 @@
-"""What messages become, and what lines weigh; without a bridge and without kernels. See scripts/test-code.sh."""
+"""Translation of messages, and the weight of lines; without a bridge and without kernels. See scripts/test-code.sh."""
 
 import json
 import os
@@ -16,12 +16,12 @@ def shown(data):
 
 
 class Text(unittest.TestCase):
-    def test_what_should_be_text_becomes_text(self):
+    def test_values_are_converted_to_text(self):
         for value, text in [(5, "5"), (["a\n", "b"], "a\nb"), ([1, "a"], '[1, "a"]'), ({"ä": None}, '{"ä": null}'), (True, "true")]:
             for form, field in [("text/plain", "text"), ("text/html", "html"), ("image/png", "png")]:
                 self.assertEqual(shown({form: value})[field], text)
 
-    def test_a_form_that_is_nothing_is_none(self):
+    def test_an_empty_format_is_omitted(self):
         self.assertEqual(shown({"text/plain": None}), {"type": "result", "is_main_result": False})
 
     def test_streams_are_standard_output_or_standard_error(self):
@@ -29,7 +29,7 @@ class Text(unittest.TestCase):
             event = events.output({"msg_type": "stream", "content": {"name": name, "text": text}}, 0)
             self.assertEqual((event["type"], event["text"]), expected)
 
-    def test_errors_of_all_shapes_are_told(self):
+    def test_errors_of_all_shapes_are_reported(self):
         for content, expected in [
             ({}, ("Error", "", "")),
             ({"ename": 1, "evalue": {"a": 1}, "traceback": ["x", 2]}, ("1", '{"a": 1}', "x\n2")),
@@ -38,7 +38,7 @@ class Text(unittest.TestCase):
             event = events.output({"msg_type": "error", "content": content}, 0)
             self.assertEqual((event["name"], event["value"], event["traceback"]), expected)
 
-    def test_a_count_is_a_number_that_can_be_read(self):
+    def test_counts_are_valid_numbers(self):
         for given, expected in [(7, 7), (None, 0), ("7", 0), (-1, 0), (1 << 64, 0), (True, 0)]:
             event = events.output({"msg_type": "execute_input", "content": {"execution_count": given}}, 0)
             self.assertEqual(event["execution_count"], expected)
@@ -46,7 +46,7 @@ class Text(unittest.TestCase):
 
 class Lines(unittest.TestCase):
     def read(self, event):
-        """As the daemon does, which takes neither words for numbers nor numbers beyond a float's range."""
+        """Parses like the daemon, which accepts neither NaN nor numbers beyond a float's range."""
 
         def refuse(word):
             self.fail(f"{word} is not JSON")
@@ -57,20 +57,20 @@ class Lines(unittest.TestCase):
 
         return json.loads(events.line(event), parse_constant=refuse, parse_int=integer)
 
-    def test_a_line_holds_only_numbers_that_can_be_read(self):
+    def test_lines_contain_only_valid_numbers(self):
         huge = 10**308
         given = {"a": [huge, -huge, huge - 1, float("nan"), float("inf"), 1.7e308, 7, True], "b": "9" * 400}
         expected = {"a": [str(huge), str(-huge), huge - 1, None, None, 1.7e308, 7, True], "b": "9" * 400}
         self.assertEqual(self.read(given), expected)
-        # Without anything else that makes the line be looked through.
+        # Without any other reason to inspect the line.
         self.assertEqual(self.read({"ä": huge}), {"ä": str(huge)})
         self.assertEqual(self.read({"a": -huge}), {"a": str(-huge)})
 
-    def test_weight_and_depth_are_those_of_a_walk_over_the_bytes(self):
+    def test_weight_and_depth_match_a_walk_over_the_bytes(self):
         for value in [{}, [], "", 1, {"": 0}, [{"": 0}] * 3, {"a": '",[{\\"\\\\', '\\': ['\\"', "ä", "[[", '"']}, [[[]], [[[{}]]]], '\\\\"{']:
             self.check(events.line({"value": value}))
 
-    def test_weight_and_depth_are_those_of_a_walk_over_any_bytes(self):
+    def test_weight_and_depth_match_a_walk_over_random_bytes(self):
         seed = random.randrange(1 << 32)
         chance = random.Random(seed)
 
@@ -113,11 +113,11 @@ class Results(unittest.TestCase):
             value = [value]
         return value
 
-    def test_what_fits_is_untouched(self):
+    def test_results_that_fit_are_unchanged(self):
         forms = {"text": "a", "json": self.nested(100), "data": {"a": [1] * 100_000}}
         self.assertEqual(self.fitted(**forms), {"type": "result", "is_main_result": True, **forms})
 
-    def test_what_is_nested_too_deeply_is_told_of_instead(self):
+    def test_deeply_nested_formats_are_mentioned_instead(self):
         for levels in (120, 130, 400, 900, 100_000):
             for form in ("json", "extra"):
                 fitted = self.fitted(text="shown", **{form: self.nested(levels)})
@@ -125,7 +125,7 @@ class Results(unittest.TestCase):
                 self.assertRegex(fitted["text"], rf"^shown\n\[{form} nested more than 120 levels deep left out")
         self.assertIn("json", self.fitted(json=self.nested(119)))
 
-    def test_what_is_too_heavy_is_told_of_instead(self):
+    def test_formats_with_too_many_values_are_mentioned_instead(self):
         fitted = self.fitted(text="shown", json=[{"": 0}] * 900_000)
         self.assertEqual(fitted["text"].splitlines()[0], "shown")
         self.assertNotIn("json", fitted)

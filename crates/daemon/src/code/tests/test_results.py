@@ -1,4 +1,4 @@
-"""What values, frames and figures become. See scripts/test-code.sh."""
+"""The results of values, frames and figures. See scripts/test-code.sh."""
 
 import base64
 import math
@@ -8,7 +8,7 @@ from test_bridge import WithBridge
 
 
 class Values(WithBridge):
-    def test_each_form_has_its_field(self):
+    def test_each_format_has_its_field(self):
         for form, field, value in [
             ("text/plain", "text", "as text"),
             ("text/html", "html", "<b>bold</b>"),
@@ -25,7 +25,7 @@ class Values(WithBridge):
                 ran = self.ok(f"display({{{form!r}: {value!r}}}, raw=True)")
                 self.assertEqual(ran.shown, {"type": "result", "is_main_result": False, field: value})
 
-    def test_other_forms_are_extra(self):
+    def test_other_formats_are_extra(self):
         ran = self.ok("display({'text/plain': 'a', 'application/vnd.example+json': {'b': 1}}, raw=True)")
         self.assertEqual(ran.shown["extra"], {"application/vnd.example+json": {"b": 1}})
 
@@ -38,7 +38,7 @@ class Values(WithBridge):
         for code, text in [("'word'", "word"), ("\"it's\"", "it's"), ("['a']", "['a']"), ("'\"'", '"'), ("''", "")]:
             self.assertEqual(self.ok(code).main["text"], text)
 
-    def test_json_that_nobody_could_read_is_told_of_instead(self):
+    def test_unreadable_json_is_mentioned_instead(self):
         ran = self.ok("from IPython.display import JSON\nvalue = 1\nfor _ in range(200): value = [value]\ndisplay(JSON(value))")
         self.assertNotIn("json", ran.shown)
         self.assertIn("[json nested more than 120 levels deep left out", ran.shown["text"])
@@ -47,7 +47,7 @@ class Values(WithBridge):
         ran = self.ok("display(JSON([10**400, float('nan')]))")
         self.assertEqual(ran.shown["json"][0], str(10**400))
 
-    def test_objects_say_how_they_are_shown(self):
+    def test_objects_define_their_formats(self):
         ran = self.ok("class Page:\n    def _repr_html_(self): return '<p>'\n    def _repr_latex_(self): return '$x$'\nPage()")
         self.assertEqual((ran.main["html"], ran.main["latex"]), ("<p>", "$x$"))
 
@@ -73,7 +73,7 @@ class Frames(WithBridge):
         self.assertIn("<table", ran.main["html"])
         self.assertIn("fraction", ran.main["text"])
 
-    def test_kinds_of_columns_that_are_pandas_own(self):
+    def test_column_types_of_pandas(self):
         ran = self.ok(
             "import pandas as pd\n"
             "pd.DataFrame({'category': pd.Categorical(['a', 'b']), 'missing': pd.array([1, None], dtype='Int64'),\n"
@@ -88,7 +88,7 @@ class Frames(WithBridge):
         ran = self.ok("import math, pandas as pd\npd.DataFrame({'f': [math.factorial(n) for n in range(200)]})")
         self.assertEqual(ran.main["data"]["f"], [math.factorial(n) if n < 171 else str(math.factorial(n)) for n in range(200)])
 
-    def test_a_displayed_frame_has_them_too(self):
+    def test_a_displayed_frame_has_its_columns_too(self):
         self.assertEqual(self.ok("import pandas as pd\ndisplay(pd.DataFrame({'a': [1]}))").shown["data"], {"a": [1]})
 
     def test_a_huge_frame_is_shown_without_its_columns(self):
@@ -140,7 +140,7 @@ class Charts(WithBridge):
             [("p", "a", 1.0), ("q", "a", 2.0), ("p", "b", 3.0), ("q", "b", 4.0)],
         )
 
-    def test_a_histogram_is_bars_at_places(self):
+    def test_a_histogram_is_bars_at_positions(self):
         chart = self.chart("plt.hist([1, 1, 2, 9], bins=2)")
         self.assertEqual([(bar["label"], bar["value"]) for bar in chart["elements"]], [("3.0", 3.0), ("7.0", 1.0)])
 
@@ -162,7 +162,7 @@ class Charts(WithBridge):
         )
         self.assertEqual(chart["elements"][1]["label"], "b")
 
-    def test_cleared_boxes_are_gone(self):
+    def test_cleared_boxes_are_removed(self):
         self.assertEqual(self.chart("plt.boxplot([1, 2, 3]); plt.cla(); plt.plot([1], [2])")["type"], "line")
 
     def test_several_charts_are_a_superchart(self):
@@ -170,7 +170,7 @@ class Charts(WithBridge):
         self.assertEqual((chart["type"], chart["title"]), ("superchart", "Both"))
         self.assertEqual([one["type"] for one in chart["elements"]], ["line", "bar"])
 
-    def test_a_picture_is_unknown_and_its_legend_no_chart(self):
+    def test_a_picture_is_unknown_and_its_legend_is_not_a_chart(self):
         self.assertEqual(self.chart("plt.imshow([[1, 2], [3, 4]]); plt.colorbar()"), {"type": "unknown", "title": None, "elements": []})
 
     def test_lines_of_pandas_periods(self):
@@ -186,7 +186,7 @@ class Charts(WithBridge):
         ran = self.ok("import matplotlib.pyplot as plt\nfigure = plt.figure(); plt.plot([1], [2]); plt.close(figure)\nfigure")
         self.assertEqual(ran.main["chart"]["type"], "line")
 
-    def test_pictures_that_are_saved_or_shown_are_results_where_e2b_is_expected(self):
+    def test_saved_or_shown_pictures_are_results_in_e2b_sandboxes(self):
         path = self.bridge.home + "/picture.png"
         drawn = "from PIL import Image; picture = Image.new('RGB', (2, 2)); "
         save = f"{drawn}picture.save({path!r}); import io; picture.save(io.BytesIO(), 'png')"

@@ -1,4 +1,4 @@
-//! Entries, their versions and filters.
+//! Converts entries, their versions and filters.
 
 use burrow_api::ErrorCode;
 use burrow_api::memory as api;
@@ -11,7 +11,7 @@ use burrow_model::MemoryId;
 use super::millis;
 use crate::rest::error::ApiError;
 
-/// What is no id answers as what is not there: a look-alike tells nothing.
+/// A malformed id gets the same response as an unknown one, so that it reveals nothing.
 pub(crate) fn memory_id(text: &str) -> Result<MemoryId, ApiError> {
     text.parse().map_err(|_| {
         let shown: String = text.chars().take(64).collect();
@@ -25,7 +25,7 @@ fn ids(field: &str, texts: Vec<String>) -> Result<Vec<MemoryId>, ApiError> {
             let shown: String = text.chars().take(64).collect();
             ApiError::new(
                 ErrorCode::Unprocessable,
-                format!("`{field}` holds `{shown}`, which is no id of an entry"),
+                format!("`{field}` contains `{shown}`, which is not an entry id"),
             )
         })
     };
@@ -149,11 +149,11 @@ fn condition(test: api::MetadataTest) -> Condition {
     Condition { path: test.path, op: op(test.operator), value: test.value }
 }
 
-/// Tests of metadata as a query has them: a list, in JSON.
+/// Conditions on metadata in a query: a JSON list.
 pub(crate) fn conditions(text: Option<&str>) -> Result<Vec<Condition>, ApiError> {
     let Some(text) = text else { return Ok(Vec::new()) };
     let tests: Vec<api::MetadataTest> = serde_json::from_str(text).map_err(|_| {
-        ApiError::invalid("`metadata` is no list of tests")
+        ApiError::invalid("`metadata` is not a list of conditions")
             .hint(r#"write it as JSON, such as `[{"path":"team","operator":"eq","value":"a"}]`"#)
     })?;
     Ok(tests.into_iter().map(condition).collect())
@@ -170,7 +170,7 @@ fn op(operator: api::MetadataOperator) -> Op {
     }
 }
 
-/// Exactly one way to say which: a request that says none must not mean all.
+/// Exactly one selector is required: a request without one must not mean all entries.
 pub(crate) fn which(
     named: Vec<String>,
     by: Option<api::EntryFilter>,
@@ -180,8 +180,8 @@ pub(crate) fn which(
         (false, None, None) => Ok(Which::Ids(ids("ids", named)?)),
         (true, Some(by), None) => {
             if by == api::EntryFilter::default() {
-                let error = ApiError::invalid("`filter` is empty, and would mean all there is");
-                return Err(error.hint("give `older_than_seconds` 0 if all is meant"));
+                let error = ApiError::invalid("`filter` is empty, and would select all entries");
+                return Err(error.hint("to select all entries, give `older_than_seconds` 0"));
             }
             Ok(Which::Filter(filter(by)?))
         }
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_to_forget_is_said_in_exactly_one_way() {
+    fn exactly_one_selector_is_required() {
         let id = MemoryId::generate().to_string();
         assert!(matches!(which(vec![id.clone()], None, None), Ok(Which::Ids(ids)) if ids.len() == 1));
         assert!(matches!(which(Vec::new(), None, Some(60)), Ok(Which::OlderThanMs(60_000))));

@@ -1,4 +1,4 @@
-//! Working memory and artifacts.
+//! Converts working memory and artifacts.
 
 use burrow_api::ErrorCode;
 use burrow_api::memory as api;
@@ -42,13 +42,14 @@ pub(crate) fn kv_operation(operation: api::KvOperation) -> Result<KvOp, ApiError
             KvOp::Delete { key, expect: expect(if_version, false)? }
         }
         api::KvOperation::Increment { key, by, ttl_seconds } => {
-            let unfit = || ApiError::new(ErrorCode::Unprocessable, "`by` is not a number that can be added");
+            let unfit =
+                || ApiError::new(ErrorCode::Unprocessable, "`by` is not a number in the supported range");
             KvOp::Increment { key, by: Amount::of(&by).ok_or_else(unfit)?, ttl_ms: ttl(ttl_seconds)? }
         }
         api::KvOperation::Check { key, if_version, if_absent } => {
             let expect = expect(if_version, if_absent)?;
             if expect == Expect::Any {
-                return Err(ApiError::invalid("`check` needs `if_version` or `if_absent`"));
+                return Err(ApiError::invalid("`check` requires `if_version` or `if_absent`"));
             }
             KvOp::Check { key, expect }
         }

@@ -1,4 +1,4 @@
-//! Memory between the wire and its crate.
+//! Converts between the API and the types of the memory crate.
 
 mod entries;
 mod kv;
@@ -23,10 +23,10 @@ use std::ops::RangeInclusive;
 
 use crate::rest::error::ApiError;
 
-/// Longest question: as long as an entry.
+/// Maximum length of a query: that of an entry.
 const QUERY_BYTES_MAX: usize = 64 << 10;
 
-/// A number that was given, or its default, within bounds.
+/// A given number, or its default, within limits.
 pub(crate) fn bounded(
     field: &str,
     given: Option<u32>,
@@ -45,9 +45,9 @@ pub(crate) fn check_query(query: &str) -> Result<(), ApiError> {
         return Err(ApiError::invalid("`query` is empty"));
     }
     if query.len() > QUERY_BYTES_MAX {
-        let message = format!("`query` is {} bytes long, and may be {QUERY_BYTES_MAX}", query.len());
+        let message = format!("`query` is {} bytes long; the limit is {QUERY_BYTES_MAX}", query.len());
         return Err(ApiError::new(burrow_api::ErrorCode::TooLarge, message)
-            .hint("ask with the words that matter; the beginning of a long text says what it is about"));
+            .hint("shorten the query to its significant words"));
     }
     Ok(())
 }

@@ -1,17 +1,17 @@
-//! Questions to memory, and answers from it.
+//! Converts searches of memory, and their results.
 
 use burrow_api::defaults;
 use burrow_api::memory as api;
 use burrow_memory::Filter;
 use burrow_memory::context::{Context, ContextRequest};
 use burrow_memory::recall::{ArmReport, ArmState, Found, Hit, Search, Weights, Why};
-use burrow_memory::remember::{Message, Related, Turned};
+use burrow_memory::remember::{Message, Related, StoredMessages};
 
 use super::entries::{filter, memory_entry};
 use super::{bounded, check_query, millis};
 use crate::rest::error::ApiError;
 
-/// A weight is relative to the others; beyond this it would be all there is.
+/// Weights are relative to one another; a larger one would dominate all others.
 const WEIGHT_MAX: f32 = 10.0;
 
 pub(crate) fn search(request: &api::SearchMemory) -> Result<Search, ApiError> {
@@ -106,8 +106,8 @@ pub(crate) fn messages(messages: Vec<api::TurnMessage>) -> Result<Vec<Message>, 
     let mut read = Vec::with_capacity(messages.len());
     for (number, message) in messages.into_iter().enumerate() {
         let json = serde_json::to_value(message)
-            .map_err(|error| ApiError::invalid(format!("`messages[{number}]` makes no sense: {error}")))?;
-        let unfit = || ApiError::invalid(format!("`messages[{number}]` is no message"));
+            .map_err(|error| ApiError::invalid(format!("`messages[{number}]` is invalid: {error}")))?;
+        let unfit = || ApiError::invalid(format!("`messages[{number}]` is not a message"));
         read.push(Message::from_json(&json).ok_or_else(unfit)?);
     }
     Ok(read)
@@ -140,7 +140,7 @@ pub(crate) fn context_block(context: Context) -> api::ContextBlock {
     }
 }
 
-pub(crate) fn stored_turn(turned: Turned) -> api::StoredTurn {
+pub(crate) fn stored_turn(turned: StoredMessages) -> api::StoredTurn {
     api::StoredTurn {
         session: turned.session,
         ids: turned.ids.into_iter().map(String::from).collect(),

@@ -1,4 +1,4 @@
-//! Skills and how they went.
+//! Converts skills and their outcomes.
 
 use burrow_api::ErrorCode;
 use burrow_api::memory as api;
@@ -6,12 +6,12 @@ use burrow_memory::skills::{NewSkill, Outcome, Parameter, PastOutcome, Skill, St
 
 use crate::rest::error::ApiError;
 
-/// Words of the routes beside skills.
-const TAKEN: [&str; 2] = ["search", "promote"];
+/// Names that are routes beside skills.
+const RESERVED_NAMES: [&str; 2] = ["search", "promote"];
 
 pub(crate) fn new_skill(new: api::NewSkill) -> Result<NewSkill, ApiError> {
-    if TAKEN.contains(&new.name.as_str()) {
-        let message = format!("a skill must not be called `{}`, which has a meaning of its own", new.name);
+    if RESERVED_NAMES.contains(&new.name.as_str()) {
+        let message = format!("a skill must not be named `{}`, which is reserved", new.name);
         return Err(ApiError::new(ErrorCode::Unprocessable, message));
     }
     let parameter = |parameter: api::SkillParameter| Parameter {

@@ -1,4 +1,4 @@
-//! Spaces, and what sandboxes are given of them.
+//! Converts spaces, and the memory settings of sandboxes.
 
 use burrow_api::memory as api;
 use burrow_catalog::{SandboxRow, SpaceRow};
@@ -9,17 +9,15 @@ use super::super::checks::{check_text, label, name};
 use super::super::requests::{PAIRS_MAX, check_count};
 use crate::rest::error::ApiError;
 
-/// For people, not for texts: those are what spaces hold.
+/// Descriptions are short texts for people; long texts belong in entries.
 const DESCRIPTION_BYTES_MAX: usize = 4096;
 
-/// What stands for a sandbox's own space, and so can be no other's name.
+/// The name of a sandbox's own space, so no other space can have it.
 const OWN: &str = "own";
 
 pub(crate) fn space_name(text: &str) -> Result<Name, ApiError> {
     if matches!(text, OWN | "self") {
-        return Err(ApiError::invalid(format!(
-            "`name` must not be `{text}`, which has a meaning of its own"
-        )));
+        return Err(ApiError::invalid(format!("`name` must not be `{text}`, which is reserved")));
     }
     name("name", text)
 }
@@ -55,7 +53,7 @@ pub(crate) fn space(row: SpaceRow, users: Vec<SandboxId>) -> api::Space {
     }
 }
 
-/// What a new sandbox remembers with. Spaces that are named and are not there are made.
+/// The memory settings of a new sandbox. Named spaces that do not exist are created.
 pub(crate) async fn memory_spec(
     engine: &Engine,
     tenant: &TenantId,

@@ -1,4 +1,4 @@
-//! Statistics, merges, consolidation and checks.
+//! Converts statistics, merges, consolidation and checks.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::config::ConsolidateConfig;
 use crate::memory::Plan;
 use crate::rest::error::ApiError;
 
-/// What one request may ask for.
+/// Limits of one request.
 const ENTRIES_MAX: u64 = 1_000_000;
 const BUDGET_MS_MAX: u64 = 600_000;
 
@@ -51,7 +51,7 @@ pub(crate) fn memory_stats(scope: &MemoryScope, space: &ScopedView, stats: Stats
     }
 }
 
-/// What is not said is as the operator has it.
+/// Absent fields take the operator's configuration.
 pub(crate) fn consolidate_plan(
     request: &api::ConsolidateMemory,
     config: &ConsolidateConfig,
@@ -147,15 +147,17 @@ fn contradiction(both: Contradiction) -> api::Contradiction {
     let about = match both.kind {
         ContradictionKind::BothChanged => "both changed entry",
         ContradictionKind::ForgottenAndChanged => "one forgot and the other changed entry",
-        ContradictionKind::SupersedesChanged => "theirs replaces what was changed here, entry",
-        ContradictionKind::SameSubject => "they speak of the same and do not say the same, entry",
+        ContradictionKind::SupersedesChanged => {
+            "their version replaces an entry that was changed here, entry"
+        }
+        ContradictionKind::SameSubject => "two entries contradict each other on the same subject, entry",
         ContradictionKind::Key => "both changed key",
         ContradictionKind::Skill => "both changed skill",
         ContradictionKind::Artifact => "both changed artifact",
     };
     let kept = match both.kept {
-        Side::Ours => "ours stays",
-        Side::Theirs => "theirs was taken",
+        Side::Ours => "our version stays",
+        Side::Theirs => "their version was taken",
         Side::Both => "both are kept",
     };
     api::Contradiction {

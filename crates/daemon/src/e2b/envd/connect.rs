@@ -1,11 +1,11 @@
-//! Connect's envelope, JSON only: one byte of flags, four of length, a message.
+//! Connect's message framing, JSON only: one byte of flags, four bytes of length, a message.
 //!
 //! ```text
 //!   00 | 0000001a | {"event":{"start":{"pid":42}}}      a message
 //!   02 | 00000002 | {}                                  the end, with `error` in it if there was one
 //! ```
 //!
-//! A length is believed only up to a bound; compressed messages are refused, since no client sends them.
+//! Lengths are limited; compressed messages are rejected, because no client sends them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,10 +28,10 @@ const HEADER_BYTES: usize = 5;
 const COMPRESSED: u8 = 1;
 const END: u8 = 2;
 
-/// Longest silence of a client in the middle of what it sends.
+/// Maximum time without data in the middle of a message.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(120);
 
-/// A call with one message and one answer.
+/// A call with one message and one response.
 #[derive(Debug)]
 pub(super) struct Unary<T>(pub(super) T);
 
@@ -44,7 +44,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for Unary<T> {
     }
 }
 
-/// A call with one message, answered by a stream. What is wrong with it is the stream's end.
+/// A call with one message and a streamed response. Errors are sent as the end of the stream.
 #[derive(Debug)]
 pub(super) struct Framed<T>(pub(super) Result<T, RpcError>);
 
@@ -63,10 +63,13 @@ pub(super) fn check_type(request: &Request) -> Result<(), RpcError> {
     if kind.split(';').next().unwrap_or_default().trim() == "application/connect+json" {
         return Ok(());
     }
-    Err(RpcError::new(RpcCode::Unimplemented, "Burrow speaks Connect in JSON: `application/connect+json`"))
+    Err(RpcError::new(
+        RpcCode::Unimplemented,
+        "Burrow supports Connect with JSON only: `application/connect+json`",
+    ))
 }
 
-/// Messages as they come in.
+/// Incoming messages.
 pub(super) struct Messages {
     body: Body,
     decoder: Decoder,
@@ -84,13 +87,15 @@ impl Messages {
                 return Ok(Some(parse(&message)?));
             }
             let frame = tokio::time::timeout(SILENCE_MAX, self.body.frame()).await;
-            match frame.map_err(|_| RpcError::invalid("the client fell silent in the middle of a message"))? {
+            match frame
+                .map_err(|_| RpcError::invalid("the client stopped sending in the middle of a message"))?
+            {
                 Some(Ok(frame)) => {
                     if let Ok(bytes) = frame.into_data() {
                         self.decoder.push(&bytes)?;
                     }
                 }
-                Some(Err(_)) => return Err(RpcError::invalid("the body broke off")),
+                Some(Err(_)) => return Err(RpcError::invalid("the body was interrupted")),
                 None if self.decoder.buffer.is_empty() => return Ok(None),
                 None => return Err(RpcError::invalid("the body ends in the middle of a message")),
             }
@@ -98,22 +103,22 @@ impl Messages {
     }
 
     async fn only<T: DeserializeOwned + Send>(&mut self) -> Result<T, RpcError> {
-        let first = self.next().await?.ok_or_else(|| RpcError::invalid("the body holds no message"))?;
+        let first = self.next().await?.ok_or_else(|| RpcError::invalid("the body contains no message"))?;
         match self.next::<serde_json::Value>().await? {
             None => Ok(first),
-            Some(_) => Err(RpcError::invalid("the body holds more than one message")),
+            Some(_) => Err(RpcError::invalid("the body contains more than one message")),
         }
     }
 }
 
-/// Bytes to messages.
+/// Splits bytes into messages.
 struct Decoder {
     buffer: BytesMut,
     bytes_max: usize,
 }
 
 impl Decoder {
-    /// No more is kept than one message and what came with its end.
+    /// At most one message is buffered, and the bytes that arrived with its end.
     fn push(&mut self, bytes: &[u8]) -> Result<(), RpcError> {
         self.buffer.extend_from_slice(bytes);
         self.length().map(|_| ())
@@ -129,12 +134,14 @@ impl Decoder {
         let message = self.buffer.split_to(length).freeze();
         match flags {
             0 => Ok(Some(message)),
-            COMPRESSED => Err(RpcError::new(RpcCode::Unimplemented, "Burrow reads no compressed messages")),
-            _ => Err(RpcError::invalid("a message has flags that are not known")),
+            COMPRESSED => {
+                Err(RpcError::new(RpcCode::Unimplemented, "Burrow does not support compressed messages"))
+            }
+            _ => Err(RpcError::invalid("a message has unknown flags")),
         }
     }
 
-    /// What the next message says of its own length, once that is there.
+    /// The length field of the next message, once it was received.
     fn length(&self) -> Result<Option<usize>, RpcError> {
         let Some(bytes) = self.buffer.get(1..HEADER_BYTES).and_then(|bytes| bytes.first_chunk::<4>()) else {
             return Ok(None);
@@ -147,9 +154,9 @@ impl Decoder {
     }
 }
 
-/// One message of an answer.
+/// One message of a response.
 pub(super) fn message(value: &impl Serialize) -> Bytes {
-    // What cannot be written is a fault of ours, and an empty message harms nobody.
+    // A serialisation failure is a bug in Burrow, and an empty message is harmless.
     enveloped(0, &serde_json::to_vec(value).unwrap_or_else(|_| b"{}".to_vec()))
 }
 
@@ -171,16 +178,26 @@ pub(super) fn end(error: Option<&RpcError>) -> Bytes {
 }
 
 pub(super) fn streamed(messages: impl Stream<Item = Bytes> + Send + 'static) -> Response {
+    cuttable(messages.map(Ok))
+}
+
+/// The stream is interrupted: the client sees a closed connection, and no last message.
+#[derive(Debug, thiserror::Error)]
+#[error("the sandbox is gone")]
+pub(super) struct StreamCut;
+
+/// The same for a stream that may be interrupted.
+pub(super) fn cuttable(messages: impl Stream<Item = Result<Bytes, StreamCut>> + Send + 'static) -> Response {
     Response::builder()
         .header(CONTENT_TYPE, "application/connect+json")
         .header(CACHE_CONTROL, "no-store")
-        // Proxies that buffer would hold a message back until the next one comes.
+        // Buffering proxies would hold a message back until the next one.
         .header("x-accel-buffering", "no")
-        .body(Body::from_stream(messages.map(Ok::<_, std::convert::Infallible>)))
+        .body(Body::from_stream(messages))
         .expect("the headers are constants")
 }
 
-/// A stream that never came to be.
+/// The response for a stream that failed before it began.
 pub(super) fn failed(error: &RpcError) -> Response {
     streamed(futures_util::stream::iter([end(Some(error))])).into_response()
 }
@@ -194,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_come_out_as_they_went_in_however_they_are_cut() {
+    fn messages_are_decoded_from_chunks_of_any_size() {
         let bytes = [enveloped(0, b"{}"), enveloped(0, b""), enveloped(0, b"[1,2]")].concat();
         for size in 1..=bytes.len() {
             let (mut decoder, mut seen) = (decoder(64), Vec::new());
@@ -210,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_believed_only_so_far() {
+    fn too_large_lengths_are_rejected() {
         for length in [65u32, 1 << 20, u32::MAX] {
             let mut header = vec![0];
             header.extend_from_slice(&length.to_be_bytes());
@@ -218,11 +235,11 @@ mod tests {
         }
         let mut decoder = decoder(64);
         decoder.push(&[0, 0, 0, 0]).unwrap();
-        assert!(decoder.next().unwrap().is_none(), "a header that is not whole");
+        assert!(decoder.next().unwrap().is_none(), "an incomplete header");
     }
 
     #[test]
-    fn what_is_compressed_or_unknown_is_refused() {
+    fn compressed_messages_and_unknown_flags_are_rejected() {
         for flags in [COMPRESSED, END, 4, 0xff] {
             let mut decoder = decoder(64);
             decoder.push(&enveloped(flags, b"{}")).unwrap();
@@ -231,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_is_one_message_and_no_more() {
+    async fn a_call_has_exactly_one_message() {
         let only = async |bytes: Vec<u8>| {
             let mut messages = Messages::new(Body::from(bytes), 64);
             messages.only::<serde_json::Value>().await.ok()
@@ -249,9 +266,9 @@ mod tests {
     }
 
     #[test]
-    fn an_end_says_why() {
+    fn the_last_message_contains_the_error() {
         assert_eq!(&end(None)[..], b"\x02\x00\x00\x00\x02{}");
-        let told = end(Some(&RpcError::new(RpcCode::NotFound, "gone")));
-        assert_eq!(&told[5..], br#"{"error":{"code":"not_found","message":"gone"}}"#);
+        let last_message = end(Some(&RpcError::new(RpcCode::NotFound, "gone")));
+        assert_eq!(&last_message[5..], br#"{"error":{"code":"not_found","message":"gone"}}"#);
     }
 }

@@ -1,4 +1,4 @@
-//! Files as envd shows them.
+//! File entries in envd's format.
 
 use burrow_guest::protocol::{FileEntry, FileKind};
 use serde_json::{Value, json};
@@ -8,7 +8,8 @@ use super::super::show::time;
 /// The size of a directory with few entries, on E2B's file system.
 const DIRECTORY_BYTES: u64 = 4096;
 
-/// `target` is what a link leads to, where that is known.
+/// As E2B's agent reports it: for a link, the kind, mode and metadata of its target, if that exists, and the size and
+/// permissions of the link itself.
 pub(super) fn shown(entry: &FileEntry, target: Option<&FileEntry>) -> Value {
     let is_link = entry.kind == FileKind::Symlink;
     let meant = target.unwrap_or(entry);
@@ -16,10 +17,10 @@ pub(super) fn shown(entry: &FileEntry, target: Option<&FileEntry>) -> Value {
         "name": entry.name,
         "path": entry.path,
         "type": kind(meant.kind),
-        // Proto's 64-bit numbers are texts in JSON.
-        "size": size(meant).to_string(),
+        // 64-bit numbers are strings in the JSON format of Protobuf.
+        "size": size(entry).to_string(),
         "mode": meant.mode & 0o7777,
-        "permissions": permissions(meant),
+        "permissions": permissions(entry),
         "owner": entry.user.clone().unwrap_or_else(|| entry.uid.to_string()),
         "group": entry.group.clone().unwrap_or_else(|| entry.gid.to_string()),
         "modifiedTime": time(u64::try_from(entry.modified_ms).unwrap_or_default()),
@@ -35,7 +36,7 @@ pub(super) fn shown(entry: &FileEntry, target: Option<&FileEntry>) -> Value {
     shown
 }
 
-/// btrfs gives a directory without entries no size; E2B's file system gives every directory one block at least.
+/// On btrfs, a directory without entries has size 0; on E2B's file system, every directory has at least one block.
 fn size(entry: &FileEntry) -> u64 {
     match entry.kind {
         FileKind::Directory => entry.size.max(DIRECTORY_BYTES),
@@ -43,7 +44,7 @@ fn size(entry: &FileEntry) -> u64 {
     }
 }
 
-/// What a dangling link at `path` says, from the root on.
+/// The absolute target of a dangling link at `path`.
 fn absolute(path: &str, target: &str) -> String {
     if target.starts_with('/') {
         return target.to_owned();
@@ -69,7 +70,7 @@ fn kind(kind: FileKind) -> &'static str {
     }
 }
 
-/// As `ls -l` writes them.
+/// In the notation of `ls -l`.
 fn permissions(entry: &FileEntry) -> String {
     let first = match entry.kind {
         FileKind::File | FileKind::Other => '-',
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_written_as_clients_read_it() {
+    fn entries_have_the_format_of_clients() {
         let shown = shown(&entry(FileKind::File, 0o640), None);
         assert_eq!(shown["size"], "1099511627776");
         assert_eq!(shown["permissions"], "-rw-r-----");
@@ -120,7 +121,7 @@ mod tests {
     #[test]
     fn a_link_has_an_absolute_target() {
         let link = FileEntry { target: Some("../d/./e".to_owned()), ..entry(FileKind::Symlink, 0o777) };
-        assert_eq!(shown(&link, None)["symlinkTarget"], "/d/e", "one that leads nowhere");
+        assert_eq!(shown(&link, None)["symlinkTarget"], "/d/e", "a dangling link");
         let link = FileEntry { resolved: Some("/real".to_owned()), ..link };
         assert_eq!(shown(&link, None)["symlinkTarget"], "/real");
         assert_eq!(absolute("/a", "../../x"), "/x");
@@ -138,13 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_shown_as_what_it_leads_to() {
+    fn a_link_has_the_kind_and_mode_of_its_target_and_its_own_size() {
         let link = entry(FileKind::Symlink, 0o777);
+        let link = FileEntry { size: 2, ..link };
         let shown = shown(&link, Some(&entry(FileKind::Directory, 0o755)));
-        assert_eq!(
-            (&shown["type"], &shown["permissions"]),
-            (&json!("FILE_TYPE_DIRECTORY"), &json!("drwxr-xr-x"))
-        );
+        assert_eq!((&shown["type"], &shown["mode"]), (&json!("FILE_TYPE_DIRECTORY"), &json!(0o755)));
+        assert_eq!((&shown["size"], &shown["permissions"]), (&json!("2"), &json!("Lrwxrwxrwx")));
         assert_eq!((&shown["symlinkTarget"], &shown["isSymlink"]), (&json!("/c"), &json!(true)));
     }
 }

@@ -1,7 +1,8 @@
-//! Whole files over plain HTTP: downloads, uploads, and addresses that were signed for one of either.
+//! Whole files over plain HTTP: downloads, uploads, and signed addresses for either.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Json;
@@ -20,44 +21,32 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
+use tokio::task::{JoinError, spawn_blocking};
 
 use super::super::access::{self, Signed};
 use super::super::error::Refusal;
+use super::super::handed_out::TOKENS_MAX;
+use super::super::reach::{self, Call};
 use super::multipart::Multipart;
 use super::{Addressee, Inside, User};
 use crate::audit::Trace;
+use crate::gateway::PeerAddress;
 use crate::rest::App;
 use crate::rest::error::ApiError;
 use crate::rest::files::read_file;
 use crate::rest::input::Params;
 use crate::rest::upload::{linger, upload};
 
-/// Sandboxes whose tokens one signed address is tried with: more are never on one host by default.
-const TRIED_MAX: usize = 100_000;
-
-/// Bytes of one key of a file's metadata, so that its attribute's name fits.
+/// Maximum length of one key of a file's metadata; the attribute's name has a limit.
 const METADATA_KEY_MAX: usize = 200;
 
-/// Bytes of a file's metadata together.
+/// Maximum size of a file's metadata.
 const METADATA_BYTES_MAX: usize = 4096;
 
-/// How many lookups of signed addresses without a sandbox may wait. A lookup needs no API key, so one runs at a time, on a
-/// thread of its own, and few may wait.
-const LOOKUPS_MAX: usize = 16;
-
-/// Lookups of the sandboxes of signed addresses.
-#[derive(Debug)]
-pub(crate) struct Lookups {
-    places: Semaphore,
-    running: Semaphore,
-}
-
-impl Default for Lookups {
-    fn default() -> Self {
-        Self { places: Semaphore::new(LOOKUPS_MAX), running: Semaphore::new(1) }
-    }
-}
+/// The error for a signed address without a sandbox. Only the newest tokens are tried for it.
+const UNNAMED: &str =
+    "invalid signature, or one made with an old access token: add `&sandbox_id=SANDBOX` to the address";
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Query {
@@ -65,7 +54,7 @@ pub(super) struct Query {
     username: Option<String>,
     signature: Option<String>,
     signature_expiration: Option<String>,
-    /// Names the sandbox of a signed address where neither its host nor a header does.
+    /// The sandbox of a signed address, if neither its host nor a header contains it.
     sandbox_id: Option<String>,
 }
 
@@ -88,13 +77,13 @@ pub(super) async fn write(State(app): State<Arc<App>>, request: Request) -> Resu
     let written = written(&app, &mut parts, &mut body).await;
     let refused = written.is_err();
     if let Some(unread) = body.filter(|_| refused) {
-        // Who still sends reads the answer only when it has been listened to for a moment.
+        // A client that is still sending reads the response only if the connection stays open for a moment.
         linger(unread);
     }
     written.map(|entries| Json(Value::Array(entries)))
 }
 
-/// Takes the body when there is a place for it.
+/// Receives the body after the request was admitted.
 async fn written(app: &Arc<App>, parts: &mut Parts, body: &mut Option<Body>) -> Result<Vec<Value>, Response> {
     let (query, inside) = admitted(app, parts, "write").await?;
     let written = async {
@@ -111,7 +100,7 @@ async fn written(app: &Arc<App>, parts: &mut Parts, body: &mut Option<Body>) -> 
         let packed = match text(&CONTENT_ENCODING) {
             "" | "identity" => false,
             "gzip" => true,
-            _ => return Err(Refusal::absent("Burrow reads uploads plain or as gzip")),
+            _ => return Err(Refusal::absent("Burrow accepts uploads uncompressed or as gzip")),
         };
         let place = target.place(path).await?;
         let body = body.take().unwrap_or_default();
@@ -121,7 +110,7 @@ async fn written(app: &Arc<App>, parts: &mut Parts, body: &mut Option<Body>) -> 
     written.await.map_err(Refusal::into_response)
 }
 
-/// The metadata that an upload gives its files: headers `X-Metadata-KEY`, with keys in lower case.
+/// The metadata for uploaded files: headers `X-Metadata-KEY`, with keys in lower case.
 fn metadata_in(headers: &HeaderMap) -> Result<BTreeMap<String, String>, Refusal> {
     let mut metadata = BTreeMap::new();
     let mut room = METADATA_BYTES_MAX;
@@ -142,13 +131,13 @@ fn metadata_in(headers: &HeaderMap) -> Result<BTreeMap<String, String>, Refusal>
                 return Err(Refusal::invalid(message));
             }
         };
-        // The first of several counts.
+        // Of several values, the first is used.
         metadata.entry(key.to_owned()).or_insert_with(|| value.to_owned());
     }
     Ok(metadata)
 }
 
-/// By token or key as every call, or by its signature.
+/// Admitted by token or key like every call, or by its signature.
 async fn admitted(
     app: &Arc<App>,
     parts: &mut Parts,
@@ -171,12 +160,16 @@ async fn admitted(
     };
     let inside =
         by_signature(app, parts, query.sandbox_id.clone(), signed).await.map_err(Refusal::into_response)?;
+    if !reach::is_reached(app, &inside.tenant, &inside.sandbox, Call::Use).await {
+        return Err(reach::gone(inside.sandbox.as_str()));
+    }
     let user = query.username.clone();
     Ok((query, inside.named(user)))
 }
 
-/// Where the address names a sandbox, by its host, a header or `sandbox_id`, one token is tried. E2B's clients also write
-/// addresses that name none (with `E2B_SANDBOX_URL`): then every sandbox's token is.
+/// If the address contains a sandbox, in its host, a header or `sandbox_id`, that sandbox's token is tried. E2B's
+/// clients also create addresses without a sandbox (with `E2B_SANDBOX_URL`): then the newest tokens that were handed
+/// out are tried.
 async fn by_signature(
     app: &Arc<App>,
     parts: &Parts,
@@ -191,15 +184,21 @@ async fn by_signature(
         return Err(Refusal::new(StatusCode::UNAUTHORIZED, "signature is already expired"));
     }
     let named = parts.extensions.get::<Addressee>().cloned().and_then(|Addressee(text)| text);
-    let sandbox = match named.or(sandbox_id) {
+    let named = named.or(sandbox_id);
+    let is_named = named.is_some();
+    let sandbox = match named {
         Some(text) => {
             let id: SandboxId = text.parse().map_err(|_| refused())?;
             let token = access::envd_token(app, &id).await?;
             signed.is_by(&token).then_some(id)
         }
-        None => look_up(app, signed).await?,
+        None => look_up(app, signed, parts.extensions.get::<PeerAddress>().map(|peer| peer.0)).await?,
     };
-    let sandbox = sandbox.ok_or_else(refused)?;
+    let sandbox = match sandbox {
+        Some(sandbox) => sandbox,
+        None if is_named => return Err(refused()),
+        None => return Err(Refusal::new(StatusCode::UNAUTHORIZED, UNNAMED)),
+    };
     let tenant = app.engine.owner(&sandbox).ok_or_else(refused)?;
     let trace = parts.extensions.get::<Trace>().cloned();
     if let Some(trace) = &trace {
@@ -208,16 +207,41 @@ async fn by_signature(
     Ok(Inside { tenant, sandbox, user: None, timeout: None, keepalive: super::KEEPALIVE, trace })
 }
 
-/// The sandbox whose token an address was signed with.
-async fn look_up(app: &Arc<App>, signed: Signed) -> Result<Option<SandboxId>, Refusal> {
-    let busy = |_| ApiError::new(ErrorCode::Busy, "too many signed addresses without a sandbox at once");
-    let _place = app.lookups.places.try_acquire().map_err(busy)?;
-    let _turn = app.lookups.running.acquire().await.expect("the semaphore is never closed");
+/// The sandbox whose token an address was signed with, among the tokens that were handed out.
+async fn look_up(app: &Arc<App>, signed: Signed, peer: Option<IpAddr>) -> Result<Option<SandboxId>, Refusal> {
+    let busy = || {
+        ApiError::new(ErrorCode::Busy, "too many concurrent requests with signed addresses without a sandbox")
+    };
+    let _place = app.lookups.place(peer).ok_or_else(busy)?;
+    let _running = app.lookups.running.acquire().await.expect("the semaphore is never closed");
+    app.lookups.refilled.get_or_try_init(|| refill(app)).await?;
+    let at = app.clone();
+    let found = spawn_blocking(move || {
+        let found = at.lookups.tokens().signed_by(&signed);
+        let (id, handed) = found?;
+        if access::is_good(&at, &id, &handed) {
+            return Some(id);
+        }
+        at.lookups.forget(&id);
+        None
+    });
+    Ok(found.await.map_err(not_looked_up)?)
+}
+
+/// Adds the tokens of the newest leases, which were handed out before this daemon started.
+async fn refill(app: &Arc<App>) -> Result<(), Refusal> {
     let (signer, catalog) = (app.gateway.signer(app).await?.clone(), app.engine.catalog().clone());
-    let sandboxes: Vec<SandboxId> = app.engine.known().into_iter().take(TRIED_MAX).collect();
-    let found =
-        tokio::task::spawn_blocking(move || access::signed_by(&signer, &catalog, sandboxes, &signed)).await;
-    Ok(found.map_err(|error| ApiError::internal("could not look up a signed address", error))?)
+    let leased = catalog.newest_leased(TOKENS_MAX).await?;
+    let at = app.clone();
+    let refilled = spawn_blocking(move || {
+        let older = access::handed_out_before(&signer, &catalog, leased);
+        at.lookups.tokens().refill(older);
+    });
+    Ok(refilled.await.map_err(not_looked_up)?)
+}
+
+fn not_looked_up(error: JoinError) -> ApiError {
+    ApiError::internal("could not look up a signed address", error)
 }
 
 fn shown(entry: &FileEntry) -> Value {
@@ -228,12 +252,12 @@ fn shown(entry: &FileEntry) -> Value {
     shown
 }
 
-/// Where uploads go.
+/// The destination of an upload.
 struct Target<'a> {
     guest: &'a Guest,
     inside: &'a Inside,
     user: User,
-    /// Of every file of the upload.
+    /// For every file of the upload.
     metadata: BTreeMap<String, String>,
 }
 
@@ -242,7 +266,8 @@ impl Target<'_> {
         Ok(self.inside.path(self.guest, &self.user, path).await?)
     }
 
-    /// One file, written in place as E2B does: its hard links stay, and watchers see it written. Its metadata is replaced.
+    /// Writes one file in place, as E2B does: hard links are preserved, and watchers see a write. Its metadata is
+    /// replaced.
     async fn put(&self, path: &str, body: Body) -> Result<FileEntry, Refusal> {
         let owner = self.owner().await?;
         let write = WriteFile {
@@ -258,19 +283,19 @@ impl Target<'_> {
         Ok(upload(self.guest, &GuestRequest::Write(write), body).await?)
     }
 
-    /// The usual user, where the image has one. Asked before a body that can be sent but once.
+    /// The default user, if the image has it. Determined before the body, which can be sent only once.
     async fn owner(&self) -> Result<Option<String>, Refusal> {
         let there = self.user.named || super::home(self.guest, &self.user.name).await?.is_some();
         Ok(there.then(|| self.user.name.clone()))
     }
 
-    /// Every part is a file, at the path of its own name unless the address has one.
+    /// Every part is a file, stored at the path of its own name unless the address contains one.
     async fn take_parts(&self, mut parts: Multipart, path: Option<&str>) -> Result<Vec<Value>, Refusal> {
         let mut written = Vec::new();
         let taken = async {
             while let Some(part) = parts.next_part().await? {
                 if part.name != "file" {
-                    return Err(Refusal::invalid("every part of an upload is named `file`"));
+                    return Err(Refusal::invalid("every part of an upload must be named `file`"));
                 }
                 let named = path.filter(|path| !path.is_empty()).or(part.filename.as_deref());
                 let named = named.ok_or_else(|| Refusal::invalid("a file has no path"))?;
@@ -282,7 +307,7 @@ impl Target<'_> {
         match taken.await {
             Ok(()) => Ok(written),
             Err(refusal) => {
-                // Who still sends reads the answer only when it has been listened to for a moment.
+                // A client that is still sending reads the response only if the connection stays open for a moment.
                 linger(parts.into_body());
                 Err(refusal)
             }
@@ -293,13 +318,13 @@ impl Target<'_> {
         let (pieces, mut waiting) = mpsc::channel::<io::Result<Bytes>>(1);
         let body = Body::from_stream(stream::poll_fn(move |ctx| waiting.poll_recv(ctx)));
         let (put, pumped) = tokio::join!(self.put(place, body), pump(parts, pieces));
-        // Where both failed the body is the cause.
+        // If both failed, the body is the cause.
         pumped?;
         put
     }
 }
 
-/// Ends without an error where nobody takes more: the other half knows why.
+/// Ends without an error if the receiver has ended: the receiver knows the reason.
 async fn pump(parts: &mut Multipart, pieces: mpsc::Sender<io::Result<Bytes>>) -> Result<(), Refusal> {
     loop {
         match parts.chunk().await {
@@ -310,18 +335,18 @@ async fn pump(parts: &mut Multipart, pieces: mpsc::Sender<io::Result<Bytes>>) ->
             }
             Ok(None) => return Ok(()),
             Err(refusal) => {
-                // The guest sees no end, and so keeps nothing of it.
-                let _ = pieces.send(Err(io::Error::other("the body broke off"))).await;
+                // The guest does not see an end of file, and so discards the file.
+                let _ = pieces.send(Err(io::Error::other("the body was interrupted"))).await;
                 return Err(refusal);
             }
         }
     }
 }
 
-/// Of what is packed, unpacked at once: a thousand times as much is held for a moment.
+/// Size of the compressed pieces that are decompressed at once: up to a thousand times as much is buffered.
 const PACKED_BYTES: usize = 4 << 10;
 
-/// As it was before it was packed, piece by piece; how much that is, the sandbox's disk bounds.
+/// Decompresses the body piece by piece; the total size is limited by the sandbox's disk.
 fn unpacked(body: Body) -> Body {
     let state = (body.into_data_stream(), Bytes::new(), Some(GzDecoder::new(Vec::new())));
     Body::from_stream(stream::try_unfold(state, |(mut packed, mut waiting, decoder)| async move {
@@ -356,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_stands_in_headers_and_is_bounded() {
+    fn metadata_is_read_from_headers_and_limited() {
         let of = |pairs: &[(&str, &str)]| {
             let mut headers = HeaderMap::new();
             for (name, value) in pairs {
@@ -372,7 +397,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_packed_comes_out_in_bounded_pieces() {
+    async fn decompressed_pieces_have_a_maximum_size() {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
         let plain = vec![0; 64 << 20];
         encoder.write_all(&plain).unwrap();
@@ -390,6 +415,6 @@ mod tests {
         while let Some(frame) = broken.frame().await {
             failed |= frame.is_err();
         }
-        assert!(failed, "half of it is not the whole");
+        assert!(failed, "a truncated stream fails");
     }
 }

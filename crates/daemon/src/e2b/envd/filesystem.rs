@@ -1,4 +1,4 @@
-//! Directories and what is in them: stat, make, move, list, remove.
+//! Directories and their entries: stat, make, move, list, remove.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(super) struct PathRequest {
     path: String,
 }
 
-/// With what it leads to, if it is a link that leads anywhere.
+/// Includes the target, if it is a link with an existing target.
 pub(super) async fn look(guest: &Guest, path: String) -> Result<Value, RpcError> {
     let found: FileEntry = guest.call(&Request::Stat { path: path.clone(), follow: false }).await?;
     let target = match found.kind {
@@ -49,10 +49,17 @@ pub(super) async fn make_directory(
 ) -> Result<Json<Value>, RpcError> {
     let guest = inside.guest(&app).await?;
     let path = inside.path(&guest, &inside.as_user(&guest)?, &request.path).await?;
-    // With parents an existing one is fine to the guest, and news to E2B's clients.
+    // With `parents`, an existing directory is no error for the guest, but E2B's clients expect one.
     let there = guest.call::<FileEntry>(&Request::Stat { path: path.clone(), follow: true }).await;
-    if there.is_ok() {
-        return Err(RpcError::new(RpcCode::AlreadyExists, format!("`{path}` exists")));
+    match there {
+        Ok(found) if found.kind == FileKind::Directory => {
+            return Err(RpcError::new(RpcCode::AlreadyExists, format!("`{path}` exists")));
+        }
+        Ok(_) => {
+            let message = format!("`{path}` exists and is not a directory");
+            return Err(RpcError::new(RpcCode::InvalidArgument, message));
+        }
+        Err(_) => {}
     }
     Ok(Json(json!({ "entry": entry::shown(&made(&guest, &inside, path).await?, None) })))
 }
@@ -86,7 +93,7 @@ pub(super) async fn rename(
     let from = inside.path(&guest, &user, &request.source).await?;
     let to = inside.path(&guest, &user, &request.destination).await?;
     let moved = match guest.call::<FileEntry>(&Request::Move { from: from.clone(), to: to.clone() }).await {
-        // Either of them: only what is to be moved must be there.
+        // Either path may be missing: only the source has to exist.
         Err(EngineError::Guest { source, .. }) if source.code == GuestCode::NotFound => {
             guest.call::<FileEntry>(&Request::Stat { path: from.clone(), follow: false }).await?;
             if let Some((parent, _)) = to.rsplit_once('/').filter(|(parent, _)| !parent.is_empty()) {
@@ -122,7 +129,7 @@ pub(super) async fn list(
     Ok(listing::listed(guest, path, depth, shown).await?)
 }
 
-/// What is not there is gone already.
+/// A missing path counts as removed.
 pub(super) async fn remove(
     State(app): State<Arc<App>>,
     inside: Inside,

@@ -1,4 +1,4 @@
-//! Standard input of a process: a piece, a stream of pieces, its end.
+//! Standard input of a process: one piece, a stream of pieces, end of file.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::super::error::RpcError;
-use super::Inside;
-use super::connect::{Messages, Unary, check_type, end, failed, message, streamed};
+use super::connect::{Messages, Unary, check_type, end, message, streamed};
 use super::process::Selector;
+use super::{Inside, broken};
 use crate::rest::App;
 use crate::rest::upload::upload;
 
@@ -73,7 +73,7 @@ async fn feed(guest: &Guest, exec: String, body: Body, close: bool) -> Result<()
     Ok(upload::<()>(guest, &GuestRequest::ExecStdin { exec, close }, body).await?)
 }
 
-/// One message of a stream: which process, or what to write to it.
+/// One message of a stream: selects the process, or contains input for it.
 #[derive(Debug, Deserialize)]
 struct StreamRequest {
     start: Option<CloseRequest>,
@@ -88,7 +88,7 @@ struct DataEvent {
 pub(super) async fn stream(State(app): State<Arc<App>>, inside: Inside, request: Request) -> Response {
     match take(&app, &inside, request).await {
         Ok(()) => streamed(stream::iter([message(&json!({})), end(None)])),
-        Err(error) => failed(&error),
+        Err(error) => broken(&app, &inside.sandbox, &error).await,
     }
 }
 
@@ -97,10 +97,10 @@ async fn take(app: &Arc<App>, inside: &Inside, request: Request) -> Result<(), R
     let mut messages = Messages::new(request.into_body(), app.config.bounds.json_body_bytes);
     let first: Option<StreamRequest> = messages.next().await?;
     let start = first.and_then(|first| first.start);
-    let start = start.ok_or_else(|| RpcError::invalid("a stream of input begins with `start`"))?;
+    let start = start.ok_or_else(|| RpcError::invalid("a stream of input must begin with `start`"))?;
     let guest = inside.guest(app).await?;
     let exec = start.process.find(&guest).await?.exec;
-    // One piece waits while another is written: a process that does not read is a client that waits.
+    // One piece waits while another is written: a process that does not read slows the client down.
     let (pieces, mut waiting) = mpsc::channel::<Result<Vec<u8>, std::io::Error>>(1);
     let body = Body::from_stream(stream::poll_fn(move |ctx| waiting.poll_recv(ctx)));
     let (fed, pumped) = tokio::join!(feed(&guest, exec, body, false), pump(&mut messages, pieces));
@@ -108,7 +108,7 @@ async fn take(app: &Arc<App>, inside: &Inside, request: Request) -> Result<(), R
     fed
 }
 
-/// Ends without an error where nobody takes more: the other half knows why.
+/// Ends without an error if the receiver has ended: the receiver knows the reason.
 async fn pump(
     messages: &mut Messages,
     pieces: mpsc::Sender<Result<Vec<u8>, std::io::Error>>,
@@ -116,7 +116,7 @@ async fn pump(
     loop {
         let bytes = match messages.next::<StreamRequest>().await {
             Ok(Some(StreamRequest { data: Some(data), .. })) => data.input.bytes(),
-            // A sign of life.
+            // A keepalive.
             Ok(Some(_)) => continue,
             Ok(None) => return Ok(()),
             Err(error) => Err(error),
@@ -128,7 +128,7 @@ async fn pump(
                 }
             }
             Err(error) => {
-                let _ = pieces.send(Err(std::io::Error::other("the stream broke off"))).await;
+                let _ = pieces.send(Err(std::io::Error::other("the stream was interrupted"))).await;
                 return Err(error);
             }
         }

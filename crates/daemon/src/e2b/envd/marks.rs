@@ -1,7 +1,8 @@
-//! What programs inside recognise an E2B sandbox by: variables of commands, and files below `/run/e2b`.
+//! The environment variables and files below `/run/e2b` by which programs recognise an E2B sandbox.
 //!
-//! The files are put in place by the first call to a sandbox after it was started, and again by the first to a fork, which is
-//! another sandbox.
+//! The files are written by the first call to a sandbox after its start, and again by the first call to a fork, which
+//! is another sandbox. A sandbox made from a snapshot gets them before its client gets the response. A sandbox with the
+//! `mcp` option also gets the program of that option.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,22 +10,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::body::Body;
 use burrow_engine::Guest;
 use burrow_guest::protocol::{FileEntry, Request, WriteFile};
-use burrow_model::SandboxId;
+use burrow_model::{SandboxId, TenantId};
 use futures_util::future::join_all;
 
+use super::super::mcp;
 use crate::rest::App;
+use crate::rest::error::ApiError;
 use crate::rest::upload::upload;
 
-/// Where the files are.
+/// The directory of the files.
 const FOLDER: &str = "/run/e2b";
 
-/// Where E2B's sandboxes find its service for events. Burrow has none: what is sent there is refused.
+/// The address of E2B's event service. Burrow has none: requests to it are refused.
 const EVENTS_ADDRESS: &str = "http://192.0.2.1";
 
-/// Capacity of the cache of sandboxes that have the files. When it is full it is cleared, and sandboxes are checked again.
+/// Maximum number of sandboxes that are known to have the files. When it is reached, the cache is cleared, and
+/// sandboxes are checked again.
 const KNOWN_MAX: usize = 10_000;
 
-/// Which sandboxes have the files.
+/// The sandboxes that are known to have the files.
 #[derive(Debug, Default)]
 pub(crate) struct Marks(Mutex<HashMap<SandboxId, Marked>>);
 
@@ -34,16 +38,18 @@ struct Marked {
     mark: Mark,
 }
 
-/// What commands of a sandbox need to know of it.
+/// Properties of a sandbox that its commands depend on.
 #[derive(Clone, Debug)]
 pub(super) struct Mark {
     pub(super) template: Arc<str>,
-    /// Whether the sandbox has a user of its own for commands that name none.
+    /// Whether the sandbox has a default user for commands.
     pub(super) has_user: bool,
+    /// Whether it has an MCP address.
+    pub(super) has_mcp: bool,
 }
 
 impl Marks {
-    /// The mark of a sandbox that has the files since it runs as this generation.
+    /// The mark of a sandbox that got the files in this generation.
     pub(super) fn of(&self, sandbox: &SandboxId, generation: Option<u64>) -> Option<Mark> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let marked = known.get(sandbox).filter(|marked| Some(marked.generation) == generation)?;
@@ -59,7 +65,23 @@ impl Marks {
     }
 }
 
-/// Puts the files in place, unless they are.
+/// Writes the files in a sandbox that may run programs before its first call: one with a start command, or one made
+/// from a snapshot, which has the files of another sandbox. A sandbox that is not running stays asleep: a repeated
+/// request may return it.
+pub(crate) async fn mark(app: &App, tenant: &TenantId, sandbox: &SandboxId) {
+    if app.engine.running(tenant, sandbox).is_none() {
+        return;
+    }
+    match app.engine.reach(tenant, sandbox).await {
+        Ok(guest) => drop(put(app, &guest).await),
+        Err(error) => {
+            let error: &dyn std::error::Error = &error;
+            tracing::debug!(%sandbox, error, "could not write the files of `{FOLDER}`; the first call will");
+        }
+    }
+}
+
+/// Writes the files, unless they were written.
 pub(super) async fn put(app: &App, guest: &Guest) -> Mark {
     let row = guest.sandbox();
     let generation = app.engine.running(&row.tenant, &row.id);
@@ -68,31 +90,39 @@ pub(super) async fn put(app: &App, guest: &Guest) -> Mark {
     }
     let template: Arc<str> = row.spec.image.to_string().into();
     let variables = variables(&row.id, &template);
-    let writes = variables.iter().map(|(name, value)| async move {
-        let write = WriteFile {
-            path: format!("{FOLDER}/.{name}"),
-            mode: Some(0o644),
-            user: None,
-            parents: true,
-            offset: None,
-            sync: false,
-            in_place: false,
-            metadata: None,
-        };
-        upload::<FileEntry>(guest, &Request::Write(write), Body::from(value.clone())).await
-    });
-    // An image may have no `/run`, or one that nobody writes to: then there are only the variables.
+    let writes =
+        variables.iter().map(|(name, value)| write(guest, format!("{FOLDER}/.{name}"), 0o644, value));
+    // An image may have no `/run`, or a read-only one: then there are only the variables.
     for failed in join_all(writes).await.into_iter().filter_map(Result::err) {
         tracing::debug!(sandbox = %row.id, code = failed.code().as_str(), "could not write a file of `{FOLDER}`");
     }
-    let mark = Mark { template, has_user: row.spec.user.is_some() };
+    let has_mcp = mcp::is_labelled(&row.spec.labels);
+    if has_mcp && let Err(failed) = write(guest, mcp::PROGRAM_PATH.to_owned(), 0o755, mcp::PROGRAM).await {
+        let (sandbox, code) = (&row.id, failed.code().as_str());
+        tracing::debug!(%sandbox, code, "could not write `{}`", mcp::PROGRAM_PATH);
+    }
+    let mark = Mark { template, has_user: row.spec.user.is_some(), has_mcp };
     if let Some(generation) = generation {
         app.marks.remember(row.id.clone(), Marked { generation, mark: mark.clone() });
     }
     mark
 }
 
-/// The variables of every command, and of every kernel that runs code.
+async fn write(guest: &Guest, path: String, mode: u32, content: &str) -> Result<FileEntry, ApiError> {
+    let write = WriteFile {
+        path,
+        mode: Some(mode),
+        user: None,
+        parents: true,
+        offset: None,
+        sync: false,
+        in_place: false,
+        metadata: None,
+    };
+    upload::<FileEntry>(guest, &Request::Write(write), Body::from(content.to_owned())).await
+}
+
+/// The variables for every command, and for every kernel that runs code.
 pub(crate) fn variables(sandbox: &SandboxId, template: &str) -> BTreeMap<String, String> {
     let pairs = [
         ("E2B_SANDBOX", "true"),
@@ -108,15 +138,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sandbox_that_was_started_again_is_marked_again() {
+    fn a_restarted_sandbox_is_marked_again() {
         let (marks, sandbox) = (Marks::default(), SandboxId::generate());
         assert!(marks.of(&sandbox, Some(1)).is_none());
-        let mark = Mark { template: "base".into(), has_user: true };
+        let mark = Mark { template: "base".into(), has_user: true, has_mcp: false };
         marks.remember(sandbox.clone(), Marked { generation: 1, mark });
         let known = marks.of(&sandbox, Some(1)).unwrap();
         assert_eq!((&*known.template, known.has_user), ("base", true));
         assert!(marks.of(&sandbox, Some(2)).is_none());
-        assert!(marks.of(&sandbox, None).is_none(), "it does not run");
+        assert!(marks.of(&sandbox, None).is_none(), "it is not running");
         let set = variables(&sandbox, "base");
         assert_eq!((set["E2B_SANDBOX"].as_str(), set["E2B_SANDBOX_ID"].as_str()), ("true", sandbox.as_str()));
         assert_eq!((set.len(), set["E2B_TEMPLATE_ID"].as_str()), (4, "base"));

@@ -1,12 +1,12 @@
-//! What E2B's agent does inside its sandboxes, done from outside: processes, files, watches.
+//! Implements E2B's in-sandbox agent (envd) from outside: processes, files, watches.
 //!
 //! ```text
 //!   Front ─► (Addressee) ─► the same layers as every route ─► Inside: token ─► handler ─► guest
 //! ```
 //!
-//! A request is let in by the sandbox's own token (`X-Access-Token`), by a key with the scope `exec`, or, for one file, by a
-//! signature. Who has none of them is told so alike of sandboxes that exist and of others; who has one of a sandbox that is
-//! gone is told that.
+//! A request is admitted by the sandbox's own token (`X-Access-Token`), by a key with the scope `exec`, or, for one
+//! file, by a signature. Without any of them, the error is the same for existing and unknown sandboxes; with one, the
+//! error for a deleted sandbox says so.
 
 mod connect;
 mod entry;
@@ -43,7 +43,7 @@ use crate::rest::App;
 use crate::rest::auth::Executor;
 use crate::rest::error::ApiError;
 use crate::rest::routes::{Routes, get, post};
-pub(crate) use files::Lookups;
+pub(super) use marks::mark;
 pub(crate) use marks::{Marks, variables};
 pub(crate) use watch::Watchers;
 
@@ -51,14 +51,14 @@ const SANDBOX_ID: &str = "e2b-sandbox-id";
 const SANDBOX_PORT: &str = "e2b-sandbox-port";
 const ACCESS_TOKEN: &str = "x-access-token";
 
-/// Who commands run as and files belong to when nobody is named.
+/// The user of commands and owner of files, by default.
 const DEFAULT_USER: &str = "user";
 
-/// How often a silent stream shows that it lives, when its client does not say; and what it may say.
+/// Interval of keepalives on a silent stream, by default; and the range that a client may choose.
 const KEEPALIVE: Duration = Duration::from_secs(90);
 const KEEPALIVE_SECONDS: std::ops::RangeInclusive<u64> = 1..=3600;
 
-/// Of `/etc/passwd`, looked at for a user's home.
+/// Maximum number of bytes of `/etc/passwd` that are read for a user's home directory.
 const PASSWD_BYTES_MAX: u64 = 256 << 10;
 
 pub(crate) fn router() -> Router<Arc<App>> {
@@ -90,11 +90,11 @@ pub(crate) fn routes() -> Routes<Arc<App>> {
         .route(&filesystem("RemoveWatcher"), post(watch::remove))
 }
 
-/// Whose envd a request is for, as it was written. Without one, the request is a signed address of a file.
+/// The sandbox that a request is for, in the client's notation. `None` for a signed address of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Addressee(pub(crate) Option<String>);
 
-/// What the headers say: the sandbox, and the port of it.
+/// The sandbox and its port, from the headers.
 pub(crate) fn addressed(headers: &HeaderMap) -> Option<(String, u16)> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let sandbox = text(SANDBOX_ID).filter(|id| !id.is_empty())?;
@@ -105,26 +105,26 @@ pub(crate) fn addressed(headers: &HeaderMap) -> Option<(String, u16)> {
     Some((sandbox.to_owned(), port))
 }
 
-/// Whether this is an address of a file that was signed, on the daemon's own host.
+/// Whether this is a signed address of a file, on the daemon's own host.
 pub(crate) fn is_signed(request: &Request) -> bool {
     let signed = |query: &str| query.split('&').any(|pair| pair.starts_with("signature="));
     request.uri().path() == "/files" && request.uri().query().is_some_and(signed)
 }
 
 async fn no_such_call() -> RpcError {
-    RpcError::new(RpcCode::Unimplemented, "Burrow does not have this call")
+    RpcError::new(RpcCode::Unimplemented, "Burrow does not support this call")
 }
 
 async fn health(_: Inside) -> StatusCode {
     StatusCode::NO_CONTENT
 }
 
-/// A request that was let in.
+/// An admitted request.
 #[derive(Clone, Debug)]
 pub(super) struct Inside {
     tenant: TenantId,
     sandbox: SandboxId,
-    /// As it was named; see [`Inside::as_user`] where it was not.
+    /// The user that was given; see [`Inside::as_user`] if there is none.
     user: Option<String>,
     /// How long the client waits.
     timeout: Option<Duration>,
@@ -140,7 +140,7 @@ impl FromRequestParts<Arc<App>> for Inside {
         let addressee = parts.extensions.get::<Addressee>().cloned().and_then(|Addressee(text)| text);
         let text = addressee.unwrap_or_default();
         let Ok(sandbox) = text.parse::<SandboxId>() else {
-            // Whoever made a sandbox has its id; what is no id is nobody's.
+            // Clients get ids from the API, so malformed ids belong to no sandbox.
             return Err(gone(&text));
         };
         let token = parts.headers.get(ACCESS_TOKEN).and_then(|value| value.to_str().ok()).map(str::to_owned);
@@ -177,7 +177,7 @@ impl FromRequestParts<Arc<App>> for Inside {
     }
 }
 
-/// Why a key does not open a sandbox.
+/// Why a key does not give access to a sandbox.
 pub(super) enum Closed {
     Refused(ApiError),
     Gone,
@@ -192,7 +192,7 @@ pub(super) async fn by_key(
     let caller = match Executor::from_request_parts(parts, app).await {
         Ok(caller) => caller,
         Err(_) if had_token => {
-            let message = "the access token does not open this sandbox";
+            let message = "the access token is not valid for this sandbox";
             return Err(Closed::Refused(ApiError::new(burrow_api::ErrorCode::Unauthorized, message)));
         }
         Err(error) => return Err(Closed::Refused(error)),
@@ -204,7 +204,16 @@ pub(super) async fn by_key(
     }
 }
 
-/// In the form of the call.
+/// The response to a streaming call that failed before its stream began. The status of [`connect::failed`] is 200,
+/// which [`reach::answer_for_gone`] does not recognise as a failure.
+async fn broken(app: &App, sandbox: &SandboxId, error: &RpcError) -> Response {
+    match reach::is_ended(app, sandbox).await {
+        true => gone(sandbox.as_str()),
+        false => connect::failed(error),
+    }
+}
+
+/// In the format of the call.
 fn refusal(path: &str, error: ApiError) -> Response {
     match path.starts_with("/process.") || path.starts_with("/filesystem.") {
         true => RpcError::from(error).into_response(),
@@ -226,20 +235,20 @@ fn user(headers: &HeaderMap) -> Option<String> {
 }
 
 impl Inside {
-    /// Awake, and with what programs inside recognise E2B by.
+    /// A guest that is awake and has the files by which programs recognise E2B.
     async fn guest(&self, app: &App) -> Result<Guest, EngineError> {
         let guest = app.engine.reach(&self.tenant, &self.sandbox).await?;
         marks::put(app, &guest).await;
         Ok(guest)
     }
 
-    /// For a call that is about files, which names its user elsewhere.
+    /// For a file call, which has its user in another field.
     fn named(mut self, user: Option<String>) -> Self {
         self.user = user.filter(|name| !name.is_empty()).or(self.user);
         self
     }
 
-    /// Who it is done as: the user that was named, else the sandbox's own, else the usual one, which images need not have.
+    /// The user to act as: the given one, else that of the sandbox, else the default, which an image may not have.
     fn as_user(&self, guest: &Guest) -> Result<User, ApiError> {
         let own = guest.sandbox().spec.user.as_deref();
         let own = own.map(|user| user.split(':').next().unwrap_or_default().to_owned());
@@ -252,7 +261,7 @@ impl Inside {
         }
     }
 
-    /// A path as envd reads it: what is not absolute is below the user's home.
+    /// A path in envd's notation: relative paths are relative to the user's home directory.
     async fn path(&self, guest: &Guest, user: &User, path: &str) -> Result<String, ApiError> {
         let below = match path {
             _ if path.starts_with('/') => return convert::check_path("path", path).map(|()| path.to_owned()),
@@ -272,11 +281,11 @@ impl Inside {
 #[derive(Clone, Debug)]
 struct User {
     name: String,
-    /// By the client or by the sandbox's template: then there is no other.
+    /// Given by the client or the sandbox's template: then there is no alternative.
     named: bool,
 }
 
-/// Where `/etc/passwd` says. A user that is not there fails when it is used, with words of the guest's.
+/// The home directory according to `/etc/passwd`. An unknown user causes an error of the guest when it is used.
 async fn home(guest: &Guest, user: &str) -> Result<Option<String>, ApiError> {
     if user == "root" {
         return Ok(Some("/root".to_owned()));
@@ -310,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_user_stands_in_a_basic_authorization() {
+    fn the_user_is_read_from_basic_authorization() {
         let of = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, value.parse().unwrap());
@@ -324,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_name_a_sandbox_and_a_port() {
+    fn the_sandbox_and_port_are_read_from_headers() {
         let of = |pairs: &[(&'static str, &str)]| {
             let mut headers = HeaderMap::new();
             for (name, value) in pairs {
@@ -342,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_is_where_the_sandbox_says() {
+    fn the_home_directory_is_read_from_passwd() {
         let passwd = "root:x:0:0:root:/root:/bin/bash\nuser:x:1000:1000::/data/home:/bin/bash\nodd:x:1\n";
         assert_eq!(home_in(passwd, "user").as_deref(), Some("/data/home"));
         assert_eq!(home_in(passwd, "odd").as_deref(), Some("/"));

@@ -1,10 +1,10 @@
-//! `multipart/form-data`, part by part, without holding any of them.
+//! Parses `multipart/form-data`, part by part, without buffering a part.
 //!
 //! ```text
 //!   --BOUNDARY CRLF headers CRLF CRLF content CRLF --BOUNDARY … CRLF --BOUNDARY--
 //! ```
 //!
-//! Held are one piece of the body and the few bytes that may be the beginning of a boundary.
+//! Buffered are one chunk of the body and the few bytes that may be the beginning of a boundary.
 
 use axum::body::Body;
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -14,25 +14,25 @@ use memchr::memmem;
 use super::super::error::Refusal;
 use super::connect::SILENCE_MAX;
 
-/// Of one part's headers.
+/// Maximum size of one part's headers.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// As the standard has it.
+/// The limit of the standard.
 const BOUNDARY_BYTES_MAX: usize = 70;
 
-/// Files of one upload.
+/// Maximum number of files in one upload.
 const PARTS_MAX: usize = 10_000;
 
 pub(super) struct Multipart {
     body: Body,
     buffer: BytesMut,
-    /// With the line break and the hyphens before it.
+    /// Includes the line break and the hyphens before it.
     delimiter: Vec<u8>,
     ended: bool,
     parts: usize,
 }
 
-/// One part's own words about it.
+/// The headers of one part.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) name: String,
@@ -46,12 +46,12 @@ impl Multipart {
             (1..=BOUNDARY_BYTES_MAX).contains(&text.len()) && text.bytes().all(|b| (b' '..=b'~').contains(&b))
         });
         let boundary = boundary.ok_or_else(|| bad("it has no boundary"))?;
-        // The first delimiter has no line break before it: this one is ours.
+        // The first delimiter has no line break before it, so it is added here.
         let buffer = BytesMut::from(&b"\r\n"[..]);
         Ok(Self { body, buffer, delimiter: format!("\r\n--{boundary}").into_bytes(), ended: false, parts: 0 })
     }
 
-    /// The next part, behind whatever is left of the one before.
+    /// The next part; skips the rest of the current one.
     pub(super) async fn next_part(&mut self) -> Result<Option<Part>, Refusal> {
         if self.ended {
             return Ok(None);
@@ -74,12 +74,12 @@ impl Multipart {
         part(&head).map(Some)
     }
 
-    /// Up to and without the empty line.
+    /// Up to the empty line, without it.
     async fn head(&mut self) -> Result<Bytes, Refusal> {
         loop {
             if let Some(place) = memmem::find(&self.buffer, b"\r\n\r\n") {
                 let head = self.buffer.split_to(place).freeze();
-                // The last of its line breaks may be the first of a delimiter, where the content is empty.
+                // The last of its line breaks may belong to a delimiter, if the content is empty.
                 self.buffer.advance(4);
                 return Ok(head);
             }
@@ -90,14 +90,14 @@ impl Multipart {
         }
     }
 
-    /// The next piece of the part's content; `None` at its end, which leaves the delimiter first in the buffer.
+    /// The next chunk of the part's content; `None` at its end, when the buffer begins with the delimiter.
     pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, Refusal> {
         loop {
             if let Some(place) = memmem::find(&self.buffer, &self.delimiter) {
                 let piece = self.buffer.split_to(place).freeze();
                 return Ok(Some(piece).filter(|piece| !piece.is_empty()));
             }
-            // What may be the beginning of a delimiter stays.
+            // Bytes that may be the beginning of a delimiter stay in the buffer.
             let safe = self.buffer.len().saturating_sub(self.delimiter.len() - 1);
             if safe > 0 {
                 return Ok(Some(self.buffer.split_to(safe).freeze()));
@@ -109,23 +109,23 @@ impl Multipart {
     async fn fill(&mut self) -> Result<(), Refusal> {
         loop {
             let frame = tokio::time::timeout(SILENCE_MAX, self.body.frame()).await;
-            match frame.map_err(|_| bad("the client fell silent"))? {
+            match frame.map_err(|_| bad("the client stopped sending"))? {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(bytes) if bytes.is_empty() => {}
                     Ok(bytes) => {
                         self.buffer.extend_from_slice(&bytes);
                         return Ok(());
                     }
-                    // Trailers carry nothing we know.
+                    // Trailers are ignored.
                     Err(_) => {}
                 },
-                Some(Err(_)) => return Err(bad("it broke off")),
+                Some(Err(_)) => return Err(bad("it was interrupted")),
                 None => return Err(bad("it ends before its last boundary")),
             }
         }
     }
 
-    /// An epilogue means nothing; a connection whose body was read to its end can be used again.
+    /// Ignores an epilogue; the connection can be reused only if its body was read to its end.
     async fn drain(&mut self) {
         let mut left = HEAD_BYTES_MAX;
         while let Some(Ok(frame)) = self.body.frame().await {
@@ -148,12 +148,12 @@ fn bad(why: &str) -> Refusal {
 fn part(head: &[u8]) -> Result<Part, Refusal> {
     let head = std::str::from_utf8(head).map_err(|_| bad("a part's headers are not UTF-8"))?;
     let named = |line: &&str| line.to_ascii_lowercase().starts_with("content-disposition:");
-    let line = head.split("\r\n").find(named).ok_or_else(|| bad("a part says nothing of itself"))?;
+    let line = head.split("\r\n").find(named).ok_or_else(|| bad("a part has no `Content-Disposition`"))?;
     let name = parameter(line, "name").ok_or_else(|| bad("a part has no name"))?;
     Ok(Part { name, filename: parameter(line, "filename") })
 }
 
-/// A parameter of a header's value, quoted or not. Quotes are escaped as browsers do it, or with a backslash.
+/// A parameter of a header's value, quoted or not. Quotes may be escaped as browsers do, or with a backslash.
 fn parameter(value: &str, name: &str) -> Option<String> {
     let mut rest = value;
     loop {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn parts_come_out_whole_however_the_body_is_cut() {
+    async fn parts_are_parsed_from_chunks_of_any_size() {
         let head = "Content-Disposition: form-data; name=\"file\"; filename";
         let body = format!(
             "--xyz\r\n{head}=\"/a b\"\r\nContent-Type: text/plain\r\n\r\none\r\n--xy\r\n\r\n--xyz\r\n{head}=\"e\"\r\n\r\n\r\n--xyz\r\n\
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_multipart_is_refused() {
+    async fn malformed_bodies_are_rejected() {
         for bad in [
             "",
             "x",

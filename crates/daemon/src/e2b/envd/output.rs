@@ -1,11 +1,12 @@
-//! What a process writes, as a stream of events; a process that is read waits for its reader, so nothing is lost.
+//! The output of a process as a stream of events; the process waits for its reader, so nothing is lost.
 //!
 //! ```text
 //!   start ─► data… keepalive… ─► end            the process ended
-//!                            └─► error          the client's time was up (the process is ended too), or it broke
-//! ```
+//!   start ─► data… keepalive… ─► end            the process ended
+//!                            ├─► error          the client's time limit was reached (the process is killed too), or a failure
+//!                            └─► cut            the sandbox no longer exists
 //!
-//! One frame of the guest's is held at a time. A client that hangs up leaves the process running.
+//! One frame of the guest is buffered at a time. If the client disconnects, the process continues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,7 @@ use tokio::time::Instant;
 use super::super::error::{RpcCode, RpcError};
 use super::super::reach;
 use super::Inside;
-use super::connect::{end, enveloped, message, streamed};
+use super::connect::{StreamCut, cuttable, end, enveloped, message};
 use crate::convert;
 use crate::rest::App;
 use crate::rest::exec_trace::ExecTrace;
@@ -33,7 +34,7 @@ use crate::rest::output::notice;
 use crate::rest::remember::{Tails, remember_at_end, remembered};
 use crate::rest::stream::{GuestReader, GuestWriter, hung_up, next_frame};
 
-/// The guest ends a process whose time is up by itself. Its own word on that is waited for this long.
+/// The guest kills a process that reached its time limit. The daemon waits this long for the guest's report.
 const LAST_WORD: Duration = Duration::from_millis(250);
 
 pub(super) struct Output {
@@ -41,14 +42,14 @@ pub(super) struct Output {
     guest: Guest,
     exec: ExecId,
     reader: GuestReader,
-    /// Kept open: a guest takes its closing for the reader's hanging up.
+    /// Kept open: a guest takes its closing for a disconnect of the reader.
     _writer: GuestWriter,
     pid: u32,
     terminal: bool,
     keepalive: Duration,
     deadline: Option<Instant>,
-    /// Of those who started it.
-    told: Option<ExecTrace>,
+    /// `None` for readers that did not start the process.
+    trace: Option<ExecTrace>,
     tails: Tails,
     stage: Stage,
 }
@@ -57,21 +58,21 @@ pub(super) struct Output {
 enum Stage {
     Begins,
     Goes,
-    /// The last event was sent; the end of the stream is left.
+    /// The last event was sent; only the end of the stream is missing.
     Ended,
     Over,
 }
 
 impl Output {
-    pub(super) fn started(app: &Arc<App>, inside: &Inside, started: StartedExec, told: ExecTrace) -> Self {
-        Self::new(app, inside, started, Some(told))
+    pub(super) fn started(app: &Arc<App>, inside: &Inside, started: StartedExec, trace: ExecTrace) -> Self {
+        Self::new(app, inside, started, Some(trace))
     }
 
     pub(super) fn joined(app: &Arc<App>, inside: &Inside, joined: StartedExec) -> Self {
         Self::new(app, inside, joined, None)
     }
 
-    fn new(app: &Arc<App>, inside: &Inside, exec: StartedExec, told: Option<ExecTrace>) -> Self {
+    fn new(app: &Arc<App>, inside: &Inside, exec: StartedExec, trace: Option<ExecTrace>) -> Self {
         let StartedExec { id, info, guest, connection } = exec;
         let (reader, writer) = connection.split();
         Self {
@@ -84,41 +85,41 @@ impl Output {
             terminal: info.terminal,
             keepalive: inside.keepalive,
             deadline: inside.timeout.map(|timeout| Instant::now() + timeout),
-            told,
+            trace,
             tails: Tails::default(),
             stage: Stage::Begins,
         }
     }
 
     pub(super) fn streamed(self) -> Response {
-        streamed(stream::unfold(self, |mut output| async move {
+        cuttable(stream::unfold(self, |mut output| async move {
             let message = output.next().await?;
             Some((message, output))
         }))
     }
 
-    async fn next(&mut self) -> Option<Bytes> {
+    async fn next(&mut self) -> Option<Result<Bytes, StreamCut>> {
         match self.stage {
             Stage::Begins => {
                 self.stage = Stage::Goes;
-                Some(event(json!({ "start": { "pid": self.pid } })))
+                Some(Ok(event(json!({ "start": { "pid": self.pid } }))))
             }
             Stage::Goes => Some(self.go_on().await),
             Stage::Ended => {
                 self.stage = Stage::Over;
-                Some(end(None))
+                Some(Ok(end(None)))
             }
             Stage::Over => None,
         }
     }
 
-    async fn go_on(&mut self) -> Bytes {
+    async fn go_on(&mut self) -> Result<Bytes, StreamCut> {
         let deadline = self.deadline.map(|deadline| deadline + LAST_WORD);
         let frame = tokio::select! {
             biased;
             frame = next_frame(&self.app, &self.guest, &mut self.reader) => frame,
-            () = until(deadline) => return self.fail(&out_of_time()),
-            () = tokio::time::sleep(self.keepalive) => return event(json!({ "keepalive": {} })),
+            () = until(deadline) => return Ok(self.fail(&out_of_time())),
+            () = tokio::time::sleep(self.keepalive) => return Ok(event(json!({ "keepalive": {} }))),
         };
         match frame {
             None => {
@@ -126,11 +127,11 @@ impl Output {
                     RpcCode::Unavailable,
                     "the daemon is shutting down; connect again in a moment",
                 );
-                self.fail(&error)
+                Ok(self.fail(&error))
             }
             Some(Err(error)) => self.lose(error.into()).await,
             Some(Ok(None)) => self.lose(hung_up(&self.guest).into()).await,
-            Some(Ok(Some(frame))) => self.pass_on(&frame).await,
+            Some(Ok(Some(frame))) => Ok(self.pass_on(&frame).await),
         }
     }
 
@@ -141,7 +142,7 @@ impl Output {
         }
         match notice(&self.guest, frame) {
             Ok(AttachNotice::Exit(info)) => self.exit(info).await,
-            // Only readers of the past meet one: this one goes on from where it is.
+            // Only readers of old output get gaps: this reader continues from the current position.
             Ok(AttachNotice::Gap { .. }) => event(json!({ "keepalive": {} })),
             Ok(AttachNotice::Drained { .. }) => self.fail(&hung_up(&self.guest).into()),
             Err(error) => self.fail(&error.into()),
@@ -154,8 +155,8 @@ impl Output {
             ExecState::Running => return self.fail(&hung_up(&self.guest).into()),
         };
         let exec = convert::exec_started(&self.guest.sandbox().id, info);
-        if let Some(told) = &self.told {
-            told.ended(&exec);
+        if let Some(trace) = &self.trace {
+            trace.ended(&exec);
         }
         self.stage = Stage::Ended;
         remembered(&self.app, &self.guest, exec, &self.tails).await;
@@ -165,14 +166,14 @@ impl Output {
         event(json!({ "end": ended(&outcome) }))
     }
 
-    /// The guest is lost. Clients ask whether a sandbox runs when a stream ends so, and tell that it was killed.
-    async fn lose(&mut self, error: RpcError) -> Bytes {
-        let sandbox = &self.guest.sandbox().id;
-        if !reach::is_ended(&self.app, sandbox).await {
-            return self.fail(&error);
+    /// The connection to the guest is lost. When a stream is interrupted, clients ask whether the sandbox is running,
+    /// and report that it was killed. After an error, the npm client does not ask.
+    async fn lose(&mut self, error: RpcError) -> Result<Bytes, StreamCut> {
+        if !reach::is_ended(&self.app, &self.guest.sandbox().id).await {
+            return Ok(self.fail(&error));
         }
-        let message = format!("the connection to sandbox {sandbox} ended before the stream completed");
-        self.fail(&RpcError::new(RpcCode::Unavailable, message))
+        self.stage = Stage::Over;
+        Err(StreamCut)
     }
 
     fn fail(&mut self, error: &RpcError) -> Bytes {
@@ -182,7 +183,7 @@ impl Output {
 }
 
 impl Drop for Output {
-    /// Its client is gone; the process goes on, and is remembered when it ends.
+    /// The client disconnected; the process continues, and is recorded when it ends.
     fn drop(&mut self) {
         if matches!(self.stage, Stage::Begins | Stage::Goes) {
             remember_at_end(&self.app, &self.guest, &self.exec, None);
@@ -198,14 +199,14 @@ async fn until(deadline: Option<Instant>) {
 }
 
 fn out_of_time() -> RpcError {
-    RpcError::new(RpcCode::DeadlineExceeded, "the command ran out of time and was ended")
+    RpcError::new(RpcCode::DeadlineExceeded, "the command reached its time limit and was killed")
 }
 
 fn event(event: Value) -> Bytes {
     message(&json!({ "event": event }))
 }
 
-/// The one message there are many of, written without a detour.
+/// The most frequent message, serialised without an intermediate value.
 fn data(terminal: bool, stream: OutputStream, bytes: &[u8]) -> Bytes {
     let field = match (terminal, stream) {
         (true, _) => "pty",
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_tells_exits_from_signals() {
+    fn the_end_event_distinguishes_exits_from_signals() {
         let outcome = |exit_code, signal| ExecOutcome {
             exit_code,
             signal,

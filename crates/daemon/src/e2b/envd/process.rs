@@ -1,4 +1,4 @@
-//! Processes: start, join, list, resize, signal. A process is an exec; clients know it by its pid inside.
+//! Processes: start, join, list, resize, signal. A process is an exec; clients know it by its pid inside the sandbox.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::error::{RpcCode, RpcError};
-use super::super::reach::{self, gone};
-use super::connect::{Framed, Unary, failed};
+use super::super::mcp;
+use super::connect::{Framed, Unary};
 use super::output::Output;
-use super::{Inside, marks};
+use super::{Inside, broken, marks};
 use crate::convert;
 use crate::rest::App;
 use crate::rest::exec_trace::ExecTrace;
@@ -28,7 +28,7 @@ pub(super) struct StartRequest {
     process: ProcessConfig,
     pty: Option<Pty>,
     tag: Option<String>,
-    /// Open when absent: older clients take it for granted.
+    /// True when absent: older clients rely on it.
     stdin: Option<bool>,
 }
 
@@ -56,11 +56,11 @@ struct Size {
     rows: u16,
 }
 
-/// Of a terminal whose client does not say.
+/// The default size of a terminal.
 const COLUMNS: u16 = 80;
 const ROWS: u16 = 24;
 
-/// Names a process.
+/// Selects a process.
 #[derive(Debug, Deserialize)]
 pub(super) struct Selector {
     pid: Option<u32>,
@@ -68,12 +68,12 @@ pub(super) struct Selector {
 }
 
 impl Selector {
-    /// The exec that runs under this pid.
+    /// The exec with this pid.
     pub(super) async fn find(&self, guest: &Guest) -> Result<ExecInfo, RpcError> {
         if self.tag.is_some() {
             return Err(no_tags());
         }
-        let pid = self.pid.ok_or_else(|| RpcError::invalid("a process is named by its pid"))?;
+        let pid = self.pid.ok_or_else(|| RpcError::invalid("a process must be selected by its pid"))?;
         let all: Vec<ExecInfo> = guest.call(&Request::ExecList).await?;
         let runs = |info: &ExecInfo| info.pid == pid && info.state == ExecState::Running;
         let found = all.into_iter().find(runs);
@@ -82,7 +82,7 @@ impl Selector {
 }
 
 fn no_tags() -> RpcError {
-    RpcError::new(RpcCode::Unimplemented, "Burrow keeps no tags of processes: name them by their pid")
+    RpcError::new(RpcCode::Unimplemented, "Burrow does not support process tags: use the pid")
 }
 
 #[derive(Debug, Deserialize)]
@@ -97,15 +97,7 @@ pub(super) async fn start(
 ) -> Response {
     match begin(&app, &inside, request).await {
         Ok(output) => output.streamed(),
-        Err(error) => broken(&app, &inside, &error).await,
-    }
-}
-
-/// The end of a call that did not begin.
-async fn broken(app: &App, inside: &Inside, error: &RpcError) -> Response {
-    match reach::is_ended(app, &inside.sandbox).await {
-        true => gone(inside.sandbox.as_str()),
-        false => failed(error),
+        Err(error) => broken(&app, &inside.sandbox, &error).await,
     }
 }
 
@@ -119,7 +111,7 @@ async fn begin(
         return Err(no_tags());
     }
     let began = Instant::now();
-    // What a stop ended is started by this use as by every other.
+    // Like every use, this starts a stopped sandbox.
     let running = app.engine.running(&inside.tenant, &inside.sandbox);
     let mark = match app.marks.of(&inside.sandbox, running) {
         Some(mark) => mark,
@@ -132,13 +124,17 @@ async fn begin(
     if let Some(cwd) = options.workdir.take() {
         options.workdir = Some(place(app, inside, &cwd).await?);
     }
-    let told = ExecTrace::by(inside.trace.clone(), &options);
+    let token = mark.has_mcp.then(|| mcp::token(&options.argv, &options.env).map(str::to_owned)).flatten();
+    let trace = ExecTrace::by(inside.trace.clone(), &options);
     let secrets = burrow_memory::remember::secret_values(&options.env);
     let started = run(app, inside, options, mark.has_user).await?;
+    if let Some(token) = token {
+        mcp::accept(app, &inside.tenant, &inside.sandbox, &token).await?;
+    }
     app.metrics.exec_started(began.elapsed());
-    told.began(app, &inside.tenant, &inside.sandbox, &started.id).await;
+    trace.began(app, &inside.tenant, &inside.sandbox, &started.id).await;
     app.remembering.given(&started.id, secrets);
-    Ok(Output::started(app, inside, started, told))
+    Ok(Output::started(app, inside, started, trace))
 }
 
 fn options(inside: &Inside, request: &StartRequest) -> Result<ExecOptions, RpcError> {
@@ -174,7 +170,7 @@ async fn place(app: &App, inside: &Inside, cwd: &str) -> Result<String, RpcError
     Ok(inside.path(&guest, &user, cwd).await?)
 }
 
-/// As the user that was named, else the sandbox's own, else the usual user if the image has it, else the image's.
+/// As the given user, else that of the sandbox, else the default user if the image has it, else the image's.
 async fn run(
     app: &App,
     inside: &Inside,
@@ -202,7 +198,7 @@ async fn run(
     }
 }
 
-/// From now on: what was written before has had its readers.
+/// From now on: earlier output was for earlier readers.
 pub(super) async fn connect(
     State(app): State<Arc<App>>,
     inside: Inside,
@@ -210,7 +206,7 @@ pub(super) async fn connect(
 ) -> Response {
     match join(&app, &inside, request).await {
         Ok(output) => output.streamed(),
-        Err(error) => broken(&app, &inside, &error).await,
+        Err(error) => broken(&app, &inside.sandbox, &error).await,
     }
 }
 
@@ -262,7 +258,7 @@ pub(super) async fn update(
     let found = request.process.find(&guest).await?;
     if let Some(Size { cols, rows }) = request.pty.and_then(|pty| pty.size) {
         if cols == 0 || rows == 0 {
-            return Err(RpcError::invalid("a terminal has at least one column and one row"));
+            return Err(RpcError::invalid("a terminal must have at least one column and one row"));
         }
         let size = protocol::TerminalSize { columns: cols, rows };
         guest.call::<()>(&Request::ExecResize { exec: found.exec, size }).await?;
@@ -290,7 +286,7 @@ pub(super) async fn signal(
         .ok_or_else(|| RpcError::invalid("`signal` must be a signal, like `SIGNAL_SIGTERM`"))?;
     let guest = inside.guest(&app).await?;
     let found = request.process.find(&guest).await?;
-    // All of its group: a shell that is killed alone leaves what it started behind.
+    // Signals the whole group: if a shell is killed alone, its children continue to run.
     let request = Request::ExecSignal { exec: found.exec, signal, group: true };
     match guest.call::<()>(&request).await {
         Ok(()) => Ok(Json(json!({}))),

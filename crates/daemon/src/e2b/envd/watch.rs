@@ -1,6 +1,6 @@
-//! Watches: a stream of changes, and for clients that come by to ask, changes kept for them.
+//! Watches: a stream of changes, and for polling clients a queue of changes.
 //!
-//! A kept watch is one connection to a guest and a bounded queue. Who does not ask for long is not watched for any more.
+//! A polled watch is one connection to a guest and a bounded queue. It is closed if the client stops polling.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,32 +13,34 @@ use burrow_engine::Guest;
 use burrow_guest::client::parse;
 use burrow_guest::protocol::{FileEntry, FileKind, Frame, Request, WatchEvent, WatchEventKind, WatchFiles};
 use burrow_model::SandboxId;
+use bytes::Bytes;
 use futures_util::stream;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::error::{RpcCode, RpcError};
-use super::Inside;
-use super::connect::{Framed, Unary, end, failed, message, streamed};
+use super::super::reach;
+use super::connect::{Framed, StreamCut, Unary, cuttable, end, message};
 use super::filesystem::look;
+use super::{Inside, broken};
 use crate::rest::App;
 use crate::rest::stream::{GuestReader, GuestWriter, next_frame};
 
-/// Kept watches of one sandbox, and of all together.
+/// Maximum number of polled watches of one sandbox, and of all sandboxes.
 const WATCHERS_PER_SANDBOX: usize = 64;
 const WATCHERS_MAX: usize = 1024;
 
-/// Changes kept for one client.
+/// Maximum number of queued changes of one client.
 const EVENTS_MAX: usize = 10_000;
 
-/// Nobody came to ask for this long.
+/// A watch is closed if the client does not poll for this long.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 
-/// For a change to come from inside.
+/// Delay for a change to arrive from inside.
 const ON_ITS_WAY: Duration = Duration::from_millis(100);
 
-/// How often that is looked at.
+/// How often that is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Deserialize)]
@@ -49,7 +51,7 @@ pub(super) struct WatchRequest {
     recursive: bool,
     #[serde(rename = "includeEntry", alias = "include_entry", default)]
     include_entry: bool,
-    /// There are no such mounts in a sandbox.
+    /// Sandboxes have no network mounts.
     #[serde(rename = "allowNetworkMounts", default)]
     _allow_network_mounts: bool,
 }
@@ -59,9 +61,9 @@ struct Watch {
     app: Arc<App>,
     guest: Guest,
     reader: GuestReader,
-    /// Kept open: a guest takes its closing for the watcher's hanging up.
+    /// Kept open: a guest takes its closing for a disconnect of the watcher.
     _writer: GuestWriter,
-    /// What is watched; events name what is below it.
+    /// The watched path; events contain paths relative to it.
     path: String,
     include_entry: bool,
 }
@@ -80,18 +82,18 @@ impl Watch {
         Ok(Self { app: app.clone(), guest, reader, _writer: writer, path, include_entry })
     }
 
-    /// The next change; `None` when there will be none, since the sandbox or the daemon ends. Safe to give up waiting for.
+    /// The next change; `None` when there will be none, because the sandbox or the daemon stops. Cancel-safe.
     async fn next(&mut self) -> Option<Vec<Value>> {
         let frame = next_frame(&self.app, &self.guest, &mut self.reader).await?;
         match frame {
-            Ok(Some(Frame::Control(json))) => parse(&json).ok().map(|event| self.told(event)),
+            Ok(Some(Frame::Control(json))) => parse(&json).ok().map(|event| self.events(event)),
             Ok(Some(Frame::Bytes(_) | Frame::Stdout { .. } | Frame::Stderr { .. } | Frame::End) | None)
             | Err(_) => None,
         }
     }
 
-    /// A rename is two things to E2B: one name goes, another comes.
-    fn told(&self, event: WatchEvent) -> Vec<Value> {
+    /// E2B reports a rename as two events: a removed name, and a created name.
+    fn events(&self, event: WatchEvent) -> Vec<Value> {
         let WatchEvent { kind, path, from } = event;
         let one = |kind: &str, path: &str| json!({ "name": below(&self.path, path), "type": kind });
         match kind {
@@ -103,12 +105,12 @@ impl Watch {
                 let gone = from.map(|from| one("EVENT_TYPE_RENAME", &from));
                 gone.into_iter().chain([one("EVENT_TYPE_CREATE", &path)]).collect()
             }
-            // The watched directory itself: look again.
+            // The watched directory itself: the client has to read it again.
             WatchEventKind::Overflow => vec![one("EVENT_TYPE_WRITE", &self.path)],
         }
     }
 
-    /// With what each is about, if the client wants that and it is still there.
+    /// Adds the entry to each event, if the client requested it and it still exists.
     async fn completed(&self, mut events: Vec<Value>) -> Vec<Value> {
         for event in events.iter_mut().filter(|_| self.include_entry) {
             let name = event["name"].as_str().unwrap_or_default();
@@ -135,8 +137,8 @@ fn below<'a>(watched: &str, path: &'a str) -> &'a str {
     path.strip_prefix(watched.trim_end_matches('/')).map_or(path, |rest| rest.trim_start_matches('/'))
 }
 
-/// A watch that is streamed.
-struct Streamed {
+/// A streamed watch.
+struct StreamedWatch {
     watch: Watch,
     waiting: VecDeque<Value>,
     keepalive: Duration,
@@ -152,58 +154,62 @@ pub(super) async fn watch(
     let opened = async { Watch::open(&app, &inside, &request?).await };
     let watch = match opened.await {
         Ok(watch) => watch,
-        Err(error) => return failed(&error),
+        Err(error) => return broken(&app, &inside.sandbox, &error).await,
     };
-    let streamed_watch = Streamed {
+    let streamed_watch = StreamedWatch {
         watch,
         waiting: [json!({ "start": {} })].into(),
         keepalive: inside.keepalive,
         deadline: inside.timeout.map(|timeout| Instant::now() + timeout),
         over: false,
     };
-    streamed(stream::unfold(streamed_watch, |mut streamed| async move {
+    cuttable(stream::unfold(streamed_watch, |mut streamed| async move {
         let bytes = streamed.next().await?;
         Some((bytes, streamed))
     }))
 }
 
-impl Streamed {
-    async fn next(&mut self) -> Option<bytes::Bytes> {
+impl StreamedWatch {
+    async fn next(&mut self) -> Option<Result<Bytes, StreamCut>> {
         if self.over {
             return None;
         }
         if let Some(event) = self.waiting.pop_front() {
-            return Some(message(&event));
+            return Some(Ok(message(&event)));
         }
         let deadline = self.deadline;
         let events = tokio::select! {
             events = self.watch.next() => events,
-            () = tokio::time::sleep(self.keepalive) => return Some(message(&json!({ "keepalive": {} }))),
-            () = async { tokio::time::sleep_until(deadline.expect("looked at before")).await }, if deadline.is_some() => {
+            () = tokio::time::sleep(self.keepalive) => return Some(Ok(message(&json!({ "keepalive": {} })))),
+            () = async { tokio::time::sleep_until(deadline.expect("checked by the guard")).await }, if deadline.is_some() => {
                 self.over = true;
-                let error = RpcError::new(RpcCode::DeadlineExceeded, "the time to watch is up");
-                return Some(end(Some(&error)));
+                let error = RpcError::new(RpcCode::DeadlineExceeded, "the time limit of the watch was reached");
+                return Some(Ok(end(Some(&error))));
             }
         };
         let Some(events) = events else {
             self.over = true;
-            return Some(end(None));
+            // When a stream is interrupted, clients ask whether the sandbox is running, and report that it was killed.
+            return match reach::is_ended(&self.watch.app, &self.watch.guest.sandbox().id).await {
+                true => Some(Err(StreamCut)),
+                false => Some(Ok(end(None))),
+            };
         };
         let events = self.watch.completed(events).await;
         self.waiting.extend(events.into_iter().map(|event| json!({ "filesystem": event })));
-        self.waiting.pop_front().map(|event| message(&event))
+        self.waiting.pop_front().map(|event| Ok(message(&event)))
     }
 }
 
-/// What is kept for clients that come by to ask.
+/// The queues of polling clients.
 #[derive(Debug, Default)]
-pub(crate) struct Watchers(Mutex<HashMap<String, Kept>>);
+pub(crate) struct Watchers(Mutex<HashMap<String, WatchQueue>>);
 
 #[derive(Debug)]
-struct Kept {
+struct WatchQueue {
     sandbox: SandboxId,
     events: VecDeque<Value>,
-    /// More came than there was room for.
+    /// More changes arrived than the queue can hold.
     lost: bool,
     /// The watch itself has ended.
     ended: bool,
@@ -211,14 +217,14 @@ struct Kept {
     task: tokio::task::AbortHandle,
 }
 
-impl Drop for Kept {
+impl Drop for WatchQueue {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 impl Watchers {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Kept>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, WatchQueue>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -232,7 +238,7 @@ impl Watchers {
 
     fn check_room(&self, sandbox: &SandboxId) -> Result<(), RpcError> {
         let mut all = self.lock();
-        // Those whose watch has ended have nobody else who would forget them.
+        // No task removes entries whose watch has ended.
         all.retain(|_, kept| kept.asked.elapsed() < FORGOTTEN_AFTER);
         let own = all.values().filter(|kept| kept.sandbox == *sandbox).count();
         if own >= WATCHERS_PER_SANDBOX || all.len() >= WATCHERS_MAX {
@@ -244,7 +250,7 @@ impl Watchers {
         Ok(())
     }
 
-    /// Whether somebody still asks; who does not is forgotten.
+    /// Whether the client still polls; otherwise the entry is removed.
     fn is_wanted(&self, id: &str) -> bool {
         let mut all = self.lock();
         let wanted = all.get(id).is_some_and(|kept| kept.asked.elapsed() < FORGOTTEN_AFTER);
@@ -263,13 +269,13 @@ pub(super) async fn create(
     app.watchers.check_room(&inside.sandbox)?;
     let watch = Watch::open(&app, &inside, &request).await?;
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).expect("the kernel's random generator answers");
+    getrandom::fill(&mut bytes).expect("the kernel's random generator is available");
     let id = format!("{:032x}", u128::from_le_bytes(bytes));
     let (keeper, own) = (app.clone(), id.clone());
-    // The entry is there before the task looks for it: it waits for this lock.
+    // The entry is inserted before the task looks for it: the task waits for this lock.
     let mut all = app.watchers.lock();
     let task = app.tasks.spawn(async move { keep(&keeper, &own, watch).await });
-    let kept = Kept {
+    let kept = WatchQueue {
         sandbox: inside.sandbox,
         events: VecDeque::new(),
         lost: false,
@@ -313,22 +319,21 @@ pub(super) async fn events(
     inside: Inside,
     Unary(request): Unary<WatcherRequest>,
 ) -> Result<Json<Value>, RpcError> {
-    // A client that has just written a file asks for the change at once, which is still on its way from inside.
+    // A client that has just written a file polls at once, when the change has not arrived yet.
     tokio::time::sleep(ON_ITS_WAY).await;
     let mut all = app.watchers.lock();
-    // Another sandbox's is as unknown as one that never was.
+    // A watch of another sandbox gets the same error as an unknown one.
     let kept = all.get_mut(&request.watcher).filter(|kept| kept.sandbox == inside.sandbox);
     let kept = kept.ok_or_else(unknown)?;
     kept.asked = Instant::now();
     if std::mem::take(&mut kept.lost) {
         kept.events.clear();
-        let message = format!(
-            "more than {EVENTS_MAX} changes came since the last question: look at the directory again"
-        );
+        let message =
+            format!("more than {EVENTS_MAX} changes occurred since the last poll: read the directory again");
         return Err(RpcError::new(RpcCode::ResourceExhausted, message));
     }
     if kept.ended && kept.events.is_empty() {
-        let message = "the watch ended with the sandbox's sleep: watch again";
+        let message = "the watch ended because the sandbox was put to sleep: watch again";
         return Err(RpcError::new(RpcCode::FailedPrecondition, message));
     }
     let events: Vec<Value> = kept.events.drain(..).collect();
@@ -352,10 +357,7 @@ pub(super) async fn remove(
 }
 
 fn unknown() -> RpcError {
-    RpcError::new(
-        RpcCode::NotFound,
-        "there is no such watcher, or it was forgotten because nobody asked for long",
-    )
+    RpcError::new(RpcCode::NotFound, "watcher not found, or removed because it was not polled")
 }
 
 #[cfg(test)]
@@ -363,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_named_by_what_is_below_the_watched_directory() {
+    fn changes_have_paths_relative_to_the_watched_directory() {
         assert_eq!(below("/home/user", "/home/user/a/b"), "a/b");
         assert_eq!(below("/home/user/", "/home/user/a"), "a");
         assert_eq!(below("/", "/a"), "a");
@@ -371,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn only_directories_are_watched() {
+    fn only_directories_can_be_watched() {
         assert!(check_directory("/a", FileKind::Directory).is_ok());
         let refused = check_directory("/a/b", FileKind::File).unwrap_err();
         assert_eq!(

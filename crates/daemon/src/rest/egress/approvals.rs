@@ -1,6 +1,6 @@
-//! `…/egress/approvals`: requests that wait for somebody to agree.
+//! `…/egress/approvals`: requests that wait for approval.
 //!
-//! A key that is bound to one sandbox sees them and answers none: it may be inside that sandbox.
+//! A key that is bound to one sandbox can list them but not answer them, because it may be inside that sandbox.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ use utoipa::IntoParams;
 use super::super::auth::{Reader, UnboundExecutor};
 use super::super::error::ApiError;
 use super::super::input::{JsonBody, NoParams};
-use super::super::refusals::{Changing, Common, Named, WithBody};
+use super::super::refusals::{Common, ObjectRefusals, SandboxRefusals, WithBody};
 use super::super::sandboxes::SandboxPath;
 use super::super::{App, Segments};
 
 #[utoipa::path(
     get, path = "/v1/sandboxes/{sandbox}/egress/approvals", tag = "egress", params(SandboxPath),
     responses(
-        (status = 200, description = "What waits, oldest first, on one page", body = Page<EgressApproval>),
-        Common, Named,
+        (status = 200, description = "The waiting requests, oldest first, on one page", body = Page<EgressApproval>),
+        Common, ObjectRefusals,
     ),
 )]
 pub(crate) async fn list(
@@ -39,14 +39,14 @@ pub(crate) async fn list(
     Ok(Json(Page { items, next_cursor: None }))
 }
 
-/// Names a request that waits.
+/// Names a waiting request.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct ApprovalPath {
-    /// Its id, a unique beginning of its id, or its name.
+    /// The sandbox's id, a unique prefix of its id, or its name.
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     sandbox: String,
-    /// As the list tells it.
+    /// The id from the list of approvals.
     approval: u64,
 }
 
@@ -54,8 +54,8 @@ pub(crate) struct ApprovalPath {
     post, path = "/v1/sandboxes/{sandbox}/egress/approvals/{approval}", tag = "egress", params(ApprovalPath),
     request_body = AnswerApproval,
     responses(
-        (status = 204, description = "The request goes on, or is refused"),
-        Common, Changing, WithBody,
+        (status = 204, description = "The request continues, or is refused"),
+        Common, SandboxRefusals, WithBody,
     ),
 )]
 pub(crate) async fn answer(

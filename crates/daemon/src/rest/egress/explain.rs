@@ -15,7 +15,7 @@ use burrow_model::{HostName, Name, NetworkMode, SecretSpec};
 use super::super::auth::Reader;
 use super::super::error::ApiError;
 use super::super::input::{JsonBody, NoParams};
-use super::super::refusals::{Common, Named, WithBody};
+use super::super::refusals::{Common, ObjectRefusals, WithBody};
 use super::super::sandboxes::SandboxPath;
 use super::super::{App, Segments};
 use super::{policy, target};
@@ -25,8 +25,8 @@ use crate::convert;
     post, path = "/v1/sandboxes/{sandbox}/egress/explain", tag = "egress", params(SandboxPath),
     request_body = EgressQuestion,
     responses(
-        (status = 200, description = "What would happen; nothing is looked up or dialled", body = EgressExplanation),
-        Common, Named, WithBody,
+        (status = 200, description = "What would happen; no name is resolved and no connection is made", body = EgressExplanation),
+        Common, ObjectRefusals, WithBody,
     ),
 )]
 pub(crate) async fn explain(
@@ -39,8 +39,8 @@ pub(crate) async fn explain(
     let target = target(&body.value.target)?;
     let method = body.value.method.as_deref().unwrap_or("GET");
     let method: Method =
-        method.parse().map_err(|error| ApiError::invalid(format!("`method` does not fit: {error}")))?;
-    let asked = Asked { method, path: path_of(&body.value.target)? };
+        method.parse().map_err(|error| ApiError::invalid(format!("`method` is invalid: {error}")))?;
+    let asked = HypotheticalRequest { method, path: path_of(&body.value.target)? };
     let id = caller.sandbox(&app, &path.sandbox).await?;
     let row = app.engine.get(caller.tenant(), &id).await?;
     let in_force = app.engine.egress_in_force(&row);
@@ -51,33 +51,33 @@ pub(crate) async fn explain(
         return Ok(Json(answer));
     };
     let left = match rule {
-        Some(index) => policy::left(&app, &row, index).await,
+        Some(index) => policy::budget_left(&app, &row, index).await,
         None => None,
     };
     let request = decided.request.map(|request| EgressRequestExplained { left, ..request });
     Ok(Json(EgressExplanation { request, ..decided }))
 }
 
-/// The request that is asked about.
-struct Asked {
+/// The HTTP request in question.
+struct HypotheticalRequest {
     method: Method,
     path: String,
 }
 
-/// The path of a target, in the form that rules are matched with.
+/// The path of a target, in the normal form that rules match.
 fn path_of(target: &str) -> Result<String, ApiError> {
     let rest = target.split_once("://").map_or(target, |(_, rest)| rest);
     let path = rest.find('/').map_or("/", |start| &rest[start..]);
     let path = path.split(['?', '#']).next().unwrap_or("/");
     burrow_egress::normal_path(path)
-        .map_err(|error| ApiError::invalid(format!("`target` does not fit: {error}")))
+        .map_err(|error| ApiError::invalid(format!("`target` is invalid: {error}")))
 }
 
-/// Pure: what would happen, and why.
+/// What would happen to a connection, and why. Has no side effects.
 pub(super) fn explained(row: &SandboxRow, in_force: &EgressInForce, target: &Target) -> EgressExplanation {
     let destination = &target.destination;
     let mut decision = in_force.policy.decide(destination, target.protocol);
-    // An address of the program's own choice is known before anything is looked up.
+    // If the program connects to an address, that address is known without a look-up.
     if let (Decision::Allow { .. }, Host::Address(address)) = (&decision, &destination.host)
         && let Err(kind) = in_force.policy.admits(*address, destination.port)
     {
@@ -128,22 +128,22 @@ fn hint(row: &SandboxRow, in_force: &EgressInForce, reason: &Denial) -> Option<S
         let missing = in_force.missing.iter().map(Name::as_str).collect::<Vec<_>>().join("`, `");
         let lost = match missing.is_empty() {
             true => String::new(),
-            false => format!(" (its host sets `{missing}` are not in the configuration any more)"),
+            false => format!(" (its host sets `{missing}` are no longer in the configuration)"),
         };
-        return Some(format!("`burrow egress allow {sandbox} {rule}` lets it through{lost}"));
+        return Some(format!("`burrow egress allow {sandbox} {rule}` allows it{lost}"));
     }
     if matches!(reason, Denial::NetworkOff) {
-        return Some(format!("`burrow update {sandbox} --net allowlist` lets its rules count"));
+        return Some(format!("`burrow update {sandbox} --net allowlist` puts its rules into effect"));
     }
     reason.remedy()
 }
 
-/// Pure: what would happen to a request, where a rule about requests is about its host, and which rule decides.
+/// What would happen to a request, if there are request rules for its host, and which rule decides. Has no side effects.
 fn request_explained(
     answer: EgressExplanation,
     in_force: &EgressInForce,
     target: &Target,
-    asked: &Asked,
+    asked: &HypotheticalRequest,
     secrets: &HashMap<Name, SecretSpec>,
 ) -> Option<(EgressExplanation, Option<usize>)> {
     let (Host::Name(host), ProtocolSeen::Tls) = (&target.destination.host, target.protocol) else {
@@ -158,7 +158,7 @@ fn request_explained(
     let request = EgressRequestExplained {
         method: asked.method.to_string(),
         path: asked.path.clone(),
-        decrypted: about.iter().any(|rule| rule.mode == RuleMode::Intercept),
+        decrypted: in_force.policy.intercepts(&target.destination),
         secret: None,
         slot: None,
         left: None,
@@ -168,7 +168,7 @@ fn request_explained(
     let Some(index) = rules.iter().position(covers) else {
         let because = format!("no rule about `{host}` covers `{} {}`", asked.method, asked.path);
         let listed: Vec<String> = about.iter().map(|rule| format!("`{rule}`")).collect();
-        let hint = Some(format!("what is covered: {}", listed.join(", ")));
+        let hint = Some(format!("the rules for this host: {}", listed.join(", ")));
         let denied = EgressExplanation { allowed: false, because, hint, request: Some(request), ..answer };
         return Some((denied, None));
     };
@@ -177,15 +177,15 @@ fn request_explained(
     let answer = EgressExplanation { rule: Some(text.clone()), set: None, ..answer };
     let refused = rule.secret.as_ref().and_then(|name| withheld(name, secrets.get(name), host, port, asked));
     if let Some(because) = refused {
-        let hint = Some("`burrow secret ls` shows what secrets there are and where they may go".to_owned());
+        let hint = Some("`burrow secret ls` shows all secrets and where they may be sent".to_owned());
         let denied = EgressExplanation { allowed: false, because, hint, request: Some(request), ..answer };
         return Some((denied, Some(index)));
     }
     let slot = rule.secret.as_ref().and_then(|name| secrets.get(name)).map(|spec| slot(&spec.slot));
     let mut because = format!("its rule `{text}` allows it");
     match rule.mode {
-        RuleMode::Sni => because.push_str(", by name and without being decrypted"),
-        RuleMode::Intercept if rule.approve.is_some() => because.push_str(", once somebody agrees"),
+        RuleMode::Sni => because.push_str(" by host name, without decryption"),
+        RuleMode::Intercept if rule.approve.is_some() => because.push_str(" after it has been approved"),
         RuleMode::Intercept => {}
     }
     let secret = rule.secret.as_ref().map(Name::to_string);
@@ -193,20 +193,20 @@ fn request_explained(
     Some((EgressExplanation { because, request: Some(request), ..answer }, Some(index)))
 }
 
-/// Why a rule's secret would not be put into a request.
+/// Why a rule's secret would not be inserted into a request.
 fn withheld(
     name: &Name,
     spec: Option<&SecretSpec>,
     host: &HostName,
     port: u16,
-    asked: &Asked,
+    asked: &HypotheticalRequest,
 ) -> Option<String> {
     let Some(spec) = spec else {
-        return Some(format!("its rule needs the secret `{name}`, which is not there"));
+        return Some(format!("its rule needs the secret `{name}`, which does not exist"));
     };
     let covers = spec.allow.iter().any(|scope| scope.covers(host, port, asked.method.as_str(), &asked.path));
     let (method, path) = (&asked.method, &asked.path);
-    (!covers).then(|| format!("the owner of `{name}` does not allow `{method} {path}` to carry it"))
+    (!covers).then(|| format!("the owner of `{name}` does not allow it in `{method} {path}`"))
 }
 
 fn slot(slot: &burrow_model::Slot) -> String {

@@ -1,4 +1,4 @@
-//! `…/egress`: what a sandbox may reach, what it asked for, and why something is or is not let through.
+//! `…/egress`: what a sandbox may reach, its log of connections, and why something is allowed or denied.
 
 pub(crate) mod approvals;
 pub(crate) mod explain;
@@ -25,7 +25,7 @@ use utoipa::IntoParams;
 use super::auth::Reader;
 use super::error::ApiError;
 use super::input::{JsonBody, NoParams, Params};
-use super::refusals::{ByGuest, Common, Named, WithBody};
+use super::refusals::{Common, GuestRefusals, ObjectRefusals, WithBody};
 use super::sandboxes::SandboxPath;
 use super::stream::lines;
 use super::{App, PageParams, Segments, page};
@@ -37,7 +37,7 @@ const BATCH: u32 = 500;
 
 #[utoipa::path(
     get, path = "/v1/sandboxes/{sandbox}/egress", tag = "egress", params(SandboxPath),
-    responses((status = 200, description = "What is in force, and what came of it", body = EgressStatus), Common, Named),
+    responses((status = 200, description = "The policy in force, and its counters", body = EgressStatus), Common, ObjectRefusals),
 )]
 pub(crate) async fn show(
     State(app): State<Arc<App>>,
@@ -48,13 +48,13 @@ pub(crate) async fn show(
     let id = caller.sandbox(&app, &path.sandbox).await?;
     let row = app.engine.get(caller.tenant(), &id).await?;
     let in_force = app.engine.egress_in_force(&row);
-    // A process that is away has nothing to tell; what is in force is known all the same.
+    // The counters are missing while the egress process is down; the policy in force is known anyway.
     let counters = app.engine.egress_counters(caller.tenant(), &id).await.unwrap_or_default();
     let rule = |(rule, set): (burrow_model::EgressRule, Option<Name>)| EgressRuleInForce {
         rule: rule.to_string(),
         set: set.map(String::from),
     };
-    let requests = policy::standing(&app, &row).await?;
+    let requests = policy::request_rules(&app, &row).await?;
     Ok(Json(EgressStatus {
         network: convert::network(&row.spec.network),
         rules: in_force.rules.into_iter().map(rule).collect(),
@@ -64,25 +64,25 @@ pub(crate) async fn show(
     }))
 }
 
-/// Which part of the log.
+/// Which part of the log, and in which form.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LogParams {
-    /// Only what was not let through; false when absent.
+    /// Only denied connections; false when absent.
     #[serde(default)]
     #[param(required = false)]
     denied: bool,
-    /// Answer one entry per line, oldest first, and go on as they come; false when absent: a page, newest first.
+    /// `true`: one entry per line, oldest first, and new entries as they occur. `false`, the default: a page, newest first.
     #[serde(default)]
     #[param(required = false)]
     follow: bool,
-    /// Those after this number; 0, all that are kept, when absent.
+    /// Only entries after this number; 0, all entries that are kept, when absent.
     since: Option<u64>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     #[param(max_length = 256)]
     cursor: Option<String>,
-    /// Entries of a page at most; 100 when absent.
+    /// Maximum number of entries of a page; 100 when absent.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
@@ -92,7 +92,7 @@ pub(crate) struct LogParams {
     responses(
         (status = 200, description = "A page, newest first; with `follow` one `EgressEntry` per line, oldest first",
          content((Page<EgressEntry> = "application/json"), (EgressEntry = "application/x-ndjson"))),
-        Common, Named,
+        Common, ObjectRefusals,
     ),
 )]
 pub(crate) async fn log(
@@ -127,7 +127,7 @@ pub(crate) async fn log(
         read: VecDeque::new(),
         app,
     };
-    // The first read decides whether there is an answer at all.
+    // If the first read fails, the answer is an error with a status, not a stream.
     feed.fill().await?;
     Ok(lines(stream::unfold(feed, |mut feed| async move { feed.next().await.map(|entry| (entry, feed)) })))
 }
@@ -152,7 +152,7 @@ impl Feed {
                 }
             }
             match self.fill().await {
-                // Nothing new: wait until there is. The end of the daemon ends the feed, and so does the sandbox's.
+                // No new entries: wait for some. The feed ends when the daemon shuts down or the sandbox is deleted.
                 Ok(0) => {
                     self.app.draining.run_until_cancelled(self.newest.changed()).await?.ok()?;
                     self.app.engine.get(&self.tenant, &self.sandbox).await.ok()?;
@@ -160,7 +160,7 @@ impl Feed {
                 Ok(_) => {}
                 Err(error) => {
                     let detail = error.into_detail();
-                    tracing::warn!(code = detail.code.as_str(), "could not read the egress log on");
+                    tracing::warn!(code = detail.code.as_str(), "could not continue to read the egress log");
                     return None;
                 }
             }
@@ -181,8 +181,8 @@ impl Feed {
     post, path = "/v1/sandboxes/{sandbox}/egress/test", tag = "egress", params(SandboxPath),
     request_body = EgressQuestion,
     responses(
-        (status = 200, description = "What happened when the egress process tried", body = EgressTrial),
-        Common, ByGuest, WithBody,
+        (status = 200, description = "The result of the attempt by the egress process", body = EgressTrial),
+        Common, GuestRefusals, WithBody,
     ),
 )]
 pub(crate) async fn test(
@@ -194,7 +194,7 @@ pub(crate) async fn test(
 ) -> Result<Json<EgressTrial>, ApiError> {
     let target = target(&body.value.target)?;
     let id = caller.sandbox(&app, &path.sandbox).await?;
-    // The trial goes through the doors of its network: one that sleeps is woken for it.
+    // The trial uses the listeners of the sandbox's network, so a sleeping sandbox is woken for it.
     let guest = app.engine.guest(caller.tenant(), &id).await?;
     let row = guest.sandbox();
     let trial = app.engine.egress_trial(caller.tenant(), &id, &target).await?;
@@ -216,15 +216,15 @@ pub(crate) async fn test(
 
 fn target(text: &str) -> Result<Target, ApiError> {
     let shown: String = text.chars().take(80).collect();
-    text.parse().map_err(|error| ApiError::invalid(format!("`target` does not fit: `{shown}`: {error}")))
+    text.parse().map_err(|error| ApiError::invalid(format!("`target` is invalid: `{shown}`: {error}")))
 }
 
-/// An exec with what its sandbox was not let through to while it ran.
+/// Adds to an exec the connections of its sandbox that were denied while it ran.
 pub(super) async fn with_denials(app: &App, tenant: &TenantId, mut exec: Exec) -> Exec {
     let Ok(sandbox) = exec.sandbox_id.parse::<SandboxId>() else { return exec };
     let until = exec.ended_ms.unwrap_or_else(|| app.engine.now_ms());
-    // What fails may have failed for want of a host, which the egress process may be about to tell; what went well is
-    // not held up.
+    // An exec may have failed because a host was denied, which the egress process may be about to report, so wait for its
+    // report. A successful exec is not delayed.
     let failed = exec.state == ExecState::Ended
         && exec.outcome.as_ref().is_some_and(|outcome| outcome.exit_code != Some(0));
     let denied = app.engine.denied_during(tenant, &sandbox, exec.started_ms, until, failed).await;
@@ -237,10 +237,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_is_read_as_people_write_it_or_refused_with_what_it_was() {
+    fn targets_are_parsed_as_users_write_them_and_invalid_ones_are_quoted_in_the_error() {
         assert_eq!(target("https://example.com/x").unwrap().destination.port, 443);
         let error = target("gopher://\u{1b}[2J").unwrap_err().into_detail();
-        assert!(error.message.starts_with("`target` does not fit"), "{}", error.message);
+        assert!(error.message.starts_with("`target` is invalid"), "{}", error.message);
         assert!(!error.message.contains('\u{1b}'));
     }
 }

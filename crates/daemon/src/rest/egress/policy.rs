@@ -1,4 +1,4 @@
-//! `…/egress/policy`: a sandbox's whole policy, replaced at once, and how its rules about requests stand.
+//! `…/egress/policy`: replaces the whole policy of a sandbox at once, and reports the state of its request rules.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use burrow_model::{Name, NetworkPolicy, SecretSpec, TenantId};
 use super::super::auth::{Caller, UnboundExecutor};
 use super::super::error::ApiError;
 use super::super::input::{JsonBody, NoParams};
-use super::super::refusals::{Changing, Common, WithBody};
+use super::super::refusals::{Common, SandboxRefusals, WithBody};
 use super::super::sandboxes::SandboxPath;
 use super::super::{App, Segments};
 use crate::convert;
@@ -24,8 +24,8 @@ use crate::convert;
     put, path = "/v1/sandboxes/{sandbox}/egress/policy", tag = "egress", params(SandboxPath),
     request_body = PolicyDocument,
     responses(
-        (status = 200, description = "As it is now; what is no longer allowed was cut", body = Sandbox),
-        Common, Changing, WithBody,
+        (status = 200, description = "The changed sandbox; connections that are no longer allowed were closed", body = Sandbox),
+        Common, SandboxRefusals, WithBody,
     ),
 )]
 pub(crate) async fn replace(
@@ -36,14 +36,15 @@ pub(crate) async fn replace(
     body: JsonBody<PolicyDocument>,
 ) -> Result<Json<Sandbox>, ApiError> {
     if !body.value.secrets.is_empty() {
-        let error =
-            ApiError::invalid("the policy does not fit: `/secrets`: secrets are no part of a policy here");
+        let error = ApiError::invalid(
+            "the policy is invalid: `/secrets`: secrets cannot be declared in this request",
+        );
         return Err(
             error.hint("set them with `PUT /v1/secrets/{name}`, or apply a file with `burrow egress apply`")
         );
     }
     let checked = check::document(&body.value).map_err(convert::fault)?;
-    let Some(network) = checked.network else { return Err(ApiError::invalid("the policy says nothing")) };
+    let Some(network) = checked.network else { return Err(ApiError::invalid("the policy is empty")) };
     admit(&app, &caller, &network.requests, &checked.places).await?;
     let id = caller.sandbox(&app, &path.sandbox).await?;
     let row = app.engine.update(caller.tenant(), &id, replaced(network)).await?;
@@ -51,7 +52,7 @@ pub(crate) async fn replace(
 }
 
 fn replaced(network: NetworkPolicy) -> UpdateOptions {
-    let NetworkPolicy { mode, rules, sets, requests, deny } = network;
+    let NetworkPolicy { mode, rules, sets, requests, deny, transforms: _ } = network;
     let network = NetworkChange {
         mode: Some(mode),
         rules: Some(rules),
@@ -65,6 +66,8 @@ fn replaced(network: NetworkPolicy) -> UpdateOptions {
         deny: Some(deny),
         add_deny: Vec::new(),
         remove_deny: Vec::new(),
+        // They can only be set through E2B's API, so only it removes them.
+        transforms: None,
     };
     UpdateOptions {
         name: None,
@@ -83,7 +86,7 @@ fn replaced(network: NetworkPolicy) -> UpdateOptions {
     }
 }
 
-/// Refuses rules about requests that the caller may not give, or that go beyond what secrets' owners allow.
+/// Rejects request rules that the caller may not set, or that exceed what the owners of the secrets allow.
 pub(crate) async fn admit(
     app: &App,
     caller: &Caller,
@@ -93,12 +96,13 @@ pub(crate) async fn admit(
     if rules.is_empty() {
         return Ok(());
     }
-    // A bound key may be inside its sandbox: it must not choose which secrets come to it, nor whose approval is needed.
+    // A bound key may be inside its sandbox: it must choose neither the secrets that are sent nor the approvals that are
+    // required.
     caller.unbound()?;
     let secrets = secrets(app, caller.tenant()).await?;
     let ceiling = |name: &Name| secrets.get(name).map(|spec| spec.allow.clone());
     check::within(rules, places, &ceiling).map_err(|fault| {
-        let error = ApiError::new(ErrorCode::Unprocessable, format!("the policy does not fit: {fault}"));
+        let error = ApiError::new(ErrorCode::Unprocessable, format!("the policy is invalid: {fault}"));
         match fault.hint {
             Some(hint) => error.hint(hint),
             None => error,
@@ -106,35 +110,35 @@ pub(crate) async fn admit(
     })
 }
 
-/// The tenant's secrets, as they were declared.
+/// The tenant's secrets, as declared.
 pub(super) async fn secrets(app: &App, tenant: &TenantId) -> Result<HashMap<Name, SecretSpec>, ApiError> {
     let rows = app.engine.catalog().secrets(tenant).await?;
     Ok(rows.into_iter().map(|row| (row.spec.name.clone(), row.spec)).collect())
 }
 
-/// How each rule about requests stands.
-pub(super) async fn standing(app: &App, row: &SandboxRow) -> Result<Vec<EgressRequestRule>, ApiError> {
+/// The state of each request rule.
+pub(super) async fn request_rules(app: &App, row: &SandboxRow) -> Result<Vec<EgressRequestRule>, ApiError> {
     let rules = &row.spec.network.requests;
     if rules.is_empty() {
         return Ok(Vec::new());
     }
     let secrets = secrets(app, &row.tenant).await?;
     let problems = app.engine.egress_problems(&row.id);
-    let mut standing = Vec::with_capacity(rules.len());
+    let mut request_rules = Vec::with_capacity(rules.len());
     for (index, rule) in rules.iter().enumerate() {
         let written = RuleDocument::from(rule);
-        standing.push(EgressRequestRule {
+        request_rules.push(EgressRequestRule {
             text: rule.to_string(),
             problem: problem(rule, &secrets, &problems),
             budget: written.budget,
             left: match rule.budget {
-                Some(_) => left(app, row, index).await,
+                Some(_) => budget_left(app, row, index).await,
                 None => None,
             },
             rule: written,
         });
     }
-    Ok(standing)
+    Ok(request_rules)
 }
 
 fn problem(
@@ -145,13 +149,13 @@ fn problem(
     let name = rule.secret.as_ref()?;
     let Some(spec) = secrets.get(name) else { return Some(format!("there is no secret `{name}` any more")) };
     if !rule.scope.fits(&spec.allow) {
-        return Some(format!("the owner of `{name}` does not allow all of it any more"));
+        return Some(format!("the rule exceeds what the owner of `{name}` allows"));
     }
     problems.get(name).cloned()
 }
 
-/// What is left of a rule's budget; `None` while its sandbox does not run, or its process is away.
-pub(super) async fn left(app: &App, row: &SandboxRow, rule: usize) -> Option<BudgetLeft> {
+/// What is left of a rule's budget; `None` while its sandbox does not run, or while the egress process is down.
+pub(super) async fn budget_left(app: &App, row: &SandboxRow, rule: usize) -> Option<BudgetLeft> {
     let rule = row.spec.network.requests.get(rule)?;
     let budget = rule.budget?;
     let text = rule.to_string();

@@ -1,4 +1,4 @@
-//! `GET /v1/images/{image}/export`: an image as an archive that Docker, Podman and others load.
+//! `GET /v1/images/{image}/export`: an image as an archive that Docker, Podman and others can load.
 
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ use utoipa::{IntoParams, ToSchema};
 use super::super::auth::Reader;
 use super::super::error::ApiError;
 use super::super::input::Params;
-use super::super::refusals::{Common, Named};
+use super::super::refusals::{Common, ObjectRefusals};
 use super::super::{App, Segments};
 use super::ImagePath;
 
-/// How the layer is stored.
+/// Compression of the layer.
 #[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LayerCompression {
-    /// As it is.
+    /// Uncompressed.
     None,
     #[default]
     Gzip,
@@ -34,7 +34,7 @@ pub(crate) enum LayerCompression {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExportParams {
-    /// `gzip` when absent, which every program reads.
+    /// `gzip` when absent, which all programs support.
     #[serde(default)]
     #[param(inline)]
     compression: LayerCompression,
@@ -43,9 +43,9 @@ pub(crate) struct ExportParams {
 #[utoipa::path(
     get, path = "/v1/images/{image}/export", tag = "images", params(ImagePath, ExportParams),
     responses(
-        (status = 200, description = "An OCI archive, which `docker load` takes as well", body = Vec<u8>,
+        (status = 200, description = "An OCI archive, which `docker load` also accepts", body = Vec<u8>,
          content_type = "application/x-tar"),
-        Common, Named,
+        Common, ObjectRefusals,
     ),
 )]
 pub(crate) async fn export(

@@ -1,4 +1,4 @@
-//! `POST /v1/images`: an image from packages, a registry, a build file or a sandbox.
+//! `POST /v1/images`: creates an image from packages, a registry, a build file or a sandbox.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use super::super::App;
 use super::super::auth::Admin;
 use super::super::error::ApiError;
 use super::super::input::{JsonBody, NoParams};
-use super::super::refusals::{Changing, Common, WithBody};
+use super::super::refusals::{Common, SandboxRefusals, WithBody};
 use super::super::stream::lines;
 use super::work::{Work, finished};
 use crate::convert;
 
-/// Characters of a registry's user name or password.
+/// Maximum length of a registry's user name or password.
 const CREDENTIAL_LENGTH_MAX: usize = 16 << 10;
 
 #[utoipa::path(
@@ -30,8 +30,8 @@ const CREDENTIAL_LENGTH_MAX: usize = 16 << 10;
     responses(
         (status = 200, description = "One `BuildProgress` per line; the last is `done` or `error`", body = BuildProgress,
          content_type = "application/x-ndjson"),
-        (status = 502, description = "The registry does not answer as one should", body = burrow_api::ErrorBody),
-        Common, Changing, WithBody,
+        (status = 502, description = "The registry failed or sent an invalid response", body = burrow_api::ErrorBody),
+        Common, SandboxRefusals, WithBody,
     ),
 )]
 pub(crate) async fn make(
@@ -43,7 +43,7 @@ pub(crate) async fn make(
     start(&app, caller.tenant(), &caller, body.value, None).await
 }
 
-/// Checks the request and begins the work.
+/// Checks the request and starts the work.
 pub(super) async fn start(
     app: &Arc<App>,
     tenant: &TenantId,
@@ -61,7 +61,7 @@ pub(super) async fn start(
     }
 }
 
-/// Fields of another kind of image are a mistake, not to be passed over.
+/// Fields of another kind of image are rejected, not ignored.
 fn check_fields(request: &BuildImage) -> Result<(), ApiError> {
     let from = request.from;
     let given = [
@@ -79,9 +79,7 @@ fn check_fields(request: &BuildImage) -> Result<(), ApiError> {
         ("config", request.config.is_some(), from == ImageFrom::Sandbox),
     ];
     match given.into_iter().find(|(_, given, belongs)| *given && !belongs) {
-        Some((field, ..)) => {
-            Err(ApiError::invalid(format!("`{field}` does not belong to this kind of `from`")))
-        }
+        Some((field, ..)) => Err(ApiError::invalid(format!("`{field}` cannot be used with this `from`"))),
         None => Ok(()),
     }
 }
@@ -128,7 +126,7 @@ async fn pull(
         if !fits(&credentials.username) || !fits(&credentials.password) || credentials.username.contains(':')
         {
             return Err(ApiError::invalid(
-                "`credentials` does not fit: a name or password no registry takes",
+                "`credentials` is invalid: the user name or password is too long or contains forbidden characters",
             ));
         }
     }
@@ -160,14 +158,14 @@ async fn build(
     };
     let usual = app.engine.default_network();
     let network = match request.network {
-        // A build runs nobody's program on behalf of an agent: it gets hosts, and no secrets.
+        // A build runs no agent's program, so it gets access to hosts, but no secrets.
         Some(network) if network.requests.is_some() => {
-            return Err(ApiError::invalid("`network.requests` is for sandboxes, not for builds"));
+            return Err(ApiError::invalid("`network.requests` is not supported for builds"));
         }
         Some(network) => convert::network_policy(network, usual)?,
         None => usual.clone(),
     };
-    let options = BuildOptions { recipe, context, name, no_cache: request.no_cache, network };
+    let options = BuildOptions { recipe, context, name, no_cache: request.no_cache, network, limits: None };
     let tenant = tenant.clone();
     let work = Work::spawn(app, |engine, tell| async move {
         Ok(vec![engine.build_recipe(&tenant, options, tell).await?])
@@ -198,16 +196,16 @@ fn config_change(change: ImageConfigChange) -> Result<ConfigChange, ApiError> {
     Ok(ConfigChange { env, labels, user, workdir, entrypoint, cmd })
 }
 
-/// A request inside an archive is read as one that came by itself.
+/// Parses a request inside an archive in the same way as the body of a request.
 pub(super) fn parse_request(bytes: &[u8], bytes_max: usize) -> Result<BuildImage, ApiError> {
     if bytes.len() > bytes_max {
         return Err(ApiError::new(
             ErrorCode::TooLarge,
-            "could not read the build's request: it is too large",
+            "could not read the build request in the archive: it is too large",
         ));
     }
     super::super::input::parse(bytes)
 }
 
-/// What the whole answer of a build looks like, for its document.
+/// The type of a build's response, for the OpenAPI document.
 pub(super) type Progress = BuildProgress;

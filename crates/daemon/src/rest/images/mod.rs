@@ -1,8 +1,8 @@
-//! Images: what there is, what it is made of, what it is called. Making them is in [`make`].
+//! Images: listing, inspecting, naming and removing them. Creating them is in [`make`].
 
 pub(crate) mod export;
 pub(crate) mod make;
-mod told;
+mod progress;
 pub(crate) mod upload;
 mod work;
 
@@ -18,22 +18,22 @@ use utoipa::IntoParams;
 use super::auth::{Admin, Reader};
 use super::error::ApiError;
 use super::input::{JsonBody, NoParams, Params};
-use super::refusals::{Common, Named, WithBody};
-use super::{App, PageParams, Segments, cut};
+use super::refusals::{Common, ObjectRefusals, WithBody};
+use super::{App, PageParams, Segments, page_of_list};
 use crate::convert;
 
-/// Which images.
+/// Filters for images.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListParams {
-    /// Only the image of this name.
+    /// Only the image with this name.
     #[param(max_length = 255)]
     name: Option<String>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     #[param(max_length = 256)]
     cursor: Option<String>,
-    /// Entries at most; 100 when absent.
+    /// Maximum number of entries; 100 when absent.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
@@ -53,14 +53,14 @@ pub(crate) async fn list(
     let images = app.engine.images(caller.tenant()).await?;
     let named = |image: &burrow_model::Image| wanted.as_ref().is_none_or(|name| image.names.contains(name));
     let images = images.into_iter().filter(named).map(convert::image).collect();
-    Ok(Json(cut(images, &request, |image| &image.id)?))
+    Ok(Json(page_of_list(images, &request, |image| &image.id)?))
 }
 
 /// Names an image.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct ImagePath {
-    /// Its id or a name; a name's `/` is written `%2F`.
+    /// The image's id, or one of its names, with `/` written as `%2F`.
     #[param(max_length = 255)]
     pub(crate) image: String,
 }
@@ -78,7 +78,7 @@ impl ImagePath {
 
 #[utoipa::path(
     get, path = "/v1/images/{image}", tag = "images", params(ImagePath),
-    responses((status = 200, description = "The image", body = ImageDetail), Common, Named),
+    responses((status = 200, description = "The image", body = ImageDetail), Common, ObjectRefusals),
 )]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
@@ -94,9 +94,9 @@ pub(crate) async fn get(
 #[utoipa::path(
     delete, path = "/v1/images/{image}", tag = "images", params(ImagePath),
     responses(
-        (status = 204, description = "By id: the image is gone, with all its names. By a name: the name is gone, and the \
-         image with it if it was the last. Sandboxes made from it stay"),
-        Common, Named,
+        (status = 204, description = "By id: the image was removed, with all its names. By name: the name was removed, and the \
+         image too if it was the last name. Sandboxes created from the image are not affected"),
+        Common, ObjectRefusals,
     ),
 )]
 pub(crate) async fn remove(
@@ -107,13 +107,13 @@ pub(crate) async fn remove(
 ) -> Result<StatusCode, ApiError> {
     convert::image_reference("image", &path.image)?;
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
-    app.see_through(async move { Ok(engine.remove_image(&tenant, &path.image).await?) }).await?;
+    app.run_to_completion(async move { Ok(engine.remove_image(&tenant, &path.image).await?) }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 #[utoipa::path(
     post, path = "/v1/images/{image}/tags", tag = "images", params(ImagePath), request_body = TagImage,
-    responses((status = 200, description = "The image with its new name", body = Image), Common, Named, WithBody),
+    responses((status = 200, description = "The image with its new name", body = Image), Common, ObjectRefusals, WithBody),
 )]
 pub(crate) async fn tag(
     State(app): State<Arc<App>>,
@@ -131,17 +131,17 @@ pub(crate) async fn tag(
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct TagPath {
-    /// Its id or a name; a name's `/` is written `%2F`.
+    /// The image's id, or one of its names, with `/` written as `%2F`.
     #[param(max_length = 255)]
     image: String,
-    /// The name to take away; its `/` is written `%2F`.
+    /// The name to remove, with `/` written as `%2F`.
     #[param(max_length = 255)]
     tag: String,
 }
 
 #[utoipa::path(
     delete, path = "/v1/images/{image}/tags/{tag}", tag = "images", params(TagPath),
-    responses((status = 204, description = "The name is gone; the image stays"), Common, Named),
+    responses((status = 204, description = "The name was removed; the image was not"), Common, ObjectRefusals),
 )]
 pub(crate) async fn untag(
     State(app): State<Arc<App>>,
@@ -158,7 +158,7 @@ pub(crate) async fn untag(
 #[utoipa::path(
     post, path = "/v1/images/prune", tag = "images",
     responses(
-        (status = 200, description = "Images without a name and a sandbox are gone, and layers no image stands on", body = Pruned),
+        (status = 200, description = "Images without a name that no sandbox uses were removed, and layers that no image uses", body = Pruned),
         Common,
     ),
 )]
@@ -168,7 +168,7 @@ pub(crate) async fn prune(
     _: NoParams,
 ) -> Result<Json<Pruned>, ApiError> {
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
-    let pruned = app.see_through(async move { Ok(engine.prune_images(&tenant).await?) }).await?;
+    let pruned = app.run_to_completion(async move { Ok(engine.prune_images(&tenant).await?) }).await?;
     Ok(Json(Pruned {
         images: pruned.images.into_iter().map(String::from).collect(),
         layers: u32::try_from(pruned.layers).unwrap_or(u32::MAX),

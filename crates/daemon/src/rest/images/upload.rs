@@ -1,4 +1,4 @@
-//! Archives on their way in: images to import, and files for a build.
+//! Uploaded archives: images to import, and files for a build.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::super::App;
 use super::super::auth::Admin;
 use super::super::error::ApiError;
 use super::super::input::{NoParams, Params};
-use super::super::refusals::{Changing, Common, WithBody};
+use super::super::refusals::{Common, SandboxRefusals, WithBody};
 use super::super::upload::{SILENCE_MAX, linger};
 use super::make::{self, Progress};
 use super::work::Work;
@@ -28,12 +28,12 @@ use crate::convert;
 /// Pieces of a body that may wait for the disk.
 const PIECES_MAX: usize = 16;
 
-/// How an imported image is called.
+/// The name of an imported image.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ImportParams {
-    /// Its name; without it each image keeps the names it came with.
+    /// Name of the image. When absent, each image keeps the names from the archive.
     #[param(max_length = 255)]
     name: Option<String>,
 }
@@ -44,8 +44,8 @@ pub(crate) struct ImportParams {
     responses(
         (status = 200, description = "One `BuildProgress` per line; the last is `done` or `error`", body = Progress,
          content_type = "application/x-ndjson"),
-        (status = 413, description = "The archive is larger than its bound", body = burrow_api::ErrorBody),
-        (status = 422, description = "The archive is no image, or a hostile one", body = burrow_api::ErrorBody),
+        (status = 413, description = "The archive is larger than the limit", body = burrow_api::ErrorBody),
+        (status = 422, description = "The archive does not contain a valid image", body = burrow_api::ErrorBody),
         Common,
     ),
 )]
@@ -72,12 +72,12 @@ pub(crate) async fn import(
     put, path = "/v1/images/build", tag = "images",
     request_body(
         content = Vec<u8>, content_type = "application/x-tar",
-        description = "`request`: a `BuildImage` with `from` being `recipe`; `context/`: the files it copies",
+        description = "`request`: a `BuildImage` with `from` being `recipe`; `context/`: the files that it copies",
     ),
     responses(
         (status = 200, description = "One `BuildProgress` per line; the last is `done` or `error`", body = Progress,
          content_type = "application/x-ndjson"),
-        Common, Changing, WithBody,
+        Common, SandboxRefusals, WithBody,
     ),
 )]
 pub(crate) async fn build(
@@ -90,12 +90,12 @@ pub(crate) async fn build(
     let context = receive(body, |stream| async move { engine.open_context(stream).await }).await?;
     let request = make::parse_request(&context.request, app.config.bounds.json_body_bytes)?;
     if request.from != ImageFrom::Recipe {
-        return Err(ApiError::invalid("`from` must be `recipe` where files come along"));
+        return Err(ApiError::invalid("`from` must be `recipe` for a build with files"));
     }
     make::start(&app, caller.tenant(), &caller, request, Some(context)).await
 }
 
-/// Feeds a body to blocking work that reads it.
+/// Feeds a body to blocking code that reads it.
 pub(in crate::rest) async fn receive<T, F>(
     mut body: Body,
     read: impl FnOnce(Box<dyn Read + Send>) -> F,
@@ -116,7 +116,8 @@ where
         }
     };
     match early {
-        // It wants no more: the archive is refused. The client is heard out while it is told.
+        // The reader has stopped early because it rejects the archive. Keep reading the body while the client receives the
+        // error.
         Some(done) => {
             if done.is_err() {
                 linger(body);
@@ -124,14 +125,14 @@ where
             Ok(done?)
         }
         None => match (reading.await, broken) {
-            // A body that broke off is the client's doing, whatever the reader makes of it.
+            // If the body was interrupted, that is the error to report, whatever the reader made of the rest.
             (Err(_), Some(reason)) => Err(ApiError::invalid(format!("could not read the body: {reason}"))),
             (done, _) => Ok(done?),
         },
     }
 }
 
-/// Passes the body on, to its end or to where it breaks off; then, why.
+/// Passes the body on until its end. If it is interrupted, returns why.
 async fn feed(body: &mut Body, pieces: mpsc::Sender<io::Result<Bytes>>) -> Option<&'static str> {
     loop {
         let reason = match timeout(SILENCE_MAX, body.frame()).await {
@@ -141,19 +142,19 @@ async fn feed(body: &mut Body, pieces: mpsc::Sender<io::Result<Bytes>>) -> Optio
                     Ok(()) => continue,
                     Err(_) => return None,
                 },
-                // Trailers carry nothing we know.
+                // Trailers contain nothing that is used.
                 Err(_) => continue,
             },
-            Ok(Some(Err(_))) => "it broke off",
-            Err(_) => "the client fell silent",
+            Ok(Some(Err(_))) => "it was interrupted",
+            Err(_) => "the client stopped sending",
         };
-        // The reader must not take a part for the whole.
+        // The reader must not mistake a part for the whole.
         let _ = pieces.send(Err(io::ErrorKind::UnexpectedEof.into())).await;
         return Some(reason);
     }
 }
 
-/// A body, for those who block.
+/// A body, for blocking readers.
 struct Pieces {
     receiver: mpsc::Receiver<io::Result<Bytes>>,
     piece: Bytes,

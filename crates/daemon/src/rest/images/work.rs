@@ -1,4 +1,4 @@
-//! Work on an image that outlives its request, and the lines that tell of it.
+//! Work on an image that outlives its request, and the stream of its progress.
 
 use std::sync::Arc;
 
@@ -12,42 +12,43 @@ use tokio::task::JoinHandle;
 use super::super::App;
 use super::super::error::ApiError;
 use super::super::stream::{lines, shutting_down};
-use super::told::Told;
+use super::progress::ProgressQueue;
 use crate::convert;
 
-/// An image being made.
+/// An image that is being created.
 pub(super) struct Work {
     app: Arc<App>,
-    told: Arc<Told>,
+    queue: Arc<ProgressQueue>,
     task: JoinHandle<Result<Vec<Image>, EngineError>>,
-    /// What the last line says, once the work has ended.
+    /// The last line, once the work has ended.
     end: Option<Result<BuildProgress, ApiError>>,
     ended: bool,
 }
 
 impl Work {
-    /// Not the request's own work: whoever hangs up does not stop it. A daemon that ends does.
+    /// The work does not belong to the request: it continues if the client disconnects, and stops only when the daemon
+    /// does.
     pub(super) fn spawn<F>(app: &Arc<App>, work: impl FnOnce(Engine, Tell) -> F) -> Self
     where
         F: Future<Output = Result<Vec<Image>, EngineError>> + Send + 'static,
     {
-        let (told, tell) = Told::new();
+        let (queue, tell) = ProgressQueue::new();
         let work = work(app.engine.clone(), tell);
         let (engine, draining) = (app.engine.clone(), app.draining.clone());
         let task = app.tasks.spawn(async move {
             tokio::select! {
                 done = work => done,
-                // Dropped midway it leaves what a crash would, which the next start removes.
+                // Dropped midway, it leaves what a crash would leave, which the next start removes.
                 () = draining.cancelled() => {
                     engine.stop_image_work();
                     Err(EngineError::ShuttingDown)
                 }
             }
         });
-        Self { app: app.clone(), told, task, end: None, ended: false }
+        Self { app: app.clone(), queue, task, end: None, ended: false }
     }
 
-    /// Answers line by line. What is refused at once is an error with a status, not a stream.
+    /// Responds line by line. An error before the first line is a response with an error status, not a stream.
     pub(super) async fn answer(mut self) -> Result<Response, ApiError> {
         let first = self.next().await?;
         let rest = stream::unfold(self, |mut work| async move {
@@ -63,7 +64,7 @@ impl Work {
 
     async fn next(&mut self) -> Result<BuildProgress, ApiError> {
         loop {
-            if let Some(progress) = self.told.next() {
+            if let Some(progress) = self.queue.next() {
                 return Ok(progress);
             }
             if let Some(end) = self.end.take() {
@@ -73,10 +74,10 @@ impl Work {
             tokio::select! {
                 biased;
                 done = &mut self.task => {
-                    let done = done.map_err(|error| ApiError::internal("could not finish the image", error));
+                    let done = done.map_err(|error| ApiError::internal("could not complete the image", error));
                     self.end = Some(done.and_then(|done| Ok(finished(done?))));
                 }
-                () = self.told.changed() => {}
+                () = self.queue.changed() => {}
                 () = self.app.draining.cancelled() => {
                     self.end = Some(Ok(BuildProgress::Error { error: shutting_down() }));
                 }
@@ -90,7 +91,7 @@ pub(super) fn finished(images: Vec<Image>) -> BuildProgress {
     match images.next() {
         Some(first) => BuildProgress::Done { image: Box::new(first), more: images.collect() },
         None => BuildProgress::Error {
-            error: ApiError::new(burrow_api::ErrorCode::Unprocessable, "the archive holds no image")
+            error: ApiError::new(burrow_api::ErrorCode::Unprocessable, "the archive contains no image")
                 .into_detail(),
         },
     }

@@ -1,4 +1,4 @@
-//! Artifacts: bytes in and out at constant memory, with ranges and tags.
+//! Artifacts: uploads and downloads at constant memory, with ranges and tags.
 
 use std::io;
 use std::sync::Arc;
@@ -27,43 +27,43 @@ use utoipa::IntoParams;
 use super::super::error::ApiError;
 use super::super::input::{Params, parse};
 use super::super::range;
-use super::super::refusals::{Common, Remembering};
+use super::super::refusals::{Common, MemoryRefusals};
 use super::super::upload::{SILENCE_MAX, linger};
 use super::super::{App, Segments};
-use super::whose::{OfPath, ReadParams, Recaller, Rememberer, WriteParams};
+use super::access::{OfPath, ReadParams, Recaller, Rememberer, WriteParams};
 use super::{memory_page, page_request};
 use crate::convert;
 
-/// What an artifact is when nobody says.
+/// The media type of an artifact that was stored without one.
 const MEDIA_TYPE: &str = "application/octet-stream";
 
-/// Header of its metadata.
+/// The header that contains its metadata.
 const METADATA: &str = "x-burrow-metadata";
 
 /// Names an artifact.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct ArtifactPath {
-    /// A sandbox or a space: its id, a unique beginning of its id, or its name. A sandbox first; `sandbox:NAME` and
-    /// `space:NAME` say which.
+    /// A sandbox or a space: its id, a unique prefix of its id, or its name. A sandbox takes precedence; use
+    /// `sandbox:NAME` or `space:NAME` to be explicit.
     #[param(pattern = "^((sandbox|space):)?[a-z0-9-]{1,63}$")]
     of: String,
-    /// Its name. May hold slashes.
+    /// The artifact's name, which may contain slashes.
     #[param(min_length = 1, max_length = 512)]
     name: String,
 }
 
-/// Which version of it, and when.
+/// Which version of it, and at which time.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct VersionParams {
     /// The newest when absent.
     version: Option<u64>,
-    /// As it was then: a number of the log, a time (RFC 3339, or milliseconds since the Unix epoch), or a snapshot.
+    /// The state at that time: a number of the log, a time (RFC 3339, or milliseconds since the Unix epoch), or a snapshot.
     #[param(max_length = 64)]
     as_of: Option<String>,
-    /// An attached space by name or id; the one the sandbox remembers in when absent.
+    /// The name or id of an attached space; the space that the sandbox writes to when absent.
     #[param(max_length = 64)]
     space: Option<String>,
 }
@@ -81,8 +81,8 @@ impl VersionParams {
         ("X-Burrow-Metadata" = Option<String>, Header, description = "A JSON object, in ASCII"),
     ),
     request_body(content = Vec<u8>, content_type = "application/octet-stream",
-        description = "The bytes; `Content-Type` is kept as its media type"),
-    responses((status = 201, description = "Kept as a new version", body = Artifact), Common, Remembering),
+        description = "The bytes; `Content-Type` is stored as the media type"),
+    responses((status = 201, description = "Stored as a new version", body = Artifact), Common, MemoryRefusals),
 )]
 pub(crate) async fn put(
     State(app): State<Arc<App>>,
@@ -96,7 +96,7 @@ pub(crate) async fn put(
         NewArtifact { name: path.name, media_type: media_type(&headers)?, metadata: metadata(&headers)? };
     let bytes_max = app.config.memory.artifact_bytes;
     let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    // An upload that says beforehand that it is too large is not read.
+    // If `Content-Length` is already too large, the body is not read.
     let admitted = async {
         if length.is_some_and(|length| length > bytes_max) {
             return Err(too_large(bytes_max));
@@ -123,10 +123,10 @@ pub(crate) async fn put(
 
 fn too_large(bytes_max: u64) -> ApiError {
     ApiError::new(ErrorCode::TooLarge, format!("the artifact is larger than {bytes_max} bytes"))
-        .hint("`memory.artifact` in the configuration sets the bound")
+        .hint("`memory.artifact` in the configuration sets the limit")
 }
 
-/// The body's bytes. `over` is set when there are more than may be.
+/// The body's bytes. `over` is set when there are more than the limit.
 fn bounded(
     body: Body,
     bytes_max: u64,
@@ -137,7 +137,7 @@ fn bounded(
         async move {
             loop {
                 let frame = timeout(SILENCE_MAX, body.frame()).await;
-                let Some(frame) = frame.map_err(|_| io::Error::other("the client fell silent"))? else {
+                let Some(frame) = frame.map_err(|_| io::Error::other("the client stopped sending"))? else {
                     return Ok::<_, io::Error>(None);
                 };
                 let Ok(data) = frame.map_err(io::Error::other)?.into_data() else { continue };
@@ -161,7 +161,7 @@ fn media_type(headers: &HeaderMap) -> Result<String, ApiError> {
     };
     match essence.split_once('/') {
         Some((kind, part)) if word(kind) && word(part) && text.len() <= 255 => Ok(text.to_owned()),
-        Some(_) | None => Err(ApiError::invalid("`Content-Type` must be a media type, like `text/plain`")),
+        Some(_) | None => Err(ApiError::invalid("`Content-Type` must be a media type, such as `text/plain`")),
     }
 }
 
@@ -178,7 +178,7 @@ fn metadata(headers: &HeaderMap) -> Result<Map<String, Value>, ApiError> {
     params(
         ArtifactPath, VersionParams,
         ("Range" = Option<String>, Header, description = "One range of bytes"),
-        ("If-None-Match" = Option<String>, Header, description = "The `ETag` that is at hand"),
+        ("If-None-Match" = Option<String>, Header, description = "The `ETag` of the client's copy"),
     ),
     responses(
         (status = 200, description = "The bytes", body = Vec<u8>, content_type = "application/octet-stream",
@@ -186,9 +186,9 @@ fn metadata(headers: &HeaderMap) -> Result<Map<String, Value>, ApiError> {
                  ("x-burrow-version" = u64), ("x-burrow-metadata" = String))),
         (status = 206, description = "The range", body = Vec<u8>, content_type = "application/octet-stream",
          headers(("content-range" = String))),
-        (status = 304, description = "What is at hand is what there is"),
-        (status = 416, description = "The range is outside of the artifact", body = burrow_api::ErrorBody),
-        Common, Remembering,
+        (status = 304, description = "The client's copy is current"),
+        (status = 416, description = "The range is outside the artifact", body = burrow_api::ErrorBody),
+        Common, MemoryRefusals,
     ),
 )]
 pub(crate) async fn get(
@@ -210,14 +210,14 @@ pub(crate) async fn get(
         None => (0, size),
         Some(Some(part)) => part,
         Some(None) => {
-            let message = format!("the artifact has {size} bytes, and the range is outside of them");
+            let message = format!("the range is outside the artifact, which has {size} bytes");
             let mut response = ApiError::new(ErrorCode::RangeNotSatisfiable, message).into_response();
             let value = HeaderValue::try_from(format!("bytes */{size}")).expect("digits are a header value");
             response.headers_mut().insert(CONTENT_RANGE, value);
             return Ok(response);
         }
     };
-    // The version that was looked at: another may have been put since.
+    // The version that was inspected: a newer one may exist by now.
     let part = match asked {
         None => Part::All,
         Some(_) => Part::Through(offset, offset + length - 1),
@@ -236,7 +236,7 @@ pub(crate) async fn get(
 
 #[utoipa::path(
     head, path = "/v1/memory/{of}/artifacts/{name}", tag = "memory", params(ArtifactPath, VersionParams),
-    responses((status = 200, description = "As `GET`, without the bytes"), Common, Remembering),
+    responses((status = 200, description = "As `GET`, without the bytes"), Common, MemoryRefusals),
 )]
 pub(crate) async fn head(
     State(app): State<Arc<App>>,
@@ -250,7 +250,7 @@ pub(crate) async fn head(
     Ok(answer(StatusCode::OK, &artifact, Some(artifact.bytes), Body::empty()))
 }
 
-/// Whether the client has just these bytes.
+/// Whether the client already has these bytes.
 fn at_hand(headers: &HeaderMap, artifact: &burrow_memory::artifacts::Artifact) -> bool {
     let Some(tags) = headers.get(IF_NONE_MATCH).and_then(|value| value.to_str().ok()) else { return false };
     let hash = artifact.hash.as_str();
@@ -270,7 +270,7 @@ fn answer(
     let kind = value(artifact.media_type.clone()).unwrap_or(HeaderValue::from_static(MEDIA_TYPE));
     headers.insert(CONTENT_TYPE, kind);
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    // Nobody's page: a browser must not take what somebody stored for one of ours.
+    // A browser must not interpret stored bytes as a page of the daemon.
     headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     headers.insert(CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
     if let Some(tag) = value(format!("\"{}\"", artifact.hash)) {
@@ -286,7 +286,7 @@ fn answer(
     response
 }
 
-/// JSON with everything beyond ASCII escaped, as a header needs it.
+/// JSON with all characters beyond ASCII escaped, as a header requires.
 fn ascii(metadata: &Map<String, Value>) -> String {
     let json = Value::Object(metadata.clone()).to_string();
     let mut escaped = String::with_capacity(json.len());
@@ -305,7 +305,7 @@ fn ascii(metadata: &Map<String, Value>) -> String {
 
 #[utoipa::path(
     delete, path = "/v1/memory/{of}/artifacts/{name}", tag = "memory", params(ArtifactPath, WriteParams),
-    responses((status = 204, description = "Forgotten: `as_of` and snapshots still have it"), Common, Remembering),
+    responses((status = 204, description = "Forgotten; still available through `as_of` and snapshots"), Common, MemoryRefusals),
 )]
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,
@@ -318,31 +318,31 @@ pub(crate) async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Which artifacts.
+/// Filters for artifacts.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListParams {
-    /// Only names that begin with this.
+    /// Only names with this prefix.
     #[param(max_length = 512)]
     prefix: Option<String>,
-    /// As it was then: a number of the log, a time (RFC 3339, or milliseconds since the Unix epoch), or a snapshot.
+    /// The state at that time: a number of the log, a time (RFC 3339, or milliseconds since the Unix epoch), or a snapshot.
     #[param(max_length = 64)]
     as_of: Option<String>,
-    /// An attached space by name or id; the one the sandbox remembers in when absent.
+    /// The name or id of an attached space; the space that the sandbox writes to when absent.
     #[param(max_length = 64)]
     space: Option<String>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     #[param(max_length = 1024)]
     cursor: Option<String>,
-    /// Artifacts at most; 100 when absent.
+    /// Maximum number of artifacts; 100 when absent.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
 
 #[utoipa::path(
     get, path = "/v1/memory/{of}/artifacts", tag = "memory", params(OfPath, ListParams),
-    responses((status = 200, description = "The newest version of each, by name", body = Page<Artifact>), Common, Remembering),
+    responses((status = 200, description = "The newest version of each artifact, sorted by name", body = Page<Artifact>), Common, MemoryRefusals),
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
@@ -359,7 +359,7 @@ pub(crate) async fn list(
 
 #[utoipa::path(
     get, path = "/v1/memory/{of}/artifact-versions/{name}", tag = "memory", params(ArtifactPath, ReadParams),
-    responses((status = 200, description = "Its versions", body = Vec<Artifact>), Common, Remembering),
+    responses((status = 200, description = "The versions of the artifact", body = Vec<Artifact>), Common, MemoryRefusals),
 )]
 pub(crate) async fn versions(
     State(app): State<Arc<App>>,
@@ -377,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_in_a_header_is_ascii_and_says_the_same() {
+    fn metadata_is_escaped_to_ascii_without_loss() {
         let metadata: Map<String, Value> =
             serde_json::from_str("{\"who\": \"café 🦊\", \"line\": \"a\\nb\"}").unwrap();
         let header = ascii(&metadata);
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_media_type_is_one() {
+    fn invalid_media_types_are_rejected() {
         let of = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(CONTENT_TYPE, text.parse().unwrap());

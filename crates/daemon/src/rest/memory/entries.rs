@@ -22,18 +22,18 @@ use utoipa::IntoParams;
 use super::super::auth::UnboundExecutor;
 use super::super::error::ApiError;
 use super::super::input::{MemoryBody, Params, RawMemoryBody, parse};
-use super::super::refusals::{Common, Remembering, WithBody};
+use super::super::refusals::{Common, MemoryRefusals, WithBody};
 use super::super::{App, Segments};
-use super::whose::{OfPath, Principal, ReadParams, Recaller, Rememberer, WriteParams};
+use super::access::{OfPath, Principal, ReadParams, Recaller, Rememberer, WriteParams};
 use super::{memory_page, page_request};
 use crate::convert;
 
 #[utoipa::path(
     post, path = "/v1/memory/{of}/entries", tag = "memory", params(OfPath, WriteParams), request_body = AddMemory,
     responses(
-        (status = 201, description = "Remembered, and safe on disk", body = AddedEntries),
-        (status = 200, description = "All of it was there already, by key", body = AddedEntries),
-        Common, Remembering, WithBody,
+        (status = 201, description = "Stored durably", body = AddedEntries),
+        (status = 200, description = "All entries existed already, by key", body = AddedEntries),
+        Common, MemoryRefusals, WithBody,
     ),
 )]
 pub(crate) async fn add(
@@ -55,7 +55,7 @@ pub(crate) async fn add(
     Ok((status, Json(AddedEntries { entries })))
 }
 
-/// What a sandbox remembers without naming a session is of the one it is in. What happened at another time is not.
+/// An entry of a sandbox without a session joins the current session, unless it has a time of its own.
 async fn join_session(
     app: &App,
     caller: &Principal,
@@ -77,7 +77,7 @@ async fn join_session(
     Ok(())
 }
 
-/// One or several. Looked at first, so that what does not fit is refused by the shape that was meant.
+/// Parses one or several entries. Inspected first, so that errors refer to the form that the client meant.
 fn several(body: &[u8]) -> Result<Vec<NewEntry>, ApiError> {
     #[derive(Deserialize)]
     struct Shape {
@@ -92,28 +92,29 @@ fn several(body: &[u8]) -> Result<Vec<NewEntry>, ApiError> {
         0 => Err(ApiError::invalid("`entries` is empty")),
         1..=defaults::MEMORY_BATCH_MAX => Ok(entries),
         more => {
-            let message = format!("`entries` holds {more}, and may hold {}", defaults::MEMORY_BATCH_MAX);
+            let message =
+                format!("`entries` contains {more} entries; the limit is {}", defaults::MEMORY_BATCH_MAX);
             Err(ApiError::new(burrow_api::ErrorCode::TooLarge, message)
                 .hint("add them in several requests, or import them as JSON Lines"))
         }
     }
 }
 
-/// Which entries.
+/// Filters for entries.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListParams {
-    /// As it was then: a number of the log, a time (RFC 3339, or milliseconds since the Unix epoch), or a snapshot.
+    /// The state at that time: a number of the log, a time (RFC 3339, or milliseconds since the Unix epoch), or a snapshot.
     #[param(max_length = 64)]
     as_of: Option<String>,
-    /// An attached space by name or id; the one the sandbox remembers in when absent.
+    /// The name or id of an attached space; the space that the sandbox writes to when absent.
     #[param(max_length = 64)]
     space: Option<String>,
-    /// Of this kind, or of one of these with commas between them.
+    /// Only entries of this kind, or of one of several kinds, separated by commas.
     #[param(max_length = 1024)]
     kind: Option<String>,
-    /// What their metadata must say: a list of tests as JSON, such as `[{"path":"team","value":"a"}]`.
+    /// Conditions on the metadata: a JSON list of tests, such as `[{"path":"team","value":"a"}]`.
     #[param(max_length = 8192)]
     metadata: Option<String>,
     #[param(max_length = 512)]
@@ -124,29 +125,29 @@ pub(crate) struct ListParams {
     user: Option<String>,
     #[param(max_length = 512)]
     agent: Option<String>,
-    /// Happened at this time or later.
+    /// Only entries that happened at this time or later.
     since_ms: Option<u64>,
-    /// Happened before this time.
+    /// Only entries that happened before this time.
     until_ms: Option<u64>,
-    /// Those in the cold tier too; false when absent.
+    /// Include entries in the cold tier; false when absent.
     #[serde(default)]
     #[param(required = false)]
     include_cold: bool,
-    /// Those that others replaced too; false when absent.
+    /// Include entries that were superseded by others; false when absent.
     #[serde(default)]
     #[param(required = false)]
     include_superseded: bool,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     #[param(max_length = 1024)]
     cursor: Option<String>,
-    /// Entries at most; 100 when absent.
+    /// Maximum number of entries; 100 when absent.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
 
 #[utoipa::path(
     get, path = "/v1/memory/{of}/entries", tag = "memory", params(OfPath, ListParams),
-    responses((status = 200, description = "Newest first", body = Page<MemoryEntry>), Common, Remembering),
+    responses((status = 200, description = "Newest first", body = Page<MemoryEntry>), Common, MemoryRefusals),
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
@@ -178,8 +179,8 @@ pub(crate) async fn list(
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct EntryPath {
-    /// A sandbox or a space: its id, a unique beginning of its id, or its name. A sandbox first; `sandbox:NAME` and
-    /// `space:NAME` say which.
+    /// A sandbox or a space: its id, a unique prefix of its id, or its name. A sandbox takes precedence; use
+    /// `sandbox:NAME` or `space:NAME` to be explicit.
     #[param(pattern = "^((sandbox|space):)?[a-z0-9-]{1,63}$")]
     of: String,
     /// The entry's id.
@@ -188,7 +189,7 @@ pub(crate) struct EntryPath {
 }
 
 impl EntryPath {
-    /// What is no id names nothing that is there.
+    /// A text that is not an id is treated like an unknown id.
     fn id(&self) -> Result<MemoryId, ApiError> {
         convert::memory_id(&self.entry)
     }
@@ -196,7 +197,7 @@ impl EntryPath {
 
 #[utoipa::path(
     get, path = "/v1/memory/{of}/entries/{entry}", tag = "memory", params(EntryPath, ReadParams),
-    responses((status = 200, description = "The entry", body = MemoryEntry), Common, Remembering),
+    responses((status = 200, description = "The entry", body = MemoryEntry), Common, MemoryRefusals),
 )]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
@@ -211,7 +212,7 @@ pub(crate) async fn get(
 #[utoipa::path(
     patch, path = "/v1/memory/{of}/entries/{entry}", tag = "memory", params(EntryPath, WriteParams),
     request_body = UpdateEntry,
-    responses((status = 200, description = "Its new version", body = MemoryEntry), Common, Remembering, WithBody),
+    responses((status = 200, description = "The entry's new version", body = MemoryEntry), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn update(
     State(app): State<Arc<App>>,
@@ -229,7 +230,7 @@ pub(crate) async fn update(
 
 #[utoipa::path(
     delete, path = "/v1/memory/{of}/entries/{entry}", tag = "memory", params(EntryPath, WriteParams),
-    responses((status = 204, description = "Forgotten: its history stays"), Common, Remembering),
+    responses((status = 204, description = "Forgotten; the history is kept"), Common, MemoryRefusals),
 )]
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,
@@ -239,7 +240,7 @@ pub(crate) async fn remove(
 ) -> Result<StatusCode, ApiError> {
     let space = caller.writing(&app, &path.of, &params).await?;
     let id = path.id()?;
-    // Of one that is not there, or foreign, the caller is told.
+    // An unknown id, or one of another branch, is an error.
     space.view.get(&id).await?;
     space.view.forget(&Which::Ids(vec![id]), false).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -247,7 +248,7 @@ pub(crate) async fn remove(
 
 #[utoipa::path(
     get, path = "/v1/memory/{of}/entries/{entry}/history", tag = "memory", params(EntryPath, ReadParams),
-    responses((status = 200, description = "Oldest first", body = Vec<MemoryVersion>), Common, Remembering),
+    responses((status = 200, description = "Oldest first", body = Vec<MemoryVersion>), Common, MemoryRefusals),
 )]
 pub(crate) async fn history(
     State(app): State<Arc<App>>,
@@ -262,7 +263,7 @@ pub(crate) async fn history(
 
 #[utoipa::path(
     post, path = "/v1/memory/{of}/forget", tag = "memory", params(OfPath, WriteParams), request_body = ForgetEntries,
-    responses((status = 200, description = "What was forgotten", body = ForgottenEntries), Common, Remembering, WithBody),
+    responses((status = 200, description = "The forgotten entries", body = ForgottenEntries), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn forget(
     State(app): State<Arc<App>>,
@@ -280,7 +281,7 @@ pub(crate) async fn forget(
 
 #[utoipa::path(
     post, path = "/v1/memory/{of}/erase", tag = "memory", params(OfPath, WriteParams), request_body = EraseEntries,
-    responses((status = 200, description = "What was erased", body = ErasedEntries), Common, Remembering, WithBody),
+    responses((status = 200, description = "The erased entries", body = ErasedEntries), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn erase(
     State(app): State<Arc<App>>,
@@ -289,37 +290,37 @@ pub(crate) async fn erase(
     Params(params): Params<WriteParams>,
     MemoryBody(body): MemoryBody<EraseEntries>,
 ) -> Result<Json<ErasedEntries>, ApiError> {
-    // It reaches into the branches of other sandboxes.
+    // Erasing also affects the branches of other sandboxes.
     let EraseEntries { ids, filter, older_than_seconds, dry_run } = body;
     let which = convert::which(ids, filter, older_than_seconds)?;
     let principal = Principal::Key(super::super::auth::Caller::clone(&caller));
     let space = principal.writing(&app, &path.of, &params).await?;
-    let erased = app.see_through(async move { Ok(space.view.erase(&which, dry_run).await?) }).await?;
+    let erased = app.run_to_completion(async move { Ok(space.view.erase(&which, dry_run).await?) }).await?;
     Ok(Json(convert::erased(erased, dry_run)))
 }
 
-/// Which sessions.
+/// Filters for sessions.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SessionParams {
-    /// As it was then: a number of the log, a time (RFC 3339, or milliseconds since the Unix epoch), or a snapshot.
+    /// The state at that time: a number of the log, a time (RFC 3339, or milliseconds since the Unix epoch), or a snapshot.
     #[param(max_length = 64)]
     as_of: Option<String>,
-    /// An attached space by name or id; the one the sandbox remembers in when absent.
+    /// The name or id of an attached space; the space that the sandbox writes to when absent.
     #[param(max_length = 64)]
     space: Option<String>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     #[param(max_length = 1024)]
     cursor: Option<String>,
-    /// Entries at most; 100 when absent.
+    /// Maximum number of sessions; 100 when absent.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
 
 #[utoipa::path(
     get, path = "/v1/memory/{of}/sessions", tag = "memory", params(OfPath, SessionParams),
-    responses((status = 200, description = "Last used first", body = Page<MemorySession>), Common, Remembering),
+    responses((status = 200, description = "Most recently used first", body = Page<MemorySession>), Common, MemoryRefusals),
 )]
 pub(crate) async fn sessions(
     State(app): State<Arc<App>>,
@@ -339,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_and_several_are_refused_by_their_own_shape() {
+    fn errors_about_one_or_several_entries_refer_to_the_form_that_was_used() {
         assert_eq!(several(br#"{"text":"a"}"#).unwrap().len(), 1);
         assert_eq!(several(br#"{"entries":[{"text":"a"},{"text":"b"}]}"#).unwrap().len(), 2);
         for (body, expected) in [

@@ -13,9 +13,9 @@ use utoipa::IntoParams;
 
 use super::super::error::ApiError;
 use super::super::input::{MemoryBody, Params};
-use super::super::refusals::{Common, Remembering, WithBody};
+use super::super::refusals::{Common, MemoryRefusals, WithBody};
 use super::super::{App, Segments};
-use super::whose::{OfPath, ReadParams, Recaller, Rememberer, WriteParams};
+use super::access::{OfPath, ReadParams, Recaller, Rememberer, WriteParams};
 use super::{memory_page, page_request};
 use crate::convert;
 
@@ -23,40 +23,40 @@ use crate::convert;
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct KeyPath {
-    /// A sandbox or a space: its id, a unique beginning of its id, or its name. A sandbox first; `sandbox:NAME` and
-    /// `space:NAME` say which.
+    /// A sandbox or a space: its id, a unique prefix of its id, or its name. A sandbox takes precedence; use
+    /// `sandbox:NAME` or `space:NAME` to be explicit.
     #[param(pattern = "^((sandbox|space):)?[a-z0-9-]{1,63}$")]
     of: String,
-    /// The key, 512 bytes at most. May hold slashes.
+    /// The key, at most 512 bytes, which may contain slashes.
     #[param(min_length = 1, max_length = 512)]
     key: String,
 }
 
-/// Which keys.
+/// Filters for keys.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListParams {
-    /// Only keys that begin with this.
+    /// Only keys with this prefix.
     #[param(max_length = 512)]
     prefix: Option<String>,
-    /// As it was then: a number of the log, a time (RFC 3339, or milliseconds since the Unix epoch), or a snapshot.
+    /// The state at that time: a number of the log, a time (RFC 3339, or milliseconds since the Unix epoch), or a snapshot.
     #[param(max_length = 64)]
     as_of: Option<String>,
-    /// An attached space by name or id; the one the sandbox remembers in when absent.
+    /// The name or id of an attached space; the space that the sandbox writes to when absent.
     #[param(max_length = 64)]
     space: Option<String>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     #[param(max_length = 1024)]
     cursor: Option<String>,
-    /// Keys at most; 100 when absent.
+    /// Maximum number of keys; 100 when absent.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
 
 #[utoipa::path(
     get, path = "/v1/memory/{of}/kv", tag = "memory", params(OfPath, ListParams),
-    responses((status = 200, description = "In the order of the keys", body = Page<KvItem>), Common, Remembering),
+    responses((status = 200, description = "Sorted by key", body = Page<KvItem>), Common, MemoryRefusals),
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
@@ -73,7 +73,7 @@ pub(crate) async fn list(
 
 #[utoipa::path(
     get, path = "/v1/memory/{of}/kv/{key}", tag = "memory", params(KeyPath, ReadParams),
-    responses((status = 200, description = "What it holds", body = KvItem), Common, Remembering),
+    responses((status = 200, description = "The key and its value", body = KvItem), Common, MemoryRefusals),
 )]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
@@ -90,13 +90,12 @@ pub(crate) async fn get(
 
 fn no_key(key: &str) -> ApiError {
     let shown: String = key.chars().take(80).collect();
-    ApiError::new(ErrorCode::NotFound, format!("no key `{shown}`"))
-        .hint("`burrow kv ls` lists the keys there are")
+    ApiError::new(ErrorCode::NotFound, format!("no key `{shown}`")).hint("`burrow kv ls` lists all keys")
 }
 
 #[utoipa::path(
     put, path = "/v1/memory/{of}/kv/{key}", tag = "memory", params(KeyPath, WriteParams), request_body = KvSet,
-    responses((status = 200, description = "Set, and safe on disk", body = KvItem), Common, Remembering, WithBody),
+    responses((status = 200, description = "Stored durably", body = KvItem), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn set(
     State(app): State<Arc<App>>,
@@ -111,12 +110,12 @@ pub(crate) async fn set(
     Ok(Json(one(space.view.kv_batch(vec![convert::kv_operation(op)?]).await?)?))
 }
 
-/// What a single change left.
+/// The result of a single change.
 fn one(mut items: Vec<Option<burrow_memory::kv::KvItem>>) -> Result<KvItem, ApiError> {
     match items.pop().flatten() {
         Some(item) => Ok(convert::kv_item(item)),
-        // It was set and is there, unless its time was over before we looked.
-        None => Err(ApiError::new(ErrorCode::NotFound, "the key is gone again")),
+        // The key was set, but has expired before it was read.
+        None => Err(ApiError::new(ErrorCode::NotFound, "the key has already expired")),
     }
 }
 
@@ -125,16 +124,16 @@ fn one(mut items: Vec<Option<burrow_memory::kv::KvItem>>) -> Result<KvItem, ApiE
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeleteParams {
-    /// An attached space, read-write, by name or id; the one the sandbox remembers in when absent.
+    /// The name or id of a space that is attached read-write; the space that the sandbox writes to when absent.
     #[param(max_length = 64)]
     space: Option<String>,
-    /// Only if this is its version still.
+    /// Delete the key only if this is still its version.
     if_version: Option<u64>,
 }
 
 #[utoipa::path(
     delete, path = "/v1/memory/{of}/kv/{key}", tag = "memory", params(KeyPath, DeleteParams),
-    responses((status = 204, description = "Gone, or was not there"), Common, Remembering),
+    responses((status = 204, description = "Deleted, or did not exist"), Common, MemoryRefusals),
 )]
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,
@@ -151,7 +150,7 @@ pub(crate) async fn remove(
 
 #[utoipa::path(
     get, path = "/v1/memory/{of}/kv-history/{key}", tag = "memory", params(KeyPath, ReadParams),
-    responses((status = 200, description = "Its changes", body = Vec<KvVersion>), Common, Remembering),
+    responses((status = 200, description = "The changes of the key", body = Vec<KvVersion>), Common, MemoryRefusals),
 )]
 pub(crate) async fn history(
     State(app): State<Arc<App>>,
@@ -169,7 +168,7 @@ pub(crate) async fn history(
 
 #[utoipa::path(
     post, path = "/v1/memory/{of}/kv-batch", tag = "memory", params(OfPath, WriteParams), request_body = KvBatch,
-    responses((status = 200, description = "All of it was done", body = KvChanged), Common, Remembering, WithBody),
+    responses((status = 200, description = "All operations were executed", body = KvChanged), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn batch(
     State(app): State<Arc<App>>,
@@ -182,10 +181,10 @@ pub(crate) async fn batch(
         0 => return Err(ApiError::invalid("`ops` is empty")),
         1..=defaults::KV_BATCH_MAX => {}
         more => {
-            let message = format!("`ops` holds {more}, and may hold {}", defaults::KV_BATCH_MAX);
-            return Err(
-                ApiError::new(ErrorCode::TooLarge, message).hint("split it; each part is done as a whole")
-            );
+            let message =
+                format!("`ops` contains {more} operations; the limit is {}", defaults::KV_BATCH_MAX);
+            return Err(ApiError::new(ErrorCode::TooLarge, message)
+                .hint("split it; each part is executed atomically"));
         }
     }
     let ops = body.ops.into_iter().map(convert::kv_operation).collect::<Result<Vec<KvOp>, _>>()?;
@@ -197,7 +196,7 @@ pub(crate) async fn batch(
 #[utoipa::path(
     post, path = "/v1/memory/{of}/kv-increment", tag = "memory", params(OfPath, WriteParams),
     request_body = KvIncrement,
-    responses((status = 200, description = "What it is now", body = KvItem), Common, Remembering, WithBody),
+    responses((status = 200, description = "The new value", body = KvItem), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn increment(
     State(app): State<Arc<App>>,

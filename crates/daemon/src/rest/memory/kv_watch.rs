@@ -1,10 +1,11 @@
 //! `GET …/kv-watch`: changes of working memory as they happen, one per line.
 //!
-//! A line that goes by nobody would tell a client that waits from one that was forgotten, so a heartbeat is sent where
-//! nothing else is. Its number, like every other, is where a client goes on after a break without losing anything.
+//! Without traffic, a client could not tell an idle stream from a dead one, so a heartbeat is sent when no other line is.
+//! After an interruption, a client can continue from the number of any line, including a heartbeat, without losing
+//! anything.
 //!
-//! A sandbox that goes back to a snapshot remembers on another branch from then on. A watcher of the old one would wait
-//! for ever for what nobody writes; so it is told, and led to the new one.
+//! A sandbox that is restored to a snapshot writes to another branch from then on. A watcher of the old branch would wait
+//! forever, so it receives a `reset` and follows the new branch.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,30 +24,30 @@ use utoipa::IntoParams;
 
 use super::super::error::ApiError;
 use super::super::input::Params;
-use super::super::refusals::{Common, Remembering};
+use super::super::refusals::{Common, MemoryRefusals};
 use super::super::stream::{lines, shutting_down};
 use super::super::{App, Segments};
-use super::whose::{OfPath, Principal, ReadParams, Recaller};
+use super::access::{OfPath, Principal, ReadParams, Recaller};
 use crate::convert;
 
-/// Well below the minute after which proxies give up on a silent answer.
+/// Well below the minute after which proxies close an idle response.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// From when something happened on this host until it is looked whether it was a restore: what happens together is
-/// looked at once.
-const LOOK_PAUSE: Duration = Duration::from_millis(200);
+/// How long to wait after an event on this host before checking whether this sandbox was restored: events that occur
+/// together cause one check.
+const RESTORE_CHECK_DELAY: Duration = Duration::from_millis(200);
 
 /// What to watch.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WatchParams {
-    /// Only keys that begin with this.
+    /// Only keys with this prefix.
     #[param(max_length = 512)]
     prefix: Option<String>,
-    /// What came after this number of the log, then what comes; only what comes when absent.
+    /// The changes after this number of the log, then new ones; only new ones when absent.
     since: Option<u64>,
-    /// An attached space by name or id; the one the sandbox remembers in when absent.
+    /// The name or id of an attached space; the space that the sandbox writes to when absent.
     #[param(max_length = 64)]
     space: Option<String>,
 }
@@ -56,7 +57,7 @@ pub(crate) struct WatchParams {
     responses(
         (status = 200, description = "One `KvEvent` per line; the first is a heartbeat", body = KvEvent,
          content_type = "application/x-ndjson"),
-        Common, Remembering,
+        Common, MemoryRefusals,
     ),
 )]
 pub(crate) async fn watch(
@@ -75,14 +76,14 @@ pub(crate) async fn watch(
     let newest = app.engine.catalog().follow_events();
     let events = space.view.kv_watch(&prefix, Some(seq)).await?;
     let at = space.view.of().clone();
-    let whose = Whose { caller, of: path.of, read, prefix };
+    let target = WatchTarget { caller, of: path.of, read, prefix };
     let watch = Watch {
         app,
-        whose,
+        target,
         at,
         events,
         newest,
-        looking: None,
+        restore_check: None,
         silence: pause(HEARTBEAT),
         seq,
         begun: false,
@@ -100,8 +101,8 @@ fn pause(length: Duration) -> Pause {
     Box::pin(tokio::time::sleep(length))
 }
 
-/// What is watched.
-struct Whose {
+/// What is watched, as in the request.
+struct WatchTarget {
     caller: Principal,
     of: String,
     read: ReadParams,
@@ -110,26 +111,26 @@ struct Whose {
 
 struct Watch {
     app: Arc<App>,
-    whose: Whose,
-    /// Where it is remembered, as far as was told.
+    target: WatchTarget,
+    /// The branch that the client was last told of.
     at: MemoryRef,
     events: mpsc::Receiver<Result<burrow_memory::kv::KvEvent, MemoryError>>,
-    /// Moves whenever something happens to a sandbox.
+    /// Changes with every event of a sandbox.
     newest: watch::Receiver<u64>,
-    /// Until it is looked whether that was a restore of this one.
-    looking: Option<Pause>,
+    /// Set while a check for a restore is scheduled.
+    restore_check: Option<Pause>,
     silence: Pause,
-    /// The last that was told.
+    /// The last number that was sent.
     seq: u64,
     begun: bool,
     ended: bool,
 }
 
-/// What a wait ended with.
-enum Waited {
+/// The reason why a wait ended.
+enum WaitOutcome {
     Event(Option<Result<burrow_memory::kv::KvEvent, MemoryError>>),
-    Happened,
-    Look,
+    HostEvent,
+    CheckRestore,
     Silence,
 }
 
@@ -138,63 +139,63 @@ impl Watch {
         if self.ended {
             return None;
         }
-        let event = self.told().await;
+        let event = self.next_event().await;
         self.silence = pause(HEARTBEAT);
         self.ended = matches!(event, KvEvent::Error { .. });
         Some(event)
     }
 
-    async fn told(&mut self) -> KvEvent {
-        // At once, so that the client knows that nothing from here on is missed.
+    async fn next_event(&mut self) -> KvEvent {
+        // At once: from here on the client misses no change.
         if !std::mem::replace(&mut self.begun, true) {
             return KvEvent::Heartbeat { seq: self.seq };
         }
         loop {
             let draining = self.app.draining.clone();
             match draining.run_until_cancelled(self.wait()).await {
-                Some(Waited::Event(Some(Ok(event)))) => {
+                Some(WaitOutcome::Event(Some(Ok(event)))) => {
                     self.seq = event.seq;
                     return convert::kv_event(event);
                 }
-                Some(Waited::Event(Some(Err(error)))) => return broken(error.into()),
-                Some(Waited::Event(None)) => {
+                Some(WaitOutcome::Event(Some(Err(error)))) => return broken(error.into()),
+                Some(WaitOutcome::Event(None)) => {
                     let error = ApiError::new(ErrorCode::Busy, "the watch ended: its space was closed");
-                    return broken(error.hint("watch again from the last `seq` that was told"));
+                    return broken(error.hint("watch again from the last `seq` that was received"));
                 }
-                Some(Waited::Happened) => self.looking = Some(pause(LOOK_PAUSE)),
-                Some(Waited::Look) => {
-                    self.looking = None;
-                    match self.moved().await {
+                Some(WaitOutcome::HostEvent) => self.restore_check = Some(pause(RESTORE_CHECK_DELAY)),
+                Some(WaitOutcome::CheckRestore) => {
+                    self.restore_check = None;
+                    match self.follow_restore().await {
                         Ok(false) => {}
                         Ok(true) => return KvEvent::Reset { seq: self.seq },
                         Err(error) => return broken(error),
                     }
                 }
-                Some(Waited::Silence) => return KvEvent::Heartbeat { seq: self.seq },
+                Some(WaitOutcome::Silence) => return KvEvent::Heartbeat { seq: self.seq },
                 None => return KvEvent::Error { error: shutting_down() },
             }
         }
     }
 
-    async fn wait(&mut self) -> Waited {
-        let looking = self.looking.is_some();
+    async fn wait(&mut self) -> WaitOutcome {
+        let restore_check = self.restore_check.is_some();
         let look = async {
-            match self.looking.as_mut() {
+            match self.restore_check.as_mut() {
                 Some(pause) => pause.await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            event = self.events.recv() => Waited::Event(event),
-            Ok(()) = self.newest.changed(), if !looking => Waited::Happened,
-            () = look => Waited::Look,
-            () = &mut self.silence => Waited::Silence,
+            event = self.events.recv() => WaitOutcome::Event(event),
+            Ok(()) = self.newest.changed(), if !restore_check => WaitOutcome::HostEvent,
+            () = look => WaitOutcome::CheckRestore,
+            () = &mut self.silence => WaitOutcome::Silence,
         }
     }
 
-    /// Whether what is watched is elsewhere by now; it is followed there.
-    async fn moved(&mut self) -> Result<bool, ApiError> {
-        let Whose { caller, of, read, prefix } = &self.whose;
+    /// Whether the watched memory is on another branch now. If so, follows it there.
+    async fn follow_restore(&mut self) -> Result<bool, ApiError> {
+        let WatchTarget { caller, of, read, prefix } = &self.target;
         let space = caller.reading(&self.app, of, read).await?;
         if *space.view.of() == self.at {
             return Ok(false);

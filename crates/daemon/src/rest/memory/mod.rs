@@ -3,18 +3,18 @@
 //! ```text
 //!   /v1/spaces …                 keys only
 //!   /v1/memory/{of}/…            keys: a sandbox or a space      mounted by [`routes`]
-//!   /v1/memory/self/…            a sandbox, through its own door  mounted by [`memory_door_router`]
+//!   /v1/memory/self/…            a sandbox, through its own listener  mounted by [`own_listener_router`]
 //! ```
 //!
-//! The same handlers serve both mounts. Who asks is a [`whose::Principal`]; the door's router says so in an extension
-//! that no client can set. What reaches beyond one's own branch (spaces, erasing, checks, merges, execs) is not on
-//! the door at all.
+//! The same handlers serve both mounts. The caller is an [`access::Principal`]; the router of the own listener sets it in
+//! an extension that no client can set. Functions that reach beyond a sandbox's own branch (spaces, erasing, checks,
+//! merges, execs) are not available on the own listener.
 
+mod access;
 pub(crate) mod artifacts;
 pub(crate) mod entries;
 pub(crate) mod kv;
 pub(crate) mod kv_watch;
-pub(crate) mod lines;
 pub(crate) mod log_limit;
 mod moment;
 pub(crate) mod rate;
@@ -22,8 +22,8 @@ pub(crate) mod search;
 pub(crate) mod skill_run;
 pub(crate) mod skills;
 pub(crate) mod spaces;
+pub(crate) mod transfer;
 pub(crate) mod upkeep;
-mod whose;
 
 use std::sync::Arc;
 
@@ -36,9 +36,9 @@ use super::error::ApiError;
 use super::routes::{Routes, get, post};
 use super::{App, method_not_allowed, no_such_route, observe};
 
-pub(crate) use whose::Door;
+pub(crate) use access::OwnListener;
 
-/// All of it, for keys.
+/// All routes, for keys.
 pub(super) fn routes() -> Routes<Arc<App>> {
     let under = |rest: &str| format!("/v1/memory/{{of}}/{rest}");
     Routes::new()
@@ -54,7 +54,7 @@ pub(super) fn routes() -> Routes<Arc<App>> {
         .merge(own_routes())
 }
 
-/// What a sandbox may do with its own memory.
+/// The routes that a sandbox may use for its own memory.
 pub(super) fn own_routes() -> Routes<Arc<App>> {
     let under = |rest: &str| format!("/v1/memory/{{of}}/{rest}");
     Routes::new()
@@ -68,8 +68,8 @@ pub(super) fn own_routes() -> Routes<Arc<App>> {
         .route(&under("turns"), post(search::turns))
         .route(&under("forget"), post(entries::forget))
         .route(&under("sessions"), get(entries::sessions))
-        .route(&under("export"), get(lines::export))
-        .route(&under("import"), post(lines::import))
+        .route(&under("export"), get(transfer::export))
+        .route(&under("import"), post(transfer::import))
         .route(&under("kv"), get(kv::list))
         .route(&under("kv/{*key}"), get(kv::get).put(kv::set).delete(kv::remove))
         .route(&under("kv-history/{*key}"), get(kv::history))
@@ -89,20 +89,20 @@ pub(super) fn own_routes() -> Routes<Arc<App>> {
         .route(&under("artifact-versions/{*name}"), get(artifacts::versions))
 }
 
-/// The door of one sandbox: whatever comes through it is that sandbox and nobody else, whichever key it shows.
-pub(crate) fn memory_door_router(app: Arc<App>, tenant: TenantId, sandbox: SandboxId) -> Router {
+/// The router of the own listener of one sandbox: every request is made by that sandbox, whatever key it contains.
+pub(crate) fn own_listener_router(app: Arc<App>, tenant: TenantId, sandbox: SandboxId) -> Router {
     own_routes()
         .into_router()
         .fallback(no_such_route)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn_with_state(app.clone(), observe::admit))
         .layer(middleware::from_fn_with_state(app.clone(), observe::observe))
-        // In front of all, so that all know who asks.
-        .layer(Extension(Door::new(tenant, sandbox, app.engine.now_ms())))
+        // The outermost layer, so that all others know the caller.
+        .layer(Extension(OwnListener::new(tenant, sandbox, app.engine.now_ms())))
         .with_state(app)
 }
 
-/// Which part of a list of memory.
+/// The requested page of a list.
 fn page_request(cursor: Option<String>, limit: Option<u32>) -> Result<PageRequest, ApiError> {
     let limit = limit.unwrap_or(PAGE_LIMIT);
     if !(1..=PAGE_LIMIT_MAX).contains(&limit) {

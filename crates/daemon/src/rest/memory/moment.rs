@@ -1,11 +1,11 @@
-//! `as_of`: how a moment in the past is written.
+//! `as_of`: parses a point in the past.
 
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::super::auth::check_reference;
 use super::super::error::ApiError;
 
-/// Numbers from here on are times: no log comes this far, and in 1973 there was nothing to remember.
+/// Numbers from here on are times: no log becomes that long, and as a time it is in 1973.
 const TIME_MS_MIN: u64 = 100_000_000_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,15 +34,15 @@ pub(super) fn moment(text: &str) -> Result<Moment, ApiError> {
 }
 
 fn unreadable() -> ApiError {
-    ApiError::invalid("`as_of` makes no sense").hint(
-        "give a number of the log, a time like `2026-02-03T04:05:06Z` or milliseconds since the Unix epoch, or a snapshot",
+    ApiError::invalid("`as_of` is invalid").hint(
+        "give a number of the log, a time such as `2026-02-03T04:05:06Z` or milliseconds since the Unix epoch, or a snapshot",
     )
 }
 
 /// RFC 3339, with `Z` or an offset.
 fn time(text: &str) -> Option<u64> {
     let text = text.to_ascii_uppercase();
-    // In a query a `+` that was not escaped has become a space.
+    // In a query, an unescaped `+` is decoded as a space.
     let offset_at = text.len().checked_sub(6).filter(|at| text.is_char_boundary(*at));
     let (naive, offset_minutes) = match offset_at.map(|at| text.split_at(at)) {
         Some((naive, offset)) if matches!(offset.as_bytes(), [b'+' | b'-' | b' ', _, _, b':', _, _]) => {
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn other_texts_are_rejected() {
         for text in ["", "-1", "1.5", "Robert'); --", "2026-13-01T00:00:00Z", "99999999999999999999999", "é"]
         {
             assert!(moment(text).is_err(), "{text}");

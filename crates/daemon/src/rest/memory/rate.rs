@@ -1,27 +1,27 @@
-//! How often a sandbox may ask through its own door.
+//! Limits the rate of requests of a sandbox through its own listener.
 //!
-//! A bucket of requests that fills at a steady rate: a burst is let through, a flood is not. Without a bound one sandbox
-//! could keep all readers of memory busy, and others would wait for theirs.
+//! A token bucket: a burst is admitted, a flood is not. Without a limit one sandbox could keep all readers of memory busy,
+//! and others would have to wait.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Requests per second that a door answers in the long run: ten times what a busy agent asks, and less than a tenth of what
-/// the host can answer.
+/// Sustained requests per second per sandbox: ten times what a busy agent sends, and less than a tenth of what the host
+/// can process.
 const PER_SECOND: u64 = 500;
 
-/// Requests it answers at once after a pause.
+/// Requests admitted at once after a pause.
 const BURST: u64 = 1_000;
 
-/// Parts of a request, so that a millisecond fills a whole number of them.
+/// Units per request, so that each millisecond adds a whole number of them.
 const PARTS: u64 = 1_000;
 
-/// The bucket of one door.
+/// The token bucket of one listener.
 #[derive(Debug)]
 pub(crate) struct Rate(Mutex<Level>);
 
 #[derive(Debug)]
 struct Level {
-    /// What is in it, in parts of a request.
+    /// The content of the bucket, in units.
     parts: u64,
     at_ms: u64,
 }
@@ -31,10 +31,10 @@ impl Rate {
         Self(Mutex::new(Level { parts: BURST * PARTS, at_ms: now_ms }))
     }
 
-    /// Takes one request; or says in how many seconds there will be one to take.
+    /// Takes one request, or returns the number of seconds until one is available.
     pub(crate) fn take(&self, now_ms: u64) -> Result<(), u64> {
         let mut level = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A clock that was set back fills nothing.
+        // A clock that was set back adds nothing.
         let passed_ms = now_ms.saturating_sub(level.at_ms);
         level.at_ms = now_ms;
         level.parts = passed_ms.saturating_mul(PER_SECOND).saturating_add(level.parts).min(BURST * PARTS);
@@ -57,13 +57,13 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_let_through_and_a_flood_is_slowed_to_the_rate() {
+    fn a_burst_is_admitted_and_a_flood_is_limited_to_the_rate() {
         let rate = Rate::full(5_000);
         assert_eq!(taken(&rate, 5_000), BURST);
         assert_eq!(rate.take(5_000), Err(1));
         assert_eq!(taken(&rate, 5_100), PER_SECOND / 10);
         assert_eq!(taken(&rate, 6_100), PER_SECOND);
-        assert_eq!(taken(&rate, 1_000), 0, "a clock that was set back fills nothing");
-        assert_eq!(taken(&rate, 3_600_000), BURST, "and a long pause no more than a burst");
+        assert_eq!(taken(&rate, 1_000), 0, "a clock that was set back adds nothing");
+        assert_eq!(taken(&rate, 3_600_000), BURST, "a long pause adds no more than a burst");
     }
 }

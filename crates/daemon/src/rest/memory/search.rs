@@ -1,4 +1,4 @@
-//! Finding what is remembered, for people and for prompts; and the two calls around a turn.
+//! Search in memory, for users and for prompts; and the two calls around a turn of a conversation.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,15 +13,15 @@ use http::StatusCode;
 
 use super::super::error::ApiError;
 use super::super::input::{MemoryBody, Params};
-use super::super::refusals::{Common, Remembering, WithBody};
+use super::super::refusals::{Common, MemoryRefusals, WithBody};
 use super::super::{App, Segments};
-use super::whose::{OfPath, Principal, Recaller, Rememberer, WhenParams, WriteParams};
+use super::access::{OfPath, Principal, Recaller, Rememberer, WhenParams, WriteParams};
 use crate::convert;
-use crate::metrics::Question;
+use crate::metrics::MemoryQuery;
 
 #[utoipa::path(
     post, path = "/v1/memory/{of}/search", tag = "memory", params(OfPath, WhenParams), request_body = SearchMemory,
-    responses((status = 200, description = "Best first, each with why", body = SearchResult), Common, Remembering, WithBody),
+    responses((status = 200, description = "Best first, each with the reasons for its rank", body = SearchResult), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn search(
     State(app): State<Arc<App>>,
@@ -35,13 +35,13 @@ pub(crate) async fn search(
     let views = caller.searching(&app, &path.of, params.as_of.as_deref(), &body.spaces).await?;
     let found = burrow_memory::recall::search(&views, &query).await?;
     let result = convert::found(found);
-    app.metrics.memory.asked(Question::Search, began.elapsed(), &result.arms);
+    app.metrics.memory.asked(MemoryQuery::Search, began.elapsed(), &result.arms);
     Ok(Json(result))
 }
 
 #[utoipa::path(
     post, path = "/v1/memory/{of}/context", tag = "memory", params(OfPath, WhenParams), request_body = ContextRequest,
-    responses((status = 200, description = "A block for a prompt", body = ContextBlock), Common, Remembering, WithBody),
+    responses((status = 200, description = "A block of text for a prompt", body = ContextBlock), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn context(
     State(app): State<Arc<App>>,
@@ -55,7 +55,7 @@ pub(crate) async fn context(
 
 #[utoipa::path(
     post, path = "/v1/memory/{of}/recall", tag = "memory", params(OfPath, WhenParams), request_body = RecallRequest,
-    responses((status = 200, description = "A block to put before the turn", body = ContextBlock), Common, Remembering, WithBody),
+    responses((status = 200, description = "A block of text to insert before the turn", body = ContextBlock), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn recall(
     State(app): State<Arc<App>>,
@@ -66,9 +66,8 @@ pub(crate) async fn recall(
 ) -> Result<Json<ContextBlock>, ApiError> {
     let RecallRequest { messages, budget_tokens, session } = body;
     if messages.is_empty() {
-        return Err(
-            ApiError::invalid("`messages` is empty").hint("`context` needs none: it tells where you were")
-        );
+        return Err(ApiError::invalid("`messages` is empty")
+            .hint("`context` needs no messages: it returns what the sandbox was doing"));
     }
     let request = ContextRequest { messages, budget_tokens, session, ..ContextRequest::default() };
     answer(&app, &caller, &path.of, params.as_of.as_deref(), request).await
@@ -87,13 +86,13 @@ async fn answer(
     let views = caller.searching(app, of, as_of, &spaces).await?;
     let context = burrow_memory::context::context(&views, &request).await?;
     let block = convert::context_block(context);
-    app.metrics.memory.asked(Question::Context, began.elapsed(), &block.arms);
+    app.metrics.memory.asked(MemoryQuery::Context, began.elapsed(), &block.arms);
     Ok(Json(block))
 }
 
 #[utoipa::path(
     post, path = "/v1/memory/{of}/turns", tag = "memory", params(OfPath, WriteParams), request_body = StoreTurn,
-    responses((status = 201, description = "Remembered", body = StoredTurn), Common, Remembering, WithBody),
+    responses((status = 201, description = "Stored", body = StoredTurn), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn turns(
     State(app): State<Arc<App>>,

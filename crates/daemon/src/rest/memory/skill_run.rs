@@ -1,6 +1,6 @@
-//! `POST …/skills/{name}/run`: a skill's steps as execs of a sandbox, up to the first that fails.
+//! `POST …/skills/{name}/run`: runs a skill's steps as execs of a sandbox, up to the first one that fails.
 //!
-//! What was begun is seen through even if the client hangs up: its outcome is what the next one learns from.
+//! A run is completed even if the client disconnects, because its outcome is recorded for later runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,27 +22,27 @@ use super::super::auth::{Caller, Executor};
 use super::super::error::ApiError;
 use super::super::execs;
 use super::super::input::{MemoryBody, Params};
-use super::super::refusals::{ByGuest, Common, Remembering, WithBody};
+use super::super::refusals::{Common, GuestRefusals, MemoryRefusals, WithBody};
 use super::super::stream::lines;
 use super::super::{App, Segments};
+use super::access::{Principal, ReadParams, WriteParams};
 use super::skills::{SkillPath, sandbox_of};
-use super::whose::{Principal, ReadParams, WriteParams};
 use crate::audit::Trace;
 use crate::convert;
 
-/// Lines on their way to a client; a step's output is at most two megabytes.
+/// Lines that may wait for a client; the output of a step is at most two megabytes.
 const LINES_WAITING_MAX: usize = 4;
 
-/// Bytes of output that an outcome keeps: what went wrong, not a log.
+/// Bytes of output that an outcome stores: enough for the error, not a log.
 const DETAIL_BYTES_MAX: usize = 2_000;
 
 #[utoipa::path(
     post, path = "/v1/memory/{of}/skills/{name}/run", tag = "memory", params(SkillPath, WriteParams),
     request_body = RunSkill,
     responses(
-        (status = 200, description = "How it went; with `stream` one `SkillRunStep` per line",
+        (status = 200, description = "The outcome; with `stream`, one `SkillRunStep` per line",
          content((SkillRun = "application/json"), (SkillRunStep = "application/x-ndjson"))),
-        Common, Remembering, WithBody, ByGuest,
+        Common, MemoryRefusals, WithBody, GuestRefusals,
     ),
 )]
 pub(crate) async fn run(
@@ -59,30 +59,30 @@ pub(crate) async fn run(
     let steps = skill.fill(&body.parameters)?;
     let sandbox = sandbox_of(&app, &caller, &path.of, body.sandbox.as_deref()).await?;
     let requests = requests(&steps, body.user.as_deref())?;
-    let (lines_out, mut told) = mpsc::channel(LINES_WAITING_MAX);
-    let job = Job {
+    let (lines_out, mut progress) = mpsc::channel(LINES_WAITING_MAX);
+    let job = SkillJob {
         app: app.clone(),
         tenant: caller.tenant().clone(),
         sandbox,
         space,
         skill,
         requests,
-        told: body.stream.then_some(lines_out),
+        progress: body.stream.then_some(lines_out),
         trace: caller.trace().cloned(),
     };
     let (name, version) = (job.skill.name.clone(), job.skill.version);
     let total = u32::try_from(job.requests.len()).unwrap_or(u32::MAX);
     let running = app.tasks.spawn(job.run());
     if body.stream {
-        return Ok(lines(stream::poll_fn(move |context| told.poll_recv(context))));
+        return Ok(lines(stream::poll_fn(move |context| progress.poll_recv(context))));
     }
-    let done = running.await.map_err(|error| ApiError::internal("could not finish the skill", error))?;
-    let Done { ok, steps, took, recorded, error } = done;
+    let done = running.await.map_err(|error| ApiError::internal("could not complete the skill", error))?;
+    let SkillRunOutcome { ok, steps, took, recorded, error } = done;
     let took_ms = millis(took);
     Ok(Json(SkillRun { name, version, ok, steps, total, took_ms, recorded, error }).into_response())
 }
 
-/// What is run for each step. Nothing is run of a skill that cannot be run to its end.
+/// The exec of each step. Nothing is run if the skill contains a step that cannot be run.
 fn requests(steps: &[Step], user: Option<&str>) -> Result<Vec<CreateExec>, ApiError> {
     let mut requests = Vec::with_capacity(steps.len());
     for (number, step) in steps.iter().enumerate() {
@@ -102,9 +102,9 @@ fn requests(steps: &[Step], user: Option<&str>) -> Result<Vec<CreateExec>, ApiEr
             },
             Step::ToolCall { tool, .. } => {
                 let message =
-                    format!("step {} is a call of the tool `{tool}`, which Burrow cannot make", number + 1);
+                    format!("step {} calls the tool `{tool}`, which Burrow cannot call", number + 1);
                 return Err(ApiError::new(ErrorCode::Unprocessable, message)
-                    .hint("call its tools yourself, and tell how it went (`…/outcome`)"));
+                    .hint("call its tools yourself, and report the outcome (`…/outcome`)"));
             }
         };
         let request = CreateExec { wait: true, user: user.map(str::to_owned), ..request };
@@ -114,19 +114,19 @@ fn requests(steps: &[Step], user: Option<&str>) -> Result<Vec<CreateExec>, ApiEr
     Ok(requests)
 }
 
-struct Job {
+struct SkillJob {
     app: Arc<App>,
     tenant: TenantId,
     sandbox: SandboxId,
     space: ScopedView,
     skill: Skill,
     requests: Vec<CreateExec>,
-    told: Option<mpsc::Sender<SkillRunStep>>,
-    /// Who asked, for the events of the steps.
+    progress: Option<mpsc::Sender<SkillRunStep>>,
+    /// Identifies the caller in the audit events of the steps.
     trace: Option<Trace>,
 }
 
-struct Done {
+struct SkillRunOutcome {
     ok: bool,
     steps: Vec<RunResult>,
     took: Duration,
@@ -134,11 +134,16 @@ struct Done {
     error: Option<ErrorDetail>,
 }
 
-impl Job {
-    async fn run(self) -> Done {
+impl SkillJob {
+    async fn run(self) -> SkillRunOutcome {
         let began = Instant::now();
-        let mut done =
-            Done { ok: true, steps: Vec::new(), took: Duration::ZERO, recorded: false, error: None };
+        let mut done = SkillRunOutcome {
+            ok: true,
+            steps: Vec::new(),
+            took: Duration::ZERO,
+            recorded: false,
+            error: None,
+        };
         let mut last = None;
         let total = u32::try_from(self.requests.len()).unwrap_or(u32::MAX);
         for (step, request) in (1..).zip(&self.requests) {
@@ -150,7 +155,7 @@ impl Job {
                     done.ok = is_good(&result);
                     last = Some(summary(&result, &request.env));
                     self.tell(|| SkillRunStep::Step { step, result: Box::new(result.clone()) }).await;
-                    if self.told.is_none() {
+                    if self.progress.is_none() {
                         done.steps.push(result);
                     }
                 }
@@ -175,16 +180,16 @@ impl Job {
         done
     }
 
-    /// A client that does not listen any more does not stop the work.
+    /// A client that is gone does not stop the run.
     async fn tell(&self, line: impl FnOnce() -> SkillRunStep) {
-        if let Some(told) = &self.told {
-            let _ = told.send(line()).await;
+        if let Some(progress) = &self.progress {
+            let _ = progress.send(line()).await;
         }
     }
 
-    /// Where the skill may not be written to, what came of it is not remembered either.
-    async fn record(&self, done: &Done, last: Option<(Option<i32>, String)>) -> bool {
-        // A sandbox that could not be reached says nothing about the skill.
+    /// If the space is read-only, the outcome is not recorded.
+    async fn record(&self, done: &SkillRunOutcome, last: Option<(Option<i32>, String)>) -> bool {
+        // If the sandbox could not be reached, that says nothing about the skill.
         if self.space.access != SpaceAccess::ReadWrite || done.error.is_some() {
             return false;
         }
@@ -196,7 +201,7 @@ impl Job {
             tracing::warn!(
                 skill = self.skill.name,
                 error = error as &dyn std::error::Error,
-                "could not remember what came of a skill"
+                "could not record the outcome of a skill"
             );
         }
         recorded.is_ok()
@@ -207,10 +212,11 @@ fn is_good(result: &RunResult) -> bool {
     result.exec.outcome.as_ref().is_some_and(|outcome| outcome.exit_code == Some(0))
 }
 
-/// Its exit code, and the end of its output, without the secrets in it: what looks like one, and what the step was given as one.
+/// The exit code, and the end of the output without secrets: neither texts that look like secrets, nor the values of the
+/// step's secret variables.
 fn summary(result: &RunResult, env: &BTreeMap<String, String>) -> (Option<i32>, String) {
     let said = if result.stderr.trim().is_empty() { &result.stdout } else { &result.stderr };
-    // Before it is cut: half of a secret would not be found.
+    // Before it is cut: a part of a secret would not be recognised.
     let said = &secrets::without(said.clone(), &secrets::secret_values(env));
     let mut from = said.len().saturating_sub(DETAIL_BYTES_MAX);
     while !said.is_char_boundary(from) {

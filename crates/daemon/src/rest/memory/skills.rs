@@ -1,4 +1,4 @@
-//! Procedural memory: put, list, show, find, forget skills; tell how one went; make one from what was run.
+//! Procedural memory: put, list, show, search and forget skills; record outcomes; create a skill from execs.
 
 use std::sync::Arc;
 
@@ -19,21 +19,21 @@ use utoipa::IntoParams;
 use super::super::auth::{Caller, Executor, check_reference};
 use super::super::error::ApiError;
 use super::super::input::{MemoryBody, Params};
-use super::super::refusals::{Common, Remembering, WithBody};
+use super::super::refusals::{Common, MemoryRefusals, WithBody};
 use super::super::{App, Segments};
-use super::whose::{OfPath, Principal, ReadParams, Recaller, Rememberer, WhenParams, WriteParams};
+use super::access::{OfPath, Principal, ReadParams, Recaller, Rememberer, WhenParams, WriteParams};
 use super::{memory_page, page_request};
 use crate::convert;
 
-/// Execs a promotion looks through to find its range.
-const EXECS_LOOKED_AT_MAX: usize = 5_000;
+/// Execs that a promotion reads to find its range.
+const EXECS_READ_MAX: usize = 5_000;
 
 /// Names a skill.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct SkillPath {
-    /// A sandbox or a space: its id, a unique beginning of its id, or its name. A sandbox first; `sandbox:NAME` and
-    /// `space:NAME` say which.
+    /// A sandbox or a space: its id, a unique prefix of its id, or its name. A sandbox takes precedence; use
+    /// `sandbox:NAME` or `space:NAME` to be explicit.
     #[param(pattern = "^((sandbox|space):)?[a-z0-9-]{1,63}$")]
     pub(super) of: String,
     /// The skill's name.
@@ -41,24 +41,24 @@ pub(crate) struct SkillPath {
     pub(super) name: String,
 }
 
-/// Which version of it, and when.
+/// Which version of it, and at which time.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct VersionParams {
     /// The newest when absent.
     version: Option<u64>,
-    /// As it was then: a number of the log, a time (RFC 3339, or milliseconds since the Unix epoch), or a snapshot.
+    /// The state at that time: a number of the log, a time (RFC 3339, or milliseconds since the Unix epoch), or a snapshot.
     #[param(max_length = 64)]
     as_of: Option<String>,
-    /// An attached space by name or id; the one the sandbox remembers in when absent.
+    /// The name or id of an attached space; the space that the sandbox writes to when absent.
     #[param(max_length = 64)]
     space: Option<String>,
 }
 
 #[utoipa::path(
     post, path = "/v1/memory/{of}/skills", tag = "memory", params(OfPath, WriteParams), request_body = NewSkill,
-    responses((status = 201, description = "A new version", body = Skill), Common, Remembering, WithBody),
+    responses((status = 201, description = "Stored as a new version", body = Skill), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn put(
     State(app): State<Arc<App>>,
@@ -73,28 +73,28 @@ pub(crate) async fn put(
     Ok((StatusCode::CREATED, Json(convert::skill(skill))))
 }
 
-/// Which skills.
+/// Filters for skills.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListParams {
-    /// As it was then: a number of the log, a time (RFC 3339, or milliseconds since the Unix epoch), or a snapshot.
+    /// The state at that time: a number of the log, a time (RFC 3339, or milliseconds since the Unix epoch), or a snapshot.
     #[param(max_length = 64)]
     as_of: Option<String>,
-    /// An attached space by name or id; the one the sandbox remembers in when absent.
+    /// The name or id of an attached space; the space that the sandbox writes to when absent.
     #[param(max_length = 64)]
     space: Option<String>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     #[param(max_length = 1024)]
     cursor: Option<String>,
-    /// Skills at most; 100 when absent.
+    /// Maximum number of skills; 100 when absent.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
 
 #[utoipa::path(
     get, path = "/v1/memory/{of}/skills", tag = "memory", params(OfPath, ListParams),
-    responses((status = 200, description = "The newest version of each, by name", body = Page<Skill>), Common, Remembering),
+    responses((status = 200, description = "The newest version of each skill, sorted by name", body = Page<Skill>), Common, MemoryRefusals),
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
@@ -110,7 +110,7 @@ pub(crate) async fn list(
 
 #[utoipa::path(
     get, path = "/v1/memory/{of}/skills/{name}", tag = "memory", params(SkillPath, VersionParams),
-    responses((status = 200, description = "The skill, and how it went", body = Skill), Common, Remembering),
+    responses((status = 200, description = "The skill, with its outcomes", body = Skill), Common, MemoryRefusals),
 )]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
@@ -125,7 +125,7 @@ pub(crate) async fn get(
 
 #[utoipa::path(
     get, path = "/v1/memory/{of}/skills/{name}/versions", tag = "memory", params(SkillPath, ReadParams),
-    responses((status = 200, description = "Its versions", body = Vec<Skill>), Common, Remembering),
+    responses((status = 200, description = "The versions of the skill", body = Vec<Skill>), Common, MemoryRefusals),
 )]
 pub(crate) async fn versions(
     State(app): State<Arc<App>>,
@@ -140,7 +140,7 @@ pub(crate) async fn versions(
 
 #[utoipa::path(
     delete, path = "/v1/memory/{of}/skills/{name}", tag = "memory", params(SkillPath, WriteParams),
-    responses((status = 204, description = "Forgotten: `as_of` and snapshots still have it"), Common, Remembering),
+    responses((status = 204, description = "Forgotten; still available through `as_of` and snapshots"), Common, MemoryRefusals),
 )]
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,
@@ -155,7 +155,7 @@ pub(crate) async fn remove(
 
 #[utoipa::path(
     post, path = "/v1/memory/{of}/skills/search", tag = "memory", params(OfPath, WhenParams), request_body = FindSkills,
-    responses((status = 200, description = "Best first", body = FoundSkills), Common, Remembering, WithBody),
+    responses((status = 200, description = "Best first", body = FoundSkills), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn search(
     State(app): State<Arc<App>>,
@@ -182,14 +182,14 @@ pub(crate) async fn search(
     Ok(Json(FoundSkills { hits }))
 }
 
-/// Of which version.
+/// The version that was run, and its space.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OutcomeParams {
     /// The newest when absent.
     version: Option<u64>,
-    /// An attached space, read-write, by name or id; the one the sandbox remembers in when absent.
+    /// The name or id of a space that is attached read-write; the space that the sandbox writes to when absent.
     #[param(max_length = 64)]
     space: Option<String>,
 }
@@ -197,7 +197,7 @@ pub(crate) struct OutcomeParams {
 #[utoipa::path(
     post, path = "/v1/memory/{of}/skills/{name}/outcome", tag = "memory", params(SkillPath, OutcomeParams),
     request_body = SkillOutcome,
-    responses((status = 200, description = "The skill, as much wiser", body = Skill), Common, Remembering, WithBody),
+    responses((status = 200, description = "The skill, with the new outcome", body = Skill), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn outcome(
     State(app): State<Arc<App>>,
@@ -206,7 +206,7 @@ pub(crate) async fn outcome(
     Params(params): Params<OutcomeParams>,
     MemoryBody(body): MemoryBody<SkillOutcome>,
 ) -> Result<Json<Skill>, ApiError> {
-    let space = caller.writing(&app, &path.of, &WriteParams { space: params.space }).await?;
+    let space = caller.growing(&app, &path.of, &WriteParams { space: params.space }).await?;
     let version = space.view.skill_get(&path.name, params.version).await?.version;
     let skill = space.view.skill_outcome(&path.name, version, convert::outcome(body)).await?;
     Ok(Json(convert::skill(skill)))
@@ -215,7 +215,7 @@ pub(crate) async fn outcome(
 #[utoipa::path(
     post, path = "/v1/memory/{of}/skills/promote", tag = "memory", params(OfPath, WriteParams),
     request_body = PromoteSkill,
-    responses((status = 201, description = "A new skill, or a new version", body = Skill), Common, Remembering, WithBody),
+    responses((status = 201, description = "Stored as a new skill, or as a new version", body = Skill), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn promote(
     State(app): State<Arc<App>>,
@@ -233,7 +233,7 @@ pub(crate) async fn promote(
     Ok((StatusCode::CREATED, Json(convert::skill(skill))))
 }
 
-/// The sandbox that is named, or the one whose memory it is.
+/// The sandbox that is named, or otherwise the one that owns the memory.
 pub(super) async fn sandbox_of(
     app: &App,
     caller: &Caller,
@@ -246,11 +246,11 @@ pub(super) async fn sandbox_of(
     let scope = Principal::Key(caller.clone()).scope(app, of).await?;
     match scope.sandbox {
         Some(row) => Ok(row.id),
-        None => Err(ApiError::invalid(format!("`{of}` is a space, so a `sandbox` must be named"))),
+        None => Err(ApiError::invalid(format!("`{of}` is a space, so `sandbox` is required"))),
     }
 }
 
-/// The execs from the first to the last, oldest first.
+/// The execs from the first to the last of the range, oldest first.
 async fn range(
     app: &App,
     tenant: &TenantId,
@@ -264,10 +264,10 @@ async fn range(
     let is = |id: &ExecId, text: &str| id.as_str().starts_with(text) && text.len() > ExecId::PREFIX.len();
     let mut page = PageRequest { cursor: None, limit: defaults::PAGE_LIMIT_MAX };
     let mut found: Vec<ExecRecord> = Vec::new();
-    let mut looked_at = 0;
-    while looked_at < EXECS_LOOKED_AT_MAX {
+    let mut execs_read = 0;
+    while execs_read < EXECS_READ_MAX {
         let execs = app.engine.execs(tenant, sandbox, page.clone()).await?;
-        looked_at += execs.rows.len();
+        execs_read += execs.rows.len();
         for record in execs.rows {
             if found.is_empty() && !is(&record.row.id, last) {
                 continue;
@@ -295,9 +295,10 @@ fn promoted(body: PromoteSkill, sandbox: &SandboxId, execs: Vec<ExecRecord>) -> 
         steps.push(step(&exec.row, &body)?);
     }
     if steps.is_empty() {
-        let message = "none of these execs ended well, so there is nothing to make a skill of";
-        return Err(ApiError::new(ErrorCode::Unprocessable, message)
-            .hint("`include_failed` takes those that failed too"));
+        let message = "none of these execs succeeded, so there are no steps for a skill";
+        return Err(
+            ApiError::new(ErrorCode::Unprocessable, message).hint("`include_failed` includes failed execs")
+        );
     }
     let description = if body.description.trim().is_empty() {
         let commands: Vec<&str> = steps.iter().filter_map(first_line).take(5).collect();
@@ -332,24 +333,24 @@ fn first_line(step: &SkillStep) -> Option<&str> {
     }
 }
 
-/// As its guest has it, or as it was written down.
+/// According to its guest, or to the catalog.
 fn went_well(exec: &ExecRecord) -> bool {
     convert::exec(exec.clone()).outcome.is_some_and(|outcome| outcome.exit_code == Some(0))
 }
 
-/// What was run, as a line for a shell, without what was secret in it.
+/// The command as a line for a shell, without secrets.
 fn step(exec: &ExecRow, body: &PromoteSkill) -> Result<SkillStep, ApiError> {
     let plain = remember::shown_command(&exec.argv);
     if remember::secrets::scrub(&plain) != plain {
-        let message = format!("exec `{}` holds what looks like a secret", exec.id);
+        let message = format!("exec `{}` contains text that looks like a secret", exec.id);
         return Err(ApiError::new(ErrorCode::Unprocessable, message)
-            .hint("keep it in the environment and leave this exec out of the range"));
+            .hint("pass the secret in the environment, and exclude this exec from the range"));
     }
-    // What is longest first: a value may be part of another.
+    // Longest first, because a value may be part of another.
     let mut parameters: Vec<(&String, &String)> =
         body.parameters.iter().filter(|(_, value)| !value.is_empty()).collect();
     parameters.sort_by_key(|(_, value)| std::cmp::Reverse(value.len()));
-    // A line for a shell is kept as it is; of anything else each word is quoted by itself, around its parameters.
+    // A shell command is kept as it is. Otherwise each word is quoted separately, around its parameters.
     let run = match exec.argv.get(2) {
         Some(script) if script.trim() == plain => {
             parameters.iter().fold(plain, |line, (name, value)| line.replace(value.as_str(), &place(name)))
@@ -360,7 +361,7 @@ fn step(exec: &ExecRow, body: &PromoteSkill) -> Result<SkillStep, ApiError> {
     Ok(SkillStep::Command { run, workdir, env: std::collections::BTreeMap::new(), timeout_seconds: None })
 }
 
-/// Where a parameter is filled in.
+/// The placeholder of a parameter.
 fn place(name: &str) -> String {
     format!("{{{{{name}}}}}")
 }
@@ -381,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_take_the_place_of_values_outside_of_quotes() {
+    fn parameters_replace_values_outside_of_quotes() {
         let (short, long) = (("a".to_owned(), "x".to_owned()), ("b".to_owned(), "x y".to_owned()));
         let parameters = [(&long.0, &long.1), (&short.0, &short.1)];
         for (text, expected) in [

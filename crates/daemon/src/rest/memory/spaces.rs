@@ -1,4 +1,4 @@
-//! Spaces that outlive sandboxes: make, list, inspect, change, remove.
+//! Spaces that outlive sandboxes: create, list, inspect, change, remove.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use utoipa::IntoParams;
 use super::super::auth::{Caller, Executor, Reader, UnboundExecutor, check_reference};
 use super::super::error::ApiError;
 use super::super::input::{JsonBody, NoParams, Params};
-use super::super::refusals::{Common, Remembering, WithBody};
+use super::super::refusals::{Common, MemoryRefusals, WithBody};
 use super::super::{App, PageParams, Segments, page};
 use crate::convert;
 
@@ -23,13 +23,13 @@ use crate::convert;
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct SpacePath {
-    /// Its id, a unique beginning of its id, or its name.
+    /// The space's id, a unique prefix of its id, or its name.
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     space: String,
 }
 
 impl SpacePath {
-    /// A key that is bound to one sandbox knows no spaces but through it.
+    /// For a key that is bound to one sandbox, no spaces exist here; it accesses them through its sandbox.
     async fn resolve(&self, app: &App, caller: &Caller) -> Result<burrow_catalog::SpaceRow, ApiError> {
         check_reference(&self.space)?;
         let unknown = || burrow_engine::EngineError::SpaceNotFound { what: self.space.clone() };
@@ -42,7 +42,7 @@ impl SpacePath {
 
 #[utoipa::path(
     post, path = "/v1/spaces", tag = "memory", request_body = CreateSpace,
-    responses((status = 201, description = "Made", body = Space), Common, Remembering, WithBody),
+    responses((status = 201, description = "Created", body = Space), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn create(
     State(app): State<Arc<App>>,
@@ -75,7 +75,7 @@ pub(crate) async fn list(
 
 #[utoipa::path(
     get, path = "/v1/spaces/{space}", tag = "memory", params(SpacePath),
-    responses((status = 200, description = "The space, and who uses it", body = Space), Common, Remembering),
+    responses((status = 200, description = "The space, and the sandboxes that use it", body = Space), Common, MemoryRefusals),
 )]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
@@ -90,7 +90,7 @@ pub(crate) async fn get(
 
 #[utoipa::path(
     patch, path = "/v1/spaces/{space}", tag = "memory", params(SpacePath), request_body = UpdateSpace,
-    responses((status = 200, description = "As it is now", body = Space), Common, Remembering, WithBody),
+    responses((status = 200, description = "The changed space", body = Space), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn update(
     State(app): State<Arc<App>>,
@@ -112,7 +112,7 @@ pub(crate) async fn update(
     Ok(Json(convert::space(row, users)))
 }
 
-/// `None` takes one away.
+/// `None` removes a label.
 fn merged(
     mut labels: BTreeMap<String, String>,
     change: BTreeMap<String, Option<String>>,
@@ -131,7 +131,7 @@ fn merged(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RemoveParams {
-    /// Although sandboxes use it, which then go back to their own; false when absent.
+    /// Remove the space even if sandboxes use it, which then write to their own space again; false when absent.
     #[serde(default)]
     #[param(required = false)]
     force: bool,
@@ -139,7 +139,7 @@ pub(crate) struct RemoveParams {
 
 #[utoipa::path(
     delete, path = "/v1/spaces/{space}", tag = "memory", params(SpacePath, RemoveParams),
-    responses((status = 204, description = "Gone, with all that was remembered in it"), Common, Remembering),
+    responses((status = 204, description = "Removed, with its contents"), Common, MemoryRefusals),
 )]
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,
@@ -149,6 +149,7 @@ pub(crate) async fn remove(
 ) -> Result<StatusCode, ApiError> {
     let row = path.resolve(&app, &caller).await?;
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
-    app.see_through(async move { Ok(engine.delete_space(&tenant, &row.id, params.force).await?) }).await?;
+    app.run_to_completion(async move { Ok(engine.delete_space(&tenant, &row.id, params.force).await?) })
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -14,13 +14,13 @@ use super::super::Segments;
 use super::super::auth::{Caller, Executor, UnboundExecutor};
 use super::super::error::ApiError;
 use super::super::input::{JsonBody, Params};
-use super::super::refusals::{Common, Remembering, WithBody};
-use super::whose::{OfPath, Principal, ReadParams, Recaller, WriteParams};
+use super::super::refusals::{Common, MemoryRefusals, WithBody};
+use super::access::{OfPath, Principal, ReadParams, Recaller, WriteParams};
 use crate::convert;
 
 #[utoipa::path(
     get, path = "/v1/memory/{of}", tag = "memory", params(OfPath, ReadParams),
-    responses((status = 200, description = "What there is", body = MemoryStats), Common, Remembering),
+    responses((status = 200, description = "The statistics", body = MemoryStats), Common, MemoryRefusals),
 )]
 pub(crate) async fn stats(
     State(app): State<Arc<App>>,
@@ -36,7 +36,7 @@ pub(crate) async fn stats(
 
 #[utoipa::path(
     post, path = "/v1/memory/{of}/merge", tag = "memory", params(OfPath), request_body = MergeMemory,
-    responses((status = 200, description = "What was brought back", body = MergedMemory), Common, Remembering, WithBody),
+    responses((status = 200, description = "The merged changes", body = MergedMemory), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn merge(
     State(app): State<Arc<App>>,
@@ -50,14 +50,15 @@ pub(crate) async fn merge(
     let from = principal.scope(&app, &body.value.from).await?.primary;
     let options = convert::merge_options(&body.value);
     let dry_run = body.value.dry_run;
-    let merged = app.see_through(async move { Ok(into.view.merge(&from.view, options).await?) }).await?;
+    let merged =
+        app.run_to_completion(async move { Ok(into.view.merge(&from.view, options).await?) }).await?;
     Ok(Json(convert::merged(merged, dry_run)))
 }
 
 #[utoipa::path(
     post, path = "/v1/memory/{of}/consolidate", tag = "memory", params(OfPath, WriteParams),
     request_body = ConsolidateMemory,
-    responses((status = 200, description = "What was made smaller", body = ConsolidatedMemory), Common, Remembering, WithBody),
+    responses((status = 200, description = "The consolidated entries", body = ConsolidatedMemory), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn consolidate(
     State(app): State<Arc<App>>,
@@ -71,14 +72,15 @@ pub(crate) async fn consolidate(
     let plan = convert::consolidate_plan(&body.value, &app.config.memory.consolidate)?;
     let dry_run = body.value.dry_run;
     let work_app = app.clone();
-    let done =
-        app.see_through(async move { Ok(work_app.memory.consolidate(&space.view, &plan).await?) }).await?;
+    let done = app
+        .run_to_completion(async move { Ok(work_app.memory.consolidate(&space.view, &plan).await?) })
+        .await?;
     Ok(Json(convert::consolidated(done, dry_run)))
 }
 
 #[utoipa::path(
     post, path = "/v1/memory/{of}/check", tag = "memory", params(OfPath, WriteParams),
-    responses((status = 200, description = "Whether all of it agrees", body = MemoryCheck), Common, Remembering),
+    responses((status = 200, description = "The result of the check", body = MemoryCheck), Common, MemoryRefusals),
 )]
 pub(crate) async fn check(
     State(app): State<Arc<App>>,
@@ -86,7 +88,7 @@ pub(crate) async fn check(
     Segments(path): Segments<OfPath>,
     Params(params): Params<WriteParams>,
 ) -> Result<Json<MemoryCheck>, ApiError> {
-    // It looks at the whole space, other sandboxes' branches included.
+    // The check reads the whole space, including other sandboxes' branches.
     let principal = Principal::Key(Caller::clone(&caller));
     let read = ReadParams { as_of: None, space: params.space };
     let space = principal.reading(&app, &path.of, &read).await?;
@@ -97,7 +99,7 @@ pub(crate) async fn check(
 
 #[utoipa::path(
     post, path = "/v1/memory/{of}/rebuild", tag = "memory", params(OfPath, WriteParams),
-    responses((status = 200, description = "Its indices are new; whether all agrees", body = MemoryCheck), Common, Remembering),
+    responses((status = 200, description = "The indices were rebuilt; the result of the check", body = MemoryCheck), Common, MemoryRefusals),
 )]
 pub(crate) async fn rebuild(
     State(app): State<Arc<App>>,
@@ -108,6 +110,6 @@ pub(crate) async fn rebuild(
     let principal = Principal::Key(Caller::clone(&caller));
     let space = principal.writing(&app, &path.of, &params).await?;
     let began = Instant::now();
-    let report = app.see_through(async move { Ok(space.view.rebuild().await?) }).await?;
+    let report = app.run_to_completion(async move { Ok(space.view.rebuild().await?) }).await?;
     Ok(Json(convert::memory_check(report, began.elapsed())))
 }

@@ -1,4 +1,4 @@
-//! Which files an exec changed, as far as a look into its working directory tells.
+//! Finds the files that an exec changed in its working directory.
 
 use burrow_engine::Guest;
 use burrow_guest::client::parse;
@@ -7,20 +7,21 @@ use burrow_memory::remember::ExecFacts;
 
 use super::GUEST_PATIENCE;
 
-/// Where changed files are looked for: deep enough for a project, few enough to be quick.
+/// Limits of the search: deep enough for a project, small enough to be fast.
 const FILES_DEPTH: u32 = 4;
 const FILES_LISTED_MAX: u32 = 5_000;
 const FILES_CHANGED_MAX: usize = 100;
 
-/// What in the working directory is younger than the exec. Nobody waits for this, and nothing of it is vital.
+/// Files in the working directory that are newer than the exec. No request waits for this, and an incomplete result is
+/// acceptable.
 pub(super) async fn files_changed(guest: &Guest, facts: &ExecFacts, started_ms: u64) -> Vec<String> {
     let folder = match facts.workdir.as_deref() {
         Some("/") => return Vec::new(),
         Some(folder) => folder.to_owned(),
-        // As the guest does. One that is not there has nothing in it.
+        // The same default as the guest's. A missing directory contains no files.
         None => home_of(facts.user.as_deref()),
     };
-    // Of what a guest lists only what it was asked for counts; and not caches and the like, which programs keep.
+    // Only files in the requested directory count, whatever the guest lists; hidden directories, such as caches, do not.
     let wanted = |path: &str| {
         let within = path.strip_prefix(folder.trim_end_matches('/'));
         within.is_some_and(|rest| rest.starts_with('/') && !rest.contains("/."))
@@ -40,7 +41,7 @@ pub(super) async fn files_changed(guest: &Guest, facts: &ExecFacts, started_ms: 
     changed
 }
 
-/// Where a process without a working directory starts.
+/// The directory in which a process without a working directory starts.
 fn home_of(user: Option<&str>) -> String {
     match user.unwrap_or("root").split(':').next().unwrap_or_default() {
         "" | "root" | "0" => "/root".to_owned(),

@@ -1,18 +1,18 @@
-//! Execs that nobody waits for: their end is waited for here, and remembered.
+//! Waits for the end of execs that no request waits for, and records them in memory.
 //!
 //! ```text
-//!  started, detached ─► followed ─► ended ─► remembered ─► its row says so
-//!  the daemon ended meanwhile ─► the next one finds rows that do not say so ─► followed, as above
+//!  started, detached ─► followed ─► ended ─► recorded in memory ─► its row is marked
+//!  the daemon ended in between ─► the next one finds unmarked rows ─► followed, as above
 //! ```
 //!
-//! So one that ends while no daemon runs is remembered by the next. Its row is told after memory has it, and memory knows it by
-//! its id: a daemon that is killed in between leaves it to the next one, which adds nothing.
+//! So an exec that ends while no daemon runs is recorded by the next one. Its row is marked after memory has stored it, and
+//! memory recognises it by its id: if a daemon is killed in between, the next one stores no duplicate.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use burrow_catalog::ExecRow;
-use burrow_engine::Guest;
+use burrow_engine::{EngineError, Guest};
 use burrow_guest::protocol::{self, ExecInfo, Request};
 use burrow_model::{ExecId, Remember, SandboxId, State, TenantId};
 use tokio::sync::OwnedSemaphorePermit;
@@ -21,42 +21,50 @@ use super::tails::tails_of;
 use super::{GUEST_PATIENCE, remembered};
 use crate::convert;
 use crate::rest::App;
-use crate::rest::rollback::Guarded;
+use crate::rest::rollback::RollbackGuard;
 
-/// One wait for the end of an exec; asked again until it has ended.
+/// The duration of one wait for the end of an exec, which is repeated until it has ended.
 const END_PATIENCE: Duration = Duration::from_secs(300);
 
-/// How much earlier they are told who watch an exec.
+/// Clients that watch an exec are served this much earlier.
 const WATCHERS_FIRST: Duration = Duration::from_secs(2);
 
-/// Between two looks at a sandbox that sleeps.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// Interval between checks of a sleeping sandbox.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Looks at a running sandbox whose guest says nothing of the exec before it is given up.
+/// Failed requests to a running sandbox's guest before the exec is given up.
 const UNKNOWN_MAX: u32 = 15;
 
-/// Execs of earlier daemons that are taken up. Of more than these the oldest are left.
-const TAKEN_UP_MAX: u32 = 512;
+/// Execs of earlier daemons that are followed. If there are more, the oldest are skipped.
+const RESUMED_MAX: u32 = 512;
 
-/// Remembers an exec that nobody waits for, when it ends. Its sandbox may sleep meanwhile, and is not woken for this.
-/// `promise` undoes what failed: that comes first.
-pub(crate) fn remember_at_end(app: &Arc<App>, guest: &Guest, exec: &ExecId, promise: Option<Arc<Guarded>>) {
+/// Records an exec that no request waits for when it ends. Its sandbox may sleep in the meantime, and is not woken for
+/// this. `promise` is a possible rollback, which happens first.
+pub(crate) fn remember_at_end(
+    app: &Arc<App>,
+    guest: &Guest,
+    exec: &ExecId,
+    promise: Option<Arc<RollbackGuard>>,
+) {
     if guest.sandbox().spec.memory.remember == Remember::Off {
         return;
     }
     let Ok(slot) = app.remembering.followed.clone().try_acquire_owned() else { return };
     let of = guest.sandbox();
     let followed = Followed { tenant: of.tenant.clone(), sandbox: of.id.clone(), exec: exec.clone() };
-    follow(app, followed, Some(guest.looked_at()), promise, slot);
+    follow(app, followed, Some(guest.without_lease()), promise, slot);
 }
 
-/// Takes up what earlier daemons were to remember and did not get to.
+/// Continues with the execs that earlier daemons have not recorded.
 pub(crate) async fn resume(app: &Arc<App>) {
-    let left = match app.engine.unremembered_execs(TAKEN_UP_MAX).await {
+    let left = match app.engine.unremembered_execs(RESUMED_MAX).await {
         Ok(left) => left,
         Err(error) => {
             let error = &error as &dyn std::error::Error;
-            return tracing::error!(error, "could not look for execs that are still to be remembered");
+            return tracing::error!(
+                error,
+                "could not list the execs that have not been recorded in memory yet"
+            );
         }
     };
     for ExecRow { tenant, sandbox, id, .. } in left {
@@ -66,7 +74,7 @@ pub(crate) async fn resume(app: &Arc<App>) {
     }
 }
 
-/// An exec whose end is waited for.
+/// An exec whose end is awaited.
 struct Followed {
     tenant: TenantId,
     sandbox: SandboxId,
@@ -77,7 +85,7 @@ fn follow(
     app: &Arc<App>,
     followed: Followed,
     guest: Option<Guest>,
-    promise: Option<Arc<Guarded>>,
+    promise: Option<Arc<RollbackGuard>>,
     slot: OwnedSemaphorePermit,
 ) {
     let work_app = app.clone();
@@ -92,7 +100,7 @@ fn follow(
             if let Some(promise) = promise {
                 promise.settled().await;
             }
-            // Whoever watches it is told what is related to its failure.
+            // Clients that watch the exec receive the entries about its failure first.
             tokio::time::sleep(WATCHERS_FIRST).await;
             Some((guest, ended, tails))
         };
@@ -108,7 +116,7 @@ fn follow(
 }
 
 impl Followed {
-    /// The exec once it has ended; `None` where nobody can tell any more.
+    /// The exec once it has ended; `None` if its end cannot be known.
     async fn end(&self, app: &App, mut guest: Option<Guest>) -> Option<(Guest, ExecInfo)> {
         let timeout_ms = u64::try_from(END_PATIENCE.as_millis()).unwrap_or(u64::MAX);
         let wait = Request::ExecWait { exec: self.exec.to_string(), timeout_ms };
@@ -120,21 +128,26 @@ impl Followed {
                     Ok(_) => unknown = 0,
                     Err(_) => {
                         unknown += 1;
-                        tokio::time::sleep(LOOK_AGAIN).await;
+                        tokio::time::sleep(CHECK_INTERVAL).await;
                     }
                 }
             }
             if unknown > UNKNOWN_MAX {
                 return None;
             }
-            // Its machine may have gone to sleep, or away: the row says which.
+            // Its machine may sleep or be gone: the row tells which.
             match app.engine.get(&self.tenant, &self.sandbox).await.ok()?.state {
                 State::Running => {
-                    guest = Some(app.engine.guest(&self.tenant, &self.sandbox).await.ok()?.looked_at());
+                    match app.engine.guest_if_awake(&self.tenant, &self.sandbox).await {
+                        Ok(found) => guest = Some(found.without_lease()),
+                        // It fell asleep after its row was read.
+                        Err(EngineError::Asleep { .. }) => tokio::time::sleep(CHECK_INTERVAL).await,
+                        Err(_) => return None,
+                    }
                 }
                 State::Paused | State::Hibernating | State::Hibernated | State::Waking | State::Restoring => {
                     unknown = 0;
-                    tokio::time::sleep(LOOK_AGAIN).await;
+                    tokio::time::sleep(CHECK_INTERVAL).await;
                 }
                 State::Creating
                 | State::Starting

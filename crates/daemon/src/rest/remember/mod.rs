@@ -1,13 +1,13 @@
-//! What becomes of an exec that has ended: a memory of it, and, where it failed, what is remembered of such failures.
+//! Records an exec that has ended in memory and, if it failed, finds the entries related to such failures.
 //!
 //! ```text
-//!   exit seen ─► first to see it? ─► facts ─► [failed: related, 50 ms at most] ─► answer
+//!   exit recorded_execs ─► first to see it? ─► facts ─► [failed: related, 50 ms at most] ─► answer
 //!                                        └──► in the background: changed files ─► record
 //! ```
 //!
-//! Nothing of it holds up output, and only the answer of a failure waits, briefly. A memory that cannot be written is
-//! counted and logged, never the caller's trouble; the next daemon tries once more. What was undone by
-//! `rollback_on_failure` is recorded afterwards, on the branch that goes on.
+//! None of this delays output, and only the response for a failure waits, briefly. If memory cannot be written, that is
+//! counted and logged, but is not an error for the client; the next daemon tries again. An exec that was rolled back by
+//! `rollback_on_failure` is recorded afterwards, on the restored branch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,23 +27,23 @@ use crate::convert;
 
 mod files;
 mod follow;
-mod known;
+mod recording;
 mod tails;
 
 use files::files_changed;
 pub(crate) use follow::remember_at_end;
 pub(crate) use follow::resume;
-pub(crate) use known::Remembering;
+pub(crate) use recording::Remembering;
 pub(crate) use tails::Tails;
 use tails::tails_of;
 
-/// How long the answer of a failed exec waits for what is related to it.
+/// How long the response for a failed exec waits for related entries.
 const RELATED_PATIENCE: Duration = Duration::from_millis(50);
 
-/// For all that the guest is asked for behind the caller's back.
+/// Timeout of background requests to the guest.
 const GUEST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// An exec that has ended, with what is remembered of failures like it.
+/// Adds to an exec that has ended the entries related to its failure, and records it.
 pub(crate) async fn remembered(app: &Arc<App>, guest: &Guest, mut exec: Exec, tails: &Tails) -> Exec {
     let mode = guest.sandbox().spec.memory.remember;
     let Some(outcome) = exec.outcome.clone() else { return exec };
@@ -62,7 +62,7 @@ pub(crate) async fn remembered(app: &Arc<App>, guest: &Guest, mut exec: Exec, ta
     let mut facts = facts(guest.sandbox(), &exec, &outcome, tails, app.engine.now_ms());
     facts.secrets.extend(app.remembering.take_secrets(&exec));
     let failed = outcome.exit_code != Some(0);
-    if mode == Remember::Errors && !failed && app.remembering.is_calm(guest.sandbox()) {
+    if mode == Remember::Errors && !failed && app.remembering.has_no_open_failure(guest.sandbox()) {
         app.remembering.note(&guest.sandbox().id, &facts);
         done(app, &exec);
         return exec;
@@ -71,9 +71,9 @@ pub(crate) async fn remembered(app: &Arc<App>, guest: &Guest, mut exec: Exec, ta
     let (task_app, guest, ended) = (app.clone(), guest.clone(), exec.clone());
     app.tasks.spawn(async move {
         let _slot = slot;
-        let kept = keep(&task_app, &guest, (mode, &ended), facts, failed.then_some(send)).await;
+        let kept = record(&task_app, &guest, (mode, &ended), facts, failed.then_some(send)).await;
         let kept = match kept {
-            // It went away meanwhile, and so did its memory: an ephemeral one does, with its only exec.
+            // The sandbox was deleted in the meantime, with its memory: an ephemeral one is, after its only exec.
             Err(EngineError::NotFound { .. } | EngineError::Gone { .. } | EngineError::ShuttingDown) => {
                 return;
             }
@@ -83,11 +83,11 @@ pub(crate) async fn remembered(app: &Arc<App>, guest: &Guest, mut exec: Exec, ta
         match kept {
             Ok(()) => done(&task_app, &ended),
             Err(EngineError::Memory(error)) if error.is_no_room() => {
-                tracing::debug!(sandbox = %guest.sandbox().id, %error, "no room to remember an exec");
+                tracing::debug!(sandbox = %guest.sandbox().id, %error, "no space to record an exec in memory");
             }
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(sandbox = %guest.sandbox().id, error, "could not remember an exec");
+                tracing::warn!(sandbox = %guest.sandbox().id, error, "could not record an exec in memory");
             }
         }
     });
@@ -97,15 +97,14 @@ pub(crate) async fn remembered(app: &Arc<App>, guest: &Guest, mut exec: Exec, ta
     exec
 }
 
-/// Notes that there is nothing left to remember of an exec. Where that is lost the next daemon looks at it once more, and
-/// adds nothing.
+/// Marks an exec as recorded. If the mark is lost, the next daemon processes the exec again, and stores no duplicate.
 fn done(app: &App, exec: &Exec) {
     if let Ok(exec) = exec.id.parse() {
         app.engine.exec_remembered(exec);
     }
 }
 
-/// When it ended is when we heard of it: a sandbox's clock is the sandbox's.
+/// The end time is the time of the report, because the sandbox's clock cannot be trusted.
 fn facts(row: &SandboxRow, exec: &Exec, outcome: &ExecOutcome, tails: &Tails, now_ms: u64) -> ExecFacts {
     let (stdout_tail, stderr_tail) = tails.texts();
     ExecFacts {
@@ -125,9 +124,9 @@ fn facts(row: &SandboxRow, exec: &Exec, outcome: &ExecOutcome, tails: &Tails, no
     }
 }
 
-/// Looks for what is related, then records. The sandbox may have gone back to a snapshot: its row says on which branch
-/// it remembers now.
-async fn keep(
+/// Finds related entries, then records the exec. The sandbox may have been restored to a snapshot: its row names its
+/// present branch.
+async fn record(
     app: &App,
     guest: &Guest,
     (mode, exec): (Remember, &Exec),
@@ -136,7 +135,7 @@ async fn keep(
 ) -> Result<(), EngineError> {
     let row = app.engine.get(&guest.sandbox().tenant, &guest.sandbox().id).await?;
     let since_ms = row.started_ms;
-    place(app, &row, &exec.id, &mut facts).await?;
+    add_origin(app, &row, &exec.id, &mut facts).await?;
     let scope = app.engine.memory_of_sandbox(row).await?;
     let view = &scope.primary.view;
     if let Some(tell) = tell {
@@ -152,11 +151,11 @@ async fn keep(
         remembering.note(sandbox, &facts);
         let failures = remembering.failures();
         if !has_open_failures(view).await? {
-            scope.sandbox.iter().for_each(|row| remembering.set_calm(row, failures));
+            scope.sandbox.iter().for_each(|row| remembering.set_no_open_failure(row, failures));
             return Ok(());
         }
     }
-    // What cannot be kept is not captured: neither the host's disk nor the sandbox's limit is there for it.
+    // If the host's disk or the sandbox's quota is full, nothing is recorded.
     app.memory.room()?;
     app.memory.room_in(&scope.primary.space)?;
     view.check_quota().await?;
@@ -174,24 +173,30 @@ async fn keep(
     Ok(())
 }
 
-/// Whether a success may be the end of a failure. Most are not, and cost no more than this question.
+/// Whether a success may resolve a failure. Most do not, and cost only this query.
 async fn has_open_failures(view: &View) -> Result<bool, MemoryError> {
     let open = Condition { path: "open".to_owned(), op: Op::Eq, value: serde_json::Value::Bool(true) };
     let filter = Filter { kinds: vec!["error".to_owned()], metadata: vec![open], ..Filter::all() };
     Ok(!view.list(&filter, PageRequest::first(1)).await?.rows.is_empty())
 }
 
-/// Where it ran and as whom, as far as whoever started it said.
-async fn place(app: &App, row: &SandboxRow, exec: &str, facts: &mut ExecFacts) -> Result<(), EngineError> {
+/// Adds the working directory and the user of the exec, if the request named them.
+async fn add_origin(
+    app: &App,
+    row: &SandboxRow,
+    exec: &str,
+    facts: &mut ExecFacts,
+) -> Result<(), EngineError> {
     let Ok(id) = exec.parse::<ExecId>() else { return Ok(()) };
     let Some(stored) = app.engine.catalog().exec(&row.tenant, &id).await? else { return Ok(()) };
-    let said = |field: &str| stored.command.get(field).and_then(serde_json::Value::as_str).map(str::to_owned);
-    facts.workdir = said("workdir").or_else(|| said("cwd")).or(facts.workdir.take());
-    facts.user = said("user").or(facts.user.take());
+    let requested =
+        |field: &str| stored.command.get(field).and_then(serde_json::Value::as_str).map(str::to_owned);
+    facts.workdir = requested("workdir").or_else(|| requested("cwd")).or(facts.workdir.take());
+    facts.user = requested("user").or(facts.user.take());
     Ok(())
 }
 
-/// The same for an exec whose output nobody here has read: its end is fetched first.
+/// The same for an exec whose output this daemon has not read: its end is fetched first.
 pub(super) async fn remembered_late(
     app: &Arc<App>,
     tenant: &TenantId,
@@ -207,11 +212,11 @@ pub(super) async fn remembered_late(
     }
     let fetched = async {
         let row = app.engine.get(tenant, sandbox).await?;
-        // A sandbox that sleeps is not woken for this.
+        // A sleeping sandbox is not woken for this.
         if row.state != State::Running || row.spec.memory.remember == Remember::Off {
             return Ok(None);
         }
-        let guest = app.engine.guest(tenant, sandbox).await?;
+        let guest = app.engine.guest_if_awake(tenant, sandbox).await?;
         let tails = tails_of(&guest, &exec).await?;
         Ok::<_, ApiError>(Some((guest, tails)))
     };

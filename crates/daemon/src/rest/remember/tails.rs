@@ -1,4 +1,4 @@
-//! The end of what an exec wrote: what is looked at when it is remembered.
+//! The end of an exec's output, which is used to record it.
 
 use burrow_api::{Exec, OutputStream};
 use burrow_engine::Guest;
@@ -8,7 +8,7 @@ use burrow_guest::protocol::{Attach, AttachNotice, ExecInfo, Frame, ReadMode, Re
 use crate::convert;
 use crate::rest::error::ApiError;
 
-/// Bytes kept of the end of each stream: what an error says is in there.
+/// Bytes kept of the end of each stream: error messages are usually there.
 const TAIL_BYTES: usize = 16 << 10;
 
 /// The ends of both streams.
@@ -19,7 +19,7 @@ pub(crate) struct Tails {
 }
 
 impl Tails {
-    /// Keeps the end. Copies little: twice the bound is let in before it is cut.
+    /// Keeps the end. Copies little: up to twice the limit is collected before it is cut.
     pub(crate) fn push(&mut self, stream: OutputStream, bytes: &[u8]) {
         let kept = match stream {
             OutputStream::Stdout => &mut self.stdout,
@@ -40,7 +40,7 @@ impl Tails {
     }
 }
 
-/// The end of an exec's output, from its guest.
+/// Fetches the end of an exec's output from its guest.
 pub(super) async fn tails_of(guest: &Guest, exec: &Exec) -> Result<Tails, ApiError> {
     let offset = exec.output_end.saturating_sub(2 * TAIL_BYTES as u64).max(exec.output_start);
     let request =
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_each_stream_is_kept_whatever_the_size_of_its_pieces() {
+    fn the_end_of_each_stream_is_kept_for_pieces_of_any_size() {
         let mut tails = Tails::default();
         for number in 0..10_000 {
             tails.push(OutputStream::Stdout, format!("line {number}\n").as_bytes());

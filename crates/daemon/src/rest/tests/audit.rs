@@ -1,4 +1,4 @@
-//! What calls leave in the audit log, who may read it, and that it verifies.
+//! The events of calls in the audit log, who may read the log, and its verification.
 
 use burrow_audit::note::{Checkpoint, PublicKey};
 use burrow_audit::verify::Verifier;
@@ -20,7 +20,7 @@ fn words(events: &[Value]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn every_call_that_changes_something_is_recorded_with_who_did_it() {
+async fn every_change_is_recorded_with_its_actor() {
     let world = World::new().await;
     let sandbox = world.sandbox("web").await;
     let run = "{\"argv\": [\"echo\", \"hunter2-in-an-argument\"], \"wait\": true}";
@@ -138,7 +138,7 @@ async fn the_log_is_exported_proven_and_verified() {
 }
 
 #[tokio::test]
-async fn following_begins_where_it_is_told_to() {
+async fn following_starts_at_the_requested_event() {
     let world = World::new().await;
     world.sandbox("web").await;
     world.send_json("POST", "/v1/sandboxes/web/snapshots", "{}").await.expect(201);
@@ -154,7 +154,7 @@ async fn following_begins_where_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn the_log_is_for_admins_who_are_not_bound_to_a_sandbox() {
+async fn the_log_requires_an_admin_key_without_a_bound_sandbox() {
     let world = World::new().await;
     let sandbox = world.sandbox("web").await;
     let keys = [world.new_key(Scope::Exec, None).await, world.new_key(Scope::Admin, Some(&sandbox)).await];

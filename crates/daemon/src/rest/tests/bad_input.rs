@@ -1,4 +1,4 @@
-//! Nothing a client can send gets anything but a clear refusal.
+//! Every invalid request gets a clear error.
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use http::Request;
 use super::world::World;
 
 #[tokio::test]
-async fn json_that_makes_no_sense_is_refused_by_field() {
+async fn errors_about_invalid_json_name_the_field() {
     let world = World::new().await;
     for (body, word) in [
         ("", "not JSON"),
@@ -34,14 +34,14 @@ async fn json_that_makes_no_sense_is_refused_by_field() {
 }
 
 #[tokio::test]
-async fn deep_json_is_refused() {
+async fn deeply_nested_json_is_rejected() {
     let world = World::new().await;
     let body = "[".repeat(100_000);
     world.send_json("POST", "/v1/sandboxes", body).await.refused(400, "invalid_request");
 }
 
 #[tokio::test]
-async fn a_body_beyond_its_bound_is_refused_announced_or_not() {
+async fn a_body_beyond_the_limit_is_rejected_with_and_without_content_length() {
     let world = World::new().await;
     let huge = Bytes::from(vec![b' '; 2 << 20]);
     let announced = world
@@ -58,7 +58,7 @@ async fn a_body_beyond_its_bound_is_refused_announced_or_not() {
 }
 
 #[tokio::test]
-async fn a_body_of_another_kind_is_refused() {
+async fn a_body_with_another_content_type_is_rejected() {
     let world = World::new().await;
     for kind in ["text/plain", "application/x-www-form-urlencoded", "application/jsonx"] {
         let request = world.request(&world.key, "POST", "/v1/sandboxes").header("content-type", kind);
@@ -69,7 +69,7 @@ async fn a_body_of_another_kind_is_refused() {
 }
 
 #[tokio::test]
-async fn bad_and_unknown_ids_are_told_apart_and_foreign_ones_are_not() {
+async fn invalid_ids_differ_from_unknown_ids_but_foreign_ids_do_not() {
     let world = World::new().await;
     for bad in ["%00", "%1b%5b31m", "..%2f..%2fetc", "UPPER", "a%20b", "%ff", &"a".repeat(64)] {
         world.send("GET", &format!("/v1/sandboxes/{bad}")).await.refused(400, "invalid_request");
@@ -111,7 +111,7 @@ async fn bad_and_unknown_ids_are_told_apart_and_foreign_ones_are_not() {
 }
 
 #[tokio::test]
-async fn queries_that_make_no_sense_are_refused() {
+async fn invalid_queries_are_rejected() {
     let world = World::new().await;
     let sandbox = world.sandbox("web").await;
     for query in [
@@ -160,7 +160,7 @@ async fn queries_that_make_no_sense_are_refused() {
 }
 
 #[tokio::test]
-async fn an_unknown_route_and_an_unknown_method_say_so() {
+async fn unknown_routes_and_methods_have_their_own_errors() {
     let world = World::new().await;
     world.send("GET", "/v9/sandboxes").await.refused(404, "no_such_route");
     world.send_as("", "GET", "/").await.refused(404, "no_such_route");
@@ -172,7 +172,7 @@ async fn an_unknown_route_and_an_unknown_method_say_so() {
 }
 
 #[tokio::test]
-async fn limits_beyond_what_the_operator_allows_are_refused() {
+async fn limits_above_the_operators_maximum_are_rejected() {
     let world = World::with("[limits]\nmax_ram = \"128M\"\n").await;
     let body = "{\"limits\": {\"ram_mib\": 129}}";
     world.send_json("POST", "/v1/sandboxes", body).await.refused(422, "unprocessable");
@@ -181,7 +181,7 @@ async fn limits_beyond_what_the_operator_allows_are_refused() {
 }
 
 #[tokio::test]
-async fn a_bad_idempotency_key_is_refused() {
+async fn an_invalid_idempotency_key_is_rejected() {
     let world = World::new().await;
     for key in ["", &"k".repeat(256)] {
         let request = world
@@ -193,7 +193,7 @@ async fn a_bad_idempotency_key_is_refused() {
 }
 
 #[tokio::test]
-async fn a_dead_guest_is_told_as_such_and_the_sandbox_can_still_be_deleted() {
+async fn a_dead_guest_is_reported_and_its_sandbox_can_still_be_deleted() {
     let world = World::new().await;
     let sandbox = world.sandbox("web").await;
     world.network.set_reachable(&sandbox.parse().unwrap(), false);
@@ -207,7 +207,7 @@ async fn a_dead_guest_is_told_as_such_and_the_sandbox_can_still_be_deleted() {
 }
 
 #[tokio::test]
-async fn too_many_requests_at_once_are_told_to_come_back() {
+async fn too_many_concurrent_requests_get_a_retry_after() {
     let world = World::with("[limits]\nrequests = 8\n").await;
     let streams: Vec<_> = futures_util::future::join_all((0..8).map(|_| {
         let request = world.request(&world.key, "GET", "/v1/events?follow=true").body(Body::empty()).unwrap();

@@ -1,4 +1,4 @@
-//! Code on simulated drivers: what a bridge is asked, what becomes of what it says, and who may ask.
+//! Running code on simulated drivers: the requests to a bridge, the handling of its responses, and who may run code.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -16,10 +16,10 @@ use super::world::{Answer, World};
 
 const PORT: u16 = 49999;
 
-/// What a bridge was asked: method and path, headers, body.
+/// The requests that a bridge received: method and path, headers, body.
 type Asked = Arc<Mutex<Vec<(String, Vec<String>, Value)>>>;
 
-/// A bridge that says the same to everybody.
+/// A bridge that sends the same response to every request.
 struct Bridge {
     address: SocketAddr,
     asked: Asked,
@@ -79,7 +79,7 @@ fn lines(answer: &Answer) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_run_is_told_line_by_line_or_as_a_whole() {
+async fn a_run_is_streamed_or_returned_as_a_whole() {
     let bridge = Bridge::saying(200, LINES).await;
     let (world, _) = lab(&bridge).await;
     let streamed = world.send_json("POST", RUN, r#"{"code": "1+1", "timeout_ms": 2500}"#).await.expect(200);
@@ -114,7 +114,7 @@ async fn a_run_is_told_line_by_line_or_as_a_whole() {
 }
 
 #[tokio::test]
-async fn contexts_are_made_and_managed_by_the_bridge() {
+async fn contexts_are_created_and_managed_by_the_bridge() {
     let context = r#"{"id":"c1","language":"python","cwd":"/root","state":"idle","execution_count":0}"#;
     let bridge = Bridge::saying(200, context).await;
     let (world, _) = lab(&bridge).await;
@@ -138,11 +138,11 @@ async fn contexts_are_made_and_managed_by_the_bridge() {
         let answer = world.send("GET", &format!("{contexts}/{bad}")).await;
         assert!(answer.status.is_client_error(), "{bad}: {answer:?}");
     }
-    assert_eq!(bridge.asked().len(), expected.len(), "nothing of these reached the bridge");
+    assert_eq!(bridge.asked().len(), expected.len(), "invalid requests did not reach the bridge");
 }
 
 #[tokio::test]
-async fn what_a_bridge_refuses_is_refused_in_its_words() {
+async fn errors_of_a_bridge_are_passed_on_with_their_messages() {
     for (status, body, expected, code) in [
         (400, r#"{"message":"no language `x`"}"#, 422, "unprocessable"),
         (404, r#"{"message":"no such"}"#, 404, "not_found"),
@@ -158,7 +158,7 @@ async fn what_a_bridge_refuses_is_refused_in_its_words() {
 }
 
 #[tokio::test]
-async fn who_is_no_bridge_breaks_a_run_off() {
+async fn another_server_on_the_bridges_port_ends_a_run_with_an_error() {
     for text in ["hello\n", r#"{"type":"stdout","text":"a"}"#, "", "[]\n"] {
         let bridge = Bridge::saying(200, text).await;
         let (world, _) = lab(&bridge).await;
@@ -174,7 +174,7 @@ async fn who_is_no_bridge_breaks_a_run_off() {
 }
 
 #[tokio::test]
-async fn a_sandbox_without_a_bridge_has_no_contexts_and_says_what_it_lacks() {
+async fn a_sandbox_without_a_bridge_has_no_contexts_and_names_what_is_missing() {
     let world = World::new().await;
     world.sandbox("lab").await;
     world.network.serve_port(PORT, None);
@@ -182,14 +182,14 @@ async fn a_sandbox_without_a_bridge_has_no_contexts_and_says_what_it_lacks() {
     assert_eq!(listed, json!({"items": []}));
     world.send("GET", "/v1/sandboxes/lab/contexts/default").await.refused(404, "not_found");
     let execs = world.send("GET", "/v1/sandboxes/lab/execs").await.json();
-    assert_eq!(execs["items"], json!([]), "asking starts nothing");
+    assert_eq!(execs["items"], json!([]), "listing starts nothing");
     let refused = world.send_json("POST", RUN, r#"{"code": "1"}"#).await;
     refused.refused(422, "unprocessable");
     assert!(refused.json()["error"]["hint"].as_str().unwrap().contains("--ready python-interpreter"));
 }
 
 #[tokio::test]
-async fn nonsense_is_refused_before_anybody_is_asked() {
+async fn invalid_requests_are_rejected_before_the_bridge_is_used() {
     let bridge = Bridge::saying(200, LINES).await;
     let (world, _) = lab(&bridge).await;
     for body in [
@@ -211,7 +211,7 @@ async fn nonsense_is_refused_before_anybody_is_asked() {
 }
 
 #[tokio::test]
-async fn running_code_takes_a_key_that_may_run_programs() {
+async fn running_code_requires_a_key_that_may_run_programs() {
     let bridge = Bridge::saying(200, "[]").await;
     let (world, id) = lab(&bridge).await;
     let read = world.new_key(Scope::Read, None).await;
@@ -224,7 +224,7 @@ async fn running_code_takes_a_key_that_may_run_programs() {
     world.send_json_as(&bound, "POST", &path, r#"{"code": "1"}"#).await.refused(404, "not_found");
 }
 
-/// As E2B's clients ask.
+/// Runs code as E2B's clients do.
 async fn execute(world: &World, id: &str, headers: &[(&str, &str)]) -> Answer {
     let mut request = Request::post("/execute").header("content-type", "application/json");
     request = request.header("e2b-sandbox-id", id).header("e2b-sandbox-port", "49999");
@@ -235,7 +235,7 @@ async fn execute(world: &World, id: &str, headers: &[(&str, &str)]) -> Answer {
 }
 
 #[tokio::test]
-async fn e2b_clients_run_code_by_token_or_key_also_where_ports_are_public() {
+async fn e2b_clients_run_code_by_token_or_key_even_if_ports_are_public() {
     let bridge = Bridge::saying(200, LINES).await;
     let world = World::new().await;
     let body = r#"{"templateID": "base", "network": {"allowPublicTraffic": true}}"#;
@@ -250,7 +250,7 @@ async fn e2b_clients_run_code_by_token_or_key_also_where_ports_are_public() {
         [("x-api-key", world.key.as_str())],
     ] {
         let answer = execute(&world, id, &headers).await.expect(200);
-        assert_eq!(String::from_utf8_lossy(&answer.body), LINES, "as the bridge says it");
+        assert_eq!(String::from_utf8_lossy(&answer.body), LINES, "the bridge's response, unchanged");
     }
     assert_eq!(execute(&world, id, &[]).await.status, 401);
     assert_eq!(execute(&world, id, &[("x-access-token", "bst_nonsense")]).await.status, 401);
@@ -259,7 +259,11 @@ async fn e2b_clients_run_code_by_token_or_key_also_where_ports_are_public() {
     assert_eq!(execute(&world, id, &[("x-api-key", &read)]).await.status, 403);
     let by_path = |request: http::request::Builder| request.body(Body::from(r#"{"code":"1"}"#)).unwrap();
     let path = format!("/p/{id}/49999/execute");
-    assert_eq!(world.raw(by_path(Request::post(&path))).await.status, 401, "this way in is watched, too");
+    assert_eq!(
+        world.raw(by_path(Request::post(&path))).await.status,
+        401,
+        "the path form requires a token, too"
+    );
     let publish = world.send("PUT", &format!("/v1/sandboxes/{id}/ports/49999")).await;
     publish.refused(400, "invalid_request");
     let host = format!("49999-{id}.localhost:7700");
@@ -275,9 +279,24 @@ async fn e2b_clients_run_code_by_token_or_key_also_where_ports_are_public() {
 }
 
 #[tokio::test]
-async fn e2b_s_template_for_code_is_an_image_that_is_made_first() {
+async fn e2bs_code_template_is_an_image_that_must_be_built_first() {
     let world = World::new().await;
     let answer = world.send_json("POST", "/v2/sandboxes", r#"{"templateID": "code-interpreter-v1"}"#).await;
     let message = answer.expect(404).json()["message"].as_str().unwrap().to_owned();
     assert!(message.contains("--ready python-interpreter"), "{message}");
+}
+
+#[tokio::test]
+async fn e2bs_code_template_is_the_image_with_more_languages_once_it_is_built() {
+    let world = World::new().await;
+    for name in ["python-interpreter", "polyglot-interpreter"] {
+        let body = json!({ "name": name }).to_string();
+        world.send_json("POST", "/v1/images/debian/tags", body).await.expect(200);
+        let found = world.send("GET", "/templates/aliases/code-interpreter-v1").await.expect(200).json();
+        assert_eq!(found["templateID"], name);
+        let create = r#"{"templateID": "code-interpreter-v1"}"#;
+        world.send_json("POST", "/v2/sandboxes", create).await.expect(201);
+    }
+    let listed = world.send("GET", "/v2/sandboxes?template=code-interpreter-v1").await.expect(200).json();
+    assert_eq!(listed.as_array().unwrap().len(), 2, "sandboxes of either image belong to the template");
 }

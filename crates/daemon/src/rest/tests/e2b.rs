@@ -1,4 +1,4 @@
-//! What E2B's clients send, and who may send it. That the clients themselves are content, `scripts/test-e2b.sh` shows.
+//! Requests of E2B's clients, and who may send them. `scripts/test-e2b.sh` runs the clients themselves.
 
 use axum::body::Body;
 use burrow_model::Scope;
@@ -31,7 +31,7 @@ fn refused(answer: &Answer, status: u16) {
 }
 
 #[tokio::test]
-async fn both_generations_of_paths_make_a_sandbox() {
+async fn both_generations_of_paths_create_a_sandbox() {
     let world = World::new().await;
     for path in ["/sandboxes", "/v2/sandboxes"] {
         let body =
@@ -51,7 +51,7 @@ async fn both_generations_of_paths_make_a_sandbox() {
 }
 
 #[tokio::test]
-async fn errors_come_in_the_form_its_clients_read() {
+async fn errors_have_the_form_that_its_clients_expect() {
     let world = World::new().await;
     let made_up = format!("e2b_{}", "0".repeat(40));
     for key in ["", "nonsense", &made_up] {
@@ -66,7 +66,6 @@ async fn errors_come_in_the_form_its_clients_read() {
         (r#"{"templateID": "no-such"}"#, 404),
         (r#"{"templateID": "../x"}"#, 404),
         (r#"{"templateID": "base", "volumeMounts": [{"name": "a", "path": "/b"}]}"#, 404),
-        (r#"{"templateID": "base", "mcp": {"x": {}}}"#, 501),
         (r#"{"templateID": "base", "iam": {"tokens": {"a": {}}}}"#, 501),
         (r#"{"templateID": "base", "newer": true}"#, 501),
         (r#"{"templateID": "base", "network": {"denyOut": ["192.0.2.0/33"]}}"#, 400),
@@ -81,7 +80,7 @@ async fn errors_come_in_the_form_its_clients_read() {
 }
 
 #[tokio::test]
-async fn a_token_opens_one_sandbox_and_no_other() {
+async fn a_token_gives_access_to_one_sandbox_only() {
     let world = World::new().await;
     let ((one, token), (other, _)) = (made(&world).await, made(&world).await);
     inside(&world, &one, Some(&token), "GET", "/health").await.expect(204);
@@ -93,7 +92,7 @@ async fn a_token_opens_one_sandbox_and_no_other() {
         assert_eq!((answer.status.as_u16(), &answer.json()["code"]), (401, &json!("unauthenticated")));
         refused(&inside(&world, id, token, "GET", "/files?path=/etc/passwd").await, 401);
     }
-    // Who has no token learns nothing of what there is.
+    // Without a token, the response does not reveal whether a sandbox exists.
     let unknown = burrow_model::SandboxId::generate().to_string();
     refused(&inside(&world, &unknown, None, "GET", "/health").await, 401);
     let key = |id: &str| {
@@ -105,7 +104,7 @@ async fn a_token_opens_one_sandbox_and_no_other() {
     let bound = world.new_key(Scope::Exec, Some(&other)).await;
     let request = world.request(&bound, "GET", "/health").header("e2b-sandbox-id", &one);
     refused(&world.raw(request.body(Body::empty()).unwrap()).await, 502);
-    // One that is gone says so to whoever had it.
+    // With the token of a deleted sandbox, the response says that it is gone.
     world.send("DELETE", &format!("/sandboxes/{one}")).await.expect(204);
     let answer = inside(&world, &one, Some(&token), "GET", "/health").await;
     refused(&answer, 502);
@@ -113,7 +112,7 @@ async fn a_token_opens_one_sandbox_and_no_other() {
 }
 
 #[tokio::test]
-async fn who_may_only_look_is_given_no_token() {
+async fn read_keys_receive_no_token() {
     let world = World::new().await;
     let (id, token) = made(&world).await;
     let shown = async |key: &str| {
@@ -135,7 +134,7 @@ async fn who_may_only_look_is_given_no_token() {
 }
 
 #[tokio::test]
-async fn ports_are_private_unless_the_client_asks_for_more() {
+async fn ports_are_private_unless_the_client_requests_otherwise() {
     let world = World::new().await;
     for (network, public) in [
         ("null", false),
@@ -172,16 +171,16 @@ async fn a_private_port_answers_as_e2bs_proxy_does() {
     let answer =
         ask(host.clone(), Some(("e2b-traffic-access-token", "bst_nonsense"))).await.expect(403).json();
     assert!(answer["message"].as_str().unwrap().ends_with("is invalid"), "{answer}");
-    // A key that opens nothing is told so by Burrow.
+    // An invalid key gets Burrow's own error.
     ask(host, Some(("x-burrow-key", "nonsense"))).await.expect(401);
-    // So is everyone at a sandbox that no client of E2B knows.
+    // So does every request to a sandbox that was not created by an E2B client.
     let own = world.sandbox("own").await;
     ask(format!("8000-{own}.localhost"), None).await.expect(401);
     ask(format!("8000-{}.localhost", burrow_model::SandboxId::generate()), None).await.expect(401);
 }
 
 #[tokio::test]
-async fn a_masked_host_is_kept_with_the_sandbox() {
+async fn a_masked_host_is_stored_with_the_sandbox() {
     let world = World::new().await;
     let make = |mask: &str| {
         let body = json!({ "templateID": "base", "network": { "maskRequestHost": mask } });
@@ -191,6 +190,50 @@ async fn a_masked_host_is_kept_with_the_sandbox() {
     let info = world.send("GET", &format!("/sandboxes/{}", made["sandboxID"].as_str().unwrap())).await.json();
     assert_eq!(info["network"]["maskRequestHost"], json!("localhost:${PORT}"));
     refused(&make("a b").await, 400);
+}
+
+#[tokio::test]
+async fn request_headers_are_replaced_as_a_whole_and_shown_to_those_who_may_set_them() {
+    let world = World::new().await;
+    let rules = json!({ "API.example.com": [{ "transform": { "headers": { "Authorization": "Bearer sk-canary" } } }] });
+    let shown = json!({ "api.example.com": [{ "transform": { "headers": { "Authorization": "Bearer sk-canary" } } }] });
+    let body = json!({ "templateID": "base", "network": { "rules": rules, "denyOut": ["0.0.0.0/0"] } });
+    let made = world.send_json("POST", "/v2/sandboxes", body.to_string()).await.expect(201).json();
+    let id = made["sandboxID"].as_str().unwrap();
+    let network = async |key: &str| {
+        world.send_as(key, "GET", &format!("/sandboxes/{id}")).await.expect(200).json()["network"].clone()
+    };
+    let first = network(&world.key).await;
+    assert_eq!((&first["rules"], &first["allowOut"]), (&shown, &json!([])), "headers allow nothing");
+    // Read keys, and keys that may be inside, see no values.
+    let read = world.new_key(Scope::Read, None).await;
+    let bound = world.new_key(Scope::Exec, Some(id)).await;
+    for key in [&read, &bound] {
+        let seen = network(key).await["rules"].clone();
+        assert_eq!(seen["api.example.com"][0]["transform"]["headers"]["Authorization"], json!("***"));
+    }
+    let own = world.send("GET", &format!("/v1/sandboxes/{id}")).await.expect(200).json().to_string();
+    assert!(!own.contains("canary") && !own.contains("sealed"), "{own}");
+
+    let path = format!("/sandboxes/{id}/network");
+    let put = |body: Value| world.send_json("PUT", &path, body.to_string());
+    refused(&world.send_json_as(&bound, "PUT", &path, json!({ "rules": rules }).to_string()).await, 403);
+    let other = json!({ "*.example.com": [{ "transform": { "headers": { "X-Team": "blue" } } }] });
+    put(json!({ "rules": other })).await.expect(204);
+    assert_eq!(network(&world.key).await["rules"], other);
+    for (bad, status) in [
+        (json!({ "*": [] }), 400),
+        (json!({ "a.example": [{ "transform": { "headers": { "Host": "b.example" } } }] }), 400),
+        (
+            json!({ "a.example": [{ "transform": { "headers": { "X-A": "${e2b.identity.tokens.aws}" } } }] }),
+            501,
+        ),
+    ] {
+        refused(&put(json!({ "rules": bad })).await, status);
+    }
+    assert_eq!(network(&world.key).await["rules"], other, "a refused change changes nothing");
+    put(json!({})).await.expect(204);
+    assert_eq!(network(&world.key).await["rules"], Value::Null);
 }
 
 #[tokio::test]
@@ -216,7 +259,7 @@ async fn the_log_of_a_sandbox_has_its_commands() {
     let (id, _) = made(&world).await;
     let exec = json!({ "argv": ["false"], "wait": false });
     world.send_json("POST", &format!("/v1/sandboxes/{id}/execs"), exec.to_string()).await;
-    // Execs are recorded a moment later; whoever reads events waits for that.
+    // Execs are recorded asynchronously; reading events waits for that.
     world.events_of(&id).await;
     let logs = world.send("GET", &format!("/v2/sandboxes/{id}/logs")).await.expect(200).json();
     let messages: Vec<_> = logs["logs"].as_array().unwrap().iter().map(|entry| &entry["message"]).collect();
@@ -239,7 +282,7 @@ async fn publishing_a_template_is_accepted() {
 }
 
 #[tokio::test]
-async fn a_signed_address_is_for_one_file() {
+async fn a_signed_url_is_valid_for_one_file() {
     let world = World::new().await;
     let (id, token) = made(&world).await;
     let signature = |path: &str, way: &str, expires: &str| {
@@ -264,19 +307,54 @@ async fn a_signed_address_is_for_one_file() {
     assert_eq!(get(format!("path=/x&username=root&signature={write}")).await, 401);
     let past = signature("/x", "read", ":17");
     assert_eq!(get(format!("path=/x&username=root&signature={past}&signature_expiration=17")).await, 401);
-    // An address that names its sandbox is tried with that one's token alone.
+    // A URL that names its sandbox is checked with that sandbox's token only.
     assert_eq!(get(format!("path=/x&username=root&signature={good}&sandbox_id={id}")).await, 200);
     let (other, _) = made(&world).await;
     assert_eq!(get(format!("path=/x&username=root&signature={good}&sandbox_id={other}")).await, 401);
     assert_eq!(get(format!("path=/x&username=root&signature={good}&sandbox_id=x")).await, 401);
-    // What was let in is in the audit log; the others could be anybody's.
+    // Admitted requests are in the audit log; rejected ones could be anyone's.
     let events = world.send("GET", "/v1/audit?action=link.use").await.expect(200).json();
     assert_eq!(events["items"].as_array().unwrap().len(), 2, "{events}");
     assert_eq!(events["items"][0]["sandbox_id"], id.as_str());
 }
 
+/// The status of a read of `/x` with a URL that names no sandbox.
+async fn unnamed(world: &World, token: &str) -> u16 {
+    let uri = format!("/files?path=/x&username=root&signature={}", signature(token, "/x"));
+    world.raw(Request::get(uri).body(Body::empty()).unwrap()).await.status.as_u16()
+}
+
 #[tokio::test]
-async fn revoked_tokens_open_nothing_and_the_next_ones_do() {
+async fn a_url_without_a_sandbox_is_checked_with_the_tokens_that_clients_received() {
+    let mut world = World::new().await;
+    for number in 0..40 {
+        world.sandbox(&format!("own{number}")).await;
+    }
+    let ((one, token), (other, others)) = (made(&world).await, made(&world).await);
+    for (id, token) in [(&one, &token), (&other, &others)] {
+        let written = inside(&world, id, Some(token), "POST", "/files?path=/x&username=root").await;
+        assert_eq!(written.status.as_u16(), 200, "{}", written.json());
+    }
+    let refused = Request::get("/files?path=/x&username=root&signature=v1_x").body(Body::empty()).unwrap();
+    let answer = world.raw(refused).await.expect(401).json();
+    assert!(answer["message"].as_str().unwrap().contains("&sandbox_id="), "{answer}");
+    assert_eq!(world.app.lookups.tries(), 2, "42 sandboxes, two tokens that clients received");
+    assert_eq!((unnamed(&world, &token).await, unnamed(&world, &others).await), (200, 200));
+    // After a restart, the sandboxes with the newest leases are those whose tokens clients have.
+    world.restart().await;
+    assert_eq!((unnamed(&world, &token).await, unnamed(&world, &others).await), (200, 200));
+    assert_eq!(unnamed(&world, "nonsense").await, 401);
+    assert!(world.app.lookups.tries() <= 6, "{} tries", world.app.lookups.tries());
+    // Revoked tokens and deleted sandboxes are forgotten.
+    world.send("POST", &format!("/v1/sandboxes/{one}/revoke-tokens")).await.expect(204);
+    world.send("DELETE", &format!("/sandboxes/{other}")).await.expect(204);
+    assert_eq!((unnamed(&world, &token).await, unnamed(&world, &others).await), (401, 401));
+    let again = world.send_json("POST", &format!("/sandboxes/{one}/connect"), "{}").await.expect(200).json();
+    assert_eq!(unnamed(&world, again["envdAccessToken"].as_str().unwrap()).await, 200);
+}
+
+#[tokio::test]
+async fn revoked_tokens_are_rejected_and_new_ones_accepted() {
     let world = World::new().await;
     let ((id, token), (other, others)) = (made(&world).await, made(&world).await);
     let health =
@@ -289,7 +367,7 @@ async fn revoked_tokens_open_nothing_and_the_next_ones_do() {
     let next = again["envdAccessToken"].as_str().unwrap();
     assert_ne!(next, token);
     assert_eq!(health(&id, next).await, 204);
-    // Nothing else ended: the sandbox runs, and keys are as they were.
+    // Nothing else changed: the sandbox runs, and keys are valid.
     assert_eq!(world.state_of(&id).await, "running");
     world
         .send("POST", &format!("/v1/sandboxes/{}/revoke-tokens", burrow_model::SandboxId::generate()))
@@ -341,7 +419,7 @@ fn messages(bytes: &[u8]) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_pause_takes_the_end_away_and_a_connect_brings_one() {
+async fn a_pause_removes_the_end_and_a_connect_sets_one() {
     let world = World::new().await;
     let (id, _) = made(&world).await;
     let info = async || world.send("GET", &format!("/sandboxes/{id}")).await.expect(200).json();
@@ -361,7 +439,7 @@ async fn a_pause_takes_the_end_away_and_a_connect_brings_one() {
 }
 
 #[tokio::test]
-async fn a_sandbox_of_our_own_is_never_deleted_by_a_timeout_of_theirs() {
+async fn sandboxes_that_e2b_clients_did_not_create_are_never_deleted_by_their_timeouts() {
     let world = World::new().await;
     let id = world.sandbox("web").await;
     world.send_json("POST", &format!("/sandboxes/{id}/timeout"), r#"{"timeout": 60}"#).await.expect(204);
@@ -392,7 +470,7 @@ async fn lists_are_filtered_and_paged() {
 }
 
 #[tokio::test]
-async fn health_is_told_by_state_and_wakes_nothing() {
+async fn health_depends_on_the_state_and_wakes_nothing() {
     let world = World::new().await;
     let (id, token) = made(&world).await;
     let state = async || {
@@ -404,7 +482,7 @@ async fn health_is_told_by_state_and_wakes_nothing() {
     world.send_json("POST", &format!("/sandboxes/{id}/pause"), r#"{"memory": false}"#).await.expect(204);
     refused(&inside(&world, &id, Some(&token), "GET", "/health").await, 502);
     assert_eq!(state().await.as_deref(), Some("paused"), "nothing woke it");
-    // A use wakes it, since its client did not ask for anything else.
+    // A use wakes it, because its client did not disable that.
     inside(&world, &id, Some(&token), "POST", "/process.Process/List").await.expect(200);
     assert_eq!(state().await.as_deref(), Some("running"));
 }
@@ -420,15 +498,53 @@ async fn auto_pause_without_auto_resume_needs_a_connect() {
         let info = world.send("GET", &format!("/sandboxes/{id}")).await.expect(200).json();
         assert_eq!(info["lifecycle"]["autoResume"], json!(wakes));
         world.send_json("POST", &format!("/sandboxes/{id}/pause"), r#"{"memory": false}"#).await.expect(204);
+        let port = traffic(&world, &id, made["trafficAccessToken"].as_str().unwrap()).await;
+        let file = format!("/files?path=/x&username=root&signature={}", signature(&token, "/x"));
+        let signed = world.raw(Request::get(file).body(Body::empty()).unwrap()).await;
+        let code = inside_port(&world, &id, &token, "49999", "/contexts").await;
         let used = inside(&world, &id, Some(&token), "POST", "/process.Process/List").await;
-        assert_eq!(used.status.as_u16(), if wakes { 200 } else { 502 });
+        if wakes {
+            assert_eq!(used.status.as_u16(), 200);
+        } else {
+            for answer in [port, signed, code, used] {
+                refused(&answer, 502);
+                assert_eq!(answer.json()["message"], "The sandbox was not found");
+            }
+            assert_ne!(world.state_of(&id).await, "running", "nothing woke it");
+        }
         world.send_json("POST", &format!("/sandboxes/{id}/connect"), r#"{"timeout": 60}"#).await;
         inside(&world, &id, Some(&token), "POST", "/process.Process/List").await.expect(200);
     }
 }
 
+/// Sends a request to a port by the host name that clients use.
+async fn traffic(world: &World, id: &str, token: &str) -> Answer {
+    let request = Request::get("/")
+        .header("host", format!("8000-{id}.localhost:7700"))
+        .header("e2b-traffic-access-token", token);
+    world.raw(request.body(Body::empty()).unwrap()).await
+}
+
+/// Sends a request to a port by E2B's headers.
+async fn inside_port(world: &World, id: &str, token: &str, port: &str, path: &str) -> Answer {
+    let request = Request::get(path)
+        .header("e2b-sandbox-id", id)
+        .header("e2b-sandbox-port", port)
+        .header("x-access-token", token);
+    world.raw(request.body(Body::empty()).unwrap()).await
+}
+
+/// The signature of a URL with which root reads a file.
+fn signature(token: &str, path: &str) -> String {
+    use base64::Engine as _;
+    let words = format!("{path}:read:root:{token}");
+    let hash = ring::digest::digest(&ring::digest::SHA256, words.as_bytes());
+    let text = base64::engine::general_purpose::STANDARD_NO_PAD.encode(hash);
+    format!("v1_{}", text.replace('+', "%2B").replace('/', "%2F"))
+}
+
 #[tokio::test]
-async fn a_list_of_those_started_after_a_moment_has_those_of_the_moment_itself() {
+async fn a_list_of_sandboxes_started_after_a_time_includes_those_started_at_that_time() {
     let world = World::new().await;
     let (id, _) = made(&world).await;
     let info = world.send("GET", &format!("/sandboxes/{id}")).await.expect(200).json();
@@ -438,7 +554,7 @@ async fn a_list_of_those_started_after_a_moment_has_those_of_the_moment_itself()
 }
 
 #[tokio::test]
-async fn a_signature_that_has_expired_is_told_as_that() {
+async fn an_expired_signature_has_its_own_error() {
     let world = World::new().await;
     let uri = "/files?path=/x&username=root&signature=v1_x&signature_expiration=17";
     let answer = world.raw(Request::get(uri).body(Body::empty()).unwrap()).await;

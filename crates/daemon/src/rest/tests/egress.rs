@@ -1,4 +1,4 @@
-//! What sandboxes may reach: set, shown, explained, logged, told with execs.
+//! Egress policies: setting, showing and explaining them, the log, and denials in execs.
 
 use burrow_egress::{LogEntry, LogKind, ProtocolSeen, Verdict};
 use serde_json::json;
@@ -21,7 +21,7 @@ async fn world() -> (World, String) {
 }
 
 #[tokio::test]
-async fn a_policy_is_given_shown_changed_and_in_force() {
+async fn a_policy_is_set_shown_changed_and_put_in_force() {
     let (world, id) = world().await;
     let found = world.send("GET", "/v1/sandboxes/web").await.json();
     assert_eq!(found["network"], json!({ "mode": "allowlist", "allow": ["a.example"], "sets": [] }));
@@ -41,7 +41,7 @@ async fn a_policy_is_given_shown_changed_and_in_force() {
 }
 
 #[tokio::test]
-async fn a_policy_that_makes_no_sense_is_refused() {
+async fn invalid_policies_are_rejected() {
     let (world, _) = world().await;
     for (network, status, code) in [
         (json!({ "allow": ["*"] }), 400, "invalid_request"),
@@ -71,9 +71,9 @@ async fn an_explanation_names_the_rule_or_what_would_allow_it() {
     assert_eq!((&allowed["allowed"], &allowed["rule"]), (&json!(true), &json!("a.example")));
     let denied = ask("b.example:8443").await.json();
     assert_eq!(denied["allowed"], false);
-    assert_eq!(denied["hint"], "`burrow egress allow web b.example` lets it through");
+    assert_eq!(denied["hint"], "`burrow egress allow web b.example` allows it");
     let port = ask("a.example:8443").await.json();
-    assert_eq!(port["hint"], "`burrow egress allow web a.example:8443` lets it through");
+    assert_eq!(port["hint"], "`burrow egress allow web a.example:8443` allows it");
     ask("gopher://a.example").await.refused(400, "invalid_request");
     ask("").await.refused(400, "invalid_request");
     let trial = world
@@ -85,7 +85,7 @@ async fn an_explanation_names_the_rule_or_what_would_allow_it() {
         .send_json("POST", "/v1/sandboxes/web/egress/test", json!({ "target": "a.example" }).to_string())
         .await;
     stopped.refused(409, "not_running");
-    assert_eq!(ask("a.example").await.json()["allowed"], true, "what would happen needs nothing that runs");
+    assert_eq!(ask("a.example").await.json()["allowed"], true, "an explanation needs no running sandbox");
 }
 
 fn denial(id: &str, at_ms: u64, host: &str) -> LogEntry {
@@ -108,7 +108,7 @@ fn denial(id: &str, at_ms: u64, host: &str) -> LogEntry {
 }
 
 #[tokio::test]
-async fn the_log_is_paged_filtered_and_refuses_what_does_not_fit_together() {
+async fn the_log_is_paged_and_filtered_and_rejects_contradicting_parameters() {
     let (world, id) = world().await;
     for (at_ms, host) in [(1, "x.example"), (2, "y.example"), (3, "z.example")] {
         world.egress.happened(denial(&id, at_ms, host));
@@ -119,7 +119,9 @@ async fn the_log_is_paged_filtered_and_refuses_what_does_not_fit_together() {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(30), written).await.expect("it is written behind");
+    tokio::time::timeout(std::time::Duration::from_secs(30), written)
+        .await
+        .expect("it is written asynchronously");
     let first = log("?limit=2&denied=true").await.json();
     assert_eq!(first["items"][0]["host"], "z.example");
     assert_eq!(first["items"].as_array().unwrap().len(), 2);

@@ -1,11 +1,11 @@
-//! Execs and their output through the surface.
+//! Execs and their output through the API.
 
 use burrow_model::Scope;
 
 use super::world::World;
 
 #[tokio::test]
-async fn an_exec_that_is_waited_for_answers_with_its_output() {
+async fn an_exec_with_wait_returns_its_output() {
     let world = World::new().await;
     world.sandbox("web").await;
     let echo = "{\"argv\": [\"echo\", \"hello\", \"there\"], \"wait\": true}";
@@ -16,7 +16,7 @@ async fn an_exec_that_is_waited_for_answers_with_its_output() {
 }
 
 #[tokio::test]
-async fn input_is_fed_and_closed() {
+async fn input_is_sent_and_closed() {
     let world = World::new().await;
     world.sandbox("web").await;
     let cat = "{\"argv\": [\"cat\"], \"input\": \"fed\", \"wait\": true}";
@@ -25,7 +25,7 @@ async fn input_is_fed_and_closed() {
 }
 
 #[tokio::test]
-async fn more_output_than_an_answer_holds_is_cut_and_said_to_be() {
+async fn output_beyond_the_limit_is_truncated_and_reported_as_such() {
     let world = World::with("[limits]\njson_body = \"4M\"\n").await;
     world.sandbox("web").await;
     let input = "x".repeat(3 << 20);
@@ -43,7 +43,7 @@ async fn an_exec_is_found_again_with_its_output() {
     let exec = world.send_json("POST", "/v1/sandboxes/web/execs", echo).await.expect(201).json();
     let id = exec["id"].as_str().unwrap();
     for path in [id, &id[..12]] {
-        // The row of an exec is written behind its caller's back.
+        // The row of an exec is written asynchronously.
         let mut answer = world.send("GET", &format!("/v1/sandboxes/web/execs/{path}")).await;
         while answer.status == 404 {
             answer = world.send("GET", &format!("/v1/sandboxes/web/execs/{path}")).await;
@@ -70,7 +70,7 @@ async fn an_exec_is_found_again_with_its_output() {
 }
 
 #[tokio::test]
-async fn an_exec_is_found_by_its_id_alone_by_whoever_may_see_its_sandbox() {
+async fn an_exec_is_found_by_its_id_alone_by_keys_that_may_see_its_sandbox() {
     let world = World::new().await;
     let web = world.sandbox("web").await;
     let other = world.sandbox("other").await;
@@ -83,7 +83,7 @@ async fn an_exec_is_found_by_its_id_alone_by_whoever_may_see_its_sandbox() {
         world.send("GET", &format!("/v1/execs/{unknown}")).await.refused(404, "not_found");
     }
     world.send("GET", "/v1/execs/A%20B").await.refused(400, "invalid_request");
-    // A key that is bound to another sandbox learns nothing of it, a key of its own sandbox does.
+    // A key that is bound to another sandbox learns nothing about it; a key of its own sandbox does.
     for (sandbox, status) in [(&web, 200), (&other, 404)] {
         let key = world.new_key(Scope::Read, Some(sandbox)).await;
         assert_eq!(world.send_as(&key, "GET", &path).await.status, status);
@@ -91,7 +91,7 @@ async fn an_exec_is_found_by_its_id_alone_by_whoever_may_see_its_sandbox() {
 }
 
 #[tokio::test]
-async fn a_program_that_cannot_be_run_is_told_as_such() {
+async fn a_program_that_cannot_be_run_has_its_own_error() {
     let world = World::new().await;
     world.sandbox("web").await;
     let nope = "{\"argv\": [\"nope\"]}";

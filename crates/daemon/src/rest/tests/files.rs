@@ -1,4 +1,4 @@
-//! Files through the surface.
+//! Files through the API.
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -11,7 +11,7 @@ async fn put(world: &World, path: &str, body: impl Into<Body>) -> super::world::
 }
 
 #[tokio::test]
-async fn what_was_written_is_read_whole_and_in_ranges() {
+async fn written_files_are_read_whole_and_in_ranges() {
     let world = World::new().await;
     world.sandbox("web").await;
     let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
@@ -42,7 +42,7 @@ async fn what_was_written_is_read_whole_and_in_ranges() {
 }
 
 #[tokio::test]
-async fn an_empty_file_is_an_empty_answer() {
+async fn an_empty_file_is_an_empty_response() {
     let world = World::new().await;
     world.sandbox("web").await;
     put(&world, "/empty", Body::empty()).await.expect(200);
@@ -51,7 +51,7 @@ async fn an_empty_file_is_an_empty_answer() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_while_the_body_still_comes() {
+async fn a_full_disk_is_reported_while_the_body_is_still_being_sent() {
     let world = World::new().await;
     world.sandbox("web").await;
     let pieces =
@@ -60,7 +60,7 @@ async fn a_full_disk_is_told_while_the_body_still_comes() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_writes_nothing() {
+async fn an_interrupted_body_writes_nothing() {
     let world = World::new().await;
     world.sandbox("web").await;
     let pieces = [Ok(Bytes::from_static(b"part")), Err(std::io::Error::other("the client is gone"))];
@@ -71,7 +71,7 @@ async fn a_body_that_breaks_off_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_watch_says_first_that_it_is_in_place() {
+async fn a_watch_first_reports_that_it_is_ready() {
     let world = World::new().await;
     world.sandbox("web").await;
     let answer = world.send("GET", "/v1/sandboxes/web/files/watch?path=/&recursive=true").await.expect(200);
@@ -84,7 +84,7 @@ async fn a_watch_says_first_that_it_is_in_place() {
 }
 
 #[tokio::test]
-async fn a_listing_is_one_document_however_many_pieces_it_comes_in() {
+async fn a_listing_is_one_document_regardless_of_its_number_of_pieces() {
     let world = World::new().await;
     world.sandbox("web").await;
     let empty = world.send("GET", "/v1/sandboxes/web/files/list?path=/").await.expect(200).json();

@@ -1,4 +1,4 @@
-//! Requests into sandboxes on simulated drivers: who is let in, and what the server inside sees.
+//! Requests to ports of sandboxes on simulated drivers: who is admitted, and what the server inside receives.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,7 @@ use super::world::{Answer, World};
 
 const PORT: u16 = 8080;
 
-/// A server that answers what it was asked: method, address, headers, body.
+/// A server whose response contains the request: method, address, headers, body.
 pub(super) async fn mirror() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -65,7 +65,7 @@ impl Site {
         format!("{PORT}-{}.localhost:7700", self.id)
     }
 
-    /// Asks on the host form, with these headers.
+    /// Sends a request to the host form, with these headers.
     async fn ask(&self, host: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
         self.send("GET", host, path, headers, "").await
     }
@@ -100,7 +100,7 @@ fn header<'a>(seen: &'a Value, name: &str) -> Vec<&'a str> {
 }
 
 #[tokio::test]
-async fn a_key_opens_a_port_and_never_reaches_the_server() {
+async fn a_key_admits_to_a_port_and_is_not_passed_to_the_server() {
     let site = site().await;
     let bearer = format!("Bearer {}", site.world.key);
     let ways = [
@@ -129,7 +129,7 @@ async fn a_key_opens_a_port_and_never_reaches_the_server() {
 }
 
 #[tokio::test]
-async fn the_path_form_reaches_the_same_server_and_acts_as_nobody() {
+async fn the_path_form_reaches_the_same_server_without_cookies() {
     let site = site().await;
     let path = format!("/p/web/{PORT}/deep/er?x=1");
     let headers = [("x-burrow-key", site.world.key.as_str()), ("cookie", "dashboard=secret")];
@@ -149,7 +149,7 @@ async fn the_path_form_reaches_the_same_server_and_acts_as_nobody() {
 }
 
 #[tokio::test]
-async fn without_credentials_nothing_is_told() {
+async fn without_credentials_nothing_is_revealed() {
     let site = site().await;
     let unknown = format!("{PORT}-{}.localhost", SandboxId::generate());
     let (private, unknown_id) = (site.ask(&site.host(), "/", &[]).await, site.ask(&unknown, "/", &[]).await);
@@ -167,7 +167,7 @@ async fn without_credentials_nothing_is_told() {
 }
 
 #[tokio::test]
-async fn a_foreign_sandbox_answers_exactly_as_an_unknown_one() {
+async fn a_foreign_sandbox_is_answered_exactly_like_an_unknown_one() {
     let site = site().await;
     let catalog = site.world.app.engine.catalog();
     let other = catalog.create_tenant("other", 1).await.unwrap();
@@ -212,11 +212,11 @@ async fn a_link_opens_its_port_for_programs_and_sets_a_cookie_for_browsers() {
     let cookie = cookie.split(';').next().unwrap().to_owned();
     let seen =
         site.ask(&site.host(), "/a", &[("cookie", &format!("own=1; {cookie}"))]).await.expect(200).json();
-    assert_eq!(header(&seen, "cookie"), ["own=1"], "ours is not the application's");
+    assert_eq!(header(&seen, "cookie"), ["own=1"], "the gateway's cookie is not passed on");
     assert!(!seen.to_string().contains(&token));
     let open = site.ask(&site.host(), &with("//evil.example/?"), &[html]).await.expect(303);
     assert_eq!(open.headers["location"], "/.//evil.example/");
-    // On the path form there are no cookies: every request brings its token.
+    // The path form has no cookies: every request contains its token.
     let path = with(&format!("/p/web/{PORT}/?"));
     site.ask("localhost:7700", &path, &[html]).await.expect(200);
     let path = format!("/p/web/{PORT}/");
@@ -227,7 +227,7 @@ async fn a_link_opens_its_port_for_programs_and_sets_a_cookie_for_browsers() {
 }
 
 #[tokio::test]
-async fn who_opens_a_port_is_in_the_audit_log_once_and_again_after_a_while() {
+async fn access_to_a_port_is_audited_once_per_interval() {
     let site = site().await;
     let token = site.link(&site.world.key, 3600).await;
     let opened = async || {
@@ -253,7 +253,7 @@ async fn who_opens_a_port_is_in_the_audit_log_once_and_again_after_a_while() {
 }
 
 #[tokio::test]
-async fn a_link_opens_nothing_else_and_nothing_later() {
+async fn a_link_is_valid_for_one_port_and_until_it_expires() {
     let site = site().await;
     let key = site.world.new_key(Scope::Exec, None).await;
     let token = site.link(&key, 60).await;
@@ -278,7 +278,7 @@ async fn a_link_opens_nothing_else_and_nothing_later() {
 }
 
 #[tokio::test]
-async fn a_published_port_is_anybodys_until_it_is_not() {
+async fn a_published_port_is_public_until_it_is_unpublished() {
     let site = site().await;
     let publish = format!("/v1/sandboxes/web/ports/{PORT}");
     site.world.send("PUT", &publish).await.expect(204);
@@ -295,19 +295,19 @@ async fn a_published_port_is_anybodys_until_it_is_not() {
 }
 
 #[tokio::test]
-async fn where_nothing_listens_the_owner_is_told_what_does() {
+async fn if_nothing_listens_the_owner_sees_the_listening_ports() {
     let site = site().await;
     let host = format!("9-{}.localhost", site.id);
     let key = ("x-burrow-key", site.world.key.as_str());
     let answer = site.ask(&host, "/", &[key]).await;
     answer.refused(502, "port_closed");
     let hint = answer.json()["error"]["hint"].as_str().unwrap().to_owned();
-    assert_eq!(hint, "what listens in it: 3000 (`node`)");
+    assert_eq!(hint, "ports with a listening process: 3000 (`node`)");
     let page = site.ask(&host, "/", &[key, ("accept", "text/html")]).await.expect(502);
     assert_eq!(page.headers["content-type"], "text/html; charset=utf-8");
     let text = String::from_utf8_lossy(&page.body).into_owned();
     assert!(text.contains("3000 (<code>node</code>)") && !text.contains("<script"), "{text}");
-    // Whoever the port is public for may not look around.
+    // Users of a public port do not see the other ports.
     site.world.send("PUT", "/v1/sandboxes/web/ports/9").await.expect(204);
     let answer = site.ask(&host, "/", &[]).await;
     answer.refused(502, "port_closed");
@@ -329,12 +329,12 @@ async fn a_paused_and_a_stopped_sandbox_wake() {
     assert_eq!(
         site.world.send("GET", "/v1/sandboxes/web").await.json()["state"],
         "stopped",
-        "not for anybody"
+        "an unauthorized request starts no sandbox"
     );
 }
 
 #[tokio::test]
-async fn requests_that_mean_two_things_are_refused() {
+async fn ambiguous_requests_are_rejected() {
     let site = site().await;
     let key = ("x-burrow-key", site.world.key.as_str());
     site.ask(&site.host(), "/", &[key, ("host", "other")]).await.refused(400, "invalid_request");
@@ -346,13 +346,13 @@ async fn requests_that_mean_two_things_are_refused() {
     site.ask("localhost", "/p/web/x/", &[key]).await.refused(400, "invalid_request");
     let large = "x".repeat(70_000);
     site.ask(&site.host(), "/", &[key, ("x-large", &large)]).await.refused(413, "too_large");
-    // A host that is no port's is the API's own.
+    // A host name that is not of a port belongs to the API.
     site.ask("web.localhost", "/healthz", &[]).await.expect(200);
     site.ask(&site.host(), "/healthz", &[]).await.refused(401, "unauthorized");
 }
 
 #[tokio::test]
-async fn a_configured_domain_works_beside_localhost() {
+async fn a_configured_domain_works_in_addition_to_localhost() {
     let site = site_with("[gateway]\ndomain = \"boxes.example.com\"\nhttps = true\n").await;
     let key = ("x-burrow-key", site.world.key.as_str());
     let host = format!("{PORT}-{}.boxes.example.com", site.id);

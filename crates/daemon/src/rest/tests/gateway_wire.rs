@@ -1,4 +1,4 @@
-//! Requests into sandboxes over real sockets: streams, upgrades, HTTP/2 and its trailers, bounds.
+//! Requests to ports of sandboxes over real sockets: streams, upgrades, HTTP/2 and its trailers, limits.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ struct Served {
     host: String,
 }
 
-/// A daemon on a socket, with a sandbox `web` whose port ends at `inside`.
+/// A daemon on a socket, with a sandbox `web` whose port is connected to `inside`.
 async fn serve(extra: &str, inside: SocketAddr) -> Served {
     let world = World::with(extra).await;
     let id = world.sandbox("web").await;
@@ -52,7 +52,7 @@ async fn serve(extra: &str, inside: SocketAddr) -> Served {
 }
 
 impl Served {
-    /// Sends a head and answers what comes back, line by line.
+    /// Sends a request head and returns the stream of the response.
     async fn open(&self, request: &str, more: &str) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let key = &self.world.key;
@@ -79,7 +79,7 @@ async fn head(stream: &mut BufReader<TcpStream>) -> Vec<String> {
     }
 }
 
-/// A server that does what `act` does with each connection.
+/// A server that runs `act` for each connection.
 async fn inside<F>(act: impl Fn(BufReader<TcpStream>) -> F + Send + 'static) -> SocketAddr
 where
     F: Future<Output = ()> + Send + 'static,
@@ -96,10 +96,11 @@ where
 }
 
 #[tokio::test]
-async fn what_leaves_http_is_passed_as_it_is_both_ways() {
+async fn upgraded_connections_are_copied_in_both_directions() {
     let address = inside(async |mut stream: BufReader<TcpStream>| {
         let head = head(&mut stream).await;
-        assert!(head.contains(&"upgrade: shouting/1".to_owned()), "{head:?}");
+        // Names in the case that most servers and proxies use.
+        assert!(head.contains(&"Upgrade: shouting/1".to_owned()), "{head:?}");
         assert!(!head.iter().any(|line| line.contains("burrow")), "{head:?}");
         let switch = "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: shouting/1\r\nx-own: 1\r\n\r\nHELLO\n";
         stream.write_all(switch.as_bytes()).await.unwrap();
@@ -120,7 +121,7 @@ async fn what_leaves_http_is_passed_as_it_is_both_ways() {
         answer.contains(&"x-own: 1".to_owned()) && answer.contains(&"upgrade: shouting/1".to_owned()),
         "{answer:?}"
     );
-    assert_eq!(line(&mut stream).await, "HELLO", "what came with the answer is not lost");
+    assert_eq!(line(&mut stream).await, "HELLO", "bytes after the response head are not lost");
     stream.write_all(b"one\ntwo\n").await.unwrap();
     assert_eq!((line(&mut stream).await, line(&mut stream).await), ("ONE".to_owned(), "TWO".to_owned()));
     stream.shutdown().await.unwrap();
@@ -130,14 +131,14 @@ async fn what_leaves_http_is_passed_as_it_is_both_ways() {
 }
 
 #[tokio::test]
-async fn an_answer_comes_piece_by_piece_and_a_body_goes_so() {
+async fn responses_and_request_bodies_are_streamed() {
     let address = inside(async |mut stream: BufReader<TcpStream>| {
         head(&mut stream).await;
         stream
             .write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
             .await
             .unwrap();
-        // Each piece of the answer is said only after the piece of the question before it was heard.
+        // Each piece of the response is sent only after the previous piece of the request was received.
         for _ in 0..3 {
             let length = line(&mut stream).await;
             let heard = line(&mut stream).await;
@@ -160,14 +161,14 @@ async fn an_answer_comes_piece_by_piece_and_a_body_goes_so() {
 }
 
 #[tokio::test]
-async fn events_end_with_the_daemon_and_a_transfer_does_not() {
+async fn shutdown_ends_event_streams_but_not_transfers() {
     let address = inside(async |mut stream: BufReader<TcpStream>| {
         let head = head(&mut stream).await;
         let events = head[0].contains("/events");
         let kind = if events { "text/event-stream; charset=utf-8" } else { "application/octet-stream" };
         let answer = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\n\r\ndata: 1\n\n");
         stream.write_all(answer.as_bytes()).await.unwrap();
-        // A transfer goes on when it is told to; events have nothing more to say.
+        // The transfer continues when signalled; the event stream sends nothing more.
         let more = line(&mut stream).await;
         let _ = stream.write_all(format!("{more} more\n").as_bytes()).await;
     })
@@ -185,18 +186,18 @@ async fn events_end_with_the_daemon_and_a_transfer_does_not() {
     assert_eq!(line(&mut events).await, "0", "the last chunk: a clean end");
     transfer.write_all(b"5\r\ngo on\r\n1\r\n\n\r\n0\r\n\r\n").await.unwrap();
     let _length = line(&mut transfer).await;
-    assert_eq!(line(&mut transfer).await, "5 more", "what it heard was the length of a chunk");
+    assert_eq!(line(&mut transfer).await, "5 more", "the server received the length of a chunk");
 }
 
 #[tokio::test]
-async fn a_request_whose_sandbox_is_put_to_sleep_ends_and_does_not_wake_it_again() {
+async fn a_request_ends_when_its_sandbox_is_put_to_sleep_and_does_not_wake_it() {
     let (arrived, mut arrivals) = tokio::sync::mpsc::channel(10);
     let address = inside(move |mut stream: BufReader<TcpStream>| {
         let arrived = arrived.clone();
         async move {
             let first = head(&mut stream).await.remove(0);
             arrived.send(first).await.unwrap();
-            // It never answers.
+            // It never responds.
             let _ = stream.read_u8().await;
         }
     })
@@ -215,7 +216,7 @@ async fn a_request_whose_sandbox_is_put_to_sleep_ends_and_does_not_wake_it_again
     }
 }
 
-/// A server that answers every request of a connection with the connection's number, until it is asked to hang up.
+/// A server that answers every request of a connection with the connection's number, until it is asked to close it.
 async fn numbered() -> SocketAddr {
     let connections = Arc::new(AtomicUsize::new(0));
     inside(move |mut stream: BufReader<TcpStream>| {
@@ -233,7 +234,7 @@ async fn numbered() -> SocketAddr {
                     _ => format!("content-length: 1\r\n\r\n{number}"),
                 };
                 stream.write_all(format!("HTTP/1.1 200 OK\r\n{answer}").as_bytes()).await.unwrap();
-                // Without a word, as servers do that have waited long enough.
+                // Without notice, as servers do after an idle timeout.
                 if asked.contains("/silent") || asked.contains("/last") {
                     return;
                 }
@@ -244,7 +245,7 @@ async fn numbered() -> SocketAddr {
 }
 
 impl Served {
-    /// Asks on a connection that is kept, and answers the body.
+    /// Sends a request on a persistent connection, and returns the body.
     async fn ask(&self, stream: &mut BufReader<TcpStream>, path: &str) -> String {
         let (host, key) = (&self.host, &self.world.key);
         let request = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nx-burrow-key: {key}\r\n\r\n");
@@ -264,7 +265,7 @@ impl Served {
 }
 
 #[tokio::test]
-async fn a_connection_into_a_sandbox_is_used_again_until_the_server_closes_it() {
+async fn a_connection_into_a_sandbox_is_reused_until_the_server_closes_it() {
     let served = serve("", numbered().await).await;
     let mut stream = BufReader::new(TcpStream::connect(served.address).await.unwrap());
     for path in ["/", "/", "/chunked", "/"] {
@@ -272,18 +273,22 @@ async fn a_connection_into_a_sandbox_is_used_again_until_the_server_closes_it() 
     }
     assert_eq!(served.ask(&mut stream, "/large").await.len(), 300_000);
     assert_eq!(served.ask(&mut stream, "/last").await, "0");
-    assert_eq!(served.ask(&mut stream, "/silent").await, "1", "one that said it closes is not used again");
-    // The server hangs up without a word; whoever asks next does not notice.
+    assert_eq!(
+        served.ask(&mut stream, "/silent").await,
+        "1",
+        "a connection that will be closed is not reused"
+    );
+    // The server closes the connection without notice; the next request does not fail.
     assert_eq!(served.ask(&mut stream, "/").await, "2");
-    // Another client takes what the first one left.
+    // Another client uses the connection of the first one.
     let mut other = BufReader::new(TcpStream::connect(served.address).await.unwrap());
     assert_eq!(served.ask(&mut other, "/").await, "2");
 }
 
 #[tokio::test]
-async fn what_a_client_did_not_read_is_nobody_elses_answer() {
+async fn an_unread_response_is_never_sent_to_another_client() {
     let served = serve("", numbered().await).await;
-    // Hangs up in the middle of the body.
+    // Disconnects in the middle of the body.
     let mut gone = served.open("GET /large", "").await;
     head(&mut gone).await;
     drop(gone);
@@ -295,11 +300,12 @@ async fn what_a_client_did_not_read_is_nobody_elses_answer() {
 }
 
 #[tokio::test]
-async fn lengths_that_contradict_each_other_never_reach_the_server() {
+async fn contradicting_lengths_never_reach_the_server() {
     let address = inside(async |mut stream: BufReader<TcpStream>| {
         let head = head(&mut stream).await;
         let lengths = head
             .iter()
+            .map(|line| line.to_lowercase())
             .filter(|line| line.starts_with("content-length") || line.starts_with("transfer-encoding"));
         let text = format!("{:?}", lengths.collect::<Vec<_>>());
         let answer =
@@ -315,7 +321,7 @@ async fn lengths_that_contradict_each_other_never_reach_the_server() {
         ("content-length: +5\r\n", None),
         ("transfer-encoding: chunked, identity\r\n", None),
         ("transfer-encoding: x\r\n", None),
-        // Told twice, and once only passed on.
+        // Sent twice, but passed on only once.
         ("content-length: 5\r\ntransfer-encoding: chunked\r\n", Some("[\"transfer-encoding: chunked\"]")),
     ] {
         let mut stream = served.open("POST /", &format!("connection: close\r\n{headers}")).await;
@@ -331,7 +337,7 @@ async fn lengths_that_contradict_each_other_never_reach_the_server() {
     }
 }
 
-/// A gRPC-like server: HTTP/2 only, which answers a message and its status in trailers.
+/// A gRPC-like server: HTTP/2 only, which responds with a message, and with its status in trailers.
 async fn grpc() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -359,7 +365,7 @@ async fn grpc() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn grpc_goes_in_as_http2_and_keeps_its_trailers() {
+async fn grpc_is_forwarded_as_http2_with_its_trailers() {
     let served = serve("", grpc().await).await;
     let stream = TokioIo::new(TcpStream::connect(served.address).await.unwrap());
     let (mut sender, connection) =
@@ -379,7 +385,7 @@ async fn grpc_goes_in_as_http2_and_keeps_its_trailers() {
 }
 
 #[tokio::test]
-async fn http2_without_grpc_goes_in_as_http1() {
+async fn http2_without_grpc_is_forwarded_as_http1() {
     let served = serve("", super::gateway::mirror().await).await;
     let stream = TokioIo::new(TcpStream::connect(served.address).await.unwrap());
     let (mut sender, connection) =
@@ -400,11 +406,11 @@ async fn http2_without_grpc_goes_in_as_http1() {
 }
 
 #[tokio::test]
-async fn open_streams_take_the_gateways_slots_and_none_of_the_apis() {
+async fn open_streams_use_the_gateways_slots_and_none_of_the_apis() {
     let address = inside(async |mut stream: BufReader<TcpStream>| {
         head(&mut stream).await;
         stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nbegun\n").await.unwrap();
-        // Until the client goes.
+        // Until the client disconnects.
         let _ = stream.read(&mut [0]).await;
     })
     .await;
@@ -420,7 +426,7 @@ async fn open_streams_take_the_gateways_slots_and_none_of_the_apis() {
     assert!(head(&mut refused).await[0].starts_with("HTTP/1.1 429 "));
     served.world.send("GET", "/v1/sandboxes").await.expect(200);
     open.pop();
-    // The slot comes back when the daemon has seen the client go.
+    // The slot is released when the daemon has noticed the disconnect.
     loop {
         let mut stream = served.open("GET /", "").await;
         if head(&mut stream).await[0] == "HTTP/1.1 200 OK" {
@@ -431,7 +437,7 @@ async fn open_streams_take_the_gateways_slots_and_none_of_the_apis() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_is_given_up_and_one_that_talks_nonsense_is_told_apart() {
+async fn a_server_that_times_out_differs_from_one_that_sends_invalid_responses() {
     let silent = inside(async |mut stream: BufReader<TcpStream>| {
         let mut all = Vec::new();
         let _ = stream.read_to_end(&mut all).await;
@@ -452,7 +458,7 @@ async fn a_server_that_does_not_answer_is_given_up_and_one_that_talks_nonsense_i
 }
 
 #[tokio::test]
-async fn a_websocket_of_the_api_carries_raw_tcp_with_an_end_for_each_way() {
+async fn a_websocket_of_the_api_carries_raw_tcp_with_an_end_for_each_direction() {
     use futures_util::{SinkExt as _, StreamExt as _};
     use tokio_tungstenite::tungstenite::Message;
     let address = inside(async |mut stream: BufReader<TcpStream>| {

@@ -1,4 +1,4 @@
-//! A guest of a few files in RAM, which speaks the protocol on a loopback port.
+//! A simulated guest with a few files in RAM, which speaks the protocol on a loopback port.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,8 +24,8 @@ struct Guest {
     execs: Execs,
 }
 
-/// What it knows how to run: `echo` (its arguments), `cat` (its input), `sleep` (until the caller gives up), `false`
-/// and `fail` (fail), `late` (fails once somebody reads what it has to say), `stay` (talks to its readers and never ends).
+/// Programs that it can run: `echo` (prints its arguments), `cat` (copies its input), `sleep` (runs until the caller gives
+/// up), `false` and `fail` (fail), `late` (fails once its output is read), `stay` (sends output and never ends).
 pub(super) async fn spawn() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -87,7 +87,7 @@ impl Guest {
             }
             Request::Activity => ok(&mut writer, idle()).await,
             Request::ListPorts => ok(&mut writer, vec![listening(3000)]).await,
-            // Only what the test's network serves can be connected to.
+            // Only the ports that the test's network serves can be connected to.
             Request::Connect { .. } => refuse(&mut writer, ErrorCode::NotFound).await,
             Request::ListServices => ok(&mut writer, Vec::<()>::new()).await,
             Request::Remove { .. }
@@ -96,7 +96,7 @@ impl Guest {
             | Request::SetTrust { .. }
             | Request::Renew { .. }
             | Request::Shutdown { .. } => ok(&mut writer, ()).await,
-            // What a sandbox without that program, file or ability would say.
+            // The error of a sandbox without that program, file or feature.
             Request::ExecStdin { .. }
             | Request::List(_)
             | Request::MakeDir { .. }

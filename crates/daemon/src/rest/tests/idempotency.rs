@@ -1,4 +1,4 @@
-//! The same create twice is one create.
+//! A create that is repeated is executed once.
 
 use axum::body::Body;
 
@@ -13,7 +13,7 @@ async fn send(world: &World, path: &str, key: &str, body: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn a_sandbox_that_is_created_twice_with_one_key_is_one() {
+async fn creating_a_sandbox_twice_with_one_key_creates_one() {
     let world = World::new().await;
     let first = send(&world, "/v1/sandboxes", "k1", "{}").await.expect(201).json();
     let second = send(&world, "/v1/sandboxes", "k1", "{}").await.expect(200).json();
@@ -26,7 +26,7 @@ async fn a_sandbox_that_is_created_twice_with_one_key_is_one() {
 }
 
 #[tokio::test]
-async fn an_exec_that_is_sent_twice_with_one_key_runs_once() {
+async fn sending_an_exec_twice_with_one_key_runs_it_once() {
     let world = World::new().await;
     world.sandbox("web").await;
     world.sandbox("other").await;
@@ -40,7 +40,7 @@ async fn an_exec_that_is_sent_twice_with_one_key_runs_once() {
 }
 
 #[tokio::test]
-async fn a_create_that_failed_may_be_tried_again() {
+async fn a_failed_create_may_be_repeated() {
     let world = World::new().await;
     world.sandbox("web").await;
     let bad = "{\"argv\": [\"nope\"]}";
@@ -50,13 +50,13 @@ async fn a_create_that_failed_may_be_tried_again() {
 }
 
 #[tokio::test]
-async fn a_request_whose_first_copy_is_under_way_is_told_so() {
+async fn a_repeat_of_a_request_in_progress_has_its_own_error() {
     let world = World::new().await;
     world.sandbox("web").await;
     let sleep = "{\"argv\": [\"sleep\"], \"wait\": true}";
     let first = send(&world, "/v1/sandboxes/web/execs", "k1", sleep);
     let second = async {
-        // Polled after the first one has begun.
+        // Polled after the first one has started.
         loop {
             let answer = send(&world, "/v1/sandboxes/web/execs", "k1", sleep).await;
             if answer.code() == "idempotency_in_flight" {
@@ -67,14 +67,14 @@ async fn a_request_whose_first_copy_is_under_way_is_told_so() {
     };
     tokio::select! {
         biased;
-        // On a busy machine the other copy may have overtaken it: then this one is told.
+        // On a busy machine the other copy may have overtaken it: then this one gets the error.
         answer = first => answer.refused(409, "idempotency_in_flight"),
         answer = second => answer.refused(409, "idempotency_in_flight"),
     }
 }
 
 #[tokio::test]
-async fn a_key_that_is_created_twice_is_one_and_its_secret_is_shown_once() {
+async fn creating_a_key_twice_creates_one_and_shows_its_secret_once() {
     let world = World::new().await;
     let body = "{\"name\": \"ci\", \"scope\": \"read\"}";
     let first = send(&world, "/v1/keys", "k1", body).await.expect(201).json();

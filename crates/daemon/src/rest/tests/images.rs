@@ -1,4 +1,4 @@
-//! Images through the surface: names in paths, fields that do not belong together, archives that are none.
+//! Images through the API: names in paths, contradicting fields, invalid archives.
 
 use burrow_model::Scope;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use super::world::World;
 
 #[tokio::test]
-async fn an_image_is_inspected_named_and_removed() {
+async fn an_image_is_inspected_tagged_and_removed() {
     let world = World::new().await;
     let detail = world.send("GET", "/v1/images/debian").await.expect(200).json();
     let id = detail["id"].as_str().unwrap().to_owned();
@@ -15,7 +15,7 @@ async fn an_image_is_inspected_named_and_removed() {
     let body = json!({ "name": "registry.example.com/org/app:v1" }).to_string();
     let tagged = world.send_json("POST", "/v1/images/debian/tags", body).await.expect(200).json();
     assert_eq!(tagged["names"], json!(["debian", "registry.example.com/org/app:v1"]));
-    // A name's slashes are part of it, not of the path.
+    // Slashes are part of the name, not of the path.
     let found = world.send("GET", "/v1/images/registry.example.com%2Forg%2Fapp:v1").await.expect(200).json();
     assert_eq!(found["id"], detail["id"]);
     let listed =
@@ -33,7 +33,7 @@ async fn an_image_is_inspected_named_and_removed() {
 }
 
 #[tokio::test]
-async fn what_does_not_belong_together_is_refused_by_field() {
+async fn errors_about_contradicting_fields_name_the_field() {
     let world = World::new().await;
     for (body, field) in [
         (json!({ "from": "pull" }), "reference"),

@@ -1,9 +1,9 @@
-//! Sandboxes, services, images and events through the surface.
+//! Sandboxes, services, images and events through the API.
 
 use super::world::World;
 
 #[tokio::test]
-async fn a_sandbox_lives_through_all_its_states() {
+async fn a_sandbox_passes_through_all_its_states() {
     let world = World::new().await;
     let body = "{\"name\": \"web\", \"labels\": {\"team\": \"a\"}, \"env\": {\"A\": \"1\"}}";
     let created = world.send_json("POST", "/v1/sandboxes", body).await.expect(201).json();
@@ -31,7 +31,7 @@ async fn a_sandbox_lives_through_all_its_states() {
 }
 
 #[tokio::test]
-async fn a_stopped_sandbox_refuses_what_needs_a_guest() {
+async fn a_stopped_sandbox_rejects_requests_that_need_a_guest() {
     let world = World::new().await;
     world.sandbox("web").await;
     world.send("POST", "/v1/sandboxes/web/stop?grace_ms=0").await.expect(200);
@@ -43,7 +43,7 @@ async fn a_stopped_sandbox_refuses_what_needs_a_guest() {
 }
 
 #[tokio::test]
-async fn lists_come_in_pages_and_by_label_and_state() {
+async fn lists_are_paged_and_filtered_by_label_and_state() {
     let world = World::new().await;
     for name in ["a", "b", "c"] {
         world.clock.advance(1);
@@ -66,7 +66,7 @@ async fn lists_come_in_pages_and_by_label_and_state() {
 }
 
 #[tokio::test]
-async fn events_tell_what_happened_and_go_on_from_where_they_were_left() {
+async fn events_are_listed_and_continued_from_a_number() {
     let world = World::new().await;
     world.sandbox("web").await;
     let other = world.sandbox("other").await;
@@ -138,7 +138,7 @@ async fn the_host_and_the_configuration_are_shown() {
 }
 
 #[tokio::test]
-async fn a_backup_is_an_archive_of_the_catalog_and_leaves_nothing_behind() {
+async fn a_backup_contains_the_catalog_and_leaves_no_temporary_files() {
     let world = World::new().await;
     world.sandbox("web").await;
     let answer = world.send("GET", "/v1/backup").await.expect(200);
@@ -153,7 +153,7 @@ async fn a_backup_is_an_archive_of_the_catalog_and_leaves_nothing_behind() {
     let (audit, volumes): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| path.starts_with("audit/"));
     assert_eq!(audit, ["audit/audit.db", "audit/key"]);
     assert!(volumes.iter().all(|path| path.starts_with("volumes/")), "{volumes:?}");
-    // Memory and the audit log have folders of their own from the start, and secrets a key, which no backup holds.
+    // Memory and the audit log have folders from the start, and secrets have a key, which no backup contains.
     let left = std::fs::read_dir(&world.app.config.state_dir).unwrap();
     let own = |name: &std::ffi::OsString| ["memory", "audit", "vault.key"].iter().any(|known| name == known);
     let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).filter(|name| !own(name)).collect();

@@ -1,4 +1,4 @@
-//! What models reach at `/mcp`, and that it is no more than their key may.
+//! The tools that models use at `/mcp`, and that they have no more rights than their key.
 
 use axum::body::Body;
 use burrow_model::Scope;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::world::{Answer, World};
 
-/// One message of the protocol's, and its answer.
+/// Sends one message of the protocol, and returns the response.
 async fn ask(world: &World, key: &str, query: &str, method: &str, params: Value) -> Answer {
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
     let request = world
@@ -18,7 +18,7 @@ async fn ask(world: &World, key: &str, query: &str, method: &str, params: Value)
     world.raw(request.body(Body::from(message.to_string())).unwrap()).await
 }
 
-/// The message within an answer: as it is, or as an event.
+/// The message within a response: as a body, or as an event.
 #[track_caller]
 fn message(answer: &Answer) -> Value {
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -28,7 +28,7 @@ fn message(answer: &Answer) -> Value {
     serde_json::from_str(data.unwrap_or(text)).unwrap_or_else(|_| panic!("{text}"))
 }
 
-/// What a tool said, and whether it failed.
+/// The output of a tool, and whether it failed.
 async fn call(world: &World, key: &str, query: &str, tool: &str, arguments: Value) -> (String, bool) {
     let params = json!({ "name": tool, "arguments": arguments });
     let answer = message(&ask(world, key, query, "tools/call", params).await);
@@ -39,7 +39,7 @@ async fn call(world: &World, key: &str, query: &str, tool: &str, arguments: Valu
 }
 
 #[tokio::test]
-async fn a_client_is_told_what_there_is_without_a_session() {
+async fn tools_are_listed_without_a_session() {
     let world = World::new().await;
     let begin = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
     let answer = ask(&world, &world.key, "?sandbox=web", "initialize", begin).await;
@@ -49,13 +49,13 @@ async fn a_client_is_told_what_there_is_without_a_session() {
     assert_eq!(told["result"]["protocolVersion"], "2025-06-18");
     let told = message(&ask(&world, &world.key, "?sandbox=web", "tools/list", json!({})).await);
     assert!(told["result"]["tools"].as_array().unwrap().len() > 30, "{told}");
-    // Nothing was made for that.
+    // Nothing was created by this.
     world.send("GET", "/v1/sandboxes/web").await.refused(404, "not_found");
     world.send("GET", "/mcp?sandbox=web").await.refused(405, "method_not_allowed");
 }
 
 #[tokio::test]
-async fn the_sandbox_that_is_named_is_made_on_first_use_and_found_again() {
+async fn a_named_sandbox_is_created_on_first_use_and_found_again() {
     let world = World::new().await;
     let (said, failed) = call(&world, &world.key, "?sandbox=one", "status", json!({})).await;
     assert!(!failed, "{said}");
@@ -66,7 +66,7 @@ async fn the_sandbox_that_is_named_is_made_on_first_use_and_found_again() {
     assert_eq!(again, said);
     let (other, _) = call(&world, &world.key, "?sandbox=other", "status", json!({})).await;
     assert!(!other.contains(one["id"].as_str().unwrap()), "{other}");
-    // What was done is recorded as what it is, once.
+    // Each action is recorded once, under its own name.
     let events = world.send("GET", "/v1/audit?limit=100").await.expect(200).json();
     let actions: Vec<&str> =
         events["items"].as_array().unwrap().iter().map(|event| event["action"].as_str().unwrap()).collect();
@@ -74,7 +74,7 @@ async fn the_sandbox_that_is_named_is_made_on_first_use_and_found_again() {
 }
 
 #[tokio::test]
-async fn a_sandbox_that_was_stopped_is_started_and_one_that_was_deleted_is_made_again() {
+async fn stopped_sandboxes_are_started_and_deleted_ones_created_again() {
     let world = World::new().await;
     let id = world.sandbox("web").await;
     world.send("POST", "/v1/sandboxes/web/stop").await.expect(200);
@@ -87,7 +87,7 @@ async fn a_sandbox_that_was_stopped_is_started_and_one_that_was_deleted_is_made_
 }
 
 #[tokio::test]
-async fn without_a_usable_key_or_from_a_strangers_page_nothing_is_told() {
+async fn without_a_usable_key_or_from_a_foreign_page_nothing_is_revealed() {
     let world = World::new().await;
     for key in ["", "e2b_nobody"] {
         ask(&world, key, "?sandbox=web", "tools/list", json!({})).await.refused(401, "unauthorized");
@@ -100,7 +100,7 @@ async fn without_a_usable_key_or_from_a_strangers_page_nothing_is_told() {
 }
 
 #[tokio::test]
-async fn a_request_says_which_sandbox_it_is_about() {
+async fn a_request_must_name_its_sandbox() {
     let world = World::new().await;
     for query in ["", "?sandbox=No%20Name", "?sandbox=web&x=1"] {
         let answer = ask(&world, &world.key, query, "tools/list", json!({})).await;
@@ -111,7 +111,7 @@ async fn a_request_says_which_sandbox_it_is_about() {
 }
 
 #[tokio::test]
-async fn a_key_reaches_no_further_through_tools_than_without_them() {
+async fn tools_give_a_key_no_additional_rights() {
     let world = World::new().await;
     let (own, other) = (world.sandbox("own").await, world.sandbox("other").await);
     let read = world.new_key(Scope::Read, None).await;
@@ -122,7 +122,7 @@ async fn a_key_reaches_no_further_through_tools_than_without_them() {
     let (said, failed) = call(&world, &read, "?sandbox=own", "run", json!({ "command": "true" })).await;
     assert!(failed && said.contains("[forbidden]"), "{said}");
 
-    // A key that is bound to a sandbox need not name it, and knows of no other.
+    // A key that is bound to a sandbox need not name it, and does not see others.
     let bound = world.new_key(Scope::Exec, Some(&own)).await;
     let (said, failed) = call(&world, &bound, "", "status", json!({})).await;
     assert!(!failed && said.contains(&own), "{said}");
@@ -133,7 +133,7 @@ async fn a_key_reaches_no_further_through_tools_than_without_them() {
 }
 
 #[tokio::test]
-async fn arguments_that_do_not_fit_are_told_to_the_model() {
+async fn errors_about_invalid_arguments_are_returned_to_the_model() {
     let world = World::new().await;
     for (arguments, why) in [
         (json!({}), "missing field `command`"),
@@ -146,7 +146,7 @@ async fn arguments_that_do_not_fit_are_told_to_the_model() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_ends_waits_for_no_model() {
+async fn shutdown_does_not_wait_for_models() {
     let world = World::new().await;
     world.sandbox("web").await;
     world.app.draining.cancel();

@@ -1,4 +1,4 @@
-//! The whole surface on simulated drivers: what a client may send, and what it is answered.
+//! Tests the whole API on simulated drivers.
 
 mod access;
 mod audit;

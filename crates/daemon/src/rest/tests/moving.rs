@@ -1,4 +1,4 @@
-//! Exports and imports through the surface: who may, and what they are told.
+//! Exports and imports through the API: who may use them, and their errors.
 
 use axum::body::Body;
 use burrow_model::{SandboxId, Scope};
@@ -13,14 +13,14 @@ async fn import(world: &World, key: &str, query: &str, bytes: &[u8]) -> Answer {
 
 async fn taken(world: &World) -> String {
     let id = world.sandbox("web").await;
-    world.volumes.write(&id.parse::<SandboxId>().unwrap(), "/a", "1").unwrap();
+    world.disks.write(&id.parse::<SandboxId>().unwrap(), "/a", "1").unwrap();
     let body = "{\"name\": \"clean\"}".to_owned();
     let snapshot = world.send_json("POST", "/v1/sandboxes/web/snapshots", body).await.expect(201).json();
     snapshot["id"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_exported_can_be_imported_and_used() {
+async fn an_export_can_be_imported_and_used() {
     let world = World::new().await;
     let id = taken(&world).await;
     let exported = world.send("GET", "/v1/snapshots/clean/export").await.expect(200);
@@ -34,7 +34,7 @@ async fn what_is_exported_can_be_imported_and_used() {
     );
     let again = import(&world, &world.key, "?name=twin", &exported.body).await.expect(409);
     assert!(again.json()["error"]["message"].as_str().unwrap().contains("is taken"));
-    // Without a name of its own it does without, where its own is taken.
+    // If no name is requested and its original name is taken, the import has no name.
     let files = import(&world, &world.key, "?files_only=true", &exported.body).await.expect(201).json();
     assert_eq!(
         (&files["snapshot"]["name"], &files["snapshot"]["processes"]),
@@ -43,12 +43,12 @@ async fn what_is_exported_can_be_imported_and_used() {
     let made =
         world.send_json("POST", "/v1/snapshots/twin/sandboxes", "{\"name\": \"other\"}").await.expect(201);
     assert_eq!(made.json()["state"], "running");
-    // What it followed upon is known by now, so no more than what changed need be sent.
+    // The base snapshot exists here now, so only the differences need to be sent.
     world.send("GET", "/v1/snapshots/twin/export?since=clean").await.expect(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_export_is_refused_with_what_to_do() {
+async fn invalid_exports_are_rejected_with_a_hint() {
     let world = World::new().await;
     taken(&world).await;
     let exported = world.send("GET", "/v1/snapshots/clean/export").await.expect(200).body;
@@ -72,7 +72,7 @@ async fn what_is_no_export_is_refused_with_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_reads_may_export_who_runs_may_import_and_who_manages_may_trust() {
+async fn export_needs_read_import_needs_exec_and_trust_needs_admin() {
     let world = World::new().await;
     taken(&world).await;
     let reader = world.new_key(Scope::Read, None).await;
@@ -83,7 +83,7 @@ async fn who_reads_may_export_who_runs_may_import_and_who_manages_may_trust() {
     let trust = format!("?trust=burrow-export%2B{}", "A".repeat(43));
     import(&world, &executor, &trust, &exported).await.expect(403);
     import(&world, &world.key, &trust, &exported).await.expect(201);
-    // A key that is bound to one sandbox exports that one's snapshots and imports nothing.
+    // A key that is bound to one sandbox may export that sandbox's snapshots, and import nothing.
     let other = world.sandbox("other").await;
     let bound = world.new_key(Scope::Exec, Some(&other)).await;
     world.send_as(&bound, "GET", "/v1/snapshots/clean/export").await.expect(404);

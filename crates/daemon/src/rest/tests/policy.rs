@@ -1,4 +1,4 @@
-//! Policies with rules about requests: given, refused by place, explained, answered.
+//! Policies with request rules: setting them, errors with their position, explanations, approvals.
 
 use burrow_egress::Waiting;
 use burrow_model::Scope;
@@ -26,7 +26,7 @@ fn rules(rules: Value) -> String {
 }
 
 #[tokio::test]
-async fn a_policy_replaces_what_was_and_secrets_go_nowhere_but_out() {
+async fn a_policy_replaces_the_previous_one_and_reveals_no_secrets() {
     let (world, id) = world().await;
     let policy = json!({
         "egress": {
@@ -47,7 +47,7 @@ async fn a_policy_replaces_what_was_and_secrets_go_nowhere_but_out() {
         network["requests"][0],
         json!({ "host": "api.example.com", "secret": "key", "budget": budget })
     );
-    assert_eq!(network["requests"].as_array().unwrap().len(), 2, "the short form says nothing new");
+    assert_eq!(network["requests"].as_array().unwrap().len(), 2, "the short form adds nothing");
     let directives = world.egress.policy(&id.parse().unwrap()).unwrap().directives().unwrap().clone();
     assert_eq!(directives.grants[0].value.expose(), b"sk-canary-1234");
     for path in ["/v1/sandboxes/web", "/v1/sandboxes/web/egress", "/v1/secrets", "/metrics"] {
@@ -57,7 +57,7 @@ async fn a_policy_replaces_what_was_and_secrets_go_nowhere_but_out() {
     let shown = world.send("GET", "/v1/sandboxes/web/egress").await.expect(200).json();
     assert_eq!(shown["requests"][0]["left"]["requests_this_minute"], 60, "{shown}");
     assert_eq!(shown["requests"][0].get("problem"), None, "{shown}");
-    // The same by the other ways in.
+    // The same through the other routes.
     let rule = json!({ "host": "api.example.com", "secret": "key" });
     let body = json!({ "name": "other", "network": { "requests": [rule] } });
     let made = world.send_json("POST", "/v1/sandboxes", body.to_string()).await.expect(201).json();
@@ -69,7 +69,7 @@ async fn a_policy_replaces_what_was_and_secrets_go_nowhere_but_out() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_with_its_place() {
+async fn errors_about_invalid_policies_name_the_position() {
     let (world, _) = world().await;
     for (body, status, code, place) in [
         (rules(json!([{ "host": "*" }])), 400, "invalid_request", "`/egress/rules/0/host`"),
@@ -77,13 +77,13 @@ async fn what_makes_no_sense_is_refused_with_its_place() {
             rules(json!([{ "host": "a.example", "secret": "nobodys" }])),
             422,
             "unprocessable",
-            "`/egress/rules/0/secret`: there is no secret `nobodys`",
+            "`/egress/rules/0/secret`: secret `nobodys` does not exist",
         ),
         (
             rules(json!([{ "host": "api.example.com", "secret": "key", "methods": ["GET"] }])),
             422,
             "unprocessable",
-            "is wider than what the owner of `key` allows",
+            "exceeds what the owner of `key` allows",
         ),
         (
             rules(json!([{ "host": "*.example.com", "secret": "key" }])),
@@ -104,7 +104,7 @@ async fn what_makes_no_sense_is_refused_with_its_place() {
             "a size is",
         ),
         (json!({ "egress": {}, "extra": 1 }).to_string(), 400, "invalid_request", "extra"),
-        (json!({}).to_string(), 400, "invalid_request", "says nothing"),
+        (json!({}).to_string(), 400, "invalid_request", "is empty"),
     ] {
         let answer = world.send_json("PUT", POLICY, body.clone()).await;
         answer.refused(status, code);
@@ -120,7 +120,7 @@ async fn what_makes_no_sense_is_refused_with_its_place() {
 }
 
 #[tokio::test]
-async fn a_key_that_may_be_inside_chooses_no_secret_and_answers_for_nobody() {
+async fn a_bound_key_can_neither_choose_secrets_nor_answer_approvals() {
     let (world, _) = world().await;
     let id = world.send("GET", "/v1/sandboxes/web").await.expect(200).json()["id"].clone();
     let bound = world.new_key(Scope::Exec, id.as_str()).await;
@@ -159,7 +159,7 @@ async fn a_request_is_explained_by_the_rule_that_decides() {
     assert_eq!(answer["request"], request);
     let beyond = explain("https://api.example.com/v2/chat", "POST").await;
     assert_eq!(beyond["allowed"], false);
-    assert_eq!(beyond["because"], "the owner of `key` does not allow `POST /v2/chat` to carry it");
+    assert_eq!(beyond["because"], "the owner of `key` does not allow it in `POST /v2/chat`");
     let uncovered = explain("https://plain.example/", "DELETE").await;
     assert_eq!(uncovered["because"], "no rule about `plain.example` covers `DELETE /`");
     let passed = explain("https://sni.example/x", "GET").await;
@@ -167,13 +167,13 @@ async fn a_request_is_explained_by_the_rule_that_decides() {
     assert_eq!(explain("https://nobody.example/", "GET").await["allowed"], false);
     world.send("DELETE", "/v1/secrets/key?force=true").await.expect(204);
     let gone = explain("https://api.example.com/v1/chat", "POST").await;
-    assert_eq!(gone["because"], "its rule needs the secret `key`, which is not there");
+    assert_eq!(gone["because"], "its rule needs the secret `key`, which does not exist");
     let shown = world.send("GET", "/v1/sandboxes/web/egress").await.json();
     assert_eq!(shown["requests"][0]["problem"], "there is no secret `key` any more");
 }
 
 #[tokio::test]
-async fn what_waits_is_listed_and_answered_once() {
+async fn waiting_requests_are_listed_and_answered_once() {
     let (world, id) = world().await;
     let waiting = Waiting {
         number: 7,

@@ -1,4 +1,4 @@
-//! The routes about ports: listing, publishing, links.
+//! The routes for ports: listing, publishing, links.
 
 use burrow_model::{SandboxId, Scope};
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use super::world::World;
 
 #[tokio::test]
-async fn what_listens_and_what_is_public_is_one_list() {
+async fn listening_and_public_ports_are_one_list() {
     let world = World::new().await;
     let id = world.sandbox("web").await;
     world.send("PUT", "/v1/sandboxes/web/ports/8080").await.expect(204);
@@ -45,7 +45,7 @@ async fn a_stopped_sandbox_is_not_woken_by_a_list() {
 }
 
 #[tokio::test]
-async fn ports_that_are_none_and_sandboxes_that_are_not_there_are_refused() {
+async fn invalid_ports_and_unknown_sandboxes_are_rejected() {
     let world = World::new().await;
     world.sandbox("web").await;
     for port in ["0", "65536", "x", "-1", "080", "+80", "7711"] {
@@ -68,7 +68,7 @@ async fn ports_that_are_none_and_sandboxes_that_are_not_there_are_refused() {
 }
 
 #[tokio::test]
-async fn publishing_needs_a_key_that_may_act() {
+async fn publishing_needs_an_exec_key() {
     let world = World::new().await;
     world.sandbox("web").await;
     let read = world.new_key(Scope::Read, None).await;
@@ -81,7 +81,7 @@ async fn publishing_needs_a_key_that_may_act() {
 }
 
 #[tokio::test]
-async fn public_ports_have_a_bound_that_says_so() {
+async fn the_number_of_public_ports_is_limited() {
     let world = World::new().await;
     world.sandbox("web").await;
     for port in 1..=64 {

@@ -1,4 +1,4 @@
-//! Execs with a snapshot before them, and what becomes of those that fail.
+//! Execs with a snapshot that is taken before them, and rollbacks of those that fail.
 
 use burrow_model::SandboxId;
 use serde_json::Value;
@@ -24,7 +24,7 @@ async fn a_snapshot_is_taken_before_an_exec_and_named() {
     assert_eq!((&taken[0]["kind"], &taken[0]["sandbox_id"]), (&"exec".into(), &id.as_str().into()));
     assert_eq!(taken[0]["description"], "before `false`");
     assert_eq!(ran["exec"]["snapshot"], taken[0]["id"]);
-    assert!(ran["exec"].get("rollback").is_none(), "nobody asked for that");
+    assert!(ran["exec"].get("rollback").is_none(), "no rollback was requested");
     let started = "{\"argv\": [\"echo\"], \"snapshot\": true}";
     let started = world.send_json("POST", "/v1/sandboxes/web/execs", started).await.expect(201).json();
     assert_eq!(snapshots(&world).await.len(), 2);
@@ -34,7 +34,7 @@ async fn a_snapshot_is_taken_before_an_exec_and_named() {
 }
 
 #[tokio::test]
-async fn a_failed_exec_leaves_no_trace_and_its_output_is_answered() {
+async fn a_failed_exec_is_rolled_back_and_its_output_is_returned() {
     let world = World::new().await;
     let id = world.sandbox("web").await;
     let failed = "{\"argv\": [\"false\"], \"wait\": true, \"rollback_on_failure\": true}";
@@ -53,7 +53,7 @@ async fn a_failed_exec_leaves_no_trace_and_its_output_is_answered() {
 }
 
 #[tokio::test]
-async fn an_exec_that_went_well_is_not_undone() {
+async fn a_successful_exec_is_not_rolled_back() {
     let world = World::new().await;
     let id = world.sandbox("web").await;
     let good = "{\"argv\": [\"echo\", \"hi\"], \"wait\": true, \"rollback_on_failure\": true}";
@@ -78,17 +78,17 @@ async fn an_exec_that_does_not_start_leaves_no_snapshot() {
 }
 
 #[tokio::test]
-async fn a_streamed_exec_is_undone_once_its_output_was_read() {
+async fn a_streamed_exec_is_rolled_back_once_its_output_was_read() {
     let world = World::new().await;
     let id: SandboxId = world.sandbox("web").await.parse().unwrap();
     world.runtime.set_ram(&id, "x", "before");
-    world.volumes.write(&id, "/file", "before").unwrap();
+    world.disks.write(&id, "/file", "before").unwrap();
     let late = "{\"argv\": [\"late\"], \"hold\": true, \"rollback_on_failure\": true, \"snapshot\": true}";
     let started = world.send_json("POST", "/v1/sandboxes/web/execs", late).await.expect(201).json();
     assert_eq!(started["rollback"]["state"], "pending");
-    // What the command does.
+    // The effect of the command.
     world.runtime.set_ram(&id, "x", "after");
-    world.volumes.write(&id, "/file", "after").unwrap();
+    world.disks.write(&id, "/file", "after").unwrap();
     let exec = started["id"].as_str().unwrap();
     let stream =
         world.send("GET", &format!("/v1/sandboxes/web/execs/{exec}/output?follow=true")).await.expect(200);
@@ -105,13 +105,13 @@ async fn a_streamed_exec_is_undone_once_its_output_was_read() {
     );
     assert_eq!(last["exec"]["snapshot"], started["snapshot"]);
     assert_eq!(world.runtime.ram(&id, "x").as_deref(), Some("before"));
-    assert_eq!(world.volumes.read(&id, "/file").as_deref(), Some("before"));
+    assert_eq!(world.disks.read(&id, "/file").as_deref(), Some("before"));
     let kinds: Vec<Value> = snapshots(&world).await.iter().map(|one| one["kind"].clone()).collect();
-    assert_eq!(kinds, ["exec"], "what it did is gone for good");
+    assert_eq!(kinds, ["exec"], "its effects are gone");
 }
 
 #[tokio::test]
-async fn an_exec_that_ends_before_its_reader_comes_is_read_all_the_same() {
+async fn the_output_of_an_exec_that_ends_before_it_is_read_is_not_lost() {
     let world = World::new().await;
     world.sandbox("web").await;
     let failed = "{\"argv\": [\"false\"], \"hold\": true, \"rollback_on_failure\": true}";
@@ -125,7 +125,7 @@ async fn an_exec_that_ends_before_its_reader_comes_is_read_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_streamed_exec_that_nobody_reads_is_undone_too() {
+async fn a_streamed_exec_without_readers_is_rolled_back_too() {
     let world = World::new().await;
     let id = world.sandbox("web").await;
     let failed = "{\"argv\": [\"false\"], \"hold\": true, \"rollback_on_failure\": true}";
@@ -134,7 +134,7 @@ async fn a_streamed_exec_that_nobody_reads_is_undone_too() {
     let mut looks = 0;
     loop {
         let answer = world.send("GET", &path).await;
-        // The row of an exec is written behind its caller's back.
+        // The row of an exec is written asynchronously.
         if answer.status == 200 && answer.json()["rollback"]["state"] != "pending" {
             assert_eq!(answer.json()["rollback"]["state"], "done");
             break;
@@ -147,7 +147,7 @@ async fn a_streamed_exec_that_nobody_reads_is_undone_too() {
 }
 
 #[tokio::test]
-async fn a_promise_that_cannot_be_kept_is_told_as_such() {
+async fn a_failed_rollback_is_reported() {
     let world = World::new().await;
     world.sandbox("web").await;
     let late = "{\"argv\": [\"late\"], \"hold\": true, \"rollback_on_failure\": true}";
@@ -164,7 +164,7 @@ async fn a_promise_that_cannot_be_kept_is_told_as_such() {
 }
 
 #[tokio::test]
-async fn a_rollback_that_makes_no_sense_is_refused_before_anything_happens() {
+async fn invalid_rollback_options_are_rejected_before_anything_happens() {
     let world = World::new().await;
     world.sandbox("web").await;
     for (bad, word) in [
@@ -182,7 +182,7 @@ async fn a_rollback_that_makes_no_sense_is_refused_before_anything_happens() {
 }
 
 #[tokio::test]
-async fn a_guarded_exec_that_is_sent_twice_with_one_key_runs_once() {
+async fn an_exec_with_rollback_that_is_sent_twice_with_one_key_runs_once() {
     let world = World::new().await;
     world.sandbox("web").await;
     let body = "{\"argv\": [\"false\"], \"wait\": true, \"rollback_on_failure\": true, \"snapshot\": true}";
@@ -203,18 +203,18 @@ async fn promised(world: &World) -> usize {
 }
 
 #[tokio::test]
-async fn a_promise_outlives_the_daemon_that_made_it() {
+async fn a_promised_rollback_outlives_the_daemon() {
     let mut world = World::new().await;
     let id: SandboxId = world.sandbox("web").await.parse().unwrap();
     world.runtime.set_ram(&id, "x", "before");
-    world.volumes.write(&id, "/file", "before").unwrap();
+    world.disks.write(&id, "/file", "before").unwrap();
     let late = "{\"argv\": [\"late\"], \"hold\": true, \"rollback_on_failure\": true}";
     let started = world.send_json("POST", "/v1/sandboxes/web/execs", late).await.expect(201).json();
     world.runtime.set_ram(&id, "x", "after");
-    world.volumes.write(&id, "/file", "after").unwrap();
+    world.disks.write(&id, "/file", "after").unwrap();
     assert_eq!(promised(&world).await, 1);
     world.restart().await;
-    // It still runs, and is waited for; it fails when somebody reads.
+    // It still runs, and its end is awaited; it fails when its output is read.
     let path = format!("/v1/sandboxes/web/execs/{}", started["id"].as_str().unwrap());
     let shown = world.send("GET", &path).await.expect(200).json();
     assert_eq!(shown["rollback"]["state"], "pending", "{shown}");
@@ -224,21 +224,21 @@ async fn a_promise_outlives_the_daemon_that_made_it() {
     let last: Value = serde_json::from_str(&last).unwrap();
     assert_eq!(last["exec"]["rollback"]["state"], "done", "{last}");
     assert_eq!(world.runtime.ram(&id, "x").as_deref(), Some("before"));
-    assert_eq!(world.volumes.read(&id, "/file").as_deref(), Some("before"));
+    assert_eq!(world.disks.read(&id, "/file").as_deref(), Some("before"));
     assert_eq!((promised(&world).await, snapshots(&world).await.len()), (0, 0));
 }
 
 #[tokio::test]
-async fn a_promise_that_a_crash_left_half_kept_is_kept_once() {
+async fn a_rollback_that_a_crash_interrupted_is_completed_once() {
     let mut world = World::new().await;
     let id: SandboxId = world.sandbox("web").await.parse().unwrap();
     let late = "{\"argv\": [\"late\"], \"hold\": true, \"rollback_on_failure\": true}";
     world.send_json("POST", "/v1/sandboxes/web/execs", late).await.expect(201);
     let open = world.app.engine.open_promises().await.unwrap().remove(0);
-    world.app.engine.begin_undoing(&open.tenant, &id, &open.exec, &open.promise).await.unwrap();
+    world.app.engine.begin_rollback(&open.tenant, &id, &open.exec, &open.promise).await.unwrap();
     world.app.engine.restore(&open.tenant, &id, &open.promise.snapshot, false).await.unwrap();
     let generation = world.app.engine.get(&open.tenant, &id).await.unwrap().generation;
-    // The daemon ends here, before it could say that it is done.
+    // The daemon ends here, before it could record that the rollback is done.
     world.restart().await;
     let path = format!("/v1/sandboxes/web/execs/{}", open.exec);
     for _ in 0..1_000 {
@@ -251,5 +251,5 @@ async fn a_promise_that_a_crash_left_half_kept_is_kept_once() {
     let shown = world.send("GET", &path).await.expect(200).json();
     assert_eq!(shown["rollback"]["state"], "done", "{shown}");
     let after = world.app.engine.get(&open.tenant, &id).await.unwrap().generation;
-    assert_eq!(after, generation, "it was back already");
+    assert_eq!(after, generation, "it was restored already");
 }

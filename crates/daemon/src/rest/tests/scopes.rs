@@ -1,4 +1,4 @@
-//! Who may do what.
+//! The rights of each scope.
 
 use axum::body::Body;
 use burrow_model::Scope;
@@ -7,7 +7,7 @@ use http::Request;
 use super::world::World;
 
 #[tokio::test]
-async fn without_a_usable_key_nothing_is_told() {
+async fn without_a_usable_key_nothing_is_revealed() {
     let world = World::new().await;
     let made_up = format!("e2b_{}", "0".repeat(40));
     for key in ["", "nonsense", &made_up, "e2b_"] {
@@ -25,7 +25,7 @@ async fn without_a_usable_key_nothing_is_told() {
 }
 
 #[tokio::test]
-async fn a_key_may_come_as_bearer_too() {
+async fn a_key_may_be_sent_as_a_bearer_token() {
     let world = World::new().await;
     for value in [format!("Bearer {}", world.key), format!("bearer {}", world.key)] {
         let request =
@@ -38,7 +38,7 @@ async fn a_key_may_come_as_bearer_too() {
 }
 
 #[tokio::test]
-async fn a_scope_reaches_as_far_as_it_says() {
+async fn each_scope_has_its_rights_and_no_others() {
     let world = World::new().await;
     let sandbox = world.sandbox("web").await;
     let read = world.new_key(Scope::Read, None).await;
@@ -70,7 +70,7 @@ async fn a_scope_reaches_as_far_as_it_says() {
 }
 
 #[tokio::test]
-async fn a_key_of_one_sandbox_sees_that_sandbox_and_nothing_else() {
+async fn a_key_bound_to_one_sandbox_sees_only_that_sandbox() {
     let world = World::new().await;
     let mine = world.sandbox("mine").await;
     let other = world.sandbox("other").await;
@@ -86,7 +86,7 @@ async fn a_key_of_one_sandbox_sees_that_sandbox_and_nothing_else() {
     for name in [mine.as_str(), "mine", &mine[..8]] {
         world.send_as(&key, "GET", &format!("/v1/sandboxes/{name}")).await.expect(200);
     }
-    // A foreign one answers exactly as an unknown one, also to a prefix that fits both.
+    // A foreign sandbox is answered exactly like an unknown one, even for a prefix that matches both.
     let unknown = burrow_model::SandboxId::generate().to_string();
     for name in [other.as_str(), "other", "sbx", &other[..8], &unknown] {
         world.send_as(&key, "GET", &format!("/v1/sandboxes/{name}")).await.refused(404, "not_found");
@@ -103,7 +103,25 @@ async fn a_key_of_one_sandbox_sees_that_sandbox_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn keys_are_made_shown_without_their_secret_and_revoked_at_once() {
+async fn a_bound_key_changes_no_label_that_holds_a_setting() {
+    let world = World::new().await;
+    let mine = world.sandbox("mine").await;
+    let key = world.new_key(Scope::Admin, Some(&mine)).await;
+    let path = format!("/v1/sandboxes/{mine}");
+    for label in ["e2b/auto-resume", "e2b/mask-request-host", "e2b/mcp", "e2b/mcp-token", "e2b/new"] {
+        for value in [serde_json::json!("x"), serde_json::Value::Null] {
+            let body = serde_json::json!({ "labels": { label: value } }).to_string();
+            world.send_json_as(&key, "PATCH", &path, body).await.refused(403, "forbidden");
+        }
+    }
+    let body = r#"{"labels": {"e2b": "x", "team": "y"}, "env": {"A": "b"}}"#;
+    world.send_json_as(&key, "PATCH", &path, body).await.expect(200);
+    let body = r#"{"labels": {"e2b/auto-resume": null}}"#;
+    world.send_json_as(&world.key, "PATCH", &path, body).await.expect(200);
+}
+
+#[tokio::test]
+async fn keys_are_created_shown_without_their_secret_and_revoked_at_once() {
     let world = World::new().await;
     let body = "{\"name\": \"ci\", \"scope\": \"read\", \"ttl_seconds\": 60}";
     let created = world.send_json("POST", "/v1/keys", body).await.expect(201).json();
@@ -125,7 +143,7 @@ async fn keys_are_made_shown_without_their_secret_and_revoked_at_once() {
 }
 
 #[tokio::test]
-async fn a_key_that_makes_no_sense_is_refused() {
+async fn invalid_keys_are_rejected() {
     let world = World::new().await;
     for body in [
         "{\"name\": \"\", \"scope\": \"read\"}",
@@ -149,7 +167,7 @@ async fn the_last_admin_key_cannot_be_revoked() {
 }
 
 #[tokio::test]
-async fn a_strangers_host_name_is_told_nothing_without_a_key() {
+async fn a_foreign_host_name_gets_no_response_without_a_key() {
     let open = ["/healthz", "/readyz", "/v1/version", "/v1/openapi.json", "/metrics"];
     let world = World::with("[gateway]\ndomain = \"boxes.example.com\"\n").await;
     let ask = async |world: &World, key: &str, path: &str, host: &str| {
@@ -164,13 +182,13 @@ async fn a_strangers_host_name_is_told_nothing_without_a_key() {
             ask(&world, "", path, host).await.expect(200);
         }
     }
-    // Beyond loopback the daemon does not know the names it is reached by.
+    // If the daemon listens beyond loopback, it does not know its own host names.
     let world = World::with("listen = \"0.0.0.0:1\"\ninsecure_http = true\n").await;
     ask(&world, "", "/healthz", "burrow.example.com").await.expect(200);
 }
 
 #[tokio::test]
-async fn metrics_need_a_key_where_others_reach_the_daemon() {
+async fn metrics_need_a_key_if_the_daemon_is_reachable_from_other_machines() {
     let world = World::with("listen = \"0.0.0.0:1\"\ninsecure_http = true\n").await;
     world.send_as("", "GET", "/metrics").await.refused(401, "unauthorized");
     let page = world.send("GET", "/metrics").await.expect(200);

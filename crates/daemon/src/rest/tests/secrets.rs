@@ -1,4 +1,4 @@
-//! The routes about secrets: what is declared comes back, what is secret never does.
+//! The routes for secrets: declarations are returned, values never are.
 
 use burrow_model::network::{RequestRule, RequestScope, RuleMode};
 use burrow_model::{SandboxId, Scope};
@@ -8,7 +8,7 @@ use super::world::World;
 
 const CANARY: &str = "sk-canary-0123456789";
 
-/// Base64 of it.
+/// The value in base64.
 fn encoded(value: &str) -> String {
     data_encoding::BASE64.encode(value.as_bytes())
 }
@@ -26,7 +26,7 @@ async fn set(world: &World, name: &str, body: &Value) -> Value {
     world.send_json("PUT", &format!("/v1/secrets/{name}"), body.to_string()).await.expect(200).json()
 }
 
-/// A sandbox whose rules name a secret.
+/// A sandbox whose rules use a secret.
 async fn user(world: &World, name: &str, secret: &str) -> SandboxId {
     let id: SandboxId = world.sandbox(name).await.parse().unwrap();
     let catalog = world.app.engine.catalog();
@@ -48,7 +48,7 @@ async fn user(world: &World, name: &str, secret: &str) -> SandboxId {
 }
 
 #[tokio::test]
-async fn a_secret_is_shown_as_it_was_declared_and_never_with_its_value() {
+async fn a_secret_is_shown_as_declared_and_never_with_its_value() {
     let world = World::new().await;
     let answer = set(&world, "openai", &openai(CANARY)).await;
     assert_eq!((&answer["name"], &answer["version"]), (&json!("openai"), &json!(1)));
@@ -68,7 +68,7 @@ async fn a_secret_is_shown_as_it_was_declared_and_never_with_its_value() {
 }
 
 #[tokio::test]
-async fn the_same_again_changes_nothing_and_anything_else_is_a_new_version() {
+async fn setting_the_same_secret_changes_nothing_and_any_change_is_a_new_version() {
     let world = World::new().await;
     set(&world, "openai", &openai(CANARY)).await;
     assert_eq!(set(&world, "openai", &openai(CANARY)).await["version"], 1);
@@ -85,7 +85,7 @@ async fn the_same_again_changes_nothing_and_anything_else_is_a_new_version() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_and_its_value_not_told_back() {
+async fn invalid_secrets_are_rejected_without_quoting_their_values() {
     let world = World::new().await;
     let with = |field: &str, value: Value| {
         let mut body = openai(CANARY);
@@ -129,7 +129,7 @@ async fn what_makes_no_sense_is_refused_and_its_value_not_told_back() {
 }
 
 #[tokio::test]
-async fn only_admins_change_secrets_and_a_key_of_one_sandbox_sees_none() {
+async fn only_admins_change_secrets_and_bound_keys_see_none() {
     let world = World::new().await;
     let sandbox = world.sandbox("web").await;
     set(&world, "openai", &openai(CANARY)).await;
@@ -169,7 +169,7 @@ async fn a_secret_in_use_is_removed_only_by_force() {
 }
 
 #[tokio::test]
-async fn a_change_is_told_and_what_a_sandbox_is_granted_follows() {
+async fn a_change_of_a_secret_updates_the_grants_of_sandboxes() {
     let world = World::new().await;
     let engine = &world.app.engine;
     let tenant = engine.catalog().default_tenant();
@@ -189,7 +189,7 @@ async fn a_change_is_told_and_what_a_sandbox_is_granted_follows() {
     assert_eq!((after.grants[0].version, after.grants[0].value.expose()), (2, b"sk-another-0123".as_slice()));
     assert_eq!(after.grants[0].placeholder.as_ref(), Some(&placeholder), "processes hold it already");
     assert_eq!(after.authority, before.authority, "processes trust it already");
-    // Another lineage has another authority and another placeholder.
+    // Another lineage has a different authority and a different placeholder.
     let other = user(&world, "other", "openai").await;
     let other = engine.directives(&engine.get(&tenant, &other).await.unwrap(), 1).await.unwrap().unwrap();
     assert_ne!(other.authority, before.authority);
@@ -200,7 +200,7 @@ async fn a_change_is_told_and_what_a_sandbox_is_granted_follows() {
 }
 
 #[tokio::test]
-async fn a_fork_trusts_what_its_origin_did_and_is_granted_by_its_own_rules() {
+async fn a_fork_keeps_the_authority_and_is_granted_by_its_own_rules() {
     let world = World::new().await;
     let engine = &world.app.engine;
     let tenant = engine.catalog().default_tenant();

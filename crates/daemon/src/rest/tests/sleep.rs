@@ -1,4 +1,4 @@
-//! Sleep and wake through the surface: who wakes a sandbox, who does not, and what is refused.
+//! Sleep and wake through the API: which requests wake a sandbox, which do not, and which are rejected.
 
 use burrow_model::{SandboxId, Scope};
 use burrow_runtime::Obstacle;
@@ -6,7 +6,7 @@ use burrow_runtime::Obstacle;
 use super::world::World;
 
 #[tokio::test]
-async fn a_sandbox_hibernates_and_wakes_with_what_it_had_in_ram() {
+async fn a_sandbox_hibernates_and_wakes_with_its_ram() {
     let world = World::new().await;
     let id = world.sandbox("web").await;
     let machine: SandboxId = id.parse().unwrap();
@@ -15,7 +15,7 @@ async fn a_sandbox_hibernates_and_wakes_with_what_it_had_in_ram() {
     assert_eq!(asleep["state"], "hibernated");
     assert_eq!(asleep["asleep_since_ms"], 1_000_000);
     assert!(world.runtime.machine(&machine).is_none(), "nothing of it is left in RAM");
-    // Again: it is so already.
+    // Repeated: it is hibernated already.
     world.send("POST", "/v1/sandboxes/web/hibernate").await.expect(200);
     world.send("POST", "/v1/sandboxes/web/pause").await.expect(200);
     let awake = world.send("POST", "/v1/sandboxes/web/wake").await.expect(200).json();
@@ -36,7 +36,7 @@ async fn a_sandbox_hibernates_and_wakes_with_what_it_had_in_ram() {
 }
 
 #[tokio::test]
-async fn whatever_touches_a_hibernated_sandbox_wakes_it() {
+async fn every_use_of_a_hibernated_sandbox_wakes_it() {
     let world = World::new().await;
     let id = world.sandbox("web").await;
     world.network.serve_port(8080, Some(super::gateway::mirror().await));
@@ -64,7 +64,7 @@ async fn whatever_touches_a_hibernated_sandbox_wakes_it() {
 }
 
 #[tokio::test]
-async fn what_only_reads_the_catalog_wakes_nobody() {
+async fn requests_that_only_read_the_catalog_wake_no_sandbox() {
     let world = World::new().await;
     let id = world.sandbox("web").await;
     let echo = "{\"argv\": [\"echo\", \"hi\"], \"wait\": true}";
@@ -98,14 +98,14 @@ async fn what_only_reads_the_catalog_wakes_nobody() {
     let page = String::from_utf8_lossy(&page.body).into_owned();
     assert!(page.contains("burrow_sandboxes{state=\"hibernated\"} 1"), "{page}");
     assert!(page.contains("burrow_operation_seconds_count{operation=\"hibernate\"} 1"), "{page}");
-    // Changes that need no machine leave it asleep too.
+    // Changes that need no machine do not wake it either.
     world.send_json("PATCH", "/v1/sandboxes/web", "{\"labels\": {\"a\": \"b\"}}").await.expect(200);
     world.send("PUT", "/v1/sandboxes/web/ports/8080").await.expect(204);
     assert_eq!(world.state_of("web").await, "hibernated");
 }
 
 #[tokio::test]
-async fn many_callers_at_once_wake_a_sandbox_once() {
+async fn many_concurrent_callers_wake_a_sandbox_once() {
     let world = World::new().await;
     let id = world.sandbox("web").await;
     world.send("POST", "/v1/sandboxes/web/hibernate").await.expect(200);
@@ -119,7 +119,7 @@ async fn many_callers_at_once_wake_a_sandbox_once() {
 }
 
 #[tokio::test]
-async fn processes_that_cannot_be_kept_are_named_and_the_sandbox_goes_on() {
+async fn processes_that_cannot_be_dumped_are_named_and_the_sandbox_continues() {
     let world = World::new().await;
     let id: SandboxId = world.sandbox("web").await.parse().unwrap();
     let obstacle = Obstacle {
@@ -142,17 +142,17 @@ async fn processes_that_cannot_be_kept_are_named_and_the_sandbox_goes_on() {
     world.send_json("POST", "/v1/sandboxes/web/execs", guarded).await.refused(409, "not_dumpable");
     assert_eq!(world.state_of("web").await, "running");
     assert_eq!(world.send("GET", "/v1/snapshots").await.expect(200).json()["items"], serde_json::json!([]));
-    // Without processes nothing is in the way.
+    // Without processes, nothing prevents it.
     let files_only = "{\"files_only\": true}";
     world.send_json("POST", "/v1/sandboxes/web/snapshots", files_only).await.expect(201);
 }
 
 #[tokio::test]
-async fn what_was_damaged_on_disk_is_not_brought_back_and_the_files_still_start() {
+async fn a_damaged_dump_is_not_restored_and_the_sandbox_starts_from_its_files() {
     let world = World::new().await;
     let id: SandboxId = world.sandbox("web").await.parse().unwrap();
     world.runtime.set_ram(&id, "x", "1");
-    world.volumes.write(&id, "/kept", "yes").unwrap();
+    world.disks.write(&id, "/kept", "yes").unwrap();
     world.send("POST", "/v1/sandboxes/web/hibernate").await.expect(200);
     let mut flipped = 0;
     for dump in std::fs::read_dir(world.pool.path().join("dumps")).unwrap() {
@@ -176,12 +176,12 @@ async fn what_was_damaged_on_disk_is_not_brought_back_and_the_files_still_start(
     let started = world.send("POST", "/v1/sandboxes/web/start?files_only=true").await.expect(200).json();
     assert_eq!(started["state"], "running");
     assert_eq!(world.runtime.ram(&id, "x"), None);
-    assert_eq!(world.volumes.read(&id, "/kept").as_deref(), Some("yes"));
+    assert_eq!(world.disks.read(&id, "/kept").as_deref(), Some("yes"));
     world.send("POST", "/v1/sandboxes/web/start?files_only=maybe").await.refused(400, "invalid_request");
 }
 
 #[tokio::test]
-async fn a_policy_is_taken_from_the_request_else_from_the_operator_and_changed_in_part() {
+async fn sleep_policies_default_to_the_configuration_and_can_be_changed_partially() {
     let world = World::with("[sleep]\npause_after = \"5m\"\nhibernate_after = \"1h\"\n").await;
     let plain = world.send_json("POST", "/v1/sandboxes", "{}").await.expect(201).json();
     assert_eq!(plain["sleep"]["pause_after_seconds"], 300);
@@ -218,7 +218,7 @@ async fn a_policy_is_taken_from_the_request_else_from_the_operator_and_changed_i
 }
 
 #[tokio::test]
-async fn a_sandbox_is_renewed_from_a_snapshot_that_then_cannot_go() {
+async fn a_snapshot_used_for_rotation_cannot_be_removed() {
     let world = World::new().await;
     world.sandbox("web").await;
     let good = "{\"name\": \"good\", \"files_only\": true}";
@@ -236,7 +236,7 @@ async fn a_sandbox_is_renewed_from_a_snapshot_that_then_cannot_go() {
 }
 
 #[tokio::test]
-async fn only_who_may_use_a_sandbox_puts_it_to_sleep() {
+async fn only_keys_that_may_use_a_sandbox_put_it_to_sleep() {
     let world = World::new().await;
     let id = world.sandbox("web").await;
     world.sandbox("other").await;

@@ -1,4 +1,4 @@
-//! Snapshots, restores and forks through the surface.
+//! Snapshots, restores and forks through the API.
 
 use axum::body::Body;
 use burrow_model::{SandboxId, Scope, SnapshotId};
@@ -28,7 +28,7 @@ async fn a_snapshot_is_taken_shown_listed_and_removed() {
     let world = World::new().await;
     let id = world.sandbox("web").await;
     let machine: SandboxId = id.parse().unwrap();
-    world.volumes.write(&machine, "/a", "1").unwrap();
+    world.disks.write(&machine, "/a", "1").unwrap();
     let body = "{\"name\": \"clean\", \"description\": \"as it was\", \"labels\": {\"stage\": \"one\"}}";
     let taken = take(&world, "web", body).await;
     assert_eq!((&taken["name"], &taken["kind"]), (&"clean".into(), &"manual".into()));
@@ -37,7 +37,7 @@ async fn a_snapshot_is_taken_shown_listed_and_removed() {
     assert_eq!(taken["changes"]["paths"], json!([{"path": "/a", "kind": "added"}]));
     assert_eq!(world.state_of("web").await, "running");
     world.clock.advance(1);
-    world.volumes.write(&machine, "/a", "2").unwrap();
+    world.disks.write(&machine, "/a", "2").unwrap();
     let second = take(&world, "web", "{\"files_only\": true, \"expires_seconds\": 60}").await;
     assert_eq!((&second["processes"], &second["parent"]), (&false.into(), &taken["id"]));
     assert_eq!(second["expires_ms"], 1_060_001);
@@ -51,7 +51,7 @@ async fn a_snapshot_is_taken_shown_listed_and_removed() {
     }
     let all = world.send("GET", "/v1/snapshots").await.expect(200).json();
     assert_eq!(ids(&all), [second["id"].clone(), taken["id"].clone()], "newest first");
-    assert_eq!(all["items"][1]["changes"]["paths"], json!([]), "lists do without the paths");
+    assert_eq!(all["items"][1]["changes"]["paths"], json!([]), "lists omit the paths");
     assert_eq!(all["items"][1]["changes"]["total"], 1);
     let first = world.send("GET", "/v1/snapshots?limit=1").await.expect(200).json();
     let cursor = first["next_cursor"].as_str().unwrap();
@@ -88,7 +88,7 @@ async fn a_snapshot_can_be_taken_in_every_state_that_has_files() {
 }
 
 #[tokio::test]
-async fn a_snapshot_that_makes_no_sense_is_refused_by_field() {
+async fn errors_about_invalid_snapshots_name_the_field() {
     let world = World::new().await;
     world.sandbox("web").await;
     take(&world, "web", "{\"name\": \"taken\"}").await;
@@ -125,15 +125,15 @@ async fn a_snapshot_that_makes_no_sense_is_refused_by_field() {
 }
 
 #[tokio::test]
-async fn a_sandbox_goes_back_to_a_snapshot_and_forth_again() {
+async fn a_restore_can_be_undone() {
     let world = World::new().await;
     let id = world.sandbox("web").await;
     let machine: SandboxId = id.parse().unwrap();
     let set = |value: &str| {
         world.runtime.set_ram(&machine, "x", value);
-        world.volumes.write(&machine, "/x", value).unwrap();
+        world.disks.write(&machine, "/x", value).unwrap();
     };
-    let now = || (world.runtime.ram(&machine, "x"), world.volumes.read(&machine, "/x"));
+    let now = || (world.runtime.ram(&machine, "x"), world.disks.read(&machine, "/x"));
     let both = |value: &str| (Some(value.to_owned()), Some(value.to_owned()));
     set("one");
     take(&world, "web", "{\"name\": \"one\"}").await;
@@ -169,7 +169,7 @@ async fn a_sandbox_goes_back_to_a_snapshot_and_forth_again() {
 }
 
 #[tokio::test]
-async fn a_new_sandbox_goes_on_from_a_snapshot() {
+async fn a_new_sandbox_continues_from_a_snapshot() {
     let world = World::new().await;
     let id = world.sandbox("web").await;
     world.runtime.set_ram(&id.parse().unwrap(), "x", "1");
@@ -183,7 +183,7 @@ async fn a_new_sandbox_goes_on_from_a_snapshot() {
     assert_eq!((&again["labels"], &again["expires_ms"]), (&json!({"a": "b"}), &1_060_000.into()));
     let copy: SandboxId = again["id"].as_str().unwrap().parse().unwrap();
     assert_eq!(world.runtime.ram(&copy, "x").as_deref(), Some("1"));
-    assert_eq!(world.runtime.machine(&copy).unwrap().introduced, 1, "it was told who it is");
+    assert_eq!(world.runtime.machine(&copy).unwrap().introduced, 1, "it received its identity");
     world.send_json("POST", path, body).await.refused(409, "conflict");
     let fresh = world.send_json("POST", path, "{\"files_only\": true}").await.expect(201).json();
     let fresh: SandboxId = fresh["id"].as_str().unwrap().parse().unwrap();
@@ -200,7 +200,7 @@ async fn a_new_sandbox_goes_on_from_a_snapshot() {
 }
 
 #[tokio::test]
-async fn a_fork_makes_children_of_the_same_instant() {
+async fn a_fork_creates_children_of_the_same_instant() {
     let world = World::new().await;
     let id = world.sandbox("web").await;
     world.runtime.set_ram(&id.parse().unwrap(), "x", "1");
@@ -219,7 +219,7 @@ async fn a_fork_makes_children_of_the_same_instant() {
     assert_eq!(world.state_of("web").await, "running");
     let labelled = world.send("GET", "/v1/sandboxes?label=of=web").await.expect(200).json();
     assert_eq!(ids(&labelled).len(), 3);
-    // One name is taken by now: nobody stands still for what cannot all be made.
+    // One name is taken by now: the sandbox is not paused for a fork that cannot succeed.
     let body = "{\"count\": 2, \"names\": [\"child-1\", \"other\"]}";
     world.send_json("POST", "/v1/sandboxes/web/fork", body).await.refused(409, "conflict");
     let none = "{\"names\": [\"child-1\"]}";
@@ -245,7 +245,7 @@ async fn a_fork_makes_children_of_the_same_instant() {
 }
 
 #[tokio::test]
-async fn a_snapshot_that_is_taken_twice_with_one_key_is_one() {
+async fn taking_a_snapshot_twice_with_one_key_takes_one() {
     let world = World::new().await;
     world.sandbox("web").await;
     world.sandbox("other").await;
@@ -259,7 +259,7 @@ async fn a_snapshot_that_is_taken_twice_with_one_key_is_one() {
 }
 
 #[tokio::test]
-async fn snapshots_outlive_their_sandbox_unless_told_otherwise() {
+async fn snapshots_outlive_their_sandbox_unless_requested_otherwise() {
     let world = World::new().await;
     for (name, query, left) in [("a", "", 1), ("b", "?snapshots=true", 1), ("c", "?snapshots=false", 2)] {
         world.sandbox(name).await;
@@ -273,7 +273,7 @@ async fn snapshots_outlive_their_sandbox_unless_told_otherwise() {
 }
 
 #[tokio::test]
-async fn the_tree_shows_who_came_from_whom() {
+async fn the_tree_shows_the_lineage() {
     let world = World::new().await;
     let web = world.sandbox("web").await;
     let other = world.sandbox("other").await;
@@ -292,7 +292,7 @@ async fn the_tree_shows_who_came_from_whom() {
         (&nodes[point]["kind"], &nodes[point]["snapshot_kind"]),
         (&"snapshot".into(), &"manual".into())
     );
-    // A key that is bound to one sandbox sees that, and its snapshots.
+    // A key that is bound to one sandbox sees that sandbox and its snapshots.
     let key = world.new_key(Scope::Read, Some(&web)).await;
     let own = world.send_as(&key, "GET", "/v1/tree").await.expect(200).json();
     let seen: Vec<_> = own["nodes"].as_array().unwrap().iter().map(|node| node["id"].clone()).collect();
@@ -301,7 +301,7 @@ async fn the_tree_shows_who_came_from_whom() {
 }
 
 #[tokio::test]
-async fn what_is_stale_is_told_and_on_request_removed() {
+async fn stale_objects_are_listed_and_removed_on_request() {
     let world = World::new().await;
     world.sandbox("old").await;
     world.send("POST", "/v1/sandboxes/old/stop").await.expect(200);
@@ -318,8 +318,8 @@ async fn what_is_stale_is_told_and_on_request_removed() {
         items.iter().find(|item| item["kind"] == kind).map(|item| item["action"].clone())
     };
     assert_eq!(action(&told, "snapshot"), Some("remove".into()), "{told}");
-    assert_eq!(action(&told, "sandbox"), Some("keep".into()), "sandboxes are somebody's, by default");
-    assert_eq!(world.send("GET", path).await.expect(200).json(), told, "telling changes nothing");
+    assert_eq!(action(&told, "sandbox"), Some("keep".into()), "sandboxes are kept by default");
+    assert_eq!(world.send("GET", path).await.expect(200).json(), told, "the report changes nothing");
     let body = "{\"unused_for_seconds\": 86400}";
     let done = world.send_json("POST", "/v1/gc", body).await.expect(200).json();
     assert_eq!((&done["applied"], action(&done, "snapshot")), (&true.into(), Some("remove".into())));
@@ -337,7 +337,7 @@ async fn what_is_stale_is_told_and_on_request_removed() {
 }
 
 #[tokio::test]
-async fn a_snapshot_is_seen_and_used_only_by_those_who_may() {
+async fn a_snapshot_is_visible_only_to_keys_with_rights_to_it() {
     let world = World::new().await;
     let mine = world.sandbox("mine").await;
     world.sandbox("other").await;
@@ -351,7 +351,7 @@ async fn a_snapshot_is_seen_and_used_only_by_those_who_may() {
         let shown = world.send_as(&key, "GET", &format!("/v1/snapshots/{name}")).await.expect(200).json();
         assert_eq!(shown["id"], own["id"]);
     }
-    // A foreign one answers exactly as an unknown one.
+    // A foreign snapshot is answered exactly like an unknown one.
     let foreign_id = foreign["id"].as_str().unwrap();
     let unknown = SnapshotId::generate().to_string();
     for name in ["foreign", foreign_id, &foreign_id[..12], "snp", "unknown", &unknown] {

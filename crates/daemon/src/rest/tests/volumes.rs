@@ -1,4 +1,4 @@
-//! Volumes: one writer, no removal under a user, files without a sandbox, and what becomes of them in forks and restores.
+//! Volumes: one writer, no removal while in use, files without a sandbox, and the effects of forks and restores.
 
 use axum::body::Body;
 use burrow_model::{MountMode, Scope};
@@ -21,14 +21,14 @@ async fn put(world: &World, path: &str, content: &'static str) -> Answer {
     world.raw(world.request(&world.key, "PUT", path).body(Body::from(content)).unwrap()).await
 }
 
-/// What a machine was given, by place.
+/// The volumes of a machine, by mount path.
 fn mounted(world: &World, id: &str) -> Vec<(String, MountMode)> {
     let machine = world.runtime.machine(&id.parse().unwrap()).unwrap();
     machine.mounts.iter().map(|mount| (mount.target.to_string(), mount.mode)).collect()
 }
 
 #[tokio::test]
-async fn a_volume_is_made_listed_inspected_and_removed() {
+async fn a_volume_is_created_listed_inspected_and_removed() {
     let world = World::new().await;
     let id = volume(&world, "data").await;
     for reference in ["data", id.as_str(), &id[..8]] {
@@ -55,7 +55,7 @@ async fn a_volume_is_made_listed_inspected_and_removed() {
 }
 
 #[tokio::test]
-async fn one_sandbox_writes_others_read_and_nobody_loses_what_they_have() {
+async fn a_volume_has_one_writer_and_is_not_removed_while_in_use() {
     let world = World::new().await;
     volume(&world, "data").await;
     let rw = json!([{ "name": "data", "path": "/data" }]);
@@ -66,21 +66,21 @@ async fn one_sandbox_writes_others_read_and_nobody_loses_what_they_have() {
     assert_eq!(mounted(&world, id), [("/data".to_owned(), MountMode::Rw)]);
     let refused = sandbox(&world, "second", rw.clone()).await;
     refused.refused(409, "conflict");
-    assert!(refused.json()["error"]["message"].as_str().unwrap().contains(id), "it says who writes");
+    assert!(refused.json()["error"]["message"].as_str().unwrap().contains(id), "it names the writer");
     world.send("GET", "/v1/sandboxes/second").await.refused(404, "not_found");
     let reader = sandbox(&world, "reader", ro).await.expect(201).json();
     assert_eq!(mounted(&world, reader["id"].as_str().unwrap()), [("/srv/data".to_owned(), MountMode::Ro)]);
 
     let refused = world.send("DELETE", "/v1/volumes/data").await;
     refused.refused(409, "conflict");
-    assert!(refused.json()["error"]["message"].as_str().unwrap().contains(id), "it says who has it");
+    assert!(refused.json()["error"]["message"].as_str().unwrap().contains(id), "it names the user");
     let users = world.send("GET", "/v1/volumes/data").await.expect(200).json()["used_by"].clone();
     assert_eq!(users.as_array().unwrap().len(), 2);
-    // Made at the same instant of the test's clock, they come in any order.
+    // Created at the same instant of the test's clock, they have no defined order.
     let of_writer = users.as_array().unwrap().iter().find(|user| user["name"] == "writer").unwrap();
     assert_eq!(of_writer["path"], "/data");
 
-    // Stopped it has it still, deleted it does not.
+    // A stopped sandbox still has it, a deleted one does not.
     world.send_json("POST", "/v1/sandboxes/writer/stop", "{}").await.expect(200);
     sandbox(&world, "second", rw.clone()).await.refused(409, "conflict");
     world.send("DELETE", "/v1/sandboxes/writer").await.expect(204);
@@ -92,7 +92,7 @@ async fn one_sandbox_writes_others_read_and_nobody_loses_what_they_have() {
 }
 
 #[tokio::test]
-async fn volumes_that_make_no_sense_are_refused_before_anything_is_made() {
+async fn invalid_volumes_are_rejected_before_anything_is_created() {
     let world = World::new().await;
     volume(&world, "data").await;
     volume(&world, "other").await;
@@ -114,7 +114,7 @@ async fn volumes_that_make_no_sense_are_refused_before_anything_is_made() {
 }
 
 #[tokio::test]
-async fn volumes_come_back_with_their_sandbox_and_a_child_only_reads_them() {
+async fn volumes_are_mounted_again_after_a_restore_and_children_only_read_them() {
     let world = World::new().await;
     volume(&world, "data").await;
     let rw = json!([{ "name": "data", "path": "/data" }]);
@@ -136,7 +136,7 @@ async fn volumes_come_back_with_their_sandbox_and_a_child_only_reads_them() {
     let snapshot = taken["id"].as_str().unwrap();
     let body = json!({ "snapshot": snapshot }).to_string();
     world.send_json("POST", "/v1/sandboxes/web/restore", body).await.expect(200);
-    assert_eq!(mounted(&world, id), own, "it goes back with what it has now");
+    assert_eq!(mounted(&world, id), own, "a restore keeps its present volumes");
     let path = format!("/v1/snapshots/{snapshot}/sandboxes");
     let copy = world.send_json("POST", &path, r#"{"name": "copy"}"#).await.expect(201).json();
     assert_eq!(mounted(&world, copy["id"].as_str().unwrap()), read);
@@ -152,7 +152,7 @@ async fn volumes_come_back_with_their_sandbox_and_a_child_only_reads_them() {
 }
 
 #[tokio::test]
-async fn a_stopped_sandbox_is_given_other_volumes_and_a_running_one_is_not() {
+async fn the_volumes_of_a_stopped_sandbox_can_be_changed_and_of_a_running_one_cannot() {
     let world = World::new().await;
     volume(&world, "data").await;
     volume(&world, "other").await;
@@ -167,7 +167,7 @@ async fn a_stopped_sandbox_is_given_other_volumes_and_a_running_one_is_not() {
     world.send("DELETE", "/v1/volumes/data").await.expect(204);
     world.send_json("POST", "/v1/sandboxes/web/start", "{}").await.expect(200);
     assert_eq!(mounted(&world, id), [("/o".to_owned(), MountMode::Ro)]);
-    // The processes of before know other places.
+    // The dumped processes know other mount paths.
     let back = json!({ "snapshot": taken["id"] }).to_string();
     world.send_json("POST", "/v1/sandboxes/web/restore", back).await.refused(409, "conflict");
     let back = json!({ "snapshot": taken["id"], "files_only": true }).to_string();
@@ -194,12 +194,12 @@ async fn files_are_written_read_listed_and_removed_without_a_sandbox() {
     world.send("GET", "/v1/volumes/data/files?path=/notes").await.refused(422, "unprocessable");
     world.send("GET", "/v1/volumes/data/files?path=/../../etc/passwd").await.refused(400, "invalid_request");
 
-    // A sandbox leaves a link in the way.
-    let id: burrow_model::ShelfId = {
+    // A sandbox creates a symbolic link in the path.
+    let id: burrow_model::VolumeId = {
         let found = world.send("GET", "/v1/volumes/data").await.expect(200).json();
         found["id"].as_str().unwrap().parse().unwrap()
     };
-    let root = world.pool.path().join("shelves").join(id.as_str()).join("rootfs");
+    let root = world.pool.path().join("volumes").join(id.as_str()).join("rootfs");
     std::os::unix::fs::symlink("/etc", root.join("out")).unwrap();
     for path in ["/out/passwd", "/out"] {
         world.send("GET", &format!("/v1/volumes/data/files?path={path}")).await.refused(422, "unprocessable");
@@ -212,7 +212,7 @@ async fn files_are_written_read_listed_and_removed_without_a_sandbox() {
 }
 
 #[tokio::test]
-async fn a_volume_goes_back_to_its_snapshot_and_another_begins_with_it() {
+async fn a_volume_is_restored_to_a_snapshot_and_another_is_created_from_it() {
     let world = World::new().await;
     volume(&world, "data").await;
     volume(&world, "other").await;
@@ -255,7 +255,7 @@ async fn a_volume_goes_back_to_its_snapshot_and_another_begins_with_it() {
 }
 
 #[tokio::test]
-async fn keys_reach_as_far_as_they_do_everywhere() {
+async fn keys_have_their_usual_rights_on_volumes() {
     let world = World::new().await;
     volume(&world, "data").await;
     let id = world.sandbox("web").await;
@@ -273,7 +273,7 @@ async fn keys_reach_as_far_as_they_do_everywhere() {
 }
 
 #[tokio::test]
-async fn the_clients_of_the_e2b_kind_have_volumes() {
+async fn e2b_clients_can_use_volumes() {
     let world = World::new().await;
     let made = world.send_json("POST", "/volumes", r#"{"name": "data"}"#).await.expect(201).json();
     let (id, token) = (made["volumeID"].as_str().unwrap(), made["token"].as_str().unwrap());

@@ -1,4 +1,4 @@
-//! The surface over real sockets: HTTP/1, HTTP/2, TLS, WebSocket, bounds and shutdown.
+//! The API over real sockets: HTTP/1, HTTP/2, TLS, WebSocket, limits and shutdown.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -61,7 +61,7 @@ fn files() -> TlsFiles {
     TlsFiles { cert: folder.join("cert.pem"), key: folder.join("key.pem") }
 }
 
-/// Sends bytes and reads the head of one answer.
+/// Sends bytes and reads the head of one response.
 async fn exchange(stream: &mut TcpStream, request: &str) -> String {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
@@ -83,7 +83,7 @@ async fn a_connection_is_kept_for_the_next_request() {
     }
 }
 
-/// The head of a call that nobody may make, whose body is yet to come.
+/// The head of a request without a key, whose body has not been sent yet.
 fn without_a_key(body_bytes: usize) -> String {
     format!(
         "POST /v1/sandboxes HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {body_bytes}\r\n\r\n"
@@ -91,21 +91,21 @@ fn without_a_key(body_bytes: usize) -> String {
 }
 
 #[tokio::test]
-async fn a_refusal_before_the_body_keeps_the_connection() {
+async fn an_error_before_the_body_keeps_the_connection_open() {
     let served = serve(false, 10).await;
     let mut stream = TcpStream::connect(served.address).await.unwrap();
     for _ in 0..3 {
         let answer = exchange(&mut stream, &without_a_key(2)).await;
         assert!(answer.contains("HTTP/1.1 401 "), "{answer}");
         assert!(!answer.to_lowercase().contains("connection: close"), "{answer}");
-        // The answer is there, and only now the body comes.
+        // The response has arrived, and only now the body is sent.
         let answer = exchange(&mut stream, "{}GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
         assert!(answer.contains("HTTP/1.1 200 "), "{answer}");
     }
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_long_body_that_was_refused() {
+async fn the_daemon_does_not_wait_for_a_long_body_that_was_rejected() {
     let served = serve(false, 10).await;
     let mut stream = TcpStream::connect(served.address).await.unwrap();
     let answer = exchange(&mut stream, &without_a_key(1 << 30)).await;
@@ -115,7 +115,7 @@ async fn nobody_waits_for_a_long_body_that_was_refused() {
 }
 
 #[tokio::test]
-async fn http2_is_spoken_too() {
+async fn http2_is_supported() {
     let served = serve(false, 10).await;
     let stream = TokioIo::new(TcpStream::connect(served.address).await.unwrap());
     let (mut sender, connection) =
@@ -127,7 +127,7 @@ async fn http2_is_spoken_too() {
 }
 
 #[tokio::test]
-async fn tls_is_spoken_when_configured() {
+async fn tls_is_used_when_configured() {
     let served = serve(true, 10).await;
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(files().cert).unwrap()).unwrap();
@@ -148,7 +148,7 @@ async fn tls_is_spoken_when_configured() {
 }
 
 #[test]
-fn files_that_are_no_certificate_are_refused_by_name() {
+fn errors_about_invalid_certificates_name_the_file() {
     let cert = TlsFiles { cert: files().key, key: files().key };
     assert!(Tls::open(&cert).err().unwrap().to_string().contains("there is no certificate in"));
     let key = TlsFiles { cert: files().cert, key: files().cert };
@@ -158,7 +158,7 @@ fn files_that_are_no_certificate_are_refused_by_name() {
 }
 
 #[tokio::test]
-async fn heads_beyond_their_bounds_are_refused() {
+async fn heads_beyond_their_limits_are_rejected() {
     let served = serve(false, 10).await;
     let mut stream = TcpStream::connect(served.address).await.unwrap();
     let headers: String = (0..200).map(|i| format!("x-{i}: y\r\n")).collect();
@@ -171,14 +171,14 @@ async fn heads_beyond_their_bounds_are_refused() {
 }
 
 #[tokio::test]
-async fn a_connection_that_does_not_ask_is_closed() {
+async fn an_idle_connection_is_closed() {
     let short = Duration::from_millis(10);
     let served = serve_with(false, 10, Patience { head: short, idle: short, look_every: short }).await;
     for head in ["", "GET /healthz HT", "PRI * HTT"] {
         let mut stream = TcpStream::connect(served.address).await.unwrap();
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut rest = Vec::new();
-        // This ends when the daemon closes the connection, or never.
+        // Ends only when the daemon closes the connection.
         let _ = stream.read_to_end(&mut rest).await;
         assert!(!String::from_utf8_lossy(&rest).contains("200"), "{rest:?}");
     }
@@ -217,7 +217,7 @@ async fn exec(served: &Served, argv: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_attached_client_gets_the_output_and_the_end() {
+async fn an_attached_client_receives_the_output_and_the_end() {
     let served = serve(false, 10).await;
     served.world.sandbox("web").await;
     let exec = exec(&served, "[\"echo\", \"hello\"]").await;
@@ -232,7 +232,7 @@ async fn an_attached_client_gets_the_output_and_the_end() {
 }
 
 #[tokio::test]
-async fn attaching_and_typing_are_in_the_audit_log() {
+async fn attaching_and_input_are_in_the_audit_log() {
     let served = serve(false, 10).await;
     served.world.sandbox("web").await;
     let exec = exec(&served, "[\"stay\"]").await;
@@ -243,10 +243,10 @@ async fn attaching_and_typing_are_in_the_audit_log() {
         page["items"].as_array().unwrap().clone()
     };
     let (attached, typed) = (of("exec.attach").await, of("exec.input").await);
-    assert_eq!((attached.len(), typed.len()), (1, 0), "nothing was typed yet: {attached:?} {typed:?}");
+    assert_eq!((attached.len(), typed.len()), (1, 0), "no input was sent yet: {attached:?} {typed:?}");
     assert_eq!(attached[0]["outcome"], "done");
     socket.send(Message::Binary(b"rm -rf /\n"[..].into())).await.unwrap();
-    // The guest takes one message and ends.
+    // The guest accepts one message and ends.
     while let Some(Ok(_)) = socket.next().await {}
     let typed = of("exec.input").await;
     assert_eq!((typed.len(), &typed[0]["target"]), (1, &exec.clone().into()), "{typed:?}");
@@ -255,7 +255,7 @@ async fn attaching_and_typing_are_in_the_audit_log() {
 }
 
 #[tokio::test]
-async fn an_attached_client_that_sends_too_much_at_once_is_cut_off() {
+async fn an_attached_client_that_sends_a_too_large_message_is_disconnected() {
     let served = serve(false, 10).await;
     served.world.sandbox("web").await;
     let exec = exec(&served, "[\"echo\", \"hello\"]").await;
@@ -264,7 +264,7 @@ async fn an_attached_client_that_sends_too_much_at_once_is_cut_off() {
     let mut messages = 0;
     while let Some(Ok(_)) = socket.next().await {
         messages += 1;
-        assert!(messages < 10, "the connection goes on");
+        assert!(messages < 10, "the connection is still open");
     }
 }
 
@@ -282,7 +282,7 @@ async fn shutdown_ends_streams_and_idle_connections_and_lets_requests_finish() {
     served.stop.cancel();
     served.world.app.draining.cancel();
     served.accepting.await.unwrap();
-    // The stream ends as it should, not in the middle.
+    // The stream ends regularly, not in the middle.
     events.into_body().collect().await.unwrap();
     served.connections.close();
     served.connections.wait().await;
@@ -291,14 +291,14 @@ async fn shutdown_ends_streams_and_idle_connections_and_lets_requests_finish() {
 }
 
 #[tokio::test]
-async fn shutdown_waits_longer_for_a_change_of_a_sandbox_than_for_a_request() {
+async fn shutdown_waits_longer_for_operations_on_sandboxes_than_for_requests() {
     let served = serve(false, 10).await;
     let (app, stop, kill) = (served.world.app.clone(), served.stop.clone(), CancellationToken::new());
     let running =
         Running { stop, kill: kill.clone(), connections: served.connections.clone(), app: app.clone() };
     let (end, ended) = tokio::sync::oneshot::channel();
     let change = tokio::spawn(async move {
-        app.carry_out(async move { ended.await.map_err(|_| ApiError::invalid("nobody ends it")) }).await
+        app.carry_out(async move { ended.await.map_err(|_| ApiError::invalid("the test has ended")) }).await
     });
     while served.world.app.operations.is_empty() {
         tokio::task::yield_now().await;
@@ -308,17 +308,17 @@ async fn shutdown_waits_longer_for_a_change_of_a_sandbox_than_for_a_request() {
     while !served.world.app.operations.is_closed() {
         tokio::task::yield_now().await;
     }
-    // Well beyond what requests are given.
+    // Well beyond the time limit of requests.
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!draining.is_finished() && !kill.is_cancelled());
     end.send(7).unwrap();
     draining.await.unwrap();
     assert_eq!(change.await.unwrap().unwrap(), 7);
-    assert!(!kill.is_cancelled(), "everybody was told how it came out");
+    assert!(!kill.is_cancelled(), "every client received the outcome");
 }
 
 #[tokio::test]
-async fn a_client_of_a_sandbox_that_is_put_to_sleep_is_told_so() {
+async fn a_client_of_a_sandbox_that_is_put_to_sleep_receives_an_error() {
     let served = serve(false, 10).await;
     served.world.sandbox("web").await;
     let exec = exec(&served, "[\"stay\"]").await;
@@ -326,12 +326,12 @@ async fn a_client_of_a_sandbox_that_is_put_to_sleep_is_told_so() {
     assert!(matches!(socket.next().await, Some(Ok(Message::Binary(_)))));
     let follow = format!("/v1/sandboxes/web/execs/{exec}/output?follow=true");
     let (lines, asleep) = tokio::join!(served.world.send("GET", &follow), async {
-        // Once somebody reads, which the other half of this has begun to.
+        // Once a client reads, which the other half of this test has started to do.
         tokio::task::yield_now().await;
         served.world.send("POST", "/v1/sandboxes/web/hibernate").await
     });
     assert_eq!(asleep.expect(200).json()["state"], "hibernated");
-    let Message::Text(last) = socket.next().await.unwrap().unwrap() else { panic!("it is said why") };
+    let Message::Text(last) = socket.next().await.unwrap().unwrap() else { panic!("the reason is reported") };
     let last: burrow_api::AttachServerMessage = serde_json::from_str(&last).unwrap();
     let burrow_api::AttachServerMessage::Error { error } = last else { panic!("{last:?}") };
     assert_eq!(error.code, burrow_api::ErrorCode::SandboxAsleep);

@@ -7,13 +7,13 @@ use async_trait::async_trait;
 use axum::body::Body;
 use axum::response::Response;
 use burrow_catalog::{Catalog, NewKey};
+use burrow_disks::sim::Sim as SimDisks;
+use burrow_disks::{DiskError, Disks as _};
 use burrow_egress::sim::SimEgress;
 use burrow_engine::{BuildStage, Engine, ImageBuilder, ManualClock, Policy, Seams};
 use burrow_model::{Image, ImageConfig, ImageId, SandboxId, Scope};
 use burrow_network::sim::SimNetwork;
 use burrow_runtime::sim::Sim as SimRuntime;
-use burrow_volumes::sim::Sim as SimVolumes;
-use burrow_volumes::{VolumeError, Volumes as _};
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
@@ -30,19 +30,19 @@ use crate::rest::{App, resume_promises, resume_remembering, router};
 pub(super) struct World {
     pub(super) app: Arc<App>,
     pub(super) runtime: Arc<SimRuntime>,
-    pub(super) volumes: Arc<SimVolumes>,
-    /// Where the volumes keep what they have on disk.
+    pub(super) disks: Arc<SimDisks>,
+    /// Files of the simulated disks.
     pub(super) pool: tempfile::TempDir,
     pub(super) network: SimNetwork,
     pub(super) egress: SimEgress,
     pub(super) clock: Arc<ManualClock>,
     pub(super) router: Front,
-    /// An admin's.
+    /// An admin key.
     pub(super) key: String,
     _state: tempfile::TempDir,
 }
 
-/// An answer, read to its end.
+/// A response, read to its end.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
@@ -66,7 +66,7 @@ impl Answer {
         self
     }
 
-    /// Refused with this status and code, and with words.
+    /// Asserts an error with this status and code, and with a message.
     #[track_caller]
     pub(super) fn refused(&self, status: u16, code: &str) {
         assert_eq!((self.status.as_u16(), self.code().as_str()), (status, code), "{self:?}");
@@ -79,7 +79,7 @@ impl World {
         Self::with("").await
     }
 
-    /// One daemon ends and another takes up what it left, on the same host.
+    /// Ends the daemon and starts another one on the same host.
     pub(super) async fn restart(&mut self) {
         self.app.draining.cancel();
         self.app.tasks.close();
@@ -93,7 +93,7 @@ impl World {
         self.app = next;
     }
 
-    /// `extra` is more configuration.
+    /// `extra` is additional configuration.
     pub(super) async fn with(extra: &str) -> Self {
         let state = tempfile::tempdir().unwrap();
         let text = format!(
@@ -103,19 +103,19 @@ impl World {
         let config = Config::parse(Path::new("/nowhere/config.toml"), &text).unwrap();
         let catalog = Catalog::in_memory().unwrap();
         let pool = tempfile::tempdir().unwrap();
-        let volumes = Arc::new(SimVolumes::in_folder(pool.path()));
+        let disks = Arc::new(SimDisks::in_folder(pool.path()));
         let runtime = Arc::new(SimRuntime::default());
         let network = SimNetwork::new();
         let egress = SimEgress::new();
         network.serve_by_default(guest::spawn().await);
         let image = image();
-        volumes.stage_image(&image.id).await.unwrap();
-        volumes.seal_image(&image.id).await.unwrap();
+        disks.stage_image(&image.id).await.unwrap();
+        disks.seal_image(&image.id).await.unwrap();
         catalog.insert_image(&catalog.default_tenant(), image).await.unwrap();
         let clock = Arc::new(ManualClock::at(1_000_000));
         let seams = Seams {
             catalog: catalog.clone(),
-            volumes: volumes.clone(),
+            disks: disks.clone(),
             network: Arc::new(network.clone()),
             egress: Arc::new(egress.clone()),
             runtimes: vec![runtime.clone()],
@@ -132,6 +132,7 @@ impl World {
         let policy = Policy {
             images: burrow_engine::ImagePolicy {
                 scratch: std::env::temp_dir(),
+                floor: None,
                 archive_bytes_max: 1 << 30,
                 at_once: 2,
             },
@@ -139,7 +140,7 @@ impl World {
             pool_reserve_bytes: 0,
             start_patience: std::time::Duration::from_secs(60),
             limits_max: config.bounds.limits,
-            stock: config.stock(),
+            warm_pool: config.warm_pool(),
             egress: crate::egress::settings(&config.egress, &[]),
             idle: config.idle(),
             moving: burrow_engine::MovingPolicy {
@@ -157,7 +158,7 @@ impl World {
         let router = router(app.clone());
         let key = String::new();
         let mut world =
-            Self { app, runtime, volumes, pool, network, egress, clock, router, key, _state: state };
+            Self { app, runtime, disks, pool, network, egress, clock, router, key, _state: state };
         world.key = world.new_key(Scope::Admin, None).await;
         world
     }
@@ -175,7 +176,7 @@ impl World {
         catalog.create_key(new).await.unwrap().1.expose().to_owned()
     }
 
-    /// A request as it is.
+    /// Sends a request unchanged.
     pub(super) async fn raw(&self, request: Request<Body>) -> Answer {
         read(self.router.clone().oneshot(request).await.unwrap()).await
     }
@@ -209,7 +210,7 @@ impl World {
         self.raw(request.body(body.into()).unwrap()).await
     }
 
-    /// Kinds of what happened to a sandbox, oldest first.
+    /// The kinds of a sandbox's events, oldest first.
     pub(super) async fn events_of(&self, id: &str) -> Vec<String> {
         let answer = self.send("GET", &format!("/v1/events?sandbox={id}")).await.expect(200);
         let kind = |line: &str| {
@@ -219,13 +220,13 @@ impl World {
         String::from_utf8_lossy(&answer.body).lines().map(kind).collect()
     }
 
-    /// What a sandbox is now.
+    /// The present state of a sandbox.
     pub(super) async fn state_of(&self, id: &str) -> String {
         let answer = self.send("GET", &format!("/v1/sandboxes/{id}")).await.expect(200);
         answer.json()["state"].as_str().unwrap().to_owned()
     }
 
-    /// A running sandbox's id.
+    /// The id of a new running sandbox.
     pub(super) async fn sandbox(&self, name: &str) -> String {
         let body = format!("{{\"name\": \"{name}\"}}");
         let created = self.send_json("POST", "/v1/sandboxes", body).await.expect(201);
@@ -261,7 +262,7 @@ impl ImageBuilder for SimBuilder {
         _image: &ImageId,
         _volume: PathBuf,
         stages: mpsc::Sender<BuildStage>,
-    ) -> Result<(ImageConfig, u64), VolumeError> {
+    ) -> Result<(ImageConfig, u64), DiskError> {
         stages.send(BuildStage { stage: "unpack".into(), percent: Some(50) }).await.unwrap();
         Ok((ImageConfig::default(), 7))
     }

@@ -1,10 +1,10 @@
-//! Questions, honest and hostile.
+//! Tests with valid and hostile questions.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A question for `name`, of type `kind`, with these records behind it.
+/// A question for `name` of type `kind`, with the given additional records.
 pub(crate) fn question(name: &[&[u8]], kind: u16, additional: &[&[u8]]) -> Vec<u8> {
     let mut bytes = vec![0x12, 0x34, 0x01, 0, 0, 1, 0, 0, 0, 0, 0, u8::try_from(additional.len()).unwrap()];
     for label in name {
@@ -23,7 +23,7 @@ pub(crate) fn question(name: &[&[u8]], kind: u16, additional: &[&[u8]]) -> Vec<u
 pub(crate) const OPT: &[u8] = &[0, 0, 41, 0x10, 0, 0, 0, 0, 0, 0, 0];
 
 #[test]
-fn a_question_is_read_and_answered_in_its_own_letters() {
+fn an_answer_repeats_the_letter_case_of_the_question() {
     let bytes = question(&[b"ExAmple", b"com"], 1, &[OPT]);
     let query = Query::parse(&bytes).unwrap();
     assert_eq!(query.name, QueryName::Host("example.com".parse().unwrap()));
@@ -41,7 +41,7 @@ fn a_question_is_read_and_answered_in_its_own_letters() {
 }
 
 #[test]
-fn a_refusal_says_why_to_whoever_can_read_it() {
+fn a_refusal_has_a_text_for_clients_with_edns() {
     let refusal = Answer {
         code: ResponseCode::Refused,
         records: Vec::new(),
@@ -57,7 +57,7 @@ fn a_refusal_says_why_to_whoever_can_read_it() {
 }
 
 #[test]
-fn e_n5_names_that_no_host_has_are_unusable() {
+fn e_n5_invalid_host_names_are_unusable() {
     for name in [
         &[&b"a.b"[..], b"com"][..],
         &[b"evil\0", b"com"],
@@ -71,7 +71,7 @@ fn e_n5_names_that_no_host_has_are_unusable() {
 }
 
 #[test]
-fn what_is_malformed_is_told_so_or_not_answered() {
+fn malformed_questions_get_formerr_or_no_answer() {
     let good = question(&[b"a"], 1, &[]);
     for cut in 0..12 {
         assert_eq!(Query::parse(&good[..cut]), Err(Malformed::Silence), "{cut}");
@@ -108,7 +108,7 @@ fn what_is_malformed_is_told_so_or_not_answered() {
 }
 
 #[test]
-fn reverse_names_are_read_both_ways() {
+fn reverse_names_of_both_families_are_parsed() {
     for (name, address) in [
         ("9.0.18.198.in-addr.arpa", Some("198.18.0.9")),
         ("9.0.18.in-addr.arpa", None),
@@ -124,7 +124,7 @@ fn reverse_names_are_read_both_ways() {
 
 proptest! {
     #[test]
-    fn nothing_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn parsing_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         if let Ok(query) = Query::parse(&bytes) {
             let answer = query.answer(&Answer { code: ResponseCode::Success, records: vec![], error: None });
             prop_assert_eq!(&answer[..2], &bytes[..2]);
@@ -132,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn a_mutated_question_is_read_or_refused(at in any::<proptest::sample::Index>(), value in any::<u8>()) {
+    fn a_mutated_question_is_parsed_or_refused(at in any::<proptest::sample::Index>(), value in any::<u8>()) {
         let mut bytes = question(&[b"a", b"example", b"com"], 28, &[OPT]);
         let at = at.index(bytes.len());
         bytes[at] = value;

@@ -1,4 +1,4 @@
-//! What the resolver says to whom.
+//! Tests of the answers to allowed, refused and unusual questions.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ fn policy(mode: NetworkMode, rules: &[&str]) -> Policy {
     Policy::new(&policy, &BTreeMap::new(), &[]).unwrap()
 }
 
-/// Code, number of answers, and whether it was denied.
+/// Returns the response code, the number of answers, and whether the question was denied.
 fn ask(resolver: &mut Resolver, policy: &Policy, name: &str, kind: u16, now_ms: u64) -> (u8, u8, bool) {
     let labels: Vec<&[u8]> = name.split('.').map(str::as_bytes).collect();
     let reply = resolver.reply(&question(&labels, kind, &[OPT]), policy, now_ms);
@@ -23,7 +23,7 @@ fn ask(resolver: &mut Resolver, policy: &Policy, name: &str, kind: u16, now_ms: 
 }
 
 #[test]
-fn allowed_names_get_addresses_and_other_types_nothing() {
+fn allowed_names_get_addresses_and_other_types_an_empty_answer() {
     let (mut resolver, policy) = (Resolver::new(10), policy(NetworkMode::Allowlist, &["ok.example"]));
     for (kind, answers) in [(1, 1), (28, 1), (16, 0), (15, 0), (65, 0), (64, 0), (10, 0), (255, 0), (12, 0)] {
         assert_eq!(ask(&mut resolver, &policy, "ok.example", kind, 0), (0, answers, false), "type {kind}");
@@ -31,20 +31,20 @@ fn allowed_names_get_addresses_and_other_types_nothing() {
 }
 
 #[test]
-fn e_n5_other_names_are_refused_whatever_is_asked() {
+fn e_n5_other_names_are_refused_for_every_record_type() {
     let (mut resolver, policy) = (Resolver::new(10), policy(NetworkMode::Allowlist, &["ok.example"]));
     for kind in [1, 28, 16, 10, 65, 252, 255] {
         for name in ["evil.example", "ok.example.evil.example", "x.ok.example", "example"] {
             assert_eq!(ask(&mut resolver, &policy, name, kind, 0), (5, 0, true), "{name} {kind}");
         }
     }
-    assert!(resolver.names().is_empty(), "nothing is remembered about what was refused");
+    assert!(resolver.names().is_empty(), "refused names are not stored");
     let long = vec!["a".repeat(63); 3].join(".");
     assert_eq!(ask(&mut resolver, &policy, &format!("{long}.evil.example"), 16, 0).0, 5);
 }
 
 #[test]
-fn the_mode_none_refuses_all_but_the_sandboxs_own_names() {
+fn the_mode_none_refuses_all_but_built_in_names() {
     let (mut resolver, policy) = (Resolver::new(10), policy(NetworkMode::None, &["ok.example"]));
     assert_eq!(ask(&mut resolver, &policy, "ok.example", 1, 0), (5, 0, true));
     assert_eq!(ask(&mut resolver, &policy, "localhost", 1, 0), (0, 1, false));
@@ -53,7 +53,7 @@ fn the_mode_none_refuses_all_but_the_sandboxs_own_names() {
 }
 
 #[test]
-fn e_n5_names_of_a_pattern_have_a_budget_and_names_of_a_rule_have_none() {
+fn e_n5_only_names_allowed_by_a_pattern_use_the_budget() {
     let policy = policy(NetworkMode::Allowlist, &["*.example.com", "named.org"]);
     let mut resolver = Resolver::new(3);
     for number in 0..3 {
@@ -66,7 +66,7 @@ fn e_n5_names_of_a_pattern_have_a_budget_and_names_of_a_rule_have_none() {
 }
 
 #[test]
-fn what_was_given_out_is_found_by_its_address() {
+fn a_synthetic_address_has_a_reverse_name() {
     let (mut resolver, policy) = (Resolver::new(10), policy(NetworkMode::Allowlist, &["ok.example"]));
     let (v4, _) = resolver.names().addresses(&"ok.example".parse().unwrap());
     let [a, b, c, d] = v4.octets();
@@ -86,13 +86,13 @@ fn other_classes_operations_and_versions_are_refused() {
     let class = 12 + 12 + 3;
     assert_eq!(code(class, 3), 5, "class CHAOS");
     assert_eq!(code(2, 0x28), 4, "an update");
-    assert_eq!(code(class + 7, 1), 0, "version 1 is said in the longer code");
+    assert_eq!(code(class + 7, 1), 0, "version 1 is reported in the extended code");
     assert_eq!(code(5, 7), 1, "seven questions");
 }
 
 proptest! {
     #[test]
-    fn whatever_is_asked_nothing_panics_and_nothing_grows(
+    fn any_question_is_answered_without_panic_or_growth(
         messages in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..120), 0..20),
     ) {
         let (mut resolver, policy) = (Resolver::new(5), policy(NetworkMode::Open, &[]));

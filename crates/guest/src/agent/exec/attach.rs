@@ -1,4 +1,4 @@
-//! One host reading one exec's output, and typing into it, over one connection.
+//! One host that reads the output of an exec and writes to its input over one connection.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use crate::agent::Agent;
 use crate::agent::wire::{Inbox, Outbox, WireError};
 use crate::protocol::{Attach, AttachInput, AttachNotice, ExecStart, Frame, ReadMode};
 
-/// Output copied to a connection at a time. Bounds what a host that does not read makes the agent hold.
+/// Output copied to a connection at a time. Bounds the RAM used for a host that does not read.
 const CHUNK_BYTES: usize = 256 * 1024;
 
 /// Carries out [`crate::protocol::Request::ExecStart`].
@@ -42,13 +42,13 @@ pub(in crate::agent) async fn attach(
     }
 }
 
-/// Takes the reader off the log however the connection ends, so that it holds nobody up.
-struct Reading<'e> {
+/// Removes the reader from the log however the connection ends, so that it no longer delays the process.
+struct ReaderGuard<'e> {
     exec: &'e Exec,
     reader: ReaderId,
 }
 
-impl Drop for Reading<'_> {
+impl Drop for ReaderGuard<'_> {
     fn drop(&mut self) {
         self.exec.log.borrow_mut().remove_reader(self.reader);
         self.exec.readers.set(self.exec.readers.get() - 1);
@@ -64,11 +64,11 @@ async fn follow(
     inbox: &mut Inbox<'_>,
     outbox: &mut Outbox<'_>,
 ) -> Result<(), WireError> {
-    // An offset beyond the end would wait for bytes it then skips; the end is where it must be.
+    // A reader beyond the end would wait for bytes and then skip them; it starts at the end instead.
     let offset = offset.min(exec.log.borrow().end());
     let reader = exec.log.borrow_mut().add_reader(offset, mode);
     exec.readers.set(exec.readers.get() + 1);
-    let reading = Reading { exec, reader };
+    let reading = ReaderGuard { exec, reader };
     exec.release_hold();
     outbox.push_reply(Ok(exec.info()))?;
     let mut receiving = pin!(receive_input(exec, inbox));
@@ -77,8 +77,8 @@ async fn follow(
         received = &mut receiving => return received,
     };
     if sent.is_err() {
-        // The host is gone, but what it had sent before, it had accepted from somebody: a pipe into an exec must not
-        // lose its end because the daemon died. There is no more of it than the socket holds.
+        // The host is gone, but it had accepted the input it sent: a pipe into an exec must not lose its last bytes
+        // because the daemon was killed. At most a socket buffer of them is left.
         drop(reading);
         receiving.await?;
     }
@@ -86,7 +86,7 @@ async fn follow(
 }
 
 async fn send_output(
-    reading: &Reading<'_>,
+    reading: &ReaderGuard<'_>,
     mut offset: u64,
     follow: bool,
     outbox: &mut Outbox<'_>,
@@ -120,10 +120,10 @@ async fn send_output(
     }
 }
 
-/// Standard input, its end, resizes and signals, until the host hangs up.
+/// Handles standard input, its end, resizes and signals, until the host hangs up.
 async fn receive_input(exec: &Exec, inbox: &mut Inbox<'_>) -> Result<(), WireError> {
     loop {
-        // What can go wrong here is that the process has ended or reads no more, which the output tells.
+        // An error here means that the process has ended or reads no more, which its output shows.
         match inbox.next().await? {
             Some(Frame::Bytes(bytes)) => {
                 let _ = exec.write_stdin(&bytes).await;

@@ -1,8 +1,8 @@
 //! `fork` and what happens in the child up to `execve`.
 //!
-//! Written by hand rather than with `std::process::Command`, because the host must be told *which* step failed, the
-//! reaper alone may wait for children, and the parent must not block: a hostile process inside may stop the child
-//! between `fork` and `execve`.
+//! Not done with `std::process::Command`, because the host must learn *which* step failed, only the reaper may wait
+//! for children, and the parent must not block: a hostile process inside may stop the child between `fork` and
+//! `execve`.
 //!
 //! The child runs in a copy of a process with other threads: it allocates nothing, takes no lock, and makes only raw
 //! system calls on memory prepared before the fork.
@@ -16,12 +16,12 @@ use std::ptr;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-/// More likely than the agent (0) to be chosen when RAM runs out.
+/// More likely to be killed than the agent (0) when the sandbox is out of memory.
 const OOM_SCORE: &[u8] = b"500";
 
-/// Everything the child needs, made before the fork.
+/// Everything the child needs, allocated before the fork.
 pub(super) struct Plan {
-    /// Where the program may be, in the order of PATH.
+    /// Candidate paths of the program, in the order of PATH.
     pub(super) candidates: Vec<CString>,
     pub(super) argv: Vec<CString>,
     pub(super) env: Vec<CString>,
@@ -30,20 +30,20 @@ pub(super) struct Plan {
     pub(super) groups: Vec<u32>,
     pub(super) cwd: OwnedFd,
     pub(super) terminal: bool,
-    /// Soft limit of open files to put back, since the agent raised its own.
+    /// Soft limit of open files to restore, since the agent has raised its own.
     pub(super) open_files: libc::rlimit,
-    /// Writing `0` to it puts the writer where it belongs; it outlives the fork.
+    /// A process that writes `0` to it joins the control group of execs. Stays open across the fork.
     pub(super) join: Option<RawFd>,
 }
 
-/// What becomes of descriptors 0 to 2.
+/// What descriptors 0 to 2 become.
 pub(super) struct Stdio<'a> {
     pub(super) stdin: BorrowedFd<'a>,
     pub(super) stdout: BorrowedFd<'a>,
     pub(super) stderr: BorrowedFd<'a>,
 }
 
-/// What the child was doing when it failed, as sent over the pipe.
+/// The step at which the child failed, as sent over the pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Prepare,
@@ -53,11 +53,11 @@ pub(super) enum Step {
     Execute,
 }
 
-/// A child on its way to `execve`.
+/// A child that has not called `execve` yet.
 #[derive(Debug)]
-pub(super) struct Forked {
+pub(super) struct ForkedChild {
     pub(super) pid: i32,
-    /// End-of-file: the program runs. Eight bytes: step and errno.
+    /// End-of-file: the program runs. Eight bytes: the step that failed, and errno.
     pub(super) verdict: OwnedFd,
 }
 
@@ -81,19 +81,19 @@ pub(super) fn parse_verdict(bytes: [u8; 8]) -> (Step, Errno) {
 }
 
 /// Forks. The caller must register the pid before it lets any other task run.
-pub(super) fn fork(plan: &Plan, stdio: &Stdio<'_>) -> Result<Forked, Errno> {
+pub(super) fn fork(plan: &Plan, stdio: &Stdio<'_>) -> Result<ForkedChild, Errno> {
     let (verdict, report) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let argv = pointers(&plan.argv);
     let env = pointers(&plan.env);
-    // Not to be interrupted by the agent's own handlers in the child, before they are reset there.
+    // The agent's handlers must not run in the child before they are reset there.
     let every = every_signal();
-    // SAFETY: both sets are initialised; this changes this thread's mask only, and it is put back below.
+    // SAFETY: both sets are initialised; only this thread's mask changes, and it is restored below.
     let before = unsafe {
         let mut before = std::mem::zeroed();
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const every, &raw mut before);
         before
     };
-    // SAFETY: the child calls `become_program` only, which keeps to what is allowed after fork.
+    // SAFETY: the child only calls `become_program`, which does only what is allowed after fork.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         // SAFETY: this is the child; the pointers are into vectors that live in `plan`, `argv` and `env`.
@@ -102,7 +102,7 @@ pub(super) fn fork(plan: &Plan, stdio: &Stdio<'_>) -> Result<Forked, Errno> {
     let failure = Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::AGAIN);
     // SAFETY: `before` was filled in by the call above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
-    if pid < 0 { Err(failure) } else { Ok(Forked { pid, verdict }) }
+    if pid < 0 { Err(failure) } else { Ok(ForkedChild { pid, verdict }) }
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
@@ -118,7 +118,7 @@ fn every_signal() -> libc::sigset_t {
     }
 }
 
-/// Tells the parent why, and ends the child.
+/// Reports the failure to the parent and ends the child.
 ///
 /// # Safety
 /// Only in a forked child.
@@ -150,7 +150,7 @@ unsafe fn become_program(
         if plan.join.is_some_and(|tasks| libc::write(tasks, c"0".as_ptr().cast(), 1) < 0) {
             give_up(report, Step::Prepare);
         }
-        // None of the three is 0, 1 or 2 itself: the agent's own are taken by /dev/null or its launcher.
+        // None of the three is 0, 1 or 2 itself: the agent's own are used by /dev/null or its launcher.
         for (from, to) in [(&stdio.stdin, 0), (&stdio.stdout, 1), (&stdio.stderr, 2)] {
             if libc::dup2(from.as_raw_fd(), to) < 0 {
                 give_up(report, Step::Prepare);
@@ -164,7 +164,7 @@ unsafe fn become_program(
         if libc::fchdir(plan.cwd.as_raw_fd()) < 0 {
             give_up(report, Step::Directory);
         }
-        // Whatever the agent has open stays its own, whether or not it was opened with CLOEXEC.
+        // No other descriptor of the agent may reach the program, whether or not it was opened with CLOEXEC.
         if libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) < 0 {
             give_up(report, Step::Prepare);
         }
@@ -176,11 +176,11 @@ unsafe fn become_program(
 /// # Safety
 /// Only in a forked child.
 unsafe fn reset_signals() {
-    // The raw call, since glibc's refuses the two signals it keeps for itself, and a parent may have ignored them.
+    // The raw call, since glibc's refuses the two signals it reserves, and a parent may have ignored them.
     const SIGNAL_SET_BYTES: usize = 8;
     let default = [0u64; 4];
-    // SAFETY: all-zero is the kernel's default action, and no longer than what is given; numbers that cannot be
-    // changed answer an error.
+    // SAFETY: all-zero is the kernel's default action and fits the size given; signals that cannot be changed return
+    // an error.
     unsafe {
         for signal in 1..=64 {
             let none: *mut u64 = ptr::null_mut();
@@ -195,7 +195,8 @@ unsafe fn reset_signals() {
 /// # Safety
 /// Only in a forked child.
 unsafe fn raise_oom_score() {
-    // SAFETY: the path is a literal and the bytes are a constant; failing is no reason not to run the program.
+    // SAFETY: the path is a literal and the bytes are a constant. A failure does not prevent the program from
+    // running.
     unsafe {
         let file = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
         if file >= 0 {
@@ -208,8 +209,8 @@ unsafe fn raise_oom_score() {
 /// # Safety
 /// Only in a forked child.
 unsafe fn become_user(plan: &Plan, report: RawFd) {
-    // The raw calls, since glibc's wrappers would signal threads that the child does not have.
-    // SAFETY: the list of groups lives in `plan`.
+    // The raw calls, since glibc's wrappers would signal threads that the child does not have. SAFETY: `plan` owns
+    // the list of groups.
     unsafe {
         if libc::syscall(libc::SYS_setgroups, plan.groups.len(), plan.groups.as_ptr()) < 0
             || libc::syscall(libc::SYS_setresgid, plan.gid, plan.gid, plan.gid) < 0
@@ -234,7 +235,7 @@ unsafe fn execute(plan: &Plan, argv: &[*const libc::c_char], env: &[*const libc:
         };
         match errno {
             libc::ENOENT | libc::ENOTDIR => {}
-            // A file of that name without permission counts only when no later directory has one with.
+            // A file without permission is reported only if no later directory has one that can be executed.
             libc::EACCES => remembered = libc::EACCES,
             _ => {
                 remembered = errno;

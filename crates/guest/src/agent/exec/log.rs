@@ -1,13 +1,13 @@
-//! The output log of one exec: a ring of bytes, each with an offset, and who reads it from where.
+//! The output log of one exec: a ring of bytes, each with an offset, and the position of each reader.
 //!
 //! ```text
 //!   offset   start                     reader                      end
 //!   ───────────┼──────────────────────────┼─────────────────────────┼──►
-//!    gone      │ held; parted into pieces of standard output and error│ room
+//!     gone     │ held, as pieces of standard output and error       │ room
 //! ```
 //!
-//! Invariants: at most `limit` bytes and `pieces_max` pieces are held; a byte that a lossless reader has not had is
-//! never dropped: [`Log::room`] is 0 instead, and the pump stops reading the process's pipe.
+//! Invariants: at most `limit` bytes and `pieces_max` pieces are held; a byte that a lossless reader has not received
+//! is never dropped. Instead, [`Log::room`] becomes 0 and the pump stops reading the process's pipe.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use bytes::{BufMut, BytesMut};
 
 use crate::protocol::{FRAME_BYTES_MAX, Frame, FrameKind, ReadMode};
 
-/// Less would be a ring that no pipe's worth of output fits through.
+/// A smaller ring could not hold what one read of a pipe returns.
 const LIMIT_MIN: usize = 4096;
 
 /// More output than this belongs in a file.
@@ -33,7 +33,7 @@ pub(super) enum Stream {
     Stderr,
 }
 
-/// Handle of a registered reader.
+/// The handle of a registered reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReaderId(u64);
 
@@ -44,13 +44,13 @@ pub(super) struct Log {
     limit: usize,
     start: u64,
     dropped: u64,
-    /// One past the highest byte any reader has had.
+    /// One past the highest byte that any reader has received.
     had: u64,
     readers: Vec<Reader>,
     next_reader: u64,
 }
 
-/// Bytes of one stream up to, not including, `end`.
+/// Bytes of one stream, up to but not including `end`.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     stream: Stream,
@@ -90,7 +90,7 @@ impl Log {
         self.dropped
     }
 
-    /// Heap held, for the bound on what ended execs may keep.
+    /// Bytes of heap in use, for the limit on what ended execs may keep.
     pub(super) fn held_bytes(&self) -> usize {
         self.bytes.capacity() + self.pieces.capacity() * size_of::<Piece>()
     }
@@ -110,14 +110,15 @@ impl Log {
         !self.readers.is_empty()
     }
 
-    /// How many bytes may be pushed without taking any from a lossless reader.
+    /// How many bytes may be pushed without dropping any that a lossless reader has not received.
     pub(super) fn room(&self) -> usize {
         let lossless = self.readers.iter().filter(|reader| reader.mode == ReadMode::Lossless);
         let Some(oldest) = lossless.map(|reader| reader.offset.max(self.start)).min() else {
             return self.limit.max(LIMIT_MIN);
         };
         let unread = usize::try_from(self.end().saturating_sub(oldest)).unwrap_or(usize::MAX);
-        // Alternating single bytes would make more pieces than bytes are worth; they count as a full ring.
+        // Alternating single bytes would create more pieces than bytes are worth; too many pieces count as a full
+        // ring.
         let first_unread = self.pieces.partition_point(|piece| piece.end <= oldest);
         if self.pieces.len() - first_unread >= self.pieces_max() {
             return 0;
@@ -125,7 +126,7 @@ impl Log {
         self.limit.saturating_sub(unread)
     }
 
-    /// Appends, dropping the oldest bytes beyond the limit.
+    /// Appends, and drops the oldest bytes beyond the limit.
     pub(super) fn push(&mut self, stream: Stream, chunk: &[u8]) {
         if chunk.is_empty() {
             return;
@@ -154,8 +155,8 @@ impl Log {
         }
     }
 
-    /// Appends up to `budget` bytes from `offset` on, or from the oldest held, to `out` as frames, and moves the
-    /// reader. Answers the offset to go on from.
+    /// Appends up to `budget` bytes, from `offset` or from the oldest byte held, to `out` as frames, and moves the
+    /// reader. Returns the offset at which to continue.
     pub(super) fn take(&mut self, reader: ReaderId, offset: u64, budget: usize, out: &mut BytesMut) -> u64 {
         let mut next = offset.max(self.start);
         let stop = self.end().min(next.saturating_add(budget as u64));
@@ -176,13 +177,13 @@ impl Log {
         next
     }
 
-    /// Gives back what the ring holds beyond its content.
+    /// Frees the capacity that the content does not need.
     pub(super) fn trim(&mut self) {
         self.bytes.shrink_to_fit();
         self.pieces.shrink_to_fit();
     }
 
-    /// Forgets the content; offsets go on. Later output passes through without being kept.
+    /// Drops the content; offsets continue. Later output passes through without being kept.
     pub(super) fn clear(&mut self) {
         self.drop_front(self.bytes.len());
         self.trim();
@@ -226,7 +227,7 @@ impl Log {
         self.dropped += to.saturating_sub(from.max(self.had));
     }
 
-    /// Doubles, but never beyond the limit: `VecDeque` alone would allocate up to twice as much.
+    /// Doubles the capacity, but never beyond the limit; `VecDeque` alone would allocate up to twice as much.
     fn grow(&mut self, needed: usize) {
         if needed > self.bytes.capacity() {
             let capacity =
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn both_streams_share_one_line_of_offsets() {
+    fn both_streams_share_one_sequence_of_offsets() {
         let mut log = Log::new(LIMIT_MIN as u32);
         log.push(Stream::Stdout, b"ab");
         log.push(Stream::Stdout, b"c");
@@ -289,7 +290,7 @@ mod tests {
         text(&mut log, reader, 0);
         log.push(Stream::Stdout, &vec![b'y'; 2 * LIMIT_MIN]);
         assert_eq!((log.start(), log.end()), (100 + LIMIT_MIN as u64, 100 + 2 * LIMIT_MIN as u64));
-        assert_eq!(log.dropped(), LIMIT_MIN as u64, "the first 100 had been read");
+        assert_eq!(log.dropped(), LIMIT_MIN as u64, "the reader had received the first 100");
         assert!(text(&mut log, reader, 100).starts_with(&format!("o{}:y", log.start())));
         assert!(log.bytes.capacity() <= LIMIT_MIN);
     }
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cleared_log_keeps_its_offsets_and_holds_nothing() {
+    fn a_cleared_log_keeps_its_offsets_but_no_content() {
         let mut log = Log::new(LIMIT_MIN as u32);
         log.push(Stream::Stdout, b"hello");
         log.clear();

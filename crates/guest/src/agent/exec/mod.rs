@@ -1,4 +1,4 @@
-//! Processes: one [`Exec`] each, from the fork to long after its end.
+//! Processes: one [`Exec`] for each, from the fork until long after its end.
 //!
 //! ```text
 //!   spawn ──fork──► child ──execve──► program ──exit──► reaper
@@ -8,8 +8,8 @@
 //!            └──► attach, one per reader
 //! ```
 //!
-//! Three moments at the end: the process is *reaped* (its pid may be used again: no more signals), the exec has
-//! *ended* (hosts see the outcome), and its output is *done* (readers have nothing to wait for).
+//! An exec ends in three steps: the process is *reaped* (its pid may be reused: no more signals), the exec has
+//! *ended* (hosts see the outcome), and its output is *done* (no reader needs to wait any longer).
 
 mod attach;
 mod child;
@@ -33,9 +33,9 @@ use self::log::Log;
 use self::stdin::Stdin;
 use super::clock;
 use super::failure::{fail, invalid, refused};
-use super::reaper::Reaped;
+use super::reaper::ChildExit;
 use super::signals;
-use super::watched::Watched;
+use super::watched_fd::WatchedFd;
 use crate::protocol::{ErrorCode, ExecInfo, ExecOutcome, ExecState, ReadMode, RequestError, TerminalSize};
 
 pub(super) use self::attach::{attach, serve_start};
@@ -44,7 +44,7 @@ pub(super) use self::spawn::start;
 pub(super) use self::stdin::feed;
 pub(super) use self::table::{Table, fill_random, new_id};
 
-/// How long an exec counts as read from offset 0 when nobody attaches.
+/// How long an exec counts as read from offset 0 if no host attaches.
 const HOLD: Duration = Duration::from_secs(30);
 
 pub(super) struct Exec {
@@ -54,29 +54,29 @@ pub(super) struct Exec {
     pub(super) pid: i32,
     started_ms: u64,
     started_boot_us: u64,
-    terminal: Option<Rc<Watched>>,
+    terminal: Option<Rc<WatchedFd>>,
     stdin: tokio::sync::Mutex<Option<Stdin>>,
     log: RefCell<Log>,
-    /// The phantom lossless reader of `hold`, and until when it counts.
+    /// The placeholder for a lossless reader that `hold` registers, and when it expires.
     held: Cell<Option<(log::ReaderId, Instant)>>,
-    reaped: Cell<Option<Reaped>>,
+    reaped: Cell<Option<ChildExit>>,
     outcome: RefCell<Option<ExecOutcome>>,
     output_done: Cell<bool>,
     timed_out: Cell<bool>,
     killed_here: Cell<bool>,
-    /// Run by a supervisor: that it lives is no sign of work.
+    /// Run by a supervisor, so that it is running does not count as activity.
     supervised: Cell<bool>,
     /// Hosts that are reading it now.
     readers: Cell<usize>,
     /// When it last started, ended, wrote or was written to, by [`clock::awake_ms`].
     active_ms: Cell<u64>,
-    /// Its program could not be executed: to the host it never was.
+    /// Its program could not be executed, so the host must not see the exec.
     forgotten: Cell<bool>,
-    /// More output, or a later moment of the end.
+    /// More output, or the next step of the end.
     changed: Notify,
-    /// A reader moved on or left.
+    /// A reader has advanced or left.
     room: Notify,
-    /// The pump's own wake-up when the process was reaped.
+    /// Wakes the pump when the process has been reaped.
     exited: Notify,
 }
 
@@ -121,13 +121,13 @@ impl Exec {
     /// Signals the process group, or the first process alone.
     pub(super) fn signal(&self, number: i32, group: bool) -> Result<(), RequestError> {
         if self.reaped.get().is_some() {
-            return Err(fail(ErrorCode::Ended, format_args!("exec `{}` is not running any more", self.id)));
+            return Err(fail(ErrorCode::Ended, format_args!("exec `{}` is no longer running", self.id)));
         }
         if number == libc::SIGKILL {
             self.killed_here.set(true);
         }
         let sent = match group {
-            // Between fork and setsid the child leads no group yet.
+            // Between fork and setsid the child does not lead a group yet.
             true => signals::send_group(self.pid, number).or_else(|errno| match errno {
                 Errno::SRCH => signals::send(self.pid, number),
                 _ => Err(errno),
@@ -135,7 +135,7 @@ impl Exec {
             false => signals::send(self.pid, number),
         };
         sent.map_err(|errno| match errno {
-            Errno::INVAL => invalid(format_args!("there is no signal {number}")),
+            Errno::INVAL => invalid(format_args!("invalid signal number {number}")),
             _ => refused("signal exec", &self.id, errno),
         })
     }
@@ -145,7 +145,7 @@ impl Exec {
             return Err(invalid(format_args!("exec `{}` has no terminal", self.id)));
         };
         if self.ended() {
-            return Err(fail(ErrorCode::Ended, format_args!("exec `{}` is not running any more", self.id)));
+            return Err(fail(ErrorCode::Ended, format_args!("exec `{}` is no longer running", self.id)));
         }
         let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
         rustix::termios::tcsetwinsize(terminal.get_ref(), size)
@@ -160,7 +160,7 @@ impl Exec {
         self.active_ms.set(clock::awake_ms());
     }
 
-    /// A SIGKILL that reaches it from now on is ours.
+    /// A SIGKILL that ends it from now on was sent by the agent.
     pub(super) fn note_killed_here(&self) {
         self.killed_here.set(true);
     }
@@ -178,13 +178,13 @@ impl Exec {
         self.held.set(Some((reader, Instant::now() + HOLD)));
     }
 
-    fn note_reaped(&self, reaped: Reaped) {
+    fn note_reaped(&self, reaped: ChildExit) {
         self.reaped.set(Some(reaped));
         self.exited.notify_one();
     }
 
     /// Publishes the outcome. Called once, by the pump.
-    fn publish(&self, reaped: Reaped) {
+    fn publish(&self, reaped: ChildExit) {
         let signal = libc::WIFSIGNALED(reaped.status).then(|| libc::WTERMSIG(reaped.status));
         let outcome = ExecOutcome {
             exit_code: libc::WIFEXITED(reaped.status).then(|| libc::WEXITSTATUS(reaped.status)),

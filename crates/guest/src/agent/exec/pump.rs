@@ -1,5 +1,5 @@
-//! Follows one process from its start to its end: reads its output into the log, ends it when its time is up,
-//! and publishes the outcome.
+//! Follows one process from its start to its end: reads its output into the log, ends it at its timeout, and
+//! publishes the outcome.
 //!
 //! ```text
 //!   running ──reaped──► draining ──┬─ both ends closed ─────────────► ended, output done
@@ -7,8 +7,8 @@
 //!                                  └─ a lossless reader is behind ──► ended; done once it has read
 //! ```
 //!
-//! Lingering: a background child that inherited the pipe goes on writing to it. Closing our end would kill it by
-//! SIGPIPE, so what it writes still goes to the log, without holding anybody up.
+//! Lingering: a background child that inherited the pipe may continue to write to it. Closing the agent's end would
+//! kill the child by SIGPIPE, so its output still goes to the log, without delaying anything.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -19,25 +19,25 @@ use tokio::time::Instant;
 use super::Exec;
 use super::log::Stream;
 use super::timeout::Timeout;
-use crate::agent::watched::Watched;
+use crate::agent::watched_fd::WatchedFd;
 use crate::agent::{Agent, signals};
 
-/// A pipe's capacity: one read takes all of it.
+/// The capacity of a pipe, so that one read can empty it.
 const READ_BYTES: usize = 64 * 1024;
 
-/// How long a pipe that descendants still hold must be quiet before the exec counts as ended.
+/// How long a pipe that descendants still hold open must be quiet before the exec counts as ended.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// And how long at most it may chatter on.
+/// The longest time for which output of descendants can delay the end.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 
-/// Between asking a process group to end and ending it.
+/// The time between SIGTERM and SIGKILL for a process group.
 const KILL_AFTER: Duration = Duration::from_secs(2);
 
 /// How long `then_stop` waits for readers to drain.
 const STOP_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// What a sandbox stopped by `then_stop` gives its other processes.
+/// The grace period of the other processes when `then_stop` stops the sandbox.
 const STOP_GRACE_MS: u64 = 2000;
 
 thread_local! {
@@ -47,7 +47,7 @@ thread_local! {
 
 pub(super) struct Source {
     pub(super) stream: Stream,
-    pub(super) fd: Rc<Watched>,
+    pub(super) fd: Rc<WatchedFd>,
 }
 
 pub(super) struct Pump {
@@ -64,7 +64,7 @@ enum Event {
     Read(Stream, Reading),
     Exited,
     Room,
-    LookAtTime,
+    CheckTimeout,
     Quiet,
     HeldLongEnough,
 }
@@ -94,14 +94,14 @@ impl Pump {
         while self.exec.reaped.get().is_none() {
             match self.next(None).await {
                 Event::Read(stream, reading) => self.note(stream, &reading),
-                Event::LookAtTime => self.look_at_time(),
+                Event::CheckTimeout => self.check_timeout(),
                 Event::HeldLongEnough => self.exec.release_hold(),
                 Event::Exited | Event::Room | Event::Quiet => {}
             }
         }
     }
 
-    /// Reads what the process left behind, and for a moment what its descendants add.
+    /// Reads the output that the process left behind, and for a moment what its descendants add.
     async fn drain(&mut self) {
         let last = Instant::now() + DRAIN_MAX;
         while self.is_open() && self.exec.log.borrow().room() > 0 {
@@ -109,19 +109,19 @@ impl Pump {
             match self.next(Some(quiet)).await {
                 Event::Read(stream, reading) => self.note(stream, &reading),
                 Event::Quiet => break,
-                Event::LookAtTime => self.timeout = None,
+                Event::CheckTimeout => self.timeout = None,
                 Event::HeldLongEnough => self.exec.release_hold(),
                 Event::Exited | Event::Room => {}
             }
         }
     }
 
-    /// The same, but waiting for the readers that must not lose anything.
+    /// The same, but waits for the readers that must not lose anything.
     async fn drain_for_readers(&mut self) {
         while self.is_open() && self.exec.log.borrow().room() == 0 {
             match self.next(None).await {
                 Event::HeldLongEnough => self.exec.release_hold(),
-                Event::Read(..) | Event::Exited | Event::Room | Event::LookAtTime | Event::Quiet => {}
+                Event::Read(..) | Event::Exited | Event::Room | Event::CheckTimeout | Event::Quiet => {}
             }
             self.drain().await;
         }
@@ -142,11 +142,11 @@ impl Pump {
             match self.next(None).await {
                 Event::Read(stream, reading) => self.note(stream, &reading),
                 Event::HeldLongEnough => self.exec.release_hold(),
-                Event::Exited | Event::Room | Event::LookAtTime | Event::Quiet => {}
+                Event::Exited | Event::Room | Event::CheckTimeout | Event::Quiet => {}
             }
             self.agent.execs.bound_kept_output();
         }
-        self.agent.execs.lingered();
+        self.agent.execs.note_lingering();
     }
 
     fn is_open(&self) -> bool {
@@ -166,7 +166,7 @@ impl Pump {
         let may_read = room > 0;
         let exited = self.exec.reaped.get().is_some();
         let held = self.exec.held.get().map(|(_, until)| until);
-        let look = self.timeout.as_ref().map(Timeout::next_look);
+        let check_at = self.timeout.as_ref().map(Timeout::next_check);
         tokio::select! {
             reading = read(self.stdout.as_ref(), &self.exec, room), if may_read && self.stdout.is_some() => {
                 Event::Read(Stream::Stdout, reading)
@@ -176,20 +176,20 @@ impl Pump {
             }
             () = self.exec.exited.notified(), if !exited => Event::Exited,
             () = self.exec.room.notified(), if !may_read => Event::Room,
-            () = until(look), if look.is_some() => Event::LookAtTime,
+            () = until(check_at), if check_at.is_some() => Event::CheckTimeout,
             () = until(quiet), if quiet.is_some() => Event::Quiet,
             () = until(held), if held.is_some() => Event::HeldLongEnough,
         }
     }
 
-    /// When the time is up, the whole group is asked to end, and made to 2 s later.
-    fn look_at_time(&mut self) {
+    /// At the timeout, sends SIGTERM to the whole group, and SIGKILL 2 s later.
+    fn check_timeout(&mut self) {
         if !self.timeout.as_mut().is_some_and(|timeout| timeout.is_up(Instant::now())) {
             return;
         }
         self.timeout = None;
         self.exec.timed_out.set(true);
-        // Gone already is fine.
+        // The process may have ended already.
         let _ = self.exec.signal(libc::SIGTERM, true);
         tokio::task::spawn_local(kill_later(Rc::clone(&self.agent), Rc::clone(&self.exec)));
     }
@@ -221,7 +221,8 @@ async fn read(source: Option<&Source>, exec: &Exec, room: usize) -> Reading {
             }
             Err(Errno::AGAIN) => ready.clear_ready(),
             Err(Errno::INTR) => {}
-            // EIO is how a terminal's last user leaving looks; anything else cannot be read on either.
+            // A terminal whose last user has left fails with EIO; after any other error, reading cannot continue
+            // either.
             Err(_) => return Reading::End,
         }
     }
@@ -230,8 +231,8 @@ async fn read(source: Option<&Source>, exec: &Exec, room: usize) -> Reading {
 async fn kill_later(agent: Rc<Agent>, exec: Rc<Exec>) {
     tokio::time::sleep(KILL_AFTER).await;
     if exec.signal(libc::SIGKILL, true).is_err() && !agent.execs.is_running_pid(exec.pid) {
-        // The first process is gone, and with it its right to the number; but as long as the group has
-        // members the kernel does not give the number away, and without members nothing is hit.
+        // The first process has been reaped, so its pid could be reused. But the kernel does not reuse it while the
+        // group has members, and without members no process receives the signal.
         let _ = signals::send_group(exec.pid, libc::SIGKILL);
     }
 }

@@ -1,4 +1,4 @@
-//! Starts a process as the host asked: checks, user, environment, descriptors, fork, verdict.
+//! Starts a process for the host: validation, user, environment, descriptors, fork, result.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Exec;
-use super::child::{self, Forked, Plan, Stdio, Step};
+use super::child::{self, ForkedChild, Plan, Stdio, Step};
 use super::log::{Log, Stream};
 use super::pump::{Pump, Source};
 use super::stdin::Stdin;
@@ -25,26 +25,27 @@ use super::timeout::Timeout;
 use crate::agent::failure::{describe, fail, invalid, refused};
 use crate::agent::machine::Meminfo;
 use crate::agent::users::{self, User};
-use crate::agent::watched::{Watched, watch};
+use crate::agent::watched_fd::{WatchedFd, watch};
 use crate::agent::{Agent, clock};
 use crate::protocol::{ErrorCode, ExecStart, ReadMode, RequestError, StdinMode, TerminalSize};
 
 const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Directories of PATH that are tried.
+/// The number of directories of PATH that are tried.
 const PATH_PARTS_MAX: usize = 256;
 
-/// How long a child may take from `fork` to `execve`, which reads a program from the disk. Only somebody inside who stops it makes that
-/// long, or an emulated machine on a host whose disk has seconds of work before it. The host waits for five seconds more.
+/// How long a child may take from `fork` to `execve`, which reads a program from the disk. It takes that long only if
+/// a process inside stops it, or in an emulated machine on a host whose disk is busy for seconds. The host waits five
+/// seconds longer.
 const VERDICT_WAIT_MAX: Duration = Duration::from_secs(25);
 
 /// Longest id: the host's are 23.
 const ID_BYTES_MAX: usize = 64;
 
-/// What [`super::ExecInfo`] repeats of a command line, so that a list of execs fits an answer.
+/// How much of a command line [`super::ExecInfo`] repeats, so that a list of execs fits an answer.
 const ARGV_SHOWN_BYTES_MAX: usize = 512;
 
-/// Starts the process, or answers the one that was started under this id before.
+/// Starts the process, or returns the one that was started with this id before.
 pub(in crate::agent) async fn start(agent: &Rc<Agent>, request: ExecStart) -> Result<Rc<Exec>, RequestError> {
     let join = agent.group.as_ref().map(|group| group.tasks().as_raw_fd());
     start_in(agent, request, join).await
@@ -65,10 +66,10 @@ async fn start_in(
     agent.execs.admit(request.terminal.is_some())?;
     let user = users::resolve(request.user.as_deref())?;
     let plan = plan(agent, &request, &user, join)?;
-    let ends = Ends::open(&request, &user)?;
+    let ends = StreamEnds::open(&request, &user)?;
     let forked =
         child::fork(&plan, &ends.stdio()).map_err(|errno| refused("fork for", &request.argv[0], errno))?;
-    // No await up to here since the fork: the reaper cannot have come first.
+    // There is no await since the fork, so the reaper cannot have run in between.
     let (exec, verdict) = register(agent, &request, ends, forked)?;
     Meminfo::refresh(agent);
     match read_verdict(verdict).await {
@@ -81,8 +82,8 @@ async fn start_in(
     }
 }
 
-/// Runs a program of the sandbox's for the agent's own purposes, to its end or until `wait_max` has passed. No host ever
-/// hears of it, and how it ended does not matter.
+/// Runs a program of the sandbox for the agent's own purposes, until it ends or `wait_max` has passed. The host does
+/// not see the exec, and its outcome is ignored.
 pub(in crate::agent) async fn run_quietly(agent: &Rc<Agent>, argv: &[&str], wait_max: Duration) {
     let request = ExecStart {
         exec: super::new_id(),
@@ -98,11 +99,11 @@ pub(in crate::agent) async fn run_quietly(agent: &Rc<Agent>, argv: &[&str], wait
         hold: false,
         then_stop: false,
     };
-    // Beside all others, which may be standing still.
+    // Outside the control group of the other processes, which may be frozen.
     let Ok(exec) = start_in(agent, request, None).await else { return };
     agent.execs.forget(&exec);
     if tokio::time::timeout(wait_max, exec.wait_ended()).await.is_err() {
-        // Gone already is fine.
+        // It may have ended already.
         let _ = exec.signal(libc::SIGKILL, true);
     }
 }
@@ -110,7 +111,7 @@ pub(in crate::agent) async fn run_quietly(agent: &Rc<Agent>, argv: &[&str], wait
 fn check(request: &ExecStart) -> Result<(), RequestError> {
     let id = &request.exec;
     if id.is_empty() || id.len() > ID_BYTES_MAX || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-        return Err(invalid(format_args!("`{id}` is not an exec id")));
+        return Err(invalid(format_args!("`{id}` is not a valid exec id")));
     }
     match request.argv.first() {
         None => return Err(invalid("the command is empty")),
@@ -119,7 +120,7 @@ fn check(request: &ExecStart) -> Result<(), RequestError> {
     }
     for name in request.env.keys() {
         if name.is_empty() || name.contains('=') {
-            return Err(invalid(format_args!("`{name}` cannot be the name of an environment variable")));
+            return Err(invalid(format_args!("`{name}` is not a valid name of an environment variable")));
         }
     }
     if request.cwd.as_ref().is_some_and(|cwd| !cwd.starts_with('/')) {
@@ -180,8 +181,8 @@ fn candidates(program: &str, path: &str) -> Result<Vec<CString>, RequestError> {
 
 /// Opens the directory the process starts in.
 ///
-/// Magic links are refused: `/proc/self/fd/N` would be resolved as the agent, and hand a descriptor of its own to
-/// the process (the way out that CVE-2024-21626 was for runc).
+/// Magic links are refused: `/proc/self/fd/N` would be resolved as the agent, and would give the process one of the
+/// agent's descriptors (in runc, this allowed the escape CVE-2024-21626).
 fn working_directory(request: &ExecStart, user: &User) -> Result<OwnedFd, RequestError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = |path: &str| rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS);
@@ -192,12 +193,14 @@ fn working_directory(request: &ExecStart, user: &User) -> Result<OwnedFd, Reques
     let directory = open(&c_string(cwd)?.to_string_lossy())
         .map_err(|errno| refused("open the working directory", cwd, errno))?;
     if is_descriptor_directory(&directory) {
-        return Err(invalid(format_args!("`{cwd}` cannot be a working directory")));
+        return Err(invalid(format_args!(
+            "`{cwd}` cannot be a working directory: it is a directory of file descriptors"
+        )));
     }
     Ok(directory)
 }
 
-/// Whether this is a directory of descriptors, which show whose they are.
+/// Whether this is a directory of file descriptors, which expose the agent's.
 fn is_descriptor_directory(directory: &OwnedFd) -> bool {
     let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
     let Ok(path) = rustix::fs::readlink(link, Vec::new()) else { return false };
@@ -209,8 +212,8 @@ fn c_string(text: &str) -> Result<CString, RequestError> {
     CString::new(text).map_err(|_| invalid(format_args!("`{text}` contains a NUL byte")))
 }
 
-/// The descriptors of a new process, both ends.
-struct Ends {
+/// Both ends of a new process's standard streams.
+struct StreamEnds {
     child_stdin: OwnedFd,
     child_stdout: OwnedFd,
     child_stderr: Option<OwnedFd>,
@@ -220,7 +223,7 @@ struct Ends {
     terminal: bool,
 }
 
-impl Ends {
+impl StreamEnds {
     fn open(request: &ExecStart, user: &User) -> Result<Self, RequestError> {
         let failed = |errno| refused("open the standard streams of", &request.argv[0], errno);
         match request.terminal {
@@ -240,7 +243,7 @@ impl Ends {
         };
         let (stdout, child_stdout) = pipe_with(PipeFlags::CLOEXEC)?;
         let (stderr, child_stderr) = pipe_with(PipeFlags::CLOEXEC)?;
-        // Only our ends: programs do not expect EAGAIN on theirs.
+        // Only on the agent's ends: programs do not expect EAGAIN on theirs.
         rustix::io::ioctl_fionbio(&stdout, true)?;
         rustix::io::ioctl_fionbio(&stderr, true)?;
         let child_stderr = Some(child_stderr);
@@ -262,11 +265,12 @@ impl Ends {
         let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
         let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
         rustix::termios::tcsetwinsize(&master, size)?;
-        // Erasing a character of several bytes takes all of them.
+        // Makes the terminal erase all bytes of a UTF-8 character at once.
         let mut termios = rustix::termios::tcgetattr(&slave)?;
         termios.input_modes |= InputModes::IUTF8;
         rustix::termios::tcsetattr(&slave, OptionalActions::Now, &termios)?;
-        // `sudo`, `mesg` and the like look at who owns the terminal. Some file systems refuse; they still run.
+        // `sudo`, `mesg` and the like check the owner of the terminal. Some file systems refuse to change it; the
+        // terminal still works.
         let _ = rustix::fs::fchown(&slave, Some(rustix::fs::Uid::from_raw(user.uid)), None);
         rustix::io::ioctl_fionbio(&master, true)?;
         let child_stdin = match stdin {
@@ -297,16 +301,16 @@ fn null() -> Result<OwnedFd, Errno> {
     rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
 }
 
-/// Makes the exec of a forked child known, and sets its pump going.
+/// Registers the exec of a forked child, and starts its pump.
 fn register(
     agent: &Rc<Agent>,
     request: &ExecStart,
-    ends: Ends,
-    forked: Forked,
-) -> Result<(Rc<Exec>, Watched), RequestError> {
+    ends: StreamEnds,
+    forked: ForkedChild,
+) -> Result<(Rc<Exec>, WatchedFd), RequestError> {
     let pid = forked.pid;
     build(agent, request, ends, forked).map_err(|error| {
-        // Nobody would read its output: better not at all. The reaper buries it.
+        // Its output could not be read, so the process is not kept. The reaper collects it.
         let _ = crate::agent::signals::send(pid, libc::SIGKILL);
         fail(
             ErrorCode::TooMany,
@@ -318,9 +322,9 @@ fn register(
 fn build(
     agent: &Rc<Agent>,
     request: &ExecStart,
-    ends: Ends,
-    forked: Forked,
-) -> std::io::Result<(Rc<Exec>, Watched)> {
+    ends: StreamEnds,
+    forked: ForkedChild,
+) -> std::io::Result<(Rc<Exec>, WatchedFd)> {
     let interest = if ends.terminal { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
     let stdout = Rc::new(watch(ends.stdout, interest)?);
     let stderr = ends.stderr.map(|fd| watch(fd, Interest::READABLE)).transpose()?.map(Rc::new);
@@ -371,7 +375,7 @@ fn build(
     Ok((exec, verdict))
 }
 
-/// The command line as far as it is shown.
+/// The part of the command line that is shown.
 fn shown(argv: &[String]) -> Vec<String> {
     let mut room = ARGV_SHOWN_BYTES_MAX;
     let mut shown = Vec::new();
@@ -387,13 +391,13 @@ fn shown(argv: &[String]) -> Vec<String> {
     shown
 }
 
-/// Why a child is not running the program.
+/// Why a child does not run the program.
 enum Verdict {
     Failed(Step, Errno),
     TooSlow,
 }
 
-async fn read_verdict(verdict: Watched) -> Result<(), Verdict> {
+async fn read_verdict(verdict: WatchedFd) -> Result<(), Verdict> {
     let read = async {
         let mut bytes = [0u8; 8];
         loop {
@@ -403,7 +407,7 @@ async fn read_verdict(verdict: Watched) -> Result<(), Verdict> {
                     let (step, errno) = child::parse_verdict(bytes);
                     return Err(Verdict::Failed(step, errno));
                 }
-                // Closed by `execve`, or by a death that the reaper reports.
+                // Closed by `execve`, or because the child died, which the reaper reports.
                 Ok(_) => return Ok(()),
                 Err(Errno::AGAIN) => ready.clear_ready(),
                 Err(Errno::INTR) => {}
@@ -430,9 +434,9 @@ fn explain(verdict: Verdict, request: &ExecStart) -> RequestError {
             refused("enter the working directory", request.cwd.as_deref().unwrap_or("/"), errno)
         }
         Verdict::Failed(Step::User, errno) => {
-            refused("become the user", request.user.as_deref().unwrap_or("root"), errno)
+            refused("switch to the user", request.user.as_deref().unwrap_or("root"), errno)
         }
-        Verdict::Failed(Step::Terminal, errno) => refused("take the terminal for", program, errno),
+        Verdict::Failed(Step::Terminal, errno) => refused("set the controlling terminal for", program, errno),
         Verdict::Failed(Step::Prepare, errno) => refused("prepare", program, errno),
         Verdict::TooSlow => {
             fail(ErrorCode::Internal, format_args!("`{program}` was stopped before it could start"))

@@ -1,6 +1,6 @@
-//! The way into a process: its standard input, or its terminal's other end.
+//! The input of a process: its standard input, or the other end of its terminal.
 //!
-//! Nothing is buffered here: a process that does not read makes the writer wait, and so, through TCP, the host.
+//! Nothing is buffered here: if a process does not read, the writer waits, and through TCP the host waits too.
 
 use std::rc::Rc;
 
@@ -9,19 +9,20 @@ use rustix::termios::SpecialCodeIndex;
 
 use super::Exec;
 use crate::agent::failure::{fail, invalid, refused};
-use crate::agent::watched::Watched;
+use crate::agent::watched_fd::WatchedFd;
 use crate::agent::wire::{Inbox, WireError};
 use crate::protocol::{ErrorCode, RequestError};
 
-/// Ctrl-D, when the terminal cannot be asked.
+/// Ctrl-D, if the terminal's own setting cannot be read.
 const EOF_CHARACTER: u8 = 4;
 
 pub(super) enum Stdin {
-    Pipe(Watched),
-    Terminal(Rc<Watched>),
+    Pipe(WatchedFd),
+    Terminal(Rc<WatchedFd>),
 }
 
-/// Carries out [`crate::protocol::Request::ExecStdin`]: uploads to the exec, then maybe ends its input.
+/// Carries out [`crate::protocol::Request::ExecStdin`]: writes the upload to the exec's input, then optionally ends
+/// the input.
 pub(in crate::agent) async fn feed(
     exec: &Exec,
     inbox: &mut Inbox<'_>,
@@ -36,7 +37,7 @@ pub(in crate::agent) async fn feed(
 }
 
 impl Exec {
-    /// Writes all of `bytes`, waiting as long as the process does.
+    /// Writes all of `bytes`, and waits as long as the process does not read.
     pub(super) async fn write_stdin(&self, bytes: &[u8]) -> Result<(), RequestError> {
         let stdin = self.stdin.lock().await;
         let Some(stdin) = stdin.as_ref() else { return Err(self.no_input()) };
@@ -57,7 +58,7 @@ impl Exec {
         }
     }
 
-    /// End-of-file for the process. A second time is fine.
+    /// Ends the input of the process. Calling it twice is allowed.
     pub(super) async fn close_stdin(&self) -> Result<(), RequestError> {
         let mut stdin = self.stdin.lock().await;
         match stdin.as_ref() {
@@ -66,7 +67,7 @@ impl Exec {
                 *stdin = None;
                 Ok(())
             }
-            // A terminal stays open: its end-of-file is a character, and the program decides what it means.
+            // A terminal stays open: its end-of-file is a character, whose meaning the program decides.
             Some(Stdin::Terminal(fd)) => {
                 let character = [rustix::termios::tcgetattr(fd.get_ref())
                     .map_or(EOF_CHARACTER, |termios| termios.special_codes[SpecialCodeIndex::VEOF])];
@@ -82,13 +83,13 @@ impl Exec {
 
     fn no_input(&self) -> RequestError {
         if self.ended() {
-            return fail(ErrorCode::Ended, format_args!("exec `{}` is not running any more", self.id));
+            return fail(ErrorCode::Ended, format_args!("exec `{}` is no longer running", self.id));
         }
         invalid(format_args!("the standard input of exec `{}` is closed", self.id))
     }
 }
 
-async fn write_all(fd: &Watched, mut bytes: &[u8]) -> Result<(), Errno> {
+async fn write_all(fd: &WatchedFd, mut bytes: &[u8]) -> Result<(), Errno> {
     while !bytes.is_empty() {
         let mut ready = fd.writable().await.map_err(|_| Errno::IO)?;
         match rustix::io::write(fd.get_ref(), bytes) {

@@ -1,4 +1,4 @@
-//! All execs the agent knows, by id and by pid, and the bounds on them.
+//! All execs that the agent knows, by id and by pid, and their limits.
 
 #![expect(unsafe_code, reason = "getrandom has no safe wrapper among the features this workspace uses")]
 
@@ -10,32 +10,32 @@ use tokio::time::Instant;
 
 use super::Exec;
 use crate::agent::failure::fail;
-use crate::agent::reaper::Reaped;
+use crate::agent::reaper::ChildExit;
 use crate::protocol::{ErrorCode, RequestError};
 
-/// Running at once. Each holds two pipes, so this also bounds descriptors.
+/// Execs that may run at once. Each uses two pipes, so this also limits descriptors.
 const RUNNING_MAX: usize = 1024;
 
-/// Terminals at once, well under the kernel's 4096 for all sandboxes together.
+/// Terminals at once; well below the kernel's limit of 4096 for all sandboxes together.
 const TERMINALS_MAX: usize = 256;
 
-/// Ended execs remembered.
+/// Ended execs that are remembered.
 const FINISHED_MAX: usize = 1000;
 
-/// Output that ended execs may keep together; the oldest lose theirs first.
+/// Output that all ended execs may keep together; the oldest execs lose theirs first.
 const FINISHED_BYTES_MAX: usize = 16 << 20;
 
-/// Ended execs whose pipe a descendant still holds; beyond that, pipes are closed at the end.
+/// Ended execs whose pipe a descendant still holds open; beyond that, pipes are closed at the end.
 const LINGERING_MAX: usize = 256;
 
-/// What goes on in all execs together.
+/// The activity of all execs together.
 #[derive(Default)]
 pub(in crate::agent) struct ExecActivity {
-    /// Services left out.
+    /// Without services.
     pub(in crate::agent) running: usize,
     pub(in crate::agent) attached: usize,
     pub(in crate::agent) services: usize,
-    /// By [`crate::agent::clock::awake_ms`], services left out.
+    /// By [`crate::agent::clock::awake_ms`], without services.
     pub(in crate::agent) active_ms: u64,
 }
 
@@ -57,7 +57,7 @@ impl Table {
         self.by_id.borrow().get(id).map(Rc::clone)
     }
 
-    /// All of them, the oldest first.
+    /// All execs, the oldest first.
     pub(in crate::agent) fn all(&self) -> Vec<Rc<Exec>> {
         let mut all: Vec<_> = self.by_id.borrow().values().map(Rc::clone).collect();
         all.sort_by_key(|exec| (exec.started_boot_us, exec.pid));
@@ -84,36 +84,42 @@ impl Table {
         activity
     }
 
-    /// Whether one more may start.
+    /// Fails if no further exec may start.
     pub(super) fn admit(&self, terminal: bool) -> Result<(), RequestError> {
         if self.running.get() >= RUNNING_MAX {
-            return Err(fail(ErrorCode::TooMany, format_args!("{RUNNING_MAX} execs are running already")));
+            return Err(fail(
+                ErrorCode::TooMany,
+                format_args!("the limit of {RUNNING_MAX} running execs is reached"),
+            ));
         }
         let terminals = || {
             let by_pid = self.by_pid.borrow();
             by_pid.values().filter(|exec| exec.terminal.is_some()).count()
         };
         if terminal && terminals() >= TERMINALS_MAX {
-            return Err(fail(ErrorCode::TooMany, format_args!("{TERMINALS_MAX} terminals are open already")));
+            return Err(fail(
+                ErrorCode::TooMany,
+                format_args!("the limit of {TERMINALS_MAX} open terminals is reached"),
+            ));
         }
         Ok(())
     }
 
-    /// Must follow the fork without an await, or the reaper could come first.
+    /// Must follow the fork without an await, or the reaper could run first.
     pub(super) fn insert(&self, exec: &Rc<Exec>) {
         self.by_id.borrow_mut().insert(exec.id.clone(), Rc::clone(exec));
         self.by_pid.borrow_mut().insert(exec.pid, Rc::clone(exec));
         self.running.set(self.running.get() + 1);
     }
 
-    /// An exec whose program could not be executed never was.
+    /// Removes an exec whose program could not be executed.
     pub(super) fn forget(&self, exec: &Rc<Exec>) {
         exec.forgotten.set(true);
         self.remove_id(exec);
         self.finished.borrow_mut().retain(|other| !Rc::ptr_eq(other, exec));
     }
 
-    pub(in crate::agent) fn reaped(&self, reaped: Reaped) {
+    pub(in crate::agent) fn reaped(&self, reaped: ChildExit) {
         let exec = self.by_pid.borrow_mut().remove(&reaped.pid);
         if let Some(exec) = exec {
             exec.note_reaped(reaped);
@@ -124,12 +130,12 @@ impl Table {
         self.by_pid.borrow().contains_key(&pid)
     }
 
-    /// The outcome of a running exec was published.
+    /// Called when the outcome of a running exec was published.
     pub(super) fn ended(&self) {
         self.running.set(self.running.get().saturating_sub(1));
     }
 
-    /// Output is done: from here on the exec only takes room.
+    /// Called when the output is done: from here on the exec only uses RAM.
     pub(super) fn finished(&self, exec: &Rc<Exec>) {
         if exec.forgotten.get() {
             return;
@@ -152,12 +158,12 @@ impl Table {
             if held <= FINISHED_BYTES_MAX {
                 return;
             }
-            // Its pump has left, so that nobody else ends a hold whose time is up.
+            // Its pump has ended, so no other code releases an expired hold.
             if exec.held.get().is_some_and(|(_, until)| until <= Instant::now()) {
                 exec.release_hold();
             }
             let mut log = exec.log.borrow_mut();
-            // A reader in the middle of it keeps it; the bound is met by the next oldest.
+            // An exec that is being read keeps its output; the next oldest loses its output instead.
             if !log.has_readers() {
                 held -= log.held_bytes();
                 log.clear();
@@ -165,7 +171,7 @@ impl Table {
         }
     }
 
-    /// Unless the id has been used again since.
+    /// Removes the id, unless it has been used again since.
     fn remove_id(&self, exec: &Rc<Exec>) {
         let mut by_id = self.by_id.borrow_mut();
         if by_id.get(&exec.id).is_some_and(|other| Rc::ptr_eq(other, exec)) {
@@ -182,12 +188,12 @@ impl Table {
         true
     }
 
-    pub(super) fn lingered(&self) {
+    pub(super) fn note_lingering(&self) {
         self.lingering.set(self.lingering.get().saturating_sub(1));
     }
 }
 
-/// A fresh exec id, for processes the agent starts by itself.
+/// A new exec id, for processes that the agent starts itself.
 pub(in crate::agent) fn new_id() -> String {
     const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let mut random = [0u8; 20];
@@ -213,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn made_ids_look_like_the_hosts() {
+    fn generated_ids_have_the_form_of_host_ids() {
         let id = new_id();
         assert_eq!(id.len(), 23);
         assert!(id.starts_with("exe"));

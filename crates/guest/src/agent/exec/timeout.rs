@@ -1,17 +1,17 @@
-//! How long a process may run, counted in time awake.
+//! How long a process may run, counted in time in which the sandbox is awake.
 //!
-//! A sandbox may stand still for hours: paused, its clocks go on; kept as a dump, they stand still with it. Neither is
-//! time its processes had. So the time is counted in slices, and of a slice that took far longer than it should have,
-//! no more than that is counted: we were asleep in it.
+//! A sandbox may sleep for hours. While it is paused its clocks advance; while it is hibernated they do not. Neither
+//! may count as running time. The time is therefore counted in slices, and of a slice that took far longer than it
+//! should, only its maximum counts: the sandbox was asleep during the rest.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How often it is looked at the clock. A sandbox that sleeps in a slice is charged twice as much for it at most.
+/// How often the clock is read. A sandbox that sleeps in a slice is charged at most twice this.
 const SLICE: Duration = Duration::from_secs(2);
 
-/// What a slice may take on a machine that is awake, but busy.
+/// How long a slice may take in a machine that is awake but busy.
 const SLICE_MAX: Duration = Duration::from_secs(4);
 
 #[derive(Debug)]
@@ -25,12 +25,12 @@ impl Timeout {
         Self { left: time, looked: now }
     }
 
-    /// When to look again.
-    pub(super) fn next_look(&self) -> Instant {
+    /// When to read the clock next.
+    pub(super) fn next_check(&self) -> Instant {
         self.looked + self.left.min(SLICE)
     }
 
-    /// Counts what has passed since the last look; whether the time is up.
+    /// Counts the time since the last call. Returns whether the time is up.
     pub(super) fn is_up(&mut self, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.looked).min(SLICE_MAX);
         self.left = self.left.saturating_sub(passed);
@@ -48,12 +48,12 @@ mod tests {
     }
 
     #[test]
-    fn awake_it_takes_as_long_as_it_says() {
+    fn a_timeout_is_exact_while_the_sandbox_is_awake() {
         let start = Instant::now();
         let mut timeout = Timeout::starting_at(start, seconds(5));
         let mut looks = Vec::new();
         loop {
-            let now = timeout.next_look();
+            let now = timeout.next_check();
             looks.push((now - start).as_secs());
             if timeout.is_up(now) {
                 break;
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn hours_asleep_count_as_a_moment() {
+    fn hours_asleep_count_as_one_slice() {
         let start = Instant::now();
         let mut timeout = Timeout::starting_at(start, seconds(60));
         let woken = start + seconds(10 * 3600);
@@ -73,10 +73,10 @@ mod tests {
     }
 
     #[test]
-    fn a_time_shorter_than_a_slice_is_met_exactly() {
+    fn a_timeout_shorter_than_a_slice_is_exact() {
         let start = Instant::now();
         let mut timeout = Timeout::starting_at(start, Duration::from_millis(300));
-        assert_eq!(timeout.next_look() - start, Duration::from_millis(300));
+        assert_eq!(timeout.next_check() - start, Duration::from_millis(300));
         assert!(!timeout.is_up(start + Duration::from_millis(299)));
         assert!(timeout.is_up(start + Duration::from_millis(300)));
     }

@@ -1,4 +1,4 @@
-//! Sends a file's bytes: small ones in one piece with the answer, large ones by `sendfile` within frames.
+//! Sends a file's bytes: small files in one write together with the answer, large ones by `sendfile` within frames.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::agent::users;
 use crate::agent::wire::{Outbox, Readiness, WireError, until_ready};
 use crate::protocol::{FRAME_BYTES_MAX, FileEntry, Frame, FrameKind, ReadFile, RequestError};
 
-/// Up to this size a file travels with the answer itself.
+/// Files up to this size are sent together with the answer.
 const SMALL_BYTES: u64 = 64 * 1024;
 
-/// Read at a time from files whose size is not known, those of procfs and sysfs.
+/// Read at a time from files whose size is unknown, such as those of procfs and sysfs.
 const UNSIZED_CHUNK_BYTES: usize = 64 * 1024;
 
-/// What there is to send.
+/// What is to be sent.
 enum Content {
     Whole(Bytes),
     Sized { file: OwnedFd, offset: u64, length: u64 },
@@ -117,8 +117,8 @@ async fn send_unsized(
     Ok(())
 }
 
-/// Sends a range of a file as Bytes frames. A file that shrinks meanwhile ends the connection in the middle of a
-/// frame, since its length has been promised and made-up bytes would be worse than none.
+/// Sends a range of a file as Bytes frames. If the file shrinks meanwhile, the connection ends in the middle of a
+/// frame: the frame's length was announced, and made-up bytes would be worse.
 pub(super) async fn send_range(
     stream: &TcpStream,
     file: Arc<OwnedFd>,
@@ -156,7 +156,7 @@ async fn send_header(stream: &TcpStream, length: usize) -> Result<(), WireError>
     let header = Frame::header(FrameKind::Bytes, length);
     let mut rest = &header[..];
     while !rest.is_empty() {
-        // More follows at once: the header shall not travel in a packet of its own.
+        // More data follows at once, so the header must not be sent in a packet of its own.
         let sent =
             stream.try_io(Interest::WRITABLE, || Ok(rustix::net::send(stream, rest, SendFlags::MORE)?));
         match sent {

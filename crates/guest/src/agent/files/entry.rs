@@ -11,7 +11,7 @@ use crate::agent::failure::refused;
 use crate::agent::users::Names;
 use crate::protocol::{FileEntry, FileKind, RequestError};
 
-/// Looks a path up; `follow` resolves a final symbolic link.
+/// Returns the entry of a path; `follow` resolves a final symbolic link.
 pub(super) fn look_up(path: &str, follow: bool, names: &Names) -> Result<FileEntry, RequestError> {
     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
     let stat = rustix::fs::statat(CWD, path, flags).map_err(|errno| refused("look up", path, errno))?;
@@ -53,7 +53,7 @@ pub(super) fn describe(path: &Path, stat: &Stat, target: Option<String>, names: 
     }
 }
 
-/// Where a link leads in the end.
+/// The final target of a link.
 fn resolved(path: &Path, kind: FileKind) -> Option<String> {
     match kind {
         FileKind::Symlink => Some(std::fs::canonicalize(path).ok()?.to_string_lossy().into_owned()),

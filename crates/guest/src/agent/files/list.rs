@@ -1,4 +1,4 @@
-//! Lists directories, down to a depth and up to a number of entries, without following links.
+//! Lists directories, up to a depth and a number of entries, without following links.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -15,13 +15,13 @@ use crate::agent::users::{self, Names};
 use crate::agent::wire::{Outbox, WireError};
 use crate::protocol::{ErrorCode, FileEntry, Frame, ListFiles, RequestError};
 
-/// Held at once, whatever the host asks for: some 30 MiB, and the metadata.
+/// Entries held at once, whatever the host requests: some 30 MiB, plus the metadata.
 const ENTRIES_MAX: usize = 100_000;
 
-/// Metadata held at once. What comes after it has none.
+/// Metadata held at once. Further entries are listed without theirs.
 const METADATA_BYTES_MAX: usize = 16 << 20;
 
-/// Entries in one frame of a streamed list, or fewer where they do not fit.
+/// Entries in one frame of a streamed list, or fewer if they do not fit.
 const ENTRIES_PER_FRAME: usize = 64;
 
 /// Carries out [`crate::protocol::Request::List`].
@@ -47,7 +47,7 @@ pub(in crate::agent) async fn list_stream(
     outbox.flush().await
 }
 
-/// In as many frames as they need.
+/// Sends the entries in as many frames as they need.
 fn push_entries(entries: &[FileEntry], outbox: &mut Outbox<'_>) -> Result<(), WireError> {
     match outbox.push_control(&entries) {
         Err(WireError::TooLarge { .. }) if entries.len() > 1 => {
@@ -67,8 +67,9 @@ fn walk(request: &ListFiles) -> Result<Vec<FileEntry>, RequestError> {
     let names = users::names();
     let mut entries = Vec::new();
     let mut metadata_left = METADATA_BYTES_MAX;
-    // Directories still to be read, with how many levels below them are wanted. Opened by path and one at a time,
-    // so that no depth runs out of descriptors; one that is gone or has become a link is left out.
+    // Directories still to be read, and how many levels below them are wanted. They are opened by path and one at a
+    // time, so that no depth exhausts the descriptors; directories that were removed or replaced by links are left
+    // out.
     let mut waiting = Vec::new();
     let depth = request.depth.max(1);
     for name in read(Path::new(path), &root, limit, &names, &mut entries, &mut metadata_left)? {
@@ -87,7 +88,7 @@ fn walk(request: &ListFiles) -> Result<Vec<FileEntry>, RequestError> {
     Ok(entries)
 }
 
-/// Adds a directory's entries, and answers the names of its subdirectories.
+/// Adds a directory's entries, and returns the names of its subdirectories.
 fn read(
     directory: &Path,
     fd: &OwnedFd,
@@ -107,7 +108,7 @@ fn read(
         if entries.len() == limit {
             return Err(fail(ErrorCode::TooMany, format_args!("there are more than {limit} entries")));
         }
-        // Gone since the directory was read.
+        // It was removed since the directory was read.
         let Ok(stat) = rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
         let kind = FileType::from_raw_mode(stat.st_mode);
         let target = if kind.is_symlink() { rustix::fs::readlinkat(fd, name, Vec::new()).ok() } else { None };

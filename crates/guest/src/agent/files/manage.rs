@@ -1,4 +1,4 @@
-//! Looks at, makes, moves and changes single files and directories.
+//! Reads the attributes of single files and directories, creates, moves and changes them.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub(in crate::agent) async fn make_dir(
         if parents {
             make_parents(directory.parent().unwrap_or(Path::new("/")), &owner)?;
         } else if directory.symlink_metadata().is_ok() {
-            return Err(fail(ErrorCode::AlreadyExists, format_args!("`{path}` exists already")));
+            return Err(fail(ErrorCode::AlreadyExists, format_args!("`{path}` already exists")));
         }
         make_directory(directory, mode, &owner)?;
         look_up(&path, true, &users::names())
@@ -45,7 +45,7 @@ pub(in crate::agent) async fn rename(from: String, to: String) -> Result<FileEnt
         check_path(&from)?;
         check_path(&to)?;
         rustix::fs::renameat(CWD, &from, CWD, &to).map_err(|errno| match errno {
-            // The kernel says the same of both paths; the one that is missing is the one to name.
+            // The kernel returns the same error for both paths; the message must name the one that is missing.
             Errno::NOENT if Path::new(&from).symlink_metadata().is_ok() => refused("move to", &to, errno),
             Errno::EXIST => refused("move to", &to, Errno::NOTEMPTY),
             Errno::ISDIR | Errno::NOTDIR | Errno::NOTEMPTY | Errno::XDEV => refused("move to", &to, errno),

@@ -11,15 +11,15 @@ use rustix::io::Errno;
 
 const PREFIX: &str = "user.e2b.";
 
-/// Shown of one file, names and values together: what an upload may set. Programs inside can set more.
+/// Metadata shown of one file, names and values together: the limit of an upload. Programs inside can set more.
 const SHOWN_BYTES_MAX: usize = 4096;
 
-/// What the kernel allows for all names of a file together.
+/// The kernel's limit for all attribute names of a file together.
 const NAMES_BYTES_MAX: usize = 64 << 10;
 
-/// The metadata of the file at `path`. Attributes that cannot be read, or are too much, are left out.
+/// The metadata of the file at `path`. Attributes that cannot be read or exceed the limit are left out.
 pub(super) fn read(path: &Path, follow: bool) -> BTreeMap<String, String> {
-    // Most files have none: the first question needs no memory.
+    // Most files have none: the first call only asks for the size and needs no memory.
     let count = match follow {
         true => rustix::fs::listxattr_query(path),
         false => rustix::fs::llistxattr_query(path),
@@ -51,7 +51,7 @@ pub(super) fn read(path: &Path, follow: bool) -> BTreeMap<String, String> {
     keys(&names).filter_map(shown).collect()
 }
 
-/// Gives an open file this metadata, and no other. File systems without attributes keep none.
+/// Sets exactly this metadata on an open file. File systems without extended attributes keep none.
 pub(super) fn replace(file: &OwnedFd, metadata: &BTreeMap<String, String>) -> Result<(), Errno> {
     let mut names = vec![0; NAMES_BYTES_MAX];
     match rustix::fs::flistxattr(file, &mut names[..]) {
@@ -72,7 +72,7 @@ pub(super) fn replace(file: &OwnedFd, metadata: &BTreeMap<String, String>) -> Re
     Ok(())
 }
 
-/// The keys among a list of attributes' names, each of which ends with a zero byte.
+/// The keys in a list of attribute names, each of which ends with a NUL byte.
 fn keys(names: &[u8]) -> impl Iterator<Item = &str> {
     names.split(|b| *b == 0).filter_map(|name| {
         let key = OsStr::from_bytes(name).to_str()?.strip_prefix(PREFIX)?;
@@ -105,6 +105,9 @@ mod tests {
         rustix::fs::fsetxattr(&file, "user.other", b"x", XattrFlags::empty()).unwrap();
         replace(&file, &BTreeMap::new()).unwrap();
         assert_eq!(read(&path, true), BTreeMap::new());
-        assert!(rustix::fs::fgetxattr(&file, "user.other", &mut [0_u8; 8][..]).is_ok(), "others stay");
+        assert!(
+            rustix::fs::fgetxattr(&file, "user.other", &mut [0_u8; 8][..]).is_ok(),
+            "other attributes are kept"
+        );
     }
 }

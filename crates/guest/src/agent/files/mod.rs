@@ -1,17 +1,17 @@
-//! Files as the host sees them: every path is absolute and resolved here, inside the sandbox, as its root.
+//! Files: every path of a request is absolute and resolved here, inside the sandbox, relative to its root.
 //!
-//! Disk work runs on the blocking pool, in steps that wait for the network a millisecond at most; bulk bytes move in
-//! pieces of at most a frame, so that a transfer of any size holds a constant amount of RAM.
+//! Disk work runs on the blocking pool, in steps that wait for the network for at most a millisecond. Bulk data moves
+//! in pieces of at most a frame, so that a transfer of any size uses a constant amount of RAM.
 
 mod download;
 mod entry;
-mod intake;
 mod list;
 mod manage;
 mod metadata;
 mod open;
 mod remove;
 mod replace;
+mod splice;
 mod tar;
 mod upload;
 mod watch;
@@ -32,10 +32,10 @@ pub(super) use self::watch::watch;
 /// PATH_MAX of Linux.
 const PATH_BYTES_MAX: usize = 4096;
 
-/// Bulk transfers at once. Each holds up to a frame of 1 MiB, here or in the kernel; further ones wait their turn.
+/// Bulk transfers at once. Each uses up to a frame of 1 MiB, here or in the kernel; further ones wait.
 static TRANSFERS: Semaphore = Semaphore::const_new(16);
 
-/// Refuses what cannot be a path inside.
+/// Refuses a string that cannot be a path inside.
 fn check_path(path: &str) -> Result<&str, RequestError> {
     if !path.starts_with('/') {
         return Err(invalid(format_args!("`{path}` is not an absolute path")));
@@ -55,7 +55,7 @@ async fn on_disk<T: Send + 'static>(
 ) -> Result<T, RequestError> {
     tokio::task::spawn_blocking(work)
         .await
-        .unwrap_or_else(|_| Err(fail(ErrorCode::Internal, "the work on the disk was interrupted")))
+        .unwrap_or_else(|_| Err(fail(ErrorCode::Internal, "the disk operation was interrupted")))
 }
 
 async fn transfer_permit() -> SemaphorePermit<'static> {

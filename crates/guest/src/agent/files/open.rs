@@ -1,7 +1,7 @@
 //! Opens regular files, and nothing else, without side effects.
 //!
-//! First as `O_PATH`, which touches no device and wakes no FIFO's writer; only what turns out to be a regular file
-//! is opened for real, through the descriptor, so that nobody can swap it in between.
+//! Opens with `O_PATH` first, which touches no device and wakes no writer of a FIFO. Only a regular file is then
+//! opened for reading or writing, through that descriptor, so that it cannot be replaced in between.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -27,20 +27,23 @@ pub(super) fn open_regular(path: &str, access: OFlags) -> Result<(OwnedFd, Stat)
         return Err(fail(ErrorCode::NotAFile, format_args!("`{path}` is not a regular file")));
     }
     if is_the_agents_own(&pinned) {
-        return Err(fail(ErrorCode::PermissionDenied, format_args!("`{path}` belongs to the agent")));
+        return Err(fail(
+            ErrorCode::PermissionDenied,
+            format_args!("`{path}` belongs to the sandbox agent and cannot be opened"),
+        ));
     }
     let file = reopen(&pinned, access).map_err(|errno| refused("open", path, errno))?;
     Ok((file, stat))
 }
 
-/// Opens for real what was only pinned.
+/// Opens a file for reading or writing through its `O_PATH` descriptor.
 pub(super) fn reopen(pinned: &OwnedFd, access: OFlags) -> Result<OwnedFd, Errno> {
     let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     rustix::fs::open(format!("/proc/self/fd/{}", pinned.as_raw_fd()), flags, Mode::empty())
 }
 
-/// Whether this is a file of procfs about the agent itself: its memory holds the token, and a process may always
-/// open its own.
+/// Whether this is a file of procfs about the agent itself: the agent's memory holds the token, and a process may
+/// always open its own memory.
 fn is_the_agents_own(file: &OwnedFd) -> bool {
     let on_proc =
         rustix::fs::fstatfs(file).is_ok_and(|fs| u64::try_from(fs.f_type).ok() == Some(PROC_SUPER_MAGIC));
@@ -51,7 +54,7 @@ fn is_the_agents_own(file: &OwnedFd) -> bool {
     let Ok(path) = rustix::fs::readlink(link, Vec::new()) else { return true };
     let path = path.to_string_lossy().into_owned();
     let Some(number) = path.split('/').nth(2).and_then(|part| part.parse::<u32>().ok()) else { return false };
-    // A thread's number works like a process's, so it is asked whose it is.
+    // A thread's number works like a process's, so the process of the thread must be read.
     let status = std::fs::read_to_string(format!("/proc/{number}/status")).unwrap_or_default();
     let group = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse::<u32>().ok());
     group.is_none_or(|group| group == std::process::id())

@@ -1,4 +1,4 @@
-//! Removes files and whole trees, by descriptor, without ever following a link.
+//! Removes files and whole trees, by descriptor, and never follows a link.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -12,13 +12,13 @@ use crate::agent::exec::new_id;
 use crate::agent::failure::{invalid, refused};
 use crate::protocol::RequestError;
 
-/// Directories open at once. What lies deeper is first moved up to the top of the tree.
+/// Directories open at once. Deeper ones are first moved up to the top of the tree.
 const DEPTH_MAX: usize = 128;
 
-/// How often a directory that others keep filling is emptied again.
+/// How often a directory is emptied again if other processes keep adding to it.
 const ATTEMPTS_MAX: usize = 64;
 
-/// Each round takes [`DEPTH_MAX`] levels off; nobody nests directories a million deep but to see what happens.
+/// Each round removes [`DEPTH_MAX`] levels, so only a malicious tree needs this many.
 const ROUNDS_MAX: usize = 10_000;
 
 /// Carries out [`crate::protocol::Request::Remove`].
@@ -32,7 +32,7 @@ pub(in crate::agent) async fn remove(path: String, recursive: bool) -> Result<()
         let failed = |errno| refused("remove", &path, errno);
         match rustix::fs::unlinkat(CWD, &path, AtFlags::empty()) {
             Ok(()) => return Ok(()),
-            // EPERM is what POSIX has for directories, EISDIR what Linux says.
+            // POSIX specifies EPERM for directories; Linux returns EISDIR.
             Err(Errno::ISDIR | Errno::PERM) => {}
             Err(errno) => return Err(failed(errno)),
         }
@@ -47,12 +47,12 @@ pub(in crate::agent) async fn remove(path: String, recursive: bool) -> Result<()
     .await
 }
 
-/// Removes a directory with all that is in it.
+/// Removes a directory with its content.
 pub(super) fn remove_tree(path: &Path) -> Result<(), Errno> {
     let root = open_directory(CWD, path)?;
     let mut attempts = 0;
     for _ in 0..ROUNDS_MAX {
-        let moved_up = empty(&root)?;
+        let moved_up = remove_content(&root)?;
         match rustix::fs::unlinkat(CWD, path, AtFlags::REMOVEDIR) {
             Err(Errno::NOTEMPTY | Errno::EXIST) if moved_up => {}
             Err(Errno::NOTEMPTY | Errno::EXIST) if attempts < ATTEMPTS_MAX => attempts += 1,
@@ -68,8 +68,8 @@ struct Level {
     name: CString,
 }
 
-/// Removes what is in `root`. Answers whether subtrees were moved up into it and are left for another round.
-fn empty(root: &OwnedFd) -> Result<bool, Errno> {
+/// Removes the content of `root`. Returns whether subtrees were moved up into it, for another round.
+fn remove_content(root: &OwnedFd) -> Result<bool, Errno> {
     let mut moved_up = false;
     let mut levels = vec![Level::open(root.try_clone().map_err(|_| Errno::MFILE)?, CString::default())?];
     while let Some(level) = levels.last_mut() {
@@ -77,7 +77,7 @@ fn empty(root: &OwnedFd) -> Result<bool, Errno> {
             let done = levels.pop().expect("the loop's condition");
             if let Some(parent) = levels.last() {
                 match rustix::fs::unlinkat(&parent.fd, &done.name, AtFlags::REMOVEDIR) {
-                    // Somebody put something in meanwhile: the next attempt finds it.
+                    // Another process added an entry meanwhile: the next attempt removes it.
                     Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => {}
                     Err(errno) => return Err(errno),
                 }

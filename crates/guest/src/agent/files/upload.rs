@@ -1,8 +1,8 @@
-//! Receives a file's bytes: into a nameless file beside the target, which takes its place when all have come.
+//! Receives a file's bytes into an unnamed file next to the target, which replaces the target when it is complete.
 //!
-//! A hang-up, a full disk or the death of the agent leaves the target as it was and nothing beside it. Where the host asks for
-//! it (`in_place`), bytes go into the target itself, as a program inside would write it: its hard links stay, watchers see
-//! it written, and what breaks off leaves a part.
+//! If the host hangs up, the disk is full or the agent dies, the target is unchanged and nothing is left next to it.
+//! If the host requests it (`in_place`), the bytes are written to the target itself, as a program inside would: its
+//! hard links remain, watchers see it being written, and an interrupted upload leaves a part.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,10 +16,10 @@ use rustix::pipe::SpliceFlags;
 use tokio::net::TcpStream;
 
 use super::entry::look_up;
-use super::intake::{Intake, Stop, Trouble};
 use super::metadata;
 use super::open::open_regular;
-use super::replace::{Aftermath, Finished};
+use super::replace::{FinishedFile, PendingDiskWork};
+use super::splice::{Intake, IntakeError, Stop};
 use super::{check_path, on_disk, transfer_permit};
 use crate::agent::exec::new_id;
 use crate::agent::failure::{fail, invalid, refused};
@@ -27,13 +27,13 @@ use crate::agent::users::{self, User};
 use crate::agent::wire::{Inbox, Outbox, Piece, Readiness, WireError, until_ready};
 use crate::protocol::{ErrorCode, FileEntry, RequestError, WriteFile};
 
-/// What temporary names begin with.
+/// The prefix of temporary names.
 const HIDDEN: &str = ".burrow-";
 
 /// The length of the ids in them.
 const ID_BYTES: usize = 23;
 
-/// As many as the kernel follows.
+/// The kernel's limit.
 const LINKS_MAX: usize = 40;
 
 /// Carries out [`crate::protocol::Request::Write`].
@@ -44,29 +44,29 @@ pub(in crate::agent) async fn write(
     outbox: &mut Outbox<'_>,
 ) -> Result<(), WireError> {
     let permit = transfer_permit().await;
-    let (written, aftermath) = match receive(request, stream, inbox).await? {
-        Ok((entry, aftermath)) => (Ok(entry), aftermath),
-        Err(error) => (Err(error), Aftermath::default()),
+    let (written, pending) = match receive(request, stream, inbox).await? {
+        Ok((entry, pending)) => (Ok(entry), pending),
+        Err(error) => (Err(error), PendingDiskWork::default()),
     };
-    if aftermath.is_none() {
+    if pending.is_none() {
         drop(permit);
         return outbox.reply(written).await;
     }
-    let told = outbox.reply(written).await;
-    // With the permit: a host that uploads faster than the disk writes is to notice at last.
-    let _ = tokio::task::spawn_blocking(move || aftermath.settle()).await;
+    let sent = outbox.reply(written).await;
+    // Still holding the permit, so that a host that uploads faster than the disk writes is slowed down.
+    let _ = tokio::task::spawn_blocking(move || pending.settle()).await;
     drop(permit);
-    told
+    sent
 }
 
 async fn receive(
     request: WriteFile,
     stream: &TcpStream,
     inbox: &mut Inbox<'_>,
-) -> Result<Result<(FileEntry, Aftermath), RequestError>, WireError> {
+) -> Result<Result<(FileEntry, PendingDiskWork), RequestError>, WireError> {
     let mut piece = Piece::new();
     inbox.fill(&mut piece).await?;
-    // A piece that is not full is the last. Most files come whole in the first: they take one trip to the pool.
+    // A piece that is not full is the last one. Most files fit in the first: they need one task on the pool.
     if !piece.is_full() {
         return Ok(on_disk(move || {
             let mut target = Target::open(&request)?;
@@ -84,7 +84,7 @@ async fn receive(
         Ok(opened) => opened,
         Err(error) => return Ok(Err(error)),
     };
-    // What was read along with the request is more than a piece only if the host sends requests of that size.
+    // More than a piece was read together with the request only if the host sends requests of that size.
     let rest = loop {
         if let Some(rest) = inbox.hand_over() {
             break rest;
@@ -97,14 +97,14 @@ async fn receive(
         };
     };
     drop(piece);
-    match take_in(stream, rest, target).await? {
+    match receive_rest(stream, rest, target).await? {
         Ok(target) => Ok(on_disk(move || target.finish(&request)).await),
         Err(error) => Ok(Err(error)),
     }
 }
 
-/// All bytes of the upload but those that `target` has, of which the first `rest` belong to a frame already begun.
-async fn take_in(
+/// Writes the rest of the upload, of which the first `rest` bytes belong to a frame that has begun.
+async fn receive_rest(
     stream: &TcpStream,
     rest: usize,
     mut target: Target,
@@ -119,44 +119,44 @@ async fn take_in(
         .await
         .map_err(|_| WireError::HungUp)?;
         match stopped {
-            Ok(Stop::Turn) => {}
-            Ok(Stop::Dry) => until_ready(stream, Readiness::Readable).await?,
+            Ok(Stop::Yield) => {}
+            Ok(Stop::NoData) => until_ready(stream, Readiness::Readable).await?,
             Ok(Stop::End) => return Ok(Ok(target)),
-            Err(Trouble::Disk(error)) => return Ok(Err(error)),
-            Err(Trouble::Wire(error)) => return Err(error),
+            Err(IntakeError::Disk(error)) => return Ok(Err(error)),
+            Err(IntakeError::Wire(error)) => return Err(error),
         }
     }
 }
 
-/// Where the bytes go until they are complete.
+/// Where the bytes are written until they are complete.
 pub(super) struct Target {
-    /// As the host wrote it.
+    /// As in the request.
     path: String,
     /// With symbolic links at its end resolved.
     resolved: PathBuf,
     file: Arc<OwnedFd>,
     offset: u64,
-    place: Place,
+    place: Destination,
 }
 
-enum Place {
-    /// The existing file itself.
+enum Destination {
+    /// A part of the existing file.
     Existing,
-    /// The target itself, from its beginning; it was made for it if there was none.
-    Whole { new: bool },
+    /// The target itself, from its beginning; created if it did not exist.
+    Whole,
     /// A file without a name, in the same directory.
     Nameless { existing: Option<Stat> },
-    /// The same with a hidden name, where the file system has no nameless files.
+    /// A file with a hidden name, if the file system does not support unnamed files.
     Hidden { name: PathBuf, existing: Option<Stat> },
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
         match &self.place {
-            Place::Hidden { name, .. } => {
+            Destination::Hidden { name, .. } => {
                 let _ = rustix::fs::unlink(name);
             }
-            Place::Existing | Place::Whole { .. } | Place::Nameless { .. } => {}
+            Destination::Existing | Destination::Whole | Destination::Nameless { .. } => {}
         }
     }
 }
@@ -167,7 +167,7 @@ impl Target {
         if let Some(offset) = request.offset {
             let (file, _) = open_regular(&path, OFlags::WRONLY)?;
             let resolved = PathBuf::from(&path);
-            return Ok(Self { path, resolved, file: Arc::new(file), offset, place: Place::Existing });
+            return Ok(Self { path, resolved, file: Arc::new(file), offset, place: Destination::Existing });
         }
         let resolved = resolve_links(&path)?;
         let Some(parent) = resolved.parent() else {
@@ -178,8 +178,14 @@ impl Target {
         }
         let existing = existing_file(&resolved, &path)?;
         if request.in_place {
+            let user = request.user.as_deref().map(|user| users::resolve(Some(user))).transpose()?;
             let (file, new) = open_in_place(&resolved, existing.is_some())?;
-            return Ok(Self { path, resolved, file: Arc::new(file), offset: 0, place: Place::Whole { new } });
+            if new {
+                let mode = request.mode.map_or(0o644, |mode| mode & 0o7777);
+                set_owner_and_mode(&file, user.as_ref(), mode)
+                    .map_err(|errno| refused("write", &path, errno))?;
+            }
+            return Ok(Self { path, resolved, file: Arc::new(file), offset: 0, place: Destination::Whole });
         }
         let (file, place) =
             open_temporary(parent, existing).map_err(|errno| refused("write", &path, errno))?;
@@ -200,7 +206,7 @@ impl Target {
         Ok(())
     }
 
-    /// Takes up to `count` bytes out of a pipe. Answers how many; 0 if the file takes them by [`Target::write`] only.
+    /// Moves up to `count` bytes out of a pipe. Returns how many; 0 if the file only supports [`Target::write`].
     pub(super) fn splice(&mut self, pipe: &OwnedFd, count: usize) -> Result<usize, RequestError> {
         let mut offset = self.offset;
         match rustix::pipe::splice(pipe, None, &self.file, Some(&mut offset), count, SpliceFlags::empty()) {
@@ -214,16 +220,17 @@ impl Target {
         }
     }
 
-    /// Owner, mode, disk, name: in this order, so that the name never stands for less.
-    fn finish(self, request: &WriteFile) -> Result<(FileEntry, Aftermath), RequestError> {
+    /// Sets the owner and the mode, syncs, and sets the name: in this order, so that the name never refers to an
+    /// incomplete file.
+    fn finish(self, request: &WriteFile) -> Result<(FileEntry, PendingDiskWork), RequestError> {
         let failed = |errno| refused("write", &self.path, errno);
-        if let Place::Whole { new } = self.place {
-            self.settle_in_place(request, new)?;
-            return Ok((look_up(&self.path, true, &users::names())?, Aftermath::default()));
+        if matches!(self.place, Destination::Whole) {
+            self.settle_in_place(request)?;
+            return Ok((look_up(&self.path, true, &users::names())?, PendingDiskWork::default()));
         }
         let existing = match &self.place {
-            Place::Existing | Place::Whole { .. } => None,
-            Place::Nameless { existing } | Place::Hidden { existing, .. } => existing.as_ref(),
+            Destination::Existing | Destination::Whole => None,
+            Destination::Nameless { existing } | Destination::Hidden { existing, .. } => existing.as_ref(),
         };
         let user = request.user.as_deref().map(|user| users::resolve(Some(user))).transpose()?;
         let (uid, gid) = match (&user, existing) {
@@ -236,9 +243,11 @@ impl Target {
         }
         let mode = match (&self.place, request.mode, existing) {
             (_, Some(mode), _) => Some(mode & 0o7777),
-            (Place::Existing | Place::Whole { .. }, None, _) => None,
-            (Place::Nameless { .. } | Place::Hidden { .. }, None, Some(stat)) => Some(stat.st_mode & 0o7777),
-            (Place::Nameless { .. } | Place::Hidden { .. }, None, None) => Some(0o644),
+            (Destination::Existing | Destination::Whole, None, _) => None,
+            (Destination::Nameless { .. } | Destination::Hidden { .. }, None, Some(stat)) => {
+                Some(stat.st_mode & 0o7777)
+            }
+            (Destination::Nameless { .. } | Destination::Hidden { .. }, None, None) => Some(0o644),
         };
         if let Some(mode) = mode {
             rustix::fs::fchmod(&self.file, Mode::from_raw_mode(mode)).map_err(failed)?;
@@ -249,16 +258,16 @@ impl Target {
         if request.sync {
             rustix::fs::fsync(&self.file).map_err(failed)?;
         }
-        let aftermath = self.put_in_place(existing, request.sync).map_err(failed)?;
+        let pending = self.put_in_place(existing, request.sync).map_err(failed)?;
         if request.sync {
             sync_parent(&self.resolved).map_err(failed)?;
         }
-        Ok((look_up(&self.path, true, &users::names())?, aftermath))
+        Ok((look_up(&self.path, true, &users::names())?, pending))
     }
 
-    /// Ends a file that was written in place: its length, then owner, mode and metadata where they differ, so that watchers
-    /// hear of no change that is none.
-    fn settle_in_place(&self, request: &WriteFile, new: bool) -> Result<(), RequestError> {
+    /// Completes a file that was written in place: its length, then owner, mode and metadata if they differ, so that
+    /// watchers see no change without effect.
+    fn settle_in_place(&self, request: &WriteFile) -> Result<(), RequestError> {
         let failed = |errno| refused("write", &self.path, errno);
         let stat = rustix::fs::fstat(&self.file).map_err(failed)?;
         if u64::try_from(stat.st_size).unwrap_or(0) > self.offset {
@@ -271,7 +280,7 @@ impl Target {
                 rustix::fs::fchown(&self.file, Some(uid), Some(gid)).map_err(failed)?;
             }
         }
-        let mode = request.mode.map(|mode| mode & 0o7777).or(new.then_some(0o644));
+        let mode = request.mode.map(|mode| mode & 0o7777);
         if let Some(mode) = mode.filter(|mode| *mode != stat.st_mode & 0o7777) {
             rustix::fs::fchmod(&self.file, Mode::from_raw_mode(mode)).map_err(failed)?;
         }
@@ -287,24 +296,24 @@ impl Target {
         Ok(())
     }
 
-    fn put_in_place(&self, existing: Option<&Stat>, synced: bool) -> Result<Aftermath, Errno> {
+    fn put_in_place(&self, existing: Option<&Stat>, synced: bool) -> Result<PendingDiskWork, Errno> {
         let old_size = existing.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
         let size = self.offset.max(old_size);
         match &self.place {
-            Place::Existing | Place::Whole { .. } => Ok(Aftermath::default()),
-            Place::Hidden { name, .. } => {
-                Finished { from: name, file: &self.file, size, synced }.replace(&self.resolved)
+            Destination::Existing | Destination::Whole => Ok(PendingDiskWork::default()),
+            Destination::Hidden { name, .. } => {
+                FinishedFile { from: name, file: &self.file, size, synced }.replace(&self.resolved)
             }
-            Place::Nameless { .. } => {
+            Destination::Nameless { .. } => {
                 let source = format!("/proc/self/fd/{}", self.file.as_raw_fd());
                 let link = |to: &Path| rustix::fs::linkat(CWD, &source, CWD, to, AtFlags::SYMLINK_FOLLOW);
                 match link(&self.resolved) {
                     Err(Errno::EXIST) => {}
-                    other => return other.map(|()| Aftermath::default()),
+                    other => return other.map(|()| PendingDiskWork::default()),
                 }
                 let hidden = hidden_name(&self.resolved);
                 link(&hidden)?;
-                let finished = Finished { from: &hidden, file: &self.file, size, synced };
+                let finished = FinishedFile { from: &hidden, file: &self.file, size, synced };
                 finished.replace(&self.resolved).inspect_err(|_| {
                     let _ = rustix::fs::unlink(&hidden);
                 })
@@ -313,7 +322,7 @@ impl Target {
     }
 }
 
-/// Follows symbolic links at the end of the path, so that the file they point to is replaced, not they.
+/// Follows symbolic links at the end of the path, so that the file they point to is replaced, not the links.
 fn resolve_links(path: &str) -> Result<PathBuf, RequestError> {
     let mut path = PathBuf::from(path);
     for _ in 0..LINKS_MAX {
@@ -327,7 +336,7 @@ fn resolve_links(path: &str) -> Result<PathBuf, RequestError> {
         let link = PathBuf::from(OsString::from_vec(link.into_bytes()));
         path = path.parent().unwrap_or(Path::new("/")).join(link);
     }
-    Err(invalid(format_args!("`{}` leads through too many symbolic links", path.display())))
+    Err(invalid(format_args!("`{}` has too many levels of symbolic links", path.display())))
 }
 
 fn existing_file(resolved: &Path, path: &str) -> Result<Option<Stat>, RequestError> {
@@ -346,14 +355,14 @@ fn existing_file(resolved: &Path, path: &str) -> Result<Option<Stat>, RequestErr
     Ok(Some(stat))
 }
 
-/// Opens the file at `resolved` to be written over, or makes it; says whether it was made.
+/// Opens the file at `resolved` for overwriting, or creates it. Also returns whether it was created.
 fn open_in_place(resolved: &Path, there: bool) -> Result<(OwnedFd, bool), RequestError> {
     let shown = resolved.to_string_lossy();
     if !there {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::open(resolved, flags, Mode::from_raw_mode(0o644)) {
             Ok(file) => return Ok((file, true)),
-            // Somebody made it meanwhile.
+            // Another process created it meanwhile.
             Err(Errno::EXIST) => {}
             Err(errno) => return Err(refused("write", &shown, errno)),
         }
@@ -361,25 +370,25 @@ fn open_in_place(resolved: &Path, there: bool) -> Result<(OwnedFd, bool), Reques
     Ok((open_regular(&shown, OFlags::WRONLY)?.0, false))
 }
 
-fn open_temporary(parent: &Path, existing: Option<Stat>) -> Result<(OwnedFd, Place), Errno> {
+fn open_temporary(parent: &Path, existing: Option<Stat>) -> Result<(OwnedFd, Destination), Errno> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::open(parent, flags | OFlags::TMPFILE, Mode::RUSR | Mode::WUSR) {
-        Ok(file) => return Ok((file, Place::Nameless { existing })),
+        Ok(file) => return Ok((file, Destination::Nameless { existing })),
         Err(Errno::OPNOTSUPP | Errno::ISDIR) => {}
         Err(errno) => return Err(errno),
     }
     let name = hidden_name(&parent.join("file"));
     let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
     let file = rustix::fs::open(&name, flags, Mode::RUSR | Mode::WUSR)?;
-    Ok((file, Place::Hidden { name, existing }))
+    Ok((file, Destination::Hidden { name, existing }))
 }
 
-/// A name beside `path` that nobody else uses.
+/// An unused name next to `path`.
 fn hidden_name(path: &Path) -> PathBuf {
     path.with_file_name(format!("{HIDDEN}{}", new_id()))
 }
 
-/// Whether a file has such a name: it is nobody else's business.
+/// Whether a file has such a temporary name.
 pub(super) fn is_hidden(name: &OsStr) -> bool {
     let id = name.as_bytes().strip_prefix(HIDDEN.as_bytes());
     id.is_some_and(|id| id.len() == ID_BYTES && id.starts_with(b"exe"))
@@ -389,7 +398,7 @@ fn owner(user: Option<&str>) -> Result<User, RequestError> {
     users::resolve(user)
 }
 
-/// Makes the missing directories of `parent`, each with the owner.
+/// Creates the missing directories of `parent`, each with the owner.
 pub(super) fn make_parents(parent: &Path, owner: &User) -> Result<(), RequestError> {
     let missing: Vec<&Path> = parent.ancestors().take_while(|path| !path.exists()).collect();
     for path in missing.into_iter().rev() {
@@ -398,7 +407,16 @@ pub(super) fn make_parents(parent: &Path, owner: &User) -> Result<(), RequestErr
     Ok(())
 }
 
-/// Makes one directory; one that exists is fine.
+/// Sets owner and mode of a new file. Before its content, so that watchers see the events in the order that E2B's
+/// clients expect: created, changed, written.
+fn set_owner_and_mode(file: &OwnedFd, owner: Option<&User>, mode: u32) -> Result<(), Errno> {
+    if let Some(owner) = owner {
+        rustix::fs::fchown(file, Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)))?;
+    }
+    rustix::fs::fchmod(file, Mode::from_raw_mode(mode))
+}
+
+/// Creates one directory. It is not an error if it exists.
 pub(super) fn make_directory(path: &Path, mode: u32, owner: &User) -> Result<(), RequestError> {
     let failed = |errno| refused("make the directory", path.display(), errno);
     match rustix::fs::mkdir(path, Mode::from_raw_mode(mode)) {
@@ -410,11 +428,11 @@ pub(super) fn make_directory(path: &Path, mode: u32, owner: &User) -> Result<(),
     let directory = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
     rustix::fs::fchown(&directory, Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)))
         .map_err(failed)?;
-    // Once more, since the umask took bits off and chown may have.
+    // Set again, since the umask removed bits and chown may have.
     rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode)).map_err(failed)
 }
 
-/// The new name is durable only once its directory is.
+/// A new name is durable only once its directory is.
 fn sync_parent(path: &Path) -> Result<(), Errno> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     let directory =

@@ -1,11 +1,11 @@
-//! Tells a host what changes below a path.
+//! Reports changes below a path to the host.
 //!
-//! inotify watches single directories; recursion is ours: a new directory is watched and then searched, since
-//! files may have been made in it before the watch was there. Nothing is queued here: events wait in the kernel
-//! until the host has taken the earlier ones, and when there are too many of them the kernel says so.
+//! inotify watches single directories; the agent implements recursion: a new directory is watched and then searched,
+//! since files may have been created in it before the watch existed. Nothing is queued here: events wait in the
+//! kernel until the host has received the earlier ones, and if there are too many the kernel reports an overflow.
 //!
-//! Names that only exist while an upload is under way (`upload`) are not told: of a file that is replaced the host hears
-//! that it was written. What happens to one file within a moment is told once.
+//! Temporary names of running uploads (`upload`) are not reported: for a file that is replaced, the host receives one
+//! write event. Several changes of a file within a moment are reported once.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, OsStr};
@@ -24,26 +24,26 @@ use tokio::io::Interest;
 use super::upload::is_hidden;
 use super::{check_path, on_disk};
 use crate::agent::failure::{fail, refused};
-use crate::agent::watched::{Watched, watch as watch_fd};
+use crate::agent::watched_fd::{WatchedFd, watch as watch_fd};
 use crate::agent::wire::{Inbox, Outbox, WireError};
 use crate::protocol::{ErrorCode, RequestError, WatchEvent, WatchEventKind, WatchFiles};
 
 /// Directories watched for one host: the kernel's default for a whole user is not much more.
 const WATCHES_MAX: usize = 8192;
 
-/// How long the second half of a rename may take to show up. The kernel writes both together.
+/// The longest time between both halves of a rename. The kernel writes both together.
 const RENAME_WAIT: Duration = Duration::from_millis(10);
 
-/// How long events are gathered before they are told, so that a file that is written in several steps is one event.
+/// How long events are collected before they are sent, so that a file written in several steps is one event.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// Reads of one gathering: a program that never stops writing is not waited for.
+/// Reads in one collection, so that a program that writes continuously does not delay events.
 const GATHERED_READS_MAX: usize = 16;
 
 /// Bytes of events read at a time.
 const BUFFER_BYTES: usize = 16 * 1024;
 
-/// Events held between two reads. A tree with more files than that, moved in, is for the host to look at.
+/// Events held between two reads. If a larger tree is moved in, the host must list it itself.
 const EVENTS_MAX: usize = 16_384;
 
 /// Carries out [`crate::protocol::Request::Watch`].
@@ -60,13 +60,17 @@ pub(in crate::agent) async fn watch(
     let ready = watch_fd(clone, Interest::READABLE)?;
     outbox.reply(Ok(())).await?;
     tokio::select! {
-        told = tell(watcher, &ready, outbox) => told,
-        // Whatever the host says now, only its hanging up means anything.
+        result = report_changes(watcher, &ready, outbox) => result,
+        // Of the messages that the host may send now, only its hang-up has a meaning.
         received = async { while inbox.next().await?.is_some() {} Ok(()) } => received,
     }
 }
 
-async fn tell(mut watcher: Watcher, ready: &Watched, outbox: &mut Outbox<'_>) -> Result<(), WireError> {
+async fn report_changes(
+    mut watcher: Watcher,
+    ready: &WatchedFd,
+    outbox: &mut Outbox<'_>,
+) -> Result<(), WireError> {
     loop {
         let waited = match watcher.half_rename {
             None => ready.readable().await.map(Some),
@@ -101,33 +105,34 @@ async fn tell(mut watcher: Watcher, ready: &Watched, outbox: &mut Outbox<'_>) ->
     }
 }
 
-/// Events without repeats: a file that was written several times was written, and the owner and mode that a new file is
-/// given belong to its making.
+/// Removes repeated events: several writes of a file become one, and changes of its owner and mode become one.
 fn merged(events: impl Iterator<Item = WatchEvent>) -> Vec<WatchEvent> {
-    let (mut created, mut written) = (HashSet::new(), HashSet::new());
-    let mut told = Vec::new();
+    let (mut created, mut written, mut changed) = (HashSet::new(), HashSet::new(), HashSet::new());
+    let mut result = Vec::new();
     for event in events {
         let is_new = match event.kind {
             WatchEventKind::Created => {
                 written.remove(&event.path);
+                changed.remove(&event.path);
                 created.insert(event.path.clone())
             }
             WatchEventKind::Written => written.insert(event.path.clone()),
-            WatchEventKind::Attributes => !created.contains(&event.path),
+            WatchEventKind::Attributes => changed.insert(event.path.clone()),
             WatchEventKind::Removed | WatchEventKind::Renamed => {
                 for path in [Some(&event.path), event.from.as_ref()].into_iter().flatten() {
                     created.remove(path);
                     written.remove(path);
+                    changed.remove(path);
                 }
                 true
             }
             WatchEventKind::Overflow => true,
         };
         if is_new {
-            told.push(event);
+            result.push(event);
         }
     }
-    told
+    result
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -156,7 +161,7 @@ struct Watcher {
     events: Vec<WatchEvent>,
     half_rename: Option<HalfRename>,
     new_directories: Vec<PathBuf>,
-    /// What a search has told of: the kernel may tell of it once more.
+    /// Paths that a search has reported, because the kernel may report them again.
     searched: HashSet<PathBuf>,
 }
 
@@ -200,7 +205,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Watches a directory and all below it.
+    /// Watches a directory and all directories below it.
     fn add_tree(&mut self, path: &Path, search: Search) -> Result<(), Errno> {
         let mut waiting = vec![path.to_owned()];
         while let Some(directory) = waiting.pop() {
@@ -231,7 +236,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Takes what the kernel has; false when there was nothing.
+    /// Reads the kernel's events. Returns false if there were none.
     fn read(&mut self) -> Result<bool, WireError> {
         let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
         let inotify = Arc::clone(&self.inotify);
@@ -242,7 +247,7 @@ impl Watcher {
                     self.note(event.wd(), event.events(), event.cookie(), event.file_name().map(os_str))
                 }
                 Err(Errno::AGAIN) => {
-                    // All that happened before and during a search has been read.
+                    // All events from before and during a search have been read.
                     self.searched.clear();
                     return Ok(false);
                 }
@@ -255,10 +260,11 @@ impl Watcher {
         }
     }
 
-    /// Watches directories that were made since, and tells what is in them.
+    /// Watches directories that were created since, and reports their content.
     async fn follow_new_directories(mut self) -> Result<Self, WireError> {
         while let Some(directory) = self.new_directories.pop() {
-            // A directory that is gone again, or one too many, is not watched; the host is told to look itself.
+            // A directory that was removed, or is beyond the limit, is not watched; in the latter case the host must
+            // list it.
             let added;
             (self, added) = tokio::task::spawn_blocking(move || {
                 let added = self.add_tree(&directory, Search::TellWhatIsThere);
@@ -277,7 +283,7 @@ impl Watcher {
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             self.push(WatchEventKind::Overflow, self.root.clone(), None);
             if self.recursive {
-                // Directories may have been made that were never heard of.
+                // Directories may have been created without an event.
                 self.new_directories.push(self.root.clone());
             }
             return;
@@ -327,7 +333,7 @@ impl Watcher {
                     self.push(WatchEventKind::Written, path, None);
                 }
             }
-            // It is on its way out: the file that takes its place follows.
+            // The old file of a replacement: the new one follows.
             Some(_) if hidden => {}
             Some(half) => {
                 if half.directory {
@@ -350,7 +356,7 @@ impl Watcher {
         }
     }
 
-    /// The other half never came: the file left what is watched.
+    /// The second half did not arrive: the file left the watched tree.
     fn give_up_half_rename(&mut self) {
         let Some(half) = self.half_rename.take() else { return };
         if half.directory {
@@ -375,7 +381,7 @@ impl Watcher {
         self.paths.iter().filter_map(move |(watch, path)| Some((*watch, path.strip_prefix(from).ok()?)))
     }
 
-    /// A program writing line by line is one event for each read, not one for each line.
+    /// Adds an event. A program that writes line by line causes one event for each read, not for each line.
     fn push(&mut self, kind: WatchEventKind, path: PathBuf, from: Option<PathBuf>) {
         let shown = |path: PathBuf| path.to_string_lossy().into_owned();
         let event = WatchEvent { kind, path: shown(path), from: from.map(shown) };
@@ -390,8 +396,8 @@ impl Watcher {
     }
 }
 
-/// Whether a name is one of an upload under way: a temporary one, or the `#INODE` by which the kernel calls a file without a
-/// name. A file that is really called so is there.
+/// Whether a name belongs to a running upload: a temporary name, or the `#INODE` by which the kernel reports an
+/// unnamed file. A file that has such a name itself exists at the path.
 fn is_internal(name: &OsStr, path: &Path) -> bool {
     let number = name.as_bytes().strip_prefix(b"#");
     let nameless = number.is_some_and(|rest| !rest.is_empty() && rest.iter().all(u8::is_ascii_digit));
@@ -404,9 +410,9 @@ fn os_str(name: &CStr) -> &OsStr {
 
 fn watch_refused(path: &str, errno: Errno) -> RequestError {
     match errno {
-        // inotify's ENOSPC and EMFILE are about watches, not the disk.
+        // inotify returns ENOSPC and EMFILE when the limit of watches is reached.
         Errno::NOSPC | Errno::MFILE => {
-            fail(ErrorCode::TooMany, format_args!("there are too many directories to watch below `{path}`"))
+            fail(ErrorCode::TooMany, format_args!("too many directories to watch below `{path}`"))
         }
         _ => refused("watch", path, errno),
     }

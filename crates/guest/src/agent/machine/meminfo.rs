@@ -1,8 +1,8 @@
-//! What `/proc/meminfo` shows inside: the sandbox's limit, not the host's RAM.
+//! The content of `/proc/meminfo` inside: the sandbox's limit, not the host's RAM.
 //!
-//! The runtime driver mounts [`PATH`] over `/proc/meminfo` where there is no better way; where it did not, the file is
-//! missing and nothing is done. It is written in place, since a new file would not be the mounted one, and always
-//! with the same length, so that a reader never sees half of two.
+//! If nothing better is available, the runtime driver mounts [`PATH`] over `/proc/meminfo`; otherwise the file does
+//! not exist and nothing is done. The file is written in place, since a new file would not be the mounted one, and
+//! always with the same length, so that a reader never sees parts of two versions.
 
 use std::cell::Cell;
 use std::fmt::Write;
@@ -17,7 +17,7 @@ use crate::agent::{Agent, clock};
 /// On the sandbox's own disk.
 const PATH: &str = "/.burrow/meminfo";
 
-/// A burst of execs reads procfs once.
+/// The minimum interval, so that a burst of execs reads procfs once.
 const EVERY_MS: u64 = 200;
 
 pub(in crate::agent) struct Meminfo {
@@ -28,8 +28,8 @@ pub(in crate::agent) struct Meminfo {
 impl Meminfo {
     pub(in crate::agent) fn new(limit: u64) -> Self {
         let meminfo = Self { limit: Cell::new(limit), shown_ms: Cell::new(clock::boot_ms()) };
-        // Whoever made the file has mostly written the limit already, and a write may have to wait for a commit of the
-        // host's file system, which a boot must not.
+        // The creator of the file has usually written the limit already. A write may have to wait for a commit of the
+        // host's file system, which must not delay a boot.
         if !shows(Path::new(PATH), limit) {
             meminfo.show(0);
         }
@@ -44,17 +44,17 @@ impl Meminfo {
         self.limit.set(limit);
     }
 
-    /// Writes the file for this much RAM in use. A short write to the page cache, so done here and now.
+    /// Writes the file for this much used RAM. A short write to the page cache, so it is done on this thread.
     pub(in crate::agent) fn show(&self, used: u64) {
         self.shown_ms.set(clock::boot_ms());
-        // Nobody would notice but who reads it; there is nobody to tell.
+        // A failure only affects readers of the file, and there is no log to report it to.
         let _ = write_in_place(Path::new(PATH), &text(self.limit.get(), used));
     }
 
-    /// Looks at the processes and writes the file, soon, in the background.
+    /// Reads the processes and writes the file, soon, in the background.
     pub(in crate::agent) fn refresh(agent: &Rc<Agent>) {
         let now = clock::boot_ms();
-        // A clock that went back, as after a restore, is no reason to wait until it is there again.
+        // After a clock went back, as after a restore, the update must not wait until the clock has caught up.
         let lately = now.checked_sub(agent.meminfo.shown_ms.get()).is_some_and(|passed| passed < EVERY_MS);
         if lately || !Path::new(PATH).exists() {
             return;
@@ -63,7 +63,7 @@ impl Meminfo {
         let agent = Rc::clone(agent);
         tokio::task::spawn_local(async move {
             let limit = agent.meminfo.limit.get();
-            // Written there too: no exec shall wait for the disk because of a number that changes all the time.
+            // Also written there: an exec must not wait for the disk because of a number that changes all the time.
             let look = move || {
                 let used = scan().ram_bytes;
                 let _ = write_in_place(Path::new(PATH), &text(limit, used));
@@ -79,7 +79,7 @@ impl Meminfo {
     }
 }
 
-/// Whether the file says already that there is this much RAM.
+/// Whether the file already shows this amount of RAM.
 fn shows(path: &Path, limit: u64) -> bool {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let total = text.lines().next().and_then(|line| line.strip_prefix("MemTotal:"));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_shows_the_limit_is_recognised_whoever_wrote_it() {
+    fn a_file_that_already_shows_the_limit_is_recognised() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("meminfo");
         assert!(!shows(&path, 512 << 20));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_stays_missing() {
+    fn a_missing_meminfo_file_is_not_created() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("meminfo");
         assert!(write_in_place(&path, "x").is_err());

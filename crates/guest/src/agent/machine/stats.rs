@@ -1,7 +1,7 @@
-//! What the sandbox uses, summed up from procfs.
+//! The resource usage of the sandbox, summed up from procfs.
 //!
-//! Cheap on purpose: two short files per process. `smaps_rollup` would tell shared pages better, and walks page
-//! tables to do so.
+//! Cheap on purpose: two short files per process. `smaps_rollup` would count shared pages more precisely, but walks
+//! page tables.
 
 use std::fs;
 use std::io::Read;
@@ -12,10 +12,10 @@ use rustix::param::{clock_ticks_per_second, page_size};
 use crate::agent::Agent;
 use crate::protocol::MachineStats;
 
-/// More processes than a sandbox may have; a scan must end.
+/// More processes than a sandbox may have, so that a scan ends.
 const PROCESSES_MAX: usize = 100_000;
 
-/// What procfs says of all processes together.
+/// The sums over all processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Usage {
     pub(super) cpu_us: u64,
@@ -24,10 +24,10 @@ pub(super) struct Usage {
     pub(super) threads: u32,
 }
 
-/// The fields of one `/proc/<pid>/stat` that count.
+/// The fields of `/proc/<pid>/stat` that are used.
 #[derive(Debug, PartialEq, Eq)]
 struct ProcessStat {
-    /// Own and reaped children's, in clock ticks.
+    /// The process's own time and that of its reaped children, in clock ticks.
     ticks: u64,
     threads: u32,
 }
@@ -56,14 +56,14 @@ pub(in crate::agent) async fn stats(agent: &Rc<Agent>) -> MachineStats {
     }
 }
 
-/// Of all processes that this kernel ever had.
+/// Of all processes since this kernel booted.
 fn oom_kills() -> u64 {
     let text = fs::read_to_string("/proc/vmstat").unwrap_or_default();
     let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Sums up all processes. One that ends meanwhile is left out.
+/// Sums up all processes. A process that ends meanwhile is left out.
 pub(super) fn scan() -> Usage {
     let mut usage = Usage::default();
     let mut ticks = 0;
@@ -80,7 +80,7 @@ pub(super) fn scan() -> Usage {
         ticks += stat.ticks;
         usage.threads += stat.threads;
         usage.processes += 1;
-        let pages = read_into(&format!("/proc/{pid}/statm"), &mut text).and_then(own_pages).unwrap_or(0);
+        let pages = read_into(&format!("/proc/{pid}/statm"), &mut text).and_then(unshared_pages).unwrap_or(0);
         usage.ram_bytes += pages * page_size() as u64;
     }
     usage.ram_bytes += shared_memory();
@@ -94,10 +94,10 @@ fn read_into<'t>(path: &str, text: &'t mut String) -> Option<&'t str> {
     Some(text)
 }
 
-/// The command name, in parentheses, may hold anything, parentheses and spaces included: the last one ends it.
+/// The command name, in parentheses, may contain any characters, so the last closing parenthesis ends it.
 fn parse_stat(stat: &str) -> Option<ProcessStat> {
     let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
-    // Field 3 (state) is first; 14 to 17 are the times, 20 the threads.
+    // Field 3 (state) comes first; fields 14 to 17 are the times, field 20 the number of threads.
     let mut ticks = 0u64;
     let mut times = fields.by_ref().skip(11);
     for _ in 0..4 {
@@ -107,15 +107,15 @@ fn parse_stat(stat: &str) -> Option<ProcessStat> {
     Some(ProcessStat { ticks, threads })
 }
 
-/// Resident pages that are not backed by a file: those nobody else shares.
-fn own_pages(statm: &str) -> Option<u64> {
+/// Resident pages that are not backed by a file, and therefore not shared.
+fn unshared_pages(statm: &str) -> Option<u64> {
     let mut fields = statm.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
     let resident = fields.next()?.ok()?;
     let shared = fields.next()?.ok()?;
     Some(resident.saturating_sub(shared))
 }
 
-/// What lies in `/dev/shm` is RAM that no process's own pages show.
+/// Files in `/dev/shm` use RAM that no process's own pages include.
 fn shared_memory() -> u64 {
     rustix::fs::statvfs("/dev/shm").map_or(0, |fs| (fs.f_blocks - fs.f_bfree.min(fs.f_blocks)) * fs.f_frsize)
 }
@@ -128,7 +128,7 @@ fn disk() -> (u64, u64) {
     })
 }
 
-/// Received and sent, by every interface but loopback.
+/// Received and sent bytes of all interfaces except loopback.
 fn network() -> (u64, u64) {
     parse_network(&fs::read_to_string("/proc/net/dev").unwrap_or_default())
 }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_named_to_confuse_is_still_read_right() {
+    fn a_process_name_with_parentheses_and_spaces_is_parsed() {
         let stat = "42 (a) R 1 (b) S 1 42 42 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 7 0 100 1000 5";
         assert_eq!(parse_stat(stat), Some(ProcessStat { ticks: 100, threads: 7 }));
         assert_eq!(parse_stat("garbage"), None);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_does_not_count_as_traffic() {
+    fn loopback_traffic_is_not_counted() {
         let text = "Inter-|   Receive                                                |  Transmit\n \
                     face |bytes    packets errs drop fifo frame compressed multicast|bytes\n    \
                     lo: 999 9 0 0 0 0 0 0 999 9 0 0 0 0 0 0\n  \
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_sees_at_least_this_test() {
+    fn a_scan_includes_the_test_process() {
         let usage = scan();
         assert!(usage.processes > 0 && usage.threads >= usage.processes && usage.ram_bytes > 0, "{usage:?}");
     }

@@ -1,9 +1,8 @@
-//! Which ports listen, and who is behind each: sockets from `/proc/net`, owners by inode from `/proc/<pid>/fd`.
+//! Lists the listening ports and their processes: sockets from `/proc/net`, owners by inode from `/proc/<pid>/fd`.
 //!
-//! The agent may read the descriptors of processes that run as the same user only, and it is root without the right to
-//! trace others. So the thread that looks takes on each process's file system user for a moment: that is what the
-//! kernel compares. Work is bounded in processes, descriptors and sockets, since those inside choose how many there
-//! are.
+//! The agent may read the descriptors only of processes that run as the same user; it is root without the right to
+//! trace others. The scanning thread therefore takes each process's file system user for a moment, because the kernel
+//! compares that. Processes, descriptors and sockets are all limited, since programs inside choose their number.
 
 #![expect(unsafe_code, reason = "a thread's file system user has no safe interface")]
 
@@ -15,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::agent::users;
 use crate::protocol::{ListeningPort, PORT, PortProcess};
 
-/// Lines of one `/proc/net` table that are read: listeners come first in it.
+/// Lines read of a `/proc/net` table: listeners come first in it.
 const LINES_MAX: usize = 65_536;
 
 /// Entries of the answer.
@@ -24,10 +23,10 @@ const PORTS_MAX: usize = 1024;
 /// More processes than a sandbox has by default.
 const PROCESSES_MAX: usize = 16_384;
 
-/// Descriptors looked at in all: some 0.2 s of work.
+/// Descriptors read in total: some 0.2 s of work.
 const DESCRIPTORS_MAX: usize = 200_000;
 
-/// Of a command line; the answer holds a thousand of them.
+/// The length of a command line; the answer contains up to a thousand of them.
 const COMMAND_BYTES_MAX: u64 = 256;
 
 /// TCP_LISTEN, as `/proc/net/tcp` writes it.
@@ -43,13 +42,13 @@ struct Socket {
 
 /// Carries out [`crate::protocol::Request::ListPorts`].
 pub(in crate::agent) async fn list() -> Vec<ListeningPort> {
-    tokio::task::spawn_blocking(look).await.unwrap_or_default()
+    tokio::task::spawn_blocking(scan).await.unwrap_or_default()
 }
 
-fn look() -> Vec<ListeningPort> {
+fn scan() -> Vec<ListeningPort> {
     let mut sockets = table("/proc/net/tcp");
     sockets.extend(table("/proc/net/tcp6"));
-    // The agent's own door is nobody's business inside or outside.
+    // The agent's own listener is not shown.
     sockets.retain(|socket| socket.port != PORT);
     let owners = owners(&sockets);
     let names = users::names().users;
@@ -68,7 +67,7 @@ fn look() -> Vec<ListeningPort> {
             process: pid.map(describe),
         });
         let address = socket.address.to_string();
-        // Several sockets of one port (SO_REUSEPORT) are one door.
+        // Several sockets of one port (SO_REUSEPORT) are one listener.
         if !port.addresses.contains(&address) {
             port.addresses.push(address);
         }
@@ -76,7 +75,7 @@ fn look() -> Vec<ListeningPort> {
     ports.into_values().collect()
 }
 
-/// The listeners of one table.
+/// The listening sockets of one table.
 fn table(path: &str) -> Vec<Socket> {
     let Ok(file) = File::open(path) else { return Vec::new() };
     let lines = BufReader::new(file).lines().skip(1).take(LINES_MAX);
@@ -94,7 +93,7 @@ fn parse(line: &str) -> Option<Socket> {
     Some(Socket { address: parse_address(address)?, port: u16::from_str_radix(port, 16).ok()?, uid, inode })
 }
 
-/// Words of 32 bits in the host's order, each holding bytes in the network's.
+/// Words of 32 bits in the host's byte order, each holding bytes in network order.
 fn parse_address(text: &str) -> Option<IpAddr> {
     let word = |text: &str| u32::from_str_radix(text, 16).ok().map(u32::to_ne_bytes);
     match text.len() {
@@ -110,7 +109,7 @@ fn parse_address(text: &str) -> Option<IpAddr> {
     }
 }
 
-/// The oldest process that holds each socket, by inode.
+/// The oldest process that has each socket open, by inode.
 fn owners(sockets: &[Socket]) -> HashMap<u64, u32> {
     let mut owners: HashMap<u64, u32> = HashMap::new();
     let mut missing = sockets.iter().map(|socket| socket.inode).collect::<std::collections::HashSet<_>>();
@@ -124,7 +123,7 @@ fn owners(sockets: &[Socket]) -> HashMap<u64, u32> {
         if missing.is_empty() || left == 0 {
             break;
         }
-        let Some(_guise) = Guise::of(pid) else { continue };
+        let Some(_guise) = FileSystemIdsGuard::of(pid) else { continue };
         let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
         for descriptor in descriptors.flatten().take(left) {
             left -= 1;
@@ -140,7 +139,7 @@ fn owners(sockets: &[Socket]) -> HashMap<u64, u32> {
     owners
 }
 
-/// Of `socket:[4711]`.
+/// The inode in `socket:[4711]`.
 fn inode(link: &str) -> Option<u64> {
     link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
@@ -157,10 +156,10 @@ fn describe(pid: u32) -> PortProcess {
     PortProcess { pid, name: read("comm"), command: read("cmdline") }
 }
 
-/// This thread's file system user and group while it looks at one process; dropping it puts our own back.
-struct Guise;
+/// Changes this thread's file system user and group while it reads one process; dropping it restores the agent's own.
+struct FileSystemIdsGuard;
 
-impl Guise {
+impl FileSystemIdsGuard {
     fn of(pid: u32) -> Option<Self> {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let id = |name: &str| {
@@ -168,22 +167,22 @@ impl Guise {
             line.split_ascii_whitespace().next()?.parse::<u32>().ok()
         };
         let (uid, gid) = (id("Uid:")?, id("Gid:")?);
-        let guise = Self;
+        let guard = Self;
         set_file_system_ids(uid, gid);
-        Some(guise)
+        Some(guard)
     }
 }
 
-impl Drop for Guise {
+impl Drop for FileSystemIdsGuard {
     fn drop(&mut self) {
         set_file_system_ids(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     }
 }
 
-/// Group first: as another user, this thread may not choose its group any more.
+/// The group first: as another user, this thread may not choose its group any more.
 fn set_file_system_ids(uid: u32, gid: u32) {
-    // SAFETY: both calls take an integer and change nothing but the calling thread's own credentials; where they are
-    // refused they leave them as they are.
+    // SAFETY: both calls take an integer and change only the calling thread's credentials; if refused, they change
+    // nothing.
     unsafe {
         libc::setfsgid(gid);
         libc::setfsuid(uid);
@@ -195,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_tables_are_read_in_both_families() {
+    fn tables_of_both_address_families_are_parsed() {
         let v4 = "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 4711 1 0000 100 0 0 10 0";
         let socket = parse(v4).unwrap();
         assert_eq!((socket.port, socket.uid, socket.inode), (8080, 1000, 4711));
@@ -209,22 +208,21 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_of_this_process_is_found_with_its_process() {
+    fn a_listener_is_listed_with_its_process() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let found = look();
-        let found = found.iter().find(|entry| entry.port == port).expect("it listens");
+        let found = scan();
+        let found = found.iter().find(|entry| entry.port == port).expect("the port is listed");
         assert_eq!(found.addresses, ["127.0.0.1"]);
-        let process = found.process.as_ref().expect("it is ours");
+        let process = found.process.as_ref().expect("the process is known");
         assert_eq!(process.pid, std::process::id());
         assert!(!process.name.is_empty() && process.command.len() as u64 <= COMMAND_BYTES_MAX * 3);
     }
 
     #[test]
-    fn a_look_leaves_the_thread_who_it_was() {
-        look();
-        // Both calls answer what was set before.
-        // SAFETY: an id that is not one changes nothing.
+    fn a_scan_restores_the_file_system_user_of_the_thread() {
+        scan();
+        // Both calls return the previous value. SAFETY: an invalid id changes nothing.
         let (uid, gid) = unsafe { (libc::setfsuid(u32::MAX), libc::setfsgid(u32::MAX)) };
         assert_eq!(u32::try_from(uid).unwrap(), rustix::process::geteuid().as_raw());
         assert_eq!(u32::try_from(gid).unwrap(), rustix::process::getegid().as_raw());

@@ -1,4 +1,4 @@
-//! The sandbox's TCP ports: which of them listen, and byte pipes into them.
+//! The sandbox's TCP ports: the list of listening ones, and byte pipes to them.
 
 mod listening;
 mod relay;

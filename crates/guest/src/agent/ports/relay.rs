@@ -1,8 +1,8 @@
-//! Byte pipes from the host to a port inside, so that a server bound to loopback only can be reached too.
+//! Byte pipes from the host to a port inside, so that servers that listen on loopback only can be reached too.
 //!
 //! After the answer the connection carries nothing but the port's own bytes, in both directions; the end of one
-//! direction is passed on and leaves the other open. An idle pipe holds no buffer: all share one, which is empty between
-//! two polls.
+//! direction is passed on and leaves the other open. An idle pipe uses no buffer: all pipes share one, which is empty
+//! between two polls.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -18,40 +18,40 @@ use crate::agent::failure::{fail, invalid};
 use crate::agent::wire::{Inbox, Outbox, WireError};
 use crate::protocol::{ErrorCode, PORT, RequestError};
 
-/// Pipes at once: half of the agent's connections, so that execs always find one.
+/// Pipes at once: half of the agent's connections, so that some remain for execs.
 const RELAYS_MAX: usize = 256;
 
-/// Loopback answers at once, with a refusal if nothing listens; a full backlog does not.
+/// Loopback accepts or refuses at once, unless the listener's backlog is full.
 const CONNECT_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// What is moved at a time.
+/// Bytes moved at a time.
 const SCRATCH_BYTES: usize = 32 * 1024;
 
 thread_local! {
-    /// Shared by all pipes: bytes are in it only within one poll.
+    /// Shared by all pipes: it contains bytes only within one poll.
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice());
 }
 
-/// How many pipes there are.
+/// The number of pipes.
 #[derive(Default)]
 pub(in crate::agent) struct Relays {
     open: Rc<Cell<usize>>,
 }
 
-/// One pipe's place among them.
-struct Place(Rc<Cell<usize>>);
+/// Counts one pipe while it exists.
+struct RelayGuard(Rc<Cell<usize>>);
 
 impl Relays {
-    fn take(&self) -> Option<Place> {
+    fn take(&self) -> Option<RelayGuard> {
         if self.open.get() >= RELAYS_MAX {
             return None;
         }
         self.open.set(self.open.get() + 1);
-        Some(Place(Rc::clone(&self.open)))
+        Some(RelayGuard(Rc::clone(&self.open)))
     }
 }
 
-impl Drop for Place {
+impl Drop for RelayGuard {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
@@ -66,7 +66,7 @@ pub(in crate::agent) async fn connect(
     outbox: &mut Outbox<'_>,
 ) -> Result<(), WireError> {
     let Some(_place) = agent.relays.take() else {
-        let message = format!("there are {RELAYS_MAX} connections to ports of this sandbox already");
+        let message = format!("the limit of {RELAYS_MAX} connections to ports of this sandbox is reached");
         return outbox.reply::<()>(Err(fail(ErrorCode::TooMany, message))).await;
     };
     let target = match dial(port).await {
@@ -75,7 +75,7 @@ pub(in crate::agent) async fn connect(
     };
     let _ = target.set_nodelay(true);
     outbox.reply(Ok(())).await?;
-    // A host that did not wait for the answer has sent bytes that were read along with its request.
+    // A host that did not wait for the answer has sent bytes that were read together with its request.
     let early = inbox.take_rest();
     write_all(&target, &early).await?;
     let (sent, received) = tokio::join!(pump(stream, &target), pump(&target, stream));
@@ -84,7 +84,7 @@ pub(in crate::agent) async fn connect(
 
 async fn dial(port: u16) -> Result<TcpStream, RequestError> {
     if port == 0 || port == PORT {
-        return Err(invalid(format_args!("port {port} cannot be connected to")));
+        return Err(invalid(format_args!("connections to port {port} are not allowed")));
     }
     let mut refused = None;
     for address in [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)] {
@@ -93,7 +93,7 @@ async fn dial(port: u16) -> Result<TcpStream, RequestError> {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => refused = refused.or(Some(error)),
             Err(_) => {
-                let message = format!("port {port} did not take a connection within {CONNECT_WAIT_MAX:?}");
+                let message = format!("port {port} did not accept a connection within {CONNECT_WAIT_MAX:?}");
                 return Err(fail(ErrorCode::TooMany, message));
             }
         }
@@ -102,7 +102,7 @@ async fn dial(port: u16) -> Result<TcpStream, RequestError> {
     Err(fail(ErrorCode::NotFound, format_args!("nothing listens on port {port}: {why}")))
 }
 
-/// Moves bytes one way until the end, and passes the end on.
+/// Moves bytes in one direction until the end, and passes the end on.
 async fn pump(from: &TcpStream, to: &TcpStream) -> io::Result<()> {
     loop {
         from.readable().await?;
@@ -111,7 +111,7 @@ async fn pump(from: &TcpStream, to: &TcpStream) -> io::Result<()> {
             Ok(Step::Stuck(rest)) => rest,
             Ok(Step::End) => return shut(to),
             Err(error) => {
-                // The other direction must not wait for ever on a pipe that broke.
+                // The other direction must not wait forever on a broken pipe.
                 let _ = rustix::net::shutdown(from, Shutdown::Both);
                 let _ = rustix::net::shutdown(to, Shutdown::Both);
                 return Err(error);
@@ -122,9 +122,9 @@ async fn pump(from: &TcpStream, to: &TcpStream) -> io::Result<()> {
 }
 
 enum Step {
-    /// All that was there has been moved, or nothing was there after all.
+    /// All available bytes have been moved, or there were none.
     Moved,
-    /// The reader is slower: these are still to be written.
+    /// The reader is slower: these bytes are still to be written.
     Stuck(Vec<u8>),
     End,
 }
@@ -158,7 +158,7 @@ async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// A peer that is gone already needs no word of the end.
+/// Not an error if the peer is gone already.
 fn shut(to: &TcpStream) -> io::Result<()> {
     match rustix::net::shutdown(to, Shutdown::Write) {
         Ok(()) | Err(rustix::io::Errno::NOTCONN) => Ok(()),

@@ -1,7 +1,8 @@
-//! The serial port over which the driver and this process talk; see [`crate::protocol::VmMessage`].
+//! The serial port over which the driver and this process communicate; see [`crate::protocol::VmMessage`].
 //!
-//! A thread of its own listens: the port hangs up whenever nobody on the host has it open, as while the daemon is down,
-//! and comes back, which the async runtime does not expect of a descriptor. A host whose message cannot be read is told so.
+//! A thread of its own listens: the port reports a hang-up while no process on the host has it open, as while the
+//! daemon is down, and becomes usable again later, which the async runtime does not support. The host receives an
+//! error for a message that cannot be parsed.
 
 use std::fs;
 use std::io::{self, Read};
@@ -22,40 +23,41 @@ use crate::protocol::{
 
 const PORTS: &str = "/sys/class/virtio-ports";
 
-/// How long a host that comes back waits at most until it is heard.
+/// The longest delay until a returning host is noticed.
 const AWAY_LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// That something came is told by an interrupt, which might have been meant for the machine this one was copied from.
+/// Data is announced by an interrupt, which may have been delivered to the machine that this one was copied from; so
+/// the port is also read at this interval.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// How often it is tried to answer a host that does not read.
+/// How often the agent tries to send an answer to a host that does not read.
 const ANSWER_ATTEMPTS: u32 = 100;
 const ANSWER_PAUSE: Duration = Duration::from_millis(10);
 
-/// The driver asks one thing at a time.
+/// The driver sends one request at a time.
 const MESSAGES_MAX: usize = 4;
 
 /// One page: nothing on this thread recurses, and lines are on the heap.
 const STACK_BYTES: usize = 128 << 10;
 
-/// Pieces of a stream that wait for whoever takes them; the host waits then.
+/// Pieces of a stream that wait for the reader; the host waits when there are more.
 const PIECES_MAX: usize = 8;
 
 pub(super) struct Channel {
     port: Arc<OwnedFd>,
-    messages: Option<mpsc::Receiver<Heard>>,
+    messages: Option<mpsc::Receiver<IncomingMessage>>,
     stream: Option<Stream>,
 }
 
-/// A message, and what comes with it.
-struct Heard {
+/// A message, and the stream that follows it.
+struct IncomingMessage {
     message: VmMessage,
     stream: Option<Stream>,
 }
 
-/// The stream that follows a message, read on another thread than the one that listens.
+/// The stream that follows a message; it is read on another thread than the one that listens.
 pub(super) struct Stream {
-    /// `None`: all was said. A sender that goes away before has not said all.
+    /// `None` ends the stream. If the sender is dropped before, the stream is incomplete.
     pieces: threads::Receiver<Option<Vec<u8>>>,
     piece: io::Cursor<Vec<u8>>,
     ended: bool,
@@ -64,7 +66,7 @@ pub(super) struct Stream {
 impl Channel {
     pub(super) fn open() -> Result<Self, Failure> {
         let name = init::await_device(find_port).ok_or_else(|| {
-            Failure::new("find the port to the host", &format!("no port is called `{VM_PORT}`"))
+            Failure::new("find the port to the host", &format!("there is no serial port named `{VM_PORT}`"))
         })?;
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let path = format!("/dev/{name}");
@@ -73,17 +75,17 @@ impl Channel {
         Ok(Self { port: Arc::new(port), messages: None, stream: None })
     }
 
-    /// The next message that makes sense.
+    /// The next valid message.
     pub(super) async fn next(&mut self) -> VmMessage {
         loop {
-            // Not before: the process may be told how to allocate only while it has one thread.
+            // Not earlier: the allocator can be configured only while the process has one thread.
             let messages = self.messages.get_or_insert_with(|| listen(Arc::clone(&self.port)));
             match messages.recv().await {
-                Some(Heard { message, stream }) => {
+                Some(IncomingMessage { message, stream }) => {
                     self.stream = stream;
                     return message;
                 }
-                // There was no room for a thread.
+                // The thread could not be started.
                 None => {
                     self.messages = None;
                     tokio::time::sleep(AWAY_LOOK_EVERY).await;
@@ -92,12 +94,12 @@ impl Channel {
         }
     }
 
-    /// What came with the last message.
+    /// The stream of the last message.
     pub(super) fn take_stream(&mut self) -> Option<Stream> {
         self.stream.take()
     }
 
-    /// Says how it went. A host that does not listen any more asks again, if it wants to know.
+    /// Sends the result. A host that has stopped listening repeats its request if it needs the result.
     pub(super) async fn answer(&self, id: u64, report: BootReport) {
         let Ok(mut line) = serde_json::to_vec(&VmAnswer { id, report }) else { return };
         line.push(b'\n');
@@ -116,27 +118,27 @@ impl Channel {
     }
 }
 
-fn listen(port: Arc<OwnedFd>) -> mpsc::Receiver<Heard> {
+fn listen(port: Arc<OwnedFd>) -> mpsc::Receiver<IncomingMessage> {
     let (send, receive) = mpsc::channel(MESSAGES_MAX);
     let thread = std::thread::Builder::new().name("burrow-host".to_owned()).stack_size(STACK_BYTES);
-    // Without the thread the channel is closed at once.
-    let _ = thread.spawn(move || hear(&port, &send));
+    // If the thread cannot be started, the channel is closed at once.
+    let _ = thread.spawn(move || read_messages(&port, &send));
     receive
 }
 
-/// Takes lines from the port and messages from lines, until nobody wants them.
-fn hear(port: &OwnedFd, messages: &mpsc::Sender<Heard>) {
-    let (mut heard, mut pump) = (Vec::new(), None);
+/// Reads lines from the port and parses messages, until the receiver is dropped.
+fn read_messages(port: &OwnedFd, messages: &mpsc::Sender<IncomingMessage>) {
+    let (mut received, mut pump) = (Vec::new(), None);
     let mut chunk = vec![0; 16 << 10];
     loop {
         match rustix::io::read(port, &mut chunk[..]) {
             Ok(0) => {
-                // Half a line of a host that is gone is none.
-                heard.clear();
+                // Half a line of a host that is gone is discarded.
+                received.clear();
                 pump = None;
                 std::thread::sleep(AWAY_LOOK_EVERY);
             }
-            Ok(count) => heard.extend_from_slice(&chunk[..count]),
+            Ok(count) => received.extend_from_slice(&chunk[..count]),
             Err(Errno::AGAIN) => {
                 let mut fds = [PollFd::from_borrowed_fd(port.as_fd(), PollFlags::IN)];
                 let _ = poll(&mut fds, Some(&LOOK_EVERY));
@@ -144,28 +146,32 @@ fn hear(port: &OwnedFd, messages: &mpsc::Sender<Heard>) {
             Err(Errno::INTR) => {}
             Err(_) => std::thread::sleep(AWAY_LOOK_EVERY),
         }
-        if understand(&mut heard, &mut pump, messages).is_none() {
+        if parse_messages(&mut received, &mut pump, messages).is_none() {
             return;
         }
-        if heard.len() > VM_LINE_BYTES_MAX {
-            heard.clear();
+        if received.len() > VM_LINE_BYTES_MAX {
+            received.clear();
         }
     }
 }
 
-/// Takes what is whole out of what was heard. `None`: nobody wants it.
-fn understand(heard: &mut Vec<u8>, pump: &mut Option<Pump>, messages: &mpsc::Sender<Heard>) -> Option<()> {
+/// Takes complete messages out of the bytes received. Returns `None` if the receiver was dropped.
+fn parse_messages(
+    received: &mut Vec<u8>,
+    pump: &mut Option<Pump>,
+    messages: &mpsc::Sender<IncomingMessage>,
+) -> Option<()> {
     loop {
         if let Some(filled) = pump {
-            match filled.take(heard) {
+            match filled.take(received) {
                 Some(true) => {}
                 Some(false) => *pump = None,
                 None => return Some(()),
             }
             continue;
         }
-        let Some(end) = heard.iter().position(|byte| *byte == b'\n') else { return Some(()) };
-        let line: Vec<u8> = heard.drain(..=end).collect();
+        let Some(end) = received.iter().position(|byte| *byte == b'\n') else { return Some(()) };
+        let line: Vec<u8> = received.drain(..=end).collect();
         let Some(message) = parse(&line) else { continue };
         let mut stream = None;
         if matches!(message.request, VmRequest::Apply) {
@@ -173,21 +179,21 @@ fn understand(heard: &mut Vec<u8>, pump: &mut Option<Pump>, messages: &mpsc::Sen
             *pump = Some(Pump { pieces: send });
             stream = Some(Stream { pieces, piece: io::Cursor::default(), ended: false });
         }
-        messages.blocking_send(Heard { message, stream }).ok()?;
+        messages.blocking_send(IncomingMessage { message, stream }).ok()?;
     }
 }
 
-/// Passes on the pieces of a stream. If nobody takes them they are heard all the same, so that what follows is found.
+/// Passes on the pieces of a stream. If the reader is gone they are consumed all the same, to find the next message.
 struct Pump {
     pieces: threads::SyncSender<Option<Vec<u8>>>,
 }
 
 impl Pump {
-    /// Whether there is more to come; `None`: not heard yet.
-    fn take(&self, heard: &mut Vec<u8>) -> Option<bool> {
-        let length = u32::from_le_bytes(*heard.first_chunk::<4>()?);
+    /// Returns whether more pieces follow; `None` if more bytes are needed.
+    fn take(&self, received: &mut Vec<u8>) -> Option<bool> {
+        let length = u32::from_le_bytes(*received.first_chunk::<4>()?);
         if length == STREAM_END || length == STREAM_BROKEN {
-            heard.drain(..4);
+            received.drain(..4);
             if length == STREAM_END {
                 let _ = self.pieces.send(None);
             }
@@ -195,13 +201,13 @@ impl Pump {
         }
         let length = usize::try_from(length).ok().filter(|length| *length <= STREAM_PIECE_BYTES_MAX);
         let Some(length) = length else {
-            heard.clear();
+            received.clear();
             return Some(false);
         };
-        if heard.len() < 4 + length {
+        if received.len() < 4 + length {
             return None;
         }
-        let piece = heard.drain(..4 + length).skip(4).collect();
+        let piece = received.drain(..4 + length).skip(4).collect();
         let _ = self.pieces.send(Some(piece));
         Some(true)
     }
@@ -223,7 +229,7 @@ impl Read for Stream {
     }
 }
 
-/// A message; `None` for what does not even say what an answer would be to.
+/// Parses a message. Returns `None` if it has no id, so that no answer is possible.
 fn parse(line: &[u8]) -> Option<VmMessage> {
     #[derive(serde::Deserialize)]
     struct Id {
@@ -233,12 +239,12 @@ fn parse(line: &[u8]) -> Option<VmMessage> {
         Ok(message) => Some(message),
         Err(error) => {
             let Id { id } = serde_json::from_slice(line).ok()?;
-            Some(VmMessage { id, request: VmRequest::Nonsense { message: error.to_string() } })
+            Some(VmMessage { id, request: VmRequest::Invalid { message: error.to_string() } })
         }
     }
 }
 
-/// The device of the port that bears our name.
+/// The device of the port with the agent's name.
 pub(super) fn find_port() -> Option<String> {
     for entry in fs::read_dir(PORTS).ok()?.flatten() {
         let name = fs::read_to_string(entry.path().join("name")).unwrap_or_default();
@@ -254,33 +260,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_is_answered_if_it_says_to_whom() {
+    fn invalid_messages_are_answered_if_they_have_an_id() {
         assert!(matches!(
             parse(b"{\"id\":3,\"op\":\"hold\"}"),
             Some(VmMessage { id: 3, request: VmRequest::Hold })
         ));
-        let nonsense = parse(b"{\"id\":4,\"op\":\"dance\"}").unwrap();
-        assert!(matches!(nonsense, VmMessage { id: 4, request: VmRequest::Nonsense { .. } }), "{nonsense:?}");
+        let invalid = parse(b"{\"id\":4,\"op\":\"dance\"}").unwrap();
+        assert!(matches!(invalid, VmMessage { id: 4, request: VmRequest::Invalid { .. } }), "{invalid:?}");
         assert!(parse(b"rubbish").is_none());
     }
 
     #[test]
-    fn a_stream_comes_with_its_message_and_what_follows_is_heard() {
+    fn a_stream_arrives_with_its_message_and_later_messages_are_read() {
         let (send, mut messages) = mpsc::channel(MESSAGES_MAX);
-        let (mut heard, mut pump) = (Vec::new(), None);
+        let (mut received, mut pump) = (Vec::new(), None);
         let said =
             b"{\"id\":1,\"op\":\"apply\"}\n\x03\0\0\0abc\x02\0\0\0de\0\0\0\0{\"id\":2,\"op\":\"hold\"}\n\
             {\"id\":3,\"op\":\"apply\"}\n\x01\0\0\0x\xff\xff\xff\xff{\"id\":4,\"op\":\"hold\"}\n";
         for byte in said {
-            heard.push(*byte);
-            understand(&mut heard, &mut pump, &send).unwrap();
+            received.push(*byte);
+            parse_messages(&mut received, &mut pump, &send).unwrap();
         }
         let mut next = || messages.try_recv().unwrap();
         let mut text = String::new();
         next().stream.unwrap().read_to_string(&mut text).unwrap();
         assert_eq!(text, "abcde");
         assert_eq!(next().message.id, 2);
-        assert!(next().stream.unwrap().read_to_string(&mut text).is_err(), "it was broken off");
-        assert_eq!((next().message.id, heard), (4, Vec::new()));
+        assert!(next().stream.unwrap().read_to_string(&mut text).is_err(), "the stream is incomplete");
+        assert_eq!((next().message.id, received), (4, Vec::new()));
     }
 }

@@ -1,8 +1,8 @@
 //! Ends the connections of a restored machine that lead out of it.
 //!
-//! Whoever was at the other end is gone, or still talks to the machine this one was copied from. A process that sends
-//! would learn so from the gateway; one that only waits would wait for ever. A connection leads out if its other end is
-//! not in this machine too. Processes must stand still meanwhile, or they might connect anew.
+//! The peer is gone, or still communicates with the machine that this one was copied from. The gateway resets such a
+//! connection when a process sends; a process that only waits would wait forever. A connection leads out if its other
+//! end is not in this machine too. All processes must be frozen meanwhile, or they might connect again.
 
 use std::collections::HashSet;
 use std::io;
@@ -15,14 +15,14 @@ const IPPROTO_TCP: u8 = 6;
 const TCPDIAG_GETSOCK: u16 = 18;
 const SOCK_DESTROY: u16 = 21;
 
-/// Every state of a connection, but not that of a listener (10), nor of the kernel's own leftovers: closed (7), waiting
-/// for late packets (6), half open (12).
+/// All states of a connection except listening (10) and those without a process: closed (7), waiting for late packets
+/// (6), half open (12).
 const CONNECTED: u32 = !(1 << 10 | 1 << 7 | 1 << 6 | 1 << 12);
 
-/// `struct inet_diag_sockid`, which names a socket.
+/// `struct inet_diag_sockid`, which identifies a socket.
 const IDENTITY_BYTES: usize = 48;
 
-/// Port and address of one end.
+/// The port and address of one end.
 type End = ([u8; 2], [u8; 16]);
 
 struct Connection {
@@ -32,10 +32,10 @@ struct Connection {
     identity: [u8; IDENTITY_BYTES],
 }
 
-/// Says how many there were.
+/// Returns how many connections were reset.
 pub(super) fn reset_outside() -> io::Result<usize> {
     let socket = Socket::open(Some(netlink::SOCK_DIAG))?;
-    // `struct inet_diag_req`: family and prefixes, none of which is looked at; which socket, any; states; no more.
+    // `struct inet_diag_req`: family and prefixes, which are ignored; which socket (any); states; nothing else.
     let mut anything = vec![0; 4 + IDENTITY_BYTES];
     anything.extend(CONNECTED.to_ne_bytes());
     anything.extend([0; 4]);
@@ -59,7 +59,7 @@ pub(super) fn reset_outside() -> io::Result<usize> {
     Ok(count)
 }
 
-/// `struct inet_diag_msg`: family, state, timer, retransmissions, then what names the socket.
+/// `struct inet_diag_msg`: family, state, timer, retransmissions, then the identity of the socket.
 fn connection(body: &[u8]) -> Option<Connection> {
     let family = *body.first()?;
     let identity: [u8; IDENTITY_BYTES] = *body.get(4..)?.first_chunk()?;
@@ -70,7 +70,7 @@ fn connection(body: &[u8]) -> Option<Connection> {
     Some(Connection { family, own: end(0, 4)?, other: end(2, 20)?, identity })
 }
 
-/// A socket of one family may be connected to one of the other, which then goes by its mapped address.
+/// An IPv6 socket may be connected to an IPv4 socket, whose address is then shown in its mapped form.
 fn plain(address: [u8; 16]) -> [u8; 16] {
     let mut plain = address;
     if let Some(v4) = address.strip_prefix(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]) {
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_to_write_a_v4_address_are_one() {
+    fn mapped_and_plain_ipv4_addresses_are_equal() {
         let mut mapped = [0; 16];
         mapped[10..].copy_from_slice(&[0xff, 0xff, 10, 88, 0, 2]);
         let mut own = [0; 16];

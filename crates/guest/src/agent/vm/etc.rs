@@ -1,7 +1,7 @@
-//! The machine's name and resolver, in its `/etc`; in containers the host writes the same.
+//! The machine's host name and resolver in its `/etc`; for containers the host writes the same files.
 //!
-//! Written at the first boot and after a change of name, recognised by `/etc/hostname`: in between the files are the
-//! owner's to edit. What cannot be written is left alone: a machine without these files is a nuisance, not a danger.
+//! Written at the first boot and after a change of name, which is detected in `/etc/hostname`; in between, users may
+//! edit the files. Failures are ignored: a machine without these files is inconvenient, but not a risk.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -22,7 +22,7 @@ pub(super) fn name(hostname: &str, resolver: Ipv4Addr) {
     let contents = [
         ("hosts", with_name(&hosts, hostname, FormerNames::Keep)),
         ("resolv.conf", format!("nameserver {resolver}\n")),
-        // Last, since its being right is what says that the others are.
+        // Last, since this file with the right name means that the others are written too.
         ("hostname", format!("{hostname}\n")),
     ];
     for (name, content) in contents {

@@ -1,8 +1,8 @@
-//! The control group of everything but the agent: bounded in number, and stopped as a whole.
+//! The control group of all processes except the agent: limited in number, and frozen as a whole.
 //!
-//! Of the old kind (v1), for two reasons: joining it takes a tenth of a millisecond instead of ten, and it leaves the new
-//! tree, with all its controllers but `pids`, to software inside that wants one. It is mounted nowhere, so only the agent
-//! can reach it by name; root inside may mount another view of it, and harms nobody but itself.
+//! It uses cgroup v1 for two reasons: joining takes a tenth of a millisecond instead of ten, and the v2 tree, with
+//! all controllers except `pids`, remains available to software inside. It is mounted nowhere, so only the agent can
+//! reach it by name; root inside may mount another view of it, which harms only this sandbox.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,13 +18,13 @@ use super::{At as _, Failure};
 
 const NAME: &str = "sandbox";
 
-/// Processes in the middle of disk work stop only after it.
+/// Processes in the middle of disk work freeze only after it.
 const HOLD_WAIT_MAX: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_micros(500);
 
 pub(in crate::agent) struct Group {
     directory: OwnedFd,
-    /// Whoever writes `0` to it is in the group from then on.
+    /// A process that writes `0` to it joins the group.
     tasks: OwnedFd,
     held: Cell<bool>,
 }
@@ -33,7 +33,7 @@ impl Group {
     pub(super) fn make() -> Result<Self, Failure> {
         let context = fsopen("cgroup", FsOpenFlags::FSOPEN_CLOEXEC).at("open the control groups")?;
         for controller in ["freezer", "pids"] {
-            fsconfig_set_flag(&context, controller).at("choose the controllers")?;
+            fsconfig_set_flag(&context, controller).at("select the cgroup controllers")?;
         }
         fsconfig_create(&context).at("make the control groups")?;
         let tree = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
@@ -48,20 +48,20 @@ impl Group {
         Ok(Self { directory, tasks, held: Cell::new(false) })
     }
 
-    /// Where a child says that it belongs.
+    /// Where a child writes to join the group.
     pub(in crate::agent) fn tasks(&self) -> BorrowedFd<'_> {
         self.tasks.as_fd()
     }
 
     pub(super) fn set_pids(&self, pids: u32) -> Result<(), Failure> {
-        self.write("pids.max", &pids.to_string()).at("bound the number of processes")
+        self.write("pids.max", &pids.to_string()).at("limit the number of processes")
     }
 
     pub(super) fn is_held(&self) -> bool {
         self.held.get()
     }
 
-    /// Returns when all have stopped; or lets them go on, and says so.
+    /// Returns when all processes are frozen. On failure they are thawed again.
     pub(super) async fn hold(&self) -> Result<(), Failure> {
         if self.held.replace(true) {
             return Ok(());
@@ -70,7 +70,7 @@ impl Group {
             self.write("freezer.state", "FROZEN")?;
             while self.read("freezer.state")? != b"FROZEN" {
                 tokio::time::sleep(LOOK_EVERY).await;
-                // The freezer stops looking for late comers unless it is told again.
+                // The freezer checks for late processes only if it is set again.
                 self.write("freezer.state", "FROZEN")?;
             }
             Ok::<(), Errno>(())
@@ -79,12 +79,12 @@ impl Group {
         if outcome.is_err() {
             let _ = self.release();
         }
-        outcome.at("stop the processes")
+        outcome.at("freeze the processes")
     }
 
     pub(super) fn release(&self) -> Result<(), Failure> {
         self.held.set(false);
-        self.write("freezer.state", "THAWED").at("let the processes go on")
+        self.write("freezer.state", "THAWED").at("thaw the processes")
     }
 
     fn write(&self, name: &str, value: &str) -> Result<(), Errno> {

@@ -1,8 +1,8 @@
-//! From the kernel's first program to a root like a container's.
+//! From the first program of the kernel to a root file system like a container's.
 //!
-//! Runs in the initial file system: this program as `/init`, the kernel's modules in `/modules`, and empty directories.
-//! Everything that is found on the disk was left there by whoever ran in the machine before; what it may do to its own
-//! machine it may do here too.
+//! Runs in the initial file system: this program as `/init`, the kernel's modules in `/modules`, and empty
+//! directories. Everything on the disk was written by processes inside the machine; whatever it may cause here, those
+//! processes could do to their own machine anyway.
 
 #![expect(unsafe_code, reason = "loading a module, and ending the machine, have no safe interface")]
 
@@ -23,11 +23,11 @@ const ROOT: &str = "/root";
 const AGENT: &str = ".burrow/guest";
 const COMMAND: &str = "/usr/local/bin/burrow-memory";
 
-/// As containers have them.
+/// The same as in containers.
 const OPEN_FILES_SOFT: u64 = 65_536;
 const OPEN_FILES_HARD: u64 = 1 << 20;
 
-/// A device is there when its driver is loaded; under emulation on a busy host a little later.
+/// A device exists when its driver is loaded; in an emulated machine on a busy host a little later.
 const DEVICE_LOOKS: u32 = 3000;
 const DEVICE_LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -37,12 +37,12 @@ pub(super) fn prepare() -> Result<(), Failure> {
     prepare_bare()?;
     mount_disk()?;
     switch_root()?;
-    dress_dev()?;
+    populate_dev()?;
     let limit = Rlimit { current: Some(OPEN_FILES_SOFT), maximum: Some(OPEN_FILES_HARD) };
     rustix::process::setrlimit(Resource::Nofile, limit).at("limit open files")
 }
 
-/// A kernel with its devices, and no disk.
+/// A kernel with its devices, but without a disk.
 pub(super) fn prepare_bare() -> Result<(), Failure> {
     mount("devtmpfs", "/dev", "devtmpfs", MountFlags::NOSUID, c"mode=0755").at("mount `/dev`")?;
     mount("proc", "/proc", "proc", HARMLESS, None).at("mount `/proc`")?;
@@ -50,7 +50,7 @@ pub(super) fn prepare_bare() -> Result<(), Failure> {
     load_modules()
 }
 
-/// To the kernel's log, which the host shows when a machine does not come up.
+/// Writes to the kernel's log, which the host shows if a machine does not boot.
 pub(super) fn tell(message: &str) {
     if let Ok(mut log) = File::options().write(true).open("/dev/kmsg") {
         let _ = log.write_all(format!("<2>burrow: {message}\n").as_bytes());
@@ -59,15 +59,15 @@ pub(super) fn tell(message: &str) {
 
 pub(super) fn reboot() -> ! {
     rustix::fs::sync();
-    // A file system that is still in use is synced, which is the most that can be done.
+    // If a file system is still in use, it is synced at least.
     let _ = mount_remount("/", MountFlags::RDONLY, c"");
     // SAFETY: ends the machine; takes a number.
     unsafe { libc::reboot(libc::RB_AUTOBOOT) };
-    // Not allowed, so this is no machine of ours.
+    // Not permitted, so this is not a microVM.
     std::process::exit(1)
 }
 
-/// Looks until `found` answers.
+/// Repeats until `found` returns a value.
 pub(super) fn await_device<T>(mut found: impl FnMut() -> Option<T>) -> Option<T> {
     for _ in 0..DEVICE_LOOKS {
         if let Some(found) = found() {
@@ -89,7 +89,7 @@ fn load_modules() -> Result<(), Failure> {
             return Err(Failure::of(&format!("load the module `{name}`"), &error));
         }
     }
-    // They are in the kernel now.
+    // The kernel has loaded them.
     let _ = fs::remove_dir_all("/modules");
     Ok(())
 }
@@ -103,7 +103,7 @@ fn mount_disk() -> Result<(), Failure> {
     {
         let path = Path::new(ROOT).join(name);
         if fs::symlink_metadata(&path).is_err() {
-            // Of a full disk the mounts below say what is missing.
+            // If the disk is full, the mounts below fail with a precise error.
             let _ = fs::DirBuilder::new().mode(mode).create(&path);
             let _ = fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(mode));
         }
@@ -112,7 +112,8 @@ fn mount_disk() -> Result<(), Failure> {
     Ok(())
 }
 
-/// This program stays in RAM, where a full or broken disk does not matter, and is shown where containers have theirs.
+/// This program stays in RAM, where a full or damaged disk does not affect it, and is mounted at the same path as in
+/// containers.
 fn show_agent() {
     let place = Path::new(ROOT).join(AGENT);
     if fs::symlink_metadata(&place).is_err() {
@@ -131,15 +132,15 @@ fn switch_root() -> Result<(), Failure> {
     rustix::process::chdir("/").at("enter the root")
 }
 
-/// What the kernel does not put there by itself.
-fn dress_dev() -> Result<(), Failure> {
+/// Device files that the kernel does not create itself.
+fn populate_dev() -> Result<(), Failure> {
     for (name, mode) in [("/dev/pts", 0o755), ("/dev/shm", 0o1777)] {
         let _ = fs::DirBuilder::new().mode(mode).create(name);
     }
     let terminals = c"ptmxmode=0666,mode=0620,gid=5";
     mount("devpts", "/dev/pts", "devpts", MountFlags::NOSUID | MountFlags::NOEXEC, terminals)
         .at("mount `/dev/pts`")?;
-    // Half of the RAM, by the kernel's own default.
+    // The kernel's default size is half of the RAM.
     mount("tmpfs", "/dev/shm", "tmpfs", HARMLESS, c"mode=1777").at("mount `/dev/shm`")?;
     for (name, target) in [
         ("/dev/fd", "/proc/self/fd"),
@@ -150,7 +151,7 @@ fn dress_dev() -> Result<(), Failure> {
         let _ = symlink(target, name);
     }
     if fs::symlink_metadata(COMMAND).is_err() {
-        // An image without the usual directories does without the command.
+        // In an image without the usual directories the command is missing.
         let _ = symlink(format!("/{AGENT}"), COMMAND);
     }
     Ok(())

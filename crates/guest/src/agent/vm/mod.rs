@@ -6,11 +6,11 @@
 //!                                       hold, settle, release ◄──┘   for as long as it lives
 //! ```
 //!
-//! In a container the host does all this from outside. Here the host touches nothing of the machine's: what it wants is
-//! said over the channel, and a machine that does not listen harms itself.
+//! For a container the host does all this from outside. Here the host touches nothing inside the machine: it sends
+//! requests over the channel, and a machine that ignores them harms only itself.
 //!
-//! Whatever runs besides the agent is in one control group, which can be stopped as a whole: a copy of the machine must
-//! not run before it knows that it is one.
+//! All processes except the agent are in one control group, which can be frozen as a whole: a copy of the machine
+//! must not run before it knows that it is a copy.
 
 mod apply;
 mod channel;
@@ -22,8 +22,8 @@ mod netlink;
 mod network;
 mod pieces;
 mod reader;
-mod rehearse;
 mod settle;
+mod warm_up;
 
 use std::path::Path;
 use std::rc::Rc;
@@ -33,29 +33,29 @@ use crate::protocol::{Boot, BootReport, VmBoot, VmRequest};
 use channel::Channel;
 pub(super) use group::Group;
 
-/// What is being done with a message that makes no sense.
+/// The step named in errors about invalid messages.
 const READ: &str = "read the driver's message";
 
-/// What went wrong, and at what.
+/// What failed, and in which step.
 #[derive(Debug)]
 pub(super) struct Failure {
     step: String,
     message: String,
 }
 
-/// A machine whose disk is mounted and which hears its host.
+/// A machine whose disk is mounted and whose channel is open.
 pub(super) struct Machine {
     channel: Channel,
     group: Group,
 }
 
-/// The way back to whoever asked for the boot.
-pub(super) struct Asked {
+/// The connection to the driver that requested the boot, for the report and for later requests.
+pub(super) struct DriverConnection {
     channel: Channel,
     id: u64,
 }
 
-/// Makes of a bare kernel what an agent can run in. Never returns without: nobody could be told.
+/// Prepares a bare kernel for running an agent. On failure it ends the machine, since no host is listening yet.
 pub(super) fn prepare() -> Machine {
     let prepared = init::prepare().and_then(|()| {
         let channel = Channel::open()?;
@@ -78,20 +78,20 @@ pub(super) fn read_disks() -> ! {
     reboot()
 }
 
-/// Ends the machine. Its file systems are at rest, as far as they can be.
+/// Ends the machine, after its file systems were synced as far as possible.
 pub(super) fn reboot() -> ! {
     init::reboot()
 }
 
 impl Machine {
-    /// Waits for the boot message, and does what of it is the machine's.
-    pub(super) async fn boot(self) -> Result<(Boot, Group, Asked), (Failure, Asked)> {
+    /// Waits for the boot message, and sets up the machine accordingly.
+    pub(super) async fn boot(self) -> Result<(Boot, Group, DriverConnection), (Failure, DriverConnection)> {
         let Self { mut channel, group } = self;
         let (id, boot) = loop {
             let message = channel.next().await;
             match message.request {
                 VmRequest::Boot(boot) => break (message.id, boot),
-                // Of a machine that is not up yet nothing else can be asked; it is at rest already.
+                // No other request is possible before the boot; no process is running that could be frozen.
                 VmRequest::Hold | VmRequest::Release { .. } | VmRequest::Sync => {
                     channel.answer(message.id, BootReport::Ready).await;
                 }
@@ -99,15 +99,15 @@ impl Machine {
                     let grown = settle::grow(bytes).await;
                     channel.answer(message.id, reported(grown)).await;
                 }
-                VmRequest::Rehearse => {
-                    let rehearsed = rehearse::rehearse().await;
-                    channel.answer(message.id, reported(rehearsed)).await;
+                VmRequest::WarmUp => {
+                    let warmed_up = warm_up::warm_up().await;
+                    channel.answer(message.id, reported(warmed_up)).await;
                 }
-                VmRequest::Nonsense { message: why } => {
+                VmRequest::Invalid { message: why } => {
                     channel.answer(message.id, Failure::new(READ, &why).report()).await;
                 }
                 VmRequest::Settle(_) | VmRequest::Apply => {
-                    let failure = Failure::new("do as told", "the machine is not up yet");
+                    let failure = Failure::new("handle the request", "the machine has not booted yet");
                     channel.answer(message.id, failure.report()).await;
                 }
             }
@@ -120,20 +120,20 @@ impl Machine {
             }
             Ok(())
         });
-        let asked = Asked { channel, id };
+        let driver = DriverConnection { channel, id };
         match done {
-            Ok(()) => Ok((boot, group, asked)),
-            Err(failure) => Err((failure, asked)),
+            Ok(()) => Ok((boot, group, driver)),
+            Err(failure) => Err((failure, driver)),
         }
     }
 }
 
-impl Asked {
+impl DriverConnection {
     pub(super) async fn report(&mut self, report: BootReport) {
         self.channel.answer(self.id, report).await;
     }
 
-    /// Does what the driver asks for, for ever.
+    /// Carries out the driver's requests until the machine ends.
     pub(super) async fn serve(self, agent: Rc<Agent>) {
         let mut channel = self.channel;
         loop {
@@ -151,9 +151,9 @@ impl Asked {
                 VmRequest::Settle(settle) => settle::settle(group, &settle),
                 VmRequest::Grow { bytes } => settle::grow(bytes).await,
                 VmRequest::Apply => change_files(group, channel.take_stream()).await,
-                VmRequest::Nonsense { message } => Err(Failure::new(READ, &message)),
-                VmRequest::Boot(_) | VmRequest::Rehearse => {
-                    Err(Failure::new("boot", "the machine is up already"))
+                VmRequest::Invalid { message } => Err(Failure::new(READ, &message)),
+                VmRequest::Boot(_) | VmRequest::WarmUp => {
+                    Err(Failure::new("boot", "the machine has already booted"))
                 }
             };
             channel.answer(message.id, reported(done)).await;
@@ -161,10 +161,10 @@ impl Asked {
     }
 }
 
-/// Changes files as the host says, while nobody else runs who could see it half done.
+/// Applies changes to files on behalf of the host, while no other process runs that could see intermediate states.
 async fn change_files(group: &Group, stream: Option<channel::Stream>) -> Result<(), Failure> {
     let Some(mut stream) = stream.filter(|_| group.is_held()) else {
-        return Err(Failure::new("change files", "the machine is not held"));
+        return Err(Failure::new("change files", "the processes are not frozen"));
     };
     let done = tokio::task::spawn_blocking(move || apply::apply(Path::new("/"), &mut stream)).await;
     done.unwrap_or_else(|_| Err(Failure::new("change files", "the work ended without a result")))
@@ -188,7 +188,7 @@ impl Failure {
     }
 }
 
-/// Names the step of an error, as in `mount(…).at("mount `/proc`")?`.
+/// Adds the step to an error, as in `mount(…).at("mount `/proc`")?`.
 trait At<T> {
     fn at(self, step: &str) -> Result<T, Failure>;
 }

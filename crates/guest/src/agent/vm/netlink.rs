@@ -1,4 +1,5 @@
-//! Netlink by hand, one request at a time: a machine asks a dozen things at its boot, and then hardly ever again.
+//! A minimal netlink client, one request at a time: a machine sends a dozen requests at its boot, and later hardly
+//! any.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,7 +9,7 @@ use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, So
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP: u16 = 0x300;
-/// Make it; one that is there is as good.
+/// Creates the object; it is not an error if it exists.
 pub(super) const MAKE: u16 = 0x400 | 0x100;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
@@ -16,23 +17,23 @@ const NLMSG_DONE: u16 = 3;
 /// `struct nlmsghdr`.
 const HEADER_BYTES: usize = 16;
 
-/// The kernel sends a list in pieces of at most this.
+/// The kernel sends a list in packets of at most this size.
 const PIECE_BYTES_MAX: usize = 64 << 10;
 
-/// Bounds what is held of a list.
+/// Limits the size of a list.
 const LISTED_MAX: usize = 1 << 20;
 
 pub(super) struct Socket(OwnedFd);
 
 impl Socket {
-    /// `None` is the protocol of interfaces and routes.
+    /// `None` is the protocol for interfaces and routes.
     pub(super) fn open(protocol: Option<Protocol>) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
         Ok(Self(socket))
     }
 
-    /// Asks for one thing to be done.
+    /// Sends a request to change something.
     pub(super) fn ask(&self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
         rustix::net::send(&self.0, &message(kind, flags | NLM_F_ACK, body), SendFlags::empty())?;
         let mut answer = vec![0; PIECE_BYTES_MAX];
@@ -41,7 +42,7 @@ impl Socket {
         outcome(body)
     }
 
-    /// Asks for a list, and hands each entry to `entry`, whose `Some` is kept.
+    /// Requests a list and passes each entry to `entry`; collects the `Some` results.
     pub(super) fn list<T>(
         &self,
         kind: u16,
@@ -71,7 +72,7 @@ impl Socket {
 
 /// Adds an attribute to the body of a message.
 pub(super) fn put(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    let length = u16::try_from(4 + value.len()).expect("our attributes are short");
+    let length = u16::try_from(4 + value.len()).expect("attributes are short");
     body.extend(length.to_ne_bytes());
     body.extend(kind.to_ne_bytes());
     body.extend(value);
@@ -79,7 +80,7 @@ pub(super) fn put(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
 }
 
 fn message(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(HEADER_BYTES + body.len()).expect("our requests are short");
+    let length = u32::try_from(HEADER_BYTES + body.len()).expect("requests are short");
     let mut bytes = length.to_ne_bytes().to_vec();
     bytes.extend(kind.to_ne_bytes());
     bytes.extend((flags | NLM_F_REQUEST).to_ne_bytes());
@@ -88,7 +89,7 @@ fn message(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The first message of a packet: its kind, its body, and what follows it.
+/// The first message of a packet: its type, its body, and the rest of the packet.
 fn split(packet: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let length = u32::from_ne_bytes(*packet.first_chunk()?) as usize;
     let kind = u16::from_ne_bytes(*packet.get(4..)?.first_chunk()?);
@@ -96,7 +97,7 @@ fn split(packet: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     Some((kind, body, packet.get(length.next_multiple_of(4)..).unwrap_or_default()))
 }
 
-/// `struct nlmsgerr`: the negative error number first, zero for success.
+/// `struct nlmsgerr`: the negative error number, zero for success.
 fn outcome(body: &[u8]) -> io::Result<()> {
     match body.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes)) {
         Some(0) => Ok(()),
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_split_as_it_was_made_and_one_cut_short_is_none() {
+    fn messages_are_split_and_truncated_ones_are_rejected() {
         let mut body = vec![7; 4];
         put(&mut body, 3, b"eth0\0");
         assert_eq!(body.len(), 4 + 12);

@@ -1,4 +1,4 @@
-//! The machine's end of its wire: addresses, the gateway as a neighbour that is never asked for, and routes to it.
+//! The machine's network interface: addresses, the gateway as a static neighbour, and routes to it.
 
 use std::fs;
 use std::io;
@@ -36,44 +36,45 @@ const AF_INET6: u8 = 10;
 
 pub(super) fn set_up(network: &VmNetwork) -> io::Result<()> {
     let links = Socket::open(None)?;
-    let card = super::init::await_device(|| fs::read_to_string(CARD).ok()?.trim().parse::<u32>().ok());
-    let card = card.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "there is no network card"))?;
-    // Link-local addresses would cost timers and chatter; a kernel without IPv6 makes none.
-    let _ = links.ask(RTM_NEWLINK, 0, &no_link_local(card));
-    for index in [LOOPBACK, card] {
+    let interface = super::init::await_device(|| fs::read_to_string(CARD).ok()?.trim().parse::<u32>().ok());
+    let interface =
+        interface.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "there is no network interface"))?;
+    // Link-local addresses would cause timers and traffic; a kernel without IPv6 has none.
+    let _ = links.ask(RTM_NEWLINK, 0, &no_link_local(interface));
+    for index in [LOOPBACK, interface] {
         links.ask(RTM_NEWLINK, 0, &link(index, IFF_UP))?;
     }
     let v4 = (network.address_v4.0.into(), network.address_v4.1, network.gateway_v4.into());
     let v6 = (network.address_v6.0.into(), network.address_v6.1, network.gateway_v6.into());
-    join(&links, card, v4, network.gateway_hardware)?;
-    match join(&links, card, v6, network.gateway_hardware) {
+    join(&links, interface, v4, network.gateway_hardware)?;
+    match join(&links, interface, v6, network.gateway_hardware) {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
         joined => joined,
     }
 }
 
-/// What programs of one machine talk to each other by.
+/// The interface over which programs of one machine communicate.
 pub(super) fn raise_loopback() -> io::Result<()> {
     Socket::open(None)?.ask(RTM_NEWLINK, 0, &link(LOOPBACK, IFF_UP))
 }
 
-/// One family: the address, the neighbour, the route.
+/// Configures one family: the address, the neighbour, the route.
 fn join(
     links: &Socket,
-    card: u32,
+    interface: u32,
     (own, prefix, gateway): (IpAddr, u8, IpAddr),
     hardware: [u8; 6],
 ) -> io::Result<()> {
     let family = if own.is_ipv4() { AF_INET } else { AF_INET6 };
     let mut address = vec![family, prefix, IFA_F_NODAD, 0];
-    address.extend(card.to_ne_bytes());
+    address.extend(interface.to_ne_bytes());
     for kind in [IFA_LOCAL, IFA_ADDRESS] {
         put(&mut address, kind, &octets(own));
     }
     links.ask(RTM_NEWADDR, MAKE, &address)?;
 
     let mut neighbour = vec![family, 0, 0, 0];
-    neighbour.extend(card.to_ne_bytes());
+    neighbour.extend(interface.to_ne_bytes());
     neighbour.extend(NUD_PERMANENT.to_ne_bytes());
     neighbour.extend([0; 2]);
     put(&mut neighbour, NDA_DST, &octets(gateway));
@@ -82,7 +83,7 @@ fn join(
 
     let mut route = vec![family, 0, 0, 0, RT_TABLE_MAIN, RTPROT_STATIC, 0, RTN_UNICAST, 0, 0, 0, 0];
     put(&mut route, RTA_GATEWAY, &octets(gateway));
-    put(&mut route, RTA_OIF, &card.to_ne_bytes());
+    put(&mut route, RTA_OIF, &interface.to_ne_bytes());
     links.ask(RTM_NEWROUTE, MAKE, &route)
 }
 

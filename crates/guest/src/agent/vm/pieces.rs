@@ -1,21 +1,21 @@
-//! Streams in pieces over a port that knows no end: see [`crate::protocol::VmRequest::Apply`].
+//! Streams in pieces over a serial port, which has no end-of-file: see [`crate::protocol::VmRequest::Apply`].
 
 use std::io::{self, Read, Write};
 
 use crate::protocol::{STREAM_BROKEN, STREAM_END, STREAM_PIECE_BYTES_MAX};
 
 /// Writes a stream in pieces.
-pub(super) struct Pieces<W: Write> {
+pub(super) struct PieceStreamWriter<W: Write> {
     out: W,
     held: Vec<u8>,
 }
 
-impl<W: Write> Pieces<W> {
+impl<W: Write> PieceStreamWriter<W> {
     pub(super) fn new(out: W) -> Self {
         Self { out, held: Vec::with_capacity(STREAM_PIECE_BYTES_MAX) }
     }
 
-    /// Ends the stream; `whole`: nothing of it is missing.
+    /// Ends the stream; `whole` says whether it is complete.
     pub(super) fn end(mut self, whole: bool) -> io::Result<()> {
         self.flush()?;
         let end = if whole { STREAM_END } else { STREAM_BROKEN };
@@ -23,7 +23,7 @@ impl<W: Write> Pieces<W> {
     }
 }
 
-impl<W: Write> Write for Pieces<W> {
+impl<W: Write> Write for PieceStreamWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = bytes.len().min(STREAM_PIECE_BYTES_MAX - self.held.len());
         self.held.extend_from_slice(&bytes[..count]);
@@ -45,20 +45,20 @@ impl<W: Write> Write for Pieces<W> {
     }
 }
 
-/// Reads a stream that comes in pieces.
-pub(super) struct Whole<'a> {
+/// Reads a stream that arrives in pieces.
+pub(super) struct PieceStreamReader<'a> {
     input: &'a mut dyn Read,
-    /// Of the piece that is being read.
+    /// Bytes left of the current piece.
     left: usize,
     ended: bool,
 }
 
-impl<'a> Whole<'a> {
+impl<'a> PieceStreamReader<'a> {
     pub(super) fn new(input: &'a mut dyn Read) -> Self {
         Self { input, left: 0, ended: false }
     }
 
-    /// Passes over what nobody has read, so that what follows is found.
+    /// Skips the rest of the stream, to find what follows it.
     pub(super) fn drain(&mut self) -> io::Result<()> {
         let mut rest = [0; 4096];
         while !self.ended {
@@ -72,7 +72,7 @@ impl<'a> Whole<'a> {
     }
 }
 
-impl Read for Whole<'_> {
+impl Read for PieceStreamReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.ended || buffer.is_empty() {
             return Ok(0);
@@ -107,21 +107,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_and_what_follows_is_found() {
+    fn a_stream_is_read_back_and_the_data_after_it_is_found() {
         let long: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
         for (content, whole) in [(&long[..], true), (b"", true), (b"half", false)] {
             let mut stream = Vec::new();
-            let mut pieces = Pieces::new(&mut stream);
+            let mut pieces = PieceStreamWriter::new(&mut stream);
             pieces.write_all(content).unwrap();
             pieces.end(whole).unwrap();
             stream.extend(b"next");
             let (mut rest, mut read) = (&stream[..], Vec::new());
-            let done = Whole::new(&mut rest).read_to_end(&mut read);
+            let done = PieceStreamReader::new(&mut rest).read_to_end(&mut read);
             assert_eq!((done.is_ok(), &read[..], rest), (whole, content, &b"next"[..]));
             let mut rest = &stream[..];
-            Whole::new(&mut rest).drain().unwrap();
+            PieceStreamReader::new(&mut rest).drain().unwrap();
             assert_eq!(rest, b"next");
         }
-        assert!(Whole::new(&mut &b"\x05\0\0\0abc"[..]).drain().is_err());
+        assert!(PieceStreamReader::new(&mut &b"\x05\0\0\0abc"[..]).drain().is_err());
     }
 }

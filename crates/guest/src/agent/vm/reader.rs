@@ -1,7 +1,7 @@
 //! The first process of a machine that only reads disks: see [`crate::protocol::ReaderRequest`].
 //!
-//! Nothing else ever runs in it. The disks were written by others, and whatever is wrong with them happens to this machine,
-//! which nobody will miss. It ends when its host hangs up.
+//! No other process ever runs in it. The disks were written by sandboxes; a malicious file system can only affect
+//! this temporary machine. It ends when its host hangs up.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,19 +15,19 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::apply::{apply, explained};
-use super::pieces::{Pieces, Whole};
+use super::pieces::{PieceStreamReader, PieceStreamWriter};
 use super::{At as _, Failure, channel, init, settle};
 use crate::protocol::{BootReport, ReaderRequest};
 
-/// What differs between two disks is told up to here; the machine has RAM for that.
+/// Up to this limit the differences of two disks are reported; the machine has RAM for that.
 const SURVEY: survey::Bounds = survey::Bounds { names_max: 400_000, bytes_max: 48 << 20 };
 
-/// Names that are asked for, by their bytes.
+/// The total length of the requested names.
 const NAMES_BYTES_MAX: u64 = 64 << 20;
 
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// How long a host that has not come yet is waited for.
+/// How often the agent checks whether the host has opened the port.
 const HOST_LOOKS: u32 = 60_000;
 const HOST_LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -36,7 +36,7 @@ struct Disk {
     writable: bool,
 }
 
-/// Serves until the host hangs up, or says something that makes no sense.
+/// Serves until the host hangs up or sends an invalid request.
 pub(super) fn run() -> Result<(), Failure> {
     init::prepare_bare()?;
     let port = open_port()?;
@@ -46,9 +46,9 @@ pub(super) fn run() -> Result<(), Failure> {
     await_host(&mut input)?;
     loop {
         let mut line = Vec::new();
-        (&mut input).take(LINE_BYTES_MAX).read_until(b'\n', &mut line).at("hear the host")?;
+        (&mut input).take(LINE_BYTES_MAX).read_until(b'\n', &mut line).at("read from the host")?;
         let Ok(request) = serde_json::from_slice(&line) else { break };
-        let mut pieces = Pieces::new(&mut out);
+        let mut pieces = PieceStreamWriter::new(&mut out);
         let done = serve(&request, &mut disks, &mut input, &mut pieces);
         pieces.end(done.is_ok()).at("answer")?;
         let report = done.map_or_else(Failure::report, |()| BootReport::Ready);
@@ -56,7 +56,7 @@ pub(super) fn run() -> Result<(), Failure> {
         let length = u32::try_from(text.len()).unwrap_or(0);
         out.write_all(&length.to_le_bytes()).and_then(|()| out.write_all(&text)).at("answer")?;
     }
-    // What was changed is on disk already; this says so to the file systems.
+    // Changes are on disk already; unmounting marks the file systems as clean.
     for disk in &disks {
         let _ = unmount(&disk.place, UnmountFlags::empty());
     }
@@ -67,7 +67,7 @@ fn serve(
     request: &ReaderRequest,
     disks: &mut Vec<Disk>,
     input: &mut dyn Read,
-    out: &mut Pieces<&mut File>,
+    out: &mut PieceStreamWriter<&mut File>,
 ) -> Result<(), Failure> {
     match request {
         ReaderRequest::Open { unix_ns, disks: count, writable } => {
@@ -84,9 +84,9 @@ fn serve(
             tell(&survey, out).at("answer")
         }
         ReaderRequest::Copy { disk, whole } => {
-            let mut stream = Whole::new(input);
-            let names = take_names(&mut stream).at("hear which names");
-            stream.drain().at("hear which names")?;
+            let mut stream = PieceStreamReader::new(input);
+            let names = take_names(&mut stream).at("read the names");
+            stream.drain().at("read the names")?;
             let (mut names, root) = (names?, root(disks, *disk)?);
             if *whole {
                 let all = survey::whole(&root, SURVEY)
@@ -99,13 +99,13 @@ fn serve(
             carry::send(&root, &names, out).map_err(|error| Failure::new("read the disk", &explained(&error)))
         }
         ReaderRequest::Apply { disk } => {
-            let mut stream = Whole::new(input);
+            let mut stream = PieceStreamReader::new(input);
             let done = match disks.get(usize::from(*disk)) {
                 Some(disk) if disk.writable => apply(&disk.place, &mut stream),
-                Some(_) => Err(Failure::new("change the disk", "it is only to be read")),
+                Some(_) => Err(Failure::new("change the disk", "it is read-only")),
                 None => Err(no_disk(*disk)),
             };
-            stream.drain().at("hear what to do")?;
+            stream.drain().at("read the changes")?;
             done
         }
     }
@@ -125,7 +125,7 @@ fn tell(survey: &Survey, out: &mut dyn io::Write) -> io::Result<()> {
     out.write_all(if survey.more { b"m" } else { b"e" })
 }
 
-fn take_names(stream: &mut Whole<'_>) -> io::Result<BTreeSet<Vec<u8>>> {
+fn take_names(stream: &mut PieceStreamReader<'_>) -> io::Result<BTreeSet<Vec<u8>>> {
     let mut stream = stream.take(NAMES_BYTES_MAX);
     let mut names = BTreeSet::new();
     loop {
@@ -150,26 +150,26 @@ fn no_disk(number: u8) -> Failure {
     Failure::new("open the disk", &format!("there is no disk {number}"))
 }
 
-/// Mounts the disk that was attached under this number. A journal is replayed first: the device may be written to, being a
-/// copy, even where the file system may not.
+/// Mounts the disk with this number. A journal is replayed first: the device is a copy and may be written to, even if
+/// the file system is mounted read-only.
 fn open_disk(number: u8, writable: bool) -> Result<Disk, Failure> {
     let wanted = format!("disk{number}");
     let device = init::await_device(|| device_of(&wanted));
     let device = device.ok_or_else(|| no_disk(number))?;
     let place = Path::new("/disks").join(number.to_string());
-    fs::create_dir_all(&place).at("make a place for the disk")?;
+    fs::create_dir_all(&place).at("create the mount point of the disk")?;
     let harmless = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::NOATIME;
     let flags = if writable { harmless } else { harmless | MountFlags::RDONLY };
     mount(&device, &place, "ext4", flags, None).at("mount the disk")?;
     Ok(Disk { place, writable })
 }
 
-/// The device whose serial number is this.
+/// The device with this serial number.
 fn device_of(serial: &str) -> Option<PathBuf> {
     for entry in fs::read_dir("/sys/block").ok()?.flatten() {
-        let told = fs::read_to_string(entry.path().join("serial")).unwrap_or_default();
+        let found = fs::read_to_string(entry.path().join("serial")).unwrap_or_default();
         let device = Path::new("/dev").join(entry.file_name());
-        if told.trim() == serial && device.exists() {
+        if found.trim() == serial && device.exists() {
             return Some(device);
         }
     }
@@ -185,13 +185,13 @@ fn open_port() -> Result<File, Failure> {
     port.map(File::from).ok_or(io::ErrorKind::NotFound).at("open the port to the host")
 }
 
-/// A port nobody has opened on the other side has come to its end already.
+/// Waits until the host has opened the port; until then, reading it returns end-of-file.
 fn await_host(input: &mut BufReader<File>) -> Result<(), Failure> {
     for _ in 0..HOST_LOOKS {
-        if !input.fill_buf().at("hear the host")?.is_empty() {
+        if !input.fill_buf().at("read from the host")?.is_empty() {
             return Ok(());
         }
         std::thread::sleep(HOST_LOOK_EVERY);
     }
-    Err(Failure::new("hear the host", "it does not come"))
+    Err(Failure::new("wait for the host", "it did not open the port in time"))
 }

@@ -1,4 +1,4 @@
-//! What a machine must be told after it stood still: the time, random numbers of its own, its name, its size.
+//! Updates a machine after it was frozen: the time, new random numbers, its name, its size.
 
 #![expect(unsafe_code, reason = "the requests to the random device and to the disk have no safe interface")]
 
@@ -21,7 +21,7 @@ const EXT4_IOC_RESIZE_FS: libc::Ioctl = 0x4008_6610;
 
 const ENTROPY_BYTES_MAX: usize = 64;
 
-/// How long the kernel may take to notice that the disk has grown.
+/// How often the agent checks whether the kernel has noticed that the disk has grown.
 const GROW_LOOKS: u32 = 1000;
 const GROW_LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -29,14 +29,14 @@ pub(super) fn settle(group: &Group, settle: &VmSettle) -> Result<(), Failure> {
     set_clock(settle.unix_ns)?;
     if !settle.entropy.is_empty() {
         let bytes = unhex(&settle.entropy).ok_or(io::ErrorKind::InvalidData).at("read the random bytes")?;
-        add_entropy(&bytes).at("renew the random numbers")?;
+        add_entropy(&bytes).at("reseed the random number generator")?;
     }
     if let Some(hostname) = &settle.hostname {
         rustix::system::sethostname(hostname.as_bytes()).at("set the host name")?;
     }
     group.set_pids(settle.pids)?;
     if settle.reset {
-        connections::reset_outside().at("end the connections to the outside")?;
+        connections::reset_outside().at("reset the outside connections")?;
     }
     Ok(())
 }
@@ -48,17 +48,17 @@ pub(super) fn set_clock(unix_ns: u64) -> Result<(), Failure> {
     clock_settime(ClockId::Realtime, now).at("set the clock")
 }
 
-/// Returns when all that was written is on the disk.
+/// Returns when everything written so far is on the disk.
 pub(super) async fn sync() -> Result<(), Failure> {
     let synced = tokio::task::spawn_blocking(rustix::fs::sync).await;
-    synced.map_err(|_| io::ErrorKind::Other).at("write what is to be written")
+    synced.map_err(|_| io::ErrorKind::Other).at("sync the disk")
 }
 
-/// The disk has become `bytes` large, or soon will; the file system on it follows.
+/// The disk has grown to `bytes`, or is about to; the file system on it is grown too.
 pub(super) async fn grow(bytes: u64) -> Result<(), Failure> {
     let disk = File::open("/dev/vda").at("open the disk")?;
     for _ in 0..GROW_LOOKS {
-        if size(&disk).at("look at the disk")? >= bytes {
+        if size(&disk).at("read the size of the disk")? >= bytes {
             let resized = tokio::task::spawn_blocking(move || resize(&disk)).await;
             return resized.unwrap_or_else(|_| Err(io::ErrorKind::Other.into())).at("grow the file system");
         }
@@ -69,7 +69,7 @@ pub(super) async fn grow(bytes: u64) -> Result<(), Failure> {
 
 fn size(disk: &File) -> io::Result<u64> {
     let mut bytes = 0u64;
-    // SAFETY: the kernel writes one number of 64 bits to where it is told to.
+    // SAFETY: the kernel writes one number of 64 bits to the address that it is given.
     answer(unsafe { libc::ioctl(disk.as_raw_fd(), BLKGETSIZE64, &raw mut bytes) })?;
     Ok(bytes)
 }
@@ -78,11 +78,11 @@ fn resize(disk: &File) -> io::Result<()> {
     let root = File::open("/")?;
     let block = rustix::fs::fstatvfs(&root)?.f_bsize.max(1);
     let blocks: u64 = size(disk)? / block;
-    // SAFETY: the kernel reads one number of 64 bits from where it is told to.
+    // SAFETY: the kernel reads one number of 64 bits from the address that it is given.
     answer(unsafe { libc::ioctl(root.as_raw_fd(), EXT4_IOC_RESIZE_FS, &raw const blocks) })
 }
 
-/// `struct rand_pool_info`, with room for as much as anybody sends.
+/// `struct rand_pool_info`, with space for the largest message.
 #[repr(C)]
 struct Pool {
     bits: libc::c_int,
@@ -96,10 +96,10 @@ fn add_entropy(bytes: &[u8]) -> io::Result<()> {
     let mut pool = Pool { bits: length * 8, bytes: length, buffer: [0; ENTROPY_BYTES_MAX] };
     pool.buffer[..bytes.len()].copy_from_slice(bytes);
     let device = File::options().write(true).open("/dev/urandom")?;
-    // SAFETY: the structure lives, and says how much of it there is to read; the second request takes nothing.
+    // SAFETY: the structure is alive and contains its length; the second request has no argument.
     unsafe {
         answer(libc::ioctl(device.as_raw_fd(), RNDADDENTROPY, &raw const pool))?;
-        // Without, the generator would go on as before for up to a minute.
+        // Otherwise the generator would continue with its old state for up to a minute.
         answer(libc::ioctl(device.as_raw_fd(), RNDRESEEDCRNG, 0))
     }
 }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_bytes_and_rubbish_is_not() {
+    fn hexadecimal_digits_are_decoded_and_other_text_is_refused() {
         assert_eq!(unhex("00ff7a"), Some(vec![0, 255, 122]));
         for rubbish in ["0", "zz", "é0"] {
             assert_eq!(unhex(rubbish), None, "{rubbish}");

@@ -1,12 +1,12 @@
-//! Tricky layers, unpacked by us and by umoci, compared entry by entry.
+//! Complex layers, unpacked by this crate and by umoci, compared entry by entry.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::*;
-use crate::testing::{Described, write_layout};
+use crate::testing::{FileDescription, write_layout};
 
-/// Unpacks the same layers both ways and compares everything.
+/// Unpacks the same layers in both ways and compares everything.
 #[track_caller]
 fn check(layers: &[Vec<u8>], compression: Compression) {
     let folder = tempfile::tempdir().unwrap();
@@ -25,15 +25,15 @@ fn check(layers: &[Vec<u8>], compression: Compression) {
     }
     let theirs = tree(&bundle.join("rootfs"));
     let ours = tree(&ours);
-    let paths = |tree: &BTreeMap<PathBuf, Described>| tree.keys().cloned().collect::<Vec<_>>();
+    let paths = |tree: &BTreeMap<PathBuf, FileDescription>| tree.keys().cloned().collect::<Vec<_>>();
     assert_eq!(paths(&ours), paths(&theirs), "ours, theirs");
     for (path, described) in &theirs {
         assert_eq!(&ours[path], described, "{} (ours, theirs)", path.display());
     }
 }
 
-/// Without the root itself, which no entry describes here.
-fn tree(root: &Path) -> BTreeMap<PathBuf, Described> {
+/// The tree without its root, which no entry describes here.
+fn tree(root: &Path) -> BTreeMap<PathBuf, FileDescription> {
     let mut tree = describe(root);
     tree.remove(Path::new(""));
     tree
@@ -57,7 +57,7 @@ fn base() -> Tar {
 }
 
 #[test]
-fn whiteouts_and_opaque_directories_are_as_umoci_has_them() {
+fn whiteouts_and_opaque_directories_match_umoci() {
     let layers = [
         base().end(),
         Tar::default()
@@ -76,7 +76,7 @@ fn whiteouts_and_opaque_directories_are_as_umoci_has_them() {
 }
 
 #[test]
-fn an_opaque_mark_may_come_before_and_after_what_it_spares() {
+fn an_opaque_whiteout_may_precede_or_follow_entries_of_its_layer() {
     let layers = [
         base().end(),
         Tar::default()
@@ -91,7 +91,7 @@ fn an_opaque_mark_may_come_before_and_after_what_it_spares() {
 }
 
 #[test]
-fn paths_through_links_of_lower_layers_are_as_umoci_has_them() {
+fn paths_through_links_of_lower_layers_match_umoci() {
     let layers = [
         base().end(),
         Tar::default()
@@ -107,7 +107,7 @@ fn paths_through_links_of_lower_layers_are_as_umoci_has_them() {
 }
 
 #[test]
-fn files_and_directories_take_each_others_place_as_umoci_has_it() {
+fn files_and_directories_replace_each_other_as_in_umoci() {
     let layers = [
         base().file("swap", "file").directory("paws/").file("paws/x", "y").symlink("link", "paws").end(),
         Tar::default()
@@ -127,7 +127,7 @@ fn files_and_directories_take_each_others_place_as_umoci_has_it() {
 }
 
 #[test]
-fn hard_links_across_layers_are_as_umoci_has_them() {
+fn hard_links_across_layers_match_umoci() {
     let layers = [
         base().file("first", "shared").hard_link("second", "first").end(),
         Tar::default().hard_link("third", "first").hard_link("usr/fourth", "second").end(),
@@ -137,7 +137,7 @@ fn hard_links_across_layers_are_as_umoci_has_them() {
 }
 
 #[test]
-fn modes_owners_times_attributes_and_long_names_are_as_umoci_has_them() {
+fn modes_owners_times_attributes_and_long_names_match_umoci() {
     let capability = words(&[0x0200_0001, 1 << 13, 0, 0, 0]);
     let long = format!("usr/{}/{}", "l".repeat(120), "n".repeat(200));
     let long_parent = format!("usr/{}/", "l".repeat(120));
@@ -183,7 +183,7 @@ fn modes_owners_times_attributes_and_long_names_are_as_umoci_has_them() {
 }
 
 #[test]
-fn a_tree_packed_by_gnu_tar_is_as_umoci_has_it() {
+fn a_tree_packed_by_gnu_tar_matches_umoci() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("source");
     fs::create_dir_all(source.join("deep/er")).unwrap();

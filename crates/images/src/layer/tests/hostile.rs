@@ -1,8 +1,8 @@
-//! Archives made to write, link or remove outside of their root, to exhaust, or to be read in two ways.
+//! Archives that try to write, link or remove outside of their root, to exhaust resources, or to be ambiguous.
 
 use super::*;
 
-/// A root with something beside it that must stay as it is.
+/// A root with a file next to it that must not change.
 struct Scene {
     folder: tempfile::TempDir,
 }
@@ -25,7 +25,7 @@ impl Scene {
         self.folder.path().join("outside").to_str().unwrap().to_owned()
     }
 
-    /// Applies layers, and checks that nothing outside has changed, whatever came of them.
+    /// Applies layers, and checks that nothing outside has changed, whatever the result.
     #[track_caller]
     fn apply(&self, layers: &[Vec<u8>]) -> Result<(), ImageError> {
         let outside = || {
@@ -49,20 +49,20 @@ fn check_refused(layers: &[Vec<u8>], word: &str) {
 }
 
 #[test]
-fn names_that_lead_out_are_refused() {
-    check_refused(&[Tar::default().file("../victim", "x").end()], "upwards");
-    check_refused(&[Tar::default().file("a/../../victim", "x").end()], "upwards");
+fn names_that_leave_the_root_are_refused() {
+    check_refused(&[Tar::default().file("../victim", "x").end()], "`..`");
+    check_refused(&[Tar::default().file("a/../../victim", "x").end()], "`..`");
     check_refused(&[Tar::default().file("/etc/victim", "x").end()], "absolute");
-    check_refused(&[Tar::default().directory("..").end()], "upwards");
-    check_refused(&[Tar::default().symlink("../link", "x").end()], "upwards");
+    check_refused(&[Tar::default().directory("..").end()], "`..`");
+    check_refused(&[Tar::default().symlink("../link", "x").end()], "`..`");
     let pax = Raw { pax: &[("path", b"../victim")], ..Raw::new(EntryType::Regular, "innocent") };
-    check_refused(&[Tar::default().raw(&pax).end()], "upwards");
+    check_refused(&[Tar::default().raw(&pax).end()], "`..`");
     let zero = Raw { pax: &[("path", b"a\0b")], ..Raw::new(EntryType::Regular, "innocent") };
-    check_refused(&[Tar::default().raw(&zero).end()], "zero byte");
+    check_refused(&[Tar::default().raw(&zero).end()], "NUL byte");
 }
 
 #[test]
-fn a_link_is_followed_within_the_root_only() {
+fn links_are_followed_within_the_root_only() {
     for target in ["/outside", "../outside", "../../../../../../../outside", "./../outside"] {
         let scene = Scene::new();
         let absolute = scene.outside();
@@ -72,7 +72,7 @@ fn a_link_is_followed_within_the_root_only() {
         }
         assert_eq!(fs::read(scene.root().join("outside/victim")).unwrap(), b"inside");
     }
-    // In a layer of its own, as well.
+    // In separate layers, too.
     let scene = Scene::new();
     let layers = [
         Tar::default().symlink("link", &scene.outside()).end(),
@@ -108,7 +108,7 @@ fn the_last_part_of_a_name_is_never_followed() {
     let kind = |name: &str| fs::symlink_metadata(scene.root().join(name)).unwrap().file_type();
     assert!(kind("a").is_file() && kind("b").is_dir() && kind("c").is_symlink());
     assert_eq!(fs::read(scene.root().join("a")).unwrap(), b"file upon link");
-    // The same, when the links are of a lower layer.
+    // The same, if the links are in a lower layer.
     let scene = Scene::new();
     let lower =
         Tar::default().symlink("a", &victim).symlink("b", &scene.outside()).symlink("f", &victim).end();
@@ -118,16 +118,16 @@ fn the_last_part_of_a_name_is_never_followed() {
 }
 
 #[test]
-fn hard_links_reach_nothing_outside() {
-    check_refused(&[Tar::default().hard_link("h", "../victim").end()], "leads elsewhere");
-    check_refused(&[Tar::default().hard_link("h", "/etc/passwd").end()], "leads elsewhere");
+fn hard_links_to_the_outside_are_refused() {
+    check_refused(&[Tar::default().hard_link("h", "../victim").end()], "outside of the image");
+    check_refused(&[Tar::default().hard_link("h", "/etc/passwd").end()], "outside of the image");
     let scene = Scene::new();
     let through = Tar::default().symlink("l", &scene.outside()).hard_link("h", "l/victim").end();
     assert!(scene.apply(&[through]).is_err());
     check_refused(&[Tar::default().hard_link("h", "missing").end()], "does not exist");
     check_refused(&[Tar::default().directory("d/").hard_link("h", "d").end()], "directory");
-    check_refused(&[Tar::default().hard_link("h", ".").end()], "directory");
-    // To a link: another name for the link itself. What is then written to it replaces that name.
+    check_refused(&[Tar::default().hard_link("h", ".").end()], "directories");
+    // To a link: another name for the link itself. Writing to that name later replaces the name.
     let scene = Scene::new();
     let layer = Tar::default()
         .symlink("s", &format!("{}/victim", scene.outside()))
@@ -140,7 +140,7 @@ fn hard_links_reach_nothing_outside() {
 }
 
 #[test]
-fn whiteouts_of_nothing_and_of_everything_are_refused() {
+fn whiteouts_of_no_name_and_of_the_root_are_refused() {
     for name in [".wh..", ".wh...", ".wh.", "a/.wh..", "a/.wh..."] {
         check_refused(&[Tar::default().file(name, "").end()], "whiteout");
     }
@@ -153,9 +153,9 @@ fn whiteouts_of_nothing_and_of_everything_are_refused() {
 }
 
 #[test]
-fn archives_that_two_programs_would_read_differently_are_refused() {
+fn ambiguous_archives_are_refused() {
     let two_sizes = Raw { content: b"ab", pax: &[("size", b"1")], ..Raw::new(EntryType::Regular, "a") };
-    check_refused(&[Tar::default().raw(&two_sizes).end()], "two sizes");
+    check_refused(&[Tar::default().raw(&two_sizes).end()], "two different sizes");
     let twice = Raw { pax: &[("path", b"a"), ("path", b"b")], ..Raw::new(EntryType::Regular, "a") };
     check_refused(&[Tar::default().raw(&twice).end()], "twice");
     let sized_link =
@@ -163,15 +163,15 @@ fn archives_that_two_programs_would_read_differently_are_refused() {
     check_refused(&[Tar::default().raw(&sized_link).end()], "has a size");
     let global = Raw { content: b"12 path=abc\n", ..Raw::new(EntryType::XGlobalHeader, "g") };
     check_refused(&[Tar::default().raw(&global).file("b", "x").end()], "global");
-    check_refused(&[Tar::default().raw(&Raw::new(EntryType::new(b'Z'), "a")).end()], "unknown kind");
+    check_refused(&[Tar::default().raw(&Raw::new(EntryType::new(b'Z'), "a")).end()], "unknown type");
     let mut damaged = Tar::default().file("a", "x").end();
     damaged[0] = b'b';
     check_refused(&[damaged], "checksum");
     let mut cut = Tar::default().file("a", &"x".repeat(5000)).end();
     cut.truncate(3000);
-    check_refused(&[cut], "ends in the middle");
+    check_refused(&[cut], "truncated");
     let far = Raw { size: Some(u64::MAX / 2), ..Raw::new(EntryType::Regular, "a") };
-    check_refused(&[Tar::default().raw(&far).end()], "bytes of files");
+    check_refused(&[Tar::default().raw(&far).end()], "bytes of file content");
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn device_nodes_are_dropped_and_their_links_are_content() {
 }
 
 #[test]
-fn entries_and_bytes_are_counted() {
+fn entries_and_bytes_are_limited() {
     let root = tempfile::tempdir().unwrap();
     let mut tar = Tar::default();
     for number in 0..101 {
@@ -212,7 +212,7 @@ fn entries_and_bytes_are_counted() {
     assert!(matches!(error, ImageError::TooLarge { limit: 100, .. }), "{error}");
     let large = Tar::default().file("a", &"x".repeat(2 << 20)).end();
     assert!(matches!(apply_with(root.path(), &large, 0, limits), Err(ImageError::TooLarge { .. })));
-    // A file of nothing but holes takes no room in the archive, nor on the disk; but whoever reads it needs both.
+    // A file of holes takes no space in the archive or on the disk, but a program that reads it needs time and RAM.
     let holes = [
         ("GNU.sparse.major", &b"0"[..]),
         ("GNU.sparse.minor", b"1"),
@@ -224,7 +224,7 @@ fn entries_and_bytes_are_counted() {
 }
 
 #[test]
-fn a_small_archive_of_a_thousand_times_its_size_is_bounded() {
+fn a_compression_bomb_is_limited() {
     let root = tempfile::tempdir().unwrap();
     let bomb = Tar::default().file("zeros", &"\0".repeat(64 << 20)).end();
     let packed = crate::testing::compress(&bomb, Compression::Gzip);
@@ -245,7 +245,7 @@ fn a_small_archive_of_a_thousand_times_its_size_is_bounded() {
 }
 
 #[test]
-fn the_same_name_again_takes_the_place_of_the_first() {
+fn a_repeated_name_replaces_the_first() {
     let scene = Scene::new();
     let layer = Tar::default()
         .file("x", "file")
@@ -262,18 +262,21 @@ fn the_same_name_again_takes_the_place_of_the_first() {
 }
 
 #[test]
-fn a_file_is_no_directory_and_links_that_go_in_circles_lead_nowhere() {
-    check_refused(&[Tar::default().file("a", "x").file("a/b", "y").end()], "no directory");
-    check_refused(&[Tar::default().symlink("a", "b").symlink("b", "a").file("a/c", "y").end()], "circles");
+fn files_as_parents_and_circular_links_are_refused() {
+    check_refused(&[Tar::default().file("a", "x").file("a/b", "y").end()], "not a directory");
+    check_refused(
+        &[Tar::default().symlink("a", "b").symlink("b", "a").file("a/c", "y").end()],
+        "too many levels",
+    );
     let deep = "d/".repeat(300);
     let raw = Raw { pax: &[("path", deep.as_bytes())], ..Raw::new(EntryType::Directory, "d") };
-    check_refused(&[Tar::default().raw(&raw).end()], "too deep");
+    check_refused(&[Tar::default().raw(&raw).end()], "too deeply");
     let file = Raw::new(EntryType::Regular, ".");
     check_refused(&[Tar::default().raw(&file).end()], "only a directory");
 }
 
 #[test]
-fn a_link_to_what_is_missing_makes_it_inside() {
+fn a_link_to_a_missing_directory_creates_it_inside() {
     let scene = Scene::new();
     let layer = Tar::default()
         .symlink("run", "/var/run/./deep/../real")
@@ -287,7 +290,7 @@ fn a_link_to_what_is_missing_makes_it_inside() {
 }
 
 #[test]
-fn attributes_that_are_broken_or_twice_refuse_the_layer() {
+fn malformed_and_repeated_attributes_are_refused() {
     let broken: [&[(&str, &[u8])]; 3] = [
         &[("SCHILY.xattr.security.capability", b"short")],
         &[("SCHILY.xattr.system.posix_acl_access", b"short")],

@@ -1,4 +1,4 @@
-//! Any sequence of entries, over few names and with links to everywhere, stays within its root.
+//! Any sequence of entries, with few names and links to any place, stays within its root.
 
 use proptest::prelude::*;
 
@@ -82,11 +82,11 @@ proptest! {
         };
         let before = outside();
         for layer in layers(&steps) {
-            // Many are refused, half applied; none may reach out.
+            // Many are refused and partly applied; none may write outside.
             let _ = apply(&at("root"), &layer);
         }
         prop_assert_eq!(before, outside());
-        // Nothing inside is a second name of something outside.
+        // No file inside is a hard link to a file outside.
         let names = describe(folder.path());
         for (path, described) in names {
             prop_assert!(!path.starts_with("root") || described.same_as.starts_with("root"));
@@ -94,7 +94,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_the_reader_fall(bytes in prop::collection::vec(any::<u8>(), 0..2000), flips in prop::collection::vec((0usize..4000, any::<u8>()), 0..6)) {
+    fn no_bytes_make_the_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..2000), flips in prop::collection::vec((0usize..4000, any::<u8>()), 0..6)) {
         let root = tempfile::tempdir().unwrap();
         let _ = apply(root.path(), &bytes);
         let mut tar = Tar::default().directory("d/").file("d/f", "content").symlink("d/l", "f").hard_link("d/h", "d/f").end();

@@ -20,7 +20,7 @@ impl Registry {
     fn start(with_password: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name).display().to_string();
-        // The registry does not tell a port it chose itself.
+        // The registry does not report a port that it chose itself.
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let mut config = format!(
             "version: 0.1\nstorage: {{ filesystem: {{ rootdirectory: '{}' }} }}\nhttp: {{ addr: '{address}' }}\n",
@@ -69,7 +69,7 @@ async fn an_image_is_pulled_by_tag_and_by_digest() {
     let reference = Reference::parse(&format!("{name}:v1")).unwrap();
     let digest = puller.resolve(&reference).await.unwrap().spec.digest;
     check_pull(&puller, &format!("{name}@{digest}"), &image).await.unwrap();
-    // In Docker's own format, as well.
+    // In Docker's own format, too.
     registry.push(&image.layout(), "org/docker:v2", &["--format=v2s2"]);
     check_pull(&puller, &format!("{}/org/docker:v2", registry.address), &image).await.unwrap();
 
@@ -81,7 +81,7 @@ async fn an_image_is_pulled_by_tag_and_by_digest() {
 }
 
 #[tokio::test]
-async fn what_is_known_is_not_downloaded() {
+async fn existing_layers_are_not_downloaded() {
     let (registry, image) = (Registry::start(false), Image::new());
     registry.push(&image.layout(), "app:v1", &[]);
     let puller = puller(Credentials::Anonymous);
@@ -93,7 +93,7 @@ async fn what_is_known_is_not_downloaded() {
     drop(puller.fetch(&resolved, &[1], &options).await.unwrap());
     assert_eq!(names(), 1, "only the layer that was asked for");
     assert!(cache.path().join(resolved.spec.layers[1].digest.unwrap().hex()).is_file());
-    // What is there is not asked for again, not even of a registry that is gone.
+    // Existing layers are not requested again, so it works even after the registry has ended.
     drop(registry);
     drop(puller.fetch(&resolved, &[1], &options).await.unwrap());
     assert!(puller.fetch(&resolved, &[], &options).await.is_ok());
@@ -103,7 +103,7 @@ async fn what_is_known_is_not_downloaded() {
 }
 
 #[tokio::test]
-async fn a_password_is_given_when_it_is_asked_for() {
+async fn a_password_is_sent_if_the_registry_requires_it() {
     let (registry, image) = (Registry::start(true), Image::new());
     registry.push(&image.layout(), "app:v1", &["--dest-creds=user:secret"]);
     let name = format!("{}/app:v1", registry.address);
@@ -132,7 +132,7 @@ async fn a_password_is_given_when_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn the_variant_for_this_host_is_pulled_from_a_list() {
+async fn the_variant_for_this_host_is_pulled_from_an_index() {
     let (registry, image) = (Registry::start(false), Image::new());
     // A second image in the same layout, for another platform; the index names both.
     let layout = image.layout();
@@ -164,7 +164,7 @@ async fn the_variant_for_this_host_is_pulled_from_a_list() {
 
     let name = format!("{}/app:v1", registry.address);
     check_pull(&puller(Credentials::Anonymous), &name, &image).await.unwrap();
-    // The list itself has a digest, and may be named by it.
+    // The index itself has a digest, and can be named by it.
     check_pull(&puller(Credentials::Anonymous), &format!("{}/app@{digest}", registry.address), &image)
         .await
         .unwrap();

@@ -1,4 +1,4 @@
-//! A registry that does as it is told.
+//! A registry whose behaviour the test defines.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -17,9 +17,9 @@ use super::*;
 
 pub(super) type Body = BoxBody<Bytes, std::io::Error>;
 
-/// What was asked.
+/// A received request.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct ReceivedRequest {
     pub(super) method: String,
     pub(super) path: String,
     pub(super) query: String,
@@ -27,7 +27,7 @@ pub(super) struct Asked {
     pub(super) body: String,
 }
 
-impl Asked {
+impl ReceivedRequest {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
@@ -36,34 +36,36 @@ impl Asked {
 /// A server on loopback; ends with the test's runtime.
 pub(super) struct Server {
     pub(super) address: SocketAddr,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 impl Server {
-    pub(super) async fn start(answer: impl Fn(&Asked) -> Response<Body> + Send + Sync + 'static) -> Self {
+    pub(super) async fn start(
+        answer: impl Fn(&ReceivedRequest) -> Response<Body> + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let asked = Arc::new(Mutex::new(Vec::new()));
+        let requests = Arc::new(Mutex::new(Vec::new()));
         let answer = Arc::new(answer);
-        let heard = Arc::clone(&asked);
+        let log = Arc::clone(&requests);
         tokio::spawn(async move {
             loop {
                 let Ok((stream, _)) = listener.accept().await else { return };
-                let (answer, heard) = (Arc::clone(&answer), Arc::clone(&heard));
+                let (answer, log) = (Arc::clone(&answer), Arc::clone(&log));
                 let service = service_fn(move |request: Request<Incoming>| {
-                    let (answer, heard) = (Arc::clone(&answer), Arc::clone(&heard));
+                    let (answer, log) = (Arc::clone(&answer), Arc::clone(&log));
                     async move {
                         let (parts, body) = request.into_parts();
                         let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-                        let asked = Asked {
+                        let request = ReceivedRequest {
                             method: parts.method.to_string(),
                             path: parts.uri.path().to_owned(),
                             query: parts.uri.query().unwrap_or_default().to_owned(),
                             headers: parts.headers,
                             body: String::from_utf8_lossy(&body).into_owned(),
                         };
-                        heard.lock().unwrap().push(asked.clone());
-                        Ok::<_, Infallible>(answer(&asked))
+                        log.lock().unwrap().push(request.clone());
+                        Ok::<_, Infallible>(answer(&request))
                     }
                 });
                 let connection = hyper::server::conn::http1::Builder::new()
@@ -73,16 +75,16 @@ impl Server {
                 });
             }
         });
-        Self { address, asked }
+        Self { address, requests }
     }
 
-    pub(super) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+    pub(super) fn requests(&self) -> Vec<ReceivedRequest> {
+        self.requests.lock().unwrap().clone()
     }
 
-    /// Those for blobs.
-    pub(super) fn blobs_asked(&self) -> Vec<Asked> {
-        self.asked().into_iter().filter(|asked| asked.path.contains("/blobs/")).collect()
+    /// The requests for blobs.
+    pub(super) fn blob_requests(&self) -> Vec<ReceivedRequest> {
+        self.requests().into_iter().filter(|request| request.path.contains("/blobs/")).collect()
     }
 }
 
@@ -91,14 +93,14 @@ pub(super) fn respond(status: StatusCode, body: impl Into<Bytes>) -> Response<Bo
     Response::builder().status(status).body(body).unwrap()
 }
 
-/// Promises all of it and sends a part.
+/// Announces all bytes and sends only a part.
 pub(super) fn respond_broken(status: StatusCode, bytes: &[u8], sent: usize) -> Response<Body> {
     let part = Bytes::copy_from_slice(&bytes[..sent]);
     let pieces = futures_util::stream::unfold(Some(part), |part| async move {
         if let Some(part) = part {
             return Some((Ok(Frame::data(part)), None));
         }
-        // What was sent leaves when the server has nothing else to do.
+        // The bytes are sent when the server has nothing else to do.
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
@@ -112,9 +114,9 @@ pub(super) fn respond_broken(status: StatusCode, bytes: &[u8], sent: usize) -> R
         .unwrap()
 }
 
-/// An image as a registry serves it: by path.
+/// An image in the form in which a registry serves it: by path.
 #[derive(Clone, Debug)]
-pub(super) struct Served {
+pub(super) struct ServedImage {
     pub(super) blobs: HashMap<String, Vec<u8>>,
     pub(super) manifest: Vec<u8>,
     /// Of the manifest.
@@ -123,7 +125,7 @@ pub(super) struct Served {
     pub(super) layer: String,
 }
 
-impl Served {
+impl ServedImage {
     pub(super) fn new(image: &Image) -> Self {
         let blobs = image.layout().join("blobs/sha256");
         let index: serde_json::Value =
@@ -146,14 +148,14 @@ impl Served {
         }
     }
 
-    /// As it should be.
-    pub(super) fn answer(&self, asked: &Asked) -> Response<Body> {
-        if asked.path.starts_with("/v2/app/manifests/") {
+    /// The correct response.
+    pub(super) fn answer(&self, request: &ReceivedRequest) -> Response<Body> {
+        if request.path.starts_with("/v2/app/manifests/") {
             let mut response = respond(StatusCode::OK, self.manifest.clone());
             response.headers_mut().insert("content-type", self.media_type.parse().unwrap());
             return response;
         }
-        match self.blobs.get(&asked.path) {
+        match self.blobs.get(&request.path) {
             Some(blob) => respond(StatusCode::OK, blob.clone()),
             None => respond(StatusCode::NOT_FOUND, ""),
         }

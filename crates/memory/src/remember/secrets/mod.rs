@@ -1,11 +1,11 @@
-//! Takes secrets out of text before it is remembered.
+//! Removes secrets from text before it is recorded.
 //!
-//! What is recorded by itself (commands, output, turns) was not written to be kept, so what looks like a credential
-//! is replaced by a placeholder: tokens of known shapes, private keys, passwords in URLs, and values after names such
-//! as `password=`. A bare hash, a uuid or a path is left alone: those are what an agent looks for later. What somebody
-//! adds on purpose is kept verbatim and never comes here.
+//! Texts that are recorded automatically (commands, output, messages) were not written to be kept, so strings that look like
+//! credentials are replaced: tokens of known formats, private keys, passwords in URLs, and values after names such
+//! as `password=`. Plain hashes, uuids and paths are kept, because agents search for them later. Entries that a client
+//! adds explicitly are stored verbatim and are not filtered here.
 //!
-//! Each finder pushes byte ranges; they are joined and replaced once at the end, so finders cannot disturb each other.
+//! Each finder adds byte ranges; they are joined and replaced once at the end, so finders do not affect each other.
 
 mod names;
 mod shapes;
@@ -16,10 +16,10 @@ use std::ops::Range;
 use self::names::{Strength, header_credentials, strength_of};
 use self::shapes::{Body, shape_at};
 
-/// What stands where a secret stood.
+/// The replacement for a secret.
 pub const REMOVED: &str = "[secret removed]";
 
-/// The text without its secrets; borrowed where there were none.
+/// The text without its secrets; borrowed if there were none.
 pub fn scrub(text: &str) -> Cow<'_, str> {
     let mut found: Vec<Range<usize>> = Vec::new();
     private_keys(text, &mut found);
@@ -29,10 +29,10 @@ pub fn scrub(text: &str) -> Cow<'_, str> {
     replace(text, found)
 }
 
-/// Shorter values are words and numbers that also mean something else.
+/// Shorter values are words and numbers that also occur with other meanings.
 const VALUE_BYTES_MIN: usize = 6;
 
-/// The values of an environment that their names call secret. Wherever one is repeated, it is still the same secret.
+/// The values of environment variables with secret names. They are removed wherever they occur.
 pub fn secret_values<'a>(env: impl IntoIterator<Item = (&'a String, &'a String)>) -> Vec<String> {
     let secret = |(name, value): &(&String, &String)| {
         strength_of(name).is_some() && value.len() >= VALUE_BYTES_MIN && !is_plain_word(value)
@@ -40,7 +40,7 @@ pub fn secret_values<'a>(env: impl IntoIterator<Item = (&'a String, &'a String)>
     env.into_iter().filter(secret).map(|(_, value)| value.clone()).collect()
 }
 
-/// The text without values that are known to be secret.
+/// The text without the given secret values.
 pub fn without(mut text: String, secrets: &[String]) -> String {
     for secret in secrets {
         if text.contains(secret.as_str()) {
@@ -61,7 +61,7 @@ fn replace(text: &str, mut found: Vec<Range<usize>>) -> Cow<'_, str> {
         if range.end <= at {
             continue;
         }
-        // Ranges that touch or overlap are one secret seen by two finders.
+        // Ranges that touch or overlap are one secret that two finders found.
         if range.start >= at {
             out.push_str(&text[at..range.start]);
             out.push_str(REMOVED);
@@ -78,7 +78,7 @@ const BEGIN: &str = "-----BEGIN ";
 const END: &str = "-----END ";
 const DASHES: &str = "-----";
 
-/// Blocks of PEM whose label says they are private. A block cut off by the tail of an output is taken to its cut edge.
+/// PEM blocks with a private label. A block that is cut off by the end of an output ends there.
 fn private_keys(text: &str, found: &mut Vec<Range<usize>>) {
     let mut at = 0;
     while let Some(begin) = find_from(text, BEGIN, at) {
@@ -97,7 +97,7 @@ fn private_keys(text: &str, found: &mut Vec<Range<usize>>) {
     headless_key(text, found);
 }
 
-/// The end of a key whose beginning was cut off: everything before its `END` line that is base64.
+/// The end of a key whose beginning was cut off: the base64 text before its `END` line.
 fn headless_key(text: &str, found: &mut Vec<Range<usize>>) {
     let Some(end) = text.find(END) else { return };
     if text.find(BEGIN).is_some_and(|begin| begin < end) {
@@ -119,7 +119,7 @@ fn is_private(label: &str) -> bool {
 
 // === Tokens of known shapes ===
 
-/// Addresses that let whoever knows them speak in somebody's name.
+/// URLs that grant access to anyone who knows them.
 const WEBHOOKS: &[&str] = &[
     "https://hooks.slack.com/services/",
     "https://hooks.slack.com/workflows/",
@@ -131,7 +131,7 @@ fn known_tokens(text: &str, found: &mut Vec<Range<usize>>) {
     let bytes = text.as_bytes();
     let mut at = 0;
     while at < bytes.len() {
-        // A shape begins where a word begins: `task-…` has no `sk-` in it.
+        // A token begins at the start of a word: `task-…` does not contain `sk-…`.
         let starts_word = at == 0 || !(bytes[at - 1].is_ascii_alphanumeric() || bytes[at - 1] == b'_');
         let end = if starts_word { token_at(bytes, at) } else { None };
         match end {
@@ -156,7 +156,7 @@ fn token_at(bytes: &[u8], at: usize) -> Option<usize> {
     shape_at(rest).map(|length| at + length)
 }
 
-/// Three parts of base64url, the first of which opens a JSON object.
+/// Three parts in base64url, the first of which begins a JSON object.
 fn jwt_length(bytes: &[u8]) -> Option<usize> {
     let part = |from: usize| bytes[from..].iter().take_while(|b| Body::Url.has(**b)).count();
     let header = part(0);
@@ -168,11 +168,11 @@ fn jwt_length(bytes: &[u8]) -> Option<usize> {
         return None;
     }
     let two = header + 1 + claims;
-    // The signature is missing in unsigned ones, and where the text was cut.
+    // The signature is missing in unsigned tokens, and if the text was cut.
     Some(if bytes.get(two) == Some(&b'.') { two + 1 + part(two + 1) } else { two })
 }
 
-/// A token is random: it has digits among its letters. Words joined by dashes (`sk-learn-pipeline-for-trees`) are not.
+/// A token is random: it mixes digits and letters. Words joined by dashes (`sk-learn-pipeline-for-trees`) do not.
 fn looks_random(body: &[u8]) -> bool {
     let digits = body.iter().filter(|b| b.is_ascii_digit()).count();
     let letters = body.iter().filter(|b| b.is_ascii_alphabetic()).count();
@@ -181,7 +181,7 @@ fn looks_random(body: &[u8]) -> bool {
 
 // === Passwords in URLs ===
 
-/// The password of `scheme://user:password@host`, or the user where it stands alone and looks like a token.
+/// The password of `scheme://user:password@host`, or the user if there is no password and it looks like a token.
 fn url_passwords(text: &str, found: &mut Vec<Range<usize>>) {
     let mut at = 0;
     while let Some(mark) = find_from(text, "://", at) {
@@ -207,7 +207,7 @@ fn url_passwords(text: &str, found: &mut Vec<Range<usize>>) {
     }
 }
 
-// === Values after telling names ===
+// === Values after secret names ===
 
 fn named_values(text: &str, found: &mut Vec<Range<usize>>) {
     let bytes = text.as_bytes();
@@ -248,7 +248,7 @@ fn value_after(text: &str, name: &str, end: usize) -> Option<Range<usize>> {
     is_secret_value(&text[value.clone()], strength, separator).then_some(value)
 }
 
-/// What stood between a name and its value.
+/// The separator between a name and its value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Separator {
     Equals,
@@ -265,13 +265,13 @@ fn separator_after(text: &str, name: &str, end: usize) -> Option<(usize, Separat
     let (after, separator) = if let Some(after) = trimmed.strip_prefix("=>") {
         (after, Separator::Equals)
     } else if let Some(after) = trimmed.strip_prefix(":=").or_else(|| trimmed.strip_prefix('=')) {
-        // `==` compares; what follows is an expression.
+        // `==` is a comparison, followed by an expression.
         if after.starts_with('=') {
             return None;
         }
         (after, Separator::Equals)
     } else if let Some(after) = trimmed.strip_prefix(':') {
-        // `token::Kind` is a path in a program.
+        // `token::Kind` is a path in source code.
         if after.starts_with(':') {
             return None;
         }
@@ -285,7 +285,7 @@ fn separator_after(text: &str, name: &str, end: usize) -> Option<(usize, Separat
     Some((start, separator))
 }
 
-/// The value that begins here: what is in the quotes, or up to the next blank or separator.
+/// The value that begins here: quoted text, or everything up to the next blank or separator.
 fn value_at(text: &str, start: usize) -> Option<Range<usize>> {
     let rest = &text[start..];
     let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\'' | '`'));
@@ -312,7 +312,7 @@ fn is_secret_value(value: &str, strength: Strength, separator: Separator) -> boo
     }
     match (strength, separator) {
         (Strength::Strong, Separator::Equals | Separator::Blank) => true,
-        // `Password: wrong one given` is a message; one word of four characters and more is a value.
+        // `Password: wrong one given` is a message; a single word of at least four characters is a value.
         (Strength::Strong, Separator::Colon) => value.chars().count() >= 4,
         (Strength::Soft, Separator::Equals | Separator::Colon | Separator::Blank) => {
             value.len() >= 8 && !value.starts_with(['/', '.', '~']) && is_dense(value)
@@ -320,7 +320,7 @@ fn is_secret_value(value: &str, strength: Strength, separator: Separator) -> boo
     }
 }
 
-/// Whether a value is one only a machine would choose: digits among letters, or many different characters.
+/// Whether a value looks machine-generated: digits among letters, or many different characters.
 fn is_dense(value: &str) -> bool {
     let digits = value.bytes().filter(u8::is_ascii_digit).count();
     let letters = value.bytes().filter(u8::is_ascii_alphabetic).count();
@@ -328,7 +328,7 @@ fn is_dense(value: &str) -> bool {
         || (value.len() >= 16 && entropy(value) >= 3.5 && !is_call(value))
 }
 
-/// Code is not a secret: `token = next_token2()`, `auth = config.auth[0]`.
+/// Source code is not a secret: `token = next_token2()`, `auth = config.auth[0]`.
 fn is_call(value: &str) -> bool {
     value.contains(['(', '[', '{']) || value.contains("::") || value.contains("->")
 }
@@ -344,7 +344,7 @@ fn entropy(value: &str) -> f64 {
     counts.iter().filter(|count| **count > 0).map(|count| -share(count) * share(count).log2()).sum()
 }
 
-/// A value that stands for another: a variable, a template, stars.
+/// A placeholder: a variable, a template, stars.
 fn is_placeholder(value: &str) -> bool {
     value.is_empty()
         || value.starts_with(['$', '%', '<'])
@@ -354,7 +354,7 @@ fn is_placeholder(value: &str) -> bool {
         || value.chars().all(|c| matches!(c, '*' | '.' | 'x' | 'X' | '•' | '-' | '_' | '?'))
 }
 
-/// Words that follow such names in messages, types and settings, and are no secrets.
+/// Words that follow such names in messages, types and settings, and are not secrets.
 fn is_plain_word(value: &str) -> bool {
     const WORDS: &[&str] = &[
         "true",
@@ -446,7 +446,7 @@ fn short_password(text: &str, name: &str, end: usize) -> Option<Range<usize>> {
     if !SHORT_PASSWORD.iter().any(named) {
         return None;
     }
-    // A value may hold what no name does: it goes on to the next blank.
+    // A value may contain characters that a name may not: it ends at the next blank.
     let value = match glued.is_empty() {
         false => value_at(text, start + 2)?,
         true => {
@@ -458,7 +458,7 @@ fn short_password(text: &str, name: &str, end: usize) -> Option<Range<usize>> {
     (!is_placeholder(&text[value.clone()])).then_some(value)
 }
 
-/// `-u user:password` of curl and its like.
+/// `-u user:password` of curl and similar programs.
 fn user_password(text: &str, end: usize) -> Option<Range<usize>> {
     let rest = &text[end..];
     let blanks = rest.len() - rest.trim_start_matches([' ', '=']).len();

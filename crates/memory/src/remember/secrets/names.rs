@@ -1,17 +1,17 @@
-//! Which names announce a secret, and where the credentials of HTTP headers stand.
+//! Names that indicate a secret value, and the position of credentials in HTTP headers.
 
 use std::ops::Range;
 
-/// How much a name says about its value.
+/// How strongly a name indicates a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Strength {
-    /// `password`: whatever follows is one.
+    /// `password`: every value is a secret.
     Strong,
-    /// `token`: also counts, types and words follow; the value must look like a secret as well.
+    /// `token`: counts, types and words also follow; the value must look like a secret as well.
     Soft,
 }
 
-/// The last words of names, as they are when split at `_`, `-`, `.` and changes of case.
+/// The last words of names, split at `_`, `-`, `.` and changes of case.
 const STRONG: &[&[&str]] = &[
     &["password"],
     &["passwd"],
@@ -70,7 +70,7 @@ const SOFT: &[&[&str]] = &[
     &["pat"],
 ];
 
-/// Names longer than this are not names of settings.
+/// Longer names are not names of settings.
 const NAME_MAX: usize = 80;
 
 pub(super) fn strength_of(name: &str) -> Option<Strength> {
@@ -127,7 +127,7 @@ pub(super) fn header_credentials(text: &str, name: &str, end: usize) -> Option<R
         | "x-auth-key" => {
             let start = after_colon(text, end)?;
             let value = until_line_or_quote(text, start);
-            // The scheme says what kind of credential it was; it is worth keeping.
+            // The scheme is kept: it shows the kind of credential.
             let scheme = text[value.clone()].find(' ').map_or(0, |length| length + 1);
             let credentials = value.start + scheme..value.end;
             worth_removing(text, &credentials).then_some(credentials)
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_by_their_last_words() {
+    fn names_are_recognised_by_their_last_words() {
         for (name, expected) in [
             ("password", Some(Strength::Strong)),
             ("DB_PASSWORD", Some(Strength::Strong)),

@@ -1,14 +1,14 @@
-//! Tokens that are told by their first characters, as those who issue them chose.
+//! Tokens with prefixes that their issuers chose.
 //!
-//! Where a prefix is short the length is exact or the body is large, so that words, hashes and names are not taken for
-//! one. What has no shape of its own (the secret half of an AWS key, an Azure account key) is told by its name.
+//! If a prefix is short, the length is exact or long, so that words, hashes and names are not mistaken for
+//! tokens. Secrets without a format (the secret half of an AWS key, an Azure account key) are recognised by their names.
 
-/// A token told by its first characters.
+/// A token with a known prefix.
 struct Shape {
     prefix: &'static str,
-    /// Characters after the prefix.
+    /// The least number of characters after the prefix.
     rest_min: usize,
-    /// The exact number of them, for shapes that have one and whose prefix is short enough to meet by chance.
+    /// Whether that number is exact, for formats with a fixed length and a prefix that occurs by chance.
     exact: bool,
     body: Body,
 }
@@ -21,7 +21,7 @@ pub(super) enum Body {
     Alphanumeric,
     /// `A-Za-z0-9_-`.
     Url,
-    /// `A-Za-z0-9_-.`, for tokens of several parts.
+    /// `A-Za-z0-9_-.`, for tokens with several parts.
     Parts,
 }
 
@@ -41,7 +41,7 @@ const fn shape(prefix: &'static str, rest_min: usize, body: Body) -> Shape {
 }
 
 const SHAPES: &[Shape] = &[
-    // Amazon: access key ids. (The secret half has no shape; it is caught by its name.)
+    // Amazon: access key ids. (The secret half has no format; it is recognised by its name.)
     Shape { prefix: "AKIA", rest_min: 16, exact: true, body: Body::Upper },
     Shape { prefix: "ASIA", rest_min: 16, exact: true, body: Body::Upper },
     Shape { prefix: "ABIA", rest_min: 16, exact: true, body: Body::Upper },
@@ -62,7 +62,7 @@ const SHAPES: &[Shape] = &[
     shape("glagent-", 20, Body::Url),
     shape("glsoat-", 20, Body::Url),
     shape("gloas-", 20, Body::Url),
-    // OpenAI, Anthropic and those who copied the prefix.
+    // OpenAI, Anthropic and others with the same prefix.
     shape("sk-", 20, Body::Url),
     // Slack.
     shape("xoxb-", 10, Body::Url),
@@ -144,7 +144,7 @@ pub(super) fn shape_at(bytes: &[u8]) -> Option<usize> {
         let body = &bytes[shape.prefix.len()..];
         let length = body.iter().take_while(|b| shape.body.has(**b)).count();
         let long_enough = if shape.exact { length == shape.rest_min } else { length >= shape.rest_min };
-        // A shape of one exact length is telling enough by itself.
+        // A format with an exact length is specific enough.
         let random = super::looks_random(&body[..length])
             || shape.exact && body[..length].iter().any(u8::is_ascii_digit);
         (long_enough && random).then_some(shape.prefix.len() + length)

@@ -1,4 +1,4 @@
-//! What is taken for a secret, and what is not.
+//! Texts that contain secrets, and texts that do not.
 
 use proptest::prelude::*;
 
@@ -14,13 +14,13 @@ fn untouched(text: &str) {
     assert_eq!(scrub(text), text);
 }
 
-/// Joins parts, so that no scanner of this repository takes an example for a leak.
+/// Joins parts, so that secret scanners do not report this file.
 fn token(parts: &[&str]) -> String {
     parts.concat()
 }
 
 #[test]
-fn tokens_of_known_shapes_go() {
+fn tokens_of_known_formats_are_removed() {
     for secret in [
         token(&["AKIA", "IOSFODNN7EXAMPLE"]),
         token(&["ghp_", "16C7e42F292c6912E7710c838347Ae178B4a"]),
@@ -45,7 +45,7 @@ fn tokens_of_known_shapes_go() {
 }
 
 #[test]
-fn private_keys_go_whole_cut_and_headless() {
+fn complete_and_truncated_private_keys_are_removed() {
     let label = token(&["PRIVATE", " KEY"]);
     check(
         &format!("a\n-----BEGIN RSA {label}-----\nMIIEow+/=\nabc\n-----END RSA {label}-----\nb"),
@@ -58,7 +58,7 @@ fn private_keys_go_whole_cut_and_headless() {
 }
 
 #[test]
-fn passwords_in_urls_go_and_the_rest_of_the_url_stays() {
+fn passwords_in_urls_are_removed_and_the_rest_stays() {
     check(
         "git clone https://bob:hunter2@example.com/a.git",
         "git clone https://bob:[secret removed]@example.com/a.git",
@@ -75,7 +75,7 @@ fn passwords_in_urls_go_and_the_rest_of_the_url_stays() {
 }
 
 #[test]
-fn values_after_telling_names_go() {
+fn values_after_secret_names_are_removed() {
     for (text, expected) in [
         ("password=hunter2", "password=[secret removed]"),
         ("export DB_PASSWORD='correct horse'", "export DB_PASSWORD='[secret removed]'"),
@@ -128,7 +128,7 @@ fn hashes_uuids_paths_and_prose_stay() {
 }
 
 #[test]
-fn what_lists_of_secrets_know_goes() {
+fn secrets_of_public_lists_are_removed() {
     let digits = "0123456789";
     let mixed = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8s9T0u1V2w3X4y5Z6a7B8c9D0e1F2g3H4";
     let hex = "9fceb02d0ae598e95dc970b74767f193";
@@ -164,7 +164,7 @@ fn what_lists_of_secrets_know_goes() {
 }
 
 #[test]
-fn what_is_given_on_a_command_line_or_in_an_environment_goes() {
+fn secrets_in_command_lines_and_environments_are_removed() {
     for (text, expected) in [
         ("docker run -e DB_PASSWORD=hunter2 x", "docker run -e DB_PASSWORD=[secret removed] x"),
         ("env API_TOKEN=abc123def456 ./run", "env API_TOKEN=[secret removed] ./run"),
@@ -204,7 +204,7 @@ fn what_is_given_on_a_command_line_or_in_an_environment_goes() {
 }
 
 #[test]
-fn no_alarm_is_raised_by_what_only_looks_like_one() {
+fn similar_looking_texts_are_not_secrets() {
     for text in [
         "d41d8cd98f00b204e9800998ecf8427e  file.txt",
         "blake3 af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262",
@@ -262,7 +262,7 @@ proptest! {
     ) {
         let text = parts.concat();
         let once = scrub(&text).into_owned();
-        // In the midst of a word it is none.
+        // Inside a word it is not a secret.
         let in_a_word = |at: usize| once[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
         let mut left = once.match_indices("ghp_abc123DEF456ghi789jkabc123DEF456ghi789jk");
         prop_assert!(left.all(|(at, _)| in_a_word(at)), "{once}");

@@ -1,11 +1,11 @@
-//! Restored processes that stand still at their first instruction, while what CRIU left undone is done.
+//! Holds all threads of a machine stopped, while steps that CRIU does not perform are made in its processes.
 //!
 //! ```text
-//! frozen (by the cgroup) ──► every thread seized ──► thawed ──► calls made as some of them ──► let go, all at once
+//! frozen (by the cgroup) ──► every thread seized ──► thawed ──► system calls in some of them ──► all detached at once
 //! ```
 //!
-//! A frozen process cannot be made to call anything, and a thawed one runs: hence both, one after the other. At no moment
-//! does any of them run code of its own.
+//! A frozen process cannot make system calls, and a thawed one would run: so its threads are seized first and thawed
+//! then. None of them ever runs its own code.
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,20 +17,20 @@ use super::group::Group;
 use super::locks::Lock;
 use super::trace::{CallSite, IfWeDie, Tracee};
 
-/// New threads cannot appear in a frozen group; the bound is for what the machine's own limit allows.
+/// A frozen group cannot create threads; this only bounds memory beyond the machine's own limit.
 const THREADS_MAX: usize = 1 << 16;
 
-/// Threads that were let go of in a freezing group stand still again within microseconds, one after the other.
+/// Threads that were detached in a freezing group are frozen again within microseconds, one after the other.
 const REST_TIMEOUT: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_micros(20);
 
-/// The number of a machine's first process, in it.
+/// The pid of a machine's first process, inside the machine.
 const FIRST: u32 = 1;
 
-/// All threads of a machine, standing still. Dropping it lets them go on.
+/// All threads of a machine, stopped. Dropping it resumes them.
 #[derive(Debug)]
-pub(super) struct Held {
-    /// One thread each, by the number its machine knows the process by.
+pub(super) struct HeldThreads {
+    /// The processes, by their pids inside the machine.
     processes: HashMap<u32, Process>,
 }
 
@@ -40,8 +40,8 @@ struct Process {
     threads: Vec<Tracee>,
 }
 
-impl Held {
-    /// Takes hold of all in `group`, which is freezing or frozen, and thaws it.
+impl HeldThreads {
+    /// Seizes all threads in `group`, which is freezing or frozen, and thaws the group.
     pub(super) fn take(group: &Group, if_we_die: IfWeDie) -> io::Result<Self> {
         group.await_frozen()?;
         let mut begun = Vec::new();
@@ -49,9 +49,9 @@ impl Held {
             let Some(inner_pid) = inner_pid(pid)? else { continue };
             let mut threads = Vec::new();
             for tid in threads_of(pid)? {
-                // One that waits for the child it lent its memory to cannot stop, nor run before that child does.
+                // A thread that waits for its `vfork` child cannot stop, nor run before the child continues.
                 if state_of(pid, tid)? != Some(UNINTERRUPTIBLE) {
-                    threads.extend(Tracee::begin(tid, if_we_die)?);
+                    threads.extend(Tracee::request_stop(tid, if_we_die)?);
                 }
             }
             begun.push((inner_pid, pid, threads));
@@ -69,26 +69,27 @@ impl Held {
         Ok(Self { processes })
     }
 
-    /// Lets the machine's first process run while the others stand still.
-    pub(super) fn let_go_of_first(&mut self) {
+    /// Lets the machine's first process run while the others stay stopped.
+    pub(super) fn resume_first(&mut self) {
         self.processes.remove(&FIRST);
     }
 
-    /// Has all that were stopped by a signal be so in the one way that a dump keeps; see [`Tracee::stop_plainly`]. Answers
-    /// whether there are any.
-    pub(super) fn stop_plainly(&mut self) -> io::Result<bool> {
+    /// Brings all processes that a signal had stopped into the only stopped state that a dump keeps; see
+    /// [`Tracee::normalize_stop`]. Returns whether there are any.
+    pub(super) fn normalize_stop(&mut self) -> io::Result<bool> {
         let mut any = false;
         for thread in self.processes.values_mut().flat_map(|process| &mut process.threads) {
-            any |= thread.stop_plainly()?;
+            any |= thread.normalize_stop()?;
         }
         Ok(any)
     }
 
-    /// Lets go of all, and freezes them; returns when they stand still by themselves, those that were stopped included.
+    /// Detaches all threads into the freezing group, and returns when they are all frozen, including those that were
+    /// stopped by a signal.
     ///
-    /// The kernel calls a group frozen while its threads are held, and for a moment after they were let go; whoever takes
-    /// hold of a stopped one in that moment does not find it stopped.
-    pub(super) fn let_go_frozen(self, group: &Group) -> io::Result<()> {
+    /// The kernel reports a group as frozen while its threads are held, and for a moment after they were detached. If a
+    /// stopped thread is seized in that moment, it is not found to be stopped.
+    pub(super) fn detach_frozen(self, group: &Group) -> io::Result<()> {
         group.freeze()?;
         let threads: Vec<(u32, u32)> = self
             .processes
@@ -108,12 +109,20 @@ impl Held {
         group.await_frozen()
     }
 
-    /// Those that are held: by the number their machine knows them by, and by the host's.
+    /// The held processes: their pids inside the machine and on the host.
     pub(super) fn pids(&self) -> Vec<(u32, u32)> {
         self.processes.iter().map(|(inner_pid, process)| (*inner_pid, process.pid)).collect()
     }
 
-    /// Makes a call as one of them.
+    /// Every held thread, with the pid of its process inside the machine, and its tid on the host.
+    pub(super) fn threads(&mut self) -> impl Iterator<Item = (u32, u32, &mut Tracee)> {
+        self.processes.iter_mut().flat_map(|(inner_pid, process)| {
+            let pid = process.pid;
+            process.threads.iter_mut().map(move |thread| (*inner_pid, pid, thread))
+        })
+    }
+
+    /// Makes a system call in one of the processes.
     pub(super) fn call(
         &mut self,
         inner_pid: u32,
@@ -126,12 +135,18 @@ impl Held {
         thread.call(&site, number, arguments)
     }
 
-    /// Sets every lock as the process it belonged to.
+    /// The instruction pointers of one process's threads.
+    pub(super) fn instructions(&self, inner_pid: u32) -> io::Result<Vec<u64>> {
+        let process = self.processes.get(&inner_pid).ok_or(io::ErrorKind::NotFound)?;
+        process.threads.iter().map(Tracee::instruction).collect()
+    }
+
+    /// Sets every lock again, in the process that it belongs to.
     pub(super) fn set_locks(&mut self, locks: &[Lock]) -> io::Result<()> {
         let mut sites: HashMap<u32, CallSite> = HashMap::new();
         for lock in locks {
             let gone = || {
-                io::Error::new(io::ErrorKind::NotFound, format!("process {} is not there", lock.inner_pid))
+                io::Error::new(io::ErrorKind::NotFound, format!("process {} does not exist", lock.inner_pid))
             };
             let process = self.processes.get_mut(&lock.inner_pid).ok_or_else(gone)?;
             let site = match sites.entry(process.pid) {
@@ -164,14 +179,14 @@ fn flock(lock: &Lock) -> [u8; 32] {
     bytes
 }
 
-/// The number that a process has in its machine; `None` when it has ended.
-fn inner_pid(pid: u32) -> io::Result<Option<u32>> {
+/// The pid or tid inside the machine; `None` when it has ended.
+pub(super) fn inner_pid(pid: u32) -> io::Result<Option<u32>> {
     let status = match fs::read_to_string(format!("/proc/{pid}/status")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other?,
     };
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    // The first is ours, the second its machine's; more would be of namespaces within, by which CRIU does not count.
+    // The first is ours, the second the machine's; more would be of nested namespaces, which CRIU does not use.
     Ok(numbers.and_then(|numbers| numbers.split_whitespace().nth(1)).and_then(|number| number.parse().ok()))
 }
 
@@ -183,18 +198,18 @@ pub(super) fn threads_of(pid: u32) -> io::Result<Vec<u32>> {
     Ok(threads)
 }
 
-/// The state of a thread in which no signal reaches it. In a frozen group there is one reason for it: the thread has made
-/// a child by `vfork`, and waits for it to execute something.
+/// The state of a thread that no signal reaches. In a frozen group there is one reason for it: the thread has created a
+/// child by `vfork`, and waits until it executes a program.
 pub(super) const UNINTERRUPTIBLE: u8 = b'D';
-/// Stopped by a signal, and held by nobody.
+/// Stopped by a signal, and not traced.
 pub(super) const STOPPED: u8 = b'T';
 const RUNNING: u8 = b'R';
 const TRACED: u8 = b't';
 
-/// The letter that `/proc` has for a thread's state; `None` when it has ended.
+/// The letter of a thread's state in `/proc`; `None` when it has ended.
 pub(super) fn state_of(pid: u32, tid: u32) -> io::Result<Option<u8>> {
     match fs::read(format!("/proc/{pid}/task/{tid}/stat")) {
-        // The name before it may hold anything, parentheses included.
+        // The name before it may contain anything, including parentheses.
         Ok(stat) => Ok(stat.iter().rposition(|byte| *byte == b')').and_then(|at| stat.get(at + 2).copied())),
         Err(error)
             if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH) =>

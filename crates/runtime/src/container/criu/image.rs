@@ -1,4 +1,4 @@
-//! CRIU's images: which kind it is, then records, each after its length. Here for putting single bytes of them right, or their order.
+//! CRIU's image files: the kind, then records, each preceded by its length. Used to change single bytes or records.
 
 use std::fs::File;
 use std::io;
@@ -9,13 +9,13 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use super::protobuf::{Malformed, Message};
 
-/// What every image of this kind begins with.
+/// The first bytes of every image of this kind.
 const MAGIC: u32 = 0x5456_4319;
-/// Before the first record: that, and the number of the kind.
+/// Size of the header before the first record: these bytes, and the number of the kind.
 const HEADER_BYTES: usize = 8;
 const LENGTH_BYTES: usize = 4;
 
-/// An image on disk, read as a whole.
+/// An image on disk, read completely.
 #[derive(Debug)]
 pub(super) struct Image {
     file: File,
@@ -23,7 +23,7 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// `None` where the processes had nothing of that kind.
+    /// `None` if the processes had no state of that kind.
     pub(super) fn open(images: BorrowedFd<'_>, name: &str, bytes_max: u64) -> io::Result<Option<Self>> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match openat(images, name, flags, Mode::empty()) {
@@ -43,15 +43,16 @@ impl Image {
         self.file.write_all_at(&[byte], at as u64)
     }
 
-    /// Puts records, the same in another order, in the place of those that are there.
-    pub(super) fn reorder(&self, records: &[&[u8]]) -> io::Result<()> {
+    /// Replaces all records.
+    pub(super) fn replace(&self, records: &[&[u8]]) -> io::Result<()> {
         let mut bytes = self.bytes[..HEADER_BYTES.min(self.bytes.len())].to_vec();
         for record in records {
             let length = u32::try_from(record.len()).map_err(io::Error::other)?;
             bytes.extend(length.to_le_bytes());
             bytes.extend(*record);
         }
-        self.file.write_all_at(&bytes, 0)
+        self.file.write_all_at(&bytes, 0)?;
+        self.file.set_len(bytes.len() as u64)
     }
 }
 
@@ -59,7 +60,7 @@ pub(super) fn malformed(error: Malformed) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// The records of an image of a kind, each with where it begins.
+/// The records of an image of a kind, each with its offset.
 pub(super) fn records(image: &[u8], kind: u32) -> Result<Vec<(usize, &[u8])>, Malformed> {
     if [word(image, 0)?, word(image, LENGTH_BYTES)?] != [MAGIC, kind] {
         return Err(Malformed);
@@ -80,11 +81,11 @@ fn word(image: &[u8], at: usize) -> Result<u32, Malformed> {
     Ok(u32::from_le_bytes(*bytes))
 }
 
-/// An image of these records, as CRIU writes it.
+/// An image with these records, in CRIU's format.
 pub(super) fn written(kind: u32, records: &[Message]) -> Vec<u8> {
     let mut bytes = [MAGIC, kind].map(u32::to_le_bytes).concat();
     for record in records {
-        let length = u32::try_from(record.as_bytes().len()).expect("a record of ours is small");
+        let length = u32::try_from(record.as_bytes().len()).expect("our records are small");
         bytes.extend(length.to_le_bytes());
         bytes.extend(record.as_bytes());
     }

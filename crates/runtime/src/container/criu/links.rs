@@ -1,11 +1,11 @@
-//! Names that CRIU gives to files that have lost the one they were opened by.
+//! Keeps the temporary names that CRIU gives to files whose original name was deleted.
 //!
-//! A file that was deleted while it is open, and has another name elsewhere, cannot be opened again by what its process
-//! knows of it. CRIU gives it a name in its old directory (`link_remap.<n>`), by which the restore finds it, and takes that
-//! name away again as soon as it lets the processes go on. But what the restore will find is a copy of the files that is
-//! made *after* the dump; so the name is given once more, until the processes do go on. The same after a restore, which
-//! takes the name away too: until the restored processes go on, it may have to be repeated. And a machine that is started
-//! from such files without its processes must not have the name either: a dump of it would want it for another file.
+//! A file that was deleted while it is open, but has another name elsewhere, cannot be opened again by its original
+//! name. CRIU gives it a name in its old directory (`link_remap.<n>`), by which the restore finds it, and removes that
+//! name as soon as the processes resume. But a restore uses a copy of the files that is made *after* the dump. So the
+//! name is created again, and kept until the processes resume. The same applies after a restore, which removes the name
+//! too: until the restored processes resume, the restore may have to be repeated. A machine that is started from such
+//! files without its processes must not have the name either: a later dump of it could need the name for another file.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -15,17 +15,22 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, linkat, open, openat, openat2, unlinkat};
+use rustix::fs::{
+    AtFlags, Dir, Mode, OFlags, ResolveFlags, fstat, linkat, open, openat, openat2, statat, unlinkat,
+};
 use rustix::io::Errno;
 
-use super::Outside;
+use super::HostMount;
 use super::protobuf::{Fields, Malformed, Value};
 
-/// The names that were given, beneath the root, each ended by a zero byte. It is among the files, so that it is in every copy
-/// of them that the names are in.
+/// The list of these names, beneath the root, each ended by a zero byte. It is one of the machine's files, so it is in
+/// every copy that contains the names.
 const LIST: &str = ".burrow/names";
-/// Some hundred names, at most; the list is among files that the machine can write.
+/// Some hundred names at most; the machine can write the list.
 const LIST_BYTES_MAX: u64 = 1 << 20;
+
+/// The names start with this, followed by a number.
+const REMAP_PREFIX: &[u8] = b"link_remap.";
 
 const REMAPS: &str = "remap-fpath.img";
 pub(super) const FILES: &str = "files.img";
@@ -36,16 +41,16 @@ const COMMON_MAGIC: u32 = 0x5456_4319;
 const REMAPS_MAGIC: u32 = 0x5913_3954;
 pub(super) const FILES_MAGIC: u32 = 0x5630_3138;
 
-/// Of a remap: the file that is meant, what leads to it, and its kind.
+/// Of a remap: the id of the file, of the file that stands for it, and the kind.
 const REMAP_FROM: u32 = 1;
 const REMAP_TO: u32 = 2;
 const REMAP_KIND: u32 = 3;
 const LINKED: u64 = 0;
 const GHOST: u64 = 1;
-/// Of a record of an open file: that it is a regular one; of that, its number and its name.
-const REGULAR: u32 = 3;
-const REGULAR_ID: u32 = 1;
-const REGULAR_NAME: u32 = 6;
+/// Of a record of an open file: that it is a regular one; of that, its id and its name.
+pub(super) const REGULAR: u32 = 3;
+pub(super) const REGULAR_ID: u32 = 1;
+pub(super) const REGULAR_NAME: u32 = 6;
 
 /// A name, beneath the root, and the file that has it.
 #[derive(Debug)]
@@ -54,24 +59,24 @@ pub(super) struct Link {
     file: OwnedFd,
 }
 
-/// A file that was deleted while it was open, as the images have it.
+/// A file that was deleted while it was open, according to the images.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Deleted {
-    /// The name it had, beneath the root.
+    /// Its original name, beneath the root.
     name: PathBuf,
-    by: By,
+    by: FoundBy,
 }
 
-/// How a restore finds it.
+/// How a restore finds the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum By {
+enum FoundBy {
     /// By the name that CRIU gave it.
     Name(PathBuf),
-    /// By its contents, which are in the images, and are put into a file with this name until it is open.
+    /// By its contents, which are in the images; they are written to a file with this name until it is open.
     Contents(PathBuf),
 }
 
-/// The files that have such a name now. Those of other file systems than the root's are in the images anyway.
+/// The files that have such a name now. Files on other file systems than the root's are in the images anyway.
 pub(super) fn hold(images: BorrowedFd<'_>, root: &Path) -> io::Result<Vec<Link>> {
     let deleted = deleted(images)?;
     let root = open_root(root)?;
@@ -84,9 +89,9 @@ pub(super) fn hold(images: BorrowedFd<'_>, root: &Path) -> io::Result<Vec<Link>>
     Ok(held)
 }
 
-/// Refuses files that were deleted while they are open in one of these directories. They are not among the files that are copied
-/// after a dump, so a name that CRIU gave them would not be there for the restore, or could not be given.
-pub(super) fn refuse_in(images: BorrowedFd<'_>, outside: &[Outside]) -> io::Result<()> {
+/// Refuses files that were deleted while they are open in one of these directories. They are not copied after a dump,
+/// so a name that CRIU gave them would not exist for the restore, or could not be created.
+pub(super) fn refuse_in(images: BorrowedFd<'_>, outside: &[HostMount]) -> io::Result<()> {
     if outside.is_empty() {
         return Ok(());
     }
@@ -101,15 +106,15 @@ pub(super) fn refuse_in(images: BorrowedFd<'_>, outside: &[Outside]) -> io::Resu
     }
 }
 
-/// Removes what a restore that was killed has left in the files, where the next one would stumble over it.
+/// Removes the remains of a restore that was killed, with which the next one would conflict.
 pub(super) fn sweep(images: BorrowedFd<'_>, root: &Path) -> io::Result<()> {
     let deleted = deleted(images)?;
     let root = open_root(root)?;
     for Deleted { name, by } in deleted {
         match by {
-            By::Contents(path) => unlink(&root, &path)?,
-            By::Name(path) => {
-                // Its old name is another's by now, or nobody's; or it has it back.
+            FoundBy::Contents(path) => unlink(&root, &path)?,
+            FoundBy::Name(path) => {
+                // Its old name is free or belongs to another file by now; or the restore has created it again.
                 let (now, then) = (look(&root, &name)?, look(&root, &path)?);
                 if let (Some(now), Some(then)) = (now, then)
                     && identity(&now)? == identity(&then)?
@@ -135,7 +140,7 @@ fn identity(file: &OwnedFd) -> io::Result<(u64, u64)> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-impl By {
+impl FoundBy {
     fn name(self) -> Option<PathBuf> {
         match self {
             Self::Name(path) => Some(path),
@@ -144,8 +149,8 @@ impl By {
     }
 }
 
-/// Gives the names once more, and answers whether there are any.
-pub(super) fn give_again(links: &[Link], root: &Path) -> io::Result<bool> {
+/// Creates the names again, and returns whether there are any.
+pub(super) fn recreate(links: &[Link], root: &Path) -> io::Result<bool> {
     if links.is_empty() {
         return Ok(false);
     }
@@ -161,8 +166,8 @@ pub(super) fn give_again(links: &[Link], root: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Takes names away that [`give_again`] gave, in these files or in those they are a copy of. Must not be done to files that
-/// a restore is still to find.
+/// Removes the names that [`recreate`] created, in these files or in a copy of them. Must not be applied to files
+/// that a restore still needs.
 pub(crate) fn take_away(root: &Path) -> io::Result<()> {
     let root = open_root(root)?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -174,14 +179,38 @@ pub(crate) fn take_away(root: &Path) -> io::Result<()> {
     let mut bytes = Vec::new();
     list.take(LIST_BYTES_MAX).read_to_end(&mut bytes)?;
     for name in bytes.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        // The machine can write the list, too. Whatever it has there, only its own files can be meant, and what cannot be
-        // removed is its own business.
+        // The machine can write the list, too. Whatever it contains, only the machine's own files can be affected, and
+        // names that cannot be removed only affect the machine.
         let _ = unlink(&root, Path::new(OsStr::from_bytes(name)));
     }
     unlink(&root, Path::new(LIST))
 }
 
-/// The list is written first, so that no name is ever there that it does not have.
+/// Removes the names that CRIU gave to one file, beside its original name.
+pub(super) fn remove_remaps(root: &Path, opened_as: &Path, file: (u64, u64)) -> io::Result<()> {
+    let root = open_root(root)?;
+    let parent = opened_as.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = match beneath(&root, parent, OFlags::RDONLY | OFlags::DIRECTORY) {
+        Ok(directory) => directory,
+        // The directory is gone as well, or on another file system: no name was created there.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::XDEV | Errno::LOOP) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    for entry in Dir::read_from(&directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if !name.to_bytes().starts_with(REMAP_PREFIX) {
+            continue;
+        }
+        let found = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if (found.st_dev, found.st_ino) == file {
+            unlinkat(&directory, name, AtFlags::empty())?;
+        }
+    }
+    Ok(())
+}
+
+/// The list is written first, so that it contains every name that exists.
 fn write_list(root: &OwnedFd, links: &[Link]) -> io::Result<()> {
     unlink(root, Path::new(LIST))?;
     let (directory, name) = split(root, Path::new(LIST))?;
@@ -203,7 +232,8 @@ pub(super) fn open_root(root: &Path) -> io::Result<OwnedFd> {
     Ok(open(root, flags, Mode::empty())?)
 }
 
-/// The names are those of the kernel, so no part of them is a link; what a machine made of them is not followed.
+/// The kernel resolved these names, so no component of them is a link; a link that the machine created later is not
+/// followed.
 fn beneath(root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
@@ -215,7 +245,7 @@ fn split<'a>(root: &OwnedFd, path: &'a Path) -> io::Result<(OwnedFd, &'a Path)> 
     Ok((beneath(root, parent, OFlags::PATH | OFlags::DIRECTORY)?, name))
 }
 
-/// An image; nothing when there is none.
+/// The content of an image; empty if there is none.
 pub(super) fn read(images: BorrowedFd<'_>, name: &str) -> io::Result<Vec<u8>> {
     let file = match openat(images, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
     {
@@ -267,7 +297,7 @@ fn deleted(images: BorrowedFd<'_>) -> io::Result<Vec<Deleted>> {
     Ok(found.map_err(malformed)?.into_iter().flatten().collect())
 }
 
-/// A remap; `None` for one of a kind that leaves no names.
+/// A remap; `None` for a kind that leaves no names.
 fn one(remap: &[u8], names: &HashMap<u64, PathBuf>) -> Result<Option<Deleted>, Malformed> {
     let (mut from, mut to, mut kind) = (None, None, LINKED);
     for field in Fields::of(remap) {
@@ -282,18 +312,18 @@ fn one(remap: &[u8], names: &HashMap<u64, PathBuf>) -> Result<Option<Deleted>, M
     let (from, to) = (from.ok_or(Malformed)?, to.ok_or(Malformed)?);
     let Some(name) = names.get(&from).cloned() else { return Ok(None) };
     let by = match kind {
-        LINKED => names.get(&to).cloned().map(By::Name),
+        LINKED => names.get(&to).cloned().map(FoundBy::Name),
         GHOST => {
             let mut contents = name.clone().into_os_string();
             contents.push(format!(".cr.{to:x}.ghost"));
-            Some(By::Contents(contents.into()))
+            Some(FoundBy::Contents(contents.into()))
         }
         _ => None,
     };
     Ok(by.map(|by| Deleted { name, by }))
 }
 
-/// The names of regular files by their numbers, without the root.
+/// The names of regular files by their ids, without the root.
 fn names(files: &[&[u8]]) -> Result<HashMap<u64, PathBuf>, Malformed> {
     let mut found = HashMap::new();
     for file in files {
@@ -341,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_given_again_and_taken_away() {
+    fn names_are_created_again_and_removed() {
         let (images, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let remap = |to: u64, kind: u64| {
             Message::default().number(REMAP_FROM, 1).number(REMAP_TO, to).number(REMAP_KIND, kind)
@@ -366,10 +396,10 @@ mod tests {
 
         let directory = File::open(images.path()).unwrap();
         let held = hold(directory.as_fd(), root.path()).unwrap();
-        // What CRIU does next.
+        // As CRIU does next.
         fs::remove_file(at("a/link_remap.7")).unwrap();
         fs::create_dir(at(".burrow")).unwrap();
-        assert!(give_again(&held, root.path()).unwrap());
+        assert!(recreate(&held, root.path()).unwrap());
         let inode = |path: PathBuf| fs::metadata(path).unwrap().ino();
         assert_eq!(inode(at("a/link_remap.7")), inode(at("other")));
         for _ in 0..2 {
@@ -377,7 +407,7 @@ mod tests {
             let left = ["a/link_remap.7", ".burrow/names"].map(|name| at(name).exists());
             assert_eq!((left, at("other").exists()), ([false, false], true));
         }
-        // What a restore that was killed may leave: contents that are now in the way, and the old name given back.
+        // The possible remains of a killed restore: contents that are in the way now, and the original name.
         fs::write(at("a/gone.cr.8.ghost"), "").unwrap();
         fs::hard_link(at("other"), at("a/link_remap.7")).unwrap();
         fs::hard_link(at("other"), at("a/gone")).unwrap();
@@ -386,8 +416,8 @@ mod tests {
         assert_eq!((left("a/gone.cr.8.ghost"), left("a/gone"), left("a/link_remap.7")), (false, false, true));
         fs::write(at("a/gone"), "another one").unwrap();
         sweep(directory.as_fd(), root.path()).unwrap();
-        assert!(left("a/gone"), "that is somebody else's");
-        // Nothing leads out of the root.
+        assert!(left("a/gone"), "it belongs to another file");
+        // No name leads outside the root.
         symlink(outside.path(), at("escape")).unwrap();
         assert!(hold(directory.as_fd(), root.path()).is_err());
         fs::write(at(".burrow/names"), "escape/link_remap.10\0../x\0a\0/etc/hostname").unwrap();
@@ -397,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn images_without_such_files_have_none_and_broken_ones_are_refused() {
+    fn images_without_such_files_have_no_names_and_broken_ones_are_rejected() {
         let (images, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let directory = File::open(images.path()).unwrap();
         assert!(hold(directory.as_fd(), root.path()).unwrap().is_empty());

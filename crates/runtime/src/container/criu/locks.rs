@@ -1,9 +1,9 @@
-//! The POSIX locks that CRIU recorded, so that they can be set again.
+//! The POSIX locks that CRIU recorded, so that they can be set again after a restore.
 //!
-//! CRIU sets a process's locks and maps its files afterwards; closing the descriptors it mapped them by drops, as POSIX
-//! demands, every lock of that process on those files. SQLite in WAL mode holds such locks on a file it has mapped, and
-//! takes their absence for leave to reset its index. So all of them are set once more when the restore is done: a lock
-//! that is still there is not changed by that.
+//! CRIU sets a process's locks before it maps its files. Closing the descriptors by which it mapped them drops, as
+//! POSIX requires, every lock of that process on those files. SQLite in WAL mode has such locks on a file that it has
+//! mapped, and if they are missing, another process may reset its index. So all locks are set again at the end of a
+//! restore; locks that still exist are not changed by that.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -13,30 +13,30 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use super::protobuf::{Fields, Malformed, Value};
 
-/// Sixteen thousand locks are two hundred thousand bytes; more is not a machine but an attack.
+/// Sixteen thousand locks are two hundred thousand bytes; a larger image is an attack.
 const IMAGE_BYTES_MAX: u64 = 4 << 20;
 
 const COMMON_MAGIC: u32 = 0x5456_4319;
 const LOCKS_MAGIC: u32 = 0x5432_3616;
 
-/// `FL_POSIX` of CRIU's images; the other kinds belong to open files rather than processes, and are not lost.
+/// `FL_POSIX` in CRIU's images; the other kinds belong to open files rather than processes, and are not lost.
 const POSIX: u64 = 1;
 
-/// A lock of one process on one range of a file.
+/// A lock of one process on a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lock {
-    /// As the machine numbers its processes.
+    /// The pid inside the machine.
     pub inner_pid: u32,
     /// A descriptor of that process.
     pub descriptor: i32,
     /// `F_RDLCK` or `F_WRLCK`.
     pub kind: i16,
     pub start: i64,
-    /// Zero: to the end, wherever that will be.
+    /// Zero: to the end of the file, even if it grows.
     pub length: i64,
 }
 
-/// Reads the locks of a dump; none when it has none.
+/// Reads the locks of a dump; empty if it has none.
 pub(super) fn read(images: BorrowedFd<'_>) -> io::Result<Vec<Lock>> {
     let file = match openat(
         images,
@@ -83,7 +83,7 @@ fn number(rest: &mut &[u8]) -> Result<u32, Malformed> {
     Ok(u32::from_le_bytes(*bytes))
 }
 
-/// One entry; `None` when it is a lock of another kind.
+/// One entry; `None` for a lock of another kind.
 fn lock(entry: &[u8]) -> Result<Option<Lock>, Malformed> {
     let mut values = [0_u64; 7];
     for field in Fields::of(entry) {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn posix_locks_are_read_and_the_other_kinds_left_alone() {
+    fn posix_locks_are_read_and_other_kinds_ignored() {
         let bytes = image(&[[1, 0, 17, 5, 128, 1], [2, 1, 17, 6, 0, 0], [1, 1, 18, 3, 0, 0]]);
         let expected = [
             Lock { inner_pid: 17, descriptor: 5, kind: 0, start: 128, length: 1 },
@@ -134,10 +134,10 @@ mod tests {
     }
 
     #[test]
-    fn an_image_cut_short_is_refused() {
+    fn a_truncated_image_is_rejected() {
         let bytes = image(&[[1, 0, 17, 5, 128, 1]]);
         for length in 1..bytes.len() {
-            // Cut exactly between entries, an image cannot be told from a whole one.
+            // An image that was truncated exactly between entries looks complete.
             assert!(length == 8 || parse(&bytes[..length]).is_err(), "{length}");
         }
     }

@@ -1,9 +1,9 @@
-//! The little of protobuf that CRIU's messages need: varints, byte strings, nested messages.
+//! A minimal protobuf codec for CRIU's messages: varints, byte strings, nested messages.
 //!
-//! Written by hand since CRIU's two dozen fields do not earn a code generator. Unknown fields are skipped, as the format
-//! demands, so a newer CRIU may say more.
+//! Written by hand, since CRIU's two dozen fields do not justify a code generator. Unknown fields are skipped, as the
+//! format requires, so a newer CRIU may send more.
 
-/// A field number with its value, as read.
+/// A field number and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Field<'a> {
     pub(super) number: u32,
@@ -12,13 +12,13 @@ pub(super) struct Field<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value<'a> {
-    /// Booleans, enumerations and integers; a negative one arrives as its two's complement.
+    /// Booleans, enumerations and integers; a negative one is encoded as its two's complement.
     Number(u64),
     /// Strings, bytes and messages.
     Bytes(&'a [u8]),
 }
 
-/// The bytes are no message.
+/// The bytes are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the bytes are not a protobuf message")]
 pub(super) struct Malformed;
@@ -28,7 +28,7 @@ const FIXED_64: u64 = 1;
 const LENGTH_DELIMITED: u64 = 2;
 const FIXED_32: u64 = 5;
 
-/// A message being written.
+/// A message that is being encoded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Message {
     bytes: Vec<u8>,
@@ -56,6 +56,12 @@ impl Message {
         self.bytes(field, &value.bytes)
     }
 
+    /// Complete encoded fields.
+    pub(super) fn raw(mut self, fields: &[u8]) -> Self {
+        self.bytes.extend_from_slice(fields);
+        self
+    }
+
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -69,7 +75,7 @@ impl Message {
     }
 }
 
-/// The fields of a message, in the order they come.
+/// The fields of a message, in their order.
 #[derive(Clone, Debug)]
 pub(super) struct Fields<'a> {
     rest: &'a [u8],
@@ -80,14 +86,14 @@ impl<'a> Fields<'a> {
         Self { rest: message }
     }
 
-    /// How many bytes are still to be read.
+    /// Number of unread bytes.
     pub(super) fn remaining(&self) -> usize {
         self.rest.len()
     }
 
     fn varint(&mut self) -> Result<u64, Malformed> {
         let mut value = 0;
-        // Ten groups of seven bits hold any 64-bit number.
+        // Ten groups of seven bits contain any 64-bit number.
         for group in 0..10 {
             let (&byte, rest) = self.rest.split_first().ok_or(Malformed)?;
             self.rest = rest;
@@ -142,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn encoded_messages_can_be_decoded() {
         let inner = Message::default().number(1, 0).number(2, u64::MAX);
         let outer = Message::default().flag(8).bytes(13, b"/root").message(64, &inner);
         let fields: Vec<_> = Fields::of(outer.as_bytes()).map(Result::unwrap).collect();
@@ -157,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_end_early_are_refused_once() {
+    fn truncated_bytes_fail_once() {
         for bytes in [&[0x08][..], &[0x12, 5, 1], &[0x80; 11], &[0x0f, 0], &[0x09, 1, 2]] {
             assert_eq!(Fields::of(bytes).collect::<Vec<_>>(), [Err(Malformed)], "{bytes:?}");
         }

@@ -1,23 +1,26 @@
-//! Finds, in what CRIU wrote, why it failed.
+//! Finds the cause of a failure in CRIU's output.
 //!
-//! CRIU's first error is nearly always the cause and the rest its echo, so that is what a user is told; it comes with the
-//! answer. A CRIU that died could not answer: then the log is all there is.
+//! CRIU's first error is nearly always the cause, and the others are consequences, so it is what users see. It is part
+//! of CRIU's response. If CRIU died before it could respond, only the log is left.
 
-/// The tail of a log that is looked at; a log of errors and warnings is a few lines.
+/// The part of a log that is read, from its end; a log of errors and warnings has a few lines.
 pub(super) const LOG_BYTES_MAX: u64 = 256 * 1024;
 
-/// Errors that CRIU writes and goes on from, as this host's rights may be fewer than it would like.
+/// Errors after which CRIU continues, since this host may grant fewer privileges than it requests.
 const HARMLESS: [&str; 1] = ["RLIMIT_NOFILE"];
 
-/// The cause, from a whole log; `None` when it has no error.
+/// The cause, from a complete log; `None` if it contains no error.
 pub(super) fn first_error(log: &str) -> Option<String> {
-    log.lines()
-        .filter(|line| line.contains("Error (") && !HARMLESS.iter().any(|harmless| line.contains(harmless)))
-        .map(tidy)
-        .next()
+    first_line(log).map(tidy)
 }
 
-/// A line without its time, pid and place in CRIU's source: `(00.01)  7: Error (criu/x.c:9): why` becomes `why`.
+/// The line with the cause, as CRIU wrote it.
+pub(super) fn first_line(log: &str) -> Option<&str> {
+    log.lines()
+        .find(|line| line.contains("Error (") && !HARMLESS.iter().any(|harmless| line.contains(harmless)))
+}
+
+/// A line without its time, pid and position in CRIU's source: `(00.01)  7: Error (criu/x.c:9): why` becomes `why`.
 pub(super) fn tidy(line: &str) -> String {
     let line = line.trim();
     let after_place = line.split_once("Error (").and_then(|(_, rest)| rest.split_once("): "));
@@ -29,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_error_is_the_cause_and_its_decoration_goes() {
+    fn the_first_error_is_the_cause_without_its_prefix() {
         let log = "(00.000100) Warn  (criu/kerndat.c:9): nothing\n\
                    (00.000200) Error (criu/util.c:5): Can't set RLIMIT_NOFILE: Operation not permitted\n\
                    (00.010100)   17: Error (criu/files-ext.c:98): Can't dump file 5 of that type [21b0] (chr 10:200 )\n\

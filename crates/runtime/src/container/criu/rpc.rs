@@ -1,14 +1,14 @@
-//! The conversation with one `criu swrk` process.
+//! The communication with one `criu swrk` process.
 //!
 //! ```text
 //! we ── request(options) ──► criu
-//!    ◄── notify(name) ──────   any number of times: the processes stand still while we act
+//!    ◄── notify(name) ──────   any number of times: the processes are frozen while we act
 //!    ─── ok / failed ──────►
-//!    ◄── response ──────────   the last word
+//!    ◄── response ──────────   the result
 //! ```
 //!
-//! Messages are protobuf, one to a packet of a `SOCK_SEQPACKET` pair. Numbers are those of CRIU's `rpc.proto`, which only
-//! ever adds.
+//! Messages are protobuf, one per packet of a `SOCK_SEQPACKET` pair. The field numbers are those of CRIU's `rpc.proto`,
+//! to which CRIU only adds.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -21,10 +21,10 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use super::error::{CriuError, Operation};
 use super::protobuf::{Fields, Malformed, Message, Value};
 
-/// CRIU's answers are a few numbers and one error message of at most a kilobyte.
+/// CRIU's responses are a few numbers and one error message of at most a kilobyte.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// Notifications come at a dozen points of an operation, each once.
+/// Notifications are sent at a dozen points of an operation, once each.
 const NOTIFICATIONS_MAX: usize = 64;
 
 const TYPE_DUMP: u64 = 1;
@@ -35,26 +35,26 @@ const CLONE_NEWNET: u64 = 0x4000_0000;
 const CGROUPS_IGNORE: u64 = 0;
 const NETWORK_LOCK_SKIP: u64 = 3;
 
-/// How often a silent CRIU is asked for its progress.
+/// How often the progress of a silent CRIU is checked.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
-/// Errors and warnings. The first error comes with the answer; more would only be written, never read.
+/// Errors and warnings. The first error is part of the response; more would be written but never read.
 const LOG_LEVEL: u64 = 2;
 
-/// The largest deleted file that is kept in the images by content; what is larger refuses the dump.
+/// The largest deleted file whose contents are kept in the images; a larger one makes the dump fail.
 const GHOST_BYTES_MAX: u64 = 64 << 20;
 
-/// The points at which CRIU waits for us, of those we act on.
+/// The points at which CRIU waits for us, as far as we act on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Point {
     /// Nothing has happened yet.
     PreDump,
     PreRestore,
-    /// Everything is in the images, and the processes stand still.
+    /// Everything is in the images, and the processes are frozen.
     PostDump,
-    /// The namespaces are there and empty, and no socket is made yet.
+    /// The namespaces exist and are empty, and no socket has been created yet.
     SetupNamespaces,
-    /// All is restored, and the processes are about to go on.
+    /// Everything is restored, and the processes are about to resume.
     PreResume,
 }
 
@@ -71,16 +71,16 @@ impl Point {
     }
 }
 
-/// What both operations say about the processes.
+/// The options that both operations have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Common<'a> {
-    /// Where the images are, and, for a restore, where its log goes.
+    /// The directory of the images, and, for a restore, of its log.
     pub(super) images: BorrowedFd<'a>,
     pub(super) work: BorrowedFd<'a>,
     pub(super) log: &'a str,
-    /// What was, or will be, `/` of the processes.
+    /// The past or future `/` of the processes.
     pub(super) root: &'a Path,
-    /// `mnt[…]:…`, each.
+    /// External mounts, each as `mnt[…]:…`.
     pub(super) external: &'a [String],
 }
 
@@ -106,7 +106,7 @@ impl Common<'_> {
     }
 }
 
-/// CRIU opens it as ours, by `/proc/<our pid>/fd`.
+/// CRIU opens our descriptor as `/proc/<our pid>/fd`.
 fn descriptor(descriptor: BorrowedFd<'_>) -> u64 {
     u64::try_from(descriptor.as_raw_fd()).expect("an open descriptor is not negative")
 }
@@ -127,44 +127,48 @@ pub(super) fn restore_request(common: Common<'_>) -> Message {
     Message::default().number(1, TYPE_RESTORE).message(2, &common.options())
 }
 
-/// Our end of the conversation.
+/// Our end of the communication.
 pub(super) struct Conversation<'a> {
     pub(super) socket: OwnedFd,
-    /// Tells when CRIU has ended: what it restored may have its end of the socket open longer than itself.
+    /// Shows when CRIU has ended: the processes that it restored may keep its end of the socket open longer than
+    /// itself.
     pub(super) process: BorrowedFd<'a>,
     pub(super) operation: Operation,
 }
 
-/// When a silent CRIU is taken for one that hangs.
+/// When a silent CRIU is considered to hang.
 pub(super) struct Patience<'a> {
     /// A number that changes while it works.
     pub(super) progress: &'a dyn Fn() -> u64,
     /// How long it may be silent without progress.
     pub(super) idle_max: Duration,
+    /// An action that is tried once before it is considered to hang, and how long it may be silent from then on.
+    pub(super) nudge: Option<(&'a dyn Fn(), Duration)>,
 }
 
-/// CRIU's last word.
+/// CRIU's final response.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct CriuResponse {
     success: bool,
-    /// Of a restore: the first process, as our pid namespace numbers it.
+    /// Of a restore: the pid of the first process in our pid namespace.
     pub(super) pid: Option<u32>,
     reason: String,
 }
 
-enum Heard {
+enum Incoming {
     Notification { point: Option<Point>, pid: Option<u32> },
-    Answer(Answer),
+    CriuResponse(CriuResponse),
 }
 
 impl Conversation<'_> {
-    /// Asks, acts at the points CRIU names, and returns its last word. Without `patience` it waits for as long as CRIU lives.
+    /// Sends the request, acts at the points that CRIU names, and returns its response. Without `patience` it waits as
+    /// long as CRIU runs.
     pub(super) fn run(
         &self,
         request: &Message,
         patience: Option<&Patience<'_>>,
         act: &mut dyn FnMut(Point, Option<u32>) -> Result<(), CriuError>,
-    ) -> Result<Answer, CriuError> {
+    ) -> Result<CriuResponse, CriuError> {
         let mut failed = None;
         let mut act = |point, pid| match act(point, pid) {
             Ok(()) => true,
@@ -174,8 +178,8 @@ impl Conversation<'_> {
             }
         };
         let outcome = self.converse(request, patience, &mut act);
-        // A step of ours that failed is why CRIU gave up, or died; its own words say no more than that. And some steps CRIU
-        // only takes note of when they fail, and goes on.
+        // If a step of ours failed, that is why CRIU failed or died; its own message contains no more. And CRIU only
+        // logs some failed steps, and continues.
         failed.map_or(outcome, Err)
     }
 
@@ -184,28 +188,28 @@ impl Conversation<'_> {
         request: &Message,
         patience: Option<&Patience<'_>>,
         act: &mut dyn FnMut(Point, Option<u32>) -> bool,
-    ) -> Result<Answer, CriuError> {
+    ) -> Result<CriuResponse, CriuError> {
         let operation = self.operation;
         let talk = |source: io::Error| CriuError::Talk { operation, source };
         self.send(request).map_err(talk)?;
         for _ in 0..NOTIFICATIONS_MAX {
             if let Some(after) = self.await_packet(patience).map_err(talk)? {
-                return Err(CriuError::Timeout { after });
+                return Err(CriuError::Timeout { operation, after, last: None });
             }
             let packet = self.receive().map_err(talk)?;
-            match hear(&packet).map_err(|error| talk(io::Error::other(error)))? {
-                Heard::Answer(answer) if answer.success => return Ok(answer),
-                Heard::Answer(answer) => {
+            match parse_incoming(&packet).map_err(|error| talk(io::Error::other(error)))? {
+                Incoming::CriuResponse(answer) if answer.success => return Ok(answer),
+                Incoming::CriuResponse(answer) => {
                     return Err(CriuError::Refused { operation, reason: answer.reason });
                 }
-                Heard::Notification { point, pid } => {
+                Incoming::Notification { point, pid } => {
                     let done = point.is_none_or(|point| act(point, pid));
                     let reply = Message::default().number(1, TYPE_NOTIFY).number(3, done.into());
                     self.send(&reply).map_err(talk)?;
                 }
             }
         }
-        Err(talk(io::Error::other("CRIU does not come to an end")))
+        Err(talk(io::Error::other("CRIU sent too many messages")))
     }
 
     fn send(&self, message: &Message) -> io::Result<()> {
@@ -213,10 +217,12 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    /// Waits until there is something to receive. `Some`: CRIU hung for so long.
+    /// Waits for a packet. `Some`: CRIU hung for that time.
     fn await_packet(&self, patience: Option<&Patience<'_>>) -> io::Result<Option<Duration>> {
         let mut seen = patience.map_or(0, |patience| (patience.progress)());
         let mut idle_since = Instant::now();
+        // Once: a CRIU that only ever responds to a nudge hangs as well.
+        let mut nudged = None;
         loop {
             let mut ready =
                 [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.process, PollFlags::IN)];
@@ -235,8 +241,14 @@ impl Conversation<'_> {
             let now = (patience.progress)();
             if now != seen {
                 (seen, idle_since) = (now, Instant::now());
-            } else if idle_since.elapsed() >= patience.idle_max {
-                return Ok(Some(patience.idle_max));
+            } else if idle_since.elapsed() >= nudged.unwrap_or(patience.idle_max) {
+                match patience.nudge {
+                    Some((nudge, grace)) if nudged.is_none() => {
+                        nudge();
+                        (nudged, idle_since) = (Some(grace), Instant::now());
+                    }
+                    Some(_) | None => return Ok(Some(patience.idle_max + nudged.unwrap_or_default())),
+                }
             }
         }
     }
@@ -246,7 +258,7 @@ impl Conversation<'_> {
         let (length, whole) = loop {
             match recv(self.socket.as_fd(), &mut packet[..], RecvFlags::TRUNC) {
                 Err(rustix::io::Errno::INTR) => {}
-                // It was killed with something of ours unread.
+                // It was killed before it read our message.
                 Err(rustix::io::Errno::CONNRESET) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 other => break other?,
             }
@@ -262,9 +274,9 @@ impl Conversation<'_> {
     }
 }
 
-fn hear(packet: &[u8]) -> Result<Heard, Malformed> {
+fn parse_incoming(packet: &[u8]) -> Result<Incoming, Malformed> {
     let mut kind = 0;
-    let mut answer = Answer::default();
+    let mut answer = CriuResponse::default();
     let (mut point, mut notified) = (None, None);
     for field in Fields::of(packet) {
         let field = field?;
@@ -284,9 +296,9 @@ fn hear(packet: &[u8]) -> Result<Heard, Malformed> {
         }
     }
     if kind == TYPE_NOTIFY {
-        return Ok(Heard::Notification { point, pid: notified });
+        return Ok(Incoming::Notification { point, pid: notified });
     }
-    Ok(Heard::Answer(answer))
+    Ok(Incoming::CriuResponse(answer))
 }
 
 fn pid(message: &[u8], number: u32) -> Result<Option<u32>, Malformed> {
@@ -321,13 +333,13 @@ mod tests {
         Message::default().number(1, TYPE_NOTIFY).flag(2).message(5, &inner)
     }
 
-    /// Of a process that does not end meanwhile.
+    /// A pidfd of a process that does not end meanwhile.
     fn own_pidfd() -> OwnedFd {
         rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty()).unwrap()
     }
 
     #[test]
-    fn a_criu_that_was_killed_or_hangs_is_noticed_although_its_socket_stays_open() {
+    fn a_killed_or_hanging_criu_is_noticed_although_its_socket_stays_open() {
         let (ours, _theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
@@ -335,7 +347,7 @@ mod tests {
         let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
         let conversation =
             Conversation { socket: ours, process: pidfd.as_fd(), operation: Operation::Restore };
-        let patience = Patience { progress: &|| 7, idle_max: Duration::ZERO };
+        let patience = Patience { progress: &|| 7, idle_max: Duration::ZERO, nudge: None };
         let hung = conversation.run(&Message::default().flag(1), Some(&patience), &mut |_, _| Ok(()));
         assert!(matches!(hung, Err(CriuError::Timeout { .. })), "{hung:?}");
         child.kill().unwrap();
@@ -347,11 +359,11 @@ mod tests {
         child.wait().unwrap();
     }
 
-    /// Plays CRIU with a list of packets, and collects whether each notification was answered with success.
+    /// Simulates CRIU with a list of packets, and collects whether each notification was answered with success.
     fn play(
         packets: Vec<Message>,
         mut act: impl FnMut(Point) -> Result<(), CriuError>,
-    ) -> (Result<Answer, CriuError>, Vec<bool>) {
+    ) -> (Result<CriuResponse, CriuError>, Vec<bool>) {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         let criu = thread::spawn(move || {
@@ -361,7 +373,7 @@ mod tests {
             let mut replies = Vec::new();
             for packet in packets {
                 theirs.send(&packet).unwrap();
-                if matches!(hear(packet.as_bytes()), Ok(Heard::Notification { .. })) {
+                if matches!(parse_incoming(packet.as_bytes()), Ok(Incoming::Notification { .. })) {
                     let reply = theirs.receive().unwrap();
                     replies.push(Fields::of(&reply).any(|field| {
                         field.unwrap() == super::super::protobuf::Field { number: 3, value: Value::Number(1) }
@@ -378,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn we_act_at_the_points_we_know_and_agree_to_the_others() {
+    fn known_points_are_acted_on_and_others_acknowledged() {
         let answer =
             Message::default().number(1, TYPE_RESTORE).flag(2).message(4, &Message::default().number(1, 77));
         let mut seen = Vec::new();
@@ -392,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_ours_that_fails_is_the_reason_rather_than_what_criu_makes_of_it() {
+    fn the_error_of_our_own_step_replaces_criu_s() {
         let answer =
             Message::default().number(1, TYPE_DUMP).number(2, 0).bytes(9, b"Error (x.c:1): script failed\n");
         let (answer, replies) = play(vec![notification("post-dump"), answer], |_| {
@@ -404,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_failed_is_a_failure_also_where_criu_goes_on() {
+    fn a_failed_step_is_an_error_even_if_criu_continues() {
         let answer = Message::default().number(1, TYPE_RESTORE).flag(2);
         let (answer, _) = play(vec![notification("pre-resume"), answer], |_| {
             let source = io::ErrorKind::NotFound.into();
@@ -414,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn criu_says_why_and_hanging_up_is_an_error() {
+    fn criu_s_reason_is_reported_and_a_closed_connection_is_an_error() {
         let answer =
             Message::default().number(1, TYPE_DUMP).number(2, 0).bytes(9, b"Error (criu/x.c:1): no way\n");
         let (answer, _) = play(vec![answer], |_| Ok(()));

@@ -1,14 +1,15 @@
-//! Unix sockets that a restore could not make again, or not where they are.
+//! Unix sockets that a restore could not create again, or not at the same place.
 //!
-//! Sockets with names, where making them again would write to a volume that is only read.
+//! First: named sockets in a volume that is read-only for the restored machine.
 //!
-//! For each socket that has a name in the files, CRIU removes what socket is there now and binds its own. It does so before
-//! anybody can say which volumes are read-only: a child would take its parent's socket away, in the volume they share. So
-//! such a dump is refused before CRIU starts; and where the machine itself is the one that reads, before it is written down,
-//! since it could not be woken.
+//! For each socket with a file, CRIU removes the existing socket and binds a new one. It does so before the access
+//! modes of volumes can be set, so a child would remove its parent's socket in the volume that they share. Therefore
+//! such a dump is refused before CRIU starts. If the machine itself only reads the volume, it is refused before the
+//! dump, since it could not be woken.
 //!
-//! CRIU goes by the name that a process bound, whose links may lead elsewhere by now. It is followed here as it will be there.
-//! What cannot be followed is refused: a machine must not get to write by a link that nobody sees.
+//! CRIU uses the name that a process bound, whose links may lead elsewhere by now. The name is resolved here as it will
+//! be in the restored machine. Names that cannot be resolved are refused: a machine must not be able to write through a
+//! link that is not visible here.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -18,42 +19,42 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, fstat, readlinkat};
 
-use super::Outside;
+use super::HostMount;
 use super::image::{self, Image, malformed};
 use super::links::{self, FILES, FILES_MAGIC, IMAGE_BYTES_MAX};
 use super::protobuf::{Fields, Malformed, Value};
 
 /// Of a record of an open file: that it is a Unix socket; of that, its name, and the directory of a relative one.
-const UNIX: u32 = 16;
+pub(super) const UNIX: u32 = 16;
 const UNIX_STATE: u32 = 4;
-const UNIX_NAME: u32 = 11;
-const UNIX_DIRECTORY: u32 = 14;
+pub(super) const UNIX_NAME: u32 = 11;
+pub(super) const UNIX_DIRECTORY: u32 = 14;
 
-/// The state of a socket that listens, as the kernel numbers them.
+/// The kernel's number for the state of a listening socket.
 const LISTENS: u64 = 10;
 
 /// File systems that only the machine has. Links there are in the images, or the kernel's own.
-const UNSEEN: [&str; 2] = ["proc", "dev/shm"];
+const UNREADABLE: [&str; 2] = ["proc", "dev/shm"];
 
-/// As many as the kernel follows.
+/// The same limit as the kernel's.
 const LINKS_MAX: u32 = 40;
 
-/// Refuses sockets with names in directories that are read-only here.
-pub(super) fn refuse_in(images: BorrowedFd<'_>, root: &Path, outside: &[Outside]) -> io::Result<()> {
+/// Refuses sockets with files in directories that are read-only here.
+pub(super) fn refuse_in(images: BorrowedFd<'_>, root: &Path, outside: &[HostMount]) -> io::Result<()> {
     if !outside.iter().any(|directory| directory.read_only) {
         return Ok(());
     }
     let files = links::read(images, FILES)?;
     let names = links::entries(&files, FILES_MAGIC).and_then(|files| names(&files)).map_err(malformed)?;
-    let view = View::open(root, outside)?;
+    let view = MachineFiles::open(root, outside)?;
     for name in names {
         let shown = name.display();
         let why = match view.follow(&name)? {
-            Leads::Elsewhere => continue,
-            Leads::Into(directory) => {
+            NameTarget::Elsewhere => continue,
+            NameTarget::Into(directory) => {
                 format!("a process has a socket at `{shown}`, and `{}` is read-only here", directory.key)
             }
-            Leads::Unseen => {
+            NameTarget::Unseen => {
                 format!("a process has a socket at `{shown}`, which may lead into a volume that is read-only")
             }
         };
@@ -62,15 +63,15 @@ pub(super) fn refuse_in(images: BorrowedFd<'_>, root: &Path, outside: &[Outside]
     Ok(())
 }
 
-/// Moves sockets that listen to the front of the image. A restore gives up a connection that its server has not accepted where it
-/// reads of the client before it has read of the listener; and a machine that sleeps could then not be woken.
+/// Moves listening sockets to the front of the image. If a connection was not accepted yet and CRIU reads its client
+/// before the listener, the restore fails, and the machine could not be woken.
 pub(super) fn write_listeners_first(images: BorrowedFd<'_>) -> io::Result<()> {
     let Some(image) = Image::open(images, FILES, IMAGE_BYTES_MAX)? else { return Ok(()) };
     let ordered = listeners_first(&image.bytes).map_err(malformed)?;
-    ordered.map_or(Ok(()), |records| image.reorder(&records))
+    ordered.map_or(Ok(()), |records| image.replace(&records))
 }
 
-/// The records of the image in that order; `None` where nothing listens.
+/// The records of the image in that order; `None` if nothing listens.
 fn listeners_first(image: &[u8]) -> Result<Option<Vec<&[u8]>>, Malformed> {
     let (mut listeners, mut others) = (Vec::new(), Vec::new());
     for (_, record) in image::records(image, FILES_MAGIC)? {
@@ -83,7 +84,7 @@ fn listeners_first(image: &[u8]) -> Result<Option<Vec<&[u8]>>, Malformed> {
     Ok(Some(listeners))
 }
 
-/// Whether a record of an open file is of a Unix socket that listens.
+/// Whether a record of an open file is a listening Unix socket.
 fn listens(file: &[u8]) -> Result<bool, Malformed> {
     for field in Fields::of(file) {
         let field = field?;
@@ -99,7 +100,7 @@ fn listens(file: &[u8]) -> Result<bool, Malformed> {
     Ok(false)
 }
 
-/// The names of all sockets that have one in the files.
+/// The names of all sockets that have a file.
 fn names(files: &[&[u8]]) -> Result<Vec<PathBuf>, Malformed> {
     let mut found = Vec::new();
     for file in files {
@@ -113,7 +114,7 @@ fn names(files: &[&[u8]]) -> Result<Vec<PathBuf>, Malformed> {
     Ok(found)
 }
 
-/// `None` of a socket without a name, or with one that is not in the files.
+/// `None` for a socket without a name, or with an abstract one.
 fn name(socket: &[u8]) -> Result<Option<PathBuf>, Malformed> {
     let (mut name, mut directory): (&[u8], &[u8]) = (&[], &[]);
     for field in Fields::of(socket) {
@@ -124,7 +125,7 @@ fn name(socket: &[u8]) -> Result<Option<PathBuf>, Malformed> {
             _ => {}
         }
     }
-    // A name in the files ends with a zero byte, which is counted; one that begins with it is in no file.
+    // A file name ends with a zero byte, which is counted; an abstract name starts with one.
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
     let path = || Path::new("/").join(OsStr::from_bytes(directory)).join(OsStr::from_bytes(name));
     Ok((!name.is_empty()).then(path))
@@ -132,30 +133,31 @@ fn name(socket: &[u8]) -> Result<Option<PathBuf>, Malformed> {
 
 /// Where a name leads.
 #[derive(Debug)]
-enum Leads<'a> {
+enum NameTarget<'a> {
     Elsewhere,
     /// Into a directory that is read-only here.
-    Into(&'a Outside),
-    /// Where links cannot be read.
+    Into(&'a HostMount),
+    /// To a file system whose links cannot be read.
     Unseen,
 }
 
-/// The machine's files, as it will see them.
+/// The machine's files, as the restored machine will see them.
 #[derive(Debug)]
-struct View<'a> {
+struct MachineFiles<'a> {
     root: OwnedFd,
-    outside: Vec<(&'a Outside, OwnedFd)>,
+    outside: Vec<(&'a HostMount, OwnedFd)>,
 }
 
-impl<'a> View<'a> {
-    fn open(root: &Path, outside: &'a [Outside]) -> io::Result<Self> {
-        let open = |directory: &'a Outside| Ok((directory, links::open_root(&directory.source)?));
+impl<'a> MachineFiles<'a> {
+    fn open(root: &Path, outside: &'a [HostMount]) -> io::Result<Self> {
+        let open = |directory: &'a HostMount| Ok((directory, links::open_root(&directory.source)?));
         let outside = outside.iter().map(open).collect::<io::Result<_>>()?;
         Ok(Self { root: links::open_root(root)?, outside })
     }
 
-    /// By name, link after link. A link at the very end, which CRIU does not follow, counts too: no socket is one.
-    fn follow(&self, name: &Path) -> io::Result<Leads<'a>> {
+    /// Resolves a name link by link. A link as the last component, which CRIU does not follow, counts too: no socket is
+    /// a link.
+    fn follow(&self, name: &Path) -> io::Result<NameTarget<'a>> {
         let mut ahead = steps(name);
         let mut at = PathBuf::new();
         let mut links = 0;
@@ -170,36 +172,36 @@ impl<'a> View<'a> {
             }
             let volume = self.outside.iter().find(|(directory, _)| at.starts_with(directory.place()));
             let link = match volume {
-                Some((directory, _)) if directory.read_only => return Ok(Leads::Into(directory)),
+                Some((directory, _)) if directory.read_only => return Ok(NameTarget::Into(directory)),
                 Some((directory, source)) => {
                     read_link(source, at.strip_prefix(directory.place()).unwrap_or(&at))?
                 }
-                None if !ahead.is_empty() && is_unseen(&at) => return Ok(Leads::Unseen),
+                None if !ahead.is_empty() && is_unseen(&at) => return Ok(NameTarget::Unseen),
                 None => read_link(&self.root, &at)?,
             };
             if let Some(target) = link {
                 links += 1;
                 if links > LINKS_MAX {
-                    return Ok(Leads::Unseen);
+                    return Ok(NameTarget::Unseen);
                 }
                 at.pop();
                 ahead.extend(steps(&target));
             }
         }
-        Ok(Leads::Elsewhere)
+        Ok(NameTarget::Elsewhere)
     }
 }
 
-/// The last first.
+/// The components of a path, in reverse order.
 fn steps(path: &Path) -> Vec<OsString> {
     path.components().rev().map(|step| step.as_os_str().to_owned()).collect()
 }
 
 fn is_unseen(at: &Path) -> bool {
-    UNSEEN.iter().any(|place| at.starts_with(place) && at != Path::new(place))
+    UNREADABLE.iter().any(|place| at.starts_with(place) && at != Path::new(place))
 }
 
-/// `None` of what is no link, or not there.
+/// `None` if it is not a link, or does not exist.
 fn read_link(base: &OwnedFd, path: &Path) -> io::Result<Option<PathBuf>> {
     let Some(file) = links::look(base, path)? else { return Ok(None) };
     if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::Symlink {
@@ -219,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_listens_comes_first_and_the_rest_stays_in_order() {
+    fn listeners_come_first_and_the_rest_keeps_its_order() {
         let socket = |id, state| {
             let socket = Message::default().number(1, id).number(UNIX_STATE, state);
             Message::default().number(2, id).message(UNIX, &socket)
@@ -234,8 +236,8 @@ mod tests {
         assert_eq!(listeners_first(&none).unwrap(), None);
     }
 
-    /// What is said of a machine with one socket, `/models` to read and `/data` to write.
-    fn said(name: &[u8], directory: &[u8]) -> Option<String> {
+    /// The refusal for a machine with one socket, a read-only volume `/models` and a writable one `/data`.
+    fn refusal(name: &[u8], directory: &[u8]) -> Option<String> {
         let [images, root, models, data] = [(); 4].map(|()| tempfile::tempdir().unwrap());
         let at = |name: &str| root.path().join(name);
         for made in ["models", "data", "run", "dev", "dev/shm", "var"] {
@@ -250,7 +252,7 @@ mod tests {
         let file = Message::default().number(1, 5).number(2, 7).message(UNIX, &socket);
         fs::write(images.path().join(FILES), image::written(FILES_MAGIC, &[file])).unwrap();
         let outside =
-            [("/models", &models, true), ("/data", &data, false)].map(|(key, source, read_only)| Outside {
+            [("/models", &models, true), ("/data", &data, false)].map(|(key, source, read_only)| HostMount {
                 key: key.to_owned(),
                 source: source.path().to_owned(),
                 read_only,
@@ -260,24 +262,24 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_in_a_volume_that_is_only_read_is_refused_by_its_name() {
+    fn a_socket_in_a_read_only_volume_is_refused_with_its_name() {
         let expected = "a process has a socket at `/models/a.sock`, and `/models` is read-only here";
-        assert_eq!(said(b"/models/a.sock\0", b"").as_deref(), Some(expected));
-        assert_eq!(said(b"a.sock\0", b"/models").as_deref(), Some(expected));
+        assert_eq!(refusal(b"/models/a.sock\0", b"").as_deref(), Some(expected));
+        assert_eq!(refusal(b"a.sock\0", b"/models").as_deref(), Some(expected));
         for name in [&b"/data/a.sock\0"[..], b"/modelsx\0", b"/run/a.sock\0", b"/gone/a.sock\0"] {
-            assert_eq!(said(name, b""), None, "{name:?}");
+            assert_eq!(refusal(name, b""), None, "{name:?}");
         }
     }
 
     #[test]
-    fn a_socket_without_a_name_in_the_files_is_in_nobodys_way() {
+    fn a_socket_without_a_file_is_allowed() {
         for name in [&b""[..], b"\0/models/a.sock"] {
-            assert_eq!(said(name, b""), None, "{name:?}");
+            assert_eq!(refusal(name, b""), None, "{name:?}");
         }
     }
 
     #[test]
-    fn links_are_followed_as_they_will_be_and_what_cannot_be_followed_is_refused() {
+    fn links_are_followed_as_in_the_restored_machine_and_unresolvable_ones_are_refused() {
         for name in [
             "/run/absolute/a.sock",
             "/var/run/relative/a.sock",
@@ -287,20 +289,20 @@ mod tests {
             "/proc/self/cwd/a.sock",
             "/dev/shm/folder/a.sock",
         ] {
-            assert!(said(name.as_bytes(), b"").is_some(), "{name}");
+            assert!(refusal(name.as_bytes(), b"").is_some(), "{name}");
         }
         for name in ["/var/run/a.sock", "/dev/shm/a.sock", "/dev/shm/../a.sock", "/data/folder/a.sock"] {
-            assert_eq!(said(name.as_bytes(), b""), None, "{name}");
+            assert_eq!(refusal(name.as_bytes(), b""), None, "{name}");
         }
     }
 
     #[test]
-    fn broken_images_are_refused_where_it_matters() {
+    fn broken_images_are_rejected_if_there_are_read_only_volumes() {
         let images = tempfile::tempdir().unwrap();
         fs::write(images.path().join(FILES), b"nonsense").unwrap();
         let directory = File::open(images.path()).unwrap();
         let outside =
-            |read_only| Outside { key: "/data".to_owned(), source: images.path().to_owned(), read_only };
+            |read_only| HostMount { key: "/data".to_owned(), source: images.path().to_owned(), read_only };
         assert!(refuse_in(directory.as_fd(), images.path(), &[outside(false)]).is_ok());
         assert!(refuse_in(directory.as_fd(), images.path(), &[outside(true)]).is_err());
     }

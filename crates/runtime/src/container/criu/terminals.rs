@@ -1,27 +1,27 @@
-//! Shells that opened their terminal by the name `/dev/tty`.
+//! Replaces descriptors of shells that opened their terminal by the name `/dev/tty`.
 //!
-//! Debian's `sh` does so when it is interactive. CRIU brings such a descriptor back only if the process that has it also
-//! is the first it finds with that terminal open, which whoever holds the terminal's other end is before it: our agent, for
-//! one. So the descriptor is replaced, before a dump, by a copy of one that names the same terminal as what it is, which
-//! every shell on a terminal has: its standard input.
+//! Debian's `sh` does so when it is interactive. CRIU restores such a descriptor only if its process is also the first
+//! one found with that terminal open. But the process with the other end of the terminal, for example our agent, comes
+//! first. So before a dump, the descriptor is replaced by a copy of one that names the same terminal by its real name.
+//! Every shell on a terminal has one: its standard input.
 
 use std::fs;
 use std::io;
 
-use super::hold::Held;
+use super::hold::HeldThreads;
 
-/// Descriptors of one process, of which a shell has a handful; the kernel's own bound on them is far higher.
+/// Descriptors of one process. A shell has a handful; the kernel's own limit is far higher.
 const DESCRIPTORS_MAX: usize = 1 << 16;
 
-/// A descriptor to be replaced, and by a copy of which.
+/// A descriptor to replace, and the descriptor to copy.
 #[derive(Debug, PartialEq, Eq)]
 struct Replacement {
     descriptor: u32,
     by: u32,
 }
 
-/// Has every process of a machine that stands still name its terminal as what it is.
-pub(super) fn name(held: &mut Held) -> io::Result<()> {
+/// Replaces these descriptors in every process of a frozen machine.
+pub(super) fn name(held: &mut HeldThreads) -> io::Result<()> {
     for (inner_pid, pid) in held.pids() {
         for Replacement { descriptor, by } in replacements(pid)? {
             let arguments = [u64::from(by), u64::from(descriptor), close_on_exec(pid, descriptor)?, 0, 0, 0];
@@ -53,13 +53,13 @@ fn choose(links: &[(u32, String)], terminal: &str) -> Vec<Replacement> {
     nameless.map(|(number, _)| Replacement { descriptor: *number, by }).collect()
 }
 
-/// The pseudo-terminal that `/dev/tty` is to the process, if it is one.
+/// The pseudo-terminal for which `/dev/tty` stands in the process, if it is one.
 fn controlling_terminal(pid: u32) -> io::Result<Option<String>> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     Ok(stat.rsplit_once(')').and_then(|(_, fields)| terminal_of(fields)))
 }
 
-/// From the fields of `/proc/<pid>/stat` that follow the name: state, parent, group, session, terminal.
+/// From the fields of `/proc/<pid>/stat` after the name: state, parent, group, session, terminal.
 fn terminal_of(fields: &str) -> Option<String> {
     const PSEUDO_TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
     let number: i32 = fields.split_whitespace().nth(4)?.parse().ok()?;
@@ -70,7 +70,7 @@ fn terminal_of(fields: &str) -> Option<String> {
         .then(|| format!("/dev/pts/{}", (major - PSEUDO_TERMINALS.start()) * 256 + minor))
 }
 
-/// What `dup3` is told to keep a descriptor closed, or open, on `exec`.
+/// The `dup3` flag that keeps the descriptor's close-on-exec setting.
 fn close_on_exec(pid: u32, descriptor: u32) -> io::Result<u64> {
     let about = fs::read_to_string(format!("/proc/{pid}/fdinfo/{descriptor}"))?;
     let flags = about.lines().find_map(|line| line.strip_prefix("flags:"));
@@ -83,13 +83,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_nameless_terminal_is_replaced_by_the_one_it_is() {
+    fn dev_tty_is_replaced_by_the_real_terminal() {
         let links = |names: &[(u32, &str)]| -> Vec<(u32, String)> {
             names.iter().map(|(number, name)| (*number, (*name).to_owned())).collect()
         };
         let shell = links(&[(0, "/dev/pts/3"), (1, "/dev/pts/3"), (10, "/dev/tty"), (4, "pipe:[7]")]);
         assert_eq!(choose(&shell, "/dev/pts/3"), [Replacement { descriptor: 10, by: 0 }]);
-        assert!(choose(&shell, "/dev/pts/4").is_empty(), "it has another one only");
+        assert!(choose(&shell, "/dev/pts/4").is_empty(), "it only has another terminal");
         assert!(choose(&links(&[(0, "/dev/pts/3")]), "/dev/pts/3").is_empty());
     }
 

@@ -1,9 +1,9 @@
-//! Timers that would not run again after a restore.
+//! Rearms periodic timers that would not run again after a restore.
 //!
-//! A periodic timer of a `timerfd` that has run out waits, wound down, until it is read. CRIU takes that for a timer that
-//! was never set, and records it so: restored, it does not run out again, ever. In a machine that was paused for a while,
-//! all such timers have run out, and one of a short period has so within any dump. The images are therefore put right:
-//! a timer with a period and no next time gets one that is due at once, which it is.
+//! After a periodic timer of a `timerfd` has expired, it is disarmed until it is read. CRIU mistakes that for a timer
+//! that was never set, and records it so: after a restore it never expires again. In a machine that was paused for a
+//! while, all such timers have expired, and a timer with a short period expires during any dump. So the images are
+//! corrected: a timer with a period and without a next expiry expires at once, as is correct.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -16,40 +16,40 @@ const IMAGE_KIND: u32 = 0x5630_3138;
 /// An open file takes about a hundred bytes, and a machine's limit on them is far below a million.
 const IMAGE_BYTES_MAX: u64 = 256 << 20;
 
-/// The field of a record that is a timer.
+/// The field of a record that contains a timer.
 const TIMER: u32 = 12;
-/// The fields of a timer: seconds and nanoseconds to its next time, and of its period.
+/// The fields of a timer: seconds and nanoseconds until its next expiry, and of its period.
 const NEXT: [u32; 2] = [7, 8];
 const PERIOD: [u32; 2] = [9, 10];
 
-/// Has the images say when the timers that have run out will do so again.
-pub(super) fn write_wound_up(images: BorrowedFd<'_>) -> io::Result<()> {
+/// Rearms the expired timers in the images.
+pub(super) fn rearm_expired(images: BorrowedFd<'_>) -> io::Result<()> {
     let Some(image) = Image::open(images, IMAGE, IMAGE_BYTES_MAX)? else { return Ok(()) };
-    for at in run_down(&image.bytes).map_err(image::malformed)? {
+    for at in expired(&image.bytes).map_err(image::malformed)? {
         image.set(at, 1)?;
     }
     Ok(())
 }
 
-/// Where in the image the bytes are that say "no nanoseconds" of timers that have run out.
-fn run_down(image: &[u8]) -> Result<Vec<usize>, Malformed> {
+/// The offsets of the bytes for "no nanoseconds" of expired timers in the image.
+fn expired(image: &[u8]) -> Result<Vec<usize>, Malformed> {
     let mut found = Vec::new();
     for (at, entry) in image::records(image, IMAGE_KIND)? {
         let mut fields = Fields::of(entry);
         while let Some(field) = fields.next() {
             let field = field?;
             if let (TIMER, Value::Bytes(timer)) = (field.number, field.value) {
-                // The timer ends where what is left begins.
+                // The timer ends where the unread fields begin.
                 let start = at + entry.len() - fields.remaining() - timer.len();
-                found.extend(run_down_timer(timer)?.map(|offset| start + offset));
+                found.extend(expired_timer(timer)?.map(|offset| start + offset));
             }
         }
     }
     Ok(found)
 }
 
-/// The offset of the byte to change, if the timer has run out.
-fn run_down_timer(timer: &[u8]) -> Result<Option<usize>, Malformed> {
+/// The offset of the byte to change, if the timer has expired.
+fn expired_timer(timer: &[u8]) -> Result<Option<usize>, Malformed> {
     let (mut next, mut period) = (0, 0);
     let mut byte = None;
     let mut fields = Fields::of(timer);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn only_periodic_timers_that_have_run_out_are_wound_up() {
+    fn only_expired_periodic_timers_are_rearmed() {
         let other = Message::default().number(1, 4).number(2, 1).bytes(4, b"a socket");
         let run_out = timer([0, 0], [0, 1_000_000]);
         let entries = [
@@ -101,24 +101,24 @@ mod tests {
             entry(&timer([0, 0], [3, 0])),
         ];
         let mut image = image(&entries);
-        let found = run_down(&image).unwrap();
+        let found = expired(&image).unwrap();
         assert_eq!(found.len(), 2);
         for at in found {
             assert_eq!(image[at], 0);
             image[at] = 1;
         }
-        assert!(run_down(&image).unwrap().is_empty(), "they have a next time now");
-        let wound_up = timer([0, 1], [0, 1_000_000]);
-        assert!(image.windows(wound_up.as_bytes().len()).any(|bytes| bytes == wound_up.as_bytes()));
+        assert!(expired(&image).unwrap().is_empty(), "they are armed now");
+        let rearmed = timer([0, 1], [0, 1_000_000]);
+        assert!(image.windows(rearmed.as_bytes().len()).any(|bytes| bytes == rearmed.as_bytes()));
     }
 
     #[test]
-    fn an_image_of_another_kind_or_cut_short_is_refused() {
+    fn a_truncated_image_or_one_of_another_kind_is_rejected() {
         let image = image(&[entry(&timer([0, 0], [1, 0]))]);
         for length in 0..image.len() {
-            // Cut exactly before the entry, it is one without.
-            assert!(length == 8 || run_down(&image[..length]).is_err(), "{length}");
+            // Truncated exactly before the entry, the image is a valid one without it.
+            assert!(length == 8 || expired(&image[..length]).is_err(), "{length}");
         }
-        assert!(run_down(&[0; 64]).is_err());
+        assert!(expired(&[0; 64]).is_err());
     }
 }

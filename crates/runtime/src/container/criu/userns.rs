@@ -1,28 +1,22 @@
-//! Which ids of the host a machine has, in its images.
+//! The uid and gid maps of a machine, in its images.
 //!
-//! CRIU stores the uid map of the machine's user namespace in an image, and restores the same map. All other ids in the images
-//! are relative to that namespace. But each start of a machine has another uid range, and several machines may be restored
-//! from one dump. So every dump stores the ids that files have on disk. A restore reads a copy of this one image with its own
-//! range: the copy is mounted over the image in a private mount namespace, and the dump itself is not changed.
-
-#![expect(unsafe_code, reason = "leaving a shared file system view has no safe interface")]
+//! CRIU stores the uid map of the machine's user namespace in an image, and restores the same map. All other ids in the
+//! images are relative to that namespace. But each start of a machine has another uid range, and several machines may
+//! be restored from one dump. So every dump contains the ids that files have on disk. A restore reads a copy of this
+//! one image with its own range, see [`super::replaced_images`].
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::thread;
+use std::os::fd::BorrowedFd;
 
 use burrow_network::linux::{HostIds, UID_BASE, UID_COUNT};
-use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
-use rustix::mount::{MountPropagationFlags, mount_change};
-use rustix::thread::{UnshareFlags, unshare_unsafe};
+use rustix::fs::{Dir, Mode, OFlags, openat};
 
 use super::image;
 use super::links;
 use super::protobuf::{Fields, Malformed, Message, Value};
-use crate::launcher::{attach, bind_mapped};
 
-/// The image's name begins so, and ends with [`SUFFIX`].
+/// The name of the image starts with this, and ends with [`SUFFIX`].
 const PREFIX: &[u8] = b"userns-";
 const SUFFIX: &[u8] = b".img";
 const KIND: u32 = 0x5547_4906;
@@ -33,59 +27,15 @@ const EXTENT_FIRST: u32 = 1;
 const EXTENT_BASE: u32 = 2;
 const EXTENT_COUNT: u32 = 3;
 
-/// The images of a dump, with a map of other ids.
-#[derive(Debug)]
-pub(super) struct MappedImages {
-    images: OwnedFd,
-    /// The mount namespace that they are seen in; it ends with this.
-    _view: OwnedFd,
+/// The image with the ids of a machine on this host; `None`: the ids that its files have on disk.
+pub(super) fn replacement(images: BorrowedFd<'_>, ids: Option<&HostIds>) -> io::Result<(String, Vec<u8>)> {
+    let base = ids.map_or(UID_BASE, |ids| ids.range.base());
+    let name = find(images)?;
+    let mapped = mapped(&links::read(images, &name)?, base).map_err(image::malformed)?;
+    Ok((name, mapped))
 }
 
-impl MappedImages {
-    /// `work` is a directory for the other map.
-    pub(super) fn of(
-        images: BorrowedFd<'_>,
-        work: BorrowedFd<'_>,
-        ids: Option<&HostIds>,
-    ) -> io::Result<Self> {
-        let base = ids.map_or(UID_BASE, |ids| ids.range.base());
-        let name = find(images)?;
-        let mapped = mapped(&links::read(images, &name)?, base).map_err(image::malformed)?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(work, name.as_str(), flags, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH)?;
-        let mut file = File::from(file);
-        file.write_all(&mapped)?;
-        let mount = bind_mapped(file.as_fd(), None)?;
-        // On a thread of its own, which ends there: no other thread may find itself among other files.
-        thread::scope(|scope| {
-            let showing = scope.spawn(|| show(images, &mount, &name));
-            showing.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
-        })
-    }
-
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.images.as_fd()
-    }
-}
-
-/// Mounts `image` over the one of that name, in a mount namespace that this thread makes.
-fn show(images: BorrowedFd<'_>, image: &OwnedFd, name: &str) -> io::Result<MappedImages> {
-    // SAFETY: the thread shares its root and working directory with the others until here, and uses neither of theirs
-    // afterwards. No file table is unshared.
-    unsafe { unshare_unsafe(UnshareFlags::FS) }?;
-    // The working directory is the one thing that follows into the new namespace.
-    rustix::process::fchdir(images)?;
-    // SAFETY: as above.
-    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
-    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
-    let place = openat(CWD, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-    attach(image, &place)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let images = openat(CWD, ".", flags, Mode::empty())?;
-    Ok(MappedImages { images, _view: File::open("/proc/thread-self/ns/mnt")?.into() })
-}
-
-/// Writes the ids that files have on disk to a dump, in the place of those that the machine had on this host.
+/// Writes the ids that files have on disk to a dump, in place of those that the machine had on this host.
 pub(super) fn write_stored(images: BorrowedFd<'_>) -> io::Result<()> {
     let name = find(images)?;
     let found = links::read(images, &name)?;
@@ -131,7 +81,7 @@ fn mapped(bytes: &[u8], base: u32) -> Result<Vec<u8>, Malformed> {
     Ok(image::written(KIND, &[maps]))
 }
 
-/// That these are all ids of a machine, wherever they are on the host.
+/// Checks that the extent contains all ids of a machine, whatever they are on the host.
 fn check(extent: &[u8]) -> Result<(), Malformed> {
     let (mut first, mut count) = (None, None);
     for field in Fields::of(extent) {
@@ -148,6 +98,7 @@ fn check(extent: &[u8]) -> Result<(), Malformed> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::fd::AsFd as _;
 
     use super::*;
 
@@ -171,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_that_no_machine_has_are_refused() {
+    fn maps_that_no_machine_has_are_rejected() {
         let whole = extent(0, 100_000, 65536);
         for bad in [
             image(&[(1, whole.clone())]),
@@ -185,19 +136,16 @@ mod tests {
     }
 
     #[test]
-    fn a_restore_sees_other_ids_and_the_dump_stays_as_it_is() {
-        let (images, work) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fn a_dump_contains_the_ids_on_disk_and_a_restore_uses_its_own() {
+        let images = tempfile::tempdir().unwrap();
         let name = images.path().join("userns-9.img");
         fs::write(&name, of_base(0x6000_0000)).unwrap();
-        fs::write(images.path().join("other.img"), "other").unwrap();
-        let [images, work] = [images.path(), work.path()].map(|path| File::open(path).unwrap());
+        let images = File::open(images.path()).unwrap();
         write_stored(images.as_fd()).unwrap();
         assert_eq!(fs::read(&name).unwrap(), of_base(100_000));
         let ids = HostIds::reserve().unwrap();
-        let mapped = MappedImages::of(images.as_fd(), work.as_fd(), Some(&ids)).unwrap();
-        let seen = |name: &str| links::read(mapped.as_fd(), name).unwrap();
-        assert_eq!(seen("userns-9.img"), of_base(ids.range.base().into()));
-        assert_eq!(seen("other.img"), b"other");
-        assert_eq!(fs::read(&name).unwrap(), of_base(100_000));
+        let (name, bytes) = replacement(images.as_fd(), Some(&ids)).unwrap();
+        assert_eq!((name.as_str(), bytes), ("userns-9.img", of_base(ids.range.base().into())));
+        assert_eq!(replacement(images.as_fd(), None).unwrap().1, of_base(100_000));
     }
 }

@@ -1,18 +1,18 @@
-//! `/.burrow` of a sandbox: the agent's program, and what is mounted over `/proc`.
+//! `/.burrow` of a sandbox: the agent's program, and the files mounted over `/proc`.
 //!
 //! ```text
-//!   /.burrow           host root, 0755   nobody inside can add or replace anything
+//!   /.burrow           host root, 0755   no process inside can add or replace anything
 //!   /.burrow/guest     host root, 0555   readable, since a dump must open it; not writable, not by root inside either
-//!   /.burrow/empty     host root, 0555   covers directories of /proc and /sys that are nobody's business
-//!   /.burrow/sys/…     host root, 0555   takes the place of directories of /sys that are shown in part
-//!   /.burrow/meminfo   root inside       covers /proc/meminfo, kept up to date by the agent
-//!   /.burrow/boot_id   host root, 0444   covers /proc/sys/kernel/random/boot_id; a new one with each start
-//!   /usr/local/bin/burrow-memory         a link to the agent's program, which under that name is the command; only where
-//!                                        the directory is there and the name is free
+//!   /.burrow/empty     host root, 0555   mounted over hidden directories of /proc and /sys
+//!   /.burrow/sys/…     host root, 0555   mounted over partly hidden directories of /sys
+//!   /.burrow/meminfo   root inside       mounted over /proc/meminfo, updated by the agent
+//!   /.burrow/boot_id   host root, 0444   mounted over /proc/sys/kernel/random/boot_id; a new one with each start
+//!   /usr/local/bin/burrow-memory         a link to the agent's program, which is the command under that name; only if
+//!                                        the directory exists and the name is free
 //! ```
 //!
-//! Root inside owns `/`, so it may rename `/.burrow` away and put something else there: then that is set aside and
-//! `/.burrow` is made anew. It cannot forge one, since it cannot make files that belong to the host's root.
+//! Root inside owns `/`, so it may rename `/.burrow` and create another one: then that one is moved out of the way and
+//! `/.burrow` is created again. It cannot forge one, since it cannot create files that belong to the host's root.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -29,22 +29,22 @@ use super::entry::{self, Owner};
 const DIRECTORY: &str = ".burrow";
 const GUEST_MODE: u32 = 0o555;
 
-/// What the agent's program is called where programs inside look for it. `burrow_guest::memory` has the same name.
+/// The name under which programs inside find the agent's program. `burrow_guest::memory` has the same name.
 const COMMAND: &str = "burrow-memory";
 
 pub(super) fn prepare(root: BorrowedFd<'_>, guest_binary: &Path, ram_bytes: u64) -> io::Result<()> {
-    let directory = ours(root)?;
+    let directory = trusted_directory(root)?;
     install_guest(directory.as_fd(), guest_binary)?;
     offer_command(root);
     entry::directory(directory.as_fd(), "empty", 0o555, Owner::Host)?;
     substitutes(directory.as_fd())?;
-    // A start is a boot to programs inside. The host's own id would tell sandboxes of one host from those of others.
+    // To programs inside, a start is a boot. The host's own id would reveal which sandboxes are on the same host.
     let boot_id = fs::read("/proc/sys/kernel/random/uuid")?;
     entry::overwrite(directory.as_fd(), "boot_id", &boot_id, 0o444, Owner::Host)?;
     entry::overwrite(directory.as_fd(), "meminfo", meminfo(ram_bytes).as_bytes(), 0o644, Owner::Inside)
 }
 
-/// Makes the directory and the program in it the host's again, as they came.
+/// Gives the directory and the program in it, which were imported, to the host's root.
 pub(super) fn own(root: BorrowedFd<'_>) -> io::Result<()> {
     let directory = entry::open_directory(root, DIRECTORY)?;
     entry::own(directory.as_fd(), 0o755, Owner::Host)?;
@@ -64,7 +64,7 @@ pub(super) fn own(root: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// What [`crate::launcher`] mounts over `/sys/devices` and `/sys/fs`: directories, and nothing in them.
+/// The directories that [`crate::launcher`] mounts over `/sys/devices` and `/sys/fs`, with empty mount points in them.
 fn substitutes(directory: BorrowedFd<'_>) -> io::Result<()> {
     for path in ["sys/devices/system", "sys/devices/virtual/net", "sys/fs/cgroup"] {
         let mut parent = directory.try_clone_to_owned()?;
@@ -78,8 +78,8 @@ fn substitutes(directory: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// The directory, if it is one that only the host can have made; else a new one.
-fn ours(root: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+/// The existing directory, if only the host can have created it; else a new one.
+fn trusted_directory(root: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let directory = entry::directory(root, DIRECTORY, 0o755, Owner::Host)?;
     if is_hosts(&fstat(&directory)?) {
         return Ok(directory);
@@ -93,7 +93,7 @@ fn is_hosts(stat: &Stat) -> bool {
     (stat.st_uid, stat.st_gid) == (Owner::Host.id(), Owner::Host.id()) && stat.st_mode & 0o022 == 0
 }
 
-/// Puts the command where every shell looks. An image without the usual directories does without it.
+/// Adds the command to the search path of every shell. Skipped if an image lacks the usual directories.
 fn offer_command(root: BorrowedFd<'_>) {
     let mut directory = None;
     for name in ["usr", "local", "bin"] {
@@ -110,7 +110,7 @@ fn offer_command(root: BorrowedFd<'_>) {
     }
 }
 
-/// Copies the program in, unless the copy of an earlier boot, or of the image, is still right.
+/// Copies the program, unless the copy of an earlier boot, or of the image, is still current.
 fn install_guest(directory: BorrowedFd<'_>, guest_binary: &Path) -> io::Result<()> {
     let source = File::open(guest_binary)?;
     let wanted = source.metadata()?;
@@ -129,8 +129,8 @@ fn install_guest(directory: BorrowedFd<'_>, guest_binary: &Path) -> io::Result<(
     entry::put(directory, "guest.new", "guest")
 }
 
-/// Size and time of a file in a directory that only the host can write. A copy cut short by a power loss has another
-/// size, since a file's size reaches the disk after its data.
+/// Compares size and time of a file in a directory that only the host can write. A copy that was interrupted by a power
+/// loss has another size, since a file's size reaches the disk after its data.
 fn is_copy(stat: &Stat, wanted: &Metadata) -> bool {
     entry::kind(stat) == FileType::RegularFile
         && stat.st_mode & 0o7777 == GUEST_MODE
@@ -139,7 +139,7 @@ fn is_copy(stat: &Stat, wanted: &Metadata) -> bool {
         && (stat.st_mtime, i64::try_from(stat.st_mtime_nsec)) == (wanted.mtime(), Ok(wanted.mtime_nsec()))
 }
 
-/// What programs look for, until the agent writes better numbers.
+/// The initial content, until the agent writes better numbers.
 fn meminfo(ram_bytes: u64) -> String {
     let total = ram_bytes / 1024;
     let mut text = String::new();
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn meminfo_looks_like_the_kernels() {
+    fn meminfo_has_the_format_of_the_kernel() {
         let text = meminfo(512 << 20);
         assert!(text.starts_with("MemTotal:         524288 kB\nMemFree:          524288 kB\n"), "{text}");
     }

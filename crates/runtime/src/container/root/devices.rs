@@ -1,7 +1,7 @@
-//! `/dev` of a sandbox, and the directories its mounts go on.
+//! `/dev` of a sandbox, and its mount points.
 //!
-//! Device nodes are made by the host in the sandbox's own files: they work inside the user namespace, and they are
-//! dumped and restored with no special case, which bind mounts from the host would need. Nobody inside can make one.
+//! The host creates the device nodes in the sandbox's own files: they work inside the user namespace, and are dumped
+//! and restored without special handling, which bind mounts from the host would need. No process inside can create one.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,7 +22,7 @@ const LINKS: [(&str, &str); 5] = [
     ("stderr", "/proc/self/fd/2"),
 ];
 
-/// Makes sure that all is there and real.
+/// Ensures that all entries exist and have the right type.
 pub(super) fn prepare(root: BorrowedFd<'_>) -> io::Result<()> {
     for target in ["proc", "sys"] {
         entry::directory(root, target, 0o555, Owner::Inside)?;
@@ -39,7 +39,7 @@ pub(super) fn prepare(root: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// An image may lack what every program expects. A link in such a place is the image's choice.
+/// An image may lack directories that every program expects. A link with such a name is kept, as the image's choice.
 pub(super) fn prepare_scratch(root: BorrowedFd<'_>) -> io::Result<()> {
     for (name, mode) in [("tmp", 0o1777), ("run", 0o755)] {
         if entry::stat(root, name)?.is_none() {

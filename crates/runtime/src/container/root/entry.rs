@@ -1,8 +1,8 @@
-//! Single entries of a hostile directory, by descriptor.
+//! Operations on single entries of a hostile directory, by descriptor.
 //!
-//! The owner of a sandbox's files is whoever ran in it last. Every name here is one component, resolved beneath a
-//! directory that is already open, and a symbolic link is never followed: an entry is what it should be, or it is
-//! replaced, or the call fails. Nothing is ever done to what a link points to.
+//! Sandboxes control their own files. Every name here is one component, resolved beneath a directory that is already
+//! open, and a symbolic link is never followed: an entry is as required, or it is replaced, or the call fails. The
+//! target of a link is never changed.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -17,10 +17,10 @@ use rustix::io::Errno;
 
 use burrow_network::linux::UID_BASE;
 
-/// What was in the way and could not be removed at once is moved to one of this many names.
+/// An obstructing entry that cannot be removed at once is renamed to one of this many names.
 const ASIDE_NAMES: u32 = 256;
 
-/// An entry that changes under our hands is not ours to win against: no machine of this sandbox runs now.
+/// Attempts if an entry changes meanwhile, which cannot happen repeatedly: no machine of this sandbox runs now.
 const ATTEMPTS: u32 = 3;
 
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH
@@ -28,10 +28,10 @@ const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
 
-/// Whose an entry is.
+/// The owner of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// Root of the host, who is nobody inside: the sandbox can neither change nor replace such a file.
+    /// Root of the host, which has no id inside: the sandbox can neither change nor replace such a file.
     Host,
     /// Root inside.
     Inside,
@@ -46,13 +46,13 @@ impl Owner {
     }
 }
 
-/// A directory that exists and is no link.
+/// Opens an existing directory that is not a link.
 pub(super) fn open_directory(parent: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat2(parent, name, flags, Mode::empty(), BENEATH)?)
 }
 
-/// A directory of that name: the one that is there, or a new one. What is there and no directory makes way.
+/// A directory of that name: the existing one, or a new one. An entry of another type is moved out of the way.
 pub(super) fn directory(parent: BorrowedFd<'_>, name: &str, mode: u32, owner: Owner) -> io::Result<OwnedFd> {
     for _ in 0..ATTEMPTS {
         match open_directory(parent, name) {
@@ -73,7 +73,7 @@ pub(super) fn directory(parent: BorrowedFd<'_>, name: &str, mode: u32, owner: Ow
     Err(io::ErrorKind::ResourceBusy.into())
 }
 
-/// The same where nothing but a directory may be in the way.
+/// The same, if the name is free or a directory has it.
 pub(super) fn directory_if_free(parent: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
     const MODE: u32 = 0o755;
     match open_directory(parent, name) {
@@ -86,7 +86,7 @@ pub(super) fn directory_if_free(parent: BorrowedFd<'_>, name: &str) -> io::Resul
     Ok(made)
 }
 
-/// A device, FIFO or the like of exactly this kind; anything else of that name makes way.
+/// A device, FIFO or similar node of exactly this kind; any other entry of that name is moved out of the way.
 pub(super) fn node(
     parent: BorrowedFd<'_>,
     name: &str,
@@ -99,7 +99,7 @@ pub(super) fn node(
         Some(_) => clear(parent, name)?,
         None => {}
     }
-    // Not usable by anyone until it belongs to its owner; `mknod` also obeys the umask.
+    // Not usable by anyone until its owner is set; `mknod` also obeys the umask.
     rustix::fs::mknodat(parent, name, kind, Mode::empty(), device)?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let made = openat2(parent, name, flags, Mode::empty(), BENEATH)?;
@@ -108,7 +108,7 @@ pub(super) fn node(
     chmod_by_path_descriptor(made.as_fd(), mode)
 }
 
-/// A symbolic link, if nothing but a device is in its place: where an owner's own link points is the owner's affair.
+/// A symbolic link, if the name is free or has a device: a link that the sandbox's owner created may point anywhere.
 pub(super) fn symlink(parent: BorrowedFd<'_>, name: &str, target: &str) -> io::Result<()> {
     match stat(parent, name)? {
         Some(stat) if matches!(kind(&stat), FileType::CharacterDevice | FileType::BlockDevice) => {
@@ -123,7 +123,8 @@ pub(super) fn symlink(parent: BorrowedFd<'_>, name: &str, target: &str) -> io::R
     Ok(rustix::fs::chownat(parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
-/// A new, empty file of that name, open for writing. What was there makes way; readers of an old file keep it.
+/// A new, empty file of that name, open for writing. An existing entry is moved out of the way; readers of an old file
+/// keep it.
 pub(super) fn create(parent: BorrowedFd<'_>, name: &str) -> io::Result<File> {
     if stat(parent, name)?.is_some() {
         clear(parent, name)?;
@@ -132,8 +133,8 @@ pub(super) fn create(parent: BorrowedFd<'_>, name: &str) -> io::Result<File> {
     Ok(openat2(parent, name, flags, Mode::RUSR | Mode::WUSR, BENEATH)?.into())
 }
 
-/// A new file with this content. Not by renaming it into place: file systems take a rename over a file as a wish for
-/// durability and start writing, which takes milliseconds of a boot for files that the next boot can make again.
+/// A new file with this content. Not by renaming it into place: file systems treat a rename over a file as a request
+/// for durability and start writing, which takes milliseconds of a boot, for files that the next boot can create again.
 pub(super) fn replace(
     parent: BorrowedFd<'_>,
     name: &str,
@@ -146,9 +147,9 @@ pub(super) fn replace(
     own(file.as_fd(), mode, owner)
 }
 
-/// Makes a regular file have this content, in place if it is there: no new file, and no truncation to nothing, which
-/// file systems take for the same wish. In a copy-on-write child this also changes the fewest blocks. A file that is
-/// right already is not written: writing may wait for a commit of the whole file system.
+/// Makes a regular file have this content, in place if it exists. It creates no new file, and does not truncate the
+/// file to zero, which file systems treat as the same request. In a copy-on-write child this also changes the fewest
+/// blocks. A file with the right content is not written: writing may wait for a commit of the whole file system.
 pub(super) fn overwrite(
     parent: BorrowedFd<'_>,
     name: &str,
@@ -165,7 +166,7 @@ pub(super) fn overwrite(
         Err(error) => return Err(error.into()),
     };
     let stat = fstat(&file)?;
-    // A file with more than one name may be something else by another: it is not ours to change.
+    // A file with more than one name may serve another purpose under another name, so it is not changed.
     if kind(&stat) != FileType::RegularFile || stat.st_nlink != 1 {
         return replace(parent, name, content, mode, owner);
     }
@@ -193,7 +194,7 @@ fn holds(file: &File, stat: &Stat, content: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Renames over whatever is at `to`; a directory there makes way.
+/// Renames over an entry at `to`; a directory there is moved out of the way.
 pub(super) fn put(parent: BorrowedFd<'_>, from: &str, to: &str) -> io::Result<()> {
     match renameat(parent, from, parent, to) {
         Err(Errno::ISDIR) => {
@@ -204,9 +205,9 @@ pub(super) fn put(parent: BorrowedFd<'_>, from: &str, to: &str) -> io::Result<()
     }
 }
 
-/// The beginning of a regular file; `None` when there is none of that name.
+/// The beginning of a regular file; `None` if there is none of that name.
 pub(super) fn read(parent: BorrowedFd<'_>, name: &str, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
-    // A FIFO would block the opening, and a directory the reading.
+    // Opening a FIFO would block without this flag.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = match openat2(parent, name, flags, Mode::empty(), BENEATH) {
         Ok(file) => File::from(file),
@@ -221,7 +222,7 @@ pub(super) fn read(parent: BorrowedFd<'_>, name: &str, bytes_max: u64) -> io::Re
     Ok(Some(content))
 }
 
-/// The entry itself, not what it points to; `None` when there is none.
+/// The entry itself, not the target of a link; `None` if it does not exist.
 pub(super) fn stat(parent: BorrowedFd<'_>, name: &str) -> io::Result<Option<Stat>> {
     match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
@@ -234,14 +235,14 @@ pub(super) fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// Owner first: changing it clears set-id bits, and a mode set last also bounds any access list that was inherited.
+/// Owner first: changing it clears set-id bits, and setting the mode last also limits an inherited access control list.
 pub(super) fn own(entry: BorrowedFd<'_>, mode: u32, owner: Owner) -> io::Result<()> {
     let id = owner.id();
     fchown(entry, Some(Uid::from_raw(id)), Some(Gid::from_raw(id)))?;
     Ok(fchmod(entry, Mode::from_raw_mode(mode))?)
 }
 
-/// Takes an entry out of the way: a directory is kept under another name, since it may be somebody's work and takes
+/// Moves an entry out of the way: a directory is kept under another name, since it may contain a user's work and takes
 /// long to delete; anything else is removed.
 pub(super) fn clear(parent: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     match unlinkat(parent, name, AtFlags::empty()) {
@@ -270,7 +271,7 @@ fn is_node(stat: &Stat, expected: FileType, mode: u32, device: u64) -> bool {
         && (stat.st_uid, stat.st_gid) == (Owner::Inside.id(), Owner::Inside.id())
 }
 
-/// `fchmod` refuses descriptors that were opened by path only, and opening a device would wake its driver.
+/// `fchmod` does not accept `O_PATH` descriptors, and opening a device would activate its driver.
 fn chmod_by_path_descriptor(entry: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
     use std::os::fd::AsRawFd as _;
     let path = format!("/proc/self/fd/{}", entry.as_raw_fd());

@@ -1,8 +1,8 @@
-//! The name of a sandbox, in its `/etc`.
+//! The host name of a sandbox, in its `/etc`.
 //!
-//! Written at the first boot and after a change of name, recognised by `/etc/hostname`: in between the files are the
-//! owner's to edit. What cannot be written safely (an `/etc` that is a link) is left alone: a machine without these
-//! files is a nuisance, not a danger.
+//! Written at the first boot and after a change of the name, which is detected by `/etc/hostname`; otherwise the owner
+//! may edit the files. Files that cannot be written safely (if `/etc` is a link) are skipped: a machine without them is
+//! inconvenient, but not a danger.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,7 +12,7 @@ use burrow_trees::hosts::{FormerNames, IMAGE_HOSTNAME, with_name};
 
 use super::entry::{self, Owner};
 
-/// More is not a hosts file but an attack on the daemon's RAM.
+/// A longer file is not a hosts file but an attack on the daemon's RAM.
 const HOSTS_BYTES_MAX: u64 = 64 * 1024;
 const HOSTNAME_BYTES_MAX: u64 = 256;
 
@@ -36,15 +36,15 @@ fn write_name(root: BorrowedFd<'_>, hostname: &str, former: FormerNames) -> io::
     let hosts = entry::read(etc, "hosts", HOSTS_BYTES_MAX)?.unwrap_or_default();
     let hosts = with_name(&String::from_utf8_lossy(&hosts), hostname, former);
     entry::overwrite(etc, "hosts", hosts.as_bytes(), 0o644, Owner::Inside)?;
-    // The gateway is the only resolver there is; a file from the image's build would name one nobody can reach.
+    // The gateway is the only resolver; a file from the build of the image would name an unreachable one.
     let resolver = format!("nameserver {GATEWAY_V4}\n");
     entry::overwrite(etc, "resolv.conf", resolver.as_bytes(), 0o644, Owner::Inside)?;
-    // Last, since its being right is what says that the others are.
+    // Last, since its content shows that the other files are complete.
     entry::overwrite(etc, "hostname", format!("{hostname}\n").as_bytes(), 0o644, Owner::Inside)
 }
 
-/// Makes the files anew in an image, one after the other and under a name of no meaning, so that a sandbox made from
-/// it changes them in place: in a copy-on-write child, every further block that changes costs a commit some time.
+/// Creates the files again in an image, one after the other and with placeholder names, so that a sandbox created from
+/// it changes them in place: in a copy-on-write child, every further changed block makes a commit slower.
 pub(super) fn prepare_image(root: BorrowedFd<'_>) -> io::Result<()> {
     let Ok(etc) = entry::open_directory(root, "etc") else { return Ok(()) };
     let etc = etc.as_fd();

@@ -1,8 +1,8 @@
-//! Makes a directory fit to be a sandbox's root.
+//! Prepares a directory as the root of a sandbox.
 //!
-//! Runs on the host, as root, before the machine starts, on files that a hostile machine may have left behind. All of
-//! it goes by descriptor from the root directory on, and follows no link: see [`entry`]. What is already right is left
-//! alone, so preparing an image once makes each boot from it cheap.
+//! Runs on the host, as root, before the machine starts, on files that a hostile machine may have left behind. All
+//! operations use descriptors below the root directory and follow no link: see [`entry`]. Correct entries are not
+//! changed, so preparing an image once makes each boot from it fast.
 
 mod agent;
 mod devices;
@@ -22,7 +22,7 @@ pub(crate) struct Root {
     directory: OwnedFd,
 }
 
-/// What went wrong, and at what.
+/// The failed step, and its error.
 #[derive(Debug)]
 pub(crate) struct RootError {
     pub(crate) step: &'static str,
@@ -30,7 +30,7 @@ pub(crate) struct RootError {
 }
 
 impl Root {
-    /// The path up to the root is the daemon's own and is trusted; from the root on, nothing is.
+    /// The path of the root itself belongs to the daemon and is trusted; everything below it is not.
     pub(crate) fn open(path: &Path) -> Result<Self, RootError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = open(path, flags, Mode::empty())
@@ -42,14 +42,14 @@ impl Root {
         &self.path
     }
 
-    /// Device and inode: the launcher opens the path again, in the machine's own view, and makes sure that it found
-    /// the same directory.
+    /// Device and inode: the launcher opens the path again, in the machine's own view, and checks that it finds the
+    /// same directory.
     pub(crate) fn identity(&self) -> io::Result<(u64, u64)> {
         let stat = fstat(&self.directory)?;
         Ok((stat.st_dev, stat.st_ino))
     }
 
-    /// What is the same for all boots from one image.
+    /// The part that is the same for all boots from one image.
     pub(crate) fn prepare(&self, guest_binary: &Path, ram_bytes: u64) -> Result<(), RootError> {
         let root = self.directory.as_fd();
         let at = |step| move |source| RootError { step, source };
@@ -58,15 +58,15 @@ impl Root {
         agent::prepare(root, guest_binary, ram_bytes).map_err(at("install the guest agent"))
     }
 
-    /// What makes each boot from an image cheap, done once while the image is made.
+    /// Makes each boot from an image fast; done once while the image is created.
     pub(crate) fn prepare_image(&self, guest_binary: &Path) -> Result<(), RootError> {
-        // The RAM is that of no sandbox; a boot writes its own.
+        // A placeholder size of RAM; a boot writes its own.
         self.prepare(guest_binary, 0)?;
         etc::prepare_image(self.directory.as_fd())
             .map_err(|source| RootError { step: "write the name in `/etc`", source })
     }
 
-    /// What a tree from elsewhere cannot bring with it; see [`crate::Runtime::prepare_moved`].
+    /// Adds what an imported tree cannot contain; see [`crate::Runtime::prepare_moved`].
     pub(crate) fn prepare_moved(&self, guest_binary: &Path, keeps_agent: bool) -> Result<(), RootError> {
         if !keeps_agent {
             return self.prepare(guest_binary, 0);
@@ -74,10 +74,11 @@ impl Root {
         let root = self.directory.as_fd();
         let at = |step| move |source| RootError { step, source };
         devices::prepare(root).map_err(at("prepare `/dev` and the mount points"))?;
-        agent::own(root).map_err(at("own the guest agent"))
+        agent::own(root).map_err(at("set the owner of the guest agent"))
     }
 
-    /// A directory for a volume to be at. What is there and is no directory is the owner's, and stays.
+    /// Creates the mount point of a volume. An existing entry that is not a directory belongs to the owner, and is
+    /// kept.
     pub(crate) fn make_place(&self, path: &str) -> io::Result<()> {
         let mut folder = self.directory.try_clone()?;
         for name in path.split('/') {
@@ -86,7 +87,7 @@ impl Root {
         Ok(())
     }
 
-    /// What differs from sandbox to sandbox.
+    /// The part that differs between sandboxes.
     pub(crate) fn name(&self, hostname: &str) -> Result<(), RootError> {
         etc::prepare(self.directory.as_fd(), hostname)
             .map_err(|source| RootError { step: "write the name in `/etc`", source })

@@ -1,4 +1,4 @@
-//! Roots as a hostile machine may leave them.
+//! Tests with root directories as a hostile machine may leave them.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
@@ -13,7 +13,7 @@ struct Scratch {
 }
 
 impl Scratch {
-    /// `root/` to prepare, `outside/` that must never be touched, `agent` to install.
+    /// `root/` to prepare, `outside/` that must never be changed, `agent` to install.
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("root")).unwrap();
@@ -38,7 +38,8 @@ impl Scratch {
         root.name("box")
     }
 
-    /// All that a boot relies on is there and real, and the host's own files are as they were.
+    /// Checks that everything that a boot relies on exists and has the right type, and that the host's own files are
+    /// unchanged.
     #[track_caller]
     fn check(&self) {
         for directory in ["proc", "sys", "dev", "dev/pts", "dev/shm", ".burrow", ".burrow/empty"] {
@@ -79,7 +80,7 @@ impl Scratch {
 }
 
 #[test]
-fn an_empty_root_gets_all_it_needs_and_a_second_time_changes_nothing() {
+fn an_empty_root_is_completed_and_a_repeat_changes_nothing() {
     let scratch = Scratch::new();
     scratch.prepare().unwrap();
     scratch.check();
@@ -99,7 +100,7 @@ fn an_empty_root_gets_all_it_needs_and_a_second_time_changes_nothing() {
 }
 
 #[test]
-fn every_start_has_a_boot_id_of_its_own() {
+fn every_start_has_its_own_boot_id() {
     let scratch = Scratch::new();
     let boot_id = || {
         scratch.prepare().unwrap();
@@ -111,7 +112,7 @@ fn every_start_has_a_boot_id_of_its_own() {
 }
 
 #[test]
-fn links_in_place_of_anything_lead_nowhere() {
+fn links_in_place_of_any_entry_are_not_followed() {
     for name in ["proc", "sys", "dev", ".burrow", "etc"] {
         let scratch = Scratch::new();
         symlink(scratch.outside(), scratch.root(name)).unwrap();
@@ -135,7 +136,7 @@ fn links_in_place_of_anything_lead_nowhere() {
 }
 
 #[test]
-fn files_directories_and_fifos_in_the_wrong_place_make_way() {
+fn files_directories_and_fifos_in_the_wrong_place_are_replaced() {
     let scratch = Scratch::new();
     fs::write(scratch.root("proc"), "not a directory").unwrap();
     fs::create_dir(scratch.root("dev")).unwrap();
@@ -165,7 +166,7 @@ fn a_forged_agent_directory_is_set_aside() {
     scratch.check();
     assert!(scratch.root(".burrow.aside-0/guest").is_file());
 
-    // One that only looks like the host's: anybody may write to it.
+    // One that only looks like the host's: any user can write to it.
     let scratch = Scratch::new();
     fs::create_dir(scratch.root(".burrow")).unwrap();
     fs::set_permissions(scratch.root(".burrow"), fs::Permissions::from_mode(0o777)).unwrap();
@@ -187,7 +188,7 @@ fn device_nodes_of_other_kinds_are_replaced() {
     let scratch = Scratch::new();
     fs::create_dir(scratch.root("dev")).unwrap();
     let dev = fs::File::open(scratch.root("dev")).unwrap();
-    // The host's memory under the name of nothing.
+    // The host's memory under the name of the null device.
     mknodat(&dev, "null", FileType::CharacterDevice, Mode::from_raw_mode(0o666), makedev(1, 1)).unwrap();
     mknodat(&dev, "ptmx", FileType::CharacterDevice, Mode::from_raw_mode(0o666), makedev(5, 2)).unwrap();
     scratch.prepare().unwrap();
@@ -196,7 +197,7 @@ fn device_nodes_of_other_kinds_are_replaced() {
 }
 
 #[test]
-fn a_root_that_is_itself_a_link_is_refused() {
+fn a_root_that_is_itself_a_link_is_rejected() {
     let scratch = Scratch::new();
     let link = scratch.directory.path().join("link");
     symlink(scratch.root(""), &link).unwrap();

@@ -1,7 +1,7 @@
-//! What the filter answers to the calls it judges by their arguments, as a table of cases.
+//! The filter's results for the calls that it checks by their arguments, as a table of test cases.
 //!
-//! One table for two tests: the unit test of the BPF program, and the attack suite, which makes the same calls in a real
-//! sandbox.
+//! One table for two tests: the unit test of the BPF program, and the attack suite, which makes the same calls in a
+//! real sandbox.
 
 use super::JUDGED;
 
@@ -15,7 +15,7 @@ pub struct ArgumentCase {
     pub number: u32,
     pub arguments: [u64; 4],
     pub filter: FilterAnswer,
-    /// The result in a sandbox: an error number, or 0 for success. `None`: not to be tried.
+    /// The result in a sandbox: an error number, or 0 for success. `None`: the call is not tried.
     pub result: Option<u32>,
 }
 

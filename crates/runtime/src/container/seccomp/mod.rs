@@ -1,11 +1,11 @@
-//! Which system calls a sandbox may make.
+//! The system call filter of a sandbox.
 //!
-//! One filter, an allow-list ([`table`]): what is not in it fails with `EPERM`. It is loaded while PID 1 still has its
-//! capabilities, because `no_new_privs` stays off: `sudo` works inside, and every process of the sandbox inherits the
-//! filter whatever it becomes. There is no way to take a filter off again.
+//! One filter, an allow-list ([`table`]): calls that are not in it fail with `EPERM`. It is loaded while PID 1 still
+//! has its capabilities, because `no_new_privs` stays off: `sudo` works inside, and every process of the sandbox
+//! inherits the filter whatever it executes. A filter cannot be removed.
 //!
-//! A machine with volumes has a narrower one ([`Reflinks`]). That is settled at its boot: volumes come and go only between a
-//! stop and a boot, and a dump keeps filters.
+//! A machine with volumes has a more restrictive one ([`Reflinks`]). It is chosen at its boot: volumes are only
+//! attached and detached between a stop and a boot, and a dump contains the filters.
 
 mod cases;
 mod program;
@@ -17,7 +17,7 @@ pub use cases::{ArgumentCase, FilterAnswer, argument_cases};
 pub use program::{Instruction, Reflinks, program};
 pub use table::{ALLOWED, CLONE3, Call, JUDGED, NEWEST_KNOWN, UNFILTERED, UNKNOWN};
 
-/// What the filter answers to a system call number of this architecture.
+/// The filter's result for a system call number of this architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Allowed,
@@ -25,12 +25,12 @@ pub enum Verdict {
     Judged,
     /// `EPERM`.
     Refused,
-    /// `ENOSYS`: pretends to be an older kernel.
+    /// `ENOSYS`, as from an older kernel.
     Unknown,
 }
 
-/// What the table says about a number, for tests that compare it with what a sandbox without volumes meets; not said about
-/// [`UNFILTERED`].
+/// The table's result for a number, for tests that compare it with the behaviour in a sandbox without volumes; not
+/// valid for [`UNFILTERED`].
 pub fn verdict(number: u32) -> Verdict {
     let has = |calls: &[Call]| calls.iter().any(|call| call.number() == Some(number));
     match number {
@@ -44,9 +44,9 @@ pub fn verdict(number: u32) -> Verdict {
     }
 }
 
-/// Puts the calling thread, and all it will start, under the filter. There is no way back.
+/// Applies the filter to the calling thread, and to all processes that it will start. It cannot be undone.
 ///
-/// Needs `CAP_SYS_ADMIN` in the caller's user namespace, since `no_new_privs` is left alone.
+/// Needs `CAP_SYS_ADMIN` in the caller's user namespace, since `no_new_privs` is not set.
 pub fn enter(program: &[Instruction]) -> io::Result<()> {
     program::load(program)
 }
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_are_this_architectures() {
+    fn the_numbers_are_those_of_this_architecture() {
         for (name, number) in [
             ("read", libc::SYS_read),
             ("execve", libc::SYS_execve),
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_only_ever_helped_attackers_is_refused() {
+    fn calls_that_mainly_help_attackers_are_refused() {
         for number in [
             libc::SYS_add_key,
             libc::SYS_keyctl,

@@ -1,19 +1,19 @@
-//! The table as a BPF program, and its loading.
+//! The table as a BPF program, and how it is loaded.
 //!
 //! ```text
 //!   another architecture's ABI (int 0x80, x32, 32-bit ARM) ──► EPERM
 //!   a number beyond the table, clone3, keys, Landlock ───────► ENOSYS
-//!   clone, unshare, ioctl, personality, socket, socketpair ──► by their arguments
+//!   clone, unshare, ioctl, personality, socket, socketpair ──► depends on the arguments
 //!   a change of RLIMIT_CORE by setrlimit or prlimit64 ───────► no effect, and success (0)
 //!   reflinks, in a machine with volumes ─────────────────────► EOPNOTSUPP, EXDEV
 //!   in the table ────────────────────────────────────────────► allowed
 //!   anything else ───────────────────────────────────────────► EPERM
 //! ```
 //!
-//! Written out here rather than by a library, since a library's filter has one answer per program and kills on a
-//! foreign architecture: three stacked filters would cost three times the loading at every boot, and a 32-bit program
-//! would die where it should be refused. The kernel caches the verdicts of a filter that looks at nothing but the
-//! number, so an allowed call costs next to nothing.
+//! Written by hand rather than by a library. A library's filter has one result per program and kills on a foreign
+//! architecture: three stacked filters would triple the time of loading at every boot, and a 32-bit program would be
+//! killed instead of getting an error. The kernel caches the results of a filter that depends only on the number, so an
+//! allowed call costs almost nothing.
 
 #![expect(unsafe_code, reason = "loading a seccomp filter has no safe interface")]
 
@@ -32,20 +32,20 @@ const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xc000_00b7;
 
-/// Offsets in `struct seccomp_data`. Arguments are 64 bits wide; the filter reads their low halves, which on both
-/// (little-endian) architectures come first. For the integers judged below the kernel ignores the high halves; of
-/// pointers both halves count.
+/// Offsets in `struct seccomp_data`. Arguments are 64 bits wide; the filter reads their low halves, which come first on
+/// both (little-endian) architectures. For the integers checked below the kernel ignores the high halves; for pointers
+/// both halves matter.
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 const ARGUMENT_0: u32 = 16;
 const ARGUMENT_1: u32 = 24;
 const ARGUMENT_2: u32 = 32;
 const ARGUMENT_3: u32 = 40;
-/// From the low half of an argument to its high half.
+/// Offset from the low half of an argument to its high half.
 const HIGH_HALF: u32 = 4;
 
-/// Namespaces `unshare` may not make: all. A user namespace would give its maker every capability inside it, and with
-/// them far more of the kernel than the filter's authors had in mind.
+/// Namespaces that `unshare` may not create: all. A user namespace would give its creator every capability inside it,
+/// and with them access to far more of the kernel than this filter is designed for.
 const NEW_NAMESPACES: u32 = 0x0002_0000 // mount
     | 0x0200_0000 // cgroup
     | 0x0400_0000 // uts
@@ -56,9 +56,9 @@ const NEW_NAMESPACES: u32 = 0x0002_0000 // mount
 /// For `clone` this bit is part of the exit signal.
 const NEW_TIME_NAMESPACE: u32 = 0x80;
 
-/// Requests that reach outside the sandbox or around its quota.
+/// Requests that affect things outside the sandbox or bypass its quota.
 const IOCTLS_REFUSED: [u32; 9] = [
-    0x5412,      // TIOCSTI: types into the terminal of whoever is attached
+    0x5412,      // TIOCSTI: types into the terminal of an attached user
     0x541c,      // TIOCLINUX: the same by way of the console's selection
     0x5000_940e, // BTRFS_IOC_SUBVOL_CREATE: nested subvolumes are empty in snapshots and forks
     0x5000_9418, // BTRFS_IOC_SUBVOL_CREATE_V2
@@ -69,21 +69,32 @@ const IOCTLS_REFUSED: [u32; 9] = [
     0x4008_941a, // BTRFS_IOC_SUBVOL_SETFLAGS: a root made read-only could not be started again
 ];
 
-/// Requests that have two files share their contents on the disk. Btrfs has them by the same numbers.
+/// Requests that make two files share their content on the disk. Btrfs has the same numbers.
 const IOCTLS_OF_REFLINKS: [u32; 3] = [
     0x4004_9409, // FICLONE
     0x4020_940d, // FICLONERANGE
     0xc018_9436, // FIDEDUPERANGE
 ];
-/// Another way to the same, where files are on one disk.
+/// Another way to share content, if the files are on one disk.
 const COPY_FILE_RANGE: &str = "copy_file_range";
 
-/// Plain Linux, its 32-bit look, the old version number, asking, and a debugger's fixed addresses.
+/// Plain Linux, 32-bit machine name, old version number, query, and the fixed addresses of debuggers.
 const PERSONALITIES_ALLOWED: [u32; 6] = [0, 0x8, 0x2_0000, 0x2_0008, 0x4_0000, 0xffff_ffff];
 
-/// Families whose sockets are allowed whatever their type: Unix, netlink (`ip`, `ss`), and packet sockets, which the
-/// kernel refuses without `CAP_NET_RAW`. Dozens of other families exist, each with a history of vulnerabilities.
-const SOCKET_FAMILIES_ALLOWED: [u32; 3] = [UNIX, 16, 17];
+/// Families whose sockets are allowed with any type and protocol: Unix, and packet sockets, which the kernel refuses without
+/// `CAP_NET_RAW`. Dozens of other families exist, each with a history of vulnerabilities.
+const SOCKET_FAMILIES_ALLOWED: [u32; 2] = [UNIX, PACKET_FAMILY];
+const PACKET_FAMILY: u32 = 17;
+/// Allowed for some protocols.
+const NETLINK: u32 = 16;
+/// `NETLINK_ROUTE`: `getifaddrs`, `getaddrinfo`, Go, Node and `ip` read interfaces and addresses with it.
+/// `NETLINK_SOCK_DIAG`: `ss`. `NETLINK_KOBJECT_UEVENT`: libudev and libusb do not start without it.
+///
+/// Not `NETLINK_USERSOCK` (2), with which processes send each other messages that no memory limit counts; and none of those
+/// that only configure the kernel or load modules: `NETLINK_NETFILTER` (12), `NETLINK_XFRM` (6), `NETLINK_CRYPTO` (21),
+/// `NETLINK_GENERIC` (16). Libraries that try one of these (`NETLINK_AUDIT` in PAM, generic netlink in `ethtool`) continue
+/// without it after the error of a kernel that lacks it.
+const NETLINK_PROTOCOLS: [u32; 3] = [0, 4, 15];
 /// IPv4 and IPv6: allowed for some types and protocols.
 const INET_FAMILIES: [u32; 2] = [2, 10];
 const UNIX: u32 = 1;
@@ -100,9 +111,9 @@ const STREAM_PROTOCOLS: [u32; 2] = [0, 6];
 /// The default, UDP by name, and `ping` without privileges (ICMP, ICMPv6). Not UDP-Lite (136) or L2TP (115).
 const DATAGRAM_PROTOCOLS: [u32; 4] = [0, 17, 1, 58];
 
-/// The resource whose limit stays what the launcher set it to. A soft limit of exactly one byte is what keeps the
-/// kernel from starting the program of a piped `core_pattern`, as the host's root, when a process inside crashes.
-/// A limit of 0 would not.
+/// The resource whose limit must stay as the launcher set it. A soft limit of exactly one byte prevents the kernel from
+/// starting the program of a piped `core_pattern`, as the host's root, when a process inside crashes. A limit of 0
+/// would not.
 const RLIMIT_CORE: u32 = 4;
 
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
@@ -124,13 +135,13 @@ const JUMP_GREATER_OR_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
 const JUMP_ANY_BIT: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
 const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 
-/// Whether files may share their contents on the disk.
+/// Whether files may share their content on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reflinks {
     Allowed,
-    /// For a machine with volumes, which are on one disk with its own files. What two files share counts against the quota of
-    /// the one that wrote it, however long the other keeps it: by way of a volume either quota could be passed. What programs
-    /// are answered is what other disks say, and they copy.
+    /// For a machine with volumes, which are on one disk with its own files. Shared content counts against the quota of
+    /// the file system that wrote it, however long the other one keeps it: through a volume, either quota could be
+    /// exceeded. Programs get the errors of disks without this feature, and copy instead.
     Refused,
 }
 
@@ -148,7 +159,7 @@ pub fn program(reflinks: Reflinks) -> Vec<Instruction> {
     code
 }
 
-/// Neighbouring numbers with the same answer, from `first` up to the next span.
+/// Consecutive numbers with the same result, from `first` up to the next span.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     first: u32,
@@ -158,11 +169,11 @@ struct Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Always(u32),
-    /// By the arguments of the call of that name.
+    /// Depends on the arguments of the call with that name.
     Judged(&'static str),
 }
 
-/// All numbers there are, cut into spans.
+/// All possible numbers, divided into spans.
 fn spans(reflinks: Reflinks) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     for number in 0..=NEWEST_KNOWN + 1 {
@@ -186,8 +197,8 @@ fn spans(reflinks: Reflinks) -> Vec<Span> {
     spans
 }
 
-/// A binary search for the number's span. The kernel runs a new filter once for every number there is, to remember
-/// what it may always allow: at each boot, so a program that tried the spans one by one would cost 0.2 ms.
+/// A binary search for the number's span. The kernel runs a new filter once for every possible number, to cache which
+/// ones it always allows. It does so at each boot, where a linear search would cost 0.2 ms.
 fn search(spans: &[Span], reflinks: Reflinks) -> Vec<Instruction> {
     if let [only] = spans {
         return match only.answer {
@@ -213,7 +224,7 @@ fn search(spans: &[Span], reflinks: Reflinks) -> Vec<Instruction> {
     code
 }
 
-/// Instructions that end in a verdict about the call's arguments.
+/// Instructions that end in a result for the call's arguments.
 fn judge(name: &str, reflinks: Reflinks) -> Vec<Instruction> {
     match name {
         "clone" => refuse_bits(ARGUMENT_0, NEW_NAMESPACES),
@@ -247,11 +258,12 @@ fn ioctl(reflinks: Reflinks) -> Vec<Instruction> {
     code
 }
 
-/// Errors are those of a kernel built without the family, type or protocol, which programs expect and work around. Go
-/// tries MPTCP for every listener and falls back to TCP on `EPROTONOSUPPORT`.
+/// The errors are those of a kernel built without the family, type or protocol, which programs handle. Go tries MPTCP
+/// for every listener and falls back to TCP on `EPROTONOSUPPORT`.
 fn socket() -> Vec<Instruction> {
     let mut code = vec![statement(LOAD, ARGUMENT_0)];
     code.extend(answers(&SOCKET_FAMILIES_ALLOWED, ALLOW));
+    code.extend(when(NETLINK, one_of(ARGUMENT_2, &NETLINK_PROTOCOLS, ALLOW, EPROTONOSUPPORT)));
     for family in INET_FAMILIES {
         code.extend(when(family, inet_socket()));
     }
@@ -263,18 +275,19 @@ fn inet_socket() -> Vec<Instruction> {
     let mut code = vec![statement(LOAD, ARGUMENT_1), statement(AND, SOCKET_TYPE_MASK)];
     code.extend(when(STREAM, one_of(ARGUMENT_2, &STREAM_PROTOCOLS, ALLOW, EPROTONOSUPPORT)));
     code.extend(when(DATAGRAM, one_of(ARGUMENT_2, &DATAGRAM_PROTOCOLS, ALLOW, EPROTONOSUPPORT)));
-    // The kernel says the same for lack of `CAP_NET_RAW`, but for some protocols it loads a module first.
+    // The kernel returns the same error without `CAP_NET_RAW`, but loads a module first for some protocols.
     code.extend(answers(&[RAW, PACKET], EPERM));
     code.push(statement(RETURN, ESOCKTNOSUPPORT));
     code
 }
 
-/// Of the allowed families only Unix has pairs. The kernel makes the two sockets before it says so, of any type and
-/// protocol.
+/// Of the allowed families only Unix supports pairs. For other families the kernel creates both sockets, of any type
+/// and protocol, before it returns the error.
 fn socketpair() -> Vec<Instruction> {
     let mut code = vec![statement(LOAD, ARGUMENT_0)];
     code.extend(answers(&[UNIX], ALLOW));
     code.extend(answers(&SOCKET_FAMILIES_ALLOWED, EOPNOTSUPP));
+    code.extend(answers(&[NETLINK], EOPNOTSUPP));
     code.extend(answers(&INET_FAMILIES, EOPNOTSUPP));
     code.push(statement(RETURN, EAFNOSUPPORT));
     code
@@ -282,7 +295,7 @@ fn socketpair() -> Vec<Instruction> {
 
 /// Reading a limit is allowed, and so is setting any but [`RLIMIT_CORE`]. A change of that one succeeds without effect:
 /// programs that hold secrets (`gpg`, `ssh-agent`) set it to 0 and exit if they cannot, and with a limit of one byte no
-/// core file is written either. A call that also asks for the old limit would return with it unset, so that is `EPERM`.
+/// core file is written either. A call that also requests the old limit would return with it unset, so it gets `EPERM`.
 fn prlimit() -> Vec<Instruction> {
     let null = |argument: u32, then: u32| {
         vec![
@@ -302,7 +315,7 @@ fn prlimit() -> Vec<Instruction> {
     code
 }
 
-/// Runs `block`, which ends with an answer, if the loaded value is `value`.
+/// Runs `block`, which ends with a result, if the loaded value is `value`.
 fn when(value: u32, block: Vec<Instruction>) -> impl Iterator<Item = Instruction> {
     let length = u8::try_from(block.len()).expect("a block is shorter than the reach of a jump");
     std::iter::once(jump(JUMP_EQUAL, value, 0, length)).chain(block)
@@ -315,7 +328,7 @@ fn one_of(argument: u32, values: &[u32], listed: u32, otherwise: u32) -> Vec<Ins
     code
 }
 
-/// Ends with the answer if what was loaded is one of the values, and goes on otherwise.
+/// Ends with the result if the loaded value is one of the values, and continues otherwise.
 fn answers(values: &[u32], answer: u32) -> impl Iterator<Item = Instruction> {
     values.iter().flat_map(move |value| [jump(JUMP_EQUAL, *value, 0, 1), statement(RETURN, answer)])
 }
@@ -325,7 +338,7 @@ const fn statement(code: u32, value: u32) -> Instruction {
 }
 
 const fn jump(code: u32, value: u32, if_true: u8, if_false: u8) -> Instruction {
-    // Every code above fits in 16 bits, as the kernel's own layout has it.
+    // Every code above fits in 16 bits, the width of the kernel's field.
     Instruction { code: code as u16, jt: if_true, jf: if_false, k: value }
 }
 
@@ -350,7 +363,7 @@ mod tests {
     use super::super::{FilterAnswer, Verdict, argument_cases, verdict};
     use super::*;
 
-    /// What the kernel would answer. Knows the instructions used above and no others.
+    /// Interprets the program as the kernel would. Knows only the instructions used above.
     fn run(program: &[Instruction], architecture: u32, number: u32, arguments: [u64; 4]) -> u32 {
         let mut accumulator = 0;
         let mut at = 0;
@@ -393,9 +406,9 @@ mod tests {
     }
 
     #[test]
-    fn the_program_says_what_the_table_says() {
+    fn the_program_matches_the_table() {
         let program = program(Reflinks::Allowed);
-        assert!(program.len() < 4096, "{} instructions are more than the kernel takes", program.len());
+        assert!(program.len() < 4096, "{} instructions are more than the kernel accepts", program.len());
         for number in (0..2 * NEWEST_KNOWN).chain([X32_BIT, X32_BIT | 1, u32::MAX]) {
             let answer = run(&program, ARCHITECTURE, number, [0; 4]);
             match verdict(number) {
@@ -408,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_architecture_is_refused_whatever_it_calls() {
+    fn a_foreign_architecture_is_always_refused() {
         let program = program(Reflinks::Refused);
         for number in 0..2 * NEWEST_KNOWN {
             assert_eq!(run(&program, 0x4000_0003, number, [0; 4]), EPERM);
@@ -417,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_judged_as_the_cases_say() {
+    fn arguments_are_checked_as_in_the_cases() {
         let program = program(Reflinks::Allowed);
         let cases = argument_cases();
         for case in &cases {
@@ -453,9 +466,9 @@ mod tests {
     }
 
     #[test]
-    fn with_volumes_contents_are_copied_and_nothing_else_is_different() {
+    fn with_volumes_only_reflinks_differ() {
         let (without, with) = (program(Reflinks::Allowed), program(Reflinks::Refused));
-        assert!(with.len() < 4096, "{} instructions are more than the kernel takes", with.len());
+        assert!(with.len() < 4096, "{} instructions are more than the kernel accepts", with.len());
         let both = |number, arguments| {
             [&without, &with].map(|program| run(program, ARCHITECTURE, number, arguments))
         };

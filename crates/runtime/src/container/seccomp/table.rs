@@ -1,11 +1,11 @@
 //! The system calls a sandbox may make, one line each: name, number on x86_64, number on aarch64.
 //!
-//! What is not here is refused. The set follows what container engines allow by default, less what needs
-//! capabilities that no sandbox has, less what has only ever helped attackers (keyrings, BPF, `io_uring`,
-//! `userfaultfd`), plus calls newer than those lists. Adding a line widens what every sandbox can reach in the
-//! kernel: say in its group what needs it.
+//! All other calls are refused. The set follows the defaults of container engines, without calls that need capabilities
+//! that no sandbox has, and without calls that mainly help attackers (keyrings, BPF, `io_uring`, `userfaultfd`), plus
+//! calls newer than those lists. Each added line increases the part of the kernel that every sandbox can reach:
+//! document in its group which programs need it.
 
-/// A system call by name and by its numbers; `None` where an architecture never had it.
+/// A system call by name and by its numbers; `None` if an architecture does not have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
     pub name: &'static str,
@@ -14,24 +14,23 @@ pub struct Call {
 }
 
 impl Call {
-    /// The number on the architecture this program was built for.
+    /// The number on the architecture for which this program was built.
     pub const fn number(&self) -> Option<u32> {
         if cfg!(target_arch = "x86_64") { self.x86_64 } else { self.aarch64 }
     }
 }
 
-/// The highest number this table was made with. A later call is answered like an old kernel would, `ENOSYS`, since
-/// that is what makes libraries fall back to an older call.
+/// The highest number that was known when this table was written. A later call returns `ENOSYS`, as on an older kernel,
+/// so that libraries fall back to an older call.
 pub const NEWEST_KNOWN: u32 = 469;
 
-/// Always answered `ENOSYS`: its flags are in memory, where a filter cannot see them, and libraries fall back to
-/// `clone`.
+/// Always returns `ENOSYS`: its flags are in memory, which a filter cannot read, and libraries fall back to `clone`.
 pub const CLONE3: u32 = 435;
 
-/// Answered `ENOSYS` as well, since what they do does not survive being written to disk and brought back, and nobody would
-/// notice: memory protection keys are gone then, and a program that relies on them (V8, in a browser) dies at its next
-/// change of them; Landlock's restrictions are gone too, and a program that confined itself is confined no more. A program
-/// that is told that there are none does without, or says so.
+/// These return `ENOSYS` as well, since their effects are lost in a dump, unnoticed. Memory protection keys no longer
+/// exist after a restore, and a program that relies on them (V8, in a browser) crashes at their next change. Landlock's
+/// restrictions are lost too, and a program that confined itself is no longer confined. A program that gets this error
+/// works without them, or reports it.
 pub const UNKNOWN: &[Call] = &[
     call("pkey_alloc", Some(330), Some(289)),
     call("pkey_free", Some(331), Some(290)),
@@ -41,11 +40,11 @@ pub const UNKNOWN: &[Call] = &[
     call("landlock_restrict_self", Some(446), Some(446)),
 ];
 
-/// `uretprobe` and `uprobe` of x86_64, which the kernel (since 6.14) lets past every filter. They are ways back from the
-/// kernel's own trampolines, and whoever calls them from elsewhere is killed.
+/// `uretprobe` and `uprobe` of x86_64, which the kernel (since 6.14) lets past every filter. They are the return paths
+/// of the kernel's own trampolines, and a process that calls them from elsewhere is killed.
 pub const UNFILTERED: &[u32] = if cfg!(target_arch = "x86_64") { &[335, 336] } else { &[] };
 
-/// Allowed for some arguments only; `program` says which.
+/// Allowed only for some arguments, see `program`.
 pub const JUDGED: &[Call] = &[
     call("clone", Some(56), Some(220)),
     call("unshare", Some(272), Some(97)),
@@ -57,7 +56,7 @@ pub const JUDGED: &[Call] = &[
     call("prlimit64", Some(302), Some(261)),
 ];
 
-/// Allowed whatever the arguments.
+/// Allowed with any arguments.
 pub const ALLOWED: &[Call] = &[
     // Files: open, read, write.
     call("open", Some(2), None),
@@ -124,7 +123,7 @@ pub const ALLOWED: &[Call] = &[
     call("getdents", Some(78), None),
     call("getdents64", Some(217), Some(61)),
     call("name_to_handle_at", Some(303), Some(264)),
-    // Files: attributes. `mknod` makes FIFOs and sockets; devices need a capability nobody has here.
+    // Files: attributes. `mknod` creates FIFOs and sockets; devices need a capability that no process here has.
     call("stat", Some(4), None),
     call("fstat", Some(5), Some(80)),
     call("lstat", Some(6), None),
@@ -184,7 +183,7 @@ pub const ALLOWED: &[Call] = &[
     call("membarrier", Some(324), Some(283)),
     call("remap_file_pages", Some(216), Some(234)),
     call("map_shadow_stack", Some(453), Some(453)),
-    // Processes. `clone` and `unshare` are judged by their flags, see `judged`.
+    // Processes. `clone` and `unshare` are checked by their flags, see `judge`.
     call("fork", Some(57), None),
     call("vfork", Some(58), None),
     call("execve", Some(59), Some(221)),
@@ -216,7 +215,7 @@ pub const ALLOWED: &[Call] = &[
     call("getcpu", Some(309), Some(168)),
     call("sysinfo", Some(99), Some(179)),
     call("uname", Some(63), Some(160)),
-    // Debuggers. The agent is not dumpable, so that its own memory stays closed.
+    // Debuggers. The agent is not dumpable, so its memory is protected.
     call("ptrace", Some(101), Some(117)),
     call("process_vm_readv", Some(310), Some(270)),
     call("process_vm_writev", Some(311), Some(271)),
@@ -240,7 +239,7 @@ pub const ALLOWED: &[Call] = &[
     call("capget", Some(125), Some(90)),
     call("capset", Some(126), Some(91)),
     call("chroot", Some(161), Some(51)),
-    // Limits, priorities, scheduling. `setrlimit` and `prlimit64` are judged by their resource.
+    // Limits, priorities, scheduling. `setrlimit` and `prlimit64` are checked by their resource.
     call("getrlimit", Some(97), Some(163)),
     call("getrusage", Some(98), Some(165)),
     call("getpriority", Some(140), Some(141)),
@@ -272,7 +271,7 @@ pub const ALLOWED: &[Call] = &[
     call("pause", Some(34), None),
     call("signalfd", Some(282), None),
     call("signalfd4", Some(289), Some(74)),
-    // Time: read it, wait for it; nobody sets it.
+    // Time: reading and waiting; it cannot be set.
     call("time", Some(201), None),
     call("gettimeofday", Some(96), Some(169)),
     call("clock_gettime", Some(228), Some(113)),
@@ -313,7 +312,7 @@ pub const ALLOWED: &[Call] = &[
     call("futex_wait", Some(455), Some(455)),
     call("futex_wake", Some(454), Some(454)),
     call("futex_requeue", Some(456), Some(456)),
-    // Sockets. `socket` and `socketpair` themselves are judged by family, type and protocol.
+    // Sockets. `socket` and `socketpair` themselves are checked by family, type and protocol.
     call("bind", Some(49), Some(200)),
     call("connect", Some(42), Some(203)),
     call("listen", Some(50), Some(201)),
@@ -349,14 +348,14 @@ pub const ALLOWED: &[Call] = &[
     call("mq_getsetattr", Some(245), Some(185)),
     call("mq_timedreceive", Some(243), Some(183)),
     call("mq_timedsend", Some(242), Some(182)),
-    // Asynchronous IO of the old kind (databases); `io_uring` is not here.
+    // The old asynchronous IO (databases); `io_uring` is not allowed.
     call("io_setup", Some(206), Some(0)),
     call("io_destroy", Some(207), Some(1)),
     call("io_submit", Some(209), Some(2)),
     call("io_cancel", Some(210), Some(3)),
     call("io_getevents", Some(208), Some(4)),
     call("io_pgetevents", Some(333), Some(292)),
-    // Confining oneself further, randomness, the processor.
+    // Self-confinement, randomness, the processor.
     call("seccomp", Some(317), Some(277)),
     call("lsm_get_self_attr", Some(459), Some(459)),
     call("lsm_list_modules", Some(461), Some(461)),

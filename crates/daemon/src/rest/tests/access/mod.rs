@@ -1,8 +1,10 @@
-//! Who may do what, on every route of every surface, against one table.
+//! Tests the rights of each kind of key on every route of every interface against one table.
 //!
-//! `table.txt` has one row or more for each route, and what the route answers to no key, a read key, an exec key and an exec key
-//! that is bound to the sandbox. It also names the action that the audit log gets. A route that is served and not in the
-//! table fails the test, and so does a row whose route is not served any more.
+//! `table.txt` has at least one row for each route, with the response to no key, a read key, an exec key, and an exec key
+//! that is bound to the sandbox. It also names the action in the audit log. A served route that is missing in the table
+//! fails the test, and so does a row whose route no longer exists.
+
+mod ssh;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,14 +19,14 @@ use tower::ServiceExt as _;
 use super::world::{World, read};
 use crate::e2b;
 use crate::rest::routes::Route;
-use crate::rest::{api_routes, mcp, memory, memory_door_router};
+use crate::rest::{api_routes, mcp, memory, own_listener_router};
 
 const TABLE: &str = include_str!("table.txt");
 
-/// What the gateway takes for a port of a sandbox. It has no routes: see `gateway::address`.
+/// Addresses that the gateway takes for a port of a sandbox. The gateway has no routes: see `gateway::address`.
 const GATEWAY: [&str; 2] = ["/p/{sandbox}/{port}/", "//{port}-{sandbox}.localhost/"];
 
-/// Requests that are neither answered nor refused within this time were let in: they wait for something inside.
+/// A request without a response within this time was admitted: it waits for something inside.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
@@ -34,7 +36,7 @@ struct Row {
     path: &'static str,
     /// For no key, a read key, an exec key, and one that is bound to the sandbox: `ok`, or the status of the refusal.
     cells: [&'static str; 4],
-    /// The action in the audit log when an exec key asks; `-` for none.
+    /// The action in the audit log for a request with an exec key; `-` for none.
     audit: &'static str,
     body: Option<&'static str>,
 }
@@ -56,7 +58,7 @@ fn row(line: &'static str) -> Row {
     Row { surface, method, path, cells: [none, read, exec, bound], audit, body }
 }
 
-/// All that is served, by surface.
+/// All served routes, by interface.
 async fn served(world: &World) -> BTreeSet<(String, String, String)> {
     let mut served = BTreeSet::new();
     let mut add = |surface: &str, routes: &[Route]| {
@@ -66,11 +68,15 @@ async fn served(world: &World) -> BTreeSet<(String, String, String)> {
     };
     add("api", api_routes().served());
     add("mcp", mcp::routes().served());
+    add("address", mcp::sandbox_routes().served());
     add("own", memory::own_routes().served());
     add("envd", e2b::envd::routes().served());
     add("code", e2b::interpreter::routes().served());
     for path in GATEWAY {
         served.insert(("gateway".to_owned(), "GET".to_owned(), path.to_owned()));
+    }
+    for request in burrow_ssh::REQUESTS {
+        served.insert(("ssh".to_owned(), "LOGIN".to_owned(), request.to_owned()));
     }
     let tools = call(world, &world.key, "any", "tools/list", json!({})).await;
     for tool in tools["result"]["tools"].as_array().unwrap_or_else(|| panic!("{tools}")) {
@@ -79,7 +85,7 @@ async fn served(world: &World) -> BTreeSet<(String, String, String)> {
     served
 }
 
-/// A message of MCP, and its answer.
+/// Sends a message of MCP, and returns the response.
 async fn call(world: &World, key: &str, sandbox: &str, method: &str, params: Value) -> Value {
     let request = tool_request(world, key, sandbox, method, params);
     let answer = read(world.router.clone().oneshot(request).await.unwrap()).await;
@@ -101,6 +107,98 @@ fn tool_request(world: &World, key: &str, sandbox: &str, method: &str, params: V
         .unwrap()
 }
 
+/// A token with the length of those of E2B's clients.
+const ADDRESS_TOKEN: &str = "3b241101-e2bb-4255-8caf-4136c566a962";
+
+/// A sandbox with an MCP address that accepts this token.
+async fn with_address(world: &World) -> String {
+    let body = json!({ "templateID": "mcp-gateway", "mcp": {} }).to_string();
+    let made = world.send_json("POST", "/v2/sandboxes", body).await.expect(201).json();
+    let sandbox = made["sandboxID"].as_str().unwrap().to_owned();
+    let tenant = world.app.engine.catalog().default_tenant();
+    let id: SandboxId = sandbox.parse().unwrap();
+    e2b::mcp::accept(&world.app, &tenant, &id, ADDRESS_TOKEN).await.unwrap();
+    sandbox
+}
+
+/// Sends a message to the MCP address of a sandbox.
+async fn at_address(world: &World, sandbox: &str, token: &str, method: &str, params: Value) -> (u16, String) {
+    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    let request = Request::post("/mcp")
+        .header("host", format!("50005-{sandbox}.localhost:7700"))
+        .header("authorization", format!("Bearer {token}"))
+        .header("content-type", "application/json")
+        .header("accept", "application/json, text/event-stream")
+        .header("mcp-protocol-version", "2025-06-18")
+        .body(Body::from(message.to_string()))
+        .unwrap();
+    let asked = tokio::time::timeout(PATIENCE, world.router.clone().oneshot(request));
+    match asked.await {
+        Ok(answer) => {
+            let answer = read(answer.unwrap()).await;
+            (answer.status.as_u16(), String::from_utf8_lossy(&answer.body).into_owned())
+        }
+        Err(_) => (200, String::new()),
+    }
+}
+
+#[tokio::test]
+async fn the_token_of_an_mcp_address_has_the_rights_of_a_key_bound_to_its_sandbox() {
+    let world = World::new().await;
+    let mut wrong = Vec::new();
+    for row in table().iter().filter(|row| row.surface == "tool") {
+        let fixture = Fixture::of(&world, row, "", with_address(&world).await).await;
+        let arguments = fixture.fill(row.body.unwrap_or("{}"), &fixture.sandbox);
+        let arguments: Value = serde_json::from_str(&arguments).unwrap();
+        let params = json!({ "name": row.path, "arguments": arguments });
+        let (_, before) = actions_after(&world, None).await;
+        let (status, text) = at_address(&world, &fixture.sandbox, ADDRESS_TOKEN, "tools/call", params).await;
+        let got = match text {
+            _ if text.contains("[forbidden]") => "403".to_owned(),
+            _ if text.contains("[not_found]") => verdict(404, row.cells[3]),
+            _ => verdict(status, row.cells[3]),
+        };
+        let (actions, _) = actions_after(&world, before).await;
+        let recorded = row.audit == "-" || row.cells[3] != "ok" || actions.contains(&row.audit);
+        if got != row.cells[3] || !recorded {
+            wrong.push(format!("{}: {got} and {actions:?}: {text}", row.path));
+        }
+        fixture.remove(&world).await;
+    }
+    assert!(wrong.is_empty(), "{} tools are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[tokio::test]
+async fn an_mcp_address_accepts_only_the_token_of_its_sandbox() {
+    let world = World::new().await;
+    let (own, other) = (with_address(&world).await, with_address(&world).await);
+    let tenant = world.app.engine.catalog().default_tenant();
+    let foreign = "9f1c2a77-0d53-4f6e-8f21-5be3a1d0c4aa";
+    e2b::mcp::accept(&world.app, &tenant, &other.parse().unwrap(), foreign).await.unwrap();
+    let list = async |sandbox: &str, token: &str| {
+        at_address(&world, sandbox, token, "tools/list", json!({})).await.0
+    };
+    assert_eq!((list(&own, ADDRESS_TOKEN).await, list(&other, foreign).await), (200, 200));
+    let bound = world.new_key(Scope::Exec, Some(&own)).await;
+    for wrong in ["", foreign, &world.key, &bound, &ADDRESS_TOKEN[1..], &"x".repeat(4096)] {
+        assert_eq!(list(&own, wrong).await, 401, "{wrong}");
+    }
+    assert_eq!(list(&other, ADDRESS_TOKEN).await, 401, "the token that it had before");
+
+    // A child has the label of its parent, and another id.
+    let forked = world.send_json("POST", &format!("/v1/sandboxes/{own}/fork"), "{}").await.expect(201).json();
+    let child = forked["children"][0]["id"].as_str().unwrap();
+    assert_ne!(list(child, ADDRESS_TOKEN).await, 200);
+
+    // Other paths and other sandboxes are ports like any other.
+    let plain = world.sandbox("plain").await;
+    assert_eq!(list(&plain, ADDRESS_TOKEN).await, 401);
+    world.send_json("POST", &format!("/v1/sandboxes/{own}/revoke-tokens"), "{}").await;
+    assert_eq!(list(&own, ADDRESS_TOKEN).await, 401, "revoked");
+    let events = world.send("GET", "/v1/audit?limit=100").await.expect(200).json();
+    assert!(!events.to_string().contains(ADDRESS_TOKEN));
+}
+
 #[tokio::test]
 async fn every_route_is_in_the_table_and_every_row_is_served() {
     let served = served(&World::new().await).await;
@@ -116,7 +214,7 @@ async fn every_route_is_in_the_table_and_every_row_is_served() {
     );
 }
 
-/// What a row is tried on: made anew, since calls delete and change it.
+/// The objects that a row is tested on. Created for each row, because calls delete and change them.
 struct Fixture {
     sandbox: String,
     snapshot: String,
@@ -129,7 +227,14 @@ struct Fixture {
 impl Fixture {
     async fn new(world: &World, row: &Row, number: usize, which: &str) -> Self {
         let name = format!("{which}{number}");
-        let sandbox = world.sandbox(&name).await;
+        let sandbox = match row.surface {
+            "address" => with_address(world).await,
+            _ => world.sandbox(&name).await,
+        };
+        Self::of(world, row, &name, sandbox).await
+    }
+
+    async fn of(world: &World, row: &Row, name: &str, sandbox: String) -> Self {
         let id = |answer: Value| answer["id"].as_str().unwrap().to_owned();
         let mut made = Self {
             sandbox,
@@ -195,7 +300,7 @@ impl Fixture {
     }
 }
 
-/// The status that a row's call is answered with.
+/// The status of the response to a row's call.
 async fn status(world: &World, row: &Row, key: &str, fixture: &Fixture) -> u16 {
     let asked = tokio::time::timeout(PATIENCE, ask(world, row, key, fixture));
     asked.await.unwrap_or(200)
@@ -222,7 +327,9 @@ async fn ask(world: &World, row: &Row, key: &str, fixture: &Fixture) -> u16 {
         path.push_str("?path=/x");
     }
     let method = if row.method == "ANY" { "GET" } else { row.method };
+    let address = format!("50005-{}.localhost:7700", fixture.sandbox);
     let mut request = match path.strip_prefix("//") {
+        None if row.surface == "address" => world.request(key, method, &path).header("host", address),
         Some(host) => world.request(key, method, "/").header("host", host.trim_end_matches('/')),
         None => world.request(key, method, &path).header("host", "127.0.0.1:7700"),
     };
@@ -243,14 +350,14 @@ async fn ask(world: &World, row: &Row, key: &str, fixture: &Fixture) -> u16 {
         "own" => {
             let tenant = world.app.engine.catalog().default_tenant();
             let sandbox: SandboxId = fixture.sandbox.parse().unwrap();
-            memory_door_router(world.app.clone(), tenant, sandbox).oneshot(request).await.unwrap()
+            own_listener_router(world.app.clone(), tenant, sandbox).oneshot(request).await.unwrap()
         }
         _ => world.router.clone().oneshot(request).await.unwrap(),
     };
     answer.status().as_u16()
 }
 
-/// Actions that the audit log got after the event of this index.
+/// The actions in the audit log after the event with this index.
 async fn actions_after(world: &World, index: Option<u64>) -> (Vec<&'static str>, Option<u64>) {
     let tenant = world.app.engine.catalog().default_tenant();
     let newest = world.app.audit.store.newest(&tenant, Filter::default(), None, 16).await.unwrap();
@@ -259,8 +366,8 @@ async fn actions_after(world: &World, index: Option<u64>) -> (Vec<&'static str>,
     (fresh.map(|entry| entry.event.action.as_str()).collect(), last.max(index))
 }
 
-/// What an answer means to whoever asked. A 404 counts only where the table expects one: most paths name something that
-/// does not exist.
+/// Translates a status into a cell of the table. A 404 counts only where the table expects one: most paths name an object
+/// that does not exist.
 fn verdict(status: u16, expected: &str) -> String {
     match status {
         401 | 403 => status.to_string(),
@@ -270,12 +377,13 @@ fn verdict(status: u16, expected: &str) -> String {
 }
 
 #[tokio::test]
-async fn each_key_may_do_what_the_table_says_and_the_log_gets_the_action() {
+async fn rights_and_audit_actions_match_the_table() {
     let world = World::new().await;
     let read = world.new_key(Scope::Read, None).await;
     let exec = world.new_key(Scope::Exec, None).await;
     let mut wrong = Vec::new();
-    for (number, row) in table().iter().enumerate() {
+    // Requests over SSH have a separate test.
+    for (number, row) in table().iter().filter(|row| row.surface != "ssh").enumerate() {
         let open = Fixture::new(&world, row, number, "open").await;
         let own = Fixture::new(&world, row, number, "own").await;
         let bound = world.new_key(Scope::Exec, Some(&own.sandbox)).await;
@@ -305,6 +413,38 @@ async fn each_key_may_do_what_the_table_says_and_the_log_gets_the_action() {
     assert!(wrong.is_empty(), "{} rows are wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// Whether a row is about one sandbox, by its path or by the way it is sent.
+fn names_a_sandbox(row: &Row) -> bool {
+    let by_path = ["{sandbox}", "{of}", "{snapshot}"].iter().any(|part| row.path.contains(part));
+    match row.surface {
+        "api" | "gateway" => by_path,
+        "envd" | "code" => true,
+        // Tools are calls of the API with the same key; the own listener and an address have no other sandbox.
+        _ => false,
+    }
+}
+
+#[tokio::test]
+async fn a_key_bound_to_another_sandbox_succeeds_on_no_route() {
+    let world = World::new().await;
+    let elsewhere = world.sandbox("elsewhere").await;
+    let foreign = world.new_key(Scope::Exec, Some(&elsewhere)).await;
+    let mut wrong = Vec::new();
+    let rows = table();
+    // What needs no key is open to a foreign one, too.
+    let rows: Vec<_> = rows.iter().filter(|row| names_a_sandbox(row) && row.cells[0] != "ok").collect();
+    assert!(rows.len() > 100, "{}", rows.len());
+    for (number, row) in rows.into_iter().enumerate() {
+        let fixture = Fixture::new(&world, row, number, "foreign").await;
+        let status = status(&world, row, &foreign, &fixture).await;
+        if status < 400 {
+            wrong.push(format!("{} {} {}: {status}", row.surface, row.method, row.path));
+        }
+        fixture.remove(&world).await;
+    }
+    assert!(wrong.is_empty(), "{} rows are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
 /// When a sandbox ends, in milliseconds since the epoch.
 async fn end_of(world: &World, sandbox: &str) -> Option<u64> {
     let shown = world.send("GET", &format!("/v1/sandboxes/{sandbox}")).await.expect(200).json();
@@ -312,7 +452,7 @@ async fn end_of(world: &World, sandbox: &str) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn a_bound_key_brings_the_end_nearer_and_never_puts_it_off() {
+async fn a_bound_key_can_shorten_the_lifetime_but_not_extend_it() {
     let world = World::new().await;
     let body = json!({ "templateID": "debian", "timeout": 600 }).to_string();
     let made = world.send_json("POST", "/sandboxes", body).await.expect(201).json();
@@ -327,11 +467,11 @@ async fn a_bound_key_brings_the_end_nearer_and_never_puts_it_off() {
     assert_eq!(ask("timeout", r#"{"timeout": 3600}"#).await, 403);
     assert_eq!(ask("refreshes", r#"{"duration": 3600}"#).await, 403);
     assert_eq!(end_of(&world, &id).await, Some(end));
-    // Connecting is refused nothing, and keeps the end that is earlier.
+    // Connecting is allowed, and keeps the earlier end.
     assert_eq!(ask("connect", r#"{"timeout": 3600}"#).await, 200);
     assert_eq!(ask("connect", r#"{"timeout": 3600, "autoPause": true}"#).await, 200);
     assert_eq!(end_of(&world, &id).await, Some(end));
-    // Asleep, the time goes on, and a connect begins no new lease.
+    // Time passes during sleep, and a connect starts no new lease.
     assert_eq!(ask("pause", "{}").await, 204);
     assert_eq!(end_of(&world, &id).await, Some(end));
     assert_eq!(ask("pause", "{}").await, 409);
@@ -340,11 +480,60 @@ async fn a_bound_key_brings_the_end_nearer_and_never_puts_it_off() {
     assert_eq!(ask("timeout", r#"{"timeout": 60}"#).await, 204);
     assert_eq!(end_of(&world, &id).await, Some(end - 540_000));
 
-    // What follows the end stays what it was: this sandbox is deleted, although `autoPause` was asked for.
+    // The action at the end does not change: this sandbox is deleted, although `autoPause` was requested.
     let shown = world.send("GET", &format!("/sandboxes/{id}")).await.expect(200).json();
     assert_eq!(shown["lifecycle"]["onTimeout"], "kill");
-    // Its owner may do all that.
+    // Its owner may do all of that.
     let body = r#"{"timeout": 3600}"#;
     world.send_json("POST", &format!("/sandboxes/{id}/timeout"), body).await.expect(204);
     assert_eq!(end_of(&world, &id).await, Some(end + 3_000_000));
+}
+
+/// Routes without a key that answer for any host name, and why.
+const ANY_HOST: [(&str, &str, &str); 1] = [(
+    "PUT",
+    "/templates/uploads/{upload}",
+    "the id in the path was given to a key, is random and for one upload; and the answer has no content",
+)];
+
+#[tokio::test]
+async fn routes_without_a_key_answer_only_for_the_daemons_own_host_names() {
+    let world = World::new().await;
+    let table = table();
+    for (method, path, reason) in ANY_HOST {
+        let known = |row: &&Row| row.surface == "api" && row.method == method && row.path == path;
+        assert!(
+            table.iter().find(known).is_some_and(|row| row.cells[0] == "ok"),
+            "{path} is served without a key"
+        );
+        assert!(!reason.is_empty());
+    }
+    let keyless: Vec<&Row> =
+        table.iter().filter(|row| row.surface == "api" && row.cells[0] == "ok").collect();
+    assert!(keyless.len() > ANY_HOST.len(), "some routes need no key");
+    for row in keyless {
+        let excepted = ANY_HOST.iter().any(|(method, path, _)| row.method == *method && row.path == *path);
+        let fixture = Fixture::new(&world, row, 0, "host").await;
+        let path = fixture.fill(row.path, &fixture.sandbox);
+        let ask = async |host: &str| {
+            let request =
+                world.request("", row.method, &path).header("host", host).body(Body::empty()).unwrap();
+            world.raw(request).await
+        };
+        for own in ["localhost", "127.0.0.1:7700", "[::1]:7700"] {
+            let status = ask(own).await.status.as_u16();
+            assert!(!matches!(status, 401 | 403), "{} {path} as {own}: {status}", row.method);
+        }
+        for foreign in
+            ["evil.example", "evil.example:7700", "localhost.evil.example", "127.0.0.1.evil.example"]
+        {
+            let answer = ask(foreign).await;
+            if excepted {
+                assert!(!matches!(answer.status.as_u16(), 401 | 403), "{} {path}: {answer:?}", row.method);
+            } else {
+                answer.refused(403, "forbidden");
+            }
+        }
+        fixture.remove(&world).await;
+    }
 }

@@ -1,4 +1,4 @@
-//! Artifacts through the surface.
+//! Artifacts through the API.
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -13,7 +13,7 @@ async fn put(world: &World, path: &str, body: impl Into<Body>) -> super::super::
 }
 
 #[tokio::test]
-async fn an_artifact_is_kept_in_versions_and_read_in_parts() {
+async fn artifacts_have_versions_and_are_read_in_ranges() {
     let world = World::new().await;
     world.sandbox("web").await;
     let path = "/v1/memory/web/artifacts/reports/q3.txt";
@@ -62,7 +62,7 @@ async fn an_artifact_is_kept_in_versions_and_read_in_parts() {
 }
 
 #[tokio::test]
-async fn a_large_artifact_streams_through() {
+async fn a_large_artifact_is_streamed() {
     let world = World::new().await;
     world.sandbox("web").await;
     let piece = Bytes::from(vec![7; 1 << 20]);
@@ -75,7 +75,7 @@ async fn a_large_artifact_streams_through() {
 }
 
 #[tokio::test]
-async fn what_makes_no_artifact_is_refused() {
+async fn invalid_artifacts_are_rejected() {
     let world = World::with("[memory]\nartifact = \"1K\"\n").await;
     world.sandbox("web").await;
     let path = "/v1/memory/web/artifacts/a";
@@ -101,7 +101,7 @@ async fn what_makes_no_artifact_is_refused() {
 }
 
 #[tokio::test]
-async fn what_a_space_or_the_disk_has_no_room_for_is_refused_with_its_limit_and_use() {
+async fn errors_about_a_full_space_or_disk_contain_limit_and_use() {
     let world = World::with("[memory]\nspace_artifacts = \"1K\"\n").await;
     world.sandbox("web").await;
     put(&world, "/v1/memory/web/artifacts/a", vec![1; 600]).await.expect(201);
@@ -112,7 +112,7 @@ async fn what_a_space_or_the_disk_has_no_room_for_is_refused_with_its_limit_and_
     for answer in [told, streamed] {
         answer.refused(507, "no_space");
         let error = answer.json()["error"].to_string();
-        assert!(error.contains("600 of the 1024 bytes"), "{error}");
+        assert!(error.contains("600 of 1024 bytes"), "{error}");
         assert!(error.contains("memory.space_artifacts"), "{error}");
     }
     world.send("GET", path).await.refused(404, "not_found");

@@ -1,11 +1,11 @@
-//! Episodic memory: add, list, update, forget, erase, history, sessions, export and import, the past.
+//! Episodic memory: add, list, update, forget, erase, history, sessions, export and import, and past states.
 
 use serde_json::{Value, json};
 
 use super::World;
 
 #[tokio::test]
-async fn what_is_remembered_is_there_word_for_word() {
+async fn entries_are_stored_verbatim() {
     let world = World::new().await;
     world.sandbox("web").await;
     let body = json!({
@@ -27,7 +27,7 @@ async fn what_is_remembered_is_there_word_for_word() {
 }
 
 #[tokio::test]
-async fn a_key_stores_once_and_a_batch_all_or_nothing() {
+async fn a_key_is_stored_once_and_a_batch_atomically() {
     let world = World::new().await;
     world.sandbox("web").await;
     let one = json!({"text": "once", "key": "k"});
@@ -50,7 +50,7 @@ async fn a_key_stores_once_and_a_batch_all_or_nothing() {
 }
 
 #[tokio::test]
-async fn an_update_is_a_new_version_and_the_old_one_stays() {
+async fn an_update_creates_a_new_version_and_keeps_the_old_one() {
     let world = World::new().await;
     world.sandbox("web").await;
     let id = world.note("web", "the port is 80").await;
@@ -58,7 +58,7 @@ async fn an_update_is_a_new_version_and_the_old_one_stays() {
     let changed = json!({"text": "the port is 8080", "if_version": 1});
     let updated = world.send_json("PATCH", &path, changed.to_string()).await.expect(200).json();
     assert_eq!((updated["version"].as_u64(), updated["id"].as_str()), (Some(2), Some(id.as_str())));
-    // A conflict says what was expected and what is there.
+    // A conflict reports the expected and the actual version.
     let refused = world.send_json("PATCH", &path, changed.to_string()).await;
     refused.refused(409, "conflict");
     let message = refused.json()["error"]["message"].as_str().unwrap().to_owned();
@@ -93,18 +93,18 @@ async fn the_past_is_read_by_number_time_and_snapshot() {
         let found = world.send_json("POST", &format!("/v1/memory/web/search{query}"), body).await.expect(200);
         assert!(!String::from_utf8_lossy(&found.body).contains("second"));
     }
-    // The simulated clock is at a thousand seconds, so times are written as times.
+    // The simulated clock is at a thousand seconds, so times are written in RFC 3339.
     assert_eq!(world.texts("web", "?as_of=1970-01-01T00:16:45Z").await, ["first"]);
     assert_eq!(world.texts("web", "?as_of=1970-01-01T00:20:00%2B00:00").await, ["first", "second"]);
     world.send("GET", "/v1/memory/web?as_of=nowhere").await.refused(404, "not_found");
     world.send("GET", "/v1/memory/web?as_of=-1").await.refused(400, "invalid_request");
-    // The past cannot be written to: it is no parameter there.
+    // Past states cannot be written to: write requests have no such parameter.
     let body = json!({"text": "x"}).to_string();
     world.send_json("POST", "/v1/memory/web/entries?as_of=1", body).await.refused(400, "invalid_request");
 }
 
 #[tokio::test]
-async fn what_is_forgotten_is_in_the_past_and_what_is_erased_is_nowhere() {
+async fn forgotten_entries_remain_in_past_states_and_erased_ones_do_not() {
     let world = World::new().await;
     world.sandbox("web").await;
     let (one, two) = (world.note("web", "alpha one").await, world.note("web", "alpha two").await);
@@ -130,7 +130,7 @@ async fn what_is_forgotten_is_in_the_past_and_what_is_erased_is_nowhere() {
 }
 
 #[tokio::test]
-async fn memory_goes_out_as_lines_and_comes_in_once() {
+async fn memory_is_exported_as_lines_and_imported_without_duplicates() {
     let world = World::new().await;
     world.sandbox("web").await;
     world.sandbox("copy").await;
@@ -176,7 +176,7 @@ async fn a_turn_is_stored_once_and_opens_a_session() {
 }
 
 #[tokio::test]
-async fn a_space_proves_that_it_is_sound_and_its_indices_can_be_made_anew() {
+async fn a_space_is_checked_and_its_indices_are_rebuilt() {
     let world = World::new().await;
     world.sandbox("web").await;
     world.note("web", "sound").await;
@@ -192,7 +192,7 @@ async fn a_space_proves_that_it_is_sound_and_its_indices_can_be_made_anew() {
 }
 
 #[tokio::test]
-async fn memory_goes_back_and_branches_with_its_sandbox_and_merges_back() {
+async fn memory_is_restored_forked_and_merged_with_its_sandbox() {
     let world = World::new().await;
     world.sandbox("web").await;
     world.note("web", "before").await;
@@ -218,7 +218,7 @@ async fn memory_goes_back_and_branches_with_its_sandbox_and_merges_back() {
 }
 
 #[tokio::test]
-async fn consolidation_tells_before_it_does_and_loses_nothing() {
+async fn consolidation_has_a_dry_run_and_loses_nothing() {
     let world = World::new().await;
     world.sandbox("web").await;
     for _ in 0..3 {
@@ -237,7 +237,7 @@ async fn consolidation_tells_before_it_does_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn the_upkeep_consolidates_what_is_old_and_leaves_the_rest() {
+async fn upkeep_consolidates_old_entries_and_leaves_the_rest() {
     let world = World::with("[memory]\nconsolidate_older_than = \"1m\"\n").await;
     world.sandbox("web").await;
     world.post("/v1/spaces", json!({"name": "team"}), 201).await;

@@ -1,4 +1,4 @@
-//! Bodies, ids and parameters that mean no good.
+//! Hostile bodies, ids and parameters.
 
 use axum::body::Body;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::World;
 
 #[tokio::test]
-async fn what_is_too_large_says_how_large_it_may_be() {
+async fn errors_about_sizes_name_the_limit() {
     let world = World::new().await;
     world.sandbox("web").await;
     let too_large = |answer: super::super::world::Answer| {
@@ -35,7 +35,7 @@ async fn what_is_too_large_says_how_large_it_may_be() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_and_never_a_fault() {
+async fn invalid_requests_are_rejected_and_never_cause_internal_errors() {
     let world = World::new().await;
     world.sandbox("web").await;
     let bodies = [
@@ -105,7 +105,7 @@ async fn what_makes_no_sense_is_refused_and_never_a_fault() {
 }
 
 #[tokio::test]
-async fn parameters_that_make_no_sense_are_refused() {
+async fn invalid_parameters_are_rejected() {
     let world = World::new().await;
     world.sandbox("web").await;
     for path in [
@@ -132,7 +132,7 @@ async fn parameters_that_make_no_sense_are_refused() {
         let answer = world.send_json("PUT", &format!("/v1/memory/web/kv/{key}"), "{\"value\": 1}").await;
         assert!(answer.status.is_client_error(), "{key}: {answer:?}");
     }
-    // Anything that is text can be a key.
+    // Every text can be a key.
     for key in ["a%2Fb", "..", "caf%C3%A9", "%1b%5b31m", "a%20b", "%25"] {
         let path = format!("/v1/memory/web/kv/x{key}");
         let set = world.send_json("PUT", &path, "{\"value\": 1}").await.expect(200).json();

@@ -1,4 +1,4 @@
-//! Working memory through the surface.
+//! Working memory through the API.
 
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ async fn a_key_is_set_read_listed_and_deleted_with_its_history() {
 }
 
 #[tokio::test]
-async fn compare_and_set_tells_what_it_found() {
+async fn compare_and_set_reports_the_existing_version() {
     let world = World::new().await;
     world.sandbox("web").await;
     let path = "/v1/memory/web/kv/lock";
@@ -50,7 +50,7 @@ async fn compare_and_set_tells_what_it_found() {
 }
 
 #[tokio::test]
-async fn a_batch_is_done_as_a_whole_and_numbers_are_counted() {
+async fn a_batch_is_atomic_and_numbers_are_incremented() {
     let world = World::new().await;
     world.sandbox("web").await;
     let count = world.post("/v1/memory/web/kv-increment", json!({"key": "n"}), 200).await;
@@ -73,7 +73,7 @@ async fn a_batch_is_done_as_a_whole_and_numbers_are_counted() {
 }
 
 #[tokio::test]
-async fn a_key_goes_away_when_its_time_is_over() {
+async fn a_key_expires() {
     let world = World::new().await;
     world.sandbox("web").await;
     world.put("/v1/memory/web/kv/t", json!({"value": 1, "ttl_seconds": 60}), 200).await;
@@ -85,7 +85,7 @@ async fn a_key_goes_away_when_its_time_is_over() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_what_was_and_what_comes_and_that_it_lives() {
+async fn a_watch_sends_past_and_new_changes_and_heartbeats() {
     let world = World::new().await;
     world.sandbox("web").await;
     world.put("/v1/memory/web/kv/a/1", json!({"value": 1}), 200).await;
@@ -108,7 +108,7 @@ async fn a_watch_tells_what_was_and_what_comes_and_that_it_lives() {
     assert_eq!(next().await["kind"], "error");
 }
 
-/// A watch of keys, line by line.
+/// A watch of keys, read line by line.
 struct Watching(axum::body::BodyDataStream);
 
 impl Watching {
@@ -122,7 +122,7 @@ impl Watching {
         watching
     }
 
-    /// The next line that is no heartbeat.
+    /// The next line that is not a heartbeat.
     async fn next(&mut self) -> Value {
         loop {
             let line = self.line().await;
@@ -134,12 +134,12 @@ impl Watching {
 
     async fn line(&mut self) -> Value {
         let line = tokio::time::timeout(std::time::Duration::from_secs(60), self.0.next()).await;
-        serde_json::from_slice(&line.expect("nothing was told").unwrap().unwrap()).unwrap()
+        serde_json::from_slice(&line.expect("the watch sent nothing").unwrap().unwrap()).unwrap()
     }
 }
 
 #[tokio::test]
-async fn a_watch_tells_that_the_time_of_a_key_is_over() {
+async fn a_watch_reports_expired_keys() {
     let world = World::new().await;
     world.sandbox("web").await;
     let mut watching = Watching::of(&world, "?prefix=l").await;
@@ -152,7 +152,7 @@ async fn a_watch_tells_that_the_time_of_a_key_is_over() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_that_its_branch_was_left_and_goes_on_where_the_sandbox_does() {
+async fn a_watch_reports_a_restore_and_follows_the_new_branch() {
     let world = World::new().await;
     world.sandbox("web").await;
     world.put("/v1/memory/web/kv/a", json!({"value": 1}), 200).await;
@@ -168,7 +168,7 @@ async fn a_watch_tells_that_its_branch_was_left_and_goes_on_where_the_sandbox_do
     let told = watching.next().await;
     assert_eq!((told["kind"].as_str(), &told["item"]["value"]), (Some("set"), &json!(3)), "{told}");
     assert!(told["seq"].as_u64() > Some(2));
-    // And that there is nothing to watch any more.
+    // It also reports when there is nothing left to watch.
     world.send("DELETE", "/v1/sandboxes/web").await.expect(204);
     let told = watching.next().await;
     assert_eq!((told["kind"].as_str(), told["error"]["code"].as_str()), (Some("error"), Some("not_found")));

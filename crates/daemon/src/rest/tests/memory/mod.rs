@@ -1,10 +1,10 @@
-//! Memory through the surface.
+//! Memory through the API.
 
 mod artifacts;
-mod door;
 mod entries;
 mod hostile;
 mod kv;
+mod own_listener;
 mod remember;
 mod search;
 mod skills;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::world::World;
 
 impl World {
-    /// Remembers a text. Answers its id.
+    /// Adds an entry with this text, and returns its id.
     async fn note(&self, of: &str, text: &str) -> String {
         let added = self.post(&format!("/v1/memory/{of}/entries"), json!({ "text": text }), 201).await;
         added["entries"][0]["id"].as_str().unwrap().to_owned()
@@ -46,7 +46,7 @@ impl World {
         texts
     }
 
-    /// The texts a search finds, best first.
+    /// The texts that a search finds, best first.
     async fn found(&self, of: &str, query: &str) -> Vec<String> {
         let found = self.post(&format!("/v1/memory/{of}/search"), json!({ "query": query }), 200).await;
         let text = |hit: &Value| hit["entry"]["text"].as_str().unwrap().to_owned();

@@ -1,4 +1,4 @@
-//! What execs leave in memory by themselves.
+//! What execs record in memory automatically.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ async fn run(world: &World, argv: &[&str]) -> Value {
     world.post("/v1/sandboxes/web/execs", json!({"argv": argv, "wait": true}), 200).await
 }
 
-/// Entries of a kind, once there are as many: they are written behind the answer.
+/// The entries of a query, once there are as many: they are written asynchronously.
 async fn entries(world: &World, query: &str, count: usize) -> Vec<Value> {
     for _ in 0..2_000 {
         let listed = world.fetch(&format!("/v1/memory/web/entries{query}")).await;
@@ -28,7 +28,7 @@ async fn all_written(world: &World) {
 }
 
 #[tokio::test]
-async fn a_failure_is_remembered_and_its_repeats_are_counted() {
+async fn a_failure_is_recorded_and_its_repeats_are_counted() {
     let world = World::new().await;
     world.sandbox("web").await;
     run(&world, &["echo", "fine"]).await;
@@ -45,24 +45,24 @@ async fn a_failure_is_remembered_and_its_repeats_are_counted() {
 }
 
 #[tokio::test]
-async fn a_failure_is_told_what_is_remembered_of_such_failures() {
+async fn a_failure_is_returned_with_related_failures() {
     let world = World::new().await;
     world.sandbox("web").await;
     run(&world, &["fail"]).await;
     all_written(&world).await;
-    // Long after: what failed a minute ago is known to whoever repeats it.
+    // A long time later: failures of the last minutes are not repeated to the client.
     world.clock.advance(7 * 24 * 3_600_000);
     let again = run(&world, &["fail"]).await;
     let related = again["exec"]["related"].as_array().cloned().unwrap_or_default();
     assert_eq!(related.len(), 1, "{again}");
     assert!(related[0]["id"].as_str().unwrap().starts_with("mem"));
     assert!(!related[0]["why"].as_str().unwrap().is_empty());
-    // A success is told nothing.
+    // A success has no related entries.
     assert!(run(&world, &["echo", "fine"]).await["exec"].get("related").is_none());
 }
 
 #[tokio::test]
-async fn all_is_remembered_where_that_is_asked_for_and_nothing_where_not() {
+async fn the_setting_decides_what_is_recorded() {
     let world = World::new().await;
     let body = json!({"name": "web", "memory": {"remember": "all"}});
     world.post("/v1/sandboxes", body, 201).await;
@@ -79,7 +79,7 @@ async fn all_is_remembered_where_that_is_asked_for_and_nothing_where_not() {
 }
 
 #[tokio::test]
-async fn an_exec_is_remembered_once_however_many_watch_it() {
+async fn an_exec_is_recorded_once_even_with_several_watchers() {
     let world = World::new().await;
     world.sandbox("web").await;
     let exec = world.post("/v1/sandboxes/web/execs", json!({"argv": ["fail"]}), 201).await;
@@ -95,7 +95,7 @@ async fn an_exec_is_remembered_once_however_many_watch_it() {
 }
 
 #[tokio::test]
-async fn what_was_undone_is_remembered_where_the_sandbox_goes_on() {
+async fn a_rolled_back_exec_is_recorded_on_the_restored_branch() {
     let world = World::new().await;
     world.sandbox("web").await;
     world.note("web", "before").await;
@@ -108,27 +108,27 @@ async fn what_was_undone_is_remembered_where_the_sandbox_goes_on() {
 }
 
 #[tokio::test]
-async fn an_exec_that_nobody_waits_for_is_remembered_when_it_ends() {
+async fn a_detached_exec_is_recorded_when_it_ends() {
     let world = World::new().await;
     world.sandbox("web").await;
     let exec = world.post("/v1/sandboxes/web/execs", json!({"argv": ["fail"]}), 201).await;
     let kept = entries(&world, "?kind=error", 1).await;
     assert!(kept[0]["text"].as_str().unwrap().contains("no such table"), "{kept:?}");
-    // Who asks later counts it no second time.
+    // A later request does not count it a second time.
     world.fetch(&format!("/v1/sandboxes/web/execs/{}/wait", exec["id"].as_str().unwrap())).await;
     all_written(&world).await;
     assert_eq!(entries(&world, "", 1).await[0]["count"], 1);
 }
 
 #[tokio::test]
-async fn an_exec_that_ended_while_no_daemon_ran_is_remembered_once_by_the_next() {
+async fn an_exec_that_ended_without_a_daemon_is_recorded_once_by_the_next() {
     let mut world = World::new().await;
     world.sandbox("web").await;
     let secret = json!({"argv": ["fail"], "env": {"API_TOKEN": "tr0ub4dor-and-3"}});
     for body in [json!({"argv": ["fail"]}), secret] {
         world.post("/v1/sandboxes/web/execs", body, 201).await;
     }
-    // They have ended by now, and the daemon ends before it has looked: it lets those who watch come first.
+    // They have ended by now. The daemon ends before it has recorded them, because watchers are served first.
     world.restart().await;
     let kept = entries(&world, "?kind=error", 1).await;
     assert!(kept[0]["text"].as_str().unwrap().contains("no such table"), "{kept:?}");
@@ -137,12 +137,12 @@ async fn an_exec_that_ended_while_no_daemon_ran_is_remembered_once_by_the_next()
     world.restart().await;
     all_written(&world).await;
     let kept = entries(&world, "", 1).await;
-    // The one with a secret is left: what is secret in its output nobody knows any more.
+    // The exec with a secret is not recorded: no process knows the secrets in its output any more.
     assert_eq!((kept.len(), &kept[0]["count"]), (1, &json!(1)), "{kept:?}");
 }
 
 #[tokio::test]
-async fn the_files_of_an_exec_without_a_working_directory_are_those_of_its_users_home() {
+async fn changed_files_are_searched_in_the_users_home_by_default() {
     let world = World::new().await;
     world.sandbox("web").await;
     for path in ["/root/build/out.txt", "/root/.cache/junk", "/elsewhere"] {
@@ -155,7 +155,7 @@ async fn the_files_of_an_exec_without_a_working_directory_are_those_of_its_users
 }
 
 #[tokio::test]
-async fn an_entry_without_a_session_joins_the_one_the_sandbox_is_in() {
+async fn an_entry_without_a_session_joins_the_sandboxs_current_session() {
     let world = World::new().await;
     world.sandbox("web").await;
     run(&world, &["fail"]).await;
@@ -167,8 +167,8 @@ async fn an_entry_without_a_session_joins_the_one_the_sandbox_is_in() {
     assert_eq!(entry(json!({"text": "a note"})).await["session"], json!(session));
     assert_eq!(entry(json!({"text": "of mine", "session": "mine"})).await["session"], "mine");
     let long_ago = entry(json!({"text": "long ago", "at_ms": 1})).await;
-    assert!(long_ago["session"].is_null(), "what happened at another time is of no session: {long_ago}");
-    // After a pause another one begins; of a space nobody is in one.
+    assert!(long_ago["session"].is_null(), "an entry with a time of its own joins no session: {long_ago}");
+    // After a pause another session starts; a space has no current session.
     world.clock.advance(3_600_000);
     let later = entry(json!({"text": "much later"})).await;
     assert_ne!(later["session"], json!(session));

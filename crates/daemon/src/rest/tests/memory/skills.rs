@@ -1,4 +1,4 @@
-//! Skills through the surface.
+//! Skills through the API.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ fn script(text: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_skill_is_put_found_shown_told_about_and_forgotten() {
+async fn a_skill_is_stored_found_shown_rated_and_forgotten() {
     let world = World::new().await;
     world.sandbox("web").await;
     let steps = json!([{"kind": "command", "run": "echo {{who}}", "timeout_seconds": 5}]);
@@ -66,6 +66,10 @@ async fn the_steps_of_a_skill_are_audited_and_leave_no_secret_in_memory() {
         .collect();
     let expected = ["exec.start cat", "exec.end exited with 0", "exec.start fail", "exec.end exited with 1"];
     assert_eq!(events, expected);
+    // Execs are recorded in the background, by tasks of the daemon.
+    while !world.app.tasks.is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
     let entries = world.fetch("/v1/memory/web/entries").await.to_string();
     assert!(entries.contains("no such") && !entries.contains("table: users"), "{entries}");
     let outcome = world.fetch("/v1/memory/web/skills/leaky").await["last"].to_string();
@@ -73,7 +77,7 @@ async fn the_steps_of_a_skill_are_audited_and_leave_no_secret_in_memory() {
 }
 
 #[tokio::test]
-async fn a_skill_runs_to_its_first_failure_and_learns() {
+async fn a_skill_runs_to_its_first_failure_and_records_the_outcome() {
     let world = World::new().await;
     world.sandbox("web").await;
     let two = json!([
@@ -103,7 +107,7 @@ async fn a_skill_runs_to_its_first_failure_and_learns() {
 }
 
 #[tokio::test]
-async fn a_skill_that_cannot_be_run_to_its_end_is_not_begun() {
+async fn a_skill_with_a_step_that_cannot_be_run_is_not_started() {
     let world = World::new().await;
     world.sandbox("web").await;
     let calls = json!([{"kind": "script", "interpreter": "cat", "text": "x"}, {"kind": "tool-call", "tool": "browse"}]);
@@ -118,7 +122,7 @@ async fn a_skill_that_cannot_be_run_to_its_end_is_not_begun() {
     world.send_json("POST", "/v1/memory/web/skills/nobody/run", run.clone()).await.refused(404, "not_found");
     let elsewhere = json!({"parameters": {"who": "x"}, "sandbox": "nobody"}).to_string();
     world.send_json("POST", "/v1/memory/web/skills/greet/run", elsewhere).await.refused(404, "not_found");
-    // A space has no sandbox to run in, unless one is named.
+    // A space has no sandbox to run in, unless the request names one.
     world.post("/v1/spaces", json!({"name": "team"}), 201).await;
     world.post("/v1/memory/team/skills", skill("greet", script("hi")), 201).await;
     world.send_json("POST", "/v1/memory/team/skills/greet/run", run).await.refused(400, "invalid_request");
@@ -127,15 +131,15 @@ async fn a_skill_that_cannot_be_run_to_its_end_is_not_begun() {
 }
 
 #[tokio::test]
-async fn what_was_run_becomes_a_skill() {
+async fn execs_are_promoted_to_a_skill() {
     let world = World::new().await;
     world.sandbox("web").await;
     for words in ["first", "alpha beta", "last"] {
         world.post("/v1/sandboxes/web/execs", json!({"argv": ["echo", words], "wait": true}), 200).await;
     }
-    // Their rows are written behind their callers' backs.
+    // The rows of execs are written asynchronously.
     world.send("POST", "/v1/sandboxes/web/stop").await.expect(200);
-    // The simulated guest starts all of them in the same millisecond, so which is first the list says.
+    // The simulated guest starts all of them in the same millisecond, so their order is that of the list.
     let listed = world.fetch("/v1/sandboxes/web/execs").await;
     let ids: Vec<&str> =
         listed["items"].as_array().unwrap().iter().map(|exec| exec["id"].as_str().unwrap()).collect();

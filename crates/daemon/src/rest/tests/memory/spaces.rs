@@ -1,4 +1,4 @@
-//! Spaces that outlive sandboxes, and sandboxes that are given some.
+//! Spaces that outlive sandboxes, and sandboxes that use them.
 
 use burrow_model::Scope;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use super::World;
 
 #[tokio::test]
-async fn a_space_is_made_changed_listed_and_removed() {
+async fn a_space_is_created_changed_listed_and_removed() {
     let world = World::new().await;
     let body = json!({"name": "team", "description": "ours", "labels": {"a": "b"}});
     let made = world.post("/v1/spaces", body.clone(), 201).await;
@@ -31,7 +31,7 @@ async fn a_space_is_made_changed_listed_and_removed() {
 }
 
 #[tokio::test]
-async fn a_sandbox_remembers_in_the_space_it_is_given_and_searches_those_attached() {
+async fn a_sandbox_writes_to_its_space_and_searches_the_attached_ones() {
     let world = World::new().await;
     world.post("/v1/spaces", json!({"name": "team"}), 201).await;
     world.note("team", "the team ships on fridays").await;
@@ -42,7 +42,7 @@ async fn a_sandbox_remembers_in_the_space_it_is_given_and_searches_those_attache
     let memory = &created["memory"];
     assert_eq!((memory["own"].as_bool(), memory["remember"].as_str()), (Some(false), Some("all")));
     assert_eq!(memory["attached"][0]["access"], "read");
-    // The space that was named and was not there was made.
+    // The named space did not exist, and was created.
     assert_eq!(world.fetch("/v1/spaces/agent").await["used_by"], json!([created["id"]]));
     world.note("web", "web ships on mondays").await;
     assert_eq!(world.texts("agent", "").await, ["web ships on mondays"]);
@@ -56,7 +56,7 @@ async fn a_sandbox_remembers_in_the_space_it_is_given_and_searches_those_attache
     let foreign = json!({"query": "ships", "spaces": ["other"]}).to_string();
     world.send_json("POST", "/v1/memory/web/search", foreign).await.refused(404, "not_found");
     assert_eq!(world.texts("web", "?space=team").await, ["the team ships on fridays"]);
-    // Read-only until it is not.
+    // Read-only until it is attached read-write.
     let write = json!({"text": "x"}).to_string();
     world
         .send_json("POST", "/v1/memory/web/entries?space=team", write.clone())
@@ -79,7 +79,7 @@ async fn a_sandbox_remembers_in_the_space_it_is_given_and_searches_those_attache
 }
 
 #[tokio::test]
-async fn a_sandbox_remembers_errors_unless_the_operator_or_its_creator_says_otherwise() {
+async fn a_sandbox_records_errors_unless_configured_otherwise() {
     let world = World::with("[memory]\nremember = \"off\"\n").await;
     let id = world.sandbox("quiet").await;
     assert_eq!(world.fetch(&format!("/v1/sandboxes/{id}")).await["memory"]["remember"], "off");
@@ -95,7 +95,7 @@ async fn a_sandbox_remembers_errors_unless_the_operator_or_its_creator_says_othe
 }
 
 #[tokio::test]
-async fn a_foreign_space_answers_as_a_missing_one() {
+async fn a_foreign_space_is_answered_like_a_missing_one() {
     let world = World::new().await;
     let mine = world.sandbox("mine").await;
     let other = world.sandbox("other").await;
@@ -128,7 +128,7 @@ async fn a_foreign_space_answers_as_a_missing_one() {
         said.dedup();
         assert_eq!(said.len(), 1, "{method} {rest}: {said:?}");
     }
-    // Nor is an entry of another found by its id, nor anything made of spaces.
+    // A foreign entry is not found by its id either, nor is anything derived from foreign spaces.
     for id in [entry.as_str(), "memaaaaaaaaaaaaaaaaaaaa", "mem", "\u{43c}em"] {
         let id: String = id.bytes().map(|b| format!("%{b:02x}")).collect();
         let path = format!("/v1/memory/mine/entries/{id}");

@@ -1,7 +1,7 @@
 //! Reads the entries of a tar stream, trusting nothing in it.
 //!
-//! Understands ustar, GNU long names and PAX. What different programs would read differently is refused, since it
-//! is how archives smuggle: a PAX size that contradicts the header's, several extensions for one entry, sparse files.
+//! Reads ustar, GNU long names and PAX. Whatever programs would interpret differently is refused, since archives can
+//! hide files that way: a PAX size that contradicts the header's, several extensions for one entry, sparse files.
 
 use std::io::{self, Read};
 
@@ -12,19 +12,19 @@ use crate::protocol::{ErrorCode, RequestError};
 
 const BLOCK_BYTES: usize = 512;
 
-/// Type flags of entries that only say something about the next one.
+/// Type flags of entries that only describe the next one.
 const LONG_NAME: u8 = b'L';
 const LONG_LINK: u8 = b'K';
 const PAX: u8 = b'x';
 const PAX_GLOBAL: u8 = b'g';
 
-/// Names, as long as the kernel takes them.
+/// The kernel's limit for names.
 const NAME_BYTES_MAX: u64 = 4096;
 
 /// All PAX records of one entry together.
 const PAX_BYTES_MAX: u64 = 64 * 1024;
 
-/// From this size on the header's own field is too small, and PAX alone is right.
+/// From this size on the header's own field is too small, and only PAX holds the size.
 const USTAR_SIZE_END: u64 = 1 << 33;
 
 /// One entry, with all its extensions applied.
@@ -36,7 +36,7 @@ pub(super) struct Entry {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) mtime: i64,
-    /// Bytes of content that follow.
+    /// Bytes of content that follow the header.
     pub(super) size: u64,
 }
 
@@ -75,14 +75,14 @@ impl<'r, R: Read> Entries<'r, R> {
         Self { source }
     }
 
-    /// The next entry; its content must be read, by [`Self::content`], before the one after it.
+    /// The next entry. Its content must be read with [`Self::content`] before the entry after it.
     pub(super) fn next(&mut self) -> Result<Option<Entry>, RequestError> {
         let mut extensions = Extensions::default();
         loop {
             let Some(header) = self.header()? else {
                 return if extensions.is_empty() { Ok(None) } else { Err(truncated()) };
             };
-            let size = header.size().map_err(|_| refused("a header's size is not a number"))?;
+            let size = header.size().map_err(|_| refused("the size in a header is not a number"))?;
             match header.entry_type().as_byte() {
                 LONG_NAME if extensions.long_name.is_none() => {
                     extensions.long_name = Some(self.long_name(size)?);
@@ -106,7 +106,7 @@ impl<'r, R: Read> Entries<'r, R> {
         }
     }
 
-    /// Hands the content of an entry over in pieces, and skips its padding.
+    /// Passes on the content of an entry in pieces, and skips its padding.
     pub(super) fn content(
         &mut self,
         size: u64,
@@ -130,7 +130,7 @@ impl<'r, R: Read> Entries<'r, R> {
         self.source.read_exact(&mut [0; BLOCK_BYTES][..padding]).map_err(|_| truncated())
     }
 
-    /// Reads on to the end of the stream: what follows the archive is padding.
+    /// Reads to the end of the stream: the bytes after the archive are padding.
     pub(super) fn finish(&mut self, buffer: &mut [u8]) -> Result<(), RequestError> {
         loop {
             match self.source.read(buffer) {
@@ -142,7 +142,7 @@ impl<'r, R: Read> Entries<'r, R> {
         }
     }
 
-    /// The next header; `None` at the block of zeros that ends an archive, or where the stream ends instead.
+    /// The next header; `None` at the block of zeros that ends an archive, or at the end of the stream.
     fn header(&mut self) -> Result<Option<Header>, RequestError> {
         let mut block = [0; BLOCK_BYTES];
         let mut filled = 0;
@@ -201,12 +201,12 @@ fn finish(kind: u8, header: &Header, size: u64, extensions: Extensions) -> Resul
     let size = match pax.size {
         None => size,
         Some(pax) if pax == size || pax >= USTAR_SIZE_END => pax,
-        Some(_) => return Err(refused("an entry has two sizes")),
+        Some(_) => return Err(refused("an entry has two different sizes")),
     };
     let link = || link.ok_or_else(|| refused("a link has no target"));
     let is_directory = name.ends_with(b"/");
     let kind = match kind {
-        // Old archives know directories only by their names.
+        // Old archives mark directories only by their names.
         b'0' if is_directory && size == 0 => Kind::Directory,
         b'0' | b'7' => Kind::File,
         b'5' => Kind::Directory,
@@ -215,9 +215,9 @@ fn finish(kind: u8, header: &Header, size: u64, extensions: Extensions) -> Resul
         b'3' | b'4' | b'6' => {
             return Err(refused("it contains a device or a FIFO"));
         }
-        _ => return Err(refused("it contains an entry of an unknown kind")),
+        _ => return Err(refused("it contains an entry of an unknown type")),
     };
-    // Some programs write a size for links and directories that no content follows; others read content then.
+    // Some programs write a size for links and directories without content; others would read content there.
     if kind != Kind::File && size != 0 {
         return Err(refused("a link or directory has a size"));
     }
@@ -225,9 +225,15 @@ fn finish(kind: u8, header: &Header, size: u64, extensions: Extensions) -> Resul
     Ok(Entry {
         kind,
         name,
-        mode: header.mode().map_err(|_| refused("a mode is not a number"))?,
-        uid: pax.uid.or_else(|| number(header.uid())).ok_or_else(|| refused("a user is not a number"))?,
-        gid: pax.gid.or_else(|| number(header.gid())).ok_or_else(|| refused("a group is not a number"))?,
+        mode: header.mode().map_err(|_| refused("the mode of an entry is not a number"))?,
+        uid: pax
+            .uid
+            .or_else(|| number(header.uid()))
+            .ok_or_else(|| refused("the user id of an entry is not a number"))?,
+        gid: pax
+            .gid
+            .or_else(|| number(header.gid()))
+            .ok_or_else(|| refused("the group id of an entry is not a number"))?,
         mtime: pax.mtime.unwrap_or_else(|| i64::try_from(header.mtime().unwrap_or(0)).unwrap_or(0)),
         size,
     })
@@ -235,7 +241,7 @@ fn finish(kind: u8, header: &Header, size: u64, extensions: Extensions) -> Resul
 
 fn one_of(gnu: Option<Vec<u8>>, pax: Option<Vec<u8>>) -> Result<Option<Vec<u8>>, RequestError> {
     match (gnu, pax) {
-        (Some(gnu), Some(pax)) if gnu != pax => Err(refused("an entry has two names")),
+        (Some(gnu), Some(pax)) if gnu != pax => Err(refused("an entry has two different names")),
         (gnu, pax) => Ok(gnu.or(pax)),
     }
 }
@@ -243,7 +249,7 @@ fn one_of(gnu: Option<Vec<u8>>, pax: Option<Vec<u8>>) -> Result<Option<Vec<u8>>,
 impl Pax {
     /// `<length> <key>=<value>\n`, repeated.
     fn parse(mut records: &[u8]) -> Result<Self, RequestError> {
-        let broken = || refused("a PAX record is broken");
+        let broken = || refused("a PAX record is malformed");
         let mut pax = Self::default();
         while !records.is_empty() {
             let space = records.iter().position(|&byte| byte == b' ').ok_or_else(broken)?;
@@ -263,9 +269,10 @@ impl Pax {
     }
 
     fn note(&mut self, key: &[u8], value: &[u8]) -> Result<(), RequestError> {
-        let text = || std::str::from_utf8(value).map_err(|_| refused("a PAX number is broken"));
+        let text =
+            || std::str::from_utf8(value).map_err(|_| refused("a number in a PAX record is malformed"));
         fn number<T: std::str::FromStr>(text: &str) -> Result<T, RequestError> {
-            text.parse().map_err(|_| refused("a PAX number is broken"))
+            text.parse().map_err(|_| refused("a number in a PAX record is malformed"))
         }
         match key {
             b"path" => self.path = Some(value.to_vec()),
@@ -278,16 +285,16 @@ impl Pax {
                 self.mtime = Some(number(whole)?);
             }
             _ if key.starts_with(b"GNU.sparse") => return Err(refused("it contains a sparse file")),
-            // Comments, extended attributes, other times: nothing that says where bytes go.
+            // Comments, extended attributes, other times: none of them affects where bytes are written.
             _ => {}
         }
         Ok(())
     }
 
-    /// A global record applies to every entry after it in some programs and to none in others.
+    /// Some programs apply a global record to every later entry, others to none.
     fn refuse_global(&self) -> Result<(), RequestError> {
         if self.path.is_some() || self.link.is_some() || self.size.is_some() {
-            return Err(refused("a global record names or sizes all entries"));
+            return Err(refused("a global PAX record sets a name or size"));
         }
         Ok(())
     }
@@ -298,5 +305,5 @@ pub(super) fn refused(why: &str) -> RequestError {
 }
 
 fn truncated() -> RequestError {
-    refused("it ends in the middle")
+    refused("it is truncated")
 }

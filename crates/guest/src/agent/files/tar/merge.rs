@@ -1,8 +1,8 @@
 //! Moves an unpacked tree into an existing directory.
 //!
-//! First it is looked whether everything can go where it belongs, and only then anything moves. Directories that
-//! exist on both sides stay the target's, with its owner and mode; files and links take the place of files and
-//! links. A link in the target is never followed: it could lead anywhere.
+//! A first pass checks that every entry can be moved, and only the second pass moves them. Directories that exist on
+//! both sides keep the target's owner and mode; files and links replace files and links. A link in the target is
+//! never followed, because it could lead anywhere.
 
 use std::ffi::{CString, OsStr};
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use crate::agent::failure::{fail, refused};
 use crate::protocol::{ErrorCode, RequestError};
 
-/// Levels that exist on both sides.
+/// Nested directories that exist on both sides.
 const DEPTH_MAX: usize = 256;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ fn walk(top: Level, round: Round, target: &Path, hidden: Option<&OsStr>) -> Resu
         if levels.len() == 1 && hidden.is_some_and(|hidden| hidden.as_encoded_bytes() == name.as_bytes()) {
             continue;
         }
-        if let Some(next) = one(levels.last().expect("not empty"), &name, round)? {
+        if let Some(next) = merge_entry(levels.last().expect("not empty"), &name, round)? {
             if levels.len() == DEPTH_MAX {
                 return Err(fail(ErrorCode::TooMany, "the archive's directories are nested too deeply"));
             }
@@ -67,8 +67,8 @@ fn walk(top: Level, round: Round, target: &Path, hidden: Option<&OsStr>) -> Resu
     Ok(())
 }
 
-/// Looks at or moves one entry; answers the level to descend into when it is a directory on both sides.
-fn one(level: &Level, name: &CString, round: Round) -> Result<Option<Level>, RequestError> {
+/// Checks or moves one entry. Returns the level to descend into if it is a directory on both sides.
+fn merge_entry(level: &Level, name: &CString, round: Round) -> Result<Option<Level>, RequestError> {
     let shown = name.to_string_lossy();
     let failed = |errno| refused("unpack", &shown, errno);
     let kind = |fd: &OwnedFd| {
@@ -90,13 +90,13 @@ fn one(level: &Level, name: &CString, round: Round) -> Result<Option<Level>, Req
         (FileType::Directory, Some(_)) => {
             return Err(fail(
                 ErrorCode::NotADirectory,
-                format_args!("`{shown}` is in the way of a directory"),
+                format_args!("`{shown}` is not a directory, but the archive has a directory there"),
             ));
         }
         (_, Some(FileType::Directory)) => {
             return Err(fail(
                 ErrorCode::IsADirectory,
-                format_args!("the directory `{shown}` is in the way of a file"),
+                format_args!("`{shown}` is a directory, but the archive has a file there"),
             ));
         }
         (_, Some(_) | None) => {}
@@ -109,7 +109,7 @@ fn one(level: &Level, name: &CString, round: Round) -> Result<Option<Level>, Req
 
 impl Level {
     fn open(from: OwnedFd, to: OwnedFd) -> Result<Self, Errno> {
-        // A descriptor of its own: the two rounds must not share a position.
+        // A descriptor of its own: the two passes must not share a read position.
         let own = rustix::fs::openat(
             &from,
             ".",

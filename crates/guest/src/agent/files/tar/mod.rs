@@ -1,7 +1,7 @@
-//! Directories as tar streams, both ways, of any size and at constant RAM.
+//! Directories as tar streams, in both directions, of any size and with constant RAM.
 //!
-//! Each stream has a thread of its own, since it waits for disk and network by turns; a bounded channel joins it to
-//! the connection, so that neither side runs ahead of the other by more than a few pieces.
+//! Each stream has its own thread, since it waits for disk and network alternately; a bounded channel connects it to
+//! the connection, so that neither side is ahead of the other by more than a few pieces.
 
 mod header;
 mod merge;
@@ -23,10 +23,10 @@ use crate::protocol::{ErrorCode, Frame, RequestError, TarIn, TarOut, TarSummary}
 /// Streams at once; further ones wait.
 static STREAMS: Semaphore = Semaphore::const_new(8);
 
-/// Pieces on their way between the thread and the connection.
+/// Pieces in transit between the thread and the connection.
 const PIECES: usize = 2;
 
-/// A piece of a packed stream.
+/// The size of a piece of a packed stream.
 const PIECE_BYTES: usize = 256 * 1024;
 
 /// Nothing here recurses.
@@ -54,7 +54,7 @@ pub(in crate::agent) async fn tar_out(request: TarOut, outbox: &mut Outbox<'_>) 
         outbox.push(&Frame::Bytes(piece));
         outbox.flush().await?;
     }
-    // Without its End, a stream cut short is told apart from a complete one.
+    // Without its End frame, a truncated stream can be told from a complete one.
     match done.await {
         Ok(Ok(())) => outbox.push(&Frame::End),
         Ok(Err(_)) | Err(_) => return Err(WireError::HungUp),
@@ -89,7 +89,7 @@ pub(in crate::agent) async fn tar_in(
     outbox.reply(result).await
 }
 
-/// The host went away before the end.
+/// The host closed the connection before the end.
 #[derive(Debug)]
 struct HungUp;
 
@@ -104,7 +104,7 @@ async fn feed(sender: mpsc::Sender<Result<Bytes, HungUp>>, inbox: &mut Inbox<'_>
                 return Err(error);
             }
         };
-        // The thread stopped reading: it has refused, and says why.
+        // The thread has stopped reading: it refused the archive, and its result contains the reason.
         if sender.send(Ok(piece)).await.is_err() {
             return Ok(());
         }
@@ -119,7 +119,7 @@ fn on_thread<T: Send + 'static>(
         .name("tar".to_owned())
         .stack_size(STACK_BYTES)
         .spawn(move || {
-            // Nobody waits any more when the connection is gone.
+            // The receiver is gone if the connection is.
             let _ = sender.send(work());
         })
         .map_err(|error| fail(ErrorCode::TooMany, format_args!("could not start a thread: {error}")))?;

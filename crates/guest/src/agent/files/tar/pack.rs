@@ -1,8 +1,8 @@
 //! Packs a file or a directory.
 //!
-//! A directory's entries are named relative to it, with `./` first for the directory itself; a single file is one
-//! entry under its own name. GNU format: names and links of any length and any bytes. Other file systems mounted
-//! below, sockets, FIFOs and devices are left out.
+//! The entries of a directory are named relative to it, with `./` first for the directory itself; a single file is
+//! one entry with its own name. The format is GNU's: names and links of any length and any bytes. Mounts below the
+//! directory, sockets, FIFOs and devices are left out.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -18,10 +18,10 @@ use super::PIECE_BYTES;
 
 const BLOCK_BYTES: usize = 512;
 
-/// Directories open at once; a deeper tree cannot be packed, and no path could name what is down there.
+/// Directories open at once. A deeper tree cannot be packed, and no path could name the files in it anyway.
 const DEPTH_MAX: usize = 1024;
 
-/// Files with several names that are remembered; further ones are packed once for each name.
+/// Files with several links that are remembered; further ones are packed once for each name.
 const HARD_LINKS_MAX: usize = 65_536;
 
 pub(super) struct Packer {
@@ -35,12 +35,12 @@ pub(super) struct Packer {
 struct Level {
     fd: OwnedFd,
     entries: Dir,
-    /// Length of the name of this directory within the archive, its slash included.
+    /// The length of this directory's name within the archive, including the slash.
     name_length: usize,
 }
 
 impl Packer {
-    /// Follows links at the end of the path.
+    /// Follows a link at the end of the path.
     pub(super) fn open(path: &str) -> Result<Self, Errno> {
         let root = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let stat = rustix::fs::fstat(&root)?;
@@ -84,7 +84,7 @@ impl Packer {
             }
             name.truncate(level.name_length);
             name.extend_from_slice(entry.file_name().to_bytes());
-            // Gone meanwhile.
+            // It was removed meanwhile.
             let Ok(stat) = rustix::fs::statat(&level.fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else {
                 continue;
             };
@@ -100,7 +100,7 @@ impl Packer {
         Ok(())
     }
 
-    /// Packs one entry; answers the directory to descend into, if it is one.
+    /// Packs one entry. Returns the directory to descend into, if it is one.
     fn entry(
         &mut self,
         parent: &OwnedFd,
@@ -131,7 +131,7 @@ impl Packer {
                 let Ok(file) = rustix::fs::openat(parent, file_name, flags, Mode::empty()) else {
                     return Ok(None);
                 };
-                // Once more, of what was really opened.
+                // Read again, of the file that was opened.
                 let stat = rustix::fs::fstat(&file)?;
                 if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
                     self.file(&file, name, &stat, out)?;
@@ -162,7 +162,7 @@ impl Packer {
         while rest > 0 {
             let wanted = self.buffer.len().min(usize::try_from(rest).unwrap_or(usize::MAX));
             let count = match rustix::io::read(file, &mut self.buffer[..wanted]) {
-                // It shrank: what was promised is filled with zeros, as GNU tar does.
+                // The file shrank: the rest of the announced size is filled with zeros, as GNU tar does.
                 Ok(0) => {
                     self.buffer[..wanted].fill(0);
                     wanted
@@ -221,14 +221,14 @@ fn put_header(
     out.write_all(header.as_bytes())
 }
 
-/// Copies as much as fits; a field that is filled up needs no NUL.
+/// Copies as much as fits. A field that is full needs no NUL.
 fn fits(bytes: &[u8], field: &mut [u8]) -> bool {
     let count = bytes.len().min(field.len());
     field[..count].copy_from_slice(&bytes[..count]);
     bytes.len() <= field.len()
 }
 
-/// GNU's way to carry a name of any length: an entry of its own in front.
+/// GNU's form for long names: an extra entry in front.
 fn put_long(out: &mut impl Write, kind: EntryType, name: &[u8]) -> io::Result<()> {
     let size = name.len() as u64 + 1;
     let mut header = Header::new_gnu();

@@ -1,8 +1,8 @@
-//! The place an archive is unpacked to before any of it counts.
+//! The directory to which an archive is unpacked before it is moved into place.
 //!
-//! A directory only root may enter, on the target's own file system. Entries are made below its descriptor, by
-//! `openat2` that refuses links on the way, so that nothing an archive contains can lead out of it. When all has
-//! been accepted it is moved into the target; when anything is refused it goes, and the target is as before.
+//! Only root can access it, and it is on the target's own file system. Entries are created below its descriptor, with
+//! `openat2` refusing links on the way, so that nothing in an archive can lead out of it. If everything is accepted
+//! it is moved into the target; if anything is refused it is removed, and the target is unchanged.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -22,10 +22,11 @@ use crate::agent::failure::{fail, refused};
 use crate::agent::users::{self, User};
 use crate::protocol::{ErrorCode, RequestError};
 
-/// Directories whose time is set at the very end, since every file made in them changes it. Later ones keep now.
+/// Directories whose time is set at the end, since every file created in them changes it. Further ones keep the
+/// current time.
 const DIRECTORY_TIMES_MAX: usize = 65_536;
 
-/// What an uploaded archive may set: no setuid, no setgid.
+/// The mode bits that an uploaded archive may set: no setuid, no setgid.
 const MODE_MASK: u32 = 0o1777;
 
 pub(super) struct Staging {
@@ -33,12 +34,12 @@ pub(super) struct Staging {
     target_exists: bool,
     path: PathBuf,
     root: OwnedFd,
-    /// Owner of everything; the archive's numbers when absent.
+    /// The owner of all entries; the archive's own ids if absent.
     owner: Option<User>,
-    /// The directory files were last made in: most entries follow their neighbours.
+    /// The directory in which the last file was created: most entries follow their siblings.
     last_parent: Option<(Vec<Vec<u8>>, OwnedFd)>,
     directory_times: Vec<(Vec<Vec<u8>>, i64)>,
-    /// Mode of the top, when it is new.
+    /// The mode of the root directory, if it is new.
     root_mode: u32,
     in_place: bool,
 }
@@ -71,7 +72,7 @@ impl Staging {
             Err(Errno::NOENT) => false,
             Err(errno) => return Err(failed(errno)),
         };
-        // Inside an existing target, which may be a mount of its own; beside one that is yet to be made.
+        // Inside an existing target, which may be a mount point; next to a target that does not exist yet.
         let path = match target_exists {
             true => target_path.join(hidden),
             false => target_path.parent().unwrap_or(Path::new("/")).join(hidden),
@@ -96,7 +97,7 @@ impl Staging {
         self.last_parent = None;
         let fd = self.open_directory(path)?;
         let failed = |errno| refused("unpack", shown(path), errno);
-        // The top stays closed to others until it is in place; see `put_in_place`.
+        // Other users cannot enter the root until it is in place; see `put_in_place`.
         if !path.is_empty() {
             self.set_owner(&fd, entry).map_err(failed)?;
             rustix::fs::fchmod(&fd, Mode::from_raw_mode(entry.mode & MODE_MASK)).map_err(failed)?;
@@ -133,10 +134,10 @@ impl Staging {
         })
     }
 
-    /// Only to a file of the same archive, found without following links.
+    /// Only to a file of the same archive, which is found without following links.
     pub(super) fn hard_link(&mut self, path: &[Vec<u8>], target: &[Vec<u8>]) -> Result<(), RequestError> {
         let joined = join(target);
-        let outside = || archive_refused("a hard link leads to a file that is not in it");
+        let outside = || archive_refused("the target of a hard link is not in it");
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file =
@@ -155,7 +156,7 @@ impl Staging {
         })
     }
 
-    /// Moves everything to where it was asked for.
+    /// Moves everything to its target.
     pub(super) fn put_in_place(mut self) -> Result<(), RequestError> {
         let failed = |errno| refused("unpack into", self.target.display(), errno);
         self.last_parent = None;
@@ -177,14 +178,14 @@ impl Staging {
         Ok(())
     }
 
-    /// Makes something at `path`, in the place of an earlier entry of that name that is no directory.
+    /// Creates an entry at `path`, and replaces an earlier entry of that name unless that is a directory.
     fn make<T>(
         &mut self,
         path: &[Vec<u8>],
         make: impl Fn(&OwnedFd, &OsStr) -> Result<T, Errno>,
     ) -> Result<T, RequestError> {
         let Some((name, parent)) = path.split_last() else {
-            return Err(archive_refused("its top is not a directory"));
+            return Err(archive_refused("its root is not a directory"));
         };
         let name = OsStr::from_bytes(name);
         if self.last_parent.as_ref().is_none_or(|(last, _)| last != parent) {
@@ -201,13 +202,13 @@ impl Staging {
         }
     }
 
-    /// Opens a directory of the staging tree, making what is missing. A link on the way refuses the archive.
+    /// Opens a directory of the staging tree, and creates missing ones. A link on the way refuses the archive.
     fn open_directory(&self, path: &[Vec<u8>]) -> Result<OwnedFd, RequestError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let open = |path: &OsStr| rustix::fs::openat2(&self.root, path, flags, Mode::empty(), how);
         let refuse = |errno| match errno {
-            Errno::LOOP | Errno::NOTDIR => archive_refused("it puts a file behind a link or another file"),
+            Errno::LOOP | Errno::NOTDIR => archive_refused("it has an entry below a symbolic link or a file"),
             _ => refused("unpack", shown(path), errno),
         };
         match open(&join(path)) {

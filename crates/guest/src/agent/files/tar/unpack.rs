@@ -8,7 +8,7 @@ use super::staging::Staging;
 use crate::agent::failure::fail;
 use crate::protocol::{ErrorCode, RequestError, TarSummary};
 
-/// A file system holds more, but no archive a person made does.
+/// Far more than any reasonable archive contains.
 const ENTRIES_MAX: u64 = 1_000_000;
 
 pub(super) fn unpack(source: &mut impl Read, staging: &mut Staging) -> Result<TarSummary, RequestError> {
@@ -40,20 +40,20 @@ pub(super) fn unpack(source: &mut impl Read, staging: &mut Staging) -> Result<Ta
     Ok(summary)
 }
 
-/// The parts of a name, which must lead down and nowhere else. Empty for the directory itself.
+/// The components of a name, which must not leave the directory. Empty for the directory itself.
 pub(super) fn relative(name: &[u8]) -> Result<Vec<Vec<u8>>, RequestError> {
     if name.starts_with(b"/") {
-        return Err(refused("it contains an absolute name"));
+        return Err(refused("it contains an absolute path"));
     }
     if name.contains(&0) || name.len() > 4096 {
-        return Err(refused("it contains a name that no file can have"));
+        return Err(refused("it contains an invalid file name"));
     }
     let mut parts = Vec::new();
     for part in name.split(|&byte| byte == b'/') {
         match part {
             b"" | b"." => {}
-            b".." => return Err(refused("it contains a name with `..`")),
-            _ if part.len() > 255 => return Err(refused("it contains a name that no file can have")),
+            b".." => return Err(refused("it contains a path with `..`")),
+            _ if part.len() > 255 => return Err(refused("it contains an invalid file name")),
             _ => parts.push(part.to_vec()),
         }
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_down_or_are_refused() {
+    fn names_that_leave_the_directory_are_refused() {
         let joined = |name: &str| relative(name.as_bytes()).map(|parts| parts.join(&b'/'));
         assert_eq!(joined("./a//b/./c/").unwrap(), b"a/b/c");
         assert_eq!(joined("./").unwrap(), b"");

@@ -10,17 +10,18 @@ use rustix::fs::{OFlags, fcntl_getfl, fstatfs};
 use rustix::net::sockopt::{socket_domain, socket_protocol, socket_type};
 use rustix::net::{AddressFamily, SocketType};
 
-use super::super::copied::Descriptors;
+use super::super::process_descriptors::Descriptors;
+use super::super::renamed_sockets;
 use super::Reason;
 
-/// What the kernel makes without a file, and CRIU makes again.
+/// Objects that the kernel creates without a file, and that CRIU restores.
 const KNOWN_KINDS: [&str; 8] =
     ["[eventfd]", "[eventpoll]", "inotify", "[inotify]", "[fanotify]", "[signalfd]", "[timerfd]", "[pidfd]"];
 
-/// The largest deleted file that is kept in the images; see the same limit in the request.
+/// The largest deleted file that is kept in the images; the same limit as in the request.
 pub(in super::super) const DELETED_BYTES_MAX: u64 = 64 << 20;
 
-/// A path that no system call takes.
+/// A path that is longer than any system call accepts.
 const TOO_LONG: &str = "a file whose path is longer than 4095 bytes";
 
 /// The magic number of that file system.
@@ -29,18 +30,18 @@ const MESSAGE_QUEUES: rustix::fs::FsWord = 0x1980_0202;
 const IPPROTO_MPTCP: u32 = 262;
 const IPPROTO_SCTP: u32 = 132;
 
-/// CRIU has a table of this size for pipes, and gives up when it is full.
+/// The size of CRIU's table of pipes; CRIU fails when it is full.
 const PIPES_MAX: usize = 1024;
 
-/// What was looked at before, through this or another process.
+/// The objects that were already checked, through this or another process.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct CheckedObjects {
     files: HashSet<(u64, u64)>,
     pipes: usize,
 }
 
-/// The obstacles among a process's descriptors. `inner` is its number in its machine.
-pub(super) fn check(pid: u32, inner: u32, seen: &mut Seen) -> io::Result<Vec<Reason>> {
+/// The obstacles among a process's descriptors. `inner` is its pid inside the machine.
+pub(super) fn check(pid: u32, inner: u32, seen: &mut CheckedObjects) -> io::Result<Vec<Reason>> {
     let mut found = Vec::new();
     let descriptors = Descriptors::of(pid)?;
     for (descriptor, link) in descriptors.list()? {
@@ -50,12 +51,12 @@ pub(super) fn check(pid: u32, inner: u32, seen: &mut Seen) -> io::Result<Vec<Rea
             continue;
         };
         let link = link.to_string_lossy();
-        // Asked first, as whose it is depends on who has it open.
+        // Checked first, as the result depends on which process has it open.
         let of_proc = unopenable_in_proc(inner, &link, metadata.is_dir());
         let what = if of_proc.is_some() {
             of_proc
         } else if let Some(kind) = link.strip_prefix("anon_inode:") {
-            // All of these share one inode, so nothing can be remembered about it.
+            // All of these share one inode, so the inode cannot be used to remember them.
             unknown_kind(kind)
         } else if metadata.file_type().is_fifo() {
             let pipe = descriptors.copy(descriptor).ok();
@@ -63,8 +64,8 @@ pub(super) fn check(pid: u32, inner: u32, seen: &mut Seen) -> io::Result<Vec<Rea
         } else if !seen.files.insert((metadata.dev(), metadata.ino())) {
             None
         } else if metadata.file_type().is_socket() {
-            // One that is closed meanwhile is no obstacle.
-            descriptors.copy(descriptor).ok().and_then(|socket| unknown_socket(&socket))
+            // A descriptor that is closed meanwhile is no obstacle.
+            descriptors.copy(descriptor).ok().and_then(|socket| unknown_socket(&socket, pid))
         } else {
             unknown_file(&metadata, &link).or_else(|| message_queue(&descriptors, descriptor, &link))
         };
@@ -73,8 +74,8 @@ pub(super) fn check(pid: u32, inner: u32, seen: &mut Seen) -> io::Result<Vec<Rea
     Ok(found)
 }
 
-/// What a restore opens before it is there: processes are made before files are opened, threads only afterwards, and CRIU does
-/// not open directories of other processes. It notices neither in the dump.
+/// Files in `/proc` that a restore would open before they exist: CRIU creates processes before it opens files, threads
+/// only afterwards, and does not open directories of other processes. It notices neither in the dump.
 fn unopenable_in_proc(inner: u32, link: &str, is_directory: bool) -> Option<String> {
     let mut parts = link.strip_prefix("/proc/")?.split('/');
     let process: u32 = parts.next()?.parse().ok()?;
@@ -95,7 +96,7 @@ fn unknown_kind(kind: &str) -> Option<String> {
     })
 }
 
-/// A POSIX message queue looks like a file at the top of a file system of its own.
+/// A POSIX message queue looks like a file at the root of a separate file system.
 fn message_queue(descriptors: &Descriptors, descriptor: u32, link: &str) -> Option<String> {
     let top = link.starts_with('/') && link.matches('/').count() == 1;
     let kind =
@@ -108,7 +109,7 @@ fn unknown_file(metadata: &fs::Metadata, link: &str) -> Option<String> {
     let device = metadata.rdev();
     let (major, minor) = (libc::major(device), libc::minor(device));
     if kind.is_char_device() {
-        // Memory devices, terminals, and the network's tunnels.
+        // Memory devices, terminals, and tunnel devices of the network.
         let known =
             matches!((major, minor), (1, 3 | 5 | 7 | 8 | 9) | (5, 0..=2) | (4 | 136..=143, _) | (10, 200));
         (!known).then(|| format!("the device `{link}`"))
@@ -122,20 +123,24 @@ fn unknown_file(metadata: &fs::Metadata, link: &str) -> Option<String> {
     }
 }
 
-/// Asks the pipe itself: only its writing end has the flag.
-fn unknown_pipe(pipe: &OwnedFd, link: &str, metadata: &fs::Metadata, seen: &mut Seen) -> Option<String> {
+/// Queries the pipe itself: only its writing end has the flag.
+fn unknown_pipe(
+    pipe: &OwnedFd,
+    link: &str,
+    metadata: &fs::Metadata,
+    seen: &mut CheckedObjects,
+) -> Option<String> {
     if fcntl_getfl(pipe).is_ok_and(|flags| flags.contains(OFlags::DIRECT)) {
         return Some("a pipe in packet mode".to_owned());
     }
     let is_new = link.starts_with("pipe:") && seen.files.insert((metadata.dev(), metadata.ino()));
     seen.pipes += usize::from(is_new);
-    // Said once: the others are no better.
-    (is_new && seen.pipes == PIPES_MAX + 1)
-        .then(|| format!("one pipe more than the {PIPES_MAX} that can be kept"))
+    // Reported once: all further pipes are the same.
+    (is_new && seen.pipes == PIPES_MAX + 1).then(|| format!("a pipe beyond the maximum of {PIPES_MAX}"))
 }
 
-/// Asks the socket itself.
-fn unknown_socket(socket: &OwnedFd) -> Option<String> {
+/// Queries the socket itself.
+fn unknown_socket(socket: &OwnedFd, pid: u32) -> Option<String> {
     let family = socket_domain(socket).ok()?;
     let kind = socket_type(socket).ok()?;
     let protocol = socket_protocol(socket).ok()?.map_or(0, |protocol| protocol.as_raw().get());
@@ -145,7 +150,12 @@ fn unknown_socket(socket: &OwnedFd) -> Option<String> {
         AddressFamily::NETLINK | AddressFamily::PACKET => true,
         _ => false,
     };
-    (!known).then(|| format!("a socket of family {}, protocol {protocol}", family.as_raw()))
+    if !known {
+        return Some(format!("a socket of family {}, protocol {protocol}", family.as_raw()));
+    }
+    let unknown = family == AddressFamily::UNIX
+        && renamed_sockets::socket_file(socket, pid).ok()? == renamed_sockets::SocketFile::Unknown;
+    unknown.then(|| "a Unix socket whose file was moved to another directory".to_owned())
 }
 
 #[cfg(test)]

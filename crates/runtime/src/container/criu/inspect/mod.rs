@@ -1,14 +1,16 @@
-//! Looks at a machine's processes for what CRIU cannot take along, before it tries.
+//! Checks a machine's processes for state that CRIU cannot dump or restore, before CRIU tries.
 //!
-//! CRIU finds most of it itself, midway and in its own words; some it finds at the restore only, when the processes are
-//! gone. Here every obstacle is named with its process, nothing has happened yet, and the machine runs on untouched.
+//! CRIU itself finds most of it halfway through the dump, in its own words; some only at the restore, when the
+//! processes no longer exist. This check names every obstacle with its process before anything has happened, and does
+//! not affect the running machine.
 //!
-//! What is looked for: descriptors ([`descriptors`]), mappings, sessions that cannot be made again ([`sessions`]),
-//! tracing, namespaces within; and at the last moment what passes by itself, such as [`netlink`].
+//! It checks descriptors ([`descriptors`]), mappings, sessions that cannot be restored ([`sessions`]), tracing, nested
+//! namespaces; and immediately before the dump temporary obstacles, such as [`netlink`] and [`tcp`].
 
 mod descriptors;
 mod netlink;
 mod sessions;
+mod tcp;
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -17,18 +19,18 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::copied::{Descriptors, is_too_long};
 use super::group::Group;
 use super::hold::{STOPPED, UNINTERRUPTIBLE, state_of, threads_of};
+use super::process_descriptors::{Descriptors, is_too_long};
 use super::trace::waiting_stops;
 
-/// Obstacles that are reported; one is enough to refuse.
+/// Maximum number of reported obstacles; one is enough to refuse.
 const OBSTACLES_MAX: usize = 32;
 
-/// Something that keeps a machine from being dumped.
+/// A reason why a machine cannot be dumped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Obstacle {
-    /// As the machine numbers its processes.
+    /// The pid inside the machine.
     pub pid: u32,
     /// The program's name.
     pub name: String,
@@ -37,35 +39,42 @@ pub(crate) struct Obstacle {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// A descriptor of a kind that cannot be made again.
+    /// A descriptor of a kind that cannot be restored.
     Descriptor { descriptor: u32, what: String },
     /// A mapping of such a kind.
     Mapping { what: String },
-    /// The program it executes is in no file.
+    /// Its program is in no file.
     Program,
-    /// Its working directory has a path that no system call takes.
+    /// The path of its working directory is longer than any system call accepts.
     Directory,
-    /// A debugger is at it: only one tracer can be.
+    /// A debugger traces it, and a process can only have one tracer.
     Traced,
-    /// It is in a namespace that is not the machine's.
+    /// It is in another namespace than the machine's.
     Namespace { kind: &'static str },
-    /// It and its session's leader have ended, and nobody has taken note yet: passes within moments.
+    /// It and its session's leader have ended, and were not reaped yet: passes within moments.
     EndedSession { leader: u32 },
-    /// It has just made a process to execute another program in, which has not done so yet: passes as well.
+    /// It has just created a process that is about to execute another program: passes as well.
     Spawning,
-    /// The kernel has told it something that it has not read yet: passes if it reads.
+    /// It has unread netlink messages: passes if it reads them.
     Unread,
-    /// It was sent a signal that stops it, and has not taken note yet: passes as well.
+    /// A connection within the machine, of which CRIU does not restore the other end: passes as well, if the server
+    /// accepts or it reads.
+    Connection { descriptor: u32, what: &'static str },
+    /// It was sent a signal that stops it, and has not stopped yet: passes as well.
     Stopping,
     /// The leader of its session has ended, and none of its ancestors is of that session.
     LostSession { leader: u32 },
 }
 
 impl Reason {
-    /// Whether waiting a little may help.
+    /// Whether it may disappear within moments.
     pub(crate) fn passes(&self) -> bool {
         match self {
-            Self::EndedSession { .. } | Self::Spawning | Self::Stopping | Self::Unread => true,
+            Self::EndedSession { .. }
+            | Self::Spawning
+            | Self::Stopping
+            | Self::Unread
+            | Self::Connection { .. } => true,
             Self::Descriptor { .. }
             | Self::Mapping { .. }
             | Self::Program
@@ -87,30 +96,34 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Descriptor { descriptor, what } => write!(f, "has {what} open as descriptor {descriptor}"),
+            Self::Connection { descriptor, what } => write!(f, "has {what} open as descriptor {descriptor}"),
             Self::Mapping { what } => write!(f, "has {what} in its memory"),
-            Self::Program => f.write_str("executes a program that is in no file"),
+            Self::Program => f.write_str("executes a program that has no file"),
             Self::Directory => f.write_str("works in a directory whose path is longer than 4095 bytes"),
             Self::Spawning => f.write_str("is just starting a program"),
             Self::Stopping => f.write_str("is just being stopped by a signal"),
-            Self::Unread => f.write_str("has not read what the kernel told it over netlink"),
+            Self::Unread => f.write_str("has unread netlink messages"),
             Self::Traced => f.write_str("is being traced by a debugger"),
-            Self::Namespace { kind } => write!(f, "is in a {kind} namespace of its own"),
+            Self::Namespace { kind } => write!(f, "is in its own {kind} namespace"),
             Self::EndedSession { leader } => {
                 write!(f, "and the leader of its session, {leader}, are just ending")
             }
             Self::LostSession { leader } => {
-                write!(f, "is in a session whose leader, {leader}, has ended, under a parent outside of it")
+                write!(
+                    f,
+                    "is in a session whose leader, {leader}, has ended, with a parent in another session"
+                )
             }
         }
     }
 }
 
-/// A process, dead ones that nobody has taken note of included.
+/// A process; includes zombies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
-    /// As our pid namespace numbers it.
+    /// The pid in our pid namespace.
     outer: u32,
-    /// As its machine does.
+    /// The pid inside the machine.
     inner: u32,
     parent: u32,
     session: u32,
@@ -119,8 +132,8 @@ struct Entry {
     name: String,
 }
 
-/// All obstacles in the processes of a v2 cgroup; none for a machine that can be dumped. What they do meanwhile is not
-/// seen, so the last look is one at a frozen machine.
+/// All obstacles in the processes of a v2 cgroup; empty for a machine that can be dumped. Later changes are not
+/// noticed, so the last check is made on the frozen machine.
 pub(crate) fn obstacles(group: &Path) -> io::Result<Vec<Obstacle>> {
     in_group(&Group::at(group))
 }
@@ -129,7 +142,7 @@ pub(super) fn in_group(group: &Group) -> io::Result<Vec<Obstacle>> {
     let entries = entries(group)?;
     let mut found = sessions::check(&entries);
     let home = entries.values().find(|entry| entry.inner == 1).map(|entry| entry.outer);
-    let mut seen = descriptors::Seen::default();
+    let mut seen = descriptors::CheckedObjects::default();
     for entry in entries.values().filter(|entry| !entry.zombie) {
         let mut report = |reason| found.push(Obstacle { pid: entry.inner, name: entry.name.clone(), reason });
         if entry.traced {
@@ -146,8 +159,8 @@ pub(super) fn in_group(group: &Group) -> io::Result<Vec<Obstacle>> {
         if let Some(kind) = home.and_then(|home| foreign_namespace(home, entry.outer)) {
             report(Reason::Namespace { kind });
         }
-        gone_is_fine(mappings(entry.outer))?.into_iter().for_each(&mut report);
-        gone_is_fine(descriptors::check(entry.outer, entry.inner, &mut seen))?
+        default_if_gone(mappings(entry.outer))?.into_iter().for_each(&mut report);
+        default_if_gone(descriptors::check(entry.outer, entry.inner, &mut seen))?
             .into_iter()
             .for_each(&mut report);
         if found.len() >= OBSTACLES_MAX {
@@ -158,19 +171,20 @@ pub(super) fn in_group(group: &Group) -> io::Result<Vec<Obstacle>> {
     Ok(found)
 }
 
-/// What is in the way only at moments, of a machine that is frozen.
+/// The temporary obstacles of a frozen machine.
 pub(super) fn passing(group: &Group) -> io::Result<Vec<Obstacle>> {
     let entries = entries(group)?;
     let mut found = netlink::check(&entries)?;
+    found.extend(tcp::check(&entries)?);
     for entry in entries.into_values().filter(|entry| !entry.zombie) {
         let mut report = |reason| found.push(Obstacle { pid: entry.inner, name: entry.name.clone(), reason });
-        for tid in gone_is_fine(threads_of(entry.outer))? {
+        for tid in default_if_gone(threads_of(entry.outer))? {
             let state = state_of(entry.outer, tid)?;
             if state == Some(UNINTERRUPTIBLE) {
                 report(Reason::Spawning);
             }
             let status = format!("/proc/{}/task/{tid}/status", entry.outer);
-            let stops = gone_is_fine(fs::read_to_string(status))?;
+            let stops = default_if_gone(fs::read_to_string(status))?;
             if state != Some(STOPPED) && waiting_stops(&stops) != 0 {
                 report(Reason::Stopping);
             }
@@ -183,7 +197,7 @@ pub(super) fn passing(group: &Group) -> io::Result<Vec<Obstacle>> {
 pub(super) fn socket(group: &Group, inode: u64, what: &str) -> io::Result<Option<Obstacle>> {
     let link = OsString::from(format!("socket:[{inode}]"));
     for entry in entries(group)?.into_values().filter(|entry| !entry.zombie) {
-        let list = gone_is_fine(Descriptors::of(entry.outer).and_then(|process| process.list()))?;
+        let list = default_if_gone(Descriptors::of(entry.outer).and_then(|process| process.list()))?;
         if let Some((descriptor, _)) = list.into_iter().find(|(_, to)| to.as_ref() == Some(&link)) {
             let reason = Reason::Descriptor { descriptor, what: what.to_owned() };
             return Ok(Some(Obstacle { pid: entry.inner, name: entry.name, reason }));
@@ -192,7 +206,7 @@ pub(super) fn socket(group: &Group, inode: u64, what: &str) -> io::Result<Option
     Ok(None)
 }
 
-/// RAM that the images will need at most, by what the kernel says of each process. Shared pages count for each.
+/// The maximum RAM that the images will need, from the kernel's numbers for each process. Shared pages count for each.
 pub(crate) fn ram_bytes(group: &Path) -> io::Result<u64> {
     let mut kib = 0;
     for pid in Group::at(group).processes()? {
@@ -206,11 +220,11 @@ pub(crate) fn ram_bytes(group: &Path) -> io::Result<u64> {
     Ok(kib * 1024)
 }
 
-/// The processes of a group and their dead children, which a cgroup does not list, by the machine's numbers.
+/// The processes of a group and their zombies, which a cgroup does not list, by their pids inside the machine.
 fn entries(group: &Group) -> io::Result<BTreeMap<u32, Entry>> {
     let mut outer: HashSet<u32> = group.processes()?.into_iter().collect();
     for pid in outer.clone() {
-        outer.extend(gone_is_fine(children(pid))?);
+        outer.extend(default_if_gone(children(pid))?);
     }
     let mut entries = BTreeMap::new();
     for pid in outer {
@@ -220,7 +234,7 @@ fn entries(group: &Group) -> io::Result<BTreeMap<u32, Entry>> {
             Err(error) => return Err(error),
         }
     }
-    // Parents are known by our numbers so far.
+    // Parents are known by our pids so far.
     let inner: BTreeMap<u32, u32> = entries.values().map(|entry| (entry.outer, entry.inner)).collect();
     for entry in entries.values_mut() {
         entry.parent = inner.get(&entry.parent).copied().unwrap_or(0);
@@ -237,7 +251,7 @@ fn children(pid: u32) -> io::Result<Vec<u32>> {
     Ok(children)
 }
 
-/// Reads `/proc/<pid>/status`; `None` for a process outside of any machine.
+/// Parses `/proc/<pid>/status`; `None` for a process outside of any machine.
 fn entry(outer: u32, status: &str) -> Option<Entry> {
     let second = |name| field(status, name)?.split_whitespace().nth(1)?.parse().ok();
     let number = |name| field(status, name)?.trim().parse::<u32>().ok();
@@ -256,7 +270,7 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name))
 }
 
-/// Mounts within may differ; of the other kinds a machine has one each.
+/// Mount namespaces inside may differ; of the other kinds a machine has one each.
 fn foreign_namespace(home: u32, pid: u32) -> Option<&'static str> {
     ["user", "pid", "net", "ipc", "uts", "cgroup"].into_iter().find(|kind| {
         let link = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/{kind}"));
@@ -264,7 +278,7 @@ fn foreign_namespace(home: u32, pid: u32) -> Option<&'static str> {
     })
 }
 
-/// Device memory, and what the kernel shares with a process by a descriptor that cannot be made again.
+/// Device memory, and memory that the kernel shares with a process by a descriptor that cannot be restored.
 fn mappings(pid: u32) -> io::Result<Vec<Reason>> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
     let paths = maps.lines().filter_map(|line| line.splitn(6, ' ').nth(5)).map(str::trim_start);
@@ -282,8 +296,8 @@ fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// A process that ended while it was looked at has nothing that could be in the way.
-fn gone_is_fine<T: Default>(outcome: io::Result<T>) -> io::Result<T> {
+/// A process that ended while it was checked has no obstacles.
+fn default_if_gone<T: Default>(outcome: io::Result<T>) -> io::Result<T> {
     match outcome {
         Err(error) if is_gone(&error) => Ok(T::default()),
         other => other,

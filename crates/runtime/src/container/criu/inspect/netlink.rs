@@ -1,31 +1,32 @@
-//! What the kernel has told a process over netlink, and the process has not read yet.
+//! Netlink messages that a process has not read yet.
 //!
-//! CRIU keeps such a socket, but not what waits in it, and gives up a dump over it. A program that listens for changes of
-//! the network, as browsers do, reads within moments; it is told something each time the machine is wired anew.
+//! CRIU restores such a socket, but not its queue, and refuses the dump because of it. A program that listens for
+//! changes of the network, as browsers do, reads within moments. It gets messages each time the machine's network is
+//! connected.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io;
 
-use super::{Entry, Obstacle, Reason, gone_is_fine};
+use super::{Entry, Obstacle, Reason, default_if_gone};
 
 pub(super) fn check(entries: &BTreeMap<u32, Entry>) -> io::Result<Vec<Obstacle>> {
     let Some(first) = entries.get(&1) else { return Ok(Vec::new()) };
-    // All are in one network namespace, or in the way for that.
-    let unread = unread(&gone_is_fine(fs::read_to_string(format!("/proc/{}/net/netlink", first.outer)))?);
+    // All processes are in one network namespace; others are reported as obstacles for that reason.
+    let unread = unread(&default_if_gone(fs::read_to_string(format!("/proc/{}/net/netlink", first.outer)))?);
     if unread.is_empty() {
         return Ok(Vec::new());
     }
     let mut found = Vec::new();
     for entry in entries.values().filter(|entry| !entry.zombie) {
-        if gone_is_fine(sockets(entry.outer))?.iter().any(|inode| unread.contains(inode)) {
+        if default_if_gone(sockets(entry.outer))?.iter().any(|inode| unread.contains(inode)) {
             found.push(Obstacle { pid: entry.inner, name: entry.name.clone(), reason: Reason::Unread });
         }
     }
     Ok(found)
 }
 
-/// The sockets with something in them, by their inodes. Those of the kernel itself have none.
+/// The sockets with unread messages, by their inodes. Those of the kernel itself have none.
 fn unread(table: &str) -> HashSet<u64> {
     const RECEIVED: usize = 4;
     const INODE: usize = 9;
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_with_something_unread_are_told_from_the_others() {
+    fn sockets_with_unread_messages_are_found() {
         let table = "\
 sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode
 0000000000000000 0   1284       00000111 1408     0        0     2        0        77

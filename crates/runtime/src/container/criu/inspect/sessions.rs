@@ -1,16 +1,16 @@
-//! Sessions that CRIU cannot make again.
+//! Sessions that CRIU cannot restore.
 //!
-//! A process gets its session from its parent at birth and leaves it by leading one of its own; it cannot join another.
-//! So CRIU makes processes again in an order in which each is born into its session: below the session's leader, or, for
-//! those that fell to the first process when their parents ended, below a stand-in for the leader. It has no such stand-in
-//! for processes that fell to somebody else (a *subreaper*), and gives up at the restore; and where a stand-in's leader is
-//! dead itself, and so is what it should give birth to, it waits for ever.
+//! A process inherits its session from its parent and can only leave it by starting its own; it cannot join another. So
+//! CRIU creates processes in an order in which each inherits its session: below the session's leader, or, for orphans
+//! that were adopted by the first process, below a placeholder for the leader. CRIU has no such placeholder for orphans
+//! that were adopted by another process (a *subreaper*), and the restore fails. If the leader has ended itself, and so
+//! has the process that the placeholder should create, CRIU hangs forever.
 
 use std::collections::BTreeMap;
 
 use super::{Entry, Obstacle, Reason};
 
-/// The depth of a family tree, at which a loop in what `/proc` said is assumed.
+/// The depth of a process tree above which the data of `/proc` is assumed to contain a loop.
 const DEPTH_MAX: usize = 1 << 16;
 
 pub(super) fn check(entries: &BTreeMap<u32, Entry>) -> Vec<Obstacle> {
@@ -30,7 +30,7 @@ pub(super) fn check(entries: &BTreeMap<u32, Entry>) -> Vec<Obstacle> {
     found
 }
 
-/// Whether a parent is of the same session, or an ancestor leads it.
+/// Whether the parent is in the same session, or an ancestor leads it.
 fn born_in_session(entries: &BTreeMap<u32, Entry>, entry: &Entry) -> bool {
     if entries.get(&entry.parent).is_some_and(|parent| parent.session == entry.session) {
         return true;
@@ -50,8 +50,8 @@ fn born_in_session(entries: &BTreeMap<u32, Entry>, entry: &Entry) -> bool {
 mod tests {
     use super::*;
 
-    /// Each as `pid parent session [Z]`, below a first process of session 1; answers who is in the way, and whether it
-    /// passes.
+    /// Each process as `pid parent session [Z]`, below a first process of session 1; expects the obstacles, and whether
+    /// they pass.
     #[track_caller]
     fn check_tree(tree: &[&str], expected: &[(u32, bool)]) {
         let entries = tree.iter().chain(&["1 0 1"]).map(|line| {
@@ -69,17 +69,17 @@ mod tests {
         assert_eq!(found, expected, "{tree:?}");
     }
 
-    /// What CRIU 4.2.1 did with each of these trees, tried on the real thing.
+    /// The results of CRIU 4.2.1 for each of these trees, tried with real processes.
     #[test]
-    fn what_criu_could_not_restore_is_found_and_what_it_could_is_not() {
-        // A leader and a member of its session, both dead and both the first process's to take note of: hangs.
+    fn trees_that_criu_cannot_restore_are_found_and_no_others() {
+        // A leader and a member of its session, both dead and not yet reaped by the first process: hangs.
         check_tree(&["4 1 4 Z", "5 1 4 Z"], &[(5, true)]);
         // The same below a subreaper, and with live members: "Can't find a session leader".
         check_tree(&["2 1 2", "4 2 4 Z", "5 2 4 Z"], &[(5, false)]);
         check_tree(&["8 1 8", "9 8 9 Z", "10 8 9"], &[(10, false)]);
         check_tree(&["13 1 13", "15 13 14 Z"], &[(15, false)]);
         check_tree(&["38 1 38", "40 38 39", "41 38 39 Z"], &[(40, false), (41, false)]);
-        // Restored: a dead leader alone, a dead member of a live leader, a dead child, daemons of the first process.
+        // Restored: a dead leader alone, a dead member of a live leader, a dead child, daemons below the first process.
         check_tree(&["23 1 23", "24 23 24 Z"], &[]);
         check_tree(&["33 1 33", "34 33 34", "35 34 34 Z"], &[]);
         check_tree(&["44 1 44", "45 44 44 Z"], &[]);

@@ -1,16 +1,17 @@
-//! Holds a thread of another process, and makes system calls as it.
+//! Stops a thread of another process, and makes system calls in it.
 //!
 //! ```text
-//! seize ─► interrupt ─► stopped ── call: registers, one `syscall` instruction, registers back ──► detach: goes on
+//! seize ─► interrupt ─► stopped ── call: registers, one `syscall` instruction, registers back ──► detach: resumes
 //! ```
 //!
-//! The instruction is one that is there already, in the kernel's vDSO; no code is written. A held thread sees nothing of
-//! it: no signal is delivered meanwhile (its mask is full), no filter of its own is asked, its registers and the few bytes
-//! of its memory that were borrowed are put back.
+//! The instruction is an existing one in the kernel's vDSO; no code is written. The traced thread does not notice: no
+//! signal is delivered meanwhile (its mask is full), its own seccomp filters are not applied, its registers and the few
+//! borrowed bytes of its memory are restored.
 //!
 //! The kernel ties a tracee to the *thread* that seized it, so none of this may move to another thread.
 #![expect(unsafe_code, reason = "ptrace has no safe interface")]
 
+mod nap;
 mod registers;
 
 use std::fs::{self, File};
@@ -21,14 +22,16 @@ use std::ptr;
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub(super) use nap::Nap;
+pub(super) use registers::{CodePosition, Interrupted, Kind};
 use registers::{Registers, SYSCALL_INSTRUCTION};
 
-/// Signals that stop a thread between two of our requests, before it is taken for one that never gets there.
+/// Signals that stop a thread between two of our requests; with more than this, the thread is given up.
 const STOPS_MAX: u32 = 64;
 
-/// A thread stops within microseconds, and a call as short as ours takes no longer.
+/// A thread stops within microseconds, and our system calls take no longer.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a stop is waited for without giving up the processor for good.
+/// How long to poll for a stop before sleeping.
 const SPIN: Duration = Duration::from_millis(1);
 
 /// The vDSO is two to four pages.
@@ -37,12 +40,12 @@ const VDSO_BYTES_MAX: u64 = 64 * 1024;
 const PTRACE_EVENT_STOP: i32 = 128;
 const SYSCALL_STOP: i32 = libc::SIGTRAP | 0x80;
 
-/// What becomes of a held thread if this process is killed meanwhile.
+/// What happens to a held thread if this process is killed meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IfWeDie {
-    /// It is not finished: nobody may take it for a machine that works. It can be restored once more.
+    /// It is incomplete and must not be mistaken for a working machine. It can be restored again.
     ItDies,
-    /// It was a machine before, and shall be one after.
+    /// It was a working machine before, and must remain one.
     ItGoesOn,
 }
 
@@ -50,28 +53,31 @@ pub(super) enum IfWeDie {
 pub(super) const STOP_SIGNALS: u64 =
     bit(libc::SIGSTOP) | bit(libc::SIGTSTP) | bit(libc::SIGTTIN) | bit(libc::SIGTTOU);
 
-/// A thread that stands still for us. Dropping it lets it go on.
+/// A thread that is stopped for tracing. Dropping it resumes it.
 #[derive(Debug)]
 pub(super) struct Tracee {
     tid: libc::pid_t,
-    /// The signal by which its process was stopped when we came, if it was. The kernel stops it again when it is let go.
+    /// The signal that had stopped its process before tracing, if any. The kernel stops the process again when it is
+    /// detached.
     stopped_by: Option<i32>,
-    /// A signal that was taken from it on the way and must be given back.
-    owed: Option<i32>,
+    /// A signal that was intercepted and must be delivered again.
+    pending_signal: Option<i32>,
+    /// Its original signal mask, while it sleeps in a restarted call.
+    masked: Option<u64>,
     _bound_to_this_thread: PhantomData<*const ()>,
 }
 
 impl Tracee {
     /// Stops a thread. `None` when it has ended.
     pub(super) fn seize(tid: u32, if_we_die: IfWeDie) -> io::Result<Option<Self>> {
-        match Self::begin(tid, if_we_die)? {
+        match Self::request_stop(tid, if_we_die)? {
             Some(begun) => begun.stopped(),
             None => Ok(None),
         }
     }
 
-    /// Asks a thread to stop; many can be asked before the first has.
-    pub(super) fn begin(tid: u32, if_we_die: IfWeDie) -> io::Result<Option<Begun>> {
+    /// Requests a stop; many stops can be requested before the first thread has stopped.
+    pub(super) fn request_stop(tid: u32, if_we_die: IfWeDie) -> io::Result<Option<PendingStop>> {
         let tid = libc::pid_t::try_from(tid).map_err(|_| io::ErrorKind::InvalidInput)?;
         let base = match if_we_die {
             IfWeDie::ItDies => libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL,
@@ -82,7 +88,7 @@ impl Tracee {
         for options in options {
             seized = request(libc::PTRACE_SEIZE, tid, 0, options as usize);
             match &seized {
-                // A kernel without that option, or a daemon that is filtered itself.
+                // A kernel without that option, or a daemon that is restricted itself.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EPERM)) => {}
                 _ => break,
             }
@@ -93,14 +99,25 @@ impl Tracee {
             Err(error) => return Err(error),
         }
         request(libc::PTRACE_INTERRUPT, tid, 0, 0)?;
-        Ok(Some(Begun(Self { tid, stopped_by: None, owed: None, _bound_to_this_thread: PhantomData })))
+        Ok(Some(PendingStop(Self {
+            tid,
+            stopped_by: None,
+            pending_signal: None,
+            masked: None,
+            _bound_to_this_thread: PhantomData,
+        })))
     }
 
     pub(super) fn tid(&self) -> u32 {
         self.tid.unsigned_abs()
     }
 
-    /// Makes a system call as this thread, and answers what it returned.
+    /// The address of its next instruction.
+    pub(super) fn instruction(&self) -> io::Result<u64> {
+        Ok(Registers::read(self.tid)?.instruction())
+    }
+
+    /// Makes a system call in this thread, and returns its result.
     pub(super) fn call(
         &mut self,
         site: &CallSite,
@@ -111,40 +128,41 @@ impl Tracee {
         let mask = self.signal_mask()?;
         self.set_signal_mask(u64::MAX)?;
         let outcome = self.step_through(&before.for_call(site.instruction, number, arguments));
-        // Also when the call failed midway: what it did to the registers must not outlive it.
+        // Also if the call failed midway: its changes of the registers must not remain.
         before.settled().write(self.tid)?;
         self.set_signal_mask(mask)?;
         outcome
     }
 
-    /// Has a process that was stopped be so by `SIGSTOP`, with no other such signal waiting behind it. Answers whether it was
+    /// Makes a stopped process be stopped by `SIGSTOP`, with no other stop signal pending. Returns whether it was
     /// stopped.
     ///
-    /// CRIU knows two of the four signals that stop, and takes the signals that wait to be the ones that stop; a stopped
-    /// process collects others, of children that end for one. And whatever CRIU stops again it stops twice.
-    pub(super) fn stop_plainly(&mut self) -> io::Result<bool> {
+    /// CRIU supports two of the four stop signals, and mistakes pending signals for the ones that stop the process. A
+    /// stopped process collects pending signals, for example of children that end. And CRIU stops a process twice that
+    /// is stopped again.
+    pub(super) fn normalize_stop(&mut self) -> io::Result<bool> {
         let Some(signal) = self.stopped_by else { return Ok(false) };
         let waiting = pending_stops(self.tid)?;
         if waiting == 0 && signal == libc::SIGSTOP {
             return Ok(true);
         }
         if waiting & bit(libc::SIGSTOP) == 0 {
-            // SAFETY: sends a signal; takes no pointers. The thread stands still, so the number is still its own.
+            // SAFETY: sends a signal; takes no pointers. The thread is stopped, so the tid is still its own.
             let sent = unsafe { libc::syscall(libc::SYS_tkill, self.tid, libc::SIGSTOP) };
             if sent != 0 {
                 return Err(io::Error::last_os_error());
             }
         }
         let mask = self.signal_mask()?;
-        let taken = self.take_stops();
+        let taken = self.consume_stop_signals();
         self.set_signal_mask(mask)?;
         taken?;
         Ok(true)
     }
 
-    /// Takes every signal that stops and waits, and is stopped by the last, as by `SIGSTOP`. It never gets to code of its
-    /// own: there is a signal in its way each time.
-    fn take_stops(&mut self) -> io::Result<()> {
+    /// Consumes every pending stop signal, and leaves the thread stopped by the last one, as by `SIGSTOP`. It never
+    /// runs its own code: a signal intercepts it each time.
+    fn consume_stop_signals(&mut self) -> io::Result<()> {
         let mut given = 0;
         for _ in 0..STOPS_MAX {
             let waiting = pending_stops(self.tid)?;
@@ -152,7 +170,7 @@ impl Tracee {
             request(libc::PTRACE_CONT, self.tid, 0, given)?;
             given = 0;
             match self.wait()? {
-                Stop::Ended => return Err(io::ErrorKind::BrokenPipe.into()),
+                Stop::Ended => return Err(ended("while its stop signals were consumed")),
                 Stop::Interrupted(stopped_by) if waiting == 0 => {
                     self.stopped_by = stopped_by;
                     return Ok(());
@@ -180,20 +198,21 @@ impl Tracee {
         for _ in 0..STOPS_MAX {
             self.go_on(libc::PTRACE_SYSCALL)?;
             match self.wait()? {
-                Stop::Ended => return Err(io::ErrorKind::BrokenPipe.into()),
+                Stop::Ended => return Err(ended("in a system call")),
                 Stop::Syscall => return Ok(()),
                 Stop::Interrupted(_) => {}
-                Stop::Signal(signal) => self.owe(signal),
+                Stop::Signal(signal) => self.redeliver_later(signal),
             }
         }
         Err(io::ErrorKind::TimedOut.into())
     }
 
-    /// Only signals that cannot be held back get here; of those, a stop is meant for later, unless it is stopped anyhow.
-    fn owe(&mut self, signal: i32) {
+    /// Only signals that cannot be blocked get here. A stop signal among them is delivered later, unless the thread is
+    /// stopped anyway.
+    fn redeliver_later(&mut self, signal: i32) {
         let stops = bit(signal) & STOP_SIGNALS != 0;
         if !(stops && self.stopped_by.is_some()) {
-            self.owed = Some(signal);
+            self.pending_signal = Some(signal);
         }
     }
 
@@ -201,22 +220,32 @@ impl Tracee {
         request(how, self.tid, 0, 0).map(drop)
     }
 
-    /// Waits for its next stop, for a bounded time: the kernel would wait for ever for a thread that itself waits without
-    /// listening to signals.
+    /// Waits for its next stop, for a limited time: the kernel would wait forever for a thread in an uninterruptible
+    /// sleep.
     fn wait(&self) -> io::Result<Stop> {
-        let begin = Instant::now();
+        let request_stop = Instant::now();
+        loop {
+            match self.current_stop()? {
+                Some(stop) => return Ok(stop),
+                None if request_stop.elapsed() > STOP_TIMEOUT => return Err(io::ErrorKind::TimedOut.into()),
+                None if request_stop.elapsed() > SPIN => thread::sleep(SPIN),
+                None => thread::yield_now(),
+            }
+        }
+    }
+
+    /// The stop that it has reached, if any.
+    fn current_stop(&self) -> io::Result<Option<Stop>> {
         loop {
             let mut status = 0;
-            // SAFETY: looks after our own tracee; `status` outlives the call.
+            // SAFETY: waits for our own tracee; `status` outlives the call.
             let waited = unsafe { libc::waitpid(self.tid, &raw mut status, libc::__WALL | libc::WNOHANG) };
             let error = io::Error::last_os_error();
             match waited {
-                0 if begin.elapsed() > STOP_TIMEOUT => return Err(io::ErrorKind::TimedOut.into()),
-                0 if begin.elapsed() > SPIN => thread::sleep(SPIN),
-                0 => thread::yield_now(),
+                0 => return Ok(None),
                 -1 if error.kind() == io::ErrorKind::Interrupted => {}
                 -1 => return Err(error),
-                _ => return Ok(Stop::of(status)),
+                _ => return Ok(Some(Stop::of(status))),
             }
         }
     }
@@ -234,12 +263,12 @@ impl Tracee {
     }
 }
 
-/// A thread that was asked to stop.
+/// A thread whose stop was requested.
 #[derive(Debug)]
-pub(super) struct Begun(Tracee);
+pub(super) struct PendingStop(Tracee);
 
-impl Begun {
-    /// Waits until it has; `None` when it has ended instead.
+impl PendingStop {
+    /// Waits until it has stopped; `None` if it has ended instead.
     pub(super) fn stopped(self) -> io::Result<Option<Tracee>> {
         let Self(mut tracee) = self;
         for _ in 0..STOPS_MAX {
@@ -251,7 +280,7 @@ impl Begun {
                 }
                 Stop::Syscall => tracee.go_on(libc::PTRACE_CONT)?,
                 Stop::Signal(signal) => {
-                    tracee.owe(signal);
+                    tracee.redeliver_later(signal);
                     tracee.go_on(libc::PTRACE_CONT)?;
                 }
             }
@@ -262,10 +291,12 @@ impl Begun {
 
 impl Drop for Tracee {
     fn drop(&mut self) {
-        // A thread that has died meanwhile has nothing to go on with.
+        // Only after a failure midway.
+        let _ = self.unmask();
+        // A thread that has died meanwhile cannot be detached.
         let _ = request(libc::PTRACE_DETACH, self.tid, 0, 0);
-        if let Some(signal) = self.owed {
-            // SAFETY: sends a signal; takes no pointers. The process is stopped or gone, so the number is still its own.
+        if let Some(signal) = self.pending_signal {
+            // SAFETY: sends a signal; takes no pointers. The process is stopped or gone, so the pid is still its own.
             unsafe { libc::kill(self.tid, signal) };
         }
     }
@@ -273,7 +304,7 @@ impl Drop for Tracee {
 
 enum Stop {
     Ended,
-    /// By our request; with the signal that had stopped it before, if one had.
+    /// By our request; with the signal that had stopped it before, if any.
     Interrupted(Option<i32>),
     /// At the entry or the exit of a system call.
     Syscall,
@@ -294,7 +325,7 @@ impl Stop {
     }
 }
 
-/// Where in a process a system call can be made from, and a few bytes of its memory to pass a structure in.
+/// The addresses of a system call instruction in a process, and of a few bytes of its memory to pass a structure in.
 #[derive(Debug)]
 pub(super) struct CallSite {
     instruction: u64,
@@ -309,11 +340,12 @@ impl CallSite {
         let missing = |what| io::Error::new(io::ErrorKind::NotFound, what);
         let instruction =
             instruction_in(&maps, &memory)?.ok_or_else(|| missing("the process has no vDSO"))?;
-        let borrowed = writable_in(&maps).ok_or_else(|| missing("the process has no memory of its own"))?;
+        let borrowed =
+            writable_in(&maps).ok_or_else(|| missing("the process has no private writable memory"))?;
         Ok(Self { instruction, memory, borrowed })
     }
 
-    /// Runs `act` with `bytes` at the address it is given, and puts back what was there.
+    /// Runs `act` with `bytes` at the address that it receives, and restores the original bytes.
     pub(super) fn with<const N: usize, T>(
         &self,
         bytes: [u8; N],
@@ -335,14 +367,14 @@ fn instruction_in(maps: &str, memory: &File) -> io::Result<Option<u64>> {
     let mut code = vec![0; usize::try_from((end - start).min(VDSO_BYTES_MAX)).unwrap_or(0)];
     memory.read_exact_at(&mut code, start)?;
     let step = SYSCALL_INSTRUCTION.len();
-    // On machines with instructions of one length, only whole ones count.
+    // On architectures with fixed-length instructions, only aligned ones count.
     let aligned = if cfg!(target_arch = "x86_64") { 1 } else { step };
     let found =
         code.windows(step).enumerate().find(|(at, bytes)| at % aligned == 0 && *bytes == SYSCALL_INSTRUCTION);
     Ok(found.map(|(at, _)| start + at as u64))
 }
 
-/// The end of the stack, where the program's arguments are: surely there, and surely its own.
+/// The end of the stack, where the program's arguments are: always mapped, and always private.
 fn writable_in(maps: &str) -> Option<u64> {
     const ROOM: u64 = 64;
     let private = |line: &&str| line.split_whitespace().nth(1) == Some("rw-p");
@@ -356,7 +388,12 @@ fn range(line: &str) -> Option<(u64, u64)> {
     Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
 }
 
-/// A signal as the kernel's masks have it.
+/// The error of a thread that ended where it should have stopped.
+fn ended(when: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, format!("a thread ended {when}"))
+}
+
+/// A signal as a bit of the kernel's masks.
 const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
@@ -365,14 +402,14 @@ fn pending_stops(tid: libc::pid_t) -> io::Result<u64> {
     Ok(waiting_stops(&fs::read_to_string(format!("/proc/{tid}/status"))?))
 }
 
-/// The signals that would stop a thread as soon as it runs, by what `/proc` says of it.
+/// The signals that would stop a thread as soon as it runs, according to `/proc`.
 pub(super) fn waiting_stops(status: &str) -> u64 {
     let mask = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
     };
     let waiting = (mask("SigPnd:") | mask("ShdPnd:")) & STOP_SIGNALS;
-    // Those that are blocked wait for their turn; this one cannot be.
+    // Blocked signals remain pending; SIGSTOP cannot be blocked.
     waiting & (!mask("SigBlk:") | bit(libc::SIGSTOP))
 }
 
@@ -382,8 +419,8 @@ fn is_zombie(tid: libc::pid_t) -> bool {
 }
 
 fn request(what: libc::c_uint, tid: libc::pid_t, address: usize, data: usize) -> io::Result<libc::c_long> {
-    // SAFETY: of the requests made here, those that write to our memory are given an address in `data` of something that
-    // is large enough and outlives the call; the others take numbers.
+    // SAFETY: the requests here that write to our memory get, in `data`, the address of an object that is large enough and
+    // outlives the call; the others take numbers.
     let answer = unsafe {
         libc::syscall(
             libc::SYS_ptrace,
@@ -426,11 +463,11 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_made_as_the_process_and_leaves_no_trace() {
+    fn a_call_runs_in_the_process_and_leaves_no_trace() {
         let file = file();
         let mut child = sleeper(&file);
         let maps = || fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap();
-        // Until it sleeps, it is still being executed.
+        // Until it sleeps, it is still starting.
         while fs::read_to_string(format!("/proc/{}/wchan", child.id())).unwrap() != "hrtimer_nanosleep" {
             std::thread::yield_now();
         }
@@ -456,7 +493,7 @@ mod tests {
         assert!(locks.lines().any(|line| line.contains(&held) && line.contains(&inode)), "{locks}");
         assert_eq!(maps(), before);
         while state(&child) != "S" {
-            assert!(child.try_wait().unwrap().is_none(), "it goes on sleeping");
+            assert!(child.try_wait().unwrap().is_none(), "it continues to sleep");
             std::thread::yield_now();
         }
         child.kill().unwrap();
@@ -467,7 +504,7 @@ mod tests {
     fn a_stopped_process_stays_stopped() {
         let mut child = sleeper(&file());
         let pid = i32::try_from(child.id()).unwrap();
-        // SAFETY: sends a signal to a child of ours, which is not waited for yet.
+        // SAFETY: sends a signal to our child, which is not reaped yet.
         unsafe { libc::kill(pid, libc::SIGSTOP) };
         while state(&child) != "T" {
             std::thread::yield_now();
@@ -484,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_has_ended_is_none() {
+    fn an_ended_process_cannot_be_seized() {
         let mut child = Command::new("true").spawn().unwrap();
         while state(&child) != "Z" {
             std::thread::yield_now();

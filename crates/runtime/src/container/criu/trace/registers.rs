@@ -4,6 +4,8 @@
 use std::io;
 use std::mem::MaybeUninit;
 
+use serde::{Deserialize, Serialize};
+
 const NT_PRSTATUS: usize = 1;
 
 /// `syscall`.
@@ -13,7 +15,7 @@ pub(super) const SYSCALL_INSTRUCTION: [u8; 2] = [0x0f, 0x05];
 #[cfg(target_arch = "aarch64")]
 pub(super) const SYSCALL_INSTRUCTION: [u8; 4] = [0x01, 0x00, 0x00, 0xd4];
 
-// The kernel's own error numbers for calls that are to be restarted.
+// The kernel's internal error numbers for calls that are to be restarted.
 #[cfg(target_arch = "x86_64")]
 const RESTART_SYS: i64 = -512;
 #[cfg(target_arch = "x86_64")]
@@ -22,6 +24,31 @@ const RESTART_NO_INTR: i64 = -513;
 const RESTART_NO_HANDLER: i64 = -514;
 #[cfg(target_arch = "x86_64")]
 const RESTART_BLOCK: i64 = -516;
+
+/// A call that the kernel continues by itself, with the state that it has stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there the registers do not tell"))]
+pub(in super::super) struct Interrupted {
+    pub(in super::super) kind: Kind,
+    pub(in super::super) at: CodePosition,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there the registers do not tell"))]
+pub(in super::super) enum Kind {
+    /// A sleep, with the address for the remaining time, or zero.
+    Sleep { left_at: u64 },
+    /// It was restarted before, so the number of the call is lost. If it is a sleep, the address is one of these, or
+    /// zero.
+    Unknown { left_at: [u64; 2] },
+}
+
+/// The position of a thread in its program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in super::super) struct CodePosition {
+    instruction: u64,
+    stack: u64,
+}
 
 #[derive(Clone, Copy)]
 pub(super) struct Registers(libc::user_regs_struct);
@@ -38,10 +65,10 @@ impl Registers {
             (&raw mut span).expose_provenance(),
         )?;
         if span.iov_len != size {
-            // A 32-bit process has another set, and calls by other means.
+            // A 32-bit process has another register set, and makes system calls in another way.
             return Err(io::ErrorKind::Unsupported.into());
         }
-        // SAFETY: the kernel has filled all of it, as it says by the length.
+        // SAFETY: the kernel has filled all of it, as the length shows.
         Ok(Self(unsafe { registers.assume_init() }))
     }
 
@@ -57,20 +84,20 @@ impl Registers {
         .map(drop)
     }
 
-    /// These, changed so that the next instruction is the call.
+    /// These registers, changed so that the next instruction is the call.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn for_call(mut self, instruction: u64, number: libc::c_long, arguments: [u64; 6]) -> Self {
         let registers = &mut self.0;
         registers.rip = instruction;
         registers.rax = number.cast_unsigned();
-        // Not within a call, or the kernel would try to restart the one it believes was interrupted.
+        // Not within a call; else the kernel would try to restart the call that it considers interrupted.
         registers.orig_rax = u64::MAX;
         [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9] = arguments;
         self
     }
 
-    /// These, so that the thread goes on right also if nobody looks at the call it was interrupted in: the kernel restarts
-    /// that only on its way back from the stop it was found in, and we have sent it another way.
+    /// These registers, so that the thread resumes correctly even if the interrupted call is not handled: the kernel
+    /// restarts it only on the way back from the stop in which it was found, and our calls have changed that way.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn settled(mut self) -> Self {
         let registers = &mut self.0;
@@ -80,7 +107,7 @@ impl Registers {
                 registers.rax = registers.orig_rax;
                 registers.rip -= SYSCALL_INSTRUCTION.len() as u64;
             }
-            // What was slept so far is known to the kernel only, which must have it asked for by another call.
+            // Only the kernel knows how long the thread has slept, and only another call can continue the sleep.
             RESTART_BLOCK if in_call => registers.rax = (-i64::from(libc::EINTR)).cast_unsigned(),
             _ => {}
         }
@@ -88,10 +115,83 @@ impl Registers {
         self
     }
 
-    /// The kernel has seen to restarts before it stops a thread.
+    /// The kernel has handled restarts before it stops a thread.
     #[cfg(target_arch = "aarch64")]
     pub(super) fn settled(self) -> Self {
         self
+    }
+
+    /// The interrupted call of the thread, if the kernel itself continues it and it may be a sleep.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn interrupted(&self) -> Option<Interrupted> {
+        let registers = &self.0;
+        if registers.rax.cast_signed() != RESTART_BLOCK {
+            return None;
+        }
+        let kind = match registers.orig_rax.cast_signed() {
+            libc::SYS_nanosleep => Kind::Sleep { left_at: registers.rsi },
+            libc::SYS_clock_nanosleep => Kind::Sleep { left_at: registers.r10 },
+            libc::SYS_restart_syscall => Kind::Unknown { left_at: [registers.rsi, registers.r10] },
+            _ => return None,
+        };
+        Some(Interrupted { kind, at: CodePosition { instruction: registers.rip, stack: registers.rsp } })
+    }
+
+    /// The kernel has changed the registers for the restart before it stops a thread, so the call is unknown.
+    #[cfg(target_arch = "aarch64")]
+    pub(super) fn interrupted(&self) -> Option<Interrupted> {
+        None
+    }
+
+    /// Whether the thread is after an interrupted call at this position, before the result is known.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn is_interrupted_at(&self, at: CodePosition) -> bool {
+        let registers = &self.0;
+        let interrupted = [RESTART_BLOCK, -i64::from(libc::EINTR)].contains(&registers.rax.cast_signed());
+        interrupted && (CodePosition { instruction: registers.rip, stack: registers.rsp }) == at
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    pub(super) fn is_interrupted_at(&self, _at: CodePosition) -> bool {
+        false
+    }
+
+    /// These registers, so that the kernel continues the call that was interrupted last. It checks when it resumes the
+    /// thread from a stop that is not at a system call.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn to_be_continued(mut self) -> Self {
+        self.0.rax = RESTART_BLOCK.cast_unsigned();
+        self.0.orig_rax = libc::SYS_restart_syscall.cast_unsigned();
+        self
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    pub(super) fn to_be_continued(self) -> Self {
+        self
+    }
+
+    /// These registers, as after a call with this result.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn answered(mut self, answer: u64) -> Self {
+        self.0.rax = answer;
+        self.0.orig_rax = u64::MAX;
+        self
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    pub(super) fn answered(mut self, answer: u64) -> Self {
+        self.0.regs[0] = answer;
+        self
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn instruction(&self) -> u64 {
+        self.0.rip
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    pub(super) fn instruction(&self) -> u64 {
+        self.0.pc
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -99,8 +199,8 @@ impl Registers {
         self.0.rax
     }
 
-    /// These, changed so that the next instruction is the call. The kernel decides about restarts by a register of its
-    /// own, which a stop outside of a call leaves at "none".
+    /// These registers, changed so that the next instruction is the call. The kernel decides about restarts by an
+    /// internal register, which has the value "none" after a stop outside a call.
     #[cfg(target_arch = "aarch64")]
     pub(super) fn for_call(mut self, instruction: u64, number: libc::c_long, arguments: [u64; 6]) -> Self {
         let registers = &mut self.0;

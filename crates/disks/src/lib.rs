@@ -1,0 +1,627 @@
+//! Seam: copy-on-write disks.
+//!
+//! An image is a read-only disk. The disk of a sandbox is a writable copy-on-write child of an image or a snapshot, with
+//! a quota. Each disk has a directory `rootfs/` (the sandbox's files, with uids shifted by [`UID_SHIFT`]). A driver may keep
+//! its own files (a disk image, a RAM file) beside it, so that one snapshot contains everything.
+//!
+//! The trait [`Disks`] covers six kinds of objects:
+//!
+//! | object | life cycle |
+//! |---|---|
+//! | image | staged, sealed, removed |
+//! | disk of a sandbox | created from an image or a snapshot, replaced, destroyed |
+//! | snapshot of a sandbox | taken, or staged and sealed (imports), removed |
+//! | dump (files of frozen processes) | staged, sealed, opened (which verifies it), removed |
+//! | volume | created empty or from a volume snapshot, replaced, removed |
+//! | volume snapshot | taken, removed |
+//!
+//! *Staged* objects are writable and incomplete; *sealed* objects never change.
+//!
+//! This crate does not contain: policy, the content of images, decisions about sizes and permissions.
+
+pub mod btrfs;
+mod command;
+pub mod conformance;
+pub mod debian;
+mod dump;
+pub mod faulty;
+pub mod inside;
+mod shift;
+pub mod sim;
+pub mod volume_files;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use burrow_model::{ChangeKind, Changes, DumpId, ImageId, SandboxId, SnapshotId, VolumeId, VolumeSnapshotId};
+
+pub use dump::MANIFEST as DUMP_MANIFEST;
+pub use shift::{Shifted, shift_attribute, shift_owners, unshift_attribute};
+
+/// Host uid of root inside every sandbox; the next 65,535 follow.
+pub const UID_SHIFT: u32 = 100_000;
+pub const UID_COUNT: u32 = 65_536;
+
+/// A driver that stores disks.
+///
+/// Methods are idempotent, because the engine repeats every step that may not have finished. When a method returns `Ok`,
+/// its effect is durable. An unknown id is an error that names it, except for methods that remove something.
+#[async_trait]
+pub trait Disks: fmt::Debug + Send + Sync {
+    /// Creates a writable, empty disk to build an image in, and returns the directory of its files (`rootfs/`, which exists).
+    /// Replaces a staged image of the same id.
+    async fn stage_image(&self, id: &ImageId) -> Result<PathBuf, DiskError>;
+
+    /// Creates a writable copy-on-write child of the sealed image `parent`, to build another image in.
+    /// Replaces a staged image of the same id.
+    async fn stage_image_from(&self, id: &ImageId, parent: &ImageId) -> Result<PathBuf, DiskError>;
+
+    /// Creates a writable copy of a sandbox's disk in its present state, to build an image from it. The sandbox may continue
+    /// to run. Data that both share stays charged to the sandbox for as long as either of them refers to it.
+    async fn stage_image_of_sandbox(&self, id: &ImageId, sandbox: &SandboxId) -> Result<PathBuf, DiskError>;
+
+    /// Returns the directory of a sealed image's files (`rootfs/`). The caller must only read them.
+    async fn locate_image(&self, id: &ImageId) -> Result<PathBuf, DiskError>;
+
+    /// Makes a staged image read-only and final. It never changes afterwards.
+    async fn seal_image(&self, id: &ImageId) -> Result<(), DiskError>;
+
+    /// Removes an image, staged or sealed. Does nothing if the image does not exist.
+    async fn remove_image(&self, id: &ImageId) -> Result<(), DiskError>;
+
+    /// Creates the disk of sandbox `id`: a writable copy-on-write child of `image`, limited to `disk_bytes`. Returns the
+    /// directory of its files (`rootfs/`). If the disk exists already, it is left unchanged and its directory is returned.
+    async fn create(&self, id: &SandboxId, image: &ImageId, disk_bytes: u64) -> Result<PathBuf, DiskError>;
+
+    /// Returns the directory of a sandbox's files (`rootfs/`).
+    async fn locate(&self, id: &SandboxId) -> Result<PathBuf, DiskError>;
+
+    /// Changes the size limit of a sandbox's disk. Succeeds without effect if the pool cannot enforce limits.
+    async fn set_quota(&self, id: &SandboxId, disk_bytes: u64) -> Result<(), DiskError>;
+
+    /// Returns the bytes charged to the sandbox. Data counts once it has reached the disk; the result may be half a second old.
+    async fn used(&self, id: &SandboxId) -> Result<u64, DiskError>;
+
+    /// Removes a sandbox's disk. Does nothing if the disk does not exist. Removals are the one exception to durability,
+    /// because waiting for the disk would take longer than the rest of the call: after a power failure within a few seconds,
+    /// the removed disk (or image) may exist again. The inventory then lists it, and recovery removes it.
+    async fn destroy(&self, id: &SandboxId) -> Result<(), DiskError>;
+
+    /// Lists everything that exists in the pool.
+    async fn inventory(&self) -> Result<Inventory, DiskError>;
+
+    /// Returns the size of the pool and its free space.
+    async fn space(&self) -> Result<Space, DiskError>;
+
+    /// Starts to stream a disk in its present state, for a backup. Later changes are not part of the stream.
+    async fn send(&self, disk: &DiskId) -> Result<Chunks, DiskError>;
+
+    /// Creates a disk from a stream that [`Disks::send`] produced. The image of a sandbox or a snapshot, and the parent of a
+    /// snapshot, must have been received before. If the disk exists already, it is left unchanged.
+    async fn receive(&self, disk: &DiskId, disk_bytes: u64, chunks: Chunks) -> Result<(), DiskError>;
+
+    /// Creates a read-only copy of a sandbox's disk, durable on return. If the snapshot exists already, it is left unchanged.
+    ///
+    /// The copy of a paused sandbox contains exactly its files at that moment, including data that no process synced. The copy
+    /// of a running sandbox contains what a power failure would leave: all synced data, and, of writes during the call, possibly
+    /// those to one file and not those to another. Data that both share stays charged to the sandbox for as long as either
+    /// of them refers to it.
+    async fn snapshot(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), DiskError>;
+
+    /// Creates a writable disk in which the caller assembles an imported snapshot. Its `rootfs/` is empty, or a copy of `base`.
+    /// Replaces a staged snapshot of the same id. Until it is sealed, no other method finds it, and the next start removes it.
+    async fn stage_snapshot(&self, id: &SnapshotId, base: Option<&SnapshotId>) -> Result<PathBuf, DiskError>;
+
+    /// Makes a staged snapshot read-only, final and durable, in one atomic step. Does nothing if it is sealed already.
+    async fn seal_snapshot(&self, id: &SnapshotId) -> Result<(), DiskError>;
+
+    /// Creates the disk of a sandbox as a writable copy-on-write child of a snapshot; otherwise like [`Disks::create`].
+    async fn create_from_snapshot(
+        &self,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, DiskError>;
+
+    /// Replaces the sandbox's disk with a new writable copy of the snapshot. The old content is lost, also if the call is
+    /// repeated. No process may use the disk during the call. A crash leaves either the old disk or the new one, complete, and
+    /// possibly leftovers that the next start removes. If the sandbox has no disk, one is created.
+    async fn replace_from_snapshot(
+        &self,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, DiskError>;
+
+    /// Returns the directory of a snapshot's files (`rootfs/`). The caller must only read them.
+    async fn locate_snapshot(&self, id: &SnapshotId) -> Result<PathBuf, DiskError>;
+
+    /// Estimates how many bytes only this snapshot of the sandbox refers to: those written since the previous snapshot, minus
+    /// those that the next snapshot still contains. Removing the snapshot frees that much, unless a sandbox still uses the data.
+    /// Metadata is not counted.
+    async fn snapshot_bytes(&self, id: &SnapshotId) -> Result<u64, DiskError>;
+
+    /// Lists the differences of the snapshot `to` from the snapshot `from`, or from `image` if `from` is `None`: at most
+    /// `paths_max` paths, sorted, as the sandbox sees them, and the total number. `since` of the result is `from`.
+    ///
+    /// The time required depends on the number of changes. If there are more than a million, or more than about a thousand with
+    /// [`Effort::Glance`], only some of them are inspected: `total` then counts the changes among those, and `more` is set.
+    /// Content, file type, owner, mode and attributes count as changes; times do not. A rename is reported as one deletion and
+    /// one addition. An error (for example, paths too long for the kernel) does not mean that the snapshot is damaged.
+    async fn changes(
+        &self,
+        from: Option<&SnapshotId>,
+        to: &SnapshotId,
+        image: &ImageId,
+        paths_max: usize,
+        effort: Effort,
+    ) -> Result<Changes, DiskError>;
+
+    /// Creates a temporary read-only copy of a sandbox's disk, as [`Disks::snapshot`] does, for comparing and reading. It is
+    /// available as [`Tree::Frozen`] with this id until [`Disks::thaw`]. No inventory lists it, and the next start removes
+    /// a copy that a crash left.
+    async fn freeze(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), DiskError>;
+
+    /// Removes a copy that [`Disks::freeze`] created. Does nothing if the copy does not exist.
+    async fn thaw(&self, id: &SnapshotId) -> Result<(), DiskError>;
+
+    /// Returns the directory of a tree's files (`rootfs/`). The caller must only read them.
+    async fn locate_tree(&self, tree: &Tree) -> Result<PathBuf, DiskError>;
+
+    /// Lists the paths that differ between `old` and `new`, sorted.
+    ///
+    /// If `new` was derived from `old`, in any number of steps, the time required depends on the number of changes and not on
+    /// the size of the trees. To compare two trees with a common origin, compare each of them with the origin.
+    /// Content, file type, owner, mode and attributes count as changes; times count only if `times` says so. A rename is reported
+    /// as one deletion and one addition, and a changed file is reported under each of its names. [`ChangeKind::Changed`] means
+    /// that the file was written to; its content may still be the same.
+    async fn compare(&self, old: &Tree, new: &Tree, times: Times) -> Result<Comparison, DiskError>;
+
+    /// Returns all names of the file at `path`, including `path` itself. Returns none for a directory or a missing path.
+    async fn names_of(&self, tree: &Tree, path: &[u8]) -> Result<Vec<Vec<u8>>, DiskError>;
+
+    /// Returns when everything written to a sandbox's disk before this call is on disk.
+    async fn sync(&self, id: &SandboxId) -> Result<(), DiskError>;
+
+    /// Removes a snapshot, staged or sealed. Does nothing if it does not exist. As durable as [`Disks::destroy`].
+    async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), DiskError>;
+
+    /// Creates an empty directory for the files of a dump, accessible only to root. Removes the files of an earlier attempt
+    /// with the same id.
+    async fn stage_dump(&self, id: &DumpId) -> Result<PathBuf, DiskError>;
+
+    /// Makes a staged dump final and durable, and returns the total size of its files. A dump is a flat directory of regular
+    /// files; any other entry is an error. `about` is stored with the dump and returned by [`Disks::open_dump`]. With
+    /// `evict`, its pages are dropped from the page cache soon afterwards. A dump that is sealed already is left unchanged.
+    async fn seal_dump(&self, id: &DumpId, about: &str, evict: bool) -> Result<u64, DiskError>;
+
+    /// Verifies each file of a sealed dump against the manifest and returns the dump. No file may be used before this call.
+    /// (A dump that was verified minutes ago and is unchanged since need not be read again.) Nothing may be written
+    /// to the directory: the next call would refuse the dump because of the additional file.
+    async fn open_dump(&self, id: &DumpId) -> Result<Dump, DiskError>;
+
+    /// Removes a dump, staged or sealed. Does nothing if it does not exist.
+    async fn remove_dump(&self, id: &DumpId) -> Result<(), DiskError>;
+
+    /// Creates the disk of a volume, which outlives sandboxes, limited to `disk_bytes`. It has an empty `rootfs/` that belongs to
+    /// root inside, or is a copy-on-write child of a volume snapshot. Durable on return. If it exists already, it is left
+    /// unchanged and its directory is returned.
+    async fn create_volume(
+        &self,
+        id: &VolumeId,
+        from: Option<&VolumeSnapshotId>,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, DiskError>;
+
+    /// Returns the directory of a volume's files (`rootfs/`).
+    async fn locate_volume(&self, id: &VolumeId) -> Result<PathBuf, DiskError>;
+
+    /// Returns the bytes charged to a volume; otherwise like [`Disks::used`].
+    async fn volume_used(&self, id: &VolumeId) -> Result<u64, DiskError>;
+
+    /// Removes a volume. Does nothing if it does not exist. Its snapshots are kept. As durable as [`Disks::destroy`].
+    async fn remove_volume(&self, id: &VolumeId) -> Result<(), DiskError>;
+
+    /// Creates a read-only copy of a volume, with the guarantees of [`Disks::snapshot`].
+    async fn snapshot_volume(&self, id: &VolumeSnapshotId, of: &VolumeId) -> Result<(), DiskError>;
+
+    /// Replaces a volume's files with a new copy of a volume snapshot, with the guarantees of [`Disks::replace_from_snapshot`].
+    async fn replace_volume(
+        &self,
+        id: &VolumeId,
+        from: &VolumeSnapshotId,
+        disk_bytes: u64,
+    ) -> Result<(), DiskError>;
+
+    /// Removes a volume snapshot. Does nothing if it does not exist. As durable as [`Disks::destroy`].
+    async fn remove_volume_snapshot(&self, id: &VolumeSnapshotId) -> Result<(), DiskError>;
+}
+
+/// A dump that has been verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dump {
+    /// The directory of its files.
+    pub path: PathBuf,
+    /// The description that was stored when the dump was sealed.
+    pub about: String,
+    /// The total size of its files.
+    pub bytes: u64,
+}
+
+/// The stream of a disk, in chunks. It ends with the last chunk or at the first error.
+pub type Chunks = tokio::sync::mpsc::Receiver<io::Result<Vec<u8>>>;
+
+/// Any kind of disk that can be sent and received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DiskId {
+    Image(ImageId),
+    Sandbox {
+        id: SandboxId,
+        image: ImageId,
+    },
+    /// Sent as the difference to `parent`, or to `image` if there is no parent. The parent must be sent and received first.
+    Snapshot {
+        id: SnapshotId,
+        image: ImageId,
+        parent: Option<SnapshotId>,
+    },
+    /// Sent as a whole.
+    Volume(VolumeId),
+    VolumeSnapshot(VolumeSnapshotId),
+}
+
+impl DiskId {
+    fn name(&self) -> &str {
+        match self {
+            Self::Image(id) => id.as_str(),
+            Self::Sandbox { id, .. } => id.as_str(),
+            Self::Snapshot { id, .. } => id.as_str(),
+            Self::Volume(id) => id.as_str(),
+            Self::VolumeSnapshot(id) => id.as_str(),
+        }
+    }
+}
+
+/// A tree of files that does not change.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Tree {
+    Image(ImageId),
+    Snapshot(SnapshotId),
+    /// A sandbox's files at the time of [`Disks::freeze`].
+    Frozen(SnapshotId),
+}
+
+/// Whether a file counts as changed if only its modification time differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Times {
+    Ignored,
+    Count,
+}
+
+/// What differs between two trees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// Sorted by path.
+    pub paths: Vec<ChangedPath>,
+    /// There are more differences than the driver inspected.
+    pub more: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ChangedPath {
+    /// Absolute, as the sandbox sees it; `/` is its root. Processes in the sandbox chose these bytes; do not trust them.
+    pub path: Vec<u8>,
+    pub kind: ChangeKind,
+    /// The file is the same one and its content was written to. May be `false` for files that were written to.
+    pub written: bool,
+}
+
+/// Everything that exists in a pool, for recovery.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inventory {
+    pub sandboxes: Vec<SandboxId>,
+    pub images: Vec<ImageId>,
+    pub staged: Vec<ImageId>,
+    pub snapshots: Vec<SnapshotId>,
+    /// Staged or sealed.
+    pub dumps: Vec<DumpId>,
+    pub volumes: Vec<VolumeId>,
+    pub volume_snapshots: Vec<VolumeSnapshotId>,
+}
+
+/// How thoroughly [`Disks::changes`] searches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// Finds all changes, regardless of the time required.
+    Whole,
+    /// Finds what can be found in about the time that a snapshot takes.
+    Glance,
+}
+
+/// The capacity of the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    pub total_bytes: u64,
+    pub free_bytes: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    #[error("image `{image}` does not exist in the pool")]
+    ImageNotFound { image: ImageId },
+    #[error("sandbox `{id}` has no disk")]
+    NotFound { id: SandboxId },
+    #[error("snapshot `{snapshot}` does not exist in the pool")]
+    SnapshotNotFound { snapshot: SnapshotId },
+    #[error("volume `{volume}` does not exist in the pool")]
+    VolumeNotFound { volume: VolumeId },
+    #[error("volume snapshot `{snapshot}` does not exist in the pool")]
+    VolumeSnapshotNotFound { snapshot: VolumeSnapshotId },
+    #[error("dump `{dump}` does not exist in the pool")]
+    DumpNotFound { dump: DumpId },
+    #[error("{what} is damaged: its file `{file}` {how}")]
+    Damaged { what: String, file: String, how: &'static str },
+    #[error("dump `{dump}` has format {format}, and this version supports formats up to {known}")]
+    TooNew { dump: DumpId, format: u32, known: u32 },
+    #[error("dump `{dump}` cannot contain `{file}`, which {why}")]
+    NotDumpable { dump: DumpId, file: String, why: &'static str },
+    #[error("pool `{}` is on {filesystem}, which is not btrfs", .pool.display())]
+    NotBtrfs { pool: PathBuf, filesystem: String },
+    #[error("`{}` is already mounted from `{}`", .mount.display(), .device.display())]
+    MountTaken { mount: PathBuf, device: PathBuf },
+    #[error("a pool in `{}` needs {needed_bytes} bytes, and {free_bytes} are free on that disk", .file.display())]
+    NoRoomForPool { file: PathBuf, needed_bytes: u64, free_bytes: u64 },
+    #[error("quotas are not enabled on the pool: {reason}")]
+    NoQuotas { reason: String },
+    #[error("could not {step} `{what}`")]
+    Step { step: &'static str, what: String, source: io::Error },
+    #[error("the pool is full: {needed_bytes} bytes needed, {free_bytes} free")]
+    Full { needed_bytes: u64, free_bytes: u64 },
+    #[error("`{command}` failed: {message}")]
+    Command { command: String, message: String },
+    #[error("neither `mmdebstrap` nor `debootstrap` is installed, so no image can be built")]
+    NoBuilder,
+    #[error("no mirror for the host's distribution in its package sources, so no image can be built")]
+    NoMirror,
+    #[error("the disk driver is configured to fail")]
+    Injected,
+}
+
+/// Converts an IO error to the error of a step.
+pub(crate) fn step(step: &'static str, what: &Path) -> impl FnOnce(io::Error) -> DiskError {
+    let what = what.display().to_string();
+    move |source| DiskError::Step { step, what, source }
+}
+
+impl DiskError {
+    /// What the user can do about the error.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::NotBtrfs { .. } => Some(
+                "set `pool.path` to a directory on btrfs, or remove it: Burrow then creates a loop-backed pool",
+            ),
+            Self::MountTaken { .. } => Some("unmount it, or set another mount directory for the pool"),
+            Self::Full { .. } => Some("remove sandboxes or images, or free space on the disk of the pool"),
+            Self::NoRoomForPool { .. } => {
+                Some("free space on that disk, or set `state_dir` or `pool.path` to another one")
+            }
+            Self::NoQuotas { .. } => {
+                Some("use Linux 6.7 or newer, which has simple quotas, or a separate pool")
+            }
+            Self::NoBuilder => Some("install it: `apt-get install mmdebstrap`"),
+            Self::NoMirror => Some("set the image's mirror and suite in the configuration"),
+            Self::Command { .. } => Some("run `burrow doctor` to see which programs are missing"),
+            Self::Damaged { .. } => Some(
+                "the processes cannot be restored: start the sandbox from its files (`burrow start --files-only`), or restore a snapshot",
+            ),
+            Self::TooNew { .. } => Some("it was created by a newer version of Burrow: upgrade this one"),
+            Self::ImageNotFound { .. }
+            | Self::NotFound { .. }
+            | Self::SnapshotNotFound { .. }
+            | Self::VolumeNotFound { .. }
+            | Self::VolumeSnapshotNotFound { .. }
+            | Self::DumpNotFound { .. }
+            | Self::NotDumpable { .. }
+            | Self::Step { .. }
+            | Self::Injected => None,
+        }
+    }
+}
+
+/// A shared driver is a driver.
+#[async_trait]
+impl<V: Disks + ?Sized> Disks for Arc<V> {
+    async fn stage_image(&self, id: &ImageId) -> Result<PathBuf, DiskError> {
+        (**self).stage_image(id).await
+    }
+
+    async fn stage_image_from(&self, id: &ImageId, parent: &ImageId) -> Result<PathBuf, DiskError> {
+        (**self).stage_image_from(id, parent).await
+    }
+
+    async fn stage_image_of_sandbox(&self, id: &ImageId, sandbox: &SandboxId) -> Result<PathBuf, DiskError> {
+        (**self).stage_image_of_sandbox(id, sandbox).await
+    }
+
+    async fn locate_image(&self, id: &ImageId) -> Result<PathBuf, DiskError> {
+        (**self).locate_image(id).await
+    }
+
+    async fn seal_image(&self, id: &ImageId) -> Result<(), DiskError> {
+        (**self).seal_image(id).await
+    }
+
+    async fn remove_image(&self, id: &ImageId) -> Result<(), DiskError> {
+        (**self).remove_image(id).await
+    }
+
+    async fn create(&self, id: &SandboxId, image: &ImageId, disk_bytes: u64) -> Result<PathBuf, DiskError> {
+        (**self).create(id, image, disk_bytes).await
+    }
+
+    async fn locate(&self, id: &SandboxId) -> Result<PathBuf, DiskError> {
+        (**self).locate(id).await
+    }
+
+    async fn set_quota(&self, id: &SandboxId, disk_bytes: u64) -> Result<(), DiskError> {
+        (**self).set_quota(id, disk_bytes).await
+    }
+
+    async fn used(&self, id: &SandboxId) -> Result<u64, DiskError> {
+        (**self).used(id).await
+    }
+
+    async fn destroy(&self, id: &SandboxId) -> Result<(), DiskError> {
+        (**self).destroy(id).await
+    }
+
+    async fn inventory(&self) -> Result<Inventory, DiskError> {
+        (**self).inventory().await
+    }
+
+    async fn space(&self) -> Result<Space, DiskError> {
+        (**self).space().await
+    }
+
+    async fn send(&self, disk: &DiskId) -> Result<Chunks, DiskError> {
+        (**self).send(disk).await
+    }
+
+    async fn receive(&self, disk: &DiskId, disk_bytes: u64, chunks: Chunks) -> Result<(), DiskError> {
+        (**self).receive(disk, disk_bytes, chunks).await
+    }
+
+    async fn snapshot(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), DiskError> {
+        (**self).snapshot(id, of).await
+    }
+
+    async fn create_from_snapshot(
+        &self,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, DiskError> {
+        (**self).create_from_snapshot(id, snapshot, disk_bytes).await
+    }
+
+    async fn replace_from_snapshot(
+        &self,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, DiskError> {
+        (**self).replace_from_snapshot(id, snapshot, disk_bytes).await
+    }
+
+    async fn locate_snapshot(&self, id: &SnapshotId) -> Result<PathBuf, DiskError> {
+        (**self).locate_snapshot(id).await
+    }
+
+    async fn snapshot_bytes(&self, id: &SnapshotId) -> Result<u64, DiskError> {
+        (**self).snapshot_bytes(id).await
+    }
+
+    async fn changes(
+        &self,
+        from: Option<&SnapshotId>,
+        to: &SnapshotId,
+        image: &ImageId,
+        paths_max: usize,
+        effort: Effort,
+    ) -> Result<Changes, DiskError> {
+        (**self).changes(from, to, image, paths_max, effort).await
+    }
+
+    async fn stage_snapshot(&self, id: &SnapshotId, base: Option<&SnapshotId>) -> Result<PathBuf, DiskError> {
+        (**self).stage_snapshot(id, base).await
+    }
+
+    async fn seal_snapshot(&self, id: &SnapshotId) -> Result<(), DiskError> {
+        (**self).seal_snapshot(id).await
+    }
+
+    async fn freeze(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), DiskError> {
+        (**self).freeze(id, of).await
+    }
+
+    async fn thaw(&self, id: &SnapshotId) -> Result<(), DiskError> {
+        (**self).thaw(id).await
+    }
+
+    async fn locate_tree(&self, tree: &Tree) -> Result<PathBuf, DiskError> {
+        (**self).locate_tree(tree).await
+    }
+
+    async fn compare(&self, old: &Tree, new: &Tree, times: Times) -> Result<Comparison, DiskError> {
+        (**self).compare(old, new, times).await
+    }
+
+    async fn names_of(&self, tree: &Tree, path: &[u8]) -> Result<Vec<Vec<u8>>, DiskError> {
+        (**self).names_of(tree, path).await
+    }
+
+    async fn sync(&self, id: &SandboxId) -> Result<(), DiskError> {
+        (**self).sync(id).await
+    }
+
+    async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), DiskError> {
+        (**self).remove_snapshot(id).await
+    }
+
+    async fn stage_dump(&self, id: &DumpId) -> Result<PathBuf, DiskError> {
+        (**self).stage_dump(id).await
+    }
+
+    async fn seal_dump(&self, id: &DumpId, about: &str, evict: bool) -> Result<u64, DiskError> {
+        (**self).seal_dump(id, about, evict).await
+    }
+
+    async fn open_dump(&self, id: &DumpId) -> Result<Dump, DiskError> {
+        (**self).open_dump(id).await
+    }
+
+    async fn remove_dump(&self, id: &DumpId) -> Result<(), DiskError> {
+        (**self).remove_dump(id).await
+    }
+
+    async fn create_volume(
+        &self,
+        id: &VolumeId,
+        from: Option<&VolumeSnapshotId>,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, DiskError> {
+        (**self).create_volume(id, from, disk_bytes).await
+    }
+
+    async fn locate_volume(&self, id: &VolumeId) -> Result<PathBuf, DiskError> {
+        (**self).locate_volume(id).await
+    }
+
+    async fn volume_used(&self, id: &VolumeId) -> Result<u64, DiskError> {
+        (**self).volume_used(id).await
+    }
+
+    async fn remove_volume(&self, id: &VolumeId) -> Result<(), DiskError> {
+        (**self).remove_volume(id).await
+    }
+
+    async fn snapshot_volume(&self, id: &VolumeSnapshotId, of: &VolumeId) -> Result<(), DiskError> {
+        (**self).snapshot_volume(id, of).await
+    }
+
+    async fn replace_volume(
+        &self,
+        id: &VolumeId,
+        from: &VolumeSnapshotId,
+        disk_bytes: u64,
+    ) -> Result<(), DiskError> {
+        (**self).replace_volume(id, from, disk_bytes).await
+    }
+
+    async fn remove_volume_snapshot(&self, id: &VolumeSnapshotId) -> Result<(), DiskError> {
+        (**self).remove_volume_snapshot(id).await
+    }
+}

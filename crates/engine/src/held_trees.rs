@@ -1,0 +1,196 @@
+//! Trees for comparisons, held unchanged: of images, of snapshots, and of sandboxes at one moment. And their common ancestor.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use burrow_catalog::SandboxRow;
+use burrow_disks::{DiskError, Tree};
+use burrow_model::{Image, ImageId, SandboxId, Snapshot, SnapshotId, State, TenantId};
+
+use crate::EngineError;
+use crate::actor::{Command, Reply, StateCommand};
+use crate::pins::{Pin, Pins};
+use crate::shared::Shared;
+
+/// Ancestors that are followed at most: more than one sandbox and some of its ancestors have snapshots.
+const ANCESTORS_MAX: usize = 4_000;
+
+/// Something that can be compared.
+#[derive(Clone, Debug)]
+pub enum TreeOf {
+    Sandbox(Box<SandboxRow>),
+    Snapshot(Box<Snapshot>),
+    Image(Box<Image>),
+}
+
+impl TreeOf {
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Sandbox(row) => row.id.as_str(),
+            Self::Snapshot(snapshot) => snapshot.id.as_str(),
+            Self::Image(image) => image.id.as_str(),
+        }
+    }
+}
+
+/// A tree that stays unchanged, and in its place, until it is released.
+#[derive(Debug)]
+pub(crate) struct HeldTree {
+    pub(crate) tree: Tree,
+    pub(crate) path: PathBuf,
+    shared: Arc<Shared>,
+    _pin: Option<Pin>,
+    /// The copy of a sandbox's tree, to be removed.
+    frozen: Option<SnapshotId>,
+}
+
+impl HeldTree {
+    /// Holds a tree. The tree of a sandbox is copied by its actor between two operations, so that the copy never has half of a merge.
+    /// An actor must not call this for its own sandbox; see [`HeldTree::freeze`].
+    pub(crate) async fn hold(shared: &Arc<Shared>, of: &TreeOf) -> Result<Self, EngineError> {
+        match of {
+            TreeOf::Sandbox(row) => {
+                between_operations(shared, &row.id, |reply| StateCommand::Freeze { reply }).await
+            }
+            TreeOf::Snapshot(snapshot) => Self::pinned(shared, Tree::Snapshot(snapshot.id.clone())).await,
+            TreeOf::Image(image) => Self::pinned(shared, Tree::Image(image.id.clone())).await,
+        }
+    }
+
+    /// Copies a sandbox's tree at this moment. Only for the task that carries out its operations.
+    pub(crate) async fn freeze(shared: &Arc<Shared>, row: &SandboxRow) -> Result<Self, EngineError> {
+        let disks = &shared.seams.disks;
+        let frozen = SnapshotId::generate();
+        settle(shared, row).await;
+        disks.freeze(&frozen, &row.id).await?;
+        let (tree, path) = (Tree::Frozen(frozen.clone()), PathBuf::new());
+        let mut held = Self { tree, path, shared: shared.clone(), _pin: None, frozen: Some(frozen) };
+        held.path = disks.locate_tree(&held.tree).await?;
+        Ok(held)
+    }
+
+    /// Holds a tree that does not change by itself.
+    pub(crate) async fn pinned(shared: &Arc<Shared>, tree: Tree) -> Result<Self, EngineError> {
+        let pin = match &tree {
+            Tree::Snapshot(id) => Some(Pins::pin(&shared.pins, id).await),
+            Tree::Image(_) | Tree::Frozen(_) => None,
+        };
+        let path = match shared.seams.disks.locate_tree(&tree).await {
+            Err(DiskError::SnapshotNotFound { snapshot }) => {
+                return Err(EngineError::SnapshotNotFound { what: snapshot.to_string() });
+            }
+            located => located?,
+        };
+        Ok(Self { tree, path, shared: shared.clone(), _pin: pin, frozen: None })
+    }
+
+    pub(crate) async fn release(mut self) {
+        if let Some(frozen) = self.frozen.take() {
+            remove_copy(&self.shared, &frozen).await;
+        }
+    }
+}
+
+/// Makes a sandbox's actor copy its files, between two of its operations. An actor must not call this for its own sandbox.
+async fn between_operations<T>(
+    shared: &Arc<Shared>,
+    id: &SandboxId,
+    command: impl FnOnce(Reply<T>) -> StateCommand,
+) -> Result<T, EngineError> {
+    match shared.registry.get(id) {
+        Some(actor) => actor.ask(|reply| Command::State(command(reply))).await,
+        None => Err(match shared.recovering.reason(id) {
+            Some(reason) => EngineError::Recovering { id: id.clone(), reason },
+            None => EngineError::Gone { id: id.clone() },
+        }),
+    }
+}
+
+/// Makes a writable copy of a sandbox's files, to make an image of it; returns its path.
+pub(crate) async fn stage_image(
+    shared: &Arc<Shared>,
+    image: &ImageId,
+    of: &SandboxId,
+) -> Result<PathBuf, EngineError> {
+    let image = image.clone();
+    between_operations(shared, of, |reply| StateCommand::StageImage { image, reply }).await
+}
+
+impl Drop for HeldTree {
+    fn drop(&mut self) {
+        // After a failure, or if the caller disconnected.
+        if let (Some(frozen), Ok(runtime)) = (self.frozen.take(), tokio::runtime::Handle::try_current()) {
+            let shared = self.shared.clone();
+            runtime.spawn(async move { remove_copy(&shared, &frozen).await });
+        }
+    }
+}
+
+/// Flushes what its processes have written to a disk that only its machine has mounted. If the machine does not respond, the disk is
+/// as after a power failure: its file system has a journal.
+pub(crate) async fn settle(shared: &Shared, row: &SandboxRow) {
+    if row.state != State::Running {
+        return;
+    }
+    let settled =
+        async { Ok::<_, EngineError>(shared.runtime(&row.spec.driver)?.settle_files(&row.id).await?) };
+    if let Err(error) = settled.await {
+        tracing::warn!(
+            sandbox = %row.id, error = &error as &dyn std::error::Error,
+            "a machine could not flush its files: the copy of its disk may lack recent writes"
+        );
+    }
+}
+
+async fn remove_copy(shared: &Shared, frozen: &SnapshotId) {
+    if let Err(error) = shared.seams.disks.thaw(frozen).await {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "could not remove the copy of a tree after a comparison; the next start removes it"
+        );
+    }
+}
+
+/// The ancestors of a tree, nearest first, beginning with the tree itself if it does not change.
+pub(crate) async fn ancestors(
+    shared: &Shared,
+    tenant: &TenantId,
+    of: &TreeOf,
+) -> Result<Vec<Tree>, EngineError> {
+    let catalog = &shared.seams.catalog;
+    let (mut next, image): (Option<SnapshotId>, &ImageId) = match of {
+        TreeOf::Sandbox(row) => {
+            let latest = catalog.latest_snapshot_of(&row.id).await?.map(|latest| latest.id);
+            (latest.or_else(|| row.origin.as_ref().map(|origin| origin.snapshot.clone())), &row.image)
+        }
+        TreeOf::Snapshot(snapshot) => (Some(snapshot.id.clone()), &snapshot.image),
+        TreeOf::Image(image) => (None, &image.id),
+    };
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
+    let mut image = image.clone();
+    while let Some(id) = next.take() {
+        if found.len() >= ANCESTORS_MAX || !seen.insert(id.clone()) {
+            break;
+        }
+        // A removed snapshot has no ancestors; its image is all that is left.
+        let Some(snapshot) = catalog.snapshot(tenant, &id).await? else { break };
+        found.push(Tree::Snapshot(id));
+        image = snapshot.image;
+        next = snapshot.parent;
+    }
+    // A fork's own image is its parent's, so both lines end in the same image.
+    found.push(Tree::Image(image));
+    Ok(found)
+}
+
+/// The nearest common ancestor of two trees.
+pub(crate) async fn common(
+    shared: &Shared,
+    tenant: &TenantId,
+    one: &TreeOf,
+    other: &TreeOf,
+) -> Result<Option<Tree>, EngineError> {
+    let others: HashSet<Tree> = ancestors(shared, tenant, other).await?.into_iter().collect();
+    Ok(ancestors(shared, tenant, one).await?.into_iter().find(|tree| others.contains(tree)))
+}

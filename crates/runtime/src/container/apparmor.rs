@@ -1,0 +1,124 @@
+//! The AppArmor profile of containers, on hosts that have AppArmor.
+//!
+//! The daemon loads the profile at its start with `apparmor_parser`, and again if it was removed. PID 1 of a machine
+//! enters it with its `execve`, and all processes inside inherit it. CRIU restores the profile by the names in a dump,
+//! see `criu::labels`.
+//!
+//! If it cannot be loaded, sandboxes run without it: it is a second barrier behind the namespaces and the filter.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// The name of the profile.
+pub const PROFILE: &str = "burrow-sandbox";
+
+const SOURCE: &str = include_str!("apparmor.profile");
+const ENABLED: &str = "/sys/module/apparmor/parameters/enabled";
+const LOADED: &str = "/sys/kernel/security/apparmor/profiles";
+const PARSER: &str = "apparmor_parser";
+const OWN_LABEL: [&str; 2] = ["/proc/self/attr/apparmor/current", "/proc/self/attr/current"];
+const LABEL_OF_EXEC: [&str; 2] = ["/proc/thread-self/attr/apparmor/exec", "/proc/thread-self/attr/exec"];
+
+/// Whether sandboxes have the profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The kernel has no AppArmor, or it is disabled.
+    NoAppArmor,
+    Loaded,
+    NotLoaded,
+}
+
+/// The state that the kernel reports.
+pub fn standing() -> Standing {
+    if !is_enabled() {
+        return Standing::NoAppArmor;
+    }
+    let profiles = fs::read_to_string(LOADED).unwrap_or_default();
+    let is_ours = |line: &str| line.split_once(" (").is_some_and(|(name, _)| name == PROFILE);
+    if profiles.lines().any(is_ours) { Standing::Loaded } else { Standing::NotLoaded }
+}
+
+/// Whether `apparmor_parser` is installed.
+pub fn has_parser() -> bool {
+    let found = |folder: &str| Path::new(folder).join(PARSER).exists();
+    ["/usr/sbin", "/sbin", "/usr/bin", "/usr/local/sbin"].into_iter().any(found)
+}
+
+/// Loads the profile, and returns whether machines can enter it. Logs the reason if not.
+pub(crate) fn load() -> bool {
+    if !is_enabled() {
+        return false;
+    }
+    let label = read_first(OWN_LABEL).unwrap_or_default();
+    // From another profile, the kernel does not allow a change to ours after `no_new_privs` is set.
+    let loaded = match label.trim() {
+        "unconfined" => replace(),
+        own => Err(io::Error::other(format!("the daemon itself runs in the AppArmor profile `{own}`"))),
+    };
+    if let Err(error) = &loaded {
+        tracing::warn!(%error, "could not load the AppArmor profile `{PROFILE}`: containers run without it");
+    }
+    loaded.is_ok()
+}
+
+/// Whether a machine can enter the profile now. An upgrade of AppArmor may have removed it since the start; then it is
+/// loaded again.
+pub(crate) fn is_ready() -> bool {
+    match standing() {
+        Standing::Loaded => true,
+        Standing::NotLoaded => load(),
+        Standing::NoAppArmor => false,
+    }
+}
+
+/// Makes the next `execve` of this thread enter the profile.
+pub(crate) fn enter_by_exec() -> io::Result<()> {
+    let request = format!("exec {PROFILE}");
+    let [path, older] = LABEL_OF_EXEC;
+    match fs::write(path, &request) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => fs::write(older, request),
+        outcome => outcome,
+    }
+}
+
+fn is_enabled() -> bool {
+    fs::read_to_string(ENABLED).is_ok_and(|text| text.trim() == "Y")
+}
+
+fn read_first(paths: [&str; 2]) -> io::Result<String> {
+    paths
+        .into_iter()
+        .map(fs::read_to_string)
+        .find(Result::is_ok)
+        .unwrap_or(Err(io::ErrorKind::NotFound.into()))
+}
+
+fn replace() -> io::Result<()> {
+    let mut parser = Command::new(PARSER)
+        // Without the cache: the profile is small, and its source is in this program.
+        .args(["--replace", "--skip-cache"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    // Dropped at once, so that the parser sees end-of-file.
+    parser.stdin.take().map_or(Ok(()), |mut input| input.write_all(SOURCE.as_bytes()))?;
+    let ended = parser.wait_with_output()?;
+    if ended.status.success() {
+        return Ok(());
+    }
+    let reason = String::from_utf8_lossy(&ended.stderr);
+    Err(io::Error::other(format!("{PARSER}: {}: {}", ended.status, reason.trim())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_profile_has_the_name_that_machines_enter() {
+        assert!(SOURCE.contains(&format!("profile {PROFILE} ")));
+    }
+}
