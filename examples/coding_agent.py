@@ -5,10 +5,9 @@
     python coding_agent.py                                                # a small project of its own, with a bug
     python coding_agent.py --project ./app --test "npm test" "make the tests pass"
 
-The project lives in a sandbox called `coder`, which stays. Each attempt is a fork of it: same files, same processes, same
-memory, and nothing it does is seen by the others. The best one is merged, the others are deleted. The daemon may be
-restarted at any moment, and so may this program: what is under way is written down in the sandbox, and the next run of it
-goes on from there.
+The project is in a persistent sandbox called `coder`. Each attempt is a fork of it, with the same files, processes and
+memory, and isolated from the other attempts. The best one is merged, the others are deleted. The daemon and this program
+may be restarted at any moment: the state of the work is stored in the sandbox, and the next run continues from there.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ PROJECT = "/srv/project"
 ATTEMPTS = 3
 TURNS_MAX = 40
 SHOWN = 10_000
-# Where in the sandbox's own memory it is written down what is under way.
+# Keys in the sandbox's memory that store the state of the work.
 JOB, VERDICT = "coder/job", "coder/verdict"
 
 STYLES = ["make the smallest change that works", "read everything first, then change it", "do it as a purist would"]
@@ -61,7 +60,7 @@ SAMPLE = {
 
 @dataclass
 class Attempt:
-    """What one fork came to."""
+    """The outcome of one fork."""
 
     child: Sandbox
     passed: bool
@@ -73,8 +72,8 @@ def main() -> int:
     """One task: fork, try, judge, merge, remember."""
     parser = argparse.ArgumentParser(description="A persistent coding agent.")
     parser.add_argument("task", nargs="?", default="make the tests pass")
-    parser.add_argument("--project", help="a folder to work on; a small one with a bug unless given")
-    parser.add_argument("--test", default="python3 -m unittest -q", help="what ends with 0 when it is right")
+    parser.add_argument("--project", help="a folder to work on; defaults to a small project with a bug")
+    parser.add_argument("--test", default="python3 -m unittest -q", help="a command that exits with 0 on success")
     given = parser.parse_args()
 
     sandbox = Sandbox.get_or_create("coder")
@@ -99,7 +98,7 @@ def main() -> int:
 
 
 def prepare(sandbox: Sandbox, folder: str | None) -> None:
-    """The project, the first time."""
+    """Uploads the project, unless an earlier run did."""
     if sandbox.files.exists(PROJECT):
         return
     if folder:
@@ -110,22 +109,22 @@ def prepare(sandbox: Sandbox, folder: str | None) -> None:
 
 
 def forks(sandbox: Sandbox, task: str) -> list[Sandbox]:
-    """The attempts that were under way, or new ones."""
+    """Returns the unfinished attempts of an earlier run, or creates new ones."""
     job = sandbox.memory.kv.get(JOB)
     if job and job["task"] == task:
         try:
             found = [Sandbox.connect(child) for child in job["children"]]
-            print(f"going on with {len(found)} attempts")
+            print(f"continuing with {len(found)} attempts")
             return found
         except NotFoundError:
-            print("the attempts of the last time are gone; beginning anew")
+            print("the attempts of the last run no longer exist; starting again")
     children = sandbox.fork(ATTEMPTS)
     sandbox.memory.kv.set(JOB, {"task": task, "children": [child.id for child in children]})
     return children
 
 
 def attempt(sandbox: Sandbox, child: Sandbox, number: int, task: str, test: str) -> Attempt:
-    """One fork, until it says that it is done; then its tests decide."""
+    """Runs the agent in one fork until it has finished, then runs the tests."""
     said = child.memory.kv.get(VERDICT)
     if said is None:
         said = work(child, f"{task}\n(attempt {number + 1}: {STYLES[number % len(STYLES)]})")
@@ -137,7 +136,7 @@ def attempt(sandbox: Sandbox, child: Sandbox, number: int, task: str, test: str)
 
 
 def work(child: Sandbox, task: str) -> str:
-    """The loop: recall, ask, store, do what was asked for."""
+    """The agent loop: recall, call the model, store, run the tools."""
     client, memory = Anthropic(), AgentMemory(child)
     messages: list[dict[str, Any]] = [{"role": "user", "content": task}]
     for _ in range(TURNS_MAX):
@@ -157,7 +156,7 @@ def work(child: Sandbox, task: str) -> str:
 
 
 def use(child: Sandbox, tool: str, given: dict[str, Any]) -> str:
-    """What a tool answers."""
+    """Runs a tool and returns its result."""
     if tool == "write":
         child.files.write(given["path"], given["content"])
         return "written"
@@ -166,13 +165,13 @@ def use(child: Sandbox, tool: str, given: dict[str, Any]) -> str:
 
 
 def bring_home(sandbox: Sandbox, best: Attempt, task: str) -> None:
-    """Merges the winner, with what it remembers, and keeps the lesson."""
+    """Merges the best attempt, including its memory, and stores the lesson."""
     merged = sandbox.merge(best.child, policies={"**/__pycache__/**": "theirs"})
     lesson = f"{task}: {best.said}"
     sandbox.memory.store(lesson, kind="fact", importance=0.9)
     print(f"merged {best.child.id}; learned: {lesson}")
     if merged.undo:
-        print(f"to take it back: burrow snapshot restore {merged.undo.id} --in-place coder")
+        print(f"to undo the merge: burrow snapshot restore {merged.undo.id} --in-place coder")
 
 
 if __name__ == "__main__":

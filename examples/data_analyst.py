@@ -1,12 +1,12 @@
-"""A data analyst: a loop with the `anthropic` client whose tool is a notebook, and which sees the plots it makes.
+"""A data analyst: a loop with the `anthropic` client and a notebook as its tool. The model sees the plots it creates.
 
     pip install burrow-sdk anthropic
     burrow image build --ready python-interpreter
     export ANTHROPIC_API_KEY=...
     python data_analyst.py sales.csv "in which month did we sell the most? show me a plot"
 
-The sandbox is called `data-analyst`. Its variables are those of the last question: a table that was loaded once stays loaded,
-also while the sandbox sleeps. Plots are written to the folder you call it from.
+The sandbox is called `data-analyst`. Variables persist between questions: a table that was loaded stays loaded, even if
+the sandbox sleeps in between. Plots are written to the current directory.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ RUN_CODE = {
     "description": "Runs Python as a cell of a notebook would; answers with output, errors, and what was shown.",
     "input_schema": {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]},
 }
-# What a model is shown of an output, and how often it may use the tool before it has to come to an end.
+# How many characters of an output the model receives, and the maximum number of turns.
 SHOWN = 10_000
 TURNS_MAX = 30
 
 
 def shown(run: CodeRun) -> list[dict[str, Any]]:
-    """What the tool answers. Code that fails is something to learn from, not an error of ours."""
+    """The result of the tool. Code that fails is a result for the model, not an error of this program."""
     texts = [run.stdout, run.stderr, *(result.text or "" for result in run.results)]
     texts += [run.error.traceback] if run.error else []
     said = "\n".join(text[-SHOWN:] for text in texts if text)
-    content: list[dict[str, Any]] = [{"type": "text", "text": said or f"nothing was shown: {run.status}"}]
+    content: list[dict[str, Any]] = [{"type": "text", "text": said or f"no output: {run.status}"}]
     for result in run.results:
         if result.png:
             source = {"type": "base64", "media_type": "image/png", "data": result.png}
@@ -51,7 +51,7 @@ def shown(run: CodeRun) -> list[dict[str, Any]]:
 
 
 def keep(run: CodeRun, number: int) -> int:
-    """Writes its plots to where we are, and answers the number of the next."""
+    """Writes the plots of a run to the current directory, and returns the number of the next plot."""
     for result in run.results:
         if result.png:
             Path(f"plot-{number}.png").write_bytes(base64.b64decode(result.png))
@@ -61,7 +61,7 @@ def keep(run: CodeRun, number: int) -> int:
 
 
 def ask(sandbox: Sandbox, question: str) -> str:
-    """One question, with as many turns as it takes."""
+    """Answers one question in a loop of model calls and tool calls."""
     client, plots = Anthropic(), 1
     messages: list[dict[str, Any]] = [{"role": "user", "content": question}]
     for _ in range(TURNS_MAX):
@@ -82,7 +82,7 @@ def ask(sandbox: Sandbox, question: str) -> str:
 
 
 def main(file: str, question: str) -> None:
-    """Puts the file where the analyst finds it, and asks."""
+    """Uploads the file and asks the question."""
     sandbox = Sandbox.get_or_create("data-analyst", IMAGE)
     place = f"/srv/data/{Path(file).name}"
     sandbox.files.upload(file, place)

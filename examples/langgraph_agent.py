@@ -1,10 +1,10 @@
-"""A graph of LangGraph whose model remembers, with a sandbox as its tool.
+"""A LangGraph graph whose model has a memory, with a sandbox as its tool.
 
     pip install 'burrow-sdk[langchain]' langgraph langchain-anthropic
     export ANTHROPIC_API_KEY=...
     python langgraph_agent.py "which Python is installed here?"
 
-`create_agent` of LangChain takes the same memory as middleware: `middleware=[MemoryMiddleware(sandbox)]`.
+LangChain's `create_agent` accepts the same memory as middleware: `middleware=[MemoryMiddleware(sandbox)]`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def run(command: str) -> str:
 
 
 def graph() -> StateGraph:
-    """The model, and the tool for as long as it is asked for."""
+    """A loop of the model and the tool, until the model calls no tool."""
     model = with_memory(ChatAnthropic(model=MODEL).bind_tools([run]), sandbox)
     made = StateGraph(MessagesState)
     made.add_node("model", lambda state: {"messages": [model.invoke(state["messages"])]})

@@ -21,7 +21,7 @@ SHOWN = 10_000
 
 
 async def ask(question: str) -> str:
-    """One run; the sandbox and what was said stay."""
+    """Runs the agent once. The sandbox and the conversation persist."""
     sandbox = await AsyncSandbox.get_or_create("openai-agent")
 
     @function_tool

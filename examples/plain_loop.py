@@ -1,10 +1,10 @@
-"""A plain loop with the `anthropic` client: one tool, a sandbox that stays, and a memory in two lines.
+"""A plain loop with the `anthropic` client: one tool, a persistent sandbox, and memory in two lines.
 
     pip install burrow-sdk anthropic
     export ANTHROPIC_API_KEY=...
     python plain_loop.py "how many prime numbers are there below 10,000?"
 
-The sandbox is called `plain-loop`: its files, its packages and what was said are there the next time.
+The sandbox is called `plain-loop`. Its files, its packages and the conversations persist between runs.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ RUN = {
         "required": ["command"],
     },
 }
-# What a model is shown of an output, and how often it may use the tool before it has to come to an end.
+# How many characters of an output the model receives, and the maximum number of turns.
 SHOWN = 10_000
 TURNS_MAX = 30
 
 
 def run(sandbox: Sandbox, command: str) -> str:
-    """What the tool answers. A command that fails is something to learn from, not an error of ours."""
+    """The result of the tool. A command that fails is a result for the model, not an error of this program."""
     result = sandbox.run(command, timeout=300)
     return f"exit code {result.exit_code}\n{result.stdout[-SHOWN:]}{result.stderr[-SHOWN:]}"
 
 
 def ask(question: str) -> str:
-    """One question, with as many turns as it takes."""
+    """Answers one question in a loop of model calls and tool calls."""
     client, sandbox = Anthropic(), Sandbox.get_or_create("plain-loop")
     memory = AgentMemory(sandbox)
     messages: list[dict[str, Any]] = [{"role": "user", "content": question}]
     for _ in range(TURNS_MAX):
-        known = memory.block(messages)  # the first line: what is known about this
+        known = memory.block(messages)  # the first line: recall related memory
         reply = client.messages.create(
             model=MODEL, max_tokens=4000, system=f"{INSTRUCTIONS}\n\n{known}", tools=[RUN], messages=messages
         )
-        memory.after(messages, reply)  # the second: what was said is kept
+        memory.after(messages, reply)  # the second line: store the messages
         messages.append({"role": "assistant", "content": [block.model_dump() for block in reply.content]})
         results = [
             {"type": "tool_result", "tool_use_id": block.id, "content": run(sandbox, block.input["command"])}

@@ -1,4 +1,4 @@
-"""One daemon for the whole run, and sandboxes to use up."""
+"""Fixtures: one daemon for the whole test run, and sandboxes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from daemon import Daemon
 
 from burrow import Client, NotFoundError, Sandbox
 
-# What code runs in; `scripts/test-e2b.sh` makes it, since it takes minutes and more than a GiB.
+# The image for running code. `scripts/test-e2b.sh` builds it, because that takes minutes and more than a GiB.
 INTERPRETER = "python-interpreter"
 
 
 @pytest.fixture(scope="session")
 def daemon() -> Iterator[Daemon]:
-    """A daemon that everybody shares."""
+    """A daemon shared by all tests."""
     daemon = Daemon()
     try:
         daemon.start()
@@ -34,7 +34,7 @@ def daemon() -> Iterator[Daemon]:
 
 @pytest.fixture
 def environment(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What users set."""
+    """Sets the environment variables that users set."""
     monkeypatch.setenv("BURROW_URL", daemon.url)
     monkeypatch.setenv("BURROW_API_KEY", daemon.key)
 
@@ -47,21 +47,21 @@ def client(daemon: Daemon, environment: None) -> Iterator[Client]:
 
 @pytest.fixture(scope="session")
 def shared(daemon: Daemon) -> Iterator[Sandbox]:
-    """A sandbox for tests that leave it as it was, or do not mind."""
+    """A shared sandbox, for tests that do not depend on its state."""
     with Client(daemon.url, daemon.key) as client:
         yield Sandbox.create(name="shared", client=client)
 
 
 @pytest.fixture
 def sandbox(client: Client) -> Iterator[Sandbox]:
-    """A sandbox of one's own."""
+    """A sandbox for one test."""
     with Sandbox.create(client=client) as sandbox:
         yield sandbox
 
 
 @pytest.fixture
 def interpreter(client: Client) -> str:
-    """The image that code runs in, where there is one."""
+    """The image for running code. Skips the test if it does not exist."""
     try:
         client.images.get(INTERPRETER)
     except NotFoundError:
@@ -70,7 +70,7 @@ def interpreter(client: Client) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What was not shown, in the words that the summary of `scripts/test.sh` looks for."""
+    """Prints skipped tests in the format that the summary of `scripts/test.sh` parses."""
     reasons = [report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped")]
     for reason in dict.fromkeys(reasons):
         terminalreporter.write_line(f"skipped: python sdk: {reason} ({reasons.count(reason)} tests)")

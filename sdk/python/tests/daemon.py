@@ -1,6 +1,6 @@
-"""Starts a daemon with a state, a pool, a cgroup and a port of its own, and removes all of it again.
+"""Starts a daemon with its own state, pool, cgroup and port, and removes all of them afterwards.
 
-What `scripts/test-sdk-python.sh` prepares is in the environment: BURROW_TEST_BURROW, BURROW_TEST_GUEST, BURROW_TEST_POOL and
+`scripts/test-sdk-python.sh` sets these environment variables: BURROW_TEST_BURROW, BURROW_TEST_GUEST, BURROW_TEST_POOL and
 BURROW_CRIU.
 """
 
@@ -21,13 +21,13 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# The longest anything is waited for before a test gives up.
+# The longest wait before a test fails.
 PATIENCE = 180.0
 POLL = 0.02
 
 
 def eventually(what: str, look: Callable[[], T | None]) -> T:
-    """Polls until `look` answers something."""
+    """Polls until `look` returns a value."""
     deadline = time.monotonic() + PATIENCE
     while True:
         found = look()
@@ -38,7 +38,7 @@ def eventually(what: str, look: Callable[[], T | None]) -> T:
 
 
 def free_port() -> int:
-    """A port below those that the system hands out, so that a daemon that is started again finds it as it left it."""
+    """A port below the ephemeral range, so that it is still free when the daemon is restarted."""
     while True:
         port = random.randrange(15_000, 32_000)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
@@ -56,7 +56,7 @@ class Daemon:
     """A daemon under test."""
 
     def __init__(self, extra: str = "") -> None:
-        """`extra` is further lines of configuration."""
+        """`extra` contains further lines of configuration."""
         self.extra = extra
         self.listen = f"127.0.0.1:{free_port()}"
         self.burrow = _prepared("BURROW_TEST_BURROW")
@@ -95,7 +95,7 @@ class Daemon:
         (self.folder / "config.toml").write_text("\n".join(lines) + "\n")
 
     def start(self) -> None:
-        """Starts it, and waits until it answers."""
+        """Starts the daemon and waits until it responds."""
         address = self.run_dir / "address"
         address.unlink(missing_ok=True)
         with open(self.folder / "log", "ab") as log:
@@ -121,14 +121,14 @@ class Daemon:
         return "\n".join((self.folder / "log").read_text(errors="replace").splitlines()[-60:])
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """SIGTERM in good order, or SIGKILL as a crash would; sandboxes outlive both."""
+        """Stops the daemon with SIGTERM, or with SIGKILL like a crash. Sandboxes outlive both."""
         if self.process is not None:
             self.process.send_signal(how)
             self.process.wait(PATIENCE)
             self.process = None
 
     def remove(self) -> None:
-        """Everything it made on the host."""
+        """Removes everything that the daemon created on the host."""
         self.end()
         for folder in self._cgroups():
             for members in folder.rglob("cgroup.procs"):
@@ -147,7 +147,7 @@ class Daemon:
         mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
         for mount in reversed([mount for mount in mounts if mount.startswith(f"{self.folder}/")]):
             subprocess.run(["umount", "-l", mount], check=False, capture_output=True)
-        for part in ("sandboxes", "staged", "snapshots", "replacing", "images", "shelves", "shelf-snapshots"):
+        for part in ("sandboxes", "staged", "snapshots", "replacing", "images", "volumes", "volume-snapshots"):
             for volume in (self.pool / part).glob("*"):
                 quiet = ["btrfs", "-q"]
                 subprocess.run(

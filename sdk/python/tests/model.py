@@ -1,8 +1,8 @@
-"""A language model's endpoint on this machine, which understands very little.
+"""A fake language model endpoint for tests.
 
-It speaks three APIs: chat completions and responses as OpenAI has them, and messages as Anthropic has them. It calls the tool
-it is offered when it is asked to run something, repeats what a tool said, and otherwise answers with the line of its
-instructions that fits the question best: what it was not told it does not know.
+It implements three APIs: OpenAI's chat completions and responses, and Anthropic's messages. It calls the offered tool if the
+request is to run something, repeats the result of a tool, and otherwise replies with the line of its instructions that matches
+the question best.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Answer = Callable[[list[Message], list[Any]], Message]
 
 
 class Model:
-    """The endpoint. `asked` is what it was sent, call by call, as messages of chat completions."""
+    """The endpoint. `asked` contains the messages of each call, in the format of chat completions."""
 
     def __init__(self, answer: Answer | None = None) -> None:
-        """`answer` is what it makes of a conversation and of the names of tools."""
+        """`answer` computes the reply from a conversation and the names of tools."""
         self.asked: list[list[Message]] = []
         model = self
 
@@ -60,7 +60,7 @@ class Model:
 
 
 def parrot(messages: list[Message], tools: list[str]) -> Message:
-    """What it makes of a conversation."""
+    """The reply to a conversation."""
     last = messages[-1]
     if last["role"] == "tool":
         return said(f"it said: {text_of(last)}")
@@ -76,12 +76,12 @@ def parrot(messages: list[Message], tools: list[str]) -> Message:
 
 
 def said(text: str) -> Message:
-    """An answer in words."""
+    """A text reply."""
     return {"role": "assistant", "content": text}
 
 
 def call(tool: str, **arguments: Any) -> Message:
-    """A call of a tool."""
+    """A tool call."""
     function = {"name": tool, "arguments": json.dumps(arguments)}
     return {
         "role": "assistant",

@@ -1,4 +1,4 @@
-"""Memory for agent loops: what a model learned in one conversation it knows in the next."""
+"""Memory for agent loops: facts from one conversation are recalled in the next."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_replies_in_the_shapes_of_the_usual_clients() -> None:
 
 
 class ChatModel(BaseChatModel):
-    """Speaks to the endpoint."""
+    """A model that uses the endpoint."""
 
     url: str
     tools: list[Any] = []  # noqa: RUF012

@@ -1,4 +1,4 @@
-"""What only the asynchronous face can get wrong: many at once, giving up, loops."""
+"""Behaviour specific to the asynchronous interface: concurrency, cancellation, event loops."""
 
 from __future__ import annotations
 

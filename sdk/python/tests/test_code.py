@@ -1,4 +1,4 @@
-"""Running code: how its lines are read, against a server that speaks them; and the whole of it where an interpreter is."""
+"""Running code: parsing of the stream against a fake server, and complete runs if the interpreter image exists."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Said = Iterator[Line]
 
 
 class Interpreter:
-    """Answers runs with the lines of `say`, which may wait between them, and keeps what it was asked."""
+    """Answers runs with the lines of `say`, which may wait between lines, and records the requests."""
 
     def __init__(self, say: Callable[[], Said]) -> None:
         self.asked: list[tuple[str, Any]] = []
@@ -127,12 +127,12 @@ def lines(*said: Line) -> Callable[[], Said]:
 
 
 def endless() -> Said:
-    """A run that goes on until nobody reads it any more."""
+    """A run that continues until its client stops reading."""
     while True:
         yield {"kind": "stdout", "text": "." * 65_536}
 
 
-# === Lines ===
+# === Parsing the stream ===
 
 
 def test_the_lines_of_a_run_become_what_it_came_to(serve: Serve) -> None:
@@ -182,7 +182,7 @@ def test_a_run_that_was_ended_says_by_what(serve: Serve, status: str) -> None:
 
 
 def test_callbacks_hear_it_while_the_code_runs(serve: Serve) -> None:
-    # The code goes on only when the callback before has been called.
+    # The code continues only after the previous callback was called.
     heard: list[Any] = []
 
     def heard_at_least(count: int) -> bool:
@@ -229,7 +229,7 @@ def test_a_picture_of_seven_mebibytes_comes_whole(serve: Serve) -> None:
     assert result.png == picture
 
 
-# === When it breaks ===
+# === Broken connections ===
 
 
 def test_a_callback_that_fails_ends_the_run(serve: Serve) -> None:
@@ -244,7 +244,7 @@ def test_a_callback_that_fails_ends_the_run(serve: Serve) -> None:
 
 def test_a_run_is_sent_once_and_its_loss_is_told(serve: Serve) -> None:
     server, sandbox = serve(lines({"kind": "stdout", "text": "begun"}))
-    with pytest.raises(BrokenError, match="ended without a word"):
+    with pytest.raises(BrokenError, match="ended without a result"):
         sandbox.run_code("x")
     assert len([what for what, _ in server.asked if what.endswith("/run")]) == 1
     gone = refusal("guest_unreachable", "the sandbox is gone")
@@ -281,7 +281,7 @@ def test_where_code_runs(serve: Serve, where: dict[str, Any], context: str) -> N
 
 def test_a_context_has_a_language_already(serve: Serve) -> None:
     server, sandbox = serve(lines(END))
-    with pytest.raises(InvalidRequestError, match="both"):
+    with pytest.raises(InvalidRequestError, match="cannot be combined"):
         sandbox.run_code("x", context="ctx1", language="r")
     assert len(server.asked) == 1
 
@@ -325,7 +325,7 @@ def test_notebooks_are_shown_every_form() -> None:
     assert repr(CodeResult(main=False)) == "<CodeResult empty>"
 
 
-# === The other face ===
+# === The asynchronous interface ===
 
 
 async def test_callbacks_may_be_coroutines_and_a_cancelled_run_ends(serve: Serve) -> None:

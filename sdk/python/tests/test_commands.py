@@ -1,4 +1,4 @@
-"""Commands: their ends, their output, their input."""
+"""Commands: exit codes, output and input."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_signal_is_128_and_its_number(shared: Sandbox) -> None:
 
 
 def test_check_raises_with_what_was_said(shared: Sandbox) -> None:
-    with pytest.raises(CommandError, match=r"`echo oops >&2; false` ended with 1: oops") as caught:
+    with pytest.raises(CommandError, match=r"`echo oops >&2; false` exited with 1: oops") as caught:
         shared.run("echo oops >&2; false", check=True)
     assert caught.value.result.stderr == "oops\n"
     assert shared.run("true", check=True).ok
@@ -69,7 +69,7 @@ def test_characters_are_never_cut_in_two(shared: Sandbox) -> None:
 
 
 def test_callbacks_hear_it_while_the_command_runs(shared: Sandbox) -> None:
-    # The command goes on only when the callback has been called.
+    # The command continues only after the callback was called.
     heard: list[str] = []
 
     def on_stdout(text: str) -> None:
@@ -98,7 +98,7 @@ def test_a_failing_command_leaves_no_trace_when_asked_to(sandbox: Sandbox) -> No
 def test_a_stream_gives_pieces_in_order(shared: Sandbox) -> None:
     process = shared.stream("for i in 1 2 3; do echo out $i; echo err $i >&2; done")
     pieces = list(process)
-    # Which of two streams comes first is nobody's promise; the order within each is.
+    # The order within each stream is guaranteed, the order between streams is not.
     for stream, word in (("stdout", "out"), ("stderr", "err")):
         text = "".join(piece.text for piece in pieces if piece.stream == stream)
         assert text == f"{word} 1\n{word} 2\n{word} 3\n"

@@ -1,4 +1,4 @@
-"""Runs the examples of every docstring, of both faces, and of the guides, against a real daemon."""
+"""Runs the examples of the guides and of every docstring of both interfaces against a real daemon."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from burrow import AsyncClient, AsyncSandbox, Client, Sandbox
 
 SDK = Path(__file__).parent.parent
 GUIDES = [SDK / "README.md", SDK.parent.parent / "docs" / "sdk-python.md"]
-# What is said of code needs another image than the rest.
+# Examples that run code need another image than the rest.
 ABOUT_CODE = ("run_code", ".contexts.")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -44,7 +44,7 @@ EXAMPLES = list(_examples())
 
 
 class Runner:
-    """Runs the examples of one docstring, with `await` allowed at the top, and compares what they print."""
+    """Runs the examples of one docstring, with top-level `await` allowed, and compares their output."""
 
     def __init__(self, names: dict[str, Any], loop: asyncio.AbstractEventLoop) -> None:
         self.names = names
@@ -77,11 +77,11 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 @pytest.fixture(scope="session")
 def stage(daemon: Daemon, loop: asyncio.AbstractEventLoop) -> Iterator[Callable[[bool], dict[str, Any]]]:
-    """What examples find: `client` and `sandbox`, of either face."""
+    """The variables of examples: `client` and `sandbox`, of either interface."""
     os.environ["BURROW_URL"], os.environ["BURROW_API_KEY"] = daemon.url, daemon.key
     os.chdir(SDK)
     client = Client()
-    # One of its own: what runs in it is put to sleep, and what other tests left behind might not go to sleep.
+    # Not the shared sandbox: examples put this one to sleep, which processes of other tests could prevent.
     sandbox = Sandbox.create(client=client)
 
     async def asynchronous() -> tuple[AsyncClient, AsyncSandbox]:
@@ -112,7 +112,7 @@ def test_there_are_examples_of_both_faces() -> None:
 def code_stage(
     stage: Callable[[bool], dict[str, Any]], loop: asyncio.AbstractEventLoop, interpreter: str
 ) -> Iterator[Callable[[bool], dict[str, Any]]]:
-    """The same, where `sandbox` runs code."""
+    """The same variables, where `sandbox` can run code."""
     made: list[Sandbox] = []
 
     def names(is_async: bool) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def test_example(test: doctest.DocTest, request: pytest.FixtureRequest, loop: as
 
 
 def session(guide: Path, fence: str) -> doctest.DocTest:
-    """Every block of Python in a guide is a session, and runs in the order it is read."""
+    """Runs the Python blocks of a guide in order, as one session."""
     blocks = re.findall(rf"^```{fence}\n(.*?)^```$", guide.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert blocks, "a guide shows how"
     test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, guide.name, str(guide), 0)

@@ -1,4 +1,4 @@
-"""Files: both ways, whole trees, changes."""
+"""Files: reads, writes, copies of trees, watches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sandboxes: made, found, put to sleep, kept, forked, gone."""
+"""The lifecycle of sandboxes: create, find, sleep, snapshot, fork, delete."""
 
 from __future__ import annotations
 

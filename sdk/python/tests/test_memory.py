@@ -1,4 +1,4 @@
-"""Memory in all four layers."""
+"""Memory: entries, key-value store, skills and artifacts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Diff, merge, race: what was done apart, brought together; and snapshots that travel."""
+"""Diffs, merges and races, and exporting and importing snapshots."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PATHS = DOCUMENT["paths"]
 documented = pytest.mark.skipif("/v1/diff" not in PATHS, reason="the daemon has no merges yet")
 
 
-# === What is said on the wire ===
+# === Requests and responses ===
 
 NODE = {"kind": "file", "size": 5, "mode": "0644", "uid": 0, "gid": 0, "target": None}
 DIFF: dict[str, Any] = {
@@ -100,7 +100,7 @@ def test_conflicts_raise_and_a_dry_run_tells(serve: Serve) -> None:
     done = {**MERGED, "applied": True, "conflicts": []}
     server, client = serve([(200, SANDBOX), (200, MERGED), (200, {**MERGED, "dry_run": True}), (200, done)])
     sandbox = Sandbox.connect("x", client=client)
-    with pytest.raises(MergeError, match=r"nothing was merged: `/b` \(both-changed\)\nhint: ") as caught:
+    with pytest.raises(MergeError, match=r"nothing was merged: conflicts in `/b` \(both-changed\)\nhint: ") as caught:
         sandbox.merge("child")
     assert caught.value.merged.moved[0].to == "/y"
     assert sandbox.merge("child", dry_run=True).conflicts
@@ -162,7 +162,7 @@ def test_types_written_by_hand_are_those_of_the_document(kind: type) -> None:
     assert ours == set(documented)
 
 
-# === What a daemon makes of it ===
+# === Against a real daemon ===
 
 
 @documented

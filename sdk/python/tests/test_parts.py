@@ -1,4 +1,4 @@
-"""Parts that need no daemon: errors, settings, frames, types, and that what is generated is up to date."""
+"""Parts that need no daemon: errors, configuration, frames, types; and whether generated files are up to date."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pickle
 import struct
 import subprocess
 import sys
+import threading
 import typing
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import burrow
-from burrow import BurrowError, NotFoundError, types
+from burrow import BurrowError, NotFoundError, _decode, types
 from burrow._config import find_key, find_url, is_loopback
 from burrow._decode import decode, decode_union
 from burrow._websocket import BINARY, PING, TEXT, Frames, accept_of, frame
@@ -75,7 +76,7 @@ def test_where_the_daemon_is_and_its_key(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert find_key(None, "http://127.0.0.1:7700") is None
     (tmp_path / "admin.key").write_text("admin\n")
     assert find_key(None, "http://127.0.0.1:7700") == "admin"
-    # The host's own key never goes to another host.
+    # The admin key of this host is never sent to another host.
     assert find_key(None, "http://box.example") is None
     (tmp_path / "burrow").mkdir()
     (tmp_path / "burrow" / "key").write_text("mine\n")
@@ -108,7 +109,7 @@ def test_paths_queries_and_times() -> None:
 
 
 def _served(kind: int, data: bytes, final: bool = True) -> bytes:
-    """A frame as a server sends it: without a mask."""
+    """A frame of a server, which is not masked."""
     first = (0x80 if final else 0) | kind
     if len(data) < 126:
         return struct.pack("!BB", first, len(data)) + data
@@ -178,6 +179,28 @@ def test_answers_become_dataclasses() -> None:
     assert copy.copy(changes) == changes
     with pytest.raises(ValueError, match="`total` is missing in Changes"):
         decode(types.Changes, {"paths": []})
+
+
+def test_a_type_is_read_by_two_threads_at_once_for_the_first_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader_of, halfway, go_on = _decode._reader, threading.Event(), threading.Event()
+    changes = {"paths": [], "total": 1}
+
+    def slow(kind: typing.Any) -> typing.Any:
+        if threading.current_thread() is first and typing.get_origin(kind) is list:
+            halfway.set()
+            go_on.wait(20)
+        return reader_of(kind)
+
+    found: list[types.Changes] = []
+    first = threading.Thread(target=lambda: found.append(decode(types.Changes, changes)))
+    monkeypatch.setattr(_decode, "_READERS", {})
+    monkeypatch.setattr(_decode, "_reader", slow)
+    first.start()
+    assert halfway.wait(20)
+    second = decode(types.Changes, changes)
+    go_on.set()
+    first.join()
+    assert found == [second]
 
 
 def test_every_type_of_the_document_can_be_read() -> None:

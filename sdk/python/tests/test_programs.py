@@ -1,4 +1,4 @@
-"""The programs of `examples/`, as users run them, against a real daemon and an endpoint that speaks the models' APIs."""
+"""Runs the programs of `examples/` against a real daemon and a fake endpoint for the model APIs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_loop_uses_its_sandbox_and_remembers(daemon: Daemon, client: Client, m
 
 
 class Analyst:
-    """Loads the data, makes a mistake, learns from it, draws, and says what the tool said last."""
+    """Loads the data, makes a mistake, stores a fact about it, plots, and repeats the last tool result."""
 
     CELLS = (
         "import pandas as pd; sales = pd.read_csv('/srv/data/sales.csv'); len(sales)",
@@ -89,7 +89,7 @@ def test_an_analyst_has_a_notebook(daemon: Daemon, client: Client, interpreter: 
 
 
 class Coder:
-    """A programmer of three tempers: the first gets it wrong, the second right, the third right at length."""
+    """Answers three attempts: the first is wrong, the second correct, the third correct but longer."""
 
     RIGHT = "def slug(text):\n    return '-'.join(text.lower().split())\n"
     ANSWERS = ("def slug(text):\n    return text.lower()\n", RIGHT, "import re\n\n\n# At length.\n" + RIGHT)
@@ -129,7 +129,7 @@ def test_a_coding_agent_survives_the_daemon_and_brings_its_best_attempt_home(tmp
         command = [sys.executable, str(EXAMPLES / "coding_agent.py")]
         with open(tmp_path / "out", "w+") as out:
             agent = subprocess.Popen(command, env=environment(daemon, model), stdout=out, stderr=out)
-            # The daemon dies while attempts are under way, as it would in a crash, and comes back.
+            # The daemon is killed and restarted while attempts are running.
             assert interrupt.wait(PATIENCE), (tmp_path / "out").read_text()
             daemon.end(signal.SIGKILL)
             daemon.start()
@@ -144,7 +144,7 @@ def test_a_coding_agent_survives_the_daemon_and_brings_its_best_attempt_home(tmp
             assert [one.name for one in Sandbox.list(client=client)] == ["coder"], "the attempts are gone"
             best = coder.memory.retrieve("how are slugs made?", n_results=3)
             assert any("joins lower-case words" in hit.entry.text for hit in best), best
-        # The next task knows what this one taught, and is done by the same sandbox.
+        # The next task recalls the facts of this one and uses the same sandbox.
         assert "joins lower-case words" in program_again(daemon)
     finally:
         model.close()

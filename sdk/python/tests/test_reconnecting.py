@@ -1,4 +1,4 @@
-"""A daemon that goes away under its clients and comes back: nothing is lost, nothing comes twice."""
+"""Restarts of the daemon while clients are connected: nothing is lost or delivered twice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from burrow import Client, Sandbox, SandboxAsleepError
 
 @pytest.fixture(scope="module")
 def mortal() -> Iterator[Daemon]:
-    """A daemon that may be killed."""
+    """A daemon that tests may kill."""
     daemon = Daemon()
     try:
         daemon.start()
@@ -38,7 +38,7 @@ def test_a_command_goes_on_and_every_line_comes_once(mortal: Daemon, client: Cli
             heard.append(text)
             if len(heard) == 1:
                 mortal.end(how)
-                # Written while nobody is connected.
+                # Written while no client is connected.
                 mortal.start()
                 sandbox.files.write("/tmp/restarted", "")
 
@@ -65,12 +65,12 @@ def test_watches_and_calls_go_on(mortal: Daemon, client: Client) -> None:
             assert event.kind == "set"
             mortal.end()
             mortal.start()
-            # The first call finds its connections dead, and makes new ones.
+            # The first call finds its connections broken and opens new ones.
             sandbox.memory.kv.set("after", 2)
             event = next(keys)
             assert event.kind == "set"
             assert (event.item.key, event.item.value) == ("after", 2)
-            # A watch cannot say what it missed, so it says that it may have.
+            # A watch cannot know which changes it missed, so it reports `overflow`.
             assert next(files).kind == "overflow"
         events = [event.kind for event in client.events(sandbox=sandbox.id)]
         assert events
@@ -79,7 +79,7 @@ def test_watches_and_calls_go_on(mortal: Daemon, client: Client) -> None:
 def test_a_call_made_while_the_daemon_is_away_waits_for_it(
     mortal: Daemon, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As long as a daemon may take to start on a busy machine.
+    # The time that a daemon may take to start on a busy machine.
     monkeypatch.setattr("burrow._sync.transport.RETRIES_MAX", int(PATIENCE))
     with Sandbox.create(client=client) as sandbox:
         mortal.end()

@@ -1,4 +1,4 @@
-"""What is sent again when connections break, and what is not: against a server that breaks them on purpose."""
+"""Which requests are retried when connections break, against a server that breaks them on purpose."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Script = list[Any]
 
 
 class Server:
-    """Answers each request with the next thing of its script, and keeps what it was asked."""
+    """Answers each request with the next item of its script, and records the requests."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
@@ -153,14 +153,14 @@ def test_a_busy_daemon_is_asked_again(serve: Serve) -> None:
 
 def test_what_is_no_daemon_is_told(serve: Serve) -> None:
     _, client = serve([(404, b"<h1>nginx</h1>")])
-    with pytest.raises(APIError, match="not by a Burrow daemon") as caught:
+    with pytest.raises(APIError, match="not from a Burrow daemon") as caught:
         client.version()
     assert caught.value.hint is not None
     assert caught.value.request_id == "r1"
 
 
 def test_a_daemon_that_was_never_there_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A pause would be an attempt that should not be made.
+    # A delay would mean an attempt that must not be made.
     monkeypatch.setattr("burrow._sync.transport.time.sleep", lambda _: pytest.fail("it waited"))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Network both ways: what a sandbox reaches, what reaches it; services; keys."""
+"""Network in both directions: egress, ports, services and keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_what_listens_is_reached(sandbox: Sandbox) -> None:
     with sandbox.ports.http(8000) as http:
         assert http.get("/page").text == "hello from inside"
     url = httpx.URL(sandbox.get_url(8000, expires=600))
-    # Names below `localhost` are this machine's for browsers and curl; Python asks the system.
+    # Browsers and curl resolve names below `localhost` to this machine; Python uses the system resolver.
     request = urllib.request.Request(str(url.copy_with(host="127.0.0.1", path="/page")))
     request.add_header("Host", url.netloc.decode())
     with urllib.request.urlopen(request) as answer:

@@ -1,7 +1,7 @@
-"""Writes what is generated: types from the OpenAPI document, and the synchronous face from the asynchronous one.
+"""Generates the types from the OpenAPI document, and the synchronous interface from the asynchronous one.
 
-python tools/generate.py            write
-python tools/generate.py --check    only say what is out of date, and fail if anything is
+python tools/generate.py            writes the files that are out of date
+python tools/generate.py --check    only lists them, and fails if there are any
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OPENAPI = SDK.parent.parent / "docs" / "openapi.json"
 
 
 def generated() -> dict[Path, str]:
-    """Every generated file and what must be in it."""
+    """The expected content of every generated file."""
     document = Document(OPENAPI.read_text(encoding="utf-8"))
     files = {
         PACKAGE / "types.py": types_module(document),
@@ -35,7 +35,7 @@ def generated() -> dict[Path, str]:
 
 
 def formatted(files: dict[Path, str]) -> dict[Path, str]:
-    """The same, as ruff would have it."""
+    """The files as ruff formats them."""
     with tempfile.TemporaryDirectory() as folder:
         for path, text in files.items():
             copy = folder / path.relative_to(SDK)
@@ -48,7 +48,7 @@ def formatted(files: dict[Path, str]) -> dict[Path, str]:
 
 
 def main() -> int:
-    """Writes, or compares."""
+    """Writes the generated files, or compares them."""
     files = generated()
     stale = [path for path, text in files.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     stray = [path for path in (PACKAGE / "_sync").glob("*.py") if path not in files]

@@ -1,7 +1,7 @@
-"""Writes `burrow/types.py` (what is answered) and `burrow/params.py` (what is asked) from the OpenAPI document.
+"""Generates `burrow/types.py` (responses) and `burrow/params.py` (requests) from the OpenAPI document.
 
-Answers become frozen dataclasses, since they are read; requests become `TypedDict`s, since they are written down where
-they are used. A schema that occurs on both sides has both. A `oneOf` of objects becomes one class per member and a union.
+Responses become frozen dataclasses, since they are only read; requests become `TypedDict`s, since callers write them as
+literals. A schema that occurs on both sides gets both. A `oneOf` of objects becomes one class per member and a union.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ Schema = dict[str, Any]
 
 HEADER = '''"""{what}
 
-Generated from docs/openapi.json by `tools/generate.py`: change that, and generate again.
+Generated from docs/openapi.json by `tools/generate.py`. Do not edit.
 """
 
 from __future__ import annotations
 
 '''
 
-# Pages are dealt with by the client, which answers their items.
+# Pages have no type: the client requests them and returns their items.
 PAGES = "Page_"
 
 
 class Document:
-    """The schemas of an OpenAPI document, and which of them stand in requests and which in answers."""
+    """The schemas of an OpenAPI document, and which of them occur in requests and in responses."""
 
     def __init__(self, text: str) -> None:
         document = json.loads(text)
@@ -41,11 +41,11 @@ class Document:
                     continue
                 self._reach(operation.get("requestBody"), asked)
                 self._reach(operation.get("responses"), answered)
-        # No schema of a body: they are the messages of a WebSocket.
+        # Messages of a WebSocket, to which no request or response body refers.
         for name in ("AttachServerMessage", "PortMessage"):
             self._reach(self.schemas.get(name), answered)
             answered.add(name)
-        # The items of a page are written out in it, and have a name elsewhere.
+        # A page contains the schema of its items inline; the named schema is the suffix of the page's name.
         for page in [name for name in answered if name.startswith(PAGES)]:
             self._reach({"$ref": f"#/components/schemas/{page.removeprefix(PAGES)}"}, answered)
         self.asked = sorted(name for name in asked if not name.startswith(PAGES))
@@ -67,8 +67,8 @@ class Document:
 
 
 def types_module(document: Document) -> str:
-    """Dataclasses of what is answered."""
-    out = [HEADER.format(what="What the daemon answers, as frozen dataclasses. Times are in milliseconds since 1970.")]
+    """The source of `types.py`: dataclasses of responses."""
+    out = [HEADER.format(what="Responses of the daemon, as frozen dataclasses. Times are in milliseconds since 1970.")]
     out.append("from dataclasses import dataclass, field\nfrom typing import Any, Literal, Union\n\n")
     names: list[str] = []
     for name in document.answered:
@@ -78,8 +78,8 @@ def types_module(document: Document) -> str:
 
 
 def params_module(document: Document) -> str:
-    """TypedDicts of what is asked."""
-    out = [HEADER.format(what="What the daemon is asked, as dictionaries with types.")]
+    """The source of `params.py`: `TypedDict`s of requests."""
+    out = [HEADER.format(what="Requests to the daemon, as typed dictionaries.")]
     out.append("from typing import Any, Literal, TypedDict, Union\n\n")
     names: list[str] = []
     for name in document.asked:
@@ -140,12 +140,12 @@ def _request(document: Document, name: str, names: list[str]) -> Iterator[str]:
 
 
 def _is_open(schema: Schema) -> bool:
-    """Whether it takes keys besides those it names: an `allOf` with an object that names none."""
+    """Whether a schema permits unnamed keys: an `allOf` with an object without properties."""
     return any("properties" not in part and "$ref" not in part for part in schema.get("allOf", []))
 
 
 def _flat(document: Document, schema: Schema) -> Schema:
-    """An `allOf` as one object."""
+    """Merges an `allOf` into one object."""
     if "allOf" not in schema:
         return schema
     flat: Schema = {"description": schema.get("description", ""), "properties": {}, "required": []}
@@ -164,7 +164,7 @@ def _members(document: Document, schema: Schema) -> list[Schema]:
 
 
 def _variant(member: Schema) -> str:
-    """What tells a member of a union from the others: the one value of its `kind` or `op`."""
+    """The name suffix of a union member: the only value of its tag `kind` or `op`."""
     for tag in ("kind", "op"):
         values = member["properties"].get(tag, {}).get("enum", [])
         if len(values) == 1:
@@ -190,7 +190,7 @@ def _dataclass(name: str, schema: Schema) -> str:
 
 
 def _typed_dict(name: str, schema: Schema) -> str:
-    """What must be there is a class of its own, since `typing.Required` is not in Python 3.10; so are Python's keywords."""
+    """Required fields get a base class, because Python 3.10 has no `typing.Required`; so do fields named like keywords."""
     properties = schema["properties"]
     required = schema.get("required", [])
     parts: dict[tuple[bool, bool], dict[str, Schema]] = {}

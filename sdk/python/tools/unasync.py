@@ -1,12 +1,12 @@
-"""Turns a module of `burrow/_async` into its twin of `burrow/_sync`: one source for both faces, docstrings included."""
+"""Converts a module of `burrow/_async` to its synchronous counterpart in `burrow/_sync`, docstrings included."""
 
 from __future__ import annotations
 
 import re
 
-HEADER = "# Generated from {source} by `tools/generate.py`: change that, and generate again.\n"
+HEADER = "# Generated from {source} by `tools/generate.py`. Do not edit: edit the source and run the generator.\n"
 
-# In this order: a longer word before its beginning.
+# Order matters: a longer word before its prefix.
 WORDS = [
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait ", ""),
@@ -26,7 +26,7 @@ COMPILED = [(re.compile(pattern, re.MULTILINE), replacement) for pattern, replac
 
 
 def unasync(text: str, source: str) -> str:
-    """The synchronous twin of a module's text."""
+    """The synchronous counterpart of a module's source."""
     for pattern, replacement in COMPILED:
         text = pattern.sub(replacement, text)
     return HEADER.format(source=source) + text

@@ -1,4 +1,4 @@
-// Removes build output, so that what was renamed or deleted does not linger in it: `node scripts/clean.mjs FOLDER…`.
+// Removes build output, so that it contains no outdated files: `node scripts/clean.mjs FOLDER…`.
 import { rm } from "node:fs/promises";
 
 for (const folder of process.argv.slice(2)) {

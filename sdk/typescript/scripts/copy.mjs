@@ -1,4 +1,4 @@
-// Copies a folder: `node scripts/copy.mjs FROM TO`. The tests compile all at once, and run what would be published.
+// Copies a folder: `node scripts/copy.mjs FROM TO`. The tests compile everything once and run the files that are published.
 import { cp } from "node:fs/promises";
 
 const [from, to] = process.argv.slice(2);

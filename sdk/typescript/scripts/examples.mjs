@@ -1,5 +1,5 @@
-// Takes the examples out of doc comments and guides, for the compiler to check and the tests to run: each block that
-// begins with ```ts becomes doc-examples/NAME-LINE.ts.
+// Extracts the examples from doc comments and guides, so that the compiler checks them and the tests run them: each block
+// that begins with ```ts becomes doc-examples/NAME-LINE.ts.
 import { mkdir, readFile, readdir, rm, writeFile } from "node:fs/promises";
 import { basename } from "node:path";
 
@@ -12,7 +12,7 @@ async function sources() {
   return [...ours.sort(), "README.md", "../../docs/sdk-typescript.md"];
 }
 
-/** Blocks with the line they begin at. In comments, each line begins with an asterisk. */
+/** Yields the blocks with their first line. In comments, each line begins with an asterisk. */
 function* blocks(text) {
   let block;
   for (const [at, raw] of text.split("\n").entries()) {
@@ -37,7 +37,7 @@ for (const file of await sources()) {
   for (const { line, run, lines } of blocks(text)) {
     const folder = file.split("/").at(-2) ?? "";
     const name = `${folder}-${basename(file).replace(/\W/g, "-")}-${line}`.replace(/^-/, "");
-    // A module even if it imports nothing.
+    // `export {}` makes it a module even if it imports nothing.
     await writeFile(new URL(`${name}${run ? "" : ".only-compiled"}.ts`, target), `${lines.join("\n")}\nexport {};\n`);
   }
 }

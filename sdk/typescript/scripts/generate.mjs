@@ -1,8 +1,8 @@
-// Makes src/generated/api.ts from docs/openapi.json: every schema and route as types, with names as TypeScript writes
-// them, and the table by which names are turned into those of the wire and back.
+// Generates src/generated/api.ts from docs/openapi.json: the types of all schemas and routes, with names in camel case, and
+// the table that converts names to the wire format and back.
 //
-//   node scripts/generate.mjs           writes it
-//   node scripts/generate.mjs --check   fails when it is not what the document says
+//   node scripts/generate.mjs           writes the file
+//   node scripts/generate.mjs --check   fails if the file is out of date
 import { readFile, writeFile } from "node:fs/promises";
 import openapiTS, { astToString } from "openapi-typescript";
 
@@ -11,16 +11,16 @@ const target = new URL("../src/generated/api.ts", import.meta.url);
 
 const camel = (name) => name.replace(/_([a-z0-9])/g, (_, letter) => letter.toUpperCase());
 
-/** Wire names by ours, where they differ. */
+/** Maps names of the SDK to wire names, where they differ. */
 const wireNames = new Map();
-/** Properties whose value is a user's own: keys in there are nobody's to rename. */
+/** Properties whose value is user data: its keys are not renamed. */
 const opaque = new Set();
 
 function rename(name) {
   const ours = camel(name);
   const known = wireNames.get(ours) ?? (plainNames.has(ours) ? ours : undefined);
   if (known !== undefined && known !== name) {
-    throw new Error(`\`${name}\` and \`${known}\` of the document would both be \`${ours}\``);
+    throw new Error(`\`${name}\` and \`${known}\` of the document would both become \`${ours}\``);
   }
   if (ours === name) plainNames.add(name);
   else wireNames.set(ours, name);
@@ -28,7 +28,7 @@ function rename(name) {
 }
 const plainNames = new Set();
 
-/** Whether keys of this value are data, not names of the API. */
+/** Whether the keys of this value are data and not names of the API. */
 function isOpen(schema) {
   if (typeof schema !== "object" || schema === null) return true;
   if (schema.additionalProperties) return true;
@@ -37,7 +37,7 @@ function isOpen(schema) {
   return kinds.includes("object") && !schema.properties;
 }
 
-/** A schema with its properties renamed, in depth. */
+/** Renames the properties of a schema recursively. */
 function renamed(schema, schemas) {
   if (Array.isArray(schema)) return schema.map((part) => renamed(part, schemas));
   if (typeof schema !== "object" || schema === null) return schema;
@@ -60,14 +60,14 @@ function renamed(schema, schemas) {
   return result;
 }
 
-/** A list of things that take any key beside their own, such as the messages of a conversation. */
+/** Whether the property is a list of objects with additional keys, such as the messages of a conversation. */
 function holdsOpen(property, schemas) {
   const ref = property.items?.$ref?.split("/").at(-1);
   const parts = ref ? (schemas[ref].allOf ?? []) : [];
   return parts.some((part) => part.type === "object" && !part.properties);
 }
 
-/** A schema beside a route, as TypeScript. Those are plain: named things, lists and scalars. */
+/** The TypeScript type of a schema in a route. Such schemas are references, lists or scalars. */
 function written(schema) {
   if (schema.$ref) return `Schemas["${schema.$ref.split("/").at(-1)}"]`;
   if (schema.enum) return schema.enum.map((value) => JSON.stringify(value)).join(" | ");
@@ -85,11 +85,11 @@ function written(schema) {
     case "object":
       return "Record<string, unknown>";
     default:
-      throw new Error(`a route has a schema that this script cannot write: ${JSON.stringify(schema)}`);
+      throw new Error(`unsupported schema in a route: ${JSON.stringify(schema)}`);
   }
 }
 
-/** One route: what it takes and what it answers. Refusals all have the same body. */
+/** The types of one route: query, body and response. Error responses all have the same body. */
 function route(value) {
   const query = (value.parameters ?? [])
     .filter(({ in: place }) => place === "query")
@@ -162,7 +162,7 @@ ${types}`;
 
 if (process.argv.includes("--check")) {
   if ((await readFile(target, "utf8").catch(() => "")) !== file) {
-    console.error("src/generated/api.ts is not what docs/openapi.json says\nhint: run `npm run generate` in sdk/typescript");
+    console.error("src/generated/api.ts does not match docs/openapi.json\nhint: run `npm run generate` in sdk/typescript");
     process.exit(1);
   }
 } else {

@@ -1,9 +1,9 @@
 /**
- * The output of an exec, over a WebSocket that is made again when it is lost.
+ * Streams the output of an exec over a WebSocket, and reconnects when the connection breaks.
  *
- * Every byte is handed out once and in order; bytes are missed only where a `gap` says so. While nobody reads, the
- * process waits, as at the end of a pipe. A sandbox that is put to sleep ends its streams for good, since attaching again
- * would wake it.
+ * Every byte is returned once and in order; a `gap` event reports missing bytes. While the caller does not read, the
+ * process blocks, as when it writes to a full pipe. When the sandbox is put to sleep, its streams end and are not
+ * reattached, because attaching would wake it.
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { type BurrowError, errorOf, isTransient } from "./errors.js";
@@ -12,7 +12,7 @@ import { fromWire } from "./names.js";
 import type { Transport } from "./transport.js";
 import { type Message, type WebSocketConnection, openWebSocket } from "./websocket.js";
 
-/** With the pauses between them about a minute: longer than a daemon takes to restart. */
+/** With the delays between attempts, about a minute: longer than a restart of the daemon takes. */
 const REATTACHES_MAX = 60;
 const PAUSE_FIRST_MS = 50;
 const PAUSE_MS_MAX = 1_000;
@@ -23,7 +23,7 @@ export type RawEvent =
   | { kind: "exit"; exec: Schemas["Exec"] };
 
 export interface AttachOptions {
-  /** First byte of output wanted; 0 replays all that is still held. */
+  /** Offset of the first byte of output to return; 0 replays all output that is still buffered. */
   offset?: number | undefined;
   signal?: AbortSignal | undefined;
 }
@@ -77,16 +77,19 @@ function take(message: Message, offset: number, exec: string): RawEvent | undefi
       return notice(fromWire(JSON.parse(message.text)) as Schemas["AttachServerMessage"]);
     case "close": {
       if (message.reason === "sandbox_asleep") {
-        throw errorOf({ code: "sandbox_asleep", message: `the sandbox was put to sleep, and exec \`${exec}\` with it` });
+        throw errorOf({ code: "sandbox_asleep", message: `the sandbox of exec \`${exec}\` was put to sleep` });
       }
       throw errorOf({ code: "broken", message: `the daemon closed the stream of exec \`${exec}\`` });
     }
   }
 }
 
-/** One byte of stream, eight of offset, then output. After attaching again it may begin before what was asked for. */
+/**
+ * Format: one byte for the stream, eight for the offset, then output. After a reconnect it may begin before the
+ * requested offset.
+ */
 function output(bytes: Buffer, offset: number): RawEvent | undefined {
-  if (bytes.length < 9) throw errorOf({ code: "broken", message: "the daemon sent a message that is no output" });
+  if (bytes.length < 9) throw errorOf({ code: "broken", message: "the daemon sent an invalid output message: it is shorter than its header" });
   const begins = Number(bytes.readBigUInt64BE(1));
   const known = Math.max(0, offset - begins);
   const fresh = bytes.subarray(9 + known);

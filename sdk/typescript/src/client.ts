@@ -1,4 +1,4 @@
-/** A daemon: what is not about one sandbox. */
+/** The client of one daemon, with the calls that do not belong to one sandbox. */
 import type { ConnectOptions } from "./config.js";
 import type { Routes, Schemas } from "./generated/api.js";
 import { Memory, Spaces } from "./memory/index.js";
@@ -10,8 +10,8 @@ import { Snapshots } from "./snapshots.js";
 import { type CallOptions, type Route, Transport } from "./transport.js";
 
 /**
- * One daemon, with a key. `Sandbox.create()` and its like use the one that the environment names; this is for another, or
- * for what is not about one sandbox.
+ * A connection to one daemon, with an API key. `Sandbox.create()` and the other static methods use the daemon that the
+ * environment selects. Use a `Client` for another daemon, or for calls that do not belong to one sandbox.
  *
  * ```ts
  * import { Client } from "@burrow/sdk";
@@ -59,17 +59,17 @@ export class Client {
     return Sandbox.fromSnapshot(snapshot, { ...options, client: this });
   }
 
-  /** The memory of a sandbox or a space, by id or name; `space:NAME` and `sandbox:NAME` say which. */
+  /** The memory of a sandbox or a space, by id or name; `space:NAME` and `sandbox:NAME` resolve an ambiguous name. */
   memory(of: string): Memory {
     return new Memory(this.transport, of);
   }
 
-  /** Any route of the API, typed as its document says, with names as TypeScript writes them. */
+  /** Calls any route of the API. Its types come from the OpenAPI document, with names in camel case. */
   call<R extends Route>(route: R, options: CallOptions<R> = {}): Promise<Routes[R]["answer"]> {
     return this.transport.call(route, options);
   }
 
-  /** What happens on the host, as it happens, after event `since` or from the beginning. */
+  /** Follows the events of the host, starting after the event `since`, or from the first event. */
   async *events(options: { since?: number; sandbox?: string; signal?: AbortSignal } = {}): AsyncGenerator<Schemas["Event"], void, undefined> {
     const { signal, ...rest } = options;
     const query = { ...rest, follow: true };
@@ -84,12 +84,12 @@ export class Client {
     return this.transport.call("GET /v1/host");
   }
 
-  /** Which sandbox and snapshot came from which. */
+  /** The tree of sandboxes and snapshots, with the origin of each. */
   async tree(): Promise<Schemas["TreeNode"][]> {
     return (await this.transport.call("GET /v1/tree")).nodes;
   }
 
-  /** A key, shown this once in `secret`. */
+  /** Creates an API key. `secret` contains the key; it is not shown again. */
   createKey(name: string, options: Partial<Omit<Schemas["CreateKey"], "name">> = {}): Promise<Schemas["CreatedKey"]> {
     return this.transport.call("POST /v1/keys", { body: { scope: "exec", ...options, name }, repeat: "once" });
   }

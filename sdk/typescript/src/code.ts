@@ -1,8 +1,8 @@
 /**
- * Code in a sandbox: contexts that keep their variables, and running code in them.
+ * Runs code in a sandbox, in contexts that keep their variables.
  *
- * A run is one request whose answer goes on until the code ends. Whoever stops reading ends the run, since nobody else
- * would hear what it says; so a run whose connection broke is neither taken up again nor sent again.
+ * A run is one request whose response is streamed until the code ends. A client that stops reading ends the run, because
+ * no other client could receive its output. Therefore a run whose connection broke is neither resumed nor repeated.
  */
 import { aborted } from "./attachment.js";
 import { CodeRunError, errorOf } from "./errors.js";
@@ -11,50 +11,51 @@ import { values } from "./ndjson.js";
 import type { Transport } from "./transport.js";
 
 export type CodeContext = Schemas["CodeContext"];
-/** Something shown: a plot, a table, the value of the last line. */
+/** A displayed result: a plot, a table, or the value of the last line. */
 export type CodeResult = Schemas["CodeResult"];
-/** What code failed with. */
+/** The error that ended the code. */
 export type CodeError = Schemas["CodeError"];
 
-/** Of a run that names no context: each language has one, and that of Python has the short name. */
+/** Context of a run without `context`. Each language has a default context; Python's has the name without a suffix. */
 const DEFAULT_CONTEXT = "default";
 const DEFAULT_LANGUAGE = "python";
 
 export interface RunCodeOptions {
-  /** One that `contexts` made, or its id. */
+  /** A context created with `contexts.create()`, or its id. */
   context?: string | CodeContext;
-  /** Run it in the context that this language has by itself; Python's unless given. */
+  /** Run in the default context of this language. Defaults to Python. */
   language?: string;
-  /** Interrupts it after this time. */
+  /** Interrupt the code after this time. */
   timeoutMs?: number;
-  /** Variables of the environment during this run. */
+  /** Environment variables for this run. */
   env?: Record<string, string>;
-  /** Interrupts it when it has written more; 16 MiB at most, and unless given. */
+  /** Interrupt the code when it has written more output than this. Default and maximum: 16 MiB. */
   outputBytesMax?: number;
-  /** Throw a {@link CodeRunError} when it does not run to its end. */
+  /** Throw a {@link CodeRunError} if the code does not run to its end. */
   check?: boolean;
-  /** Called with output as it comes. */
+  /** Called with standard output as it arrives. */
   onStdout?: (text: string) => void;
+  /** Called with standard error as it arrives. */
   onStderr?: (text: string) => void;
-  /** Called with each thing shown, as it comes. */
+  /** Called with each displayed result as it arrives. */
   onResult?: (result: CodeResult) => void;
-  /** Called with what it fails with. */
+  /** Called with the error, if the code fails. */
   onError?: (error: CodeError) => void;
-  /** Interrupts it, and ends the call. */
+  /** Interrupts the code and ends the call. */
   signal?: AbortSignal;
 }
 
-/** What a run of code came to. */
+/** The outcome of a run of code. */
 export class CodeRun {
-  /** `ok`, or why it did not run to its end. */
+  /** `ok`, or the reason why the code did not run to its end. */
   readonly status: Schemas["CodeRunStatus"];
   readonly stdout: string;
   readonly stderr: string;
-  /** What it showed, in order; the value of its last line is `main`. */
+  /** The displayed results, in order. The value of the last line has `main` set. */
   readonly results: readonly CodeResult[];
-  /** What it failed with. */
+  /** The error, if the code failed. */
   readonly error: CodeError | undefined;
-  /** Of its context, with this run. */
+  /** The execution counter of the context, including this run. */
   readonly executionCount: number | undefined;
   readonly durationMs: number;
 
@@ -68,7 +69,7 @@ export class CodeRun {
     this.durationMs = end.durationMs;
   }
 
-  /** Whether it ran to its end. */
+  /** Whether the code ran to its end. */
   get ok(): boolean {
     return this.status === "ok";
   }
@@ -77,17 +78,17 @@ export class CodeRun {
     return this.status === "timed_out";
   }
 
-  /** The value of its last line, if that has one. */
+  /** The value of the last line, if it has one. */
   get main(): CodeResult | undefined {
     return this.results.find(({ main }) => main);
   }
 
-  /** The value of its last line, as text. */
+  /** The value of the last line, as text. */
   get text(): string | undefined {
     return this.main?.text ?? undefined;
   }
 
-  /** Itself, if it ran to its end; else throws a {@link CodeRunError}. */
+  /** Returns `this` if the code ran to its end, and throws a {@link CodeRunError} otherwise. */
   check(): this {
     if (this.ok) return this;
     throw new CodeRunError(this);
@@ -96,7 +97,7 @@ export class CodeRun {
 
 type End = Extract<Schemas["CodeEvent"], { kind: "end" }>;
 
-/** What a run has said so far. */
+/** The output of a run so far. */
 interface Heard {
   stdout: string[];
   stderr: string[];
@@ -104,7 +105,7 @@ interface Heard {
   error: CodeError | undefined;
 }
 
-/** The contexts of a sandbox: each is a process of a language, and keeps its variables from one run to the next. */
+/** The code contexts of a sandbox. Each is an interpreter process of one language and keeps its variables between runs. */
 export class Contexts {
   readonly #transport: Transport;
   readonly #sandbox: string;
@@ -115,32 +116,35 @@ export class Contexts {
     this.#sandbox = sandbox;
   }
 
-  /** A new one, with no variables; of Python unless given. Which languages there are, the image says. */
+  /**
+   * Creates a context without variables. The language defaults to Python; the image determines which languages are
+   * available.
+   */
   create(options: Schemas["CreateCodeContext"] = {}): Promise<CodeContext> {
     return this.#transport.call("POST /v1/sandboxes/{sandbox}/contexts", { path: { sandbox: this.#sandbox }, body: options });
   }
 
-  /** All of them, those that runs without a context have made included. */
+  /** Lists all contexts, including the default contexts. */
   list(): Promise<CodeContext[]> {
     return this.#transport.list("GET /v1/sandboxes/{sandbox}/contexts", { path: { sandbox: this.#sandbox } });
   }
 
-  /** What is known of one now. */
+  /** Returns the present state of a context. */
   get(context: string | CodeContext): Promise<CodeContext> {
     return this.#transport.call("GET /v1/sandboxes/{sandbox}/contexts/{context}", { path: this.#path(context) });
   }
 
-  /** Ends its process for good, and what runs in it. */
+  /** Removes a context and ends its process, including code that is running in it. */
   async remove(context: string | CodeContext): Promise<void> {
     await this.#transport.call("DELETE /v1/sandboxes/{sandbox}/contexts/{context}", { path: this.#path(context) });
   }
 
-  /** Ends what runs in it, as Ctrl-C would; its variables stay. */
+  /** Interrupts the code that is running in a context, like Ctrl-C. Its variables are kept. */
   async interrupt(context: string | CodeContext): Promise<void> {
     await this.#transport.call("POST /v1/sandboxes/{sandbox}/contexts/{context}/interrupt", { path: this.#path(context) });
   }
 
-  /** Starts its process anew, without variables. */
+  /** Restarts the process of a context. Its variables are lost. */
   restart(context: string | CodeContext): Promise<CodeContext> {
     return this.#transport.call("POST /v1/sandboxes/{sandbox}/contexts/{context}/restart", { path: this.#path(context) });
   }
@@ -164,20 +168,20 @@ export async function runCode(transport: Transport, sandbox: string, code: strin
   try {
     for await (const event of values<Schemas["CodeEvent"]>(reply)) {
       take(event, heard, options);
-      // Read on to the end of the answer, so that the connection can be used again.
+      // Read the response to its end, so that the connection can be reused.
       if (event.kind === "end") run = new CodeRun(heard, event);
     }
   } catch (error) {
     throw signal?.aborted ? aborted(signal) : error;
   }
   if (run === undefined) {
-    const hint = "its code was interrupted; the variables of its context stay";
-    throw errorOf({ code: "broken", message: "the run ended without a word", hint });
+    const hint = "the code was interrupted; the variables of its context are kept";
+    throw errorOf({ code: "broken", message: "the stream of the run ended without a result", hint });
   }
   return check ? run.check() : run;
 }
 
-/** Keeps one line of the answer, and tells it on. Kinds that are newer than this package are left out. */
+/** Records one event of the response and calls its callback. Unknown kinds, from a newer daemon, are ignored. */
 function take(event: Schemas["CodeEvent"], heard: Heard, options: RunCodeOptions): void {
   switch (event.kind) {
     case "stdout":
@@ -212,8 +216,8 @@ function contextOf(context: string | CodeContext | undefined, language: string |
   if (language !== undefined) {
     throw errorOf({
       code: "invalid_request",
-      message: "both a context and a language were given",
-      hint: "a context has a language: make one with `contexts.create({ language })`, or name no context",
+      message: "`context` and `language` cannot be used together",
+      hint: "a context has one language: create a context with `contexts.create({ language })`, or omit `context`",
     });
   }
   return idOf(context);

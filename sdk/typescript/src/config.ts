@@ -1,18 +1,24 @@
-/** Which daemon, and with which key: what is given, else the environment, else what the command line tool would use. */
+/**
+ * Selects the daemon and the key: from the options, else from the environment, else the defaults of the command-line
+ * tool.
+ */
 import { readFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { errorOf } from "./errors.js";
 
-/** How to reach a daemon. Everything is optional. */
+/** How to connect to a daemon. Every option is optional. */
 export interface ConnectOptions {
-  /** `http://host:7700` or `https://host:7700`; `BURROW_URL`, else this machine's. */
+  /** `http://host:7700` or `https://host:7700`. Defaults to `BURROW_URL`, then to the daemon on this machine. */
   url?: string;
-  /** `BURROW_API_KEY`, else `~/.config/burrow/key`, else on this machine the admin's key where it can be read. */
+  /**
+   * Defaults to `BURROW_API_KEY`, then `~/.config/burrow/key`, then, for the daemon on this machine, the admin key if
+   * it is readable.
+   */
   apiKey?: string;
-  /** PEM file of a CA to trust instead of the system's; `BURROW_CA_FILE`. */
+  /** PEM file of a CA to trust instead of the system's CAs. Defaults to `BURROW_CA_FILE`. */
   caFile?: string;
-  /** How often a call that is safe to repeat is repeated when its connection breaks; 8 unless given. */
+  /** Maximum number of retries of a call that is safe to repeat, when its connection breaks. Defaults to 8. */
   retries?: number;
 }
 
@@ -24,7 +30,7 @@ export interface Config {
 }
 
 const ADMIN_KEY = "/etc/burrow/admin.key";
-/** With the pauses between them about ten seconds: longer than a daemon takes to restart. */
+/** With the delays between attempts, about ten seconds: longer than a restart of the daemon takes. */
 const RETRIES = 8;
 
 export function resolveConfig(options: ConnectOptions): Config {
@@ -33,8 +39,8 @@ export function resolveConfig(options: ConnectOptions): Config {
   if (!url || !["http:", "https:"].includes(url.protocol)) {
     throw errorOf({
       code: "invalid_request",
-      message: `\`${text}\` is not an http or https address`,
-      hint: "give the address as `http://host:7700` or `https://host:7700`",
+      message: `invalid daemon URL \`${text}\`: expected an http or https URL`,
+      hint: "pass a URL such as `http://host:7700` or `https://host:7700`",
     });
   }
   const caFile = options.caFile ?? (process.env["BURROW_CA_FILE"] || undefined);
@@ -46,7 +52,7 @@ export function resolveConfig(options: ConnectOptions): Config {
   };
 }
 
-/** A key that is not readable is as good as none: the daemon then says that one is missing. */
+/** An unreadable key file counts as a missing one: the daemon then answers that the key is missing. */
 function keyOnDisk(url: URL): string | undefined {
   const config = process.env["XDG_CONFIG_HOME"] || join(homedir(), ".config");
   const files = [join(config, "burrow", "key")];

@@ -1,4 +1,4 @@
-/** What a sandbox may reach, and with which secrets. */
+/** The egress policy of a sandbox: which hosts it may reach, and with which secrets. */
 import type { Schemas } from "./generated/api.js";
 import { followed, values } from "./ndjson.js";
 import type { Transport } from "./transport.js";
@@ -6,13 +6,13 @@ import type { Transport } from "./transport.js";
 type RuleDocument = Schemas["RuleDocument"];
 
 export interface AllowOptions extends Partial<Omit<RuleDocument, "host">> {
-  /** Host sets of the daemon's configuration. */
+  /** Host sets that the daemon's configuration defines. */
   sets?: string[];
 }
 
 export type EgressEntry = Schemas["EgressEntry"];
 
-/** The network of one sandbox. Changes reach open connections within a second. */
+/** The egress policy of one sandbox. Changes apply to open connections within a second. */
 export class Egress {
   readonly #transport: Transport;
   readonly #path: { sandbox: string };
@@ -23,15 +23,15 @@ export class Egress {
     this.#path = { sandbox };
   }
 
-  /** Rules in force, counters, what is left of budgets. */
+  /** The rules in effect, counters, and remaining budgets. */
   status(): Promise<Schemas["EgressStatus"]> {
     return this.#transport.call("GET /v1/sandboxes/{sandbox}/egress", { path: this.#path });
   }
 
   /**
-   * Lets it reach more from now on: `example.com`, `*.example.com:8443`, `tcp://db.example.com:5432`. With a secret,
-   * methods or paths they are rules about requests: the host's connections are decrypted, each request is judged, and the
-   * secret is put in.
+   * Adds rules: `example.com`, `*.example.com:8443`, `tcp://db.example.com:5432`. With a secret, methods or paths they are
+   * request rules: connections to the host are decrypted, every request is checked against the rules, and the secret is
+   * inserted.
    */
   async allow(rules: string | string[], options: AllowOptions = {}): Promise<void> {
     const { sets = [], ...about } = options;
@@ -40,9 +40,9 @@ export class Egress {
     await this.#update({ ...change, addSets: sets });
   }
 
-  /** Takes rules or host sets away; what it has open there is cut. */
+  /** Removes rules or host sets. Open connections that they allowed are closed. */
   async deny(rules: string | string[], options: { sets?: string[] } = {}): Promise<void> {
-    // Repeated after it took effect, it would be refused: those rules are not there any more.
+    // A repeat of a request that took effect would be refused, because its rules no longer exist.
     await this.#update({ remove: [rules].flat(), removeSets: options.sets ?? [] }, "never");
   }
 
@@ -56,11 +56,11 @@ export class Egress {
     await this.#transport.call("PUT /v1/sandboxes/{sandbox}/egress/policy", { path: this.#path, body: policy });
   }
 
-  /** What was let through and what was not, newest first. */
+  /** The log of allowed and denied connections and requests, newest first. */
   async log(options: { denied?: boolean; limit?: number } = {}): Promise<EgressEntry[]> {
     const { limit, ...query } = options;
     const entries: EgressEntry[] = [];
-    // This route answers a page, or with `follow` a stream.
+    // This route answers with a page, or with a stream if `follow` is set.
     for await (const entry of this.#transport.pages("GET /v1/sandboxes/{sandbox}/egress/log", { path: this.#path, query })) {
       if (limit !== undefined && entries.length >= limit) break;
       entries.push(entry as EgressEntry);
@@ -68,7 +68,7 @@ export class Egress {
     return entries;
   }
 
-  /** The same as it happens; taken up again where it broke off. */
+  /** Follows the log. After a broken connection it continues where it stopped. */
   follow(options: { denied?: boolean; signal?: AbortSignal } = {}): AsyncIterable<EgressEntry> {
     const { signal, ...rest } = options;
     let since: number | undefined;
@@ -84,18 +84,18 @@ export class Egress {
     })();
   }
 
-  /** What would happen to a connection or request, and by which rule. Nothing is sent. */
+  /** Reports whether a connection or request would be allowed, and which rule decides. Nothing is sent. */
   explain(target: string, options: { method?: string } = {}): Promise<Schemas["EgressExplanation"]> {
     const body = { ...options, target };
     return this.#transport.call("POST /v1/sandboxes/{sandbox}/egress/explain", { path: this.#path, body, repeat: "safe" });
   }
 
-  /** Tries it, step by step. */
+  /** Tries the connection and reports the result of each step. */
   test(target: string): Promise<Schemas["EgressTrial"]> {
     return this.#transport.call("POST /v1/sandboxes/{sandbox}/egress/test", { path: this.#path, body: { target }, repeat: "safe" });
   }
 
-  /** Requests that wait for somebody's word. */
+  /** Requests that wait for approval. */
   async approvals(): Promise<Schemas["EgressApproval"][]> {
     return (await this.#transport.call("GET /v1/sandboxes/{sandbox}/egress/approvals", { path: this.#path })).items;
   }

@@ -1,10 +1,10 @@
-/** What can go wrong, as classes. Every error has a `code` to branch on and, where there is one, a `hint` for people. */
+/** The error classes. Every error has a stable `code` and, where there is one, a `hint` for the reader. */
 import type { CodeRun } from "./code.js";
 import type { Schemas } from "./generated/api.js";
 import type { CommandResult } from "./result.js";
 import type { Sandbox } from "./sandbox.js";
 
-/** Codes of the daemon, which are stable, and those of this side. */
+/** The codes of the daemon, which are stable, and those that the SDK adds. */
 export type ErrorCode = Schemas["ErrorCode"] | "unreachable" | "broken" | "not_burrow" | "command_failed" | "code_failed" | "lost" | "timeout" | "aborted";
 
 export interface ErrorParts {
@@ -16,14 +16,14 @@ export interface ErrorParts {
   cause?: unknown;
 }
 
-/** Any failure of this SDK. `message` says what was tried, `hint` what to do about it. */
+/** Base class of all errors of the SDK. `message` describes the failure, `hint` how to fix it. */
 export class BurrowError extends Error {
-  /** Stable, to branch on. */
+  /** Stable: use it to distinguish errors in programs. */
   readonly code: ErrorCode;
   readonly hint: string | undefined;
-  /** Of the answer, when the daemon refused. */
+  /** HTTP status of the response, if the daemon refused the request. */
   readonly status: number | undefined;
-  /** Under which the daemon's log has more. */
+  /** Identifies the request in the daemon's log. */
   readonly requestId: string | undefined;
 
   constructor(parts: ErrorParts) {
@@ -35,52 +35,52 @@ export class BurrowError extends Error {
     this.requestId = parts.requestId;
   }
 
-  /** The message with its hint, as people should see it. */
+  /** The message and its hint, formatted for a person. */
   override toString(): string {
     return `${this.name}: ${this.message}${this.hint ? `\nhint: ${this.hint}` : ""}`;
   }
 }
 
-/** The request makes no sense, or not here. */
+/** The request is invalid, or is not supported by the daemon. */
 export class InvalidRequestError extends BurrowError {}
-/** No key, or one that is not known. */
+/** The key is missing or unknown. */
 export class UnauthorizedError extends BurrowError {}
-/** The key's scope does not reach that far. */
+/** The scope of the key does not permit the request. */
 export class ForbiddenError extends BurrowError {}
-/** It is not there, or not yours. */
+/** The resource does not exist, or belongs to another tenant. */
 export class NotFoundError extends BurrowError {}
-/** It is there already, was changed meanwhile, or is in another state than this needs. */
+/** The resource already exists, was changed concurrently, or is in a state that does not permit the request. */
 export class ConflictError extends BurrowError {}
-/** The sandbox does not run. */
+/** The sandbox is not running. */
 export class NotRunningError extends ConflictError {}
-/** The command has ended, so it takes no input and no signal. */
+/** The command has ended, so it accepts no input and no signal. */
 export class ExecEndedError extends ConflictError {}
-/** More than the daemon takes. */
+/** A request or response exceeds a size limit. */
 export class TooLargeError extends BurrowError {}
-/** Too much at once; try again in a moment. */
+/** Too many concurrent requests or too much load. Try again later. */
 export class BusyError extends BurrowError {}
 /** A disk or a quota is full. */
 export class NoSpaceError extends BurrowError {}
-/** There is no such program in the sandbox, or it cannot be executed. */
+/** The program does not exist in the sandbox, or cannot be executed. */
 export class NotExecutableError extends BurrowError {}
-/** Somebody put the sandbox to sleep under an open stream. What runs in it is kept; the next use wakes it. */
+/** The sandbox was put to sleep while a stream was open. Its processes are kept; the next use wakes it. */
 export class SandboxAsleepError extends BurrowError {}
-/** Processes that cannot be written to disk; the message names them. */
+/** Some processes cannot be saved to disk; the message names them. */
 export class NotDumpableError extends BurrowError {}
-/** The sandbox, or what listens in it, does not answer. */
+/** The sandbox, or the server in it, does not answer. */
 export class UnavailableError extends BurrowError {}
-/** A fault of the daemon's own; its log says more under `requestId`. */
+/** An internal error of the daemon. Its log has details under `requestId`. */
 export class InternalError extends BurrowError {}
-/** Nobody answers at the address. */
+/** The daemon cannot be reached at the address. */
 export class ConnectError extends BurrowError {}
-/** The connection broke. What was asked may or may not have happened. */
+/** The connection broke. The request may or may not have taken effect. */
 export class BrokenError extends BurrowError {}
-/** A wait took longer than its bound. What was waited for goes on. */
+/** A wait exceeded its time limit. The awaited process or server is not affected. */
 export class TimeoutError extends BurrowError {}
-/** What became of a command is not known: its sandbox was stopped under it. */
+/** The outcome of a command is unknown, because its sandbox was stopped while it ran. */
 export class CommandLostError extends BurrowError {}
 
-/** A command that was to succeed (`check: true`) did not. */
+/** A command with `check: true` ended with a code other than 0. */
 export class CommandError extends BurrowError {
   readonly result: CommandResult;
 
@@ -88,13 +88,13 @@ export class CommandError extends BurrowError {
     const said = (result.stderr || result.stdout).trim().slice(-SAID_MAX);
     super({
       code: "command_failed",
-      message: `\`${result.command}\` ended with ${result.exitCode}${said ? `: ${said}` : ""}`,
+      message: `\`${result.command}\` exited with ${result.exitCode}${said ? `: ${said}` : ""}`,
     });
     this.result = result;
   }
 }
 
-/** Code that was to run to its end (`check: true`) did not. */
+/** Code with `check: true` did not run to its end. */
 export class CodeRunError extends BurrowError {
   readonly run: CodeRun;
 
@@ -105,7 +105,10 @@ export class CodeRunError extends BurrowError {
   }
 }
 
-/** Some children could not be made. `children` are those that could; `failed` says why the others could not. */
+/**
+ * Some children could not be created. `children` contains those that were; `failed` contains an error for each of the
+ * others.
+ */
 export class ForkError extends BurrowError {
   readonly children: Sandbox[];
   readonly failed: BurrowError[];
@@ -113,16 +116,16 @@ export class ForkError extends BurrowError {
   constructor(children: Sandbox[], failed: BurrowError[]) {
     const count = children.length + failed.length;
     const { code, hint, message } = failed[0]!;
-    super({ code, hint, message: `${failed.length} of ${count} children could not be made: ${message}` });
+    super({ code, hint, message: `${failed.length} of ${count} children could not be created: ${message}` });
     this.children = children;
     this.failed = failed;
   }
 }
 
-/** Of what a failed command said, in a message. */
+/** How much of the output of a failed command an error message contains. */
 const SAID_MAX = 400;
 
-/** A code that is newer than this package is a plain `BurrowError`. */
+/** An unknown code, from a newer daemon, becomes a plain `BurrowError`. */
 const classes: Partial<Record<ErrorCode, typeof BurrowError>> = {
   invalid_request: InvalidRequestError,
   method_not_allowed: InvalidRequestError,
@@ -159,12 +162,12 @@ const classes: Partial<Record<ErrorCode, typeof BurrowError>> = {
   lost: CommandLostError,
 };
 
-/** The class that fits the code. */
+/** Creates an error of the class that belongs to the code. */
 export function errorOf(parts: ErrorParts): BurrowError {
   return new (classes[parts.code] ?? BurrowError)(parts);
 }
 
-/** A fault of the way between us and the daemon, which may mend itself. */
+/** Whether the error may be temporary: a connection problem, or a daemon that restarts. */
 export function isTransient(error: unknown): boolean {
   if (!(error instanceof BurrowError)) return false;
   if (error.code === "not_burrow") return [502, 503, 504].includes(error.status ?? 0);
@@ -178,17 +181,17 @@ function ownHint(code: ErrorCode): string | undefined {
     case "forbidden":
       return "use a key with a wider scope: `burrow key create NAME --scope admin`";
     case "no_such_route":
-      return "SDK and daemon may be of different versions: compare with `burrow version`";
+      return "the SDK and the daemon may have different versions: compare them with `burrow version`";
     case "sandbox_asleep":
-      return "whatever uses the sandbox next wakes it; `wake()` does it now";
+      return "the next use of the sandbox wakes it; `wake()` wakes it now";
     case "restore_failed":
-      return "start it from its files instead: `start({ filesOnly: true })`";
+      return "start the sandbox from its files, without its processes: `start({ filesOnly: true })`";
     case "not_dumpable":
-      return "end those processes first, or leave all processes out with `filesOnly: true`";
+      return "end those processes first, or omit all processes with `filesOnly: true`";
     case "not_burrow":
-      return "check the address: something else seems to listen there";
+      return "check the address: another server seems to listen there";
     case "broken":
-      return "if the daemon was restarted, try again; its log says more";
+      return "if the daemon was restarted, try again; its log has details";
     default:
       return undefined;
   }

@@ -1,4 +1,4 @@
-/** Files of a sandbox. Paths are absolute inside it. */
+/** Files of a sandbox. Paths are absolute paths inside the sandbox. */
 import { createReadStream, createWriteStream } from "node:fs";
 import { stat } from "node:fs/promises";
 import { Readable } from "node:stream";
@@ -10,7 +10,7 @@ import { followed, values } from "./ndjson.js";
 import { pack, unpack } from "./tar.js";
 import { type Payload, type Transport, chunks } from "./transport.js";
 
-/** A download that broke is taken up again so often without a byte in between. */
+/** Maximum number of consecutive attempts to resume a download without receiving a byte. */
 const RESUMES_MAX = 8;
 const RESUME_PAUSE_MS = 250;
 
@@ -18,15 +18,15 @@ export type FileEntry = Schemas["FileEntry"];
 export type WatchEvent = Schemas["WatchEvent"];
 
 export interface WriteOptions {
-  /** Octal permission bits; an existing file's own, else `0644`. */
+  /** Octal permission bits. Defaults to those of the existing file, else `0644`. */
   mode?: string;
-  /** Owner; an existing file's own, else root. */
+  /** Owner. Defaults to that of the existing file, else root. */
   user?: string;
-  /** Make missing directories above it; true unless given. */
+  /** Create missing parent directories. Defaults to true. */
   parents?: boolean;
   /** Write at this offset of the existing file instead of replacing it as a whole. */
   offset?: number;
-  /** On disk before the call returns. */
+  /** Sync the file to disk before the call returns. */
   sync?: boolean;
 }
 
@@ -40,7 +40,7 @@ export class Files {
     this.#path = { sandbox };
   }
 
-  /** A text file, all of it. */
+  /** Reads a whole text file. */
   async read(path: string): Promise<string> {
     return Buffer.from(await this.readBytes(path)).toString("utf8");
   }
@@ -50,8 +50,8 @@ export class Files {
   }
 
   /**
-   * A file of any size, as it comes. When the connection breaks it goes on where it was, as long as the file is still
-   * the same.
+   * Streams a file of any size. When the connection breaks, the download resumes where it stopped, unless the file has
+   * changed.
    */
   async *readStream(path: string): AsyncGenerator<Uint8Array, void, undefined> {
     const before = await this.stat(path, { follow: true });
@@ -79,19 +79,19 @@ export class Files {
     }
   }
 
-  /** Replaces a file as a whole: readers see the old one or the new one. Missing directories above it are made. */
+  /** Replaces a whole file atomically: readers see the old or the new file. Creates missing parent directories. */
   async write(path: string, data: Payload, options: WriteOptions = {}): Promise<FileEntry> {
     const query = { parents: true, ...options, path };
     return this.#transport.call("PUT /v1/sandboxes/{sandbox}/files", { path: this.#path, query, payload: data });
   }
 
-  /** What is in a directory; `depth` 1 is its own entries. */
+  /** Lists a directory. `depth` 1 returns its direct entries only. */
   async list(path: string, options: { depth?: number } = {}): Promise<FileEntry[]> {
     const query = { ...options, path };
     return (await this.#transport.call("GET /v1/sandboxes/{sandbox}/files/list", { path: this.#path, query })).entries;
   }
 
-  /** Of a symbolic link: of the link itself, or with `follow` of what it points to. */
+  /** Returns the metadata of a file. For a symbolic link, that of the link, or with `follow` that of its target. */
   async stat(path: string, options: { follow?: boolean } = {}): Promise<FileEntry> {
     return this.#transport.call("GET /v1/sandboxes/{sandbox}/files/stat", { path: this.#path, query: { ...options, path } });
   }
@@ -101,7 +101,7 @@ export class Files {
       await this.stat(path);
       return true;
     } catch (error) {
-      // A sandbox that is not there is no file that is not there.
+      // Distinguish a missing file from a missing sandbox, which is an error.
       if (!(error instanceof BurrowError) || error.code !== "not_found") throw error;
       await this.#transport.call("GET /v1/sandboxes/{sandbox}", { path: this.#path });
       return false;
@@ -117,17 +117,17 @@ export class Files {
     return this.#transport.call("POST /v1/sandboxes/{sandbox}/files/move", { path: this.#path, body: { from, to } });
   }
 
-  /** A directory with all it holds only if `recursive` is given. */
+  /** Removes a file or an empty directory, or with `recursive` a directory and its contents. */
   async remove(path: string, options: { recursive?: boolean } = {}): Promise<void> {
     await this.#transport.call("DELETE /v1/sandboxes/{sandbox}/files", { path: this.#path, query: { ...options, path } });
   }
 
-  /** Octal permission bits. */
+  /** Sets the permission bits, in octal. */
   async chmod(path: string, mode: string): Promise<FileEntry> {
     return this.#transport.call("POST /v1/sandboxes/{sandbox}/files/chmod", { path: this.#path, body: { path, mode }, repeat: "safe" });
   }
 
-  /** A local file or directory to `path`. Of a directory, what is in it comes to lie in `path`. */
+  /** Uploads a local file to `path`, or the contents of a local directory into the directory `path`. */
   async upload(local: string, path: string, options: { user?: string } = {}): Promise<void> {
     if ((await stat(local)).isDirectory()) {
       await this.uploadTar(pack(local), path, options);
@@ -136,7 +136,7 @@ export class Files {
     }
   }
 
-  /** A file or directory to a local path. Of a directory, what is in it comes to lie in `local`. */
+  /** Downloads a file to `local`, or the contents of a directory into the directory `local`. */
   async download(path: string, local: string): Promise<void> {
     const entry = await this.stat(path, { follow: true });
     if (entry.kind === "directory") {
@@ -146,7 +146,7 @@ export class Files {
     }
   }
 
-  /** Unpacks a tar archive in a directory, there or to be made. */
+  /** Unpacks a tar archive into a directory, which is created if it is missing. */
   async uploadTar(archive: Payload, path: string, options: { user?: string } = {}): Promise<Schemas["TarSummary"]> {
     return this.#transport.call("PUT /v1/sandboxes/{sandbox}/files/tar", {
       path: this.#path,
@@ -156,14 +156,14 @@ export class Files {
     });
   }
 
-  /** A file or directory as a tar archive. What comes is a stranger's: unpack it with care. */
+  /** Downloads a file or directory as a tar archive. The archive is untrusted input: unpack it with care. */
   async *downloadTar(path: string): AsyncGenerator<Uint8Array, void, undefined> {
     yield* chunks(await this.#transport.open("GET /v1/sandboxes/{sandbox}/files/tar", { path: this.#path, query: { path } }));
   }
 
   /**
-   * Changes below a path as they happen, from the moment this returns. After a broken connection an `overflow` says
-   * that some may have been missed.
+   * Watches the changes below a path, from the moment this call returns. After a broken connection an `overflow` event
+   * reports that changes may have been missed.
    */
   async watch(path: string, options: { recursive?: boolean; signal?: AbortSignal } = {}): Promise<AsyncIterable<WatchEvent>> {
     const { signal, ...rest } = options;
@@ -171,7 +171,7 @@ export class Files {
       const query = { ...rest, path };
       const reply = await this.#transport.open("GET /v1/sandboxes/{sandbox}/files/watch", { path: this.#path, query, signal });
       const events = values<WatchEvent>(reply);
-      // The first says that the watch is in place.
+      // The first event confirms that the watch is active.
       await events.next();
       return events;
     };

@@ -1,4 +1,4 @@
-/** Images: what sandboxes start from. */
+/** Images: the file systems that sandboxes start from. */
 import { errorOf } from "./errors.js";
 import type { Schemas } from "./generated/api.js";
 import { values } from "./ndjson.js";
@@ -24,17 +24,17 @@ export class Images {
     return this.#transport.list("GET /v1/images", { query: filter });
   }
 
-  /** By name or id, with its layers and history. */
+  /** Returns an image by name or id, with its layers and history. */
   get(image: string): Promise<Schemas["ImageDetail"]> {
     return this.#transport.call("GET /v1/images/{image}", { path: { image } });
   }
 
-  /** From a registry. */
+  /** Pulls an image from a registry. */
   pull(reference: string, options: BuildOptions = {}): Promise<Schemas["Image"]> {
     return this.build("pull", { ...options, reference });
   }
 
-  /** From packages, a recipe, a sandbox, or the default. */
+  /** Builds an image from packages, a recipe, a sandbox, or the default image. */
   async build(from: Schemas["ImageFrom"], options: BuildOptions = {}): Promise<Schemas["Image"]> {
     const { onProgress, ...body } = options;
     const reply = await this.#transport.open("POST /v1/images", { body: { ...body, from } });
@@ -43,10 +43,10 @@ export class Images {
       if (progress.kind === "error") throw errorOf(progress.error);
       if (progress.kind === "done") return progress.image;
     }
-    throw errorOf({ code: "broken", message: "the build ended without a word" });
+    throw errorOf({ code: "broken", message: "the stream of the build ended without a result" });
   }
 
-  /** Refused while a sandbox stands on it. */
+  /** Deletes an image. Refused while a sandbox uses it. */
   async delete(image: string): Promise<void> {
     await this.#transport.call("DELETE /v1/images/{image}", { path: { image } });
   }

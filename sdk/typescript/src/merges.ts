@@ -1,15 +1,18 @@
-/** What is different between two trees of files, and bringing the work of one sandbox into another. */
+/** Differences between file trees, merges of one sandbox into another, and races. */
 import { BurrowError } from "./errors.js";
 import type { Schemas } from "./generated/api.js";
 import type { Snapshot } from "./snapshots.js";
 import type { CallOptions, Route, Transport } from "./transport.js";
 
-/** One question of a wait for a race: short enough for proxies in between. */
+/** Duration of one long-poll request while waiting for a race: shorter than the timeouts of usual proxies. */
 const RACE_WAIT_MS = 30_000;
 
-/** Where both changed the same path: a conflict; the parent's stays; the child's comes; the lines of both; line by line. */
+/**
+ * What to do if both sandboxes changed the same path: `fail` reports a conflict, `ours` keeps the parent's version, `theirs`
+ * takes the child's, `union` keeps the lines of both, `text` merges line by line.
+ */
 export type MergePolicy = "fail" | "ours" | "theirs" | "union" | "text";
-/** What becomes of what the child remembers. */
+/** How the memory of the child is merged. */
 export type MergeMemoryPolicy = "none" | "list" | "ours" | "theirs" | "both" | "fail";
 
 export interface DiffSide {
@@ -17,7 +20,7 @@ export interface DiffSide {
   id: string;
 }
 
-/** What is, or was, at a path. */
+/** The file at a path, before or after a change. */
 export interface DiffNode {
   kind: Schemas["FileKind"];
   size: number;
@@ -32,18 +35,18 @@ export interface DiffNode {
 export interface DiffEntry {
   path: string;
   change: Schemas["ChangeKind"];
-  /** In what it has changed: `content`, `mode`, `owner`, … */
+  /** The changed attributes: `content`, `mode`, `owner`, … */
   what: string[];
   old?: DiffNode | null;
   new?: DiffNode | null;
-  /** If asked for with `content`: as `diff -u` writes them. */
+  /** The changed lines, in the format of `diff -u`, if `content` was requested. */
   lines?: { added: number; removed: number; hunks: string; cut: boolean } | null;
 }
 
 export interface Diff {
   from: DiffSide;
   to: DiffSide;
-  /** Where their histories part. */
+  /** The common ancestor of both sides. */
   base?: DiffSide | null;
   entries: DiffEntry[];
   added: number;
@@ -51,37 +54,37 @@ export interface Diff {
   deleted: number;
   oldBytes: number;
   newBytes: number;
-  /** What was left out, and how much of it. */
+  /** The omitted paths, counted by category. */
   noise: { what: string; count: number }[];
-  /** There are more than are listed. */
+  /** Whether the list is truncated. */
   cut: boolean;
 }
 
 export interface DiffOptions {
-  /** Only paths that one of these matches: `*.py`, `/srv/**`. */
+  /** Return only paths that match one of these patterns: `*.py`, `/srv/**`. */
   globs?: string[];
-  /** With the lines of text files that differ. */
+  /** Include the changed lines of text files. */
   content?: boolean;
-  /** Caches, temporary files, logs and pid files, too. */
+  /** Include caches, temporary files, logs and pid files. */
   all?: boolean;
-  /** Entries at most; more are only counted. */
+  /** Maximum number of entries; further entries are only counted. */
   limit?: number;
 }
 
 export interface MergeOptions {
-  /** `fail` unless given. */
+  /** Defaults to `fail`. */
   policy?: MergePolicy;
-  /** By pattern; the first that matches counts. */
+  /** Policies by path pattern; the first matching pattern applies. */
   policies?: Record<string, MergePolicy>;
-  /** `list` unless given: it comes, and what both changed is listed. */
+  /** Defaults to `list`: the child's memory is merged, and entries that both changed are listed. */
   memory?: MergeMemoryPolicy;
-  /** Caches, temporary files, logs and pid files, too. */
+  /** Include caches, temporary files, logs and pid files. */
   all?: boolean;
-  /** Only say what would happen. */
+  /** Only report what the merge would do. */
   dryRun?: boolean;
 }
 
-/** What a merge did, would do, or why it did nothing. */
+/** The result of a merge or of a dry run. */
 export interface Merged {
   id?: string | null;
   parent: string;
@@ -89,15 +92,15 @@ export interface Merged {
   base: string;
   dryRun: boolean;
   applied: boolean;
-  /** The parent as it was before: restoring it undoes the merge. */
+  /** Snapshot of the parent before the merge. Restoring it undoes the merge. */
   undo?: Snapshot | null;
-  /** Paths by what happens to them: `added`, `changed`, `deleted`, `merged`. */
+  /** Paths by kind of change: `added`, `changed`, `deleted`, `merged`. */
   changes: Record<string, string[]>;
   moved: { from: string; to: string }[];
   total: number;
   cut: boolean;
   conflicts: { path: string; kind: string; base?: DiffNode | null; ours?: DiffNode | null; theirs?: DiffNode | null }[];
-  /** Files that processes of the parent have open: they go on with the old ones. */
+  /** Replaced files that processes of the parent have open. These processes keep using the old files. */
   open: { path: string; pid: number; program: string }[];
   noise: { what: string; count: number }[];
   memory?: Schemas["MergedMemory"] | null;
@@ -105,13 +108,16 @@ export interface Merged {
 }
 
 export interface RaceOptions {
-  /** Run in every attempt afterwards; the number in its last line is the score. Without one the quickest that exits with 0 wins. */
+  /**
+   * Command that is run in every attempt after it ends; the number in its last line is the score. Without it, the
+   * fastest attempt that exits with 0 wins.
+   */
   judge?: string | readonly string[];
-  /** How many run at once; all unless given. */
+  /** Maximum number of concurrent attempts. Defaults to all. */
   parallel?: number;
   timeoutSeconds?: number;
   filesOnly?: boolean;
-  /** The attempts stay when all is over. */
+  /** Keep the sandboxes of the attempts after the race. */
   keep?: boolean;
   /** Merge the winner into the parent. */
   mergeWinner?: boolean;
@@ -138,7 +144,7 @@ export interface Race {
     gone: boolean;
   }[];
   base?: string | null;
-  /** Number of the attempt that won. */
+  /** Number of the winning attempt. */
   winner?: number | null;
   merged?: { applied: boolean; total: number; conflicts: string[]; undo?: string | null } | null;
   failure?: string | null;
@@ -147,7 +153,7 @@ export interface Race {
   version: number;
 }
 
-/** Both changed the same, and nothing was merged. `merged` lists the conflicts. */
+/** Both sandboxes changed the same path, and nothing was merged. `merged` lists the conflicts. */
 export class MergeError extends BurrowError {
   readonly merged: Merged;
 
@@ -157,13 +163,13 @@ export class MergeError extends BurrowError {
     super({
       code: "conflict",
       message: `nothing was merged: both sandboxes changed ${paths.join(", ")}${more}`,
-      hint: "say who wins with `policy` (`ours`, `theirs`, `union`, `text`), or by pattern with `policies`",
+      hint: "resolve conflicts with `policy` (`ours`, `theirs`, `union`, `text`), or by path pattern with `policies`",
     });
     this.merged = merged;
   }
 }
 
-/** Each side as `sandbox:…`, `snapshot:…` or `image:…`. */
+/** Compares two sides, each given as `sandbox:…`, `snapshot:…` or `image:…`. */
 export function diff(transport: Transport, from: string, to: string, options: DiffOptions): Promise<Diff> {
   return ahead(transport, "POST /v1/diff", { body: { ...options, from, to }, repeat: "safe" });
 }
@@ -178,7 +184,7 @@ export async function merge(transport: Transport, sandbox: string, child: string
   return merged;
 }
 
-/** Begins a race and waits for its end. */
+/** Starts a race and waits for its end. */
 export async function race(
   transport: Transport,
   parent: string,
@@ -205,7 +211,7 @@ interface AheadOptions extends Pick<CallOptions<Route>, "path" | "repeat"> {
   query?: object;
 }
 
-/** A route that is newer than the document which the types were made of. */
+/** Calls a route that the OpenAPI document of the generated types does not contain. */
 function ahead<T>(transport: Transport, route: string, options: AheadOptions): Promise<T> {
   return transport.call(route as Route, options as CallOptions<Route>) as Promise<T>;
 }

@@ -1,22 +1,22 @@
 /**
- * Names: `ramMib` here is `ram_mib` on the wire.
+ * Converts names between the SDK and the wire: `ramMib` is `ram_mib` on the wire.
  *
- * Only names that the API's own document has are turned. What lies in a place for a user's own data (environment,
- * labels, metadata, values of keys, messages) is never looked into.
+ * Only names that occur in the OpenAPI document are converted. User data (environment, labels, metadata, values of keys,
+ * messages) is never converted.
  */
 import { opaqueNames, wireNames } from "./generated/api.js";
 
-/** Names of routes that are newer than the document. */
+/** Names of routes that the OpenAPI document does not contain. */
 const aheadNames = { mergeWinner: "merge_winner", newBytes: "new_bytes", oldBytes: "old_bytes", waitMs: "wait_ms" };
 const allNames: Readonly<Record<string, string>> = { ...aheadNames, ...wireNames };
 const ourNames = new Map(Object.entries(allNames).map(([ours, wire]) => [wire, ours]));
 
-/** As the daemon writes it. */
+/** Converts a value to the names of the wire format. */
 export function toWire(value: unknown): unknown {
   return turn(value, (name) => (Object.hasOwn(allNames, name) ? allNames[name]! : name), (name) => name);
 }
 
-/** As we write it. */
+/** Converts a value to the names of the SDK. */
 export function fromWire(value: unknown): unknown {
   const ours = (name: string) => ourNames.get(name) ?? name;
   return turn(value, ours, ours);

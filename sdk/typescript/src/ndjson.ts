@@ -1,21 +1,21 @@
-/** Streams of JSON values, one per line, and taking one up again where it broke off. */
+/** Streams of JSON values, one per line, and resuming such streams after a broken connection. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { BurrowError, errorOf, isTransient } from "./errors.js";
 import { fromWire } from "./names.js";
 import { type Reply, chunks } from "./transport.js";
 
-/** Longest line: a chunk of output or an event with its detail stays far below it. */
+/** Maximum length of a line. Chunks of output and events are much shorter. */
 const LINE_BYTES_MAX = 8 << 20;
-/** With the pauses between them about a minute: longer than a daemon takes to restart. */
+/** With the delays between attempts, about a minute: longer than a restart of the daemon takes. */
 const RESUMES_MAX = 60;
 const RESUME_PAUSE_MS = 1_000;
 
-/** Values as they come. */
+/** Yields values as they arrive. */
 export async function* values<T>(reply: Reply): AsyncGenerator<T, void, undefined> {
   for await (const line of lines(reply)) yield fromWire(JSON.parse(line)) as T;
 }
 
-/** Lines as they come, without empty ones, which keep an idle stream alive. */
+/** Yields lines as they arrive, except empty lines, which keep an idle stream alive. */
 export async function* lines(reply: Reply): AsyncGenerator<string, void, undefined> {
   let pieces: Uint8Array[] = [];
   let length = 0;
@@ -40,8 +40,8 @@ export async function* lines(reply: Reply): AsyncGenerator<string, void, undefin
 }
 
 /**
- * A stream that has no end of its own. `open` is called again whenever it broke or ended, and begins where the last
- * value left off; nothing is lost or told twice as far as the daemon can say where that is.
+ * Follows a stream that has no end. When the stream breaks or ends, `open` is called again and continues after the last
+ * value. Values are neither lost nor repeated if the daemon can identify that position.
  */
 export async function* followed<T>(
   open: () => Promise<AsyncIterable<T>>,
@@ -55,7 +55,7 @@ export async function* followed<T>(
         failures = 0;
         yield value;
       }
-      error = errorOf({ code: "broken", message: "the stream ended: the daemon is going down" });
+      error = errorOf({ code: "broken", message: "the stream ended: the daemon is shutting down" });
     } catch (caught) {
       if (signal?.aborted) return;
       if (!isTransient(caught) || (caught as BurrowError).code === "internal") throw caught;

@@ -1,4 +1,4 @@
-/** Ports of a sandbox: what listens, addresses for it, and raw TCP. */
+/** Ports of a sandbox: listening servers, links to them, and TCP connections. */
 import { type AddressInfo, type Server, createServer } from "node:net";
 import { Duplex, pipeline } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -11,9 +11,9 @@ const WAIT_MS = 30_000;
 const POLL_MS = 50;
 const PIECE_BYTES_MAX = 256 << 10;
 
-/** A port on this machine that leads into a sandbox. */
+/** A local port that forwards to a port of a sandbox. */
 export interface Forwarding extends AsyncDisposable {
-  /** On 127.0.0.1. */
+  /** The local port, on 127.0.0.1. */
   port: number;
   close(): Promise<void>;
 }
@@ -28,52 +28,52 @@ export class Ports {
     this.#sandbox = sandbox;
   }
 
-  /** What listens and what is published. */
+  /** Lists listening and published ports. */
   list(): Promise<Schemas["Port"][]> {
     return this.#transport.list("GET /v1/sandboxes/{sandbox}/ports", { path: { sandbox: this.#sandbox } });
   }
 
-  /** Waits until something listens on it. */
+  /** Waits until a server listens on the port. */
   async wait(port: number, options: { timeoutMs?: number } = {}): Promise<Schemas["Port"]> {
     const deadline = Date.now() + (options.timeoutMs ?? WAIT_MS);
     for (;;) {
       const found = (await this.list()).find((one) => one.port === port && one.addresses.length > 0);
       if (found) return found;
-      if (Date.now() > deadline) throw errorOf({ code: "timeout", message: `nothing listens on port ${port} yet` });
+      if (Date.now() > deadline) throw errorOf({ code: "timeout", message: `timed out waiting for port ${port}: no process listens on it` });
       await sleep(POLL_MS);
     }
   }
 
-  /** A link that opens the port without a key until it expires, one hour unless given. */
+  /** Returns a link that opens the port without an API key until it expires. Defaults to one hour. */
   async getUrl(port: number, options: { expiresSeconds?: number } = {}): Promise<string> {
     const body = { ...options };
     const answer = await this.#transport.call("POST /v1/sandboxes/{sandbox}/ports/{port}/url", { path: this.#path(port), body, repeat: "safe" });
     return answer.url;
   }
 
-  /** Lets anybody open it. */
+  /** Makes the port public: it can be opened without an API key. */
   async publish(port: number): Promise<void> {
     await this.#transport.call("PUT /v1/sandboxes/{sandbox}/ports/{port}", { path: this.#path(port) });
   }
 
-  /** Makes it private again. */
+  /** Makes the port private again. */
   async unpublish(port: number): Promise<void> {
     await this.#transport.call("DELETE /v1/sandboxes/{sandbox}/ports/{port}", { path: this.#path(port) });
   }
 
-  /** A TCP connection to it. Wakes the sandbox, and starts it if it is stopped. */
+  /** Opens a TCP connection to the port. Wakes the sandbox, and starts it if it is stopped. */
   async connect(port: number): Promise<Duplex> {
     const route = "GET /v1/sandboxes/{sandbox}/ports/{port}/connect";
     return new PortStream(await openWebSocket(this.#transport, route, { path: this.#path(port) }));
   }
 
-  /** Has a port of this machine lead there, a free one unless given, until it is closed. */
+  /** Forwards a local port to the port until the forwarding is closed. Defaults to a free local port. */
   async forward(port: number, localPort = 0): Promise<Forwarding> {
     const server = createServer({ allowHalfOpen: true }, (local) => {
       local.on("error", () => local.destroy());
       this.connect(port).then(
         (remote) => {
-          // What ends one side ends the other; why is for neither of them to know.
+          // The end of one side ends the other. The error is not passed on.
           pipeline(local, remote, () => undefined);
           pipeline(remote, local, () => undefined);
         },
@@ -97,7 +97,7 @@ function listening(server: Server, port: number): Promise<void> {
   });
 }
 
-/** The bytes of a port. Each direction has an end of its own. */
+/** A byte stream to a port. Each direction can be closed separately. */
 class PortStream extends Duplex {
   readonly #socket: WebSocketConnection;
   #reading = false;

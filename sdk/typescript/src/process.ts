@@ -1,52 +1,53 @@
-/** Processes in a sandbox: their output as it comes, their input, their end. */
+/** Processes in a sandbox: their output, input and exit. */
 import { type AttachOptions, aborted, attach } from "./attachment.js";
 import { BurrowError, errorOf } from "./errors.js";
 import type { Schemas } from "./generated/api.js";
 import { Collected, CommandResult, exitCode } from "./result.js";
 import type { Payload, Transport } from "./transport.js";
 
-/** Of each stream, kept for the result of a command. What is beyond can be had as it comes. */
+/** How much of each stream is kept for the result of a command. Further output can be read as it arrives. */
 const OUTPUT_BYTES_MAX = 64 << 20;
-/** Input up to here goes along with the command itself. */
+/** Input up to this size is sent in the request that starts the command. */
 const INPUT_BYTES_MAX = 64 << 10;
 
-/** A line for the shell, or a program and its arguments. */
+/** A shell command line, or a program and its arguments. */
 export type Command = string | readonly string[];
 
 /** How to run a command. */
 export interface SpawnOptions {
-  /** Absolute; the sandbox's own when absent. */
+  /** Absolute path. Defaults to the working directory of the sandbox. */
   workdir?: string;
-  /** On top of the sandbox's environment. */
+  /** Added to the environment of the sandbox. */
   env?: Record<string, string>;
   /** `name`, `uid`, `name:group` or `uid:gid`. */
   user?: string;
-  /** The whole process group is ended after this time; the exit code is then 124. */
+  /** Kill the process group after this time; the exit code is then 124. */
   timeoutMs?: number;
-  /** Take a snapshot just before it; `result.exec.snapshot` names it. */
+  /** Take a snapshot before the command starts; `result.exec.snapshot` is its id. */
   snapshot?: boolean;
-  /** Bytes of output that are kept for those who attach later; 1 MiB unless given. */
+  /** Bytes of output that are buffered for clients that attach later. Defaults to 1 MiB. */
   ringBytes?: number;
 }
 
 export interface RunOptions extends SpawnOptions {
-  /** Standard input, all of it. */
+  /** The complete standard input. */
   input?: string | Uint8Array;
-  /** Put the sandbox back, files and processes, when the command ends with anything but 0. */
+  /** Roll back files and processes of the sandbox unless the command exits with 0. */
   rollbackOnFailure?: boolean;
-  /** Throw a {@link CommandError} when it ends with anything but 0. */
+  /** Throw a {@link CommandError} unless the command exits with 0. */
   check?: boolean;
-  /** Called with output as it comes. Text is cut between characters, never within one. */
+  /** Called with standard output as it arrives. A character is never split between two calls. */
   onStdout?: (text: string) => void;
+  /** Called with standard error as it arrives. */
   onStderr?: (text: string) => void;
-  /** Ends the command, with SIGKILL, and the call. */
+  /** Kills the command with SIGKILL and ends the call. */
   signal?: AbortSignal;
 }
 
-/** What a running command tells. `exit` is the last. */
+/** An event of a running command. `exit` is the last event. */
 export type ProcessEvent =
   | { kind: "stdout" | "stderr"; text: string; bytes: Uint8Array; offset: number }
-  /** So much output came while nobody read that some is not kept any more. */
+  /** Output is missing: more was written than the buffer holds while no client was attached. */
   | { kind: "gap"; from: number; to: number }
   | { kind: "exit"; result: CommandResult };
 
@@ -68,7 +69,7 @@ export async function create(
   return answer as Schemas["Exec"];
 }
 
-/** Runs a command to its end, telling what it says. All of its output comes: it waits while nobody reads. */
+/** Runs a command to its end and yields its events. No output is lost: the command blocks while its output is not read. */
 export async function* stream(
   transport: Transport,
   sandbox: string,
@@ -82,7 +83,7 @@ export async function* stream(
   const exec = await create(transport, sandbox, command, { ...rest, ...fed, hold: true });
   const process = new Process(transport, sandbox, exec, shown(command));
   if (input !== undefined && !small) {
-    // A process that does not want all of its input is no fault of ours.
+    // A process that does not read all of its input is not an error.
     process.write(input, { close: true }).catch(() => undefined);
   }
   let ended = false;
@@ -98,7 +99,7 @@ export async function* stream(
   }
 }
 
-/** The same, to its end. */
+/** Runs a command to its end and returns its result. */
 export async function run(
   transport: Transport,
   sandbox: string,
@@ -110,17 +111,17 @@ export async function run(
     if (event.kind !== "exit") continue;
     return check ? event.result.check() : event.result;
   }
-  throw errorOf({ code: "broken", message: `\`${shown(command)}\` ended without a word` });
+  throw errorOf({ code: "broken", message: `the stream of \`${shown(command)}\` ended without a result` });
 }
 
 /**
- * A process that runs on its own. It goes on when this program ends, and `sandbox.process(id)` finds it again.
+ * A background process. It continues when this program ends, and `sandbox.process(id)` finds it again.
  *
- * Iterate over it for its output as it comes.
+ * Iterate over it to read its output as it arrives.
  */
 export class Process implements AsyncIterable<ProcessEvent> {
   readonly id: string;
-  /** As it was given. */
+  /** The command, as it was passed. */
   readonly command: string;
   readonly #transport: Transport;
   readonly #sandbox: string;
@@ -135,22 +136,22 @@ export class Process implements AsyncIterable<ProcessEvent> {
     this.command = command ?? shown(exec.argv);
   }
 
-  /** Inside the sandbox. */
+  /** The process id inside the sandbox. */
   get pid(): number | undefined {
     return this.#exec.pid ?? undefined;
   }
 
-  /** What is known of it, as of the last call that told. */
+  /** The state of the exec, as returned by the most recent call. */
   get exec(): Schemas["Exec"] {
     return this.#exec;
   }
 
-  /** As a shell would tell it; `undefined` while it runs, as of the last call that told. */
+  /** The exit code as a shell reports it, as of the most recent call; `undefined` while the process runs. */
   get exitCode(): number | undefined {
     return this.#exec.state === "running" ? undefined : exitCode(this.#exec);
   }
 
-  /** What is known of it now. */
+  /** Fetches the present state of the exec. */
   async refresh(): Promise<Schemas["Exec"]> {
     return (this.#exec = await this.#transport.call("GET /v1/sandboxes/{sandbox}/execs/{exec}", { path: this.#path }));
   }
@@ -159,7 +160,7 @@ export class Process implements AsyncIterable<ProcessEvent> {
     return this.output();
   }
 
-  /** Its output from `offset` on, as it comes, and its end. The process waits while nobody reads. */
+  /** Yields the output from `offset` on, then the exit. The process blocks while its output is not read. */
   async *output(options: AttachOptions = {}): AsyncGenerator<ProcessEvent, void, undefined> {
     const output = new Collected(OUTPUT_BYTES_MAX);
     const decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() };
@@ -182,7 +183,10 @@ export class Process implements AsyncIterable<ProcessEvent> {
     }
   }
 
-  /** Its end, with the output that is still held. With a bound it throws a TimeoutError then; the process goes on. */
+  /**
+   * Waits for the exit and returns the result with the output that is still buffered. Throws a TimeoutError after
+   * `timeoutMs`; the process continues.
+   */
   async wait(options: { timeoutMs?: number; check?: boolean } = {}): Promise<CommandResult> {
     const { timeoutMs } = options;
     const bound = new AbortController();
@@ -197,10 +201,10 @@ export class Process implements AsyncIterable<ProcessEvent> {
     } finally {
       clearTimeout(timer);
     }
-    throw errorOf({ code: "timeout", message: `\`${this.command}\` still runs after ${timeoutMs} ms` });
+    throw errorOf({ code: "timeout", message: `timed out: \`${this.command}\` is still running after ${timeoutMs} ms` });
   }
 
-  /** What it has said so far, as far as it is still held. */
+  /** The output so far, as far as it is still buffered. */
   async logs(): Promise<string> {
     const query = { format: "raw" as const };
     const bytes = await this.#transport.bytes("GET /v1/sandboxes/{sandbox}/execs/{exec}/output", { path: this.#path, query });
@@ -208,8 +212,8 @@ export class Process implements AsyncIterable<ProcessEvent> {
   }
 
   /**
-   * Writes to its standard input; waits while it does not read. Not repeated when the connection breaks: what was under
-   * way then may or may not have arrived.
+   * Writes to standard input; waits while the process does not read. The call is not repeated when the connection breaks:
+   * data in transit may or may not have arrived.
    */
   async write(data: Payload, options: { close?: boolean } = {}): Promise<void> {
     const { close } = options;
@@ -220,18 +224,18 @@ export class Process implements AsyncIterable<ProcessEvent> {
     });
   }
 
-  /** Ends its standard input. */
+  /** Closes standard input. */
   closeStdin(): Promise<void> {
     return this.write("", { close: true });
   }
 
-  /** `TERM`, `SIGINT`, `9`: to its process group, or with `group: false` to itself. */
+  /** Sends a signal (`TERM`, `SIGINT`, `9`) to the process group, or with `group: false` to the process only. */
   async signal(signal: string, options: { group?: boolean } = {}): Promise<void> {
     const body = { ...options, signal };
     await this.#transport.call("POST /v1/sandboxes/{sandbox}/execs/{exec}/signal", { path: this.#path, body });
   }
 
-  /** Ends it and what it started, with SIGKILL. False when it had ended already. */
+  /** Kills the process group with SIGKILL. Returns false if the process had already ended. */
   async kill(): Promise<boolean> {
     try {
       await this.signal("KILL");
@@ -242,7 +246,7 @@ export class Process implements AsyncIterable<ProcessEvent> {
     }
   }
 
-  /** Of a terminal. */
+  /** Changes the size of the terminal. */
   async resize(columns: number, rows: number): Promise<void> {
     const body = { columns, rows };
     await this.#transport.call("POST /v1/sandboxes/{sandbox}/execs/{exec}/resize", { path: this.#path, body, repeat: "safe" });
@@ -253,7 +257,7 @@ export class Process implements AsyncIterable<ProcessEvent> {
   }
 }
 
-/** For messages. */
+/** The command as text, for messages. */
 export function shown(command: Command): string {
   return typeof command === "string" ? command : command.join(" ");
 }

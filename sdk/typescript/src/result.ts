@@ -1,22 +1,22 @@
-/** What a command came to. */
+/** The result of a command. */
 import { constants } from "node:os";
 import { CommandError, errorOf } from "./errors.js";
 import type { Schemas } from "./generated/api.js";
 
-/** Exit codes that are not the process's own, as the command line tool has them. */
+/** Exit code of a command that timed out; the command-line tool uses the same. */
 const TIMED_OUT = 124;
 
-/** The end of a command, with its output. */
+/** The result of a command, with its output. */
 export class CommandResult {
-  /** As it was given. */
+  /** The command, as it was passed. */
   readonly command: string;
-  /** The process's own; 128 + signal; 124 on a timeout. */
+  /** The exit code of the process; 128 + the signal number if a signal ended it; 124 after a timeout. */
   readonly exitCode: number;
   readonly stdoutBytes: Uint8Array;
   readonly stderrBytes: Uint8Array;
-  /** Some output is missing: more came than is kept. */
+  /** Whether output is missing because it exceeded the limit. */
   readonly truncated: boolean;
-  /** All the daemon knows of it: CPU time, RAM, what it was not let through to, what is remembered of such failures. */
+  /** The exec as the daemon reports it: CPU time, RAM, denied egress, and stored memories of similar failures. */
   readonly exec: Schemas["Exec"];
 
   constructor(command: string, exec: Schemas["Exec"], output: Collected) {
@@ -32,20 +32,20 @@ export class CommandResult {
     return this.exitCode === 0;
   }
 
-  /** Itself, if it ended with 0; else throws a {@link CommandError}. */
+  /** Returns `this` if the command exited with 0, and throws a {@link CommandError} otherwise. */
   check(): this {
     if (this.ok) return this;
     throw new CommandError(this);
   }
 
-  /** Standard output as text. On a terminal it holds both streams. */
+  /** Standard output as text. With a terminal it contains both streams. */
   get stdout(): string {
     return Buffer.from(this.stdoutBytes).toString("utf8");
   }
   get stderr(): string {
     return Buffer.from(this.stderrBytes).toString("utf8");
   }
-  /** `SIGKILL` and the like, when one ended it. */
+  /** The name of the signal that ended the process, such as `SIGKILL`. */
   get signal(): string | undefined {
     return this.exec.outcome?.signal ?? undefined;
   }
@@ -57,14 +57,14 @@ export class CommandResult {
   }
 }
 
-/** As a shell would tell it. */
+/** The exit code as a shell reports it. */
 export function exitCode(exec: Schemas["Exec"]): number {
   const { outcome } = exec;
   if (!outcome) {
     throw errorOf({
       code: "lost",
-      message: `what became of exec \`${exec.id}\` is not known`,
-      hint: "its sandbox was stopped under it; a snapshot may tell more",
+      message: `the outcome of exec \`${exec.id}\` is unknown`,
+      hint: "its sandbox was stopped while it ran; check the files that it writes",
     });
   }
   if (outcome.timedOut) return TIMED_OUT;
@@ -72,7 +72,7 @@ export function exitCode(exec: Schemas["Exec"]): number {
   return 128 + (constants.signals[outcome.signal as NodeJS.Signals] ?? 0);
 }
 
-/** Output as it is gathered: of each stream the first bytes, up to a bound. */
+/** Collects output: the first bytes of each stream, up to a limit. */
 export class Collected {
   readonly stdout: Pile;
   readonly stderr: Pile;

@@ -1,4 +1,4 @@
-/** A sandbox, and all that can be done with it. */
+/** A sandbox and its operations. */
 import type { Client } from "./client.js";
 import { type CodeRun, Contexts, type RunCodeOptions, runCode } from "./code.js";
 import type { ConnectOptions } from "./config.js";
@@ -18,48 +18,48 @@ import { Transport } from "./transport.js";
 
 export type SandboxInfo = Schemas["Sandbox"];
 
-/** A daemon other than the one the environment names. */
+/** Selects a daemon other than the one that the environment selects. */
 export type Connection = { client?: Client } & ConnectOptions;
 
 type CreateSandbox = Schemas["CreateSandbox"];
 type ForkSandbox = Schemas["ForkSandbox"];
 
 export interface ListFilter {
-  /** `key=value`; all must match. */
+  /** Labels as `key=value`; all must match. */
   label?: string[];
-  /** In one of these. */
+  /** Only sandboxes in one of these states. */
   state?: Schemas["SandboxState"][];
 }
 
 export interface CreateOptions extends CreateSandbox {
-  /** Leave it when `await using` ends. So it is for a sandbox with a name; one without is deleted then. */
+  /** Keep the sandbox when `await using` ends. Sandboxes with a name are always kept; the others are deleted by default. */
   keep?: boolean;
 }
 
 export type ForkOptions = Omit<ForkSandbox, "count">;
 
-/** What changed since the checkpoint before, and the snapshot to come back to. */
+/** The changes since the previous checkpoint, and the snapshot of this one. */
 export interface Checkpoint {
   snapshot: Snapshot;
-  /** The snapshot it is compared with; absent: the image. */
+  /** The snapshot that this one is compared with; `undefined` for the image. */
   since: string | undefined;
   added: string[];
   changed: string[];
   deleted: string[];
-  /** How many paths changed in all; the lists hold the first thousand. */
+  /** The number of changed paths; the lists contain the first thousand. */
   total: number;
-  /** So much changed that only some of it was looked at. */
+  /** Whether so many paths changed that only some were compared. */
   more: boolean;
 }
 
-/** Of checkpoints, to tell them from snapshots that people take; the Python SDK has the same. */
+/** Label that distinguishes checkpoints from other snapshots; the Python SDK uses the same. */
 const CHECKPOINT_LABEL = { "burrow-checkpoint": "sdk" };
 const CHECKPOINTS_KEPT = 10;
 
 const defaultShell = "if command -v bash >/dev/null; then exec bash; else exec sh; fi";
 
 /**
- * A persistent machine for an agent. It is kept until it is deleted.
+ * A persistent sandbox. It exists until it is deleted.
  *
  * ```ts
  * import { Sandbox } from "@burrow/sdk";
@@ -69,7 +69,7 @@ const defaultShell = "if command -v bash >/dev/null; then exec bash; else exec s
  * console.log(result.exitCode, result.stdout.trim()); // prints: 3 hello
  * ```
  *
- * A sandbox without a name is deleted where `await using` ends; one with a name stays, and is found again:
+ * A sandbox without a name is deleted when `await using` ends. A sandbox with a name persists, and can be opened again:
  *
  * ```ts
  * import { Sandbox } from "@burrow/sdk";
@@ -83,16 +83,16 @@ const defaultShell = "if command -v bash >/dev/null; then exec bash; else exec s
  */
 export class Sandbox implements AsyncDisposable {
   readonly id: string;
-  /** What code runs in. */
+  /** The contexts of `runCode`. */
   readonly contexts: Contexts;
   readonly files: Files;
   readonly ports: Ports;
   readonly memory: Memory;
   readonly egress: Egress;
-  /** The host's: a rule of `egress` has requests of this sandbox carry one. */
+  /** The secrets of the host. A rule of `egress` inserts one into requests of this sandbox. */
   readonly secrets: Secrets;
   readonly services: Services;
-  /** Those of this sandbox. */
+  /** The snapshots of this sandbox. */
   readonly snapshots: Snapshots;
   readonly #transport: Transport;
   #info: SandboxInfo;
@@ -114,9 +114,9 @@ export class Sandbox implements AsyncDisposable {
     this.snapshots = new Snapshots(transport, info.id);
   }
 
-  // === Making and finding ===
+  // === Creating and finding ===
 
-  /** A new sandbox, running. */
+  /** Creates and starts a sandbox. */
   static async create(options: CreateOptions & Connection = {}): Promise<Sandbox> {
     const { request, transport } = parted(options);
     const { keep, ...body } = request as CreateOptions;
@@ -124,26 +124,29 @@ export class Sandbox implements AsyncDisposable {
     return new Sandbox(transport, info, !keep && !body.name);
   }
 
-  /** The sandbox of this name, started or woken; a new one where there is none. Many callers at once get the same. */
+  /**
+   * Returns the sandbox of this name, started or woken, and creates it if it does not exist. Concurrent callers get the
+   * same one.
+   */
   static getOrCreate(name: string, options: Omit<CreateOptions, "name" | "keep"> & Connection = {}): Promise<Sandbox> {
     return Sandbox.create({ ...options, name, ifNotExists: true });
   }
 
-  /** A sandbox that exists: by id, by the beginning of its id, or by name. It is woken by what is done with it. */
+  /** Returns an existing sandbox, by id, id prefix, or name. The call does not wake it; any use does. */
   static async connect(sandbox: string, options: Connection = {}): Promise<Sandbox> {
     const { transport } = parted(options);
     const info = await transport.call("GET /v1/sandboxes/{sandbox}", { path: { sandbox } });
     return new Sandbox(transport, info, false);
   }
 
-  /** All of them, or those that match. */
+  /** Lists the sandboxes that match the filter; without a filter, all sandboxes. */
   static async list(options: ListFilter & Connection = {}): Promise<Sandbox[]> {
     const { request, transport } = parted(options);
     const found = await transport.list("GET /v1/sandboxes", { query: request });
     return found.map((info) => new Sandbox(transport, info, false));
   }
 
-  /** A new sandbox that goes on where a snapshot is, also of a sandbox that is gone. */
+  /** Creates a sandbox that continues from a snapshot, even if the sandbox of the snapshot was deleted. */
   static async fromSnapshot(snapshot: string, options: Schemas["SandboxFromSnapshot"] & Connection = {}): Promise<Sandbox> {
     const { request, transport } = parted(options);
     const body = request as Schemas["SandboxFromSnapshot"];
@@ -151,7 +154,7 @@ export class Sandbox implements AsyncDisposable {
     return new Sandbox(transport, info, !body.name);
   }
 
-  /** What is known of it, as of the last call that told. */
+  /** The state of the sandbox, as returned by the most recent call. */
   get info(): SandboxInfo {
     return this.#info;
   }
@@ -164,7 +167,7 @@ export class Sandbox implements AsyncDisposable {
     return this.#info.name ?? undefined;
   }
 
-  /** What is known of it now. */
+  /** Fetches the present state of the sandbox. */
   async refresh(): Promise<SandboxInfo> {
     return (this.#info = await this.#transport.call("GET /v1/sandboxes/{sandbox}", { path: this.#path }));
   }
@@ -172,16 +175,16 @@ export class Sandbox implements AsyncDisposable {
   // === Commands ===
 
   /**
-   * Runs a command to its end. A string is a line for the shell, a list a program and its arguments. What it ends with is
-   * in the result; `check: true` throws instead.
+   * Runs a command to its end. A string is a shell command line, a list is a program and its arguments. The result contains
+   * the exit code; with `check: true`, a code other than 0 throws an error.
    */
   run(command: Command, options: RunOptions = {}): Promise<CommandResult> {
     return run(this.#transport, this.id, command, options);
   }
 
   /**
-   * Runs a command and tells what it says as it comes; the last event is its end. Leaving the loop early leaves the
-   * command running.
+   * Runs a command and yields its output as it arrives; the last event is its exit. Leaving the loop early does not stop
+   * the command.
    *
    * ```ts
    * import { Sandbox } from "@burrow/sdk";
@@ -198,7 +201,7 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * Starts a process in the background. It goes on when this program ends.
+   * Starts a background process. It continues when this program ends.
    *
    * ```ts
    * import { Sandbox } from "@burrow/sdk";
@@ -216,20 +219,20 @@ export class Sandbox implements AsyncDisposable {
     return new Process(this.#transport, this.id, await create(this.#transport, this.id, command, request), shown(command));
   }
 
-  /** A terminal with a shell in it, or with a command. Both streams come as `stdout`. */
+  /** Starts a shell, or a command, on a terminal. Both streams arrive as `stdout`. */
   async pty(options: SpawnOptions & { command?: Command; columns?: number; rows?: number } = {}): Promise<Process> {
     const { command = defaultShell, columns = 80, rows = 24, ...rest } = options;
     const request = { env: { TERM: "xterm-256color" }, ...rest, terminal: { columns, rows }, stdin: "pipe" as const };
     return new Process(this.#transport, this.id, await create(this.#transport, this.id, command, request), shown(command));
   }
 
-  /** A process that was started before, by anybody. */
+  /** Returns a process by its id, no matter which client started it. */
   async process(id: string): Promise<Process> {
     const path = { ...this.#path, exec: id };
     return new Process(this.#transport, this.id, await this.#transport.call("GET /v1/sandboxes/{sandbox}/execs/{exec}", { path }));
   }
 
-  /** What was started in it, newest first. */
+  /** Lists the processes that were started through the API, newest first. */
   async processes(): Promise<Process[]> {
     const execs = await this.#transport.list("GET /v1/sandboxes/{sandbox}/execs", { path: this.#path });
     return execs.map((exec) => new Process(this.#transport, this.id, exec));
@@ -238,9 +241,9 @@ export class Sandbox implements AsyncDisposable {
   // === Code ===
 
   /**
-   * Runs code in a context that keeps its variables, as a cell of a notebook does: one that `contexts` made, or the one of the
-   * language, Python. The sandbox needs an image with an interpreter. What it fails with is in the answer; `check: true` throws
-   * instead.
+   * Runs code in a context that keeps its variables, like a cell of a notebook. Defaults to the default context of the
+   * language, which defaults to Python. The sandbox needs an image with an interpreter. The result contains the error of code
+   * that fails; with `check: true` it is thrown.
    *
    * ```ts no-run
    * import { Sandbox } from "@burrow/sdk";
@@ -257,20 +260,20 @@ export class Sandbox implements AsyncDisposable {
 
   // === Ports ===
 
-  /** A link that opens a port without a key until it expires, one hour unless given. */
+  /** Returns a link that opens the port without an API key until it expires. Defaults to one hour. */
   getUrl(port: number, options: { expiresSeconds?: number } = {}): Promise<string> {
     return this.ports.getUrl(port, options);
   }
 
   // === Snapshots and forks ===
 
-  /** Files, configuration and processes as they are at this instant; with a name, to find it again. */
+  /** Takes a snapshot of files, configuration and processes. A string is the name of the snapshot. */
   snapshot(options: string | Schemas["CreateSnapshot"] = {}): Promise<Snapshot> {
     const body = typeof options === "string" ? { name: options } : options;
     return this.#transport.call("POST /v1/sandboxes/{sandbox}/snapshots", { path: this.#path, body, repeat: "once" });
   }
 
-  /** Goes back to a snapshot, in place. Answers the snapshot that undoes it. */
+  /** Restores a snapshot in place. Returns the snapshot that undoes the restore. */
   async restore(snapshot: string | Snapshot, options: { filesOnly?: boolean } = {}): Promise<Snapshot> {
     const body = { ...options, snapshot: typeof snapshot === "string" ? snapshot : snapshot.id };
     const restored = await this.#transport.call("POST /v1/sandboxes/{sandbox}/restore", { path: this.#path, body });
@@ -279,7 +282,7 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * Children that go on from this instant, processes included. They share files until somebody writes.
+   * Forks the sandbox into children that continue from this moment, processes included. Files are shared copy-on-write.
    *
    * ```ts
    * import { Sandbox } from "@burrow/sdk";
@@ -302,8 +305,8 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * Takes a snapshot and tells what changed since the last one; the first counts from the image. The last `keep` without a
-   * name stay as points to come back to, 10 unless given.
+   * Takes a snapshot and reports the changes since the previous checkpoint; the first is compared with the image. The last
+   * `keep` unnamed checkpoints are kept; the default is 10.
    *
    * ```ts
    * import { Sandbox } from "@burrow/sdk";
@@ -323,14 +326,17 @@ export class Sandbox implements AsyncDisposable {
     const checkpoint = await this.#checkpoint(snapshot, earlier[0]?.id);
     for (const old of earlier.filter(({ name }) => !name).slice(Math.max(0, keep - 1))) {
       await this.snapshots.delete(old.id).catch((error: BurrowError) => {
-        // Somebody was quicker, or something else stands on it.
+        // Another client has deleted it already, or it is in use.
         if (error.code !== "not_found" && error.code !== "snapshot_in_use") throw error;
       });
     }
     return checkpoint;
   }
 
-  /** A snapshot is compared with the one before, which somebody else may have taken: then they are compared anew. */
+  /**
+   * The daemon compares a snapshot with the previous one. If that is not our last checkpoint, this requests a
+   * comparison with it.
+   */
   async #checkpoint(snapshot: Snapshot, last: string | undefined): Promise<Checkpoint> {
     if (last === undefined || snapshot.changes.since === last) return checkpointOf(snapshot);
     const found = await diff(this.#transport, `snapshot:${last}`, `snapshot:${snapshot.id}`, { all: true });
@@ -339,11 +345,11 @@ export class Sandbox implements AsyncDisposable {
     return { snapshot, since: last, added: of("added"), changed: of("changed"), deleted: of("deleted"), total, more: found.cut };
   }
 
-  // === Bringing work together ===
+  // === Differences and merges ===
 
   /**
-   * What is different in its files from those of another sandbox, a snapshot or an image (by name or id; `sandbox:`, `snapshot:`
-   * or `image:` before it says which); from its own image unless given.
+   * Returns the differences between the files of another sandbox, a snapshot or an image, and those of this sandbox. `since` is a
+   * name or id; the prefix `sandbox:`, `snapshot:` or `image:` resolves an ambiguous one. Defaults to the sandbox's own image.
    */
   diff(since?: string | Sandbox | Snapshot, options: DiffOptions = {}): Promise<Diff> {
     const from =
@@ -356,23 +362,25 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * Brings what a fork did into this sandbox, three-way against what both came from; restoring `undo` of the answer takes it
-   * back. Conflicts that no policy settles throw a `MergeError`, and nothing is merged; `dryRun` only tells.
+   * Merges the changes of a fork into this sandbox, as a three-way merge against their common ancestor. Restoring the snapshot
+   * `undo` of the result undoes the merge. If a conflict is not resolved by a policy, nothing is merged and a `MergeError` is
+   * thrown. `dryRun` only reports the changes.
    */
   merge(child: string | Sandbox, options: MergeOptions = {}): Promise<Merged> {
     return merge(this.#transport, this.id, typeof child === "string" ? child : child.id, options);
   }
 
   /**
-   * Forks into several attempts at one command, and waits for the best of them. Each finds its number in `BURROW_ATTEMPT`.
+   * Forks into several attempts, runs the command in each, and waits for the best. `BURROW_ATTEMPT` contains the number of the
+   * attempt.
    */
   race(command: Command, attempts = 3, options: RaceOptions = {}): Promise<Race> {
     return race(this.#transport, this.id, command, attempts, options);
   }
 
-  // === Sleep, and the rest of its life ===
+  // === Sleep, and the rest of the lifecycle ===
 
-  /** No CPU, RAM kept. Whatever uses it wakes it. */
+  /** Pauses the sandbox: it gets no CPU time and keeps its RAM. Any use wakes it. */
   pause(): Promise<SandboxInfo> {
     return this.#power("pause");
   }
@@ -381,7 +389,7 @@ export class Sandbox implements AsyncDisposable {
     return this.#power("resume");
   }
 
-  /** Processes to disk, RAM given back. Whatever uses it wakes it, where it was. */
+  /** Hibernates the sandbox: saves its processes to disk and frees its RAM. Any use wakes it, and the processes continue. */
   sleep(): Promise<SandboxInfo> {
     return this.#power("hibernate");
   }
@@ -390,17 +398,17 @@ export class Sandbox implements AsyncDisposable {
     return this.#power("wake");
   }
 
-  /** Processes end; files, environment and services are kept. */
+  /** Stops the sandbox: ends its processes and keeps files, environment and services. */
   async stop(options: { graceMs?: number } = {}): Promise<SandboxInfo> {
     return (this.#info = await this.#transport.call("POST /v1/sandboxes/{sandbox}/stop", { path: this.#path, query: options, repeat: "safe" }));
   }
 
-  /** With `filesOnly`, one whose processes do not come back boots from its files. */
+  /** Starts the sandbox. With `filesOnly`, a sandbox whose processes cannot be restored starts from its files. */
   async start(options: { filesOnly?: boolean } = {}): Promise<SandboxInfo> {
     return (this.#info = await this.#transport.call("POST /v1/sandboxes/{sandbox}/start", { path: this.#path, query: options, repeat: "safe" }));
   }
 
-  /** Limits, labels, environment, name, policies. */
+  /** Changes limits, labels, environment, name, or policies. */
   async update(change: Schemas["UpdateSandbox"]): Promise<SandboxInfo> {
     return (this.#info = await this.#transport.call("PATCH /v1/sandboxes/{sandbox}", { path: this.#path, body: change }));
   }
@@ -409,13 +417,13 @@ export class Sandbox implements AsyncDisposable {
     return this.#transport.call("GET /v1/sandboxes/{sandbox}/stats", { path: this.#path });
   }
 
-  /** With all it holds. Its snapshots stay unless they are meant, too. */
+  /** Deletes the sandbox and its files. Its snapshots are kept unless `snapshots` is set. */
   async delete(options: { snapshots?: boolean } = {}): Promise<void> {
     await this.#transport.call("DELETE /v1/sandboxes/{sandbox}", { path: this.#path, query: options });
     this.#owned = false;
   }
 
-  /** Deletes it if it has no name and was made here; else it stays. */
+  /** Deletes the sandbox if this program created it without a name and without `keep`. */
   async [Symbol.asyncDispose](): Promise<void> {
     if (!this.#owned) return;
     await this.delete().catch((error: BurrowError) => {
@@ -449,7 +457,7 @@ function checkpointOf(snapshot: Snapshot): Checkpoint {
 let shared: Transport | undefined;
 let sharedFrom: string | undefined;
 
-/** What is for the daemon, and which daemon. Whoever names none shares the environment's. */
+/** Separates the connection options from the request. Calls without connection options share one transport. */
 function parted<T extends Connection>(options: T): { request: Omit<T, keyof Connection>; transport: Transport } {
   const { client, url, apiKey, caFile, retries, ...request } = options;
   if (client) return { request, transport: client.transport };

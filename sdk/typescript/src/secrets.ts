@@ -1,19 +1,20 @@
-/** Secrets: what requests of sandboxes carry on their way out, and sandboxes never see. */
+/** Secrets: values that are inserted into outgoing requests outside the sandbox, and never enter it. */
 import type { Schemas } from "./generated/api.js";
 import type { Transport } from "./transport.js";
 
-/** What a secret is: its value, where it may go, and where in a request it goes. */
+/** The definition of a secret: its value, its ceiling, and its position in a request. */
 export interface SecretOptions {
-  /** Written only: nothing shows it again. */
+  /** Write-only: it is never shown again. */
   value: string | Uint8Array;
-  /** Beyond these hosts, methods and paths no rule of any sandbox can carry it. */
+  /** The ceiling: rules of sandboxes can use the secret only for these hosts, methods and paths. */
   allow: Schemas["SecretScope"][];
+  /** The field of a request that the value is inserted into. */
   slot: Schemas["SecretSlot"];
-  /** A fake one for programs that want a key in their environment. */
+  /** A placeholder value for programs that require a key in their environment. */
   placeholder?: Schemas["SecretPlaceholder"];
 }
 
-/** The secrets of a host. Only keys with the scope `admin` change them. */
+/** The secrets of a host. Only keys with the scope `admin` can change them. */
 export class Secrets {
   readonly #transport: Transport;
 
@@ -22,13 +23,13 @@ export class Secrets {
     this.#transport = transport;
   }
 
-  /** Sets one; the same again changes nothing, anything else is a new version. */
+  /** Creates or changes a secret. An identical definition has no effect; a different one is a new version. */
   set(secret: string, options: SecretOptions): Promise<Schemas["Secret"]> {
     const body = { ...options, value: base64(options.value) };
     return this.#transport.call("PUT /v1/secrets/{secret}", { path: { secret }, body });
   }
 
-  /** A new value for the same use. It reaches running sandboxes within a second. */
+  /** Replaces the value. Running sandboxes use the new value within a second. */
   rotate(secret: string, value: string | Uint8Array): Promise<Schemas["Secret"]> {
     return this.#transport.call("POST /v1/secrets/{secret}/rotate", { path: { secret }, body: { value: base64(value) } });
   }
@@ -41,7 +42,7 @@ export class Secrets {
     return this.#transport.list("GET /v1/secrets");
   }
 
-  /** Refused while rules of sandboxes name it, unless forced. */
+  /** Removes a secret. Refused while rules of sandboxes use it, unless `force` is set. */
   async remove(secret: string, options: { force?: boolean } = {}): Promise<void> {
     await this.#transport.call("DELETE /v1/secrets/{secret}", { path: { secret }, query: options });
   }

@@ -1,4 +1,4 @@
-/** Services of a sandbox: started with it, and again when they end. */
+/** Services of a sandbox: supervised processes that start with it and are restarted when they end. */
 import type { Schemas } from "./generated/api.js";
 import { type Command } from "./process.js";
 import type { Transport } from "./transport.js";
@@ -13,7 +13,7 @@ export class Services {
     this.#sandbox = sandbox;
   }
 
-  /** Adds one or replaces it, and starts it. */
+  /** Adds or replaces a service, and starts it. */
   set(name: string, command: Command, options: Omit<Schemas["CreateService"], "argv" | "command"> = {}): Promise<Schemas["Service"]> {
     const body = { ...options, ...(typeof command === "string" ? { command } : { argv: [...command] }) };
     return this.#transport.call("PUT /v1/sandboxes/{sandbox}/services/{name}", { path: this.#path(name), body });

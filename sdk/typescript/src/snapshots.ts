@@ -1,10 +1,10 @@
-/** Snapshots: points to come back to. They outlive their sandbox. */
+/** Snapshots: immutable saved states. They outlive their sandbox. */
 import type { Schemas } from "./generated/api.js";
 import type { Transport } from "./transport.js";
 
 export type Snapshot = Schemas["Snapshot"];
 
-/** Those of a host, or of one sandbox. */
+/** The snapshots of a host, or of one sandbox. */
 export class Snapshots {
   readonly #transport: Transport;
   readonly #sandbox: string | undefined;
@@ -15,13 +15,13 @@ export class Snapshots {
     this.#sandbox = sandbox;
   }
 
-  /** Newest first; with these labels (`key=value`), of these kinds. What changed is told by `get` alone. */
+  /** Lists snapshots, newest first, filtered by labels (`key=value`) and kinds. Only `get` returns the changed paths. */
   list(filter: { sandbox?: string; label?: string[]; kind?: Schemas["SnapshotKind"][] } = {}): Promise<Snapshot[]> {
     const query = { ...(this.#sandbox === undefined ? {} : { sandbox: this.#sandbox }), ...filter };
     return this.#transport.list("GET /v1/snapshots", { query });
   }
 
-  /** By name, id, or the beginning of an id. */
+  /** Returns a snapshot by name, id, or id prefix. */
   get(snapshot: string): Promise<Snapshot> {
     return this.#transport.call("GET /v1/snapshots/{snapshot}", { path: { snapshot } });
   }

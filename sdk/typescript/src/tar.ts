@@ -1,9 +1,9 @@
 /**
- * Directories as tar archives: ours on their way in, a sandbox's on their way out.
+ * Directories as tar archives: packs local directories for uploads and unpacks downloads.
  *
- * What comes out of a sandbox is a stranger's. Nothing of it is written outside of the folder it was asked into: names
- * that lead out of it, and names that pass through a symbolic link, are refused, and so are links that lead out, devices
- * and everything else that is no file, directory or link. Permission bits come without set-user-id and the like.
+ * An archive from a sandbox is untrusted input. Nothing is written outside the target directory: names that lead out of it
+ * or pass through a symbolic link are refused, and so are links that lead out of it, devices, and everything else that is
+ * not a file, directory or link. The set-user-id, set-group-id and sticky bits are dropped.
  */
 import { createReadStream, createWriteStream } from "node:fs";
 import { chmod, link, lstat, mkdir, readdir, readlink, symlink, unlink } from "node:fs/promises";
@@ -12,13 +12,16 @@ import { finished } from "node:stream/promises";
 import { errorOf } from "./errors.js";
 
 const BLOCK = 512;
-/** Longest name in an extended header. */
+/** Maximum size of an extended header. */
 const NAME_BYTES_MAX = 64 << 10;
 const ZERO = Buffer.alloc(BLOCK);
 
 // === pack ===
 
-/** What is in a directory, with names below it. Files, directories and symbolic links; nothing else travels. */
+/**
+ * Packs the contents of a directory, with relative names. Contains files, directories and symbolic links; other kinds
+ * are skipped.
+ */
 export async function* pack(folder: string): AsyncGenerator<Uint8Array, void, undefined> {
   yield* packed(folder, folder);
   yield Buffer.concat([ZERO, ZERO]);
@@ -42,7 +45,10 @@ async function* packed(root: string, folder: string): AsyncGenerator<Uint8Array,
   }
 }
 
-/** Exactly so many bytes: a file that grows or shrinks meanwhile would shift all that follows. */
+/**
+ * Reads exactly `size` bytes. A file that grows or shrinks while it is read would otherwise shift the rest of the
+ * archive.
+ */
 async function* content(path: string, size: number): AsyncGenerator<Uint8Array, void, undefined> {
   let left = size;
   if (size > 0) {
@@ -51,7 +57,7 @@ async function* content(path: string, size: number): AsyncGenerator<Uint8Array, 
       yield piece as Buffer;
     }
   }
-  if (left > 0) throw errorOf({ code: "conflict", message: `\`${path}\` became shorter while it was read` });
+  if (left > 0) throw errorOf({ code: "conflict", message: `\`${path}\` was truncated while it was read` });
   yield padding(size);
 }
 
@@ -76,7 +82,7 @@ function header(entry: Entry): Uint8Array[] {
   return [extended, text, padding(text.length), main];
 }
 
-/** The length that a record begins with counts its own digits. */
+/** A record begins with its length, which includes the digits of the length itself. */
 function record(key: string, value: string): string {
   const rest = Buffer.byteLength(` ${key}=${value}\n`);
   let length = rest + String(rest).length;
@@ -109,7 +115,7 @@ function padding(size: number): Uint8Array {
 
 // === unpack ===
 
-/** Unpacks an archive whose names are below one folder, into `folder`. */
+/** Unpacks an archive of relative names into `folder`. */
 export async function unpack(archive: AsyncIterable<Uint8Array>, folder: string): Promise<void> {
   const root = resolve(folder);
   await mkdir(root, { recursive: true });
@@ -128,7 +134,7 @@ async function unpacked(root: string, source: Source): Promise<void> {
     if (bytes.every((byte) => byte === 0)) break;
     const entry = { ...parsed(bytes), ...named };
     if (entry.kind === "x" || entry.kind === "L" || entry.kind === "K" || entry.kind === "g") {
-      if (entry.size > NAME_BYTES_MAX) throw refused(entry.name, "its name is too long");
+      if (entry.size > NAME_BYTES_MAX) throw refused(entry.name, `its extended header is larger than ${NAME_BYTES_MAX} bytes`);
       const data = await source.take(entry.size);
       await source.take(padding(entry.size).length);
       if (entry.kind !== "g") named = { ...named, ...extended(entry.kind, data) };
@@ -148,7 +154,7 @@ async function place(root: string, entry: Entry, source: Source): Promise<void> 
   switch (entry.kind) {
     case "5":
       await mkdir(target, { recursive: true });
-      // Ours to write into until all is there; a directory that its owner cannot enter is no use here.
+      // The owner needs all rights, because the following entries are written into the directory.
       await chmod(target, mode | 0o700);
       break;
     case "2":
@@ -166,24 +172,24 @@ async function place(root: string, entry: Entry, source: Source): Promise<void> 
       await written(target, mode, entry, source);
       return;
     default:
-      throw refused(entry.name, "it is no file, directory or symbolic link");
+      throw refused(entry.name, "it is not a file, directory or symbolic link");
   }
   await source.skip(entry.size + padding(entry.size).length);
 }
 
-/** A second name for a file of the same archive. */
+/** Creates a hard link to a file of the same archive. */
 async function linked(root: string, entry: Entry, target: string): Promise<void> {
   const first = insideOf(entry.link);
   await safeParents(root, first, entry.name);
   const found = await lstat(join(root, first)).catch(() => undefined);
-  if (!found?.isFile()) throw refused(entry.name, `it is a link to \`${entry.link}\`, which is no file of the archive`);
+  if (!found?.isFile()) throw refused(entry.name, `it is a hard link to \`${entry.link}\`, which is not a file of the archive`);
   await link(join(root, first), target);
 }
 
 async function written(target: string, mode: number, entry: Entry, source: Source): Promise<void> {
   const file = createWriteStream(target, { flags: "wx", mode });
   const done = finished(file);
-  // Waited for below; until then a failure must not count as one that nobody saw.
+  // Awaited below. Until then, a failure must not count as an unhandled rejection.
   done.catch(() => undefined);
   let left = entry.size;
   while (left > 0) {
@@ -196,17 +202,17 @@ async function written(target: string, mode: number, entry: Entry, source: Sourc
   await source.take(padding(entry.size).length);
 }
 
-/** A name below the folder; `.` is the folder itself. */
+/** Normalizes a name below the folder; `.` is the folder itself. */
 function insideOf(name: string): string {
   const parts = name.split("/").filter((part) => part !== "" && part !== ".");
-  if (name.startsWith("/") || parts.includes("..") || name.includes("\0")) throw refused(name, "its name leads out of the folder");
+  if (name.startsWith("/") || parts.includes("..") || name.includes("\0")) throw refused(name, "its name leads out of the target directory");
   return parts.join("/") || ".";
 }
 
 function leadsOut(inner: string, entry: Entry): void {
   const target = normalize(join(dirname(inner), entry.link));
   if (entry.link.startsWith("/") || target === ".." || target.startsWith(`..${sep}`)) {
-    throw refused(entry.name, `it is a link to \`${entry.link}\`, out of the folder`);
+    throw refused(entry.name, `it is a link to \`${entry.link}\`, which leads out of the target directory`);
   }
 }
 
@@ -216,11 +222,11 @@ async function safeParents(root: string, inner: string, name: string): Promise<v
     at = join(at, part);
     const found = await lstat(at).catch(() => undefined);
     if (found === undefined) await mkdir(at);
-    else if (!found.isDirectory()) throw refused(name, `\`${part}\` on its way is no directory`);
+    else if (!found.isDirectory()) throw refused(name, `the parent \`${part}\` is not a directory`);
   }
 }
 
-/** A file or link that is there gives way; what it points to does not. */
+/** Removes an existing file or link. The target of a link is not changed. */
 async function clear(target: string): Promise<void> {
   const found = await lstat(target).catch(() => undefined);
   if (found && !found.isDirectory()) await unlink(target);
@@ -233,13 +239,13 @@ function parsed(bytes: Buffer): Entry {
     return field.subarray(0, end < 0 ? width : end).toString("utf8");
   };
   const number = (at: number, width: number) => {
-    // Larger numbers are in binary, with the first bit set.
+    // Larger numbers are stored in binary, with the first bit set.
     if (bytes[at]! & 0x80) return Number(bytes.readBigUInt64BE(at + width - 8));
     return Number.parseInt(text(at, width).trim() || "0", 8);
   };
   const stored = number(148, 8);
   const sum = bytes.reduce((total, byte, at) => total + (at >= 148 && at < 156 ? 32 : byte), 0);
-  if (stored !== sum) throw errorOf({ code: "damaged", message: "the archive is damaged: a checksum does not fit" });
+  if (stored !== sum) throw errorOf({ code: "damaged", message: "the archive is damaged: a header checksum does not match" });
   const prefix = text(257, 6).startsWith("ustar") && bytes[262] === 0 ? text(345, 155) : "";
   const name = text(0, 100);
   return {
@@ -252,7 +258,7 @@ function parsed(bytes: Buffer): Entry {
   };
 }
 
-/** What an extended header says of the entry behind it. */
+/** Parses an extended header: the fields that it sets for the following entry. */
 function extended(kind: string, data: Buffer): Partial<Entry> {
   if (kind !== "x") {
     const text = data.toString("utf8").replace(/\0+$/, "");
@@ -262,7 +268,7 @@ function extended(kind: string, data: Buffer): Partial<Entry> {
   for (let at = 0; at < data.length; ) {
     const space = data.indexOf(32, at);
     const length = Number.parseInt(data.subarray(at, space).toString("latin1"), 10);
-    if (space < 0 || !(length > space - at)) throw errorOf({ code: "damaged", message: "the archive is damaged: an extended header makes no sense" });
+    if (space < 0 || !(length > space - at)) throw errorOf({ code: "damaged", message: "the archive is damaged: an extended header is invalid" });
     const [key, ...value] = data.subarray(space + 1, at + length - 1).toString("utf8").split("=");
     if (key === "path") said.name = value.join("=");
     if (key === "linkpath") said.link = value.join("=");
@@ -273,10 +279,10 @@ function extended(kind: string, data: Buffer): Partial<Entry> {
 }
 
 function refused(name: string, why: string): Error {
-  return errorOf({ code: "unprocessable", message: `\`${name}\` of the archive is refused: ${why}` });
+  return errorOf({ code: "unprocessable", message: `refused to unpack \`${name}\` from the archive: ${why}` });
 }
 
-/** Bytes of a stream in the amounts that are asked for. */
+/** Reads a stream in requested amounts. */
 class Source {
   readonly #pieces: AsyncIterator<Uint8Array>;
   #rest: Buffer = Buffer.alloc(0);
@@ -285,11 +291,11 @@ class Source {
     this.#pieces = pieces[Symbol.asyncIterator]();
   }
 
-  /** Some bytes, `max` at most. */
+  /** Returns at least one byte, and `max` at most. */
   async some(max: number): Promise<Buffer> {
     while (this.#rest.length === 0) {
       const next = await this.#pieces.next();
-      if (next.done) throw errorOf({ code: "damaged", message: "the archive ends too early" });
+      if (next.done) throw errorOf({ code: "damaged", message: "the archive is damaged: it ends in the middle of an entry" });
       this.#rest = Buffer.from(next.value.buffer, next.value.byteOffset, next.value.length);
     }
     const piece = this.#rest.subarray(0, max);
@@ -311,12 +317,12 @@ class Source {
     for (let left = count; left > 0; ) left -= (await this.some(left)).length;
   }
 
-  /** Reads to the end, so that the connection can be used again. */
+  /** Reads to the end, so that the connection can be reused. */
   async drain(): Promise<void> {
     while (!(await this.#pieces.next()).done);
   }
 
-  /** Whoever does not read to the end hangs up. */
+  /** Closes the stream. If it was not read to its end, this closes the connection. */
   async close(): Promise<void> {
     await this.#pieces.return?.();
   }

@@ -1,9 +1,10 @@
 /**
- * One daemon: sends requests over kept connections, repeats what may be repeated, turns refusals into errors.
+ * The HTTP transport to one daemon: sends requests over keep-alive connections, retries them, and converts error responses
+ * to errors.
  *
- * What is repeated when a connection breaks: reads, writes that come to the same however often they arrive, and creates,
- * which carry an `Idempotency-Key` so that the daemon does them once. Nothing else is: the caller gets a
- * {@link BrokenError} and knows that it may or may not have happened. Repeats are bounded and ever further apart.
+ * When a connection breaks, these requests are repeated: reads, idempotent writes, and creates, which carry an
+ * `Idempotency-Key` so that the daemon executes them once. For any other request the caller gets a {@link BrokenError}: it
+ * may or may not have taken effect. The number of retries is limited, and the delay between them grows.
  */
 import { randomUUID } from "node:crypto";
 import * as http from "node:http";
@@ -17,22 +18,22 @@ import { fromWire, toWire } from "./names.js";
 
 export type Route = keyof Routes;
 
-/** What a list is of. */
+/** The type of the items of a list route. */
 type Item<R extends Route> = Routes[R]["answer"] extends { items: (infer T)[] } ? T : never;
 
-/** Largest JSON answer: a listing of 100,000 files stays below it. */
+/** Maximum size of a JSON response: a listing of 100,000 files is smaller. */
 const ANSWER_BYTES_MAX = 64 << 20;
-/** Largest refusal: beyond it, whatever answered is no daemon of ours. */
+/** Maximum size of an error response: those of a Burrow daemon are smaller. */
 const REFUSAL_BYTES_MAX = 64 << 10;
-/** Shorter than the daemon keeps an idle connection, so that none is used that is about to be closed. */
+/** Shorter than the daemon's idle timeout, so that no connection is reused that the daemon is about to close. */
 const IDLE_MS = 30_000;
 const CONNECT_MS_MAX = 10_000;
 const PAUSE_FIRST_MS = 100;
 const PAUSE_MS_MAX = 2_000;
-/** A server that says when to come back is believed up to here. */
+/** Upper limit for the `Retry-After` of a response. */
 const RETRY_AFTER_MS_MAX = 10_000;
 
-/** Bytes to send: all of them at once, or as they come. */
+/** Bytes to send: complete, or as a stream. */
 export type Payload = Uint8Array | string | AsyncIterable<Uint8Array>;
 
 export interface CallOptions<R extends Route> {
@@ -44,26 +45,26 @@ export interface CallOptions<R extends Route> {
   contentType?: string;
   headers?: Record<string, string>;
   /**
-   * `safe`: repeated when the connection breaks. `once`: too, with an `Idempotency-Key`. `never`: not.
-   * Unless given, what HTTP says of the method.
+   * Whether the request is repeated when the connection breaks. `safe`: it is. `once`: it is, with an `Idempotency-Key`.
+   * `never`: it is not. The default depends on the HTTP method: `never` for POST and PATCH, else `safe`.
    */
   repeat?: "safe" | "once" | "never";
   signal?: AbortSignal | undefined;
 }
 
-/** An answer whose body is still to be read. */
+/** A response whose body has not been read yet. */
 export interface Reply {
   status: number;
   headers: http.IncomingHttpHeaders;
   body: http.IncomingMessage;
-  /** `GET /v1/…`, for messages. */
+  /** The request as `GET /v1/…`, for messages. */
   what: string;
 }
 
 export class Transport {
   readonly config: Config;
   readonly #agent: http.Agent;
-  /** Whether this daemon has answered before: then one that is gone is probably being restarted. */
+  /** Whether this daemon has answered before. If so, an unreachable daemon is probably restarting. */
   #known = false;
 
   constructor(options: ConnectOptions = {}) {
@@ -72,12 +73,12 @@ export class Transport {
     this.#agent = this.config.url.protocol === "https:" ? new https.Agent(kept) : new http.Agent(kept);
   }
 
-  /** Closes idle connections. The transport goes on working; new ones are made as needed. */
+  /** Closes idle connections. The transport can still be used; new connections are opened as needed. */
   close(): void {
     this.#agent.destroy();
   }
 
-  /** A call whose answer is JSON, or nothing. */
+  /** A call whose response is JSON or empty. */
   async call<R extends Route>(route: R, options: CallOptions<R> = {}): Promise<Routes[R]["answer"]> {
     return this.#repeated(route, options, async (reply) => {
       const bytes = await collect(reply, ANSWER_BYTES_MAX);
@@ -85,17 +86,17 @@ export class Transport {
     });
   }
 
-  /** A call whose answer is bytes, all of them. */
+  /** A call whose response is a complete body of bytes. */
   async bytes<R extends Route>(route: R, options: CallOptions<R> = {}): Promise<Buffer> {
     return this.#repeated(route, options, (reply) => collect(reply));
   }
 
-  /** A call whose answer is read as it comes. Only getting it is repeated, not reading it. */
+  /** A call whose response body is streamed. The request is retried; reading the body is not. */
   async open<R extends Route>(route: R, options: CallOptions<R> = {}): Promise<Reply> {
     return this.#repeated(route, options, (reply) => Promise.resolve(reply));
   }
 
-  /** Items of a list as they are asked for, page after page. */
+  /** Yields the items of a list. Pages are fetched as needed. */
   async *pages<R extends Route>(route: R, options: CallOptions<R> = {}): AsyncGenerator<Item<R>, void, undefined> {
     let cursor: string | undefined;
     do {
@@ -106,14 +107,14 @@ export class Transport {
     } while (cursor !== undefined);
   }
 
-  /** All items of a list. */
+  /** Returns all items of a list. */
   async list<R extends Route>(route: R, options: CallOptions<R> = {}): Promise<Item<R>[]> {
     const items: Item<R>[] = [];
     for await (const item of this.pages(route, options)) items.push(item);
     return items;
   }
 
-  /** Opens a WebSocket: the connection, and what came right behind the answer. Never repeated here. */
+  /** Opens a WebSocket. `head` contains the bytes that followed the response headers. Never repeated here. */
   async upgrade<R extends Route>(route: R, options: CallOptions<R>): Promise<{ socket: Duplex; head: Buffer; accept: string }> {
     const key = randomUUID().replaceAll("-", "").slice(0, 22) + "==";
     const headers = { connection: "Upgrade", upgrade: "websocket", "sec-websocket-version": "13", "sec-websocket-key": key };
@@ -146,9 +147,9 @@ export class Transport {
         return await read(await this.#send(route, keyed));
       } catch (error) {
         if (!(error instanceof BurrowError)) throw error;
-        // What an earlier attempt deleted, whose answer was lost, is not there any more.
+        // An earlier attempt, whose response was lost, has deleted it.
         if (broke && method === "DELETE" && error.code === "not_found") return undefined as T;
-        // What was read from a stream cannot be sent a second time.
+        // The payload of a stream can be read only once.
         const pause = streamed ? undefined : this.#pause(error, repeat, attempt);
         if (pause === undefined || attempt >= this.config.retries) throw error;
         broke ||= error.code === "broken";
@@ -159,17 +160,17 @@ export class Transport {
     }
   }
 
-  /** How long to wait before sending it again; `undefined` when it must not be. */
+  /** The delay before the next attempt; `undefined` if the request must not be repeated. */
   #pause(error: BurrowError, repeat: "safe" | "once" | "never", attempt: number): number | undefined {
     const pause = Math.min(PAUSE_FIRST_MS * 2 ** attempt, PAUSE_MS_MAX) * (0.75 + Math.random() / 2);
     switch (error.code) {
-      // Nothing was sent. A daemon that never answered is not waited for.
+      // Nothing was sent. Do not wait for a daemon that has never answered.
       case "unreachable":
         return this.#known ? pause : undefined;
-      // It was not begun.
+      // The daemon did not start to process the request.
       case "busy":
         return Math.max(pause, retryAfter.get(error) ?? 0);
-      // Our own earlier attempt is still under way.
+      // Our earlier attempt is still in progress.
       case "idempotency_in_flight":
         return repeat === "once" ? pause : undefined;
       case "broken":
@@ -185,7 +186,7 @@ export class Transport {
       request.on("response", resolve);
       request.on("error", (error) => reject(this.#broken(what, error, options.signal)));
       feed(request, options).catch((error: unknown) => {
-        // Reading what was to be sent failed, or the daemon answered before it had read all, which tells more.
+        // Reading the payload failed, or the daemon answered before it had read the whole payload. Its response is more useful.
         request.destroy(error instanceof Error ? error : new Error(String(error)));
       });
     });
@@ -215,7 +216,7 @@ export class Transport {
     };
     const what = `${method} ${path}`;
     const request = url.protocol === "https:" ? https.request(settings) : http.request(settings);
-    // A host that answers no SYN; once connected, a request may take as long as its command does.
+    // Limits the time to connect only: once connected, a request may take as long as its command does.
     request.on("socket", (socket) => {
       if (!socket.connecting) return;
       const timer = setTimeout(() => socket.destroy(connectTimeout()), CONNECT_MS_MAX);
@@ -233,10 +234,10 @@ export class Transport {
         code: "unreachable",
         message: `could not reach the daemon at \`${url.origin}\`: ${error.message || error.code}`,
         hint: tls
-          ? "trust the CA that signed its certificate with `caFile` (BURROW_CA_FILE), or use the name it was made for"
+          ? "set `caFile` (BURROW_CA_FILE) to the CA that signed its certificate, or use a host name that the certificate contains"
           : isLoopback(url.hostname)
-            ? "is the daemon running? try `burrow up`"
-            : "is the daemon running there, and is BURROW_URL right?",
+            ? "start the daemon with `burrow up`"
+            : "check that the daemon is running there and that BURROW_URL is correct",
         cause: error,
       });
     }
@@ -244,18 +245,18 @@ export class Transport {
   }
 }
 
-/** When a refusal says to come back, in milliseconds. */
+/** The `Retry-After` of an error response, in milliseconds. */
 const retryAfter = new WeakMap<BurrowError, number>();
 
 function connectTimeout(): Error {
-  return Object.assign(new Error(`no answer within ${CONNECT_MS_MAX / 1000} s`), { syscall: "connect" });
+  return Object.assign(new Error(`connecting timed out after ${CONNECT_MS_MAX / 1000} s`), { syscall: "connect" });
 }
 
 function fill(template: string, parts: Record<string, string | number>): string {
   return template.replace(/\{(\w+)\}/g, (_, name: string) => {
     const part = String(parts[name] ?? "");
-    if (part === "") throw errorOf({ code: "invalid_request", message: `the ${name} is empty`, hint: `give its name or id` });
-    // `.` and `..` would mean something else to proxies.
+    if (part === "") throw errorOf({ code: "invalid_request", message: `the path parameter \`${name}\` is empty`, hint: "pass a name or an id" });
+    // Proxies would resolve `.` and `..` as relative paths.
     return /^\.{1,2}$/.test(part) ? part.replaceAll(".", "%2E") : encodeURIComponent(part);
   });
 }
@@ -293,7 +294,7 @@ function drained(request: http.ClientRequest): Promise<void> {
   });
 }
 
-/** The whole body, `max` bytes at most. */
+/** Reads the whole body, `max` bytes at most. */
 export async function collect(reply: Reply, max = Number.MAX_SAFE_INTEGER): Promise<Buffer> {
   const pieces: Buffer[] = [];
   let length = 0;
@@ -301,14 +302,14 @@ export async function collect(reply: Reply, max = Number.MAX_SAFE_INTEGER): Prom
     length += piece.length;
     if (length > max) {
       reply.body.destroy();
-      throw errorOf({ code: "too_large", message: `the answer to ${reply.what} is larger than ${max} bytes` });
+      throw errorOf({ code: "too_large", message: `the response to ${reply.what} is larger than ${max} bytes` });
     }
     pieces.push(piece as Buffer);
   }
   return Buffer.concat(pieces);
 }
 
-/** The body as it comes; ends with an error when it ends too early. */
+/** Yields the body as it arrives; throws an error if it is incomplete. */
 export async function* chunks(reply: Reply): AsyncGenerator<Uint8Array, void, undefined> {
   try {
     for await (const piece of reply.body) yield piece as Buffer;
@@ -323,7 +324,7 @@ function parse(bytes: Buffer, reply: Reply): unknown {
   try {
     return JSON.parse(bytes.toString("utf8")) as unknown;
   } catch (cause) {
-    throw errorOf({ code: "not_burrow", message: `could not understand the answer to ${reply.what}`, status: reply.status, cause });
+    throw errorOf({ code: "not_burrow", message: `the response to ${reply.what} is not valid JSON`, status: reply.status, cause });
   }
 }
 
@@ -339,7 +340,7 @@ async function refusal(reply: Reply): Promise<BurrowError> {
   }
   if (typeof detail?.code !== "string" || typeof detail.message !== "string") {
     const text = JSON.stringify(bytes.toString("utf8").slice(0, 200));
-    const message = `${reply.what} was answered with ${reply.status}, and not by a Burrow daemon: ${text}`;
+    const message = `${reply.what} failed with status ${reply.status}, and the response is not from a Burrow daemon: ${text}`;
     return errorOf({ code: "not_burrow", message, ...common });
   }
   const error = errorOf({ code: detail.code as BurrowError["code"], message: detail.message, hint: detail.hint, ...common });

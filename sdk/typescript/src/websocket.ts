@@ -1,19 +1,19 @@
 /**
- * A WebSocket (RFC 6455) as far as Burrow's streams need one: Node 20 has none of its own that can send a key.
+ * A WebSocket client (RFC 6455) with what Burrow's streams need. Node.js 20 has no built-in client that can send headers.
  *
- * Reading is pulled: while nobody asks for the next message the connection stands still, and with it whoever writes at
- * its other end. Memory is bounded by one message and {@link QUEUE_BYTES_MAX}.
+ * Reading has backpressure: while the caller requests no message, the socket is paused, and the peer blocks. Memory is
+ * limited to one message and {@link QUEUE_BYTES_MAX}.
  */
 import { createHash, randomBytes } from "node:crypto";
 import type { Duplex } from "node:stream";
 import { errorOf } from "./errors.js";
 import type { CallOptions, Route, Transport } from "./transport.js";
 
-/** Larger than any message the daemon sends. */
+/** Larger than any message that the daemon sends. */
 const MESSAGE_BYTES_MAX = 16 << 20;
 const QUEUE_BYTES_MAX = 1 << 20;
 const HEARTBEAT_MS = 20_000;
-/** A connection that says nothing for so many heartbeats is taken as dead: a cable was pulled, a NAT forgot us. */
+/** After this many heartbeats without data, the connection counts as broken, for example because a NAT entry expired. */
 const SILENT_HEARTBEATS_MAX = 3;
 
 const enum Op {
@@ -37,7 +37,7 @@ export async function openWebSocket<R extends Route>(
   const expected = createHash("sha1").update(`${key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest("base64");
   if (answered !== expected) {
     socket.destroy();
-    throw errorOf({ code: "not_burrow", message: `${route} did not agree to a WebSocket` });
+    throw errorOf({ code: "not_burrow", message: `${route} did not accept the WebSocket handshake` });
   }
   return new WebSocketConnection(socket, head, route);
 }
@@ -46,7 +46,7 @@ export class WebSocketConnection {
   readonly #socket: Duplex;
   readonly #what: string;
   #input: Buffer;
-  /** Pieces of a message that comes in several frames. */
+  /** Fragments of a message that consists of several frames. */
   #parts: Buffer[] = [];
   #partsOp: Op = Op.Binary;
   #queue: Message[] = [];
@@ -69,7 +69,7 @@ export class WebSocketConnection {
     if (head.length > 0) this.#take(Buffer.alloc(0));
   }
 
-  /** The next message; `close` is the last. */
+  /** Returns the next message; `close` is the last. */
   async next(): Promise<Message> {
     for (;;) {
       const message = this.#queue.shift();
@@ -89,7 +89,7 @@ export class WebSocketConnection {
     }
   }
 
-  /** Waits while the other side does not read. */
+  /** Sends a message; waits while the peer does not read. */
   async send(data: Uint8Array | string): Promise<void> {
     const text = typeof data === "string";
     if (this.#failure) throw errorOf({ code: "broken", message: `the stream of ${this.#what} broke: ${this.#failure.message}` });
@@ -109,16 +109,16 @@ export class WebSocketConnection {
     this.#ended = true;
     if (!this.#socket.destroyed) this.#write(Op.Close, Buffer.from([0x03, 0xe8]));
     this.#socket.end();
-    // The answer to it is not waited for: nothing of what may still come is wanted.
+    // Discard further input; do not wait for the peer's close frame.
     this.#socket.resume();
     setTimeout(() => this.#socket.destroy(), 1_000).unref();
   }
 
   #beat(): void {
-    // While we do not read, silence is ours.
+    // While the socket is paused, missing data does not mean that the connection is broken.
     if (this.#socket.isPaused()) return;
     this.#silent += 1;
-    if (this.#silent > SILENT_HEARTBEATS_MAX) this.#socket.destroy(new Error("the daemon answers no ping"));
+    if (this.#silent > SILENT_HEARTBEATS_MAX) this.#socket.destroy(new Error("the daemon does not answer pings"));
     else this.#write(Op.Ping, Buffer.alloc(0));
   }
 
@@ -129,7 +129,7 @@ export class WebSocketConnection {
     this.#wake?.();
   }
 
-  /** Frames of a client are masked. */
+  /** Writes a frame. Frames of a client must be masked. */
   #write(op: Op, payload: Uint8Array): boolean {
     const length = payload.length;
     const header = Buffer.alloc(length < 126 ? 6 : length < 65_536 ? 8 : 14);
@@ -158,7 +158,7 @@ export class WebSocketConnection {
     this.#wake?.();
   }
 
-  /** Takes one frame off the input, if it is all there. */
+  /** Removes one frame from the input, if it is complete. */
   #frame(): boolean {
     const input = this.#input;
     if (input.length < 2) return false;
@@ -167,7 +167,7 @@ export class WebSocketConnection {
     if (input.length < start) return false;
     const length = short < 126 ? short : short === 126 ? input.readUInt16BE(2) : Number(input.readBigUInt64BE(2));
     if (length > MESSAGE_BYTES_MAX) {
-      this.#socket.destroy(new Error(`the daemon sent a message of ${length} bytes`));
+      this.#socket.destroy(new Error(`the daemon sent a message of ${length} bytes, which is more than ${MESSAGE_BYTES_MAX}`));
       return false;
     }
     if (input.length < start + length) return false;
@@ -208,7 +208,7 @@ export class WebSocketConnection {
   }
 }
 
-/** At least one, so that a flood of empty messages is bounded, too. */
+/** Adds a constant per message, so that the limit also applies to many empty messages. */
 function sizeOf(message: Message): number {
   return 64 + (message.kind === "binary" ? message.bytes.length : message.kind === "text" ? message.text.length : 0);
 }

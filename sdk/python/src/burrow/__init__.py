@@ -5,7 +5,7 @@
     with Sandbox.create() as sandbox:
         print(sandbox.run("echo hello").stdout)
 
-`Sandbox` and `Client` wait; `AsyncSandbox` and `AsyncClient` have the same methods to be awaited.
+`Sandbox` and `Client` are synchronous; `AsyncSandbox` and `AsyncClient` have the same methods as coroutines.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the daemon is, and which key opens it: arguments, then the environment, then the files the command line reads."""
+"""Finds the daemon's address and API key: arguments, then the environment, then the files that the CLI reads."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ ADMIN_KEY = Path("/etc/burrow/admin.key")
 
 
 def find_url(url: str | None) -> str:
-    """The address without a final slash."""
+    """The daemon's address, without a trailing slash."""
     url = url or os.environ.get("BURROW_URL") or URL_DEFAULT
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BurrowError(
             f"`{url}` is not an http or https address",
-            hint="give it as `http://host:7700` or `https://host:7700`",
+            hint="use the form `http://host:7700` or `https://host:7700`",
         )
     return url.rstrip("/")
 
 
 def find_key(api_key: str | None, url: str) -> str | None:
-    """The first of the argument, BURROW_API_KEY, ~/.config/burrow/key and, for this host only, the daemon's own file."""
+    """The first of: the argument, BURROW_API_KEY, ~/.config/burrow/key and, for loopback addresses, the admin key file."""
     key = api_key or os.environ.get("BURROW_API_KEY", "")
     if key.strip():
         return key.strip()
     folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    # The host's own key never goes to another host.
+    # The admin key of this host is never sent to another host.
     files = [folder / "burrow" / "key", *([ADMIN_KEY] if is_loopback(url) else [])]
     for file in files:
         try:
@@ -44,7 +44,7 @@ def find_key(api_key: str | None, url: str) -> str | None:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether an address leads to this very host."""
+    """Whether an address is a loopback address."""
     host = urlsplit(url).hostname or ""
     if host == "localhost":
         return True
@@ -55,9 +55,9 @@ def is_loopback(url: str) -> bool:
 
 
 def connect_hint(url: str, cause: str) -> str:
-    """What to do when nobody answers."""
+    """The hint for a failed connection."""
     if "CERTIFICATE" in cause.upper():
-        return "trust the CA that signed it with `ca_file` (BURROW_CA_FILE), or use the name it was made for"
+        return "pass the CA of the certificate as `ca_file` (BURROW_CA_FILE), and use a host name of the certificate"
     if is_loopback(url):
         return "is the daemon running? try `burrow up`"
-    return "is the daemon running there, and is BURROW_URL right?"
+    return "check that the daemon is running on that host and that BURROW_URL is correct"

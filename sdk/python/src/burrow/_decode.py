@@ -1,7 +1,6 @@
-"""Reads JSON into the dataclasses of `burrow.types`.
+"""Decodes JSON into the dataclasses of `burrow.types`.
 
-What a newer daemon adds is left out, and words that are newer than this package stay as they are: an upgrade of the daemon
-breaks no client.
+Unknown fields are ignored and unknown enum values are passed through, so that upgrading the daemon breaks no client.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ Reader = Callable[[Any], Any]
 
 
 def decode(kind: type[T], value: Any) -> T:
-    """A value of JSON as `kind`: a dataclass of `burrow.types`."""
+    """Decodes a JSON value as `kind`, usually a dataclass of `burrow.types`."""
     return typing.cast(T, _reader(kind)(value))
 
 
 def decode_union(name: str, value: Any) -> Any:
-    """A value of JSON as whichever member of the union `burrow.types.<name>` its tag says; `None` for one it lacks."""
+    """Decodes a JSON value as the member of the union `burrow.types.<name>` with its tag; `None` if the tag is unknown."""
     return _reader(getattr(types, name))(value)
 
 
@@ -57,16 +56,19 @@ def _new_reader(kind: Any) -> Reader:
 
 def _dataclass_reader(kind: type) -> Reader:
     hints = typing.get_type_hints(kind)
-    # Filled at the first use: a tree holds itself.
-    rows: list[tuple[str, str, Reader, dataclasses.Field[Any]]] = []
+    # Built on first use, because a type may contain itself. Assigned only when complete, because threads may decode concurrently.
+    rows: list[tuple[str, str, Reader, dataclasses.Field[Any]]] | None = None
 
     def read(value: Any) -> Any:
+        nonlocal rows
         if not isinstance(value, dict):
             raise ValueError(f"expected an object for {kind.__name__}, not {value!r}")
-        if not rows:
+        if rows is None:
+            built = []
             for field in dataclasses.fields(kind):
                 wire = field.name[:-1] if keyword.iskeyword(field.name.rstrip("_")) else field.name
-                rows.append((field.name, wire, _reader(hints[field.name]), field))
+                built.append((field.name, wire, _reader(hints[field.name]), field))
+            rows = built
         arguments = {}
         for name, wire, reader, field in rows:
             if wire in value:

@@ -1,4 +1,4 @@
-"""Messages of agent loops, in the shapes that model APIs give and take."""
+"""Messages of agent loops, in the formats of model APIs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 Message = dict[str, Any]
 
-# Whose words are instructions of the program and not part of the conversation.
+# Roles whose messages are instructions of the program, not part of the conversation.
 INSTRUCTIONS = ("system", "developer")
-# What a block of memory begins with, and no message of anybody else does.
+# How a memory block begins. No other message is expected to begin this way.
 BLOCK_BEGIN = "<memory-"
 BLOCK_SECOND_LINE = "Stored earlier."
-# Of what was stored; more of a conversation than any other has in common with it.
+# Fingerprints of stored messages. Enough to find the stored part of a conversation unambiguously.
 FINGERPRINTS_KEPT = 64
 
 
 def as_messages(reply: Any) -> list[Message]:
-    """What a model answered, as messages: a text, a message, a list of them, or an answer of the usual clients."""
+    """The reply of a model as messages: from a text, a message, a list of messages, or a response of a common client library."""
     if reply is None:
         return []
     if isinstance(reply, str):
@@ -35,7 +35,7 @@ def as_messages(reply: Any) -> list[Message]:
 
 
 def plain(message: Any) -> Message:
-    """A message as a dictionary that JSON can hold."""
+    """A message as a JSON-serializable dictionary."""
     if isinstance(message, Mapping):
         found: Any = dict(message)
     elif hasattr(message, "model_dump"):
@@ -52,18 +52,18 @@ def _plain_part(part: Any) -> Any:
 
 
 def is_block(message: Mapping[str, Any]) -> bool:
-    """Whether it is a block of memory that was put in before."""
+    """Whether the message is a memory block that was inserted earlier."""
     content = message.get("content")
     return isinstance(content, str) and content.startswith(BLOCK_BEGIN) and BLOCK_SECOND_LINE in content[:100]
 
 
 def conversation(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
-    """What people, models and tools said, without instructions and blocks of memory."""
+    """The messages of users, models and tools, without instructions and memory blocks."""
     return [plain(message) for message in messages if message.get("role") not in INSTRUCTIONS and not is_block(message)]
 
 
 def with_block(messages: Sequence[Mapping[str, Any]], block: str, role: str) -> list[Message]:
-    """The messages with a block of memory behind the instructions, in place of the one that was there."""
+    """The messages with a memory block after the instructions. Replaces an earlier memory block."""
     rest = [dict(message) for message in messages if not is_block(message)]
     if not block:
         return rest
@@ -74,15 +74,16 @@ def with_block(messages: Sequence[Mapping[str, Any]], block: str, role: str) -> 
 
 
 def fingerprint(message: Mapping[str, Any]) -> str:
-    """What tells a message from others."""
+    """A hash that identifies a message."""
     return hashlib.sha256(json.dumps(message, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def unstored(messages: Sequence[Message], stored: Sequence[str]) -> list[Message]:
-    """What came after what was stored, whose fingerprints are given; without any, the turn that the last question began.
+    """The messages after those already stored, whose fingerprints are `stored`. Without a match, the last turn: the last
+    user message and everything after it.
 
-    The place is where most of the end of what was stored is found again: words may repeat, and the beginning of a long
-    conversation may have been cut off or summed up.
+    The stored messages end at the position where the longest suffix of `stored` matches: messages may repeat, and the
+    beginning of a long conversation may have been truncated or summarized.
     """
     prints = [fingerprint(message) for message in messages]
     end, most = 0, 0

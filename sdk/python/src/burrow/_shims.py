@@ -1,4 +1,4 @@
-"""The few places where waiting and calling differ between the two faces; `tools/unasync.py` swaps the names."""
+"""Functions that differ between the synchronous and the asynchronous interface; `tools/unasync.py` replaces their names."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class _Everybody:
-    """Who owns a synchronous client: the whole program."""
+class _Program:
+    """The owner of synchronous clients: the whole program."""
 
 
-_EVERYBODY = _Everybody()
+_PROGRAM = _Program()
 
 
 def owner() -> Any:
-    """Whose connections may be shared."""
-    return _EVERYBODY
+    """The owner of connections. Clients with the same owner may share connections."""
+    return _PROGRAM
 
 
 def async_owner() -> Any:
-    """The running loop: connections of one loop are of no use in another."""
+    """The running event loop: a connection of one loop cannot be used in another."""
     return asyncio.get_running_loop()
 
 
 def called(callback: Callable[[T], object], value: T) -> None:
-    """Calls somebody's function."""
+    """Calls a callback."""
     callback(value)
 
 
 async def async_called(callback: Callable[[T], object], value: T) -> None:
-    """Calls somebody's function, which may be a coroutine function."""
+    """Calls a callback, which may be a coroutine function."""
     result = callback(value)
     if inspect.isawaitable(result):
         await result
 
 
 def in_thread(function: Callable[..., T], *arguments: Any) -> T:
-    """Does what waits for a disk."""
+    """Calls a function that may block on disk I/O."""
     return function(*arguments)
 
 
 async def async_in_thread(function: Callable[..., T], *arguments: Any) -> T:
-    """Does what waits for a disk, beside the loop."""
+    """Calls a function that may block on disk I/O, in a thread."""
     return await asyncio.to_thread(function, *arguments)

@@ -1,7 +1,7 @@
-"""The client's side of the WebSocket protocol (RFC 6455), without any reading or writing of its own.
+"""The client side of the WebSocket protocol (RFC 6455), without I/O.
 
-Bytes that came are given to `Frames.feed`, which answers whole messages. Enough for what the daemon speaks: no extensions,
-no text that must be checked beyond JSON.
+Received bytes are passed to `Frames.feed`; `Frames.next` returns complete messages. Supports what the daemon uses: no
+extensions, and no validation of text beyond JSON.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from dataclasses import dataclass
 TEXT, BINARY, CLOSE, PING, PONG = 0x1, 0x2, 0x8, 0x9, 0xA
 _CONTINUATION = 0x0
 _GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-# The daemon sends output in pieces far smaller.
+# The daemon sends output in far smaller messages.
 MESSAGE_BYTES_MAX = 16 << 20
 
 
 @dataclass(frozen=True)
 class Message:
-    """One whole message."""
+    """One complete message."""
 
     kind: int
     data: bytes
 
 
 def new_key() -> str:
-    """For `Sec-WebSocket-Key`."""
+    """A new value for `Sec-WebSocket-Key`."""
     return base64.b64encode(os.urandom(16)).decode()
 
 
 def accept_of(key: str) -> str:
-    """What `Sec-WebSocket-Accept` must be for a key."""
+    """The expected value of `Sec-WebSocket-Accept` for a key."""
     return base64.b64encode(hashlib.sha1((key + _GUID).encode()).digest()).decode()
 
 
 def frame(kind: int, data: bytes) -> bytes:
-    """One message as a client sends it: whole, and masked as the protocol demands."""
+    """Encodes one message as a single frame, masked as the protocol requires of clients."""
     length = len(data)
     if length < 126:
         head = struct.pack("!BB", 0x80 | kind, 0x80 | length)
@@ -58,7 +58,7 @@ def _masked(data: bytes, mask: bytes) -> bytes:
 
 
 class Frames:
-    """Puts messages together from the bytes that come."""
+    """Assembles messages from received bytes."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -66,11 +66,11 @@ class Frames:
         self._parts_kind: int | None = None
 
     def feed(self, data: bytes) -> None:
-        """Takes bytes as they came."""
+        """Adds received bytes to the buffer."""
         self._buffer += data
 
     def next(self) -> Message | None:
-        """The next whole message, or `None` until more bytes came. Raises `ValueError` at what is no WebSocket."""
+        """The next complete message, or `None` if more bytes are needed. Raises `ValueError` on a protocol violation."""
         while True:
             piece = self._next_frame()
             if piece is None:
@@ -80,13 +80,13 @@ class Frames:
                 return Message(kind, data)
             if kind != _CONTINUATION:
                 if self._parts_kind is not None:
-                    raise ValueError("a message began within another")
+                    raise ValueError("a new message began before the previous one ended")
                 self._parts_kind = kind
             elif self._parts_kind is None:
-                raise ValueError("a message went on that had not begun")
+                raise ValueError("a continuation frame without a message to continue")
             self._parts.append(data)
             if sum(map(len, self._parts)) > MESSAGE_BYTES_MAX:
-                raise ValueError("a message is too large")
+                raise ValueError(f"a message is larger than {MESSAGE_BYTES_MAX} bytes")
             if final:
                 message = Message(self._parts_kind, b"".join(self._parts))
                 self._parts, self._parts_kind = [], None
@@ -97,7 +97,7 @@ class Frames:
         if len(buffer) < 2:
             return None
         if buffer[0] & 0x70 or buffer[1] & 0x80:
-            raise ValueError("reserved bits or a mask, which no server sends")
+            raise ValueError("a frame with reserved bits or a mask, which servers must not send")
         length, head = buffer[1] & 0x7F, 2
         if length == 126:
             head = 4
@@ -108,7 +108,7 @@ class Frames:
         if head > 2:
             length = int.from_bytes(buffer[2:head], "big")
         if length > MESSAGE_BYTES_MAX:
-            raise ValueError("a message is too large")
+            raise ValueError(f"a message is larger than {MESSAGE_BYTES_MAX} bytes")
         if len(buffer) < head + length:
             return None
         final, kind = bool(buffer[0] & 0x80), buffer[0] & 0x0F

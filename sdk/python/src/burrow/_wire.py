@@ -1,4 +1,4 @@
-"""How requests are written: paths, queries, times, bodies."""
+"""Encodes requests: paths, queries, durations, bodies."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Duration = Union[float, int, timedelta]
 
 
 def path(*parts: object) -> str:
-    """`/v1/...`, with what callers chose made harmless."""
+    """The path `/v1/...` with each part percent-encoded."""
     return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
 def given(**values: Any) -> dict[str, Any]:
-    """What was given, without what was not."""
+    """The arguments that are not `None`."""
     return {key: value for key, value in values.items() if value is not None}
 
 
 def query(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Values of a query; lists repeat their key, and what is `None` or false is left out."""
+    """Query parameters. A list repeats its key; `None` and `False` are omitted."""
     out: list[tuple[str, str]] = []
     for key, value in values.items():
         for one in value if isinstance(value, list) else [value]:
@@ -35,7 +35,7 @@ def query(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def seconds(duration: Duration | None) -> int | None:
-    """Whole seconds, at least one of something that is not nothing."""
+    """A duration in whole seconds: at least one, unless it is zero."""
     if duration is None:
         return None
     value = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
@@ -43,7 +43,7 @@ def seconds(duration: Duration | None) -> int | None:
 
 
 def milliseconds(duration: Duration | None) -> int | None:
-    """Whole milliseconds, at least one."""
+    """A duration in whole milliseconds, at least one."""
     if duration is None:
         return None
     value = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
@@ -51,15 +51,15 @@ def milliseconds(duration: Duration | None) -> int | None:
 
 
 def tests_of_labels(labels: Mapping[str, str] | None) -> list[str]:
-    """`key=value`, as lists are filtered."""
+    """Labels as `key=value`, the form of list filters."""
     return [f"{key}={value}" for key, value in (labels or {}).items()]
 
 
 def dump(value: Any) -> bytes:
-    """JSON, compact."""
+    """Encodes a value as compact JSON."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def new_key() -> str:
-    """An `Idempotency-Key` that never meets another's."""
+    """A new, unique `Idempotency-Key`."""
     return uuid.uuid4().hex

@@ -1,4 +1,4 @@
-"""What running code comes to: what it wrote, what it showed, what it failed with."""
+"""The outcome of a code run: its output, its displayed results and its error."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from . import types
 from .errors import CodeRunError
 
-# The plainest first.
-_FORMS = (
+# In the order of `formats`: the simplest format first.
+_FORMATS = (
     "text",
     "html",
     "markdown",
@@ -27,7 +27,7 @@ _FORMS = (
     "extra",
 )
 
-# By what notebooks call the forms of a result. `data` and `chart` are for programs, and no form to look at.
+# Media types under which notebooks display a result. `data` and `chart` are for programs and are not displayed.
 _MEDIA_TYPES = {
     "text": "text/plain",
     "html": "text/html",
@@ -44,64 +44,64 @@ _MEDIA_TYPES = {
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class CodeResult(types.CodeResult):
-    """Something that code showed: a plot, a table, the value of its last line. A notebook shows it as its own."""
+    """A displayed result of code: a plot, a table, the value of the last line. A notebook displays it like a native result."""
 
     @property
     def formats(self) -> list[str]:
-        """The forms there are of it: `text`, `html`, `png`, `data`, `chart`, ..."""
+        """The available formats of this result: `text`, `html`, `png`, `data`, `chart`, ..."""
         names = {one.name for one in dataclasses.fields(self)} - {"main"}
-        # Those of a later daemon come last.
-        forms = [*(name for name in _FORMS if name in names), *sorted(names - set(_FORMS))]
+        # Formats that a subclass or a newer version adds come last.
+        forms = [*(name for name in _FORMATS if name in names), *sorted(names - set(_FORMATS))]
         return [name for name in forms if getattr(self, name) is not None]
 
     def _repr_mimebundle_(self, **_filter: Any) -> dict[str, Any]:
-        """For notebooks, which choose among the forms by themselves."""
+        """All formats by media type; the notebook chooses one."""
         shown = {media: getattr(self, name) for name, media in _MEDIA_TYPES.items() if name in self.formats}
         return {**(self.extra if isinstance(self.extra, dict) else {}), **shown}
 
     def __repr__(self) -> str:
-        # A picture is long, and says nothing.
-        said = f" {self.text!r}" if self.text is not None else ""
-        return f"<{type(self).__name__} {'+'.join(self.formats) or 'empty'}{said}>"
+        # Image data is long and unreadable, so only the text is printed.
+        text = f" {self.text!r}" if self.text is not None else ""
+        return f"<{type(self).__name__} {'+'.join(self.formats) or 'empty'}{text}>"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CodeRun:
-    """What a run of code came to."""
+    """The outcome of a code run."""
 
     status: types.CodeRunStatus
     stdout: str
     stderr: str
     results: list[CodeResult] = field(default_factory=list)
-    """What it showed, in order; the value of its last line is `main`."""
+    """The displayed results, in order. The value of the last line has `main` set."""
     error: types.CodeError | None = None
-    """What it failed with."""
+    """The error that ended the run, if any."""
     execution_count: int | None = None
-    """Of its context, with this run."""
+    """The number of runs since the context was created or restarted, including this one; `None` if the run was not counted."""
     duration_ms: int
 
     @property
     def ok(self) -> bool:
-        """Whether it ran to its end."""
+        """Whether the code ran to its end."""
         return self.status == "ok"
 
     @property
     def timed_out(self) -> bool:
-        """Whether the timeout ended it."""
+        """Whether the timeout ended the run."""
         return self.status == "timed_out"
 
     @property
     def main(self) -> CodeResult | None:
-        """The value of its last line, if that has one."""
+        """The value of the last line, if it has one."""
         return next((result for result in self.results if result.main), None)
 
     @property
     def text(self) -> str | None:
-        """The value of its last line, as text."""
+        """The value of the last line, as text."""
         return self.main.text if self.main else None
 
     def check(self) -> CodeRun:
-        """Itself, if it ran to its end; else raises `CodeRunError`."""
+        """Returns this run if the code ran to its end, otherwise raises `CodeRunError`."""
         if self.ok:
             return self
         why = f"{self.error.name}: {self.error.value}" if self.error else self.status.replace("_", " ")
@@ -109,10 +109,10 @@ class CodeRun:
 
 
 ResultCallback = Callable[[CodeResult], object]
-"""Called with each thing shown, as it comes. With `AsyncSandbox` it may be a coroutine function."""
+"""Called with each displayed result as it arrives. With `AsyncSandbox` it may be a coroutine function."""
 
 ErrorCallback = Callable[[types.CodeError], object]
-"""Called with what the code fails with. With `AsyncSandbox` it may be a coroutine function."""
+"""Called with the error of the code, if it fails. With `AsyncSandbox` it may be a coroutine function."""
 
 
 __all__ = ["CodeResult", "CodeRun", "ErrorCallback", "ResultCallback"]

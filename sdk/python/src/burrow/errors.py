@@ -1,14 +1,14 @@
-"""What can go wrong, each with what to do about it.
+"""The errors of this package, with hints where a remedy is known.
 
 BurrowError
-├─ APIError                  the daemon refused: code, status, request_id
-│  ├─ NotFoundError, ConflictError, UnauthorizedError, ...   one class per family of codes
-├─ ConnectError              nobody answers at the address
-├─ BrokenError               the connection broke, and repeating did not help or was not safe
-├─ CommandError              a command ended with something else than 0 (`run(..., check=True)`)
+├─ APIError                  the daemon refused the request: code, status, request_id
+│  ├─ NotFoundError, ConflictError, UnauthorizedError, ...   one class per group of codes
+├─ ConnectError              the daemon cannot be reached
+├─ BrokenError               the connection broke, and a retry failed or was not safe
+├─ CommandError              a command exited with a code other than 0 (`run(..., check=True)`)
 ├─ CodeRunError              code did not run to its end (`run_code(..., check=True)`)
-├─ CommandLostError          what became of a command is not known: its sandbox was stopped under it
-└─ ForkError                 some children of a fork could not be made
+├─ CommandLostError          the outcome of a command is unknown: its sandbox was stopped while it ran
+└─ ForkError                 some children of a fork could not be created
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class BurrowError(Exception):
-    """All errors of this package. `hint` says what to do about it, where something is known."""
+    """The base class of all errors of this package. `hint` suggests a remedy, where one is known."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -34,9 +34,9 @@ class BurrowError(Exception):
 
 
 class APIError(BurrowError):
-    """The daemon refused.
+    """The daemon refused the request.
 
-    `code` is stable, and one of `burrow.types.ErrorCode`; `request_id` finds the request in the daemon's log.
+    `code` is stable, one of `burrow.types.ErrorCode`; `request_id` identifies the request in the daemon's log.
     """
 
     def __init__(
@@ -54,44 +54,44 @@ class APIError(BurrowError):
         self.request_id = request_id
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exceptions with keyword arguments do not survive pickling by themselves, which process pools need.
-        return (_api_error_again, (self.message, self.code, self.status, self.hint, self.request_id))
+        # By default, exceptions with keyword arguments cannot be unpickled, which process pools need.
+        return (_rebuild_api_error, (self.message, self.code, self.status, self.hint, self.request_id))
 
 
 class InvalidRequestError(APIError):
-    """What was asked makes no sense, or not here."""
+    """The request is invalid or not supported."""
 
 
 class UnauthorizedError(APIError):
-    """No key, or one that is not known."""
+    """The API key is missing or unknown."""
 
 
 class ForbiddenError(APIError):
-    """The key's scope does not reach that far."""
+    """The scope of the key does not permit the request."""
 
 
 class NotFoundError(APIError):
-    """It is not there, or not yours."""
+    """The resource does not exist, or belongs to another tenant."""
 
 
 class ConflictError(APIError):
-    """It is there already, was changed meanwhile, or is in another state than this needs."""
+    """The resource already exists, was changed concurrently, or is in a state that does not permit the request."""
 
 
 class NotRunningError(ConflictError):
-    """The sandbox does not run."""
+    """The sandbox is not running."""
 
 
 class ExecEndedError(ConflictError):
-    """The command has ended, so it takes no input and no signal."""
+    """The command has ended and accepts no input or signal."""
 
 
 class TooLargeError(APIError):
-    """More than the daemon takes."""
+    """The request exceeds a size limit of the daemon."""
 
 
 class BusyError(APIError):
-    """Too much at once; try again in a moment."""
+    """The daemon is busy or a rate limit was reached; retry later."""
 
 
 class NoSpaceError(APIError):
@@ -99,35 +99,35 @@ class NoSpaceError(APIError):
 
 
 class NotExecutableError(APIError):
-    """There is no such program in the sandbox, or it cannot be executed."""
+    """The program does not exist in the sandbox, or cannot be executed."""
 
 
 class SandboxAsleepError(APIError):
-    """Somebody put the sandbox to sleep under an open stream. What runs in it is kept; the next use wakes it."""
+    """The sandbox was put to sleep while a stream was open. Its processes are kept; the next use wakes it."""
 
 
 class NotDumpableError(APIError):
-    """Processes that cannot be written to disk; the message names them."""
+    """Some processes cannot be dumped to disk; the message names them."""
 
 
 class UnavailableError(APIError):
-    """The sandbox or what listens in it does not answer."""
+    """The sandbox, or the server in it, does not respond."""
 
 
 class InternalError(APIError):
-    """A fault of the daemon's own; its log says more under `request_id`."""
+    """An internal error of the daemon; its log has details under `request_id`."""
 
 
 class ConnectError(BurrowError):
-    """Nobody answers at the address."""
+    """The daemon cannot be reached at its address."""
 
 
 class BrokenError(BurrowError):
-    """The connection broke. What was asked may or may not have happened."""
+    """The connection broke. The request may or may not have taken effect."""
 
 
 class CommandError(BurrowError):
-    """A command ended with something else than 0. `result` is what it came to."""
+    """A command exited with a code other than 0. `result` is its result."""
 
     def __init__(self, message: str, result: CommandResult) -> None:
         super().__init__(message)
@@ -135,7 +135,7 @@ class CommandError(BurrowError):
 
 
 class CodeRunError(BurrowError):
-    """Code did not run to its end. `run` is what it came to; `run.error.traceback` says where it failed."""
+    """Code did not run to its end. `run` is its outcome; `run.error.traceback`, if set, shows where it failed."""
 
     def __init__(self, message: str, run: CodeRun) -> None:
         super().__init__(message)
@@ -143,11 +143,11 @@ class CodeRunError(BurrowError):
 
 
 class CommandLostError(BurrowError):
-    """What became of a command is not known: its sandbox was stopped under it."""
+    """The outcome of a command is unknown: its sandbox was stopped while it ran."""
 
 
 class ForkError(BurrowError):
-    """Some children could not be made. `children` are those that could; `failed` says why the others could not."""
+    """Some children could not be created. `children` are those that were created; `failed` has the errors of the others."""
 
     def __init__(self, message: str, children: Sequence[Any], failed: Sequence[APIError]) -> None:
         super().__init__(message, hint=failed[0].hint if failed else None)
@@ -155,7 +155,7 @@ class ForkError(BurrowError):
         self.failed = list(failed)
 
 
-# Codes with a class of their own; a code that is newer than this package is an `APIError`.
+# The class of each code. A code that this version does not know becomes an `APIError`.
 _CLASSES: dict[str, type[APIError]] = {
     "invalid_request": InvalidRequestError,
     "method_not_allowed": InvalidRequestError,
@@ -190,30 +190,32 @@ _CLASSES: dict[str, type[APIError]] = {
     "internal": InternalError,
 }
 
-# For the few codes whose remedy is on this side.
+# Hints for codes that the user of this package can remedy.
 _HINTS = {
     "unauthorized": "set BURROW_API_KEY, or pass `api_key`",
     "forbidden": "use a key with a wider scope: `burrow key create NAME --scope admin`",
-    "no_such_route": "this package and the daemon may be of different versions: compare with `burrow version`",
-    "sandbox_asleep": "whoever uses the sandbox again wakes it",
-    "restore_failed": "boot it from its files instead: `sandbox.start(files_only=True)`",
-    "not_dumpable": "end those processes first, or leave all processes out with `files_only=True`",
+    "no_such_route": "this package and the daemon may have different versions: compare with `burrow version`",
+    "sandbox_asleep": "the next use of the sandbox wakes it",
+    "restore_failed": "start it from its files instead: `sandbox.start(files_only=True)`",
+    "not_dumpable": "end those processes first, or omit all processes with `files_only=True`",
 }
 
-# Faults of the way between us and the daemon or of the moment, which may mend themselves.
+# Codes of temporary failures, after which a stream reconnects.
 TRANSIENT_CODES = frozenset({"busy", "guest_unreachable", "internal"})
 
 
 def api_error(detail: dict[str, Any], *, status: int | None = None, request_id: str | None = None) -> APIError:
-    """The error of an `ErrorDetail`, as it is on the wire."""
+    """Creates the error for an `ErrorDetail` of the API."""
     code = str(detail.get("code", "internal"))
-    message = str(detail.get("message", "the daemon refused and did not say why"))
+    message = str(detail.get("message", "the daemon refused the request without a message"))
     return _CLASSES.get(code, APIError)(
         message, code=code, status=status, hint=detail.get("hint"), request_id=request_id
     )
 
 
-def _api_error_again(message: str, code: str, status: int | None, hint: str | None, request_id: str | None) -> APIError:
+def _rebuild_api_error(
+    message: str, code: str, status: int | None, hint: str | None, request_id: str | None
+) -> APIError:
     return _CLASSES.get(code, APIError)(message, code=code, status=status, hint=hint, request_id=request_id)
 
 

@@ -1,4 +1,4 @@
-"""What is different between two trees of files, and what bringing the work of one sandbox into another comes to."""
+"""The results of diffs, merges and races."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from . import types
 from .errors import BurrowError
 
 MergePolicy = Literal["fail", "ours", "theirs", "union", "text"]
-"""Where both changed the same path: a conflict; the parent's stays; the child's comes; the lines of both; line by line."""
+"""How to resolve a path that both sides changed: report a conflict; keep the parent's version; take the child's version;
+keep the lines of both; merge line by line."""
 
 MergeMemoryPolicy = Literal["none", "list", "ours", "theirs", "both", "fail"]
-"""What becomes of what the child remembers."""
+"""How to merge the memory of the child."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiffSide:
-    """One of the two that are compared."""
+    """One side of a diff."""
 
     kind: Literal["sandbox", "snapshot", "image"]
     id: str
@@ -25,7 +26,7 @@ class DiffSide:
 
 @dataclass(frozen=True, kw_only=True)
 class DiffNode:
-    """What is, or was, at a path."""
+    """A file system entry at a path, before or after a change."""
 
     kind: types.FileKind
     size: int
@@ -38,7 +39,7 @@ class DiffNode:
 
 @dataclass(frozen=True, kw_only=True)
 class DiffLines:
-    """The lines of a text file that differ, as `diff -u` writes them."""
+    """The changed lines of a text file, in the format of `diff -u`."""
 
     added: int
     removed: int
@@ -48,21 +49,21 @@ class DiffLines:
 
 @dataclass(frozen=True, kw_only=True)
 class DiffEntry:
-    """One path that is different."""
+    """One path that differs."""
 
     path: str
     change: types.ChangeKind
     what: list[str] = field(default_factory=list)
-    """In what it has changed: `content`, `mode`, `owner`, ..."""
+    """The aspects that changed: `content`, `mode`, `owner`, ..."""
     old: DiffNode | None = None
     new: DiffNode | None = None
     lines: DiffLines | None = None
-    """If asked for with `content`."""
+    """Set if the diff was requested with `content`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiffNoise:
-    """What was left out, and how much of it."""
+    """A category of omitted paths, and their number."""
 
     what: str
     count: int
@@ -70,12 +71,12 @@ class DiffNoise:
 
 @dataclass(frozen=True, kw_only=True)
 class Diff:
-    """What is different."""
+    """The differences between two file trees."""
 
     from_: DiffSide
     to: DiffSide
     base: DiffSide | None = None
-    """Where their histories part."""
+    """The snapshot or image where the histories of both sides diverge."""
     entries: list[DiffEntry]
     added: int
     changed: int
@@ -84,16 +85,16 @@ class Diff:
     new_bytes: int
     noise: list[DiffNoise] = field(default_factory=list)
     cut: bool
-    """There are more than are listed."""
+    """Whether more paths differ than are listed."""
 
     def paths(self, change: types.ChangeKind) -> list[str]:
-        """Those that were added, changed or deleted."""
+        """The paths with this kind of change."""
         return [entry.path for entry in self.entries if entry.change == change]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MergePathConflict:
-    """One path that both changed, each in its way."""
+    """One path that both sides changed differently."""
 
     path: str
     kind: str
@@ -105,7 +106,7 @@ class MergePathConflict:
 
 @dataclass(frozen=True, kw_only=True)
 class MovedFile:
-    """A file that one moved and the other changed."""
+    """A file that one side moved and the other changed."""
 
     from_: str
     to: str
@@ -113,7 +114,7 @@ class MovedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class MergeOpenFile:
-    """A file that a process of the parent has open: it goes on with the old one."""
+    """A file that a process of the parent has open. The process continues to use the old version."""
 
     path: str
     pid: int
@@ -122,7 +123,7 @@ class MergeOpenFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Merged:
-    """What a merge did, would do, or why it did nothing."""
+    """The result of a merge or of a dry run, including conflicts."""
 
     id: str | None = None
     parent: str
@@ -131,9 +132,9 @@ class Merged:
     dry_run: bool
     applied: bool
     undo: types.Snapshot | None = None
-    """The parent as it was before: restoring it undoes the merge."""
+    """The parent before the merge: restoring it undoes the merge."""
     changes: dict[str, list[str]] = field(default_factory=dict)
-    """Paths by what happens to them: `added`, `changed`, `deleted`, `merged`."""
+    """Paths by kind of change: `added`, `changed`, `deleted`, `merged`."""
     moved: list[MovedFile] = field(default_factory=list)
     total: int
     cut: bool
@@ -146,7 +147,7 @@ class Merged:
 
 @dataclass(frozen=True, kw_only=True)
 class RaceAttempt:
-    """One of those that race."""
+    """One attempt of a race."""
 
     number: int
     sandbox: str
@@ -156,7 +157,7 @@ class RaceAttempt:
     score: float | None = None
     took_ms: int | None = None
     why: str | None = None
-    """Why it does not count."""
+    """Why the attempt was disqualified, if it was."""
     added: int | None = None
     changed: int | None = None
     deleted: int | None = None
@@ -165,7 +166,7 @@ class RaceAttempt:
 
 @dataclass(frozen=True, kw_only=True)
 class RaceMerged:
-    """What became of merging the winner."""
+    """The result of merging the winner."""
 
     applied: bool
     total: int
@@ -175,7 +176,7 @@ class RaceMerged:
 
 @dataclass(frozen=True, kw_only=True)
 class Race:
-    """A race as it stands."""
+    """The current state of a race."""
 
     id: str
     parent: str
@@ -185,7 +186,7 @@ class Race:
     attempts: list[RaceAttempt]
     base: str | None = None
     winner: int | None = None
-    """Number of the attempt that won."""
+    """The number of the winning attempt."""
     merged: RaceMerged | None = None
     failure: str | None = None
     created_ms: int
@@ -194,14 +195,14 @@ class Race:
 
 
 class MergeError(BurrowError):
-    """Both changed the same, so nothing was merged. `merged.conflicts` lists every path."""
+    """Both sides changed the same paths, so nothing was merged. `merged.conflicts` lists them."""
 
     def __init__(self, merged: Merged) -> None:
         shown = ", ".join(f"`{conflict.path}` ({conflict.kind})" for conflict in merged.conflicts[:3])
         more = f" and {len(merged.conflicts) - 3} more" if len(merged.conflicts) > 3 else ""
         super().__init__(
-            f"nothing was merged: {shown}{more}",
-            hint="say who wins: policy='theirs', or policies={'*.md': 'union'}",
+            f"nothing was merged: conflicts in {shown}{more}",
+            hint="resolve conflicts with a policy: policy='theirs', or policies={'*.md': 'union'}",
         )
         self.merged = merged
 

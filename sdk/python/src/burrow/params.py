@@ -1,6 +1,6 @@
-"""What the daemon is asked, as dictionaries with types.
+"""Requests to the daemon, as typed dictionaries.
 
-Generated from docs/openapi.json by `tools/generate.py`: change that, and generate again.
+Generated from docs/openapi.json by `tools/generate.py`. Do not edit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class AddEntries(_AddEntries, total=False):
 
 
 AddMemory = Union["AddEntries", "NewEntry"]
-"""`POST /v1/memory/{of}/entries`: one entry, or several that are stored together or not at all."""
+"""`POST /v1/memory/{of}/entries`: one entry, or several that are stored atomically."""
 
 
 class _AddSshKey(TypedDict):
@@ -30,7 +30,7 @@ class AddSshKey(_AddSshKey, total=False):
     """`POST /v1/ssh/keys`."""
 
     name: str | None
-    """For people; the key's own comment when absent."""
+    """For people; the comment of the key when absent."""
 
 
 class _AnswerApproval(TypedDict):
@@ -46,17 +46,17 @@ Approve = Literal["once", "session"]
 
 class _AttachedSpace(TypedDict):
     space: str
-    """Its name or id; in answers its id."""
+    """Its name or id; in responses its id."""
 
 
 class AttachedSpace(_AttachedSpace, total=False):
-    """A space that a sandbox searches besides the one it remembers in."""
+    """A space that searches include, besides the one that the sandbox writes to."""
 
     access: SpaceAccess
 
 
 class BudgetDocument(TypedDict, total=False):
-    """How much of a rule may be used."""
+    """Limits on the use of a rule."""
 
     bytesOutPerDay: Size | None
     """Bytes, or a size such as `50MB`."""
@@ -68,26 +68,26 @@ _BuildImageOptionalWords = TypedDict("_BuildImageOptionalWords", {"from": "Image
 
 
 class BuildImage(_BuildImageOptionalWords, total=False):
-    """`POST /v1/images`: makes an image. The answer is NDJSON of [`BuildProgress`]. Fields that do not belong to
-    `from` must be absent.
+    """`POST /v1/images`: creates an image. The response is NDJSON of [`BuildProgress`]. Fields that do not
+    belong to `from` must be absent.
     """
 
     base: str | None
     """`packages`: the image to install them in, by name or id; the default image when absent."""
     config: ImageConfigChange | None
-    """`sandbox`: what the image says differently from the one the sandbox was made from."""
+    """`sandbox`: changes to the configuration of the image that the sandbox was created from."""
     credentials: RegistryCredentials | None
-    """`pull`: who asks the registry. Used for this pull and kept nowhere."""
+    """`pull`: credentials for the registry. Used for this pull and not stored."""
     insecure: bool
-    """`pull`: the registry speaks HTTP without TLS. Loopback does so without being asked."""
+    """`pull`: the registry speaks HTTP without TLS. Always allowed for loopback addresses."""
     name: str | None
-    """What to call it. When absent: `debian` for the default image, the reference for `pull`, else nothing."""
+    """Its name. When absent: `debian` for the default image, the reference for `pull`, else none."""
     network: NetworkRequest | None
-    """`recipe`: what its `run` steps may reach; the daemon's default for sandboxes when absent. Packages are
-    fetched from wherever the image's own sources are, whatever this says.
+    """`recipe`: what its `run` steps may connect to; the daemon's default for sandboxes when absent. Packages
+    are always fetched from the package sources of the image.
     """
     no_cache: bool
-    """`packages`, `recipe`: run every step, whatever is kept of earlier builds."""
+    """`packages`, `recipe`: run every step, and do not use the cache of earlier builds."""
     packages: list[str]
     """`packages`: what to install."""
     platform: str | None
@@ -95,11 +95,13 @@ class BuildImage(_BuildImageOptionalWords, total=False):
     rebuild: bool
     """`default`: build again even if the name exists."""
     recipe: str | None
-    """`recipe`: the build file's text. One that copies files is sent with them to `/v1/images/build`."""
+    """`recipe`: the text of the recipe. A recipe that copies files is sent to `/v1/images/build`, with its
+    files.
+    """
     reference: str | None
     """`pull`: where the image is, as in `registry.example.com/org/app:v1`."""
     sandbox: str | None
-    """`sandbox`: whose files, by name or id."""
+    """`sandbox`: the sandbox whose files are used, by name or id."""
 
 
 class _ChangeMode(TypedDict):
@@ -113,10 +115,10 @@ class ChangeMode(_ChangeMode, total=False):
 
 
 class CollectGarbage(TypedDict, total=False):
-    """`POST /v1/gc`: does what `GET /v1/gc` says."""
+    """`POST /v1/gc`: takes the actions that `GET /v1/gc` lists."""
 
     unused_for_seconds: int | None
-    """What nobody used for this long is stale; 30 days when absent."""
+    """How long an object must be unused to be stale; 30 days when absent."""
 
 
 class ConsolidateMemory(TypedDict, total=False):
@@ -125,44 +127,42 @@ class ConsolidateMemory(TypedDict, total=False):
     budget_ms: int | None
     """Time it may take; 30 s when absent."""
     dry_run: bool
-    """Only say what would happen."""
+    """Only report what would happen."""
     entries: int | None
-    """Entries looked at, at most; 10000 when absent."""
+    """Maximum number of entries to examine; 10000 when absent."""
     older_than_seconds: int | None
-    """Only what is older than this; `memory.consolidate_older_than` of the configuration when absent."""
+    """Only entries older than this; `memory.consolidate_older_than` of the configuration when absent."""
     target_share: float | None
-    """Share of the entries that should stay warm, from 0 to 1; as many as are worth it when absent."""
+    """Share of the entries that should stay warm, from 0 to 1; when absent, all that are worth it."""
 
 
 class ContextRequest(TypedDict, total=False):
     """`POST /v1/memory/{of}/context`: a block for a prompt."""
 
     budget_tokens: int | None
-    """Tokens the block may take; 1000 when absent."""
+    """Maximum tokens of the block; 1000 when absent."""
     filter: EntryFilter | None
     messages: list[TurnMessage]
     """The conversation so far; the last messages count most."""
     query: str | None
-    """What it should be about. Without it and without messages: "where was I", the last session, open work and
-    recent failures.
+    """The topic. Without it and without messages, the block answers "where was I": the last session, open work
+    and recent failures.
     """
     session: str | None
-    """The session that goes on, if it has a name."""
+    """The session that continues, if it has a name."""
     spaces: list[str]
-    """Names or ids of the spaces to look in, among the sandbox's own (`own`) and the attached ones; all when
-    empty.
-    """
+    """Names or ids of the spaces to search, of the sandbox's own (`own`) and the attached ones; all when empty."""
 
 
 class CreateCodeContext(TypedDict, total=False):
     """`POST /v1/sandboxes/{sandbox}/contexts`."""
 
     cwd: str | None
-    """Absolute; the home of the user it runs as when absent."""
+    """Absolute; the home directory of its user when absent."""
     env: dict[str, str]
-    """For its whole life."""
+    """Environment variables, set for the lifetime of the context."""
     language: str | None
-    """`python` when absent; which others there are is the image's to say."""
+    """`python` when absent; the image determines which other languages exist."""
 
 
 class CreateExec(TypedDict, total=False):
@@ -171,35 +171,37 @@ class CreateExec(TypedDict, total=False):
     argv: list[str]
     """Program and arguments."""
     command: str | None
-    """A line for `/bin/sh -c`."""
+    """A command line for `/bin/sh -c`."""
     env: dict[str, str]
-    """Wins over the sandbox's environment."""
+    """Added to the sandbox's environment; these values take precedence."""
     hold: bool
-    """The caller is about to attach: let the process wait for it (30 s at most) rather than lose output."""
+    """The client is about to attach: the process waits for it (30 s at most), so that no output is lost."""
     input: str | None
-    """Text written to its standard input at once, which is then closed."""
+    """Text written to its standard input, which is then closed."""
     ring_bytes: int | None
     """Bytes of output to keep for re-attaching."""
     rollback_on_failure: bool
-    """Take a snapshot, and restore it in place if the exec ends with anything but exit code 0: what it did
-    leaves no trace. Needs `wait` or `hold`.
+    """Take a snapshot first, and restore it in place unless the exec ends with exit code 0, which undoes
+    everything that it did. Requires `wait` or `hold`.
     """
     snapshot: bool
-    """Take a snapshot just before it starts; the answer names it."""
+    """Take a snapshot just before it starts; the response contains its id."""
     stdin: StdinMode
-    """What the process finds on its standard input."""
+    """What the standard input of the process is connected to."""
     terminal: TerminalSize | None
-    """A terminal of this size."""
+    """Run it in a terminal of this size."""
     then_stop: bool
-    """Stop the sandbox when this exec has ended (an ephemeral one is then deleted)."""
+    """Stop the sandbox when this exec has ended (an ephemeral sandbox is then deleted)."""
     timeout_ms: int | None
-    """End the whole process group after this time."""
+    """Kill the whole process group after this time."""
     user: str | None
     """`name`, `uid`, `name:group` or `uid:gid`."""
     wait: bool
-    """Answer when it has ended, with its output ([`RunResult`], status 200) instead of at once ([`Exec`], 201)."""
+    """Respond when it has ended, with its output ([`RunResult`], status 200), instead of at once ([`Exec`],
+    201).
+    """
     workdir: str | None
-    """Absolute; the sandbox's, the image's, else the user's home, when absent."""
+    """Absolute. When absent, the working directory of the sandbox, else of the image, else the user's home."""
 
 
 class _CreateKey(TypedDict):
@@ -227,47 +229,49 @@ class CreateSandbox(TypedDict, total=False):
     """`POST /v1/sandboxes`. Everything is optional."""
 
     driver: str | None
-    """What isolates it, `container` or `microvm`; the daemon's default when absent."""
+    """How it is isolated, `container` or `microvm`; the daemon's default when absent."""
     env: dict[str, str]
-    """Environment of every exec."""
+    """Environment variables of every exec."""
     ephemeral: bool
-    """Delete it, with all it holds, as soon as it stops."""
+    """Delete it with all its data as soon as it stops."""
     if_not_exists: bool
-    """With a name that exists: answer that sandbox, started or woken if it was not running, with status 200."""
+    """If a sandbox with this name exists, return it with status 200, started or woken if it was not running."""
     image: str | None
     """Name or id of an image; `debian` when absent."""
     labels: dict[str, str]
     limits: LimitsRequest | None
     memory: MemoryRequest | None
-    """What it remembers and where."""
+    """What it remembers, and in which space."""
     name: str | None
-    """Lower-case letters, digits and hyphens; unique. Usable wherever an id is."""
+    """Lower-case letters, digits and hyphens; unique. Can be used instead of the id."""
     network: NetworkRequest | None
-    """What it may reach."""
+    """Its network access."""
     rotate: RotateRequest | None
-    """Renewal from a known good state."""
+    """Periodic restores to a known good state."""
     services: dict[str, CreateService]
-    """Supervised processes, started with the sandbox, by name."""
+    """Supervised processes that are started with the sandbox, by name."""
     sleep: SleepRequest | None
-    """When to put it to sleep if it does no work."""
+    """When it is put to sleep while idle."""
     snapshot_policy: SnapshotPolicyRequest | None
-    """Snapshots it takes by itself."""
+    """Snapshots that are taken automatically."""
     ttl_seconds: int | None
-    """Delete it this long after creation, whatever it does."""
+    """Delete it this long after creation, in any state."""
     user: str | None
-    """Who execs run as; the image's user, else root, when absent."""
+    """The user of execs; that of the image, else root, when absent."""
     volumes: list[MountVolume]
-    """Volumes in it."""
+    """Volumes to mount."""
     workdir: str | None
-    """Where execs start; the image's, else the user's home, when absent."""
+    """The working directory of execs; that of the image, else the user's home, when absent."""
 
 
 class CreateService(TypedDict, total=False):
-    """`PUT /v1/sandboxes/{sandbox}/services/{name}`, and in a sandbox's specification. Give `argv` or `command`."""
+    """`PUT /v1/sandboxes/{sandbox}/services/{name}`, and in the specification of a sandbox. Give `argv` or
+    `command`.
+    """
 
     argv: list[str]
     command: str | None
-    """A line for `/bin/sh -c`."""
+    """A command line for `/bin/sh -c`."""
     env: dict[str, str]
     restart: RestartPolicy
     user: str | None
@@ -282,15 +286,17 @@ class CreateSnapshot(TypedDict, total=False):
     expires_seconds: int | None
     """Delete it this long after it was taken."""
     files_only: bool
-    """Leave the processes out: quicker, smaller, and possible whatever runs. A sandbox made from it boots."""
+    """Leave the processes out: faster, smaller, and possible with any processes. A sandbox created from it
+    boots.
+    """
     labels: dict[str, str]
     name: str | None
-    """Lower-case letters, digits and hyphens; unique among snapshots. Usable wherever an id is."""
+    """Lower-case letters, digits and hyphens; unique among snapshots. Can be used instead of the id."""
 
 
 class _CreateSpace(TypedDict):
     name: str
-    """Lower-case letters, digits and hyphens; unique among spaces. Usable wherever an id is."""
+    """Lower-case letters, digits and hyphens; unique among spaces. Can be used instead of the id."""
 
 
 class CreateSpace(_CreateSpace, total=False):
@@ -303,16 +309,18 @@ class CreateSpace(_CreateSpace, total=False):
 
 class _CreateVolume(TypedDict):
     name: str
-    """Lower-case letters, digits and hyphens; unique among volumes, for good. Usable wherever an id is."""
+    """Lower-case letters, digits and hyphens; unique among volumes, and never changed. Can be used instead of
+    the id.
+    """
 
 
 class CreateVolume(_CreateVolume, total=False):
     """`POST /v1/volumes`."""
 
     disk_mib: int | None
-    """Most that is written to it, in MiB; that of a sandbox's disk when absent."""
+    """Maximum size, in MiB; that of a sandbox's disk when absent."""
     from_snapshot: str | None
-    """Id of a snapshot of any volume, whose files it begins with; empty when absent."""
+    """Id of a snapshot of any volume, whose files it starts with; empty when absent."""
 
 
 class CreateVolumeSnapshot(TypedDict, total=False):
@@ -324,27 +332,27 @@ class CreateVolumeSnapshot(TypedDict, total=False):
 
 class _DiffRequest(TypedDict):
     to: str
-    """What is there after."""
+    """The new side."""
 
 
 _DiffRequestWords = TypedDict("_DiffRequestWords", {"from": "str"})
 
 
 class DiffRequest(_DiffRequest, _DiffRequestWords, total=False):
-    """`POST /v1/diff`: what is different in one tree of files from another. `GET /v1/diff` takes the same as
-    query parameters. Each side is a sandbox, a snapshot or an image, by id, by a unique beginning of it, or
-    by name; a name of several kinds means the sandbox first, then the snapshot. `sandbox:`, `snapshot:` or
-    `image:` before it says which.
+    """`POST /v1/diff`: how one file tree differs from another. `GET /v1/diff` takes the same fields as query
+    parameters. Each side is a sandbox, a snapshot or an image, by id, by a unique prefix of its id, or by
+    name. A name that several kinds have means the sandbox first, then the snapshot. The prefixes `sandbox:`,
+    `snapshot:` and `image:` select one kind.
     """
 
     all: bool
-    """Noise too: caches, temporary files, logs, pid files."""
+    """Include noise: caches, temporary files, logs, pid files."""
     content: bool
-    """With the lines of text files that differ."""
+    """Include the lines of text files that differ."""
     globs: list[str]
-    """Only paths that one of these patterns matches: `*.py`, `/srv/**`."""
+    """Only paths that match one of these patterns: `*.py`, `/srv/**`."""
     limit: int | None
-    """Entries at most; 10,000 when absent. More are only counted."""
+    """Maximum number of entries; 10,000 when absent. The rest are only counted."""
 
 
 class _EgressAuth(TypedDict):
@@ -355,22 +363,22 @@ class _EgressAuth(TypedDict):
 
 
 class EgressAuth(_EgressAuth, total=False):
-    """The short form of one rule."""
+    """The short form of a rule."""
 
 
 class EgressDocument(TypedDict, total=False):
-    """What may be reached."""
+    """What may be connected to."""
 
     allow: list[str]
-    """Rules about connections, such as `tcp://db.example.com:5432`: not decrypted."""
+    """Connection rules, such as `tcp://db.example.com:5432`: not decrypted."""
     default: Otherwise | None
-    """Of what no rule names; `deny` when absent."""
+    """For hosts that no rule names; `deny` when absent."""
     deny: list[str]
-    """Blocks of addresses that are not dialled, such as `203.0.113.0/24`, unless `allow` names the address or
-    its block.
+    """Address blocks that are denied, such as `203.0.113.0/24`, unless `allow` contains the address or its
+    block.
     """
     rules: list[RuleDocument]
-    """Rules about requests. No request may be covered by two of them."""
+    """Request rules. Two of them must not cover the same request."""
     sets: list[str]
     """Names of host sets in the daemon's configuration."""
 
@@ -384,23 +392,23 @@ class EgressQuestion(_EgressQuestion, total=False):
     """`POST …/egress/explain` and `…/egress/test`."""
 
     method: str | None
-    """Of the request that is asked about, where its host is decrypted; `GET` when absent."""
+    """Method of the request, if its host is decrypted; `GET` when absent."""
 
 
 class EntryFilter(TypedDict, total=False):
-    """Which entries; everything is optional, and all that is given must hold."""
+    """Selects entries. Everything is optional; all given conditions must hold."""
 
     agent: str | None
     ids: list[str]
-    """Among these."""
+    """Entries with one of these ids."""
     include_cold: bool
-    """Those in the cold tier too."""
+    """Include entries in the cold tier."""
     include_superseded: bool
-    """Those that others replaced too."""
+    """Include entries that others replaced."""
     kinds: list[str]
-    """Of one of these kinds."""
+    """Entries of one of these kinds."""
     metadata: list[MetadataTest]
-    """What their metadata must say."""
+    """Conditions on their metadata."""
     session: str | None
     since_ms: int | None
     """Happened at this time or later."""
@@ -414,17 +422,17 @@ EntryPolicy = Literal["ours", "theirs", "both"]
 
 
 class EraseEntries(TypedDict, total=False):
-    """`POST /v1/memory/{of}/erase`: what is erased is gone from every version, branch, snapshot and index of the
-    space, and from the disk. Only a mark without content stays. Give exactly one of `ids`, `filter` and
+    """`POST /v1/memory/{of}/erase`: removes entries from every version, branch, snapshot and index of the space,
+    and from the disk. Only a marker without content remains. Give exactly one of `ids`, `filter` and
     `older_than_seconds`.
     """
 
     dry_run: bool
-    """Only say what would be erased."""
+    """Only report what would be erased."""
     filter: EntryFilter | None
     ids: list[str]
     older_than_seconds: int | None
-    """What happened longer ago than this."""
+    """Entries that happened longer ago than this."""
 
 
 class _FindSkills(TypedDict):
@@ -439,49 +447,50 @@ class FindSkills(_FindSkills, total=False):
 
 
 class ForgetEntries(TypedDict, total=False):
-    """`POST /v1/memory/{of}/forget`: what is forgotten is found no more, from now on and on this branch;
-    `as_of`, the history and snapshots still have it. Give exactly one of `ids`, `filter` and
-    `older_than_seconds`.
+    """`POST /v1/memory/{of}/forget`: the entries are no longer found, from now on and on this branch; `as_of`,
+    the history and snapshots still have them. Give exactly one of `ids`, `filter` and `older_than_seconds`.
     """
 
     dry_run: bool
-    """Only say what would be forgotten."""
+    """Only report what would be forgotten."""
     filter: EntryFilter | None
     ids: list[str]
     older_than_seconds: int | None
-    """What happened longer ago than this."""
+    """Entries that happened longer ago than this."""
 
 
 class ForkSandbox(TypedDict, total=False):
-    """`POST /v1/sandboxes/{sandbox}/fork`: children that go on from where it is now."""
+    """`POST /v1/sandboxes/{sandbox}/fork`: children that continue from its current state."""
 
     count: int
     ephemeral: bool
-    """Delete each child, with all it holds, as soon as it stops."""
+    """Delete each child with all its data as soon as it stops."""
     files_only: bool
     """Leave the processes out: the children boot from the files."""
     labels: dict[str, str] | None
     """The children's labels; the parent's when absent."""
     names: list[str]
-    """None, one per child, or one for several, which are then called `NAME-1`, `NAME-2` and so on."""
+    """Empty, one name per child, or one name for several children, which are then called `NAME-1`, `NAME-2` and
+    so on.
+    """
     ttl_seconds: int | None
-    """Delete each child this long after creation, whatever it does."""
+    """Delete each child this long after creation, in any state."""
 
 
 class ImageConfigChange(TypedDict, total=False):
-    """Absent stays as it is."""
+    """Absent fields stay as they are."""
 
     cmd: list[str] | None
     entrypoint: list[str] | None
     env: dict[str, str]
-    """Added to what is there."""
+    """Added to the existing variables."""
     labels: dict[str, str]
     user: str | None
     workdir: str | None
 
 
 ImageFrom = Literal["default", "pull", "packages", "recipe", "sandbox"]
-"""Where a new image comes from."""
+"""The source of a new image."""
 
 
 class _KvBatch(TypedDict):
@@ -489,7 +498,7 @@ class _KvBatch(TypedDict):
 
 
 class KvBatch(_KvBatch, total=False):
-    """`POST /v1/memory/{of}/kv-batch`: all of it, or nothing."""
+    """`POST /v1/memory/{of}/kv-batch`: applied atomically."""
 
 
 class _KvIncrement(TypedDict):
@@ -497,12 +506,12 @@ class _KvIncrement(TypedDict):
 
 
 class KvIncrement(_KvIncrement, total=False):
-    """`POST /v1/memory/{of}/kv-increment`. What is not there counts from 0."""
+    """`POST /v1/memory/{of}/kv-increment`. A missing key counts as 0."""
 
     by: float
-    """1 when absent. Whole numbers stay whole."""
+    """1 when absent. Integers stay integers."""
     ttl_seconds: int | None
-    """Goes away by itself after this time; keeps the time it had when absent."""
+    """Expires after this time; the expiry stays as it was when absent."""
 
 
 class _KvOperationSet(TypedDict):
@@ -542,14 +551,14 @@ class _KvOperationCheck(TypedDict):
 
 
 class KvOperationCheck(_KvOperationCheck, total=False):
-    """Changes nothing; only its condition counts."""
+    """Changes nothing; only its condition is checked."""
 
     if_absent: bool
     if_version: int | None
 
 
 KvOperation = Union["KvOperationSet", "KvOperationDelete", "KvOperationIncrement", "KvOperationCheck"]
-"""One step of a batch. A step whose `if_version` or `if_absent` does not hold undoes the whole batch."""
+"""One step of a batch. If its `if_version` or `if_absent` does not hold, the whole batch is undone."""
 
 
 KvPolicy = Literal["ours", "theirs", "fail"]
@@ -564,26 +573,26 @@ class KvSet(_KvSet, total=False):
     """`PUT /v1/memory/{of}/kv/{key}`."""
 
     if_absent: bool
-    """Only if there is none."""
+    """Apply only if the key does not exist."""
     if_version: int | None
-    """Only if this is its version still; else a conflict that says which it is."""
+    """Apply only if this is the current version; otherwise the conflict error contains the current version."""
     ttl_seconds: int | None
-    """Goes away by itself after this time; stays when absent."""
+    """Expires after this time; never when absent."""
 
 
 class LimitsRequest(TypedDict, total=False):
-    """Limits to set; what is absent stays, or takes the daemon's default."""
+    """Limits to set. Absent fields stay as they are, or take the daemon's default."""
 
     cpu_millis: int | None
     """Thousandths of a core."""
     disk_mib: int | None
     disk_mib_per_second: int | None
-    """What it reads from its disk and writes to it in a second, together; without a bound when absent. 0 in an
-    update takes the bound away. Not every driver can hold a disk to a rate: `GET /v1/host` tells.
+    """Disk throughput per second, reads and writes together; unlimited when absent. 0 in an update removes the
+    limit. Not every driver supports it: see `GET /v1/host`.
     """
     network_mib_per_second: int | None
-    """What it sends in a second, and as much again for what it receives; without a bound when absent. 0 in an
-    update takes the bound away. Execs and files are not counted: they are not its network.
+    """Network throughput per second, for each direction; unlimited when absent. 0 in an update removes the
+    limit. Execs and files are not counted, because they do not use the sandbox's network.
     """
     pids: int | None
     """Processes and threads."""
@@ -600,26 +609,26 @@ class MakeDirectory(_MakeDirectory, total=False):
     mode: str | None
     """Octal, e.g. `0755`."""
     parents: bool
-    """Make missing parents; an existing directory is fine."""
+    """Create missing parents; an existing directory is not an error."""
     user: str | None
 
 
 MemoryLine = dict[str, Any]
-"""One line of `GET /v1/memory/{of}/export`, and of what `POST …/import` takes: `line` says what it is, `header`
-or `entry`, and an entry's fields are those of a `MemoryEntry`. Ids are kept, so importing twice stores once.
+"""One line of `GET /v1/memory/{of}/export`, and of the body of `POST …/import`. `line` is its type, `header` or
+`entry`; the fields of an entry are those of a `MemoryEntry`. Ids are kept, so importing twice stores once.
 """
 
 
 class MemoryRequest(TypedDict, total=False):
-    """What a sandbox remembers and where; what is absent stays, or takes the default."""
+    """What a sandbox remembers, and in which space. Absent fields stay as they are, or take the default."""
 
     attached: list[AttachedSpace] | None
-    """Spaces searched as well, all of them: the list replaces the one there is. 8 at most."""
+    """Other spaces that searches include. The list replaces the existing one. 8 at most."""
     remember: Remember | None
-    """Which execs become memories by themselves; `memory.remember` of the configuration when absent."""
+    """Which execs are remembered automatically; `memory.remember` of the configuration when absent."""
     space: str | None
-    """Name or id of a space that outlives the sandbox, to remember in instead of its own; `own` for its own, the
-    default. Only its own is rolled back, restored and forked with it.
+    """Name or id of a space that outlives the sandbox, to use instead of its own; `own` for its own, the
+    default. Only its own space is rolled back, restored and forked with it.
     """
 
 
@@ -627,17 +636,17 @@ _MergeMemoryWords = TypedDict("_MergeMemoryWords", {"from": "str"})
 
 
 class MergeMemory(_MergeMemoryWords, total=False):
-    """`POST /v1/memory/{of}/merge`: brings what a fork remembered back."""
+    """`POST /v1/memory/{of}/merge`: merges what a fork remembered."""
 
     dry_run: bool
-    """Only say what would happen."""
+    """Only report what would happen."""
     entries: EntryPolicy | None
-    """Who wins where both changed an entry, or one forgot what the other changed; also of what an earlier merge
-    listed. When absent what is here stays, and is listed until a merge says.
+    """Which side wins if both changed an entry, or one forgot what the other changed; also for conflicts that an
+    earlier merge listed. When absent, this side stays, and the conflict is listed until a merge decides it.
     """
     kv: KvPolicy | None
-    """Who wins where both changed a key, a skill or an artifact; also of what an earlier merge listed. When
-    absent what is here stays, and is listed until a merge says.
+    """Which side wins if both changed a key, a skill or an artifact; also for conflicts that an earlier merge
+    listed. When absent, this side stays, and the conflict is listed until a merge decides it.
     """
 
 
@@ -651,7 +660,7 @@ class MergeRace(TypedDict, total=False):
     """`POST /v1/races/{race}/merge`."""
 
     dry_run: bool
-    """Only say what would happen."""
+    """Only report what would happen."""
     memory: MergeMemoryPolicy
     policies: list[MergeRule]
     policy: MergePolicy
@@ -669,24 +678,24 @@ class MergeRule(_MergeRule, total=False):
 
 class _MergeSandbox(TypedDict):
     child: str
-    """Name or id of the sandbox whose work is brought."""
+    """Name or id of the sandbox whose changes are merged."""
 
 
 class MergeSandbox(_MergeSandbox, total=False):
-    """`POST /v1/sandboxes/{sandbox}/merge`: brings what a fork did into the sandbox, three-way against the
-    snapshot that both came from.
+    """`POST /v1/sandboxes/{sandbox}/merge`: applies the changes of a fork to the sandbox, as a three-way merge
+    against the snapshot that both came from.
     """
 
     all: bool
-    """Noise too: caches, temporary files, logs, pid files."""
+    """Include noise: caches, temporary files, logs, pid files."""
     dry_run: bool
-    """Only say what would happen."""
+    """Only report what would happen."""
     memory: MergeMemoryPolicy
-    """What becomes of what the child remembers."""
+    """How the child's memory is merged."""
     policies: list[MergeRule]
-    """What is done where both changed the same path, by pattern; the first that matches counts."""
+    """Policies for paths that both changed, by pattern; the first that matches applies."""
     policy: MergePolicy
-    """What is done where no pattern matches; `fail` when absent."""
+    """The policy where no pattern matches; `fail` when absent."""
 
 
 MetadataOperator = Literal["eq", "ne", "in", "exists", "lt", "gt"]
@@ -694,26 +703,26 @@ MetadataOperator = Literal["eq", "ne", "in", "exists", "lt", "gt"]
 
 class _MetadataTest(TypedDict):
     path: str
-    """A key, or keys with dots between them for what lies deeper."""
+    """A key, or keys separated by dots for nested values."""
 
 
 class MetadataTest(_MetadataTest, total=False):
-    """One test of an entry's metadata."""
+    """One condition on the metadata of an entry."""
 
     operator: MetadataOperator
     value: Any
-    """What to compare with: a list for `in`, absent for `exists`."""
+    """The value to compare with: a list for `in`, absent for `exists`."""
 
 
 class _MountVolume(TypedDict):
     name: str
     """The volume's name or id."""
     path: str
-    """Where in the sandbox: absolute, and not a directory of the system's."""
+    """Where it is mounted: absolute, and not a system directory."""
 
 
 class MountVolume(_MountVolume, total=False):
-    """A volume for a sandbox."""
+    """A volume to mount in a sandbox."""
 
     mode: VolumeMode
     """`rw` when absent."""
@@ -731,30 +740,30 @@ class MoveFile(_MoveFile, _MoveFileWords, total=False):
 
 
 NetworkMode = Literal["none", "allowlist", "open"]
-"""How far a sandbox may reach."""
+"""How much network access a sandbox has."""
 
 
 class NetworkRequest(TypedDict, total=False):
-    """What a new sandbox may reach. What is absent takes the daemon's default; rules or sets without a mode mean
-    `allowlist`.
+    """The network access of a new sandbox. Absent fields take the daemon's default; rules or sets without a mode
+    mean `allowlist`.
     """
 
     allow: list[str] | None
     """Rules like `example.com`, `*.example.com:443`, `https://example.com`, `tcp://db.example.com:5432`."""
     deny: list[str] | None
-    """Blocks of addresses that are not dialled, such as `203.0.113.0/24`, whatever name leads to them. A rule
-    about an address or a block is an exception.
+    """Address blocks that are denied, such as `203.0.113.0/24`, whatever name resolves to them. A rule about an
+    address or a block is an exception.
     """
     mode: NetworkMode | None
     requests: list[RuleDocument] | None
-    """Rules about requests, as in a policy document: which are decrypted, and what is put into them."""
+    """Request rules, as in a policy document: which requests are decrypted, and which secrets are inserted."""
     sets: list[str] | None
     """Names of host sets in the daemon's configuration."""
 
 
 class _NewEntry(TypedDict):
     text: str
-    """Kept verbatim. 64 KiB at most; what is larger belongs in an artifact."""
+    """Stored verbatim. 64 KiB at most; store larger data as an artifact."""
 
 
 class NewEntry(_NewEntry, total=False):
@@ -766,26 +775,26 @@ class NewEntry(_NewEntry, total=False):
     at_ms: int | None
     """When it happened; now when absent."""
     importance: float
-    """From 0 to 1; 0.5 when absent. Counts in the ranking."""
+    """From 0 to 1; 0.5 when absent. Affects the ranking."""
     key: str | None
-    """Adding the same key again answers the entry that is there, whatever else is given."""
+    """If an entry with this key exists, it is returned, and the other fields are ignored."""
     kind: str
     """A lower-case word: `note` when absent; also `fact`, `decision`, `observation`, `turn`, …"""
     links: list[str]
-    """Ids of entries that it has to do with."""
+    """Ids of related entries."""
     metadata: dict[str, Any]
     """Anything to filter by. 16 KiB at most."""
     session: str | None
-    """What was said or done together; the open session when absent."""
+    """A session groups what was said or done together; the open session when absent."""
     source: str | None
     """Where it comes from: a file, an address, a program."""
     supersedes: list[str]
-    """Ids of entries that this one replaces: they are found only by those who ask for them."""
+    """Ids of entries that this one replaces: they are found only if the search asks for replaced entries."""
     user: str | None
     valid_from_ms: int | None
-    """From when it holds."""
+    """Start of the time in which it is valid."""
     valid_to_ms: int | None
-    """Until when it holds."""
+    """End of the time in which it is valid."""
 
 
 class _NewSkill(TypedDict):
@@ -797,13 +806,13 @@ class _NewSkill(TypedDict):
 
 
 class NewSkill(_NewSkill, total=False):
-    """`POST /v1/memory/{of}/skills`: a new skill, or a new version of one."""
+    """`POST /v1/memory/{of}/skills`: a new skill, or a new version of a skill."""
 
     parameters: list[SkillParameter]
     source: str | None
     """Where it comes from."""
     when_to_use: str
-    """When it is of use: what somebody would be looking for."""
+    """When to use it, in words that a search would contain."""
 
 
 Otherwise = Literal["deny", "allow"]
@@ -814,47 +823,45 @@ class PolicyDocument(TypedDict, total=False):
 
     egress: EgressDocument | None
     egressAuth: list[EgressAuth]
-    """The short form: each is one rule that puts a secret into the requests to one host."""
+    """The short form: each item is one rule that inserts a secret into the requests to one host."""
 
 
 class _PromoteSkill(TypedDict):
     first: str
-    """The first exec and the last: ids, or unique beginnings of them. All between them that ended well become
+    """The first exec and the last: ids, or unique prefixes of them. All between them that succeeded become
     steps.
     """
     name: str
 
 
 class PromoteSkill(_PromoteSkill, total=False):
-    """`POST /v1/memory/{of}/skills/promote`: a skill from commands that were run."""
+    """`POST /v1/memory/{of}/skills/promote`: creates a skill from commands that were run."""
 
     description: str
-    """Made from the commands when empty."""
+    """Generated from the commands when empty."""
     include_failed: bool
-    """Those that failed as well."""
+    """Include execs that failed."""
     last: str | None
     """`first` when absent."""
     parameters: dict[str, str]
-    """Each value given here becomes a parameter of that name, with the value as its default, wherever a step has
-    it.
-    """
+    """Each becomes a parameter of that name with the value as its default, and replaces the value in every step."""
     sandbox: str | None
-    """The sandbox whose execs; the one in the path when absent."""
+    """The sandbox whose execs are used; the one in the path when absent."""
     when_to_use: str
 
 
 class _RecallRequest(TypedDict):
     messages: list[TurnMessage]
-    """The conversation so far, as it goes to the model."""
+    """The conversation so far, as it is sent to the model."""
 
 
 class RecallRequest(_RecallRequest, total=False):
-    """`POST /v1/memory/{of}/recall`: what to put before a turn. Answers a `ContextBlock`."""
+    """`POST /v1/memory/{of}/recall`: a block to insert before a turn. Returns a `ContextBlock`."""
 
     budget_tokens: int | None
-    """Tokens the block may take; 1000 when absent."""
+    """Maximum tokens of the block; 1000 when absent."""
     session: str | None
-    """The session that goes on, if it has a name."""
+    """The session that continues, if it has a name."""
 
 
 class _RegistryCredentials(TypedDict):
@@ -867,7 +874,7 @@ class RegistryCredentials(_RegistryCredentials, total=False):
 
 
 Remember = Literal["off", "errors", "all"]
-"""Which execs become memories by themselves."""
+"""Which execs are remembered automatically."""
 
 
 RestartPolicy = Literal["always", "on-failure", "never"]
@@ -879,7 +886,7 @@ class _RestoreSandbox(TypedDict):
 
 
 class RestoreSandbox(_RestoreSandbox, total=False):
-    """`POST /v1/sandboxes/{sandbox}/restore`: puts a sandbox back to where a snapshot is."""
+    """`POST /v1/sandboxes/{sandbox}/restore`: restores a sandbox to the state of a snapshot."""
 
     files_only: bool
     """Leave the snapshot's processes out: the sandbox boots from the files."""
@@ -896,19 +903,19 @@ class RestoreVolume(_RestoreVolume, total=False):
 
 class _RotateRequest(TypedDict):
     every_seconds: int
-    """At least 10; 0: no more."""
+    """At least 10; 0: never."""
 
 
 class RotateRequest(_RotateRequest, total=False):
-    """Renewal from a known good state; replaces the policy there is."""
+    """Periodic restores to a known good state; replaces the existing policy."""
 
     snapshot: str | None
-    """Name or id of the snapshot to go back to; needed unless `every_seconds` is 0."""
+    """Name or id of the snapshot to restore; required unless `every_seconds` is 0."""
 
 
 class _RotateSecret(TypedDict):
     value: str
-    """The bytes of the secret, in base64: 8 to 65,536 of them."""
+    """The bytes of the secret, in base64: 8 to 65,536 bytes."""
 
 
 class RotateSecret(_RotateSecret, total=False):
@@ -921,21 +928,21 @@ class _RuleDocument(TypedDict):
 
 
 class RuleDocument(_RuleDocument, total=False):
-    """One rule about the requests to a host."""
+    """A rule for the requests to a host."""
 
     approve: Approve | None
-    """A person must agree."""
+    """Requests require approval by a person."""
     budget: BudgetDocument | None
     methods: list[str]
-    """Every method when absent; with a secret, those its owner allows."""
+    """Every method when absent; with a secret, those that its owner allows."""
     mode: RuleMode | None
     """`intercept` when absent."""
     paths: list[str]
-    """Patterns such as `/v1/**`. Every path when absent; with a secret, those its owner allows."""
+    """Patterns such as `/v1/**`. Every path when absent; with a secret, those that its owner allows."""
     port: int | None
     """443 when absent."""
     secret: str | None
-    """The secret that is put into what it covers."""
+    """The secret that is inserted into the requests that the rule covers."""
 
 
 RuleMode = Literal["sni", "intercept"]
@@ -949,13 +956,13 @@ class RunCode(_RunCode, total=False):
     """`POST /v1/sandboxes/{sandbox}/contexts/{context}/run`."""
 
     env: dict[str, str]
-    """Variables of the environment during this run."""
+    """Environment variables for this run."""
     output_bytes_max: int | None
-    """Interrupt it when it has written more than this; 16 MiB when absent."""
+    """Interrupt the run when it has written more than this; 16 MiB when absent."""
     timeout_ms: int | None
-    """Interrupt it after this time; never when absent. Time in a queue does not count."""
+    """Interrupt the run after this time; no limit when absent. Time in a queue does not count."""
     wait: bool
-    """Answer when it has ended ([`CodeRun`]) instead of line by line ([`CodeEvent`])."""
+    """Return one response when the run has ended ([`CodeRun`]) instead of streaming lines ([`CodeEvent`])."""
 
 
 class RunSkill(TypedDict, total=False):
@@ -965,27 +972,27 @@ class RunSkill(TypedDict, total=False):
     sandbox: str | None
     """The sandbox to run it in; the one in the path when absent."""
     stream: bool
-    """Answer with one `SkillRunStep` per line as each step ends (`application/x-ndjson`), the last line saying
-    how it went, instead of with all of it (`SkillRun`).
+    """Stream one `SkillRunStep` per line as each step ends (`application/x-ndjson`), the last line being the
+    outcome, instead of one response with everything (`SkillRun`).
     """
     user: str | None
-    """Wins over the user of the sandbox."""
+    """Overrides the user of the sandbox."""
     version: int | None
-    """The newest when absent."""
+    """The latest version when absent."""
 
 
 class SandboxFromSnapshot(TypedDict, total=False):
-    """`POST /v1/snapshots/{snapshot}/sandboxes`: a new sandbox that goes on where a snapshot is."""
+    """`POST /v1/snapshots/{snapshot}/sandboxes`: a new sandbox that continues from the state of a snapshot."""
 
     ephemeral: bool
-    """Delete it, with all it holds, as soon as it stops."""
+    """Delete it with all its data as soon as it stops."""
     files_only: bool
     """Leave the snapshot's processes out: the sandbox boots from the files."""
     labels: dict[str, str] | None
     """Its labels; those of the snapshot's sandbox when absent."""
     name: str | None
     ttl_seconds: int | None
-    """Delete it this long after creation, whatever it does."""
+    """Delete it this long after creation, in any state."""
 
 
 Scope = Literal["read", "exec", "admin"]
@@ -1000,31 +1007,29 @@ class SearchMemory(_SearchMemory, total=False):
     """`POST /v1/memory/{of}/search`."""
 
     explain: bool
-    """Tell the terms and figures of each arm for each hit."""
+    """Include the terms and figures of each arm for each hit."""
     filter: EntryFilter | None
     half_life_seconds: int | None
-    """Age that halves what recency adds to the score."""
+    """The age at which the contribution of recency to the score is halved."""
     include_cold: bool
-    """The cold tier too."""
+    """Include entries in the cold tier."""
     limit: int | None
-    """Hits at most; 10 when absent."""
+    """Maximum number of hits; 10 when absent."""
     min_score: float | None
     """Only hits with at least this score."""
     spaces: list[str]
-    """Names or ids of the spaces to search, among the sandbox's own (`own`) and the attached ones; all when
-    empty.
-    """
+    """Names or ids of the spaces to search, of the sandbox's own (`own`) and the attached ones; all when empty."""
     weights: SearchWeights | None
 
 
 class SearchWeights(TypedDict, total=False):
-    """What counts how much, relative to one another; what is absent keeps its default."""
+    """The relative weights of the parts of the score. Absent fields keep their defaults."""
 
     importance: float | None
     lexical: float | None
     """Words."""
     neighbours: float | None
-    """What was said or done just before and after."""
+    """Proximity to matches: what was said or done just before and after."""
     recency: float | None
     vector: float | None
     """Meaning."""
@@ -1036,24 +1041,24 @@ class _SecretPlaceholder(TypedDict):
 
 
 class SecretPlaceholder(_SecretPlaceholder, total=False):
-    """A variable inside that holds a fake token."""
+    """A variable inside the sandbox that contains a fake token."""
 
     prefix: str
-    """What the fake begins with, such as `sk-`."""
+    """The prefix of the fake token, such as `sk-`."""
 
 
 class _SecretScope(TypedDict):
     host: str
-    """`api.example.com`, or `*.example.com` for all below it."""
+    """`api.example.com`, or `*.example.com` for all its subdomains."""
 
 
 class SecretScope(_SecretScope, total=False):
     """Requests to a host."""
 
     methods: list[str]
-    """None: every method."""
+    """Empty: every method."""
     paths: list[str]
-    """`/v1/**` and the like. None: every path."""
+    """`/v1/**` and the like. Empty: every path."""
     port: int | None
     """443 when absent."""
 
@@ -1074,7 +1079,7 @@ class _SecretSlotGrpcMetadata(TypedDict):
 
 
 class SecretSlotGrpcMetadata(_SecretSlotGrpcMetadata, total=False):
-    """In requests of gRPC only."""
+    """In gRPC requests only."""
 
     format: str | None
 
@@ -1102,13 +1107,13 @@ class _SecretSlotClientCert(TypedDict):
 
 
 class SecretSlotClientCert(_SecretSlotClientCert, total=False):
-    """A certificate chain and its key in PEM, shown to a host that asks for one."""
+    """A certificate chain and its key in PEM, presented to a host that requests a client certificate."""
 
 
 SecretSlot = Union[
     "SecretSlotHeader", "SecretSlotGrpcMetadata", "SecretSlotQuery", "SecretSlotBasic", "SecretSlotClientCert"
 ]
-"""Where in a request a secret stands. What a program put there itself is taken away before."""
+"""The position of a secret in a request. A value that the program put there is removed first."""
 
 
 class _SendSignal(TypedDict):
@@ -1120,22 +1125,22 @@ class SendSignal(_SendSignal, total=False):
     """`POST …/signal`."""
 
     group: bool
-    """The whole process group, as a terminal does, or its first process only."""
+    """Signal the whole process group, as a terminal does, instead of its first process only."""
 
 
 class _SetSecret(TypedDict):
     allow: list[SecretScope]
-    """Where it may go at most, whatever a sandbox's rules say."""
+    """Where it may be sent at most, whatever the rules of a sandbox say."""
     slot: SecretSlot
     value: str
-    """The bytes of the secret, in base64: 8 to 65,536 of them."""
+    """The bytes of the secret, in base64: 8 to 65,536 bytes."""
 
 
 class SetSecret(_SetSecret, total=False):
     """`PUT /v1/secrets/{secret}`."""
 
     placeholder: SecretPlaceholder | None
-    """What programs inside see instead of it."""
+    """The variable that programs inside see instead of it."""
 
 
 Size = Union["int", "str"]
@@ -1146,12 +1151,12 @@ class _SkillOutcome(TypedDict):
 
 
 class SkillOutcome(_SkillOutcome, total=False):
-    """`POST /v1/memory/{of}/skills/{name}/outcome`: how a run went that Burrow did not make."""
+    """`POST /v1/memory/{of}/skills/{name}/outcome`: the outcome of a run that was not made by Burrow."""
 
     at_ms: int | None
-    """When it was told; not to be given."""
+    """When it was reported. Set by the daemon; not accepted in requests."""
     detail: str
-    """What is worth knowing about it."""
+    """Details worth knowing."""
     exit_code: int | None
     took_ms: int
 
@@ -1161,8 +1166,8 @@ class _SkillParameter(TypedDict):
 
 
 class SkillParameter(_SkillParameter, total=False):
-    """What a skill wants to be told. Commands have it as `{{name}}`, as one quoted word; it is in the
-    environment, too, as `PARAM_NAME`.
+    """A parameter of a skill. Commands refer to it as `{{name}}`, which becomes one quoted word. It is also in
+    the environment, as `PARAM_NAME`.
     """
 
     default: str | None
@@ -1176,7 +1181,7 @@ class _SkillStepCommand(TypedDict):
 
 
 class SkillStepCommand(_SkillStepCommand, total=False):
-    """A line for `/bin/sh -c`."""
+    """A command line for `/bin/sh -c`."""
 
     env: dict[str, str]
     timeout_seconds: int | None
@@ -1189,7 +1194,7 @@ class _SkillStepToolCall(TypedDict):
 
 
 class SkillStepToolCall(_SkillStepToolCall, total=False):
-    """A call of a tool, for whoever runs the skill to make: Burrow does not."""
+    """A tool call, which the client that runs the skill makes: Burrow does not."""
 
     arguments: Any
 
@@ -1208,33 +1213,33 @@ class SkillStepScript(_SkillStepScript, total=False):
 
 
 SkillStep = Union["SkillStepCommand", "SkillStepToolCall", "SkillStepScript"]
-"""A line for `/bin/sh -c`."""
+"""A command line for `/bin/sh -c`."""
 
 
 class SleepRequest(TypedDict, total=False):
-    """When to put a sandbox that does no work to sleep. What is absent stays, or takes the daemon's default; 0:
-    never. Those that are set ascend.
+    """When a sandbox is put to sleep while idle. Absent fields stay as they are, or take the daemon's default;
+    0: never. The times that are set must be in ascending order.
     """
 
     hibernate_after_seconds: int | None
-    """RAM to disk."""
+    """Hibernate: its RAM is written to disk."""
     pause_after_seconds: int | None
-    """Stand still, RAM kept."""
+    """Pause: its RAM is kept."""
     stop_after_seconds: int | None
-    """Files only."""
+    """Stop: only its files are kept."""
 
 
 class _SnapshotPolicyRequest(TypedDict):
     every_seconds: int
-    """At least 10; 0: no more."""
+    """At least 10; 0: never."""
 
 
 class SnapshotPolicyRequest(_SnapshotPolicyRequest, total=False):
-    """Snapshots to take by themselves; replaces the policy there is."""
+    """Snapshots to take automatically; replaces the existing policy."""
 
     files_only: bool
     keep: int
-    """The oldest of the policy's own go beyond this many."""
+    """Number of the policy's snapshots to keep; the oldest ones are deleted."""
 
 
 SpaceAccess = Literal["read", "read-write"]
@@ -1243,9 +1248,9 @@ SpaceAccess = Literal["read", "read-write"]
 class _StartRace(TypedDict):
     attempts: int
     parent: str
-    """Name or id of the sandbox whose forks race."""
+    """Name or id of the sandbox that is forked."""
     run: list[str]
-    """The command of every attempt. It finds its number in `BURROW_ATTEMPT`."""
+    """The command of every attempt. `BURROW_ATTEMPT` contains the number of the attempt."""
 
 
 class StartRace(_StartRace, total=False):
@@ -1254,22 +1259,22 @@ class StartRace(_StartRace, total=False):
     files_only: bool
     """The attempts boot from the parent's files, without its processes."""
     judge: list[str] | None
-    """A command that is run in every attempt after its end, and whose last line of output is a number: the
-    highest wins. It turns an attempt down by exiting with another code than 0. Without one, an attempt that
-    exits 0 is good, and the quickest of them wins.
+    """A command that is run in every attempt after it ended, and whose last line of output is a number: the
+    highest wins. It rejects an attempt by a non-zero exit code. Without a judge, the fastest attempt that
+    exits with code 0 wins.
     """
     keep: bool
-    """The attempts stay when all is over."""
+    """Keep the sandboxes of the attempts after the race."""
     memory: MergeMemoryPolicy
     merge_winner: bool
     """Merge the winner into the parent."""
     parallel: int | None
-    """How many run at once; all when absent."""
+    """How many run at the same time; all when absent."""
     policies: list[MergeRule]
-    """How the winner is merged, as in a merge."""
+    """The policies for merging the winner, as in a merge."""
     policy: MergePolicy
     timeout_seconds: int | None
-    """How long an attempt may take."""
+    """Time limit of an attempt."""
 
 
 StdinMode = Literal["null", "pipe"]
@@ -1277,7 +1282,7 @@ StdinMode = Literal["null", "pipe"]
 
 class _StoreTurn(TypedDict):
     messages: list[TurnMessage]
-    """What is new: what was asked and what was answered. What was stored just before is not stored again."""
+    """The new messages: the question and the answer. Messages that were stored just before are not stored again."""
 
 
 class StoreTurn(_StoreTurn, total=False):
@@ -1285,7 +1290,7 @@ class StoreTurn(_StoreTurn, total=False):
 
     agent: str | None
     session: str | None
-    """The open session when absent; one opens and closes by itself."""
+    """The open session when absent; sessions open and close automatically."""
     user: str | None
 
 
@@ -1294,7 +1299,7 @@ class _TagImage(TypedDict):
 
 
 class TagImage(_TagImage, total=False):
-    """`POST /v1/images/{image}/tags`: gives an image one more name."""
+    """`POST /v1/images/{image}/tags`: adds a name to an image."""
 
 
 class _TerminalSize(TypedDict):
@@ -1307,83 +1312,83 @@ class TerminalSize(_TerminalSize, total=False):
 
 
 TurnMessage = dict[str, Any]
-"""One message of a conversation, as model APIs write it: what goes to a model can be given as it is."""
+"""One message of a conversation, in the format of model APIs: messages for a model can be passed unchanged."""
 
 
 class UpdateEntry(TypedDict, total=False):
-    """`PATCH /v1/memory/{of}/entries/{id}`: a new version; the old one stays in the history. What is absent
-    stays as it is.
+    """`PATCH /v1/memory/{of}/entries/{id}`: a new version; the old one stays in the history. Absent fields stay
+    as they are.
     """
 
     artifacts: list[str] | None
-    """Replaces what there is."""
+    """Replaces the existing value."""
     if_version: int | None
-    """Only if this is its version still; else a conflict that says which it is."""
+    """Apply only if this is the current version; otherwise the conflict error contains the current version."""
     importance: float | None
     kind: str | None
     links: list[str] | None
-    """Replaces what there is."""
+    """Replaces the existing value."""
     metadata: dict[str, Any] | None
-    """Replaces what there is."""
+    """Replaces the existing value."""
     text: str | None
     valid_from_ms: int | None
     valid_to_ms: int | None
 
 
 class UpdateNetwork(TypedDict, total=False):
-    """What a sandbox may reach from now on. What is absent stays; connections that are no longer allowed are
-    cut.
+    """Changes the network access of a sandbox. Absent fields stay as they are; connections that are no longer
+    allowed are closed.
     """
 
     add: list[str]
-    """Rules to add; one that is there already stays."""
+    """Rules to add; existing ones stay."""
     add_deny: list[str]
-    """Blocks to deny; one that is denied already stays so."""
+    """Blocks to deny; blocks that are denied already stay denied."""
     add_requests: list[RuleDocument]
-    """Rules about requests to add; one that is there already stays."""
+    """Request rules to add; existing ones stay."""
     add_sets: list[str]
     allow: list[str] | None
-    """All rules there are afterwards, instead of those there were."""
+    """All rules; replaces the existing ones."""
     deny: list[str] | None
-    """All blocks of addresses that are denied afterwards."""
+    """All denied address blocks; replaces the existing ones."""
     mode: NetworkMode | None
     remove: list[str]
-    """Rules to remove; one that is not there is an error, since its remover believes it to be in force."""
+    """Rules to remove. A missing rule is an error, because the client believes it to be in effect."""
     remove_deny: list[str]
-    """Blocks to deny no longer; one that is not denied is an error."""
+    """Blocks to deny no longer; a block that is not denied is an error."""
     remove_sets: list[str]
     requests: list[RuleDocument] | None
-    """All rules about requests there are afterwards."""
+    """All request rules; replaces the existing ones."""
     sets: list[str] | None
-    """All host sets there are afterwards."""
+    """All host sets; replaces the existing ones."""
 
 
 class UpdateSandbox(TypedDict, total=False):
-    """`PATCH /v1/sandboxes/{sandbox}`. What is absent stays as it is."""
+    """`PATCH /v1/sandboxes/{sandbox}`. Absent fields stay as they are."""
 
     env: dict[str, str | None]
-    """Variables to set; `null` removes one. Execs started from now on see them."""
+    """Variables to set; `null` removes one. They apply to execs that start from now on."""
     labels: dict[str, str | None]
     """Labels to set; `null` removes one."""
     limits: LimitsRequest | None
     memory: MemoryRequest | None
-    """What it remembers and where."""
+    """What it remembers, and in which space."""
     name: str | None
     """A new name."""
     network: UpdateNetwork | None
-    """What it may reach from now on, running connections included."""
+    """Its network access from now on, including open connections."""
     rotate: RotateRequest | None
-    """Renewal from a known good state."""
+    """Periodic restores to a known good state."""
     sleep: SleepRequest | None
-    """When to put it to sleep if it does no work."""
+    """When it is put to sleep while idle."""
     snapshot_policy: SnapshotPolicyRequest | None
-    """Snapshots it takes by itself."""
+    """Snapshots that are taken automatically."""
     volumes: list[MountVolume] | None
-    """All its volumes anew; only of one that is stopped."""
+    """All its volumes; replaces the existing ones. Only while it is stopped."""
 
 
 class UpdateSpace(TypedDict, total=False):
-    """`PATCH /v1/spaces/{space}`. What is absent stays as it is."""
+    """`PATCH /v1/spaces/{space}`. Absent fields stay as they are."""
 
     description: str | None
     labels: dict[str, str | None]
@@ -1393,7 +1398,7 @@ class UpdateSpace(TypedDict, total=False):
 
 
 VolumeMode = Literal["ro", "rw"]
-"""Who may write to a volume: of all sandboxes that have it one at most, and any number reads beside it."""
+"""Access to a volume: at most one sandbox writes to it, and any number of sandboxes read it."""
 
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What commands come to, and the pieces their output comes in."""
+"""Results of commands, pieces of their output, checkpoints and imported snapshots."""
 
 from __future__ import annotations
 
@@ -8,66 +8,66 @@ from dataclasses import dataclass, field
 from . import types
 from .errors import CommandError, CommandLostError
 
-# As shells and `timeout` have it.
+# The conventions of shells and of `timeout`.
 _SIGNALLED, _TIMED_OUT = 128, 124
-_SHOWN_OF_STDERR = 400
+_STDERR_CHARS_SHOWN = 400
 
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """A piece of what a command wrote, as it came."""
+    """A piece of the output of a command, as it arrived."""
 
     stream: types.OutputStream
     data: bytes
     text: str
-    """The same as text. A character that was cut in two comes whole with the next piece; what is no UTF-8 is replaced."""
+    """`data` as text. A character split between two pieces is in the later one; invalid UTF-8 is replaced."""
     offset: int
-    """Of its first byte, counted over both streams."""
+    """The offset of the first byte, counted over both streams."""
     skipped: int = 0
-    """Bytes just before it that nobody read while they were kept."""
+    """The number of bytes before this piece that were dropped before they were read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommandResult:
-    """What a command came to."""
+    """The result of a command."""
 
     exit_code: int
-    """Its own; 128 and the signal's number; 124 where the timeout ended it."""
+    """The exit code of the command; 128 plus the signal number if a signal ended it; 124 if the timeout ended it."""
     stdout: str
     stderr: str
     exec: types.Exec = field(repr=False)
-    """All that is known of it: times, RAM, what it was not let through to, what memory knows about its failure."""
+    """Details of the exec: times, RAM, denied egress, related memory entries of a failure."""
     truncated: bool = False
-    """Some of the output was gone before anybody read it."""
+    """Whether some of the output was dropped before it was read."""
 
     @property
     def ok(self) -> bool:
-        """Whether it ended with 0."""
+        """Whether the command exited with 0."""
         return self.exit_code == 0
 
     @property
     def timed_out(self) -> bool:
-        """Whether the timeout ended it."""
+        """Whether the timeout ended the command."""
         return bool(self.exec.outcome and self.exec.outcome.timed_out)
 
     def check(self) -> CommandResult:
-        """Itself, if it ended with 0; else raises `CommandError`."""
+        """Returns this result if the command exited with 0, otherwise raises `CommandError`."""
         if self.ok:
             return self
-        said = (self.stderr or self.stdout).strip()[-_SHOWN_OF_STDERR:]
+        output = (self.stderr or self.stdout).strip()[-_STDERR_CHARS_SHOWN:]
         command = self.exec.argv[-1] if self.exec.argv[:2] == ["/bin/sh", "-c"] else " ".join(self.exec.argv)
-        raise CommandError(f"`{command}` ended with {self.exit_code}" + (f": {said}" if said else ""), self)
+        raise CommandError(f"`{command}` exited with {self.exit_code}" + (f": {output}" if output else ""), self)
 
 
 def exit_code(exec: types.Exec) -> int | None:
-    """The exit code of an exec as a shell would tell it; `None` while it runs."""
+    """The exit code of an exec as a shell reports it; `None` while it runs."""
     if exec.state == "running":
         return None
     outcome = exec.outcome
     if exec.state == "lost" or outcome is None:
         raise CommandLostError(
-            f"what became of exec `{exec.id}` is not known",
-            hint="its sandbox was stopped under it; a snapshot or `burrow logs` may tell more",
+            f"the outcome of exec `{exec.id}` is unknown",
+            hint="its sandbox was stopped while it ran; see `burrow logs {exec.id}`",
         )
     if outcome.timed_out:
         return _TIMED_OUT
@@ -77,7 +77,7 @@ def exit_code(exec: types.Exec) -> int | None:
 
 
 def signal_number(name: str) -> int:
-    """Of `SIGKILL`, `KILL` or `9`."""
+    """The number of a signal given as `SIGKILL`, `KILL` or `9`; 0 if unknown."""
     if name.isdigit():
         return int(name)
     name = name if name.startswith("SIG") else f"SIG{name}"
@@ -87,18 +87,18 @@ def signal_number(name: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """What changed since the checkpoint before, and the snapshot to come back to."""
+    """A checkpoint: its snapshot, and the changes since the previous checkpoint."""
 
     snapshot: types.Snapshot
     since: str | None
-    """The snapshot it is compared with; `None` is the image."""
+    """The snapshot that it is compared with; `None` is the image."""
     added: list[str]
     changed: list[str]
     deleted: list[str]
     total: int
-    """How many paths changed in all; the lists hold the first thousand."""
+    """The total number of changed paths; the lists contain at most the first thousand."""
     more: bool
-    """So much changed that only some of it was looked at."""
+    """Whether some paths were not compared, for example because too many changed."""
 
     def __bool__(self) -> bool:
         """Whether anything changed."""
@@ -107,13 +107,13 @@ class Checkpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedSnapshot:
-    """What was taken in from a file."""
+    """A snapshot that was imported from a file."""
 
     snapshot: types.Snapshot
     identity: str
-    """What the file was: later exports may hold no more than what differs from it."""
+    """Identifies the exported snapshot: later exports may contain only the differences from it."""
     origin: str
-    """The snapshot's id where it came from."""
+    """The id of the snapshot on the exporting daemon."""
     entries: int
     content_bytes: int
     bytes: int

@@ -1,4 +1,4 @@
-"""Tar archives of local trees, on disk rather than in memory."""
+"""Local files and tar archives of local trees, spooled to disk instead of held in memory."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ import tarfile
 import tempfile
 from typing import IO, Union
 
-# Archives below this size never touch the disk.
+# Archives below this size are held in memory.
 SPOOL_BYTES = 4 << 20
 
 Local = Union[str, "os.PathLike[str]"]
 
 
 def spool() -> IO[bytes]:
-    """A temporary file, in memory as long as it is small."""
+    """A temporary file, held in memory while it is small."""
     return tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)
 
 
 def open_read(path: Local) -> IO[bytes]:
-    """A local file to read from."""
+    """Opens a local file for reading."""
     return open(path, "rb")
 
 
 def open_write(path: Local) -> IO[bytes]:
-    """A local file to write to."""
+    """Opens a local file for writing."""
     return open(path, "wb")
 
 
 def beside(path: Local) -> str:
-    """Where a file is written until it is whole."""
+    """The path of the temporary file that holds a file until it is complete."""
     return f"{os.fspath(path)}.part"
 
 
 def discard(path: str) -> None:
-    """Removes a file that did not become whole."""
+    """Removes an incomplete file."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
 
 def mode_of(file: IO[bytes]) -> str:
-    """Octal permission bits of an open file."""
+    """The octal permission bits of an open file."""
     return format(stat.S_IMODE(os.fstat(file.fileno()).st_mode), "04o")
 
 
 def pack(folder: Local) -> IO[bytes]:
-    """What is in a directory, with names relative to it and owned by root."""
+    """Packs the contents of a directory, with names relative to it and root as the owner."""
     archive = spool()
 
     def anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -63,7 +63,7 @@ def pack(folder: Local) -> IO[bytes]:
 
 
 def unpack(archive: IO[bytes], folder: Local) -> None:
-    """Unpacks into a directory, and refuses what would leave it."""
+    """Unpacks into a directory and rejects entries that would be written outside it."""
     archive.seek(0)
     os.makedirs(folder, exist_ok=True)
     with tarfile.open(fileobj=archive, mode="r:") as tar:

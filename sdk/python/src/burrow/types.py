@@ -1,6 +1,6 @@
-"""What the daemon answers, as frozen dataclasses. Times are in milliseconds since 1970.
+"""Responses of the daemon, as frozen dataclasses. Times are in milliseconds since 1970.
 
-Generated from docs/openapi.json by `tools/generate.py`: change that, and generate again.
+Generated from docs/openapi.json by `tools/generate.py`. Do not edit.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Literal, Union
 @dataclass(frozen=True, kw_only=True)
 class Ability:
     fix: str | None = None
-    """The command that mends it."""
+    """The command that fixes it."""
     reason: str | None = None
     """Why not."""
     yes: bool
@@ -20,7 +20,7 @@ class Ability:
 
 @dataclass(frozen=True, kw_only=True)
 class AddedEntries:
-    """Answer of adding: one for each entry, in order."""
+    """Response to adding entries: one for each entry, in order."""
 
     entries: list[AddedEntry]
 
@@ -28,12 +28,12 @@ class AddedEntries:
 @dataclass(frozen=True, kw_only=True)
 class AddedEntry:
     duplicate_of: str | None = None
-    """An older entry that says the same. Both are kept; search shows one."""
+    """An older entry with the same meaning. Both are kept; a search shows one."""
     existed: bool
-    """There was an entry with this key already: nothing was stored."""
+    """An entry with this key existed: nothing was stored."""
     id: str
     seq: int
-    """Its number in the log."""
+    """Its position in the log."""
 
 
 Approve = Literal["once", "session"]
@@ -44,9 +44,9 @@ class ArmReport:
     arm: str
     """`lexical`, `vector`, `neighbours`, …"""
     covered: float | None = None
-    """Share of the entries that it could see, from 0 to 1, when not all."""
+    """Share of the entries that it could search, from 0 to 1, when not all."""
     reason: str | None = None
-    """Why it was down."""
+    """Why it was unavailable."""
     state: ArmState
 
 
@@ -67,14 +67,14 @@ class Artifact:
     metadata: dict[str, Any]
     name: str
     seq: int
-    """Number in the log."""
+    """Its position in the log."""
     version: int
-    """1, and one more each time it is put."""
+    """1, and one more with each new version."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttachServerMessageGap:
-    """Bytes `from..to` are gone from the ring."""
+    """Bytes `from..to` have been dropped from the ring."""
 
     from_: int
     kind: Literal["gap"]
@@ -83,7 +83,7 @@ class AttachServerMessageGap:
 
 @dataclass(frozen=True, kw_only=True)
 class AttachServerMessageExit:
-    """The exec ended and all output has been sent. Last message."""
+    """The exec has ended and all output has been sent. Last message."""
 
     exec: Exec
     kind: Literal["exit"]
@@ -91,28 +91,28 @@ class AttachServerMessageExit:
 
 @dataclass(frozen=True, kw_only=True)
 class AttachServerMessageError:
-    """The stream broke; attach again from the last offset. Last message."""
+    """The stream was interrupted: attach again from the last offset. Last message."""
 
     error: ErrorDetail
     kind: Literal["error"]
 
 
 AttachServerMessage = Union[AttachServerMessageGap, AttachServerMessageExit, AttachServerMessageError]
-"""Bytes `from..to` are gone from the ring."""
+"""Bytes `from..to` have been dropped from the ring."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttachedSpace:
-    """A space that a sandbox searches besides the one it remembers in."""
+    """A space that searches include, besides the one that the sandbox writes to."""
 
     access: SpaceAccess | None = None
     space: str
-    """Its name or id; in answers its id."""
+    """Its name or id; in responses its id."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditCheckpoint:
-    """The log's size and root, signed: to be kept elsewhere, and compared with later."""
+    """The size and root of the log, signed. Store it elsewhere, to compare the log with it later."""
 
     note: str
     """The checkpoint as text, a signed note: origin, size, root, signature."""
@@ -121,12 +121,14 @@ class AuditCheckpoint:
     root: str
     """The root of the tree, in hexadecimal digits."""
     size: int
-    """Events in the log."""
+    """Number of events in the log."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditConsistency:
-    """That the log of `to` events begins with that of `from` (RFC 6962). Hashes are in hexadecimal digits."""
+    """Proof that the log of `to` events begins with the log of `from` events (RFC 6962). Hashes are in
+    hexadecimal digits.
+    """
 
     from_: int
     from_root: str
@@ -142,9 +144,9 @@ class AuditEvent:
     action: str
     """`egress.inject`, `exec.start`, `key.create`, `api.call`, …"""
     actor: str | None = None
-    """Who did it: a key's id and name, `sandbox`, `daemon`."""
+    """Who did it: the id and name of a key, `sandbox` or `daemon`."""
     at_ms: int
-    """By the clock of who tells; the order is that of `index`."""
+    """By the clock of the process that recorded it; the order is that of `index`."""
     bytes_in: int | None = None
     """From the host to the sandbox."""
     bytes_out: int | None = None
@@ -152,12 +154,12 @@ class AuditEvent:
     duration_ms: int | None = None
     host: str | None = None
     index: int
-    """Its place in the log, from 0, without gaps: the number of its leaf."""
+    """Its position in the log, from 0, without gaps: the number of its leaf."""
     method: str | None = None
     outcome: str
     """`allowed`, `denied`, `done` or `failed`."""
     path: str | None = None
-    """Without its query."""
+    """The path without its query."""
     port: int | None = None
     reason: str | None = None
     request_id: str | None = None
@@ -167,27 +169,27 @@ class AuditEvent:
     secret: str | None = None
     """The name of a secret, never its value."""
     status: int | None = None
-    """Of the answer."""
+    """Status of the response."""
     target: str | None = None
-    """The id or name of whatever else it is about: a key, a snapshot, an exec."""
+    """The id or name of the other object it concerns: a key, a snapshot, an exec."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditInclusion:
-    """That an event is in the log (RFC 6962). Hashes are in hexadecimal digits."""
+    """Proof that an event is in the log (RFC 6962). Hashes are in hexadecimal digits."""
 
     index: int
     leaf: str
     path: list[str]
-    """From the leaf to the root."""
+    """The audit path, from the leaf to the root."""
     root: str
     size: int
-    """Of the tree it is proven for."""
+    """The size of the tree that the proof is for."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetDocument:
-    """How much of a rule may be used."""
+    """Limits on the use of a rule."""
 
     bytesOutPerDay: Size | None = None
     """Bytes, or a size such as `50MB`."""
@@ -197,7 +199,7 @@ class BudgetDocument:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetLeft:
-    """What is left of a rule's budget now."""
+    """The rest of a rule's budget."""
 
     bytes_out_today: int | None = None
     requests_this_minute: int | None = None
@@ -214,12 +216,12 @@ class BuildProgressStage:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildProgressItem:
-    """One layer or step of several."""
+    """The progress of one layer or step."""
 
     bytes: int
-    """Bytes so far, of a transfer."""
+    """Bytes transferred so far."""
     bytes_total: int | None = None
-    """Bytes in all, where known."""
+    """Bytes in total, if known."""
     count: int
     """How many there are."""
     index: int
@@ -227,12 +229,12 @@ class BuildProgressItem:
     kind: Literal["item"]
     state: ItemState
     what: str
-    """A digest's beginning, or the step as the recipe has it."""
+    """The prefix of a digest, or the step as written in the recipe."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildProgressOutput:
-    """Output of a build's step."""
+    """Output of a build step."""
 
     kind: Literal["output"]
     text: str
@@ -253,7 +255,7 @@ class BuildProgressError:
 
 
 BuildProgress = Union[BuildProgressStage, BuildProgressItem, BuildProgressOutput, BuildProgressDone, BuildProgressError]
-"""One line of what a long request on images answers."""
+"""One line of the response to a long request on images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,27 +269,27 @@ ChangeKind = Literal["added", "changed", "deleted"]
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What is different from the snapshot before."""
+    """Changes since the previous snapshot."""
 
     more: bool | None = None
-    """Not all were looked at: there are too many, or they are on a microVM's disk, which only a diff reads."""
+    """Not all paths were compared: there are too many, or they are on a microVM's disk, which only a diff reads."""
     paths: list[Change]
     """The first 1,000, in order; always empty in lists."""
     since: str | None = None
-    """Against which snapshot; absent: against the image."""
+    """The snapshot compared with; absent: the image."""
     total: int
-    """How many there are in all; at least, if there are `more`."""
+    """Total number; a lower bound if `more` is set."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CodeContext:
-    """A language's process that keeps its variables between runs, and as long as the processes of its sandbox
-    are kept.
+    """A process of a language that keeps its variables between runs. It lives as long as the processes of its
+    sandbox.
     """
 
     cwd: str
     execution_count: int
-    """Runs since it was made or restarted."""
+    """Runs since it was created or restarted."""
     id: str
     language: str
     state: CodeContextState
@@ -298,14 +300,14 @@ CodeContextState = Literal["idle", "busy", "dead"]
 
 @dataclass(frozen=True, kw_only=True)
 class CodeError:
-    """What code failed with."""
+    """The error that the code raised."""
 
     name: str
-    """`ZeroDivisionError`; of a run that was ended from outside `KeyboardInterrupt`, `TimeoutError` and the
+    """`ZeroDivisionError`; for a run that was ended from outside, `KeyboardInterrupt`, `TimeoutError` and the
     like.
     """
     traceback: str
-    """As the language writes it, lines with their line ends."""
+    """In the format of the language; lines include their line ends."""
     value: str
 
 
@@ -323,21 +325,21 @@ class CodeEventStderr:
 
 @dataclass(frozen=True, kw_only=True)
 class CodeEventResult:
-    """Something shown: a plot, a table, the value of the last line."""
+    """Displayed output: a plot, a table, the value of the last line."""
 
     chart: Any = None
-    """What a plot shows: its kind, its axes, its points."""
+    """The data of a plot: its kind, its axes, its points."""
     data: Any = None
-    """Columns of a data frame, each a list."""
+    """The columns of a data frame, each a list."""
     extra: Any = None
-    """Forms of other kinds, by media type."""
+    """Other formats, by media type."""
     html: str | None = None
     javascript: str | None = None
     jpeg: str | None = None
     json: Any = None
     latex: str | None = None
     main: bool
-    """The value of the last line, rather than something shown on the way."""
+    """Whether it is the value of the last line, rather than something displayed by the code."""
     markdown: str | None = None
     pdf: str | None = None
     png: str | None = None
@@ -351,11 +353,11 @@ class CodeEventError:
     """The code failed."""
 
     name: str
-    """`ZeroDivisionError`; of a run that was ended from outside `KeyboardInterrupt`, `TimeoutError` and the
+    """`ZeroDivisionError`; for a run that was ended from outside, `KeyboardInterrupt`, `TimeoutError` and the
     like.
     """
     traceback: str
-    """As the language writes it, lines with their line ends."""
+    """In the format of the language; lines include their line ends."""
     value: str
     kind: Literal["error"]
 
@@ -366,40 +368,40 @@ class CodeEventEnd:
 
     duration_ms: int
     execution_count: int | None = None
-    """Of the context, with this run; absent where none was counted."""
+    """Of the context, including this run; absent if the run was not counted."""
     kind: Literal["end"]
     status: CodeRunStatus
 
 
 @dataclass(frozen=True, kw_only=True)
 class CodeEventBroken:
-    """The last line, when nobody will say how it ended."""
+    """The last line, when it is unknown how the run ended."""
 
     error: ErrorDetail
     kind: Literal["broken"]
 
 
 CodeEvent = Union[CodeEventStdout, CodeEventStderr, CodeEventResult, CodeEventError, CodeEventEnd, CodeEventBroken]
-"""One line of a run's answer."""
+"""One line of the response to a run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CodeResult:
-    """One thing shown, in every form there is of it. Pictures and PDFs are base64."""
+    """One displayed object, in every format available. Pictures and PDFs are base64."""
 
     chart: Any = None
-    """What a plot shows: its kind, its axes, its points."""
+    """The data of a plot: its kind, its axes, its points."""
     data: Any = None
-    """Columns of a data frame, each a list."""
+    """The columns of a data frame, each a list."""
     extra: Any = None
-    """Forms of other kinds, by media type."""
+    """Other formats, by media type."""
     html: str | None = None
     javascript: str | None = None
     jpeg: str | None = None
     json: Any = None
     latex: str | None = None
     main: bool
-    """The value of the last line, rather than something shown on the way."""
+    """Whether it is the value of the last line, rather than something displayed by the code."""
     markdown: str | None = None
     pdf: str | None = None
     png: str | None = None
@@ -409,7 +411,7 @@ class CodeResult:
 
 @dataclass(frozen=True, kw_only=True)
 class CodeRun:
-    """A run that was waited for."""
+    """A run whose client waited for its end."""
 
     duration_ms: int
     error: CodeError | None = None
@@ -419,7 +421,7 @@ class CodeRun:
     stderr: str
     stdout: str
     truncated: bool
-    """More was written than is shown here."""
+    """The run wrote more than is included here."""
 
 
 CodeRunStatus = Literal["ok", "error", "interrupted", "timed_out", "output_limit", "kernel_died"]
@@ -427,60 +429,60 @@ CodeRunStatus = Literal["ok", "error", "interrupted", "timed_out", "output_limit
 
 @dataclass(frozen=True, kw_only=True)
 class ConsolidatedMemory:
-    """Answer of a consolidation. Nothing is lost: sources stay, in `as_of` reads, the history and exports."""
+    """Response to a consolidation. Nothing is lost: sources stay in `as_of` reads, the history and exports."""
 
     after: int
     before: int
     """Warm entries before and after."""
     cooled: int
-    """Their entries, which moved to the cold tier."""
+    """Entries of these groups, which moved to the cold tier."""
     dry_run: bool
     examined: int
-    """Entries looked at."""
+    """Entries examined."""
     fell_back: int
-    """Summaries that the configured endpoint failed to write: they are the sources' own sentences."""
+    """Summaries that the configured endpoint failed to write; they consist of sentences of their sources."""
     joined: int
-    """Duplicates joined with what they repeat."""
+    """Duplicates joined with the entries that they repeat."""
     more: bool
-    """There is more to do than fitted in the budget."""
+    """More work remains than fitted in the budget."""
     rolled_up: int
-    """Groups of old entries that a summary now stands for."""
+    """Groups of old entries that a summary now represents."""
     summaries: list[str]
     """Ids of the summaries; each cites its sources."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContextBlock:
-    """A block for a prompt, and what it is made of."""
+    """A block for a prompt, and its contents."""
 
     arms: list[ArmReport]
     ids: list[str]
     """Ids of the entries in it."""
     text: str
     """Dated, with ids and relevance, fenced as data so that stored text cannot pose as instructions. Empty when
-    there is nothing to tell.
+    nothing relevant was found.
     """
     truncated: bool
-    """There was more to tell than fits."""
+    """More was found than fits."""
     used_tokens: int
     """Tokens it takes, as estimated."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contradiction:
-    """Two things that cannot both hold."""
+    """Two statements that contradict each other."""
 
     ours: str
-    """What is said here, cut short; empty for nothing."""
+    """The statement here, truncated; empty if there is none."""
     theirs: str
-    """What is said there."""
+    """The statement on the other side."""
     why: str
-    """What they disagree about, and which of them is here now."""
+    """The subject of the contradiction, and which of the two is in effect here now."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CreatedKey:
-    """Shown once: the daemon keeps only a hash."""
+    """Returned once: the daemon stores only a hash."""
 
     key: Key
     secret: str
@@ -489,24 +491,24 @@ class CreatedKey:
 
 @dataclass(frozen=True, kw_only=True)
 class Diff:
-    """What is different."""
+    """The differences between two file trees."""
 
     added: int
-    """Paths added, changed and deleted, listed or not."""
+    """Number of paths added, changed and deleted, listed or not."""
     base: DiffSide | None = None
-    """The snapshot or image where their histories part; absent: they have none in common."""
+    """The snapshot or image where their histories diverge; absent if they have no common history."""
     changed: int
     cut: bool
-    """There are more than are listed."""
+    """There are more entries than are listed."""
     deleted: int
     entries: list[DiffEntry]
-    """By path."""
+    """Ordered by path."""
     from_: DiffSide
     new_bytes: int
     noise: list[DiffNoise]
-    """What was left out, and how much of it."""
+    """Which noise was left out, and how much of it."""
     old_bytes: int
-    """Bytes of the files among them, before and after."""
+    """Total size of the files among them, before and after."""
     to: DiffSide
 
 
@@ -515,7 +517,7 @@ DiffAspect = Literal["content", "kind", "mode", "owner", "link", "device", "xatt
 
 @dataclass(frozen=True, kw_only=True)
 class DiffEntry:
-    """One path."""
+    """One path that differs."""
 
     change: ChangeKind
     lines: DiffLines | None = None
@@ -524,22 +526,22 @@ class DiffEntry:
     old: DiffNode | None = None
     path: str
     what: list[DiffAspect]
-    """In what it has changed; empty for what was added or deleted."""
+    """Which aspects have changed; empty for an added or deleted path."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiffLines:
     added: int
     cut: bool
-    """They are more than this."""
+    """There are more hunks than are included."""
     hunks: str
-    """As `diff -u` writes them, without the names above."""
+    """As in the output of `diff -u`, without the file names."""
     removed: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiffNode:
-    """What is, or was, at a path."""
+    """The file at a path, before or after."""
 
     gid: int
     kind: FileKind
@@ -547,7 +549,7 @@ class DiffNode:
     """Octal permission bits, e.g. `0644`."""
     size: int
     target: str | None = None
-    """Of a symbolic link."""
+    """Target of a symbolic link."""
     uid: int
     xattrs: list[str] = field(default_factory=list)
     """Names of extended attributes."""
@@ -557,7 +559,7 @@ class DiffNode:
 class DiffNoise:
     count: int
     what: str
-    """What it is, for people: `caches`, `logs`."""
+    """The category, for people: `caches`, `logs`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -573,36 +575,38 @@ DiffSideKind = Literal["sandbox", "snapshot", "image"]
 class Driver:
     available: Ability
     disk_rate: Ability | None = None
-    """Whether a sandbox's disk can be held to a rate; absent from a daemon that does not know rates."""
+    """Whether the disk throughput of a sandbox can be limited; absent from a daemon that does not support such
+    limits.
+    """
     hibernate: Ability
     limits: Ability
     name: str
     note: str | None = None
-    """By what its machines run, where there is more than one way."""
+    """How its machines are run, if there is more than one way."""
     pause: Ability
     volumes: Ability | None = None
-    """Whether its sandboxes can have volumes; absent from a daemon that does not know them."""
+    """Whether its sandboxes can have volumes; absent from a daemon that does not support volumes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EgressApproval:
-    """A request that waits for somebody to agree."""
+    """A request that waits for approval."""
 
     approve: Approve
-    """How far a yes goes."""
+    """What an approval covers."""
     host: str
     id: int
-    """In its sandbox, until its network is opened anew."""
+    """Unique within its sandbox, until its network is started again."""
     method: str
     path: str
-    """Without its query."""
+    """The path without its query."""
     port: int
     rule: str
-    """The rule that asks, in one line."""
+    """The rule that requires approval, in one line."""
     secret: str | None = None
-    """The secret that would go along."""
+    """The secret that would be inserted."""
     since_ms: int
-    """Since when it waits."""
+    """When it began to wait."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -612,21 +616,21 @@ class EgressCounters:
     denied: int
     failed: int
     log_dropped: int
-    """Log entries that were dropped since they came too fast."""
+    """Log entries that were dropped because they came too fast."""
     received_bytes: int
     sent_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class EgressDenied:
-    """Something that was not let through while an exec ran. By time, not by process: a neighbour of the exec in
-    the same sandbox may have asked.
+    """A connection that was denied while an exec ran. Found by time, not by process: another process of the same
+    sandbox may have tried it.
     """
 
     host: str
-    """The name that was asked for, or the address where there was none."""
+    """The requested name, or the address if there was none."""
     port: int | None = None
-    """Absent when it was the name that was refused."""
+    """Absent if the name was denied."""
     reason: str
 
 
@@ -635,49 +639,47 @@ class EgressEntry:
     """One line of a sandbox's egress log."""
 
     address: str | None = None
-    """Where it was connected to."""
+    """The address that it was connected to."""
     at_ms: int
     duration_ms: int | None = None
     host: str
-    """The name that was asked for, or the address where there was none."""
+    """The requested name, or the address if there was none."""
     kind: EgressKind
     port: int | None = None
     reason: str | None = None
-    """Why not, or what went wrong."""
+    """Why it was denied, or what failed."""
     received_bytes: int | None = None
     rule: str | None = None
-    """The rule that let it through."""
+    """The rule that allowed it."""
     sent_bytes: int | None = None
-    """Of a connection that has ended: bytes the sandbox sent and received, and how long it lasted."""
+    """For a closed connection: bytes that the sandbox sent and received, and its duration."""
     seq: int
-    """Grows; names a place in the log."""
+    """Increases; the position in the log."""
     times: int
-    """How many alike it stands for: repeats are counted instead of listed."""
+    """Number of equal entries that it represents: repeats are counted instead of listed."""
     verdict: EgressVerdict
 
 
 @dataclass(frozen=True, kw_only=True)
 class EgressExplanation:
-    """What would happen, without anything being looked up or dialled."""
+    """What would happen. Nothing is resolved or connected to."""
 
     allowed: bool
     because: str
-    """In words."""
+    """A description for people."""
     hint: str | None = None
-    """What to do to have it otherwise."""
+    """How to change the decision."""
     host: str
-    """As it was understood."""
+    """The host, as parsed."""
     mode: NetworkMode
     port: int
     protocol: EgressKind
     request: EgressRequestExplained | None = None
-    """What is done to the request; absent where nothing is decrypted and no rule about requests is about the
-    host.
-    """
+    """What is done to the request; absent if nothing is decrypted and no request rule applies to the host."""
     rule: str | None = None
-    """The rule that decides, if one does."""
+    """The rule that decides, if any."""
     set: str | None = None
-    """The host set the rule is of; absent for the sandbox's own rules."""
+    """The host set that contains the rule; absent for the sandbox's own rules."""
 
 
 EgressKind = Literal["dns", "tls", "http", "tcp"]
@@ -685,59 +687,59 @@ EgressKind = Literal["dns", "tls", "http", "tcp"]
 
 @dataclass(frozen=True, kw_only=True)
 class EgressRequestExplained:
-    """What would be done to one request."""
+    """What would be done to a request."""
 
     approval: bool
-    """Whether a person is asked before."""
+    """Whether a person has to approve it first."""
     decrypted: bool
     """Whether it would be decrypted."""
     left: BudgetLeft | None = None
-    """What is left of the rule's budget; absent without one, or while the sandbox does not run."""
+    """The rest of the rule's budget; absent without a budget, or while the sandbox is not running."""
     method: str
     path: str
-    """As it is matched."""
+    """The path in normal form."""
     secret: str | None = None
-    """The secret that would be put in."""
+    """The secret that would be inserted."""
     slot: str | None = None
-    """Where: `header authorization`, `query key`, …"""
+    """The position: `header authorization`, `query key`, …"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EgressRequestRule:
-    """A rule about requests, and how it stands."""
+    """A request rule, and its state."""
 
     budget: BudgetDocument | None = None
     left: BudgetLeft | None = None
-    """Absent without a budget, or while the sandbox does not run."""
+    """Absent without a budget, or while the sandbox is not running."""
     problem: str | None = None
-    """Why it lets nothing through now, if so: its secret is gone, cannot be opened, or may not go there any
-    more.
+    """Why it allows nothing now, if so: its secret was deleted, cannot be decrypted, or is no longer allowed
+    there.
     """
     rule: RuleDocument
     text: str
-    """In one line."""
+    """The rule in one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EgressRuleInForce:
     rule: str
     set: str | None = None
-    """Absent for the sandbox's own."""
+    """The host set that contains it; absent for the sandbox's own rules."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EgressStatus:
-    """`GET …/egress`: what is in force, and what came of it since the sandbox started."""
+    """`GET …/egress`: the rules in effect, and counters since the sandbox was started."""
 
     counters: EgressCounters | None = None
-    """Absent while the sandbox does not run."""
+    """Absent while the sandbox is not running."""
     missing_sets: list[str]
-    """Host sets it names that the configuration does not have any more."""
+    """Host sets that it names and that the configuration no longer has."""
     network: Network
     requests: list[EgressRequestRule] = field(default_factory=list)
-    """Its rules about requests, and how they stand."""
+    """Its request rules, and their state."""
     rules: list[EgressRuleInForce]
-    """Every rule in force, those of its host sets included."""
+    """Every rule in effect, including those of its host sets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -751,13 +753,13 @@ class EgressStep:
 
 @dataclass(frozen=True, kw_only=True)
 class EgressTrial:
-    """What did happen when the egress process tried."""
+    """The result of a trial by the egress process."""
 
     hint: str | None = None
     host: str
     port: int
     reached: bool
-    """Whether it came all the way."""
+    """Whether the connection succeeded."""
     steps: list[EgressStep]
     """In order; the last one is where it ended."""
 
@@ -767,28 +769,26 @@ EgressVerdict = Literal["allowed", "denied", "failed", "closed"]
 
 @dataclass(frozen=True, kw_only=True)
 class ErasedEntries:
-    """Answer of erasing. Copies in other spaces, in exports and in backups are out of its reach, and not
-    counted.
-    """
+    """Response to erasing. Copies in other spaces, in exports and in backups are not erased, and not counted."""
 
     branches: int
-    """On how many branches they lay: forks and restored selves of the sandbox had them as well."""
+    """Number of branches that contained them, including those of forks and of earlier states of the sandbox."""
     copies: list[str]
-    """Entries of the space that say the very same under another id, or were joined with one of them by a merge,
-    and are still there. The first 1,000.
+    """Entries of the space that have the same text under another id, or were joined with one of them by a merge,
+    and still exist. The first 1,000.
     """
     count: int
-    """How many in all, summaries included."""
+    """Total number, including summaries."""
     dry_run: bool
     ids: list[str]
-    """The first 1,000 of those that were meant."""
+    """The first 1,000 ids of the selected entries."""
     summaries: list[str]
-    """Summaries that were made of them, and went along. The first 1,000."""
+    """Summaries that were made of them, and were erased as well. The first 1,000."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorBody:
-    """Body of every answer that is not a success."""
+    """Body of every error response."""
 
     error: ErrorDetail
 
@@ -835,7 +835,7 @@ class ErrorDetail:
     hint: str | None = None
     """What to do about it."""
     message: str
-    """What was tried and on what."""
+    """What failed, and on what."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -849,35 +849,37 @@ class Event:
     """`sandbox.created`, `sandbox.stopped`, `exec.started`, …"""
     sandbox_id: str | None = None
     seq: int
-    """Grows by one with each event; pass the last one seen as `since`."""
+    """Increases by one with each event; pass the last one received as `since`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exec:
     argv: list[str]
     egress_denied: list[EgressDenied] = field(default_factory=list)
-    """What its sandbox was not let through to while it ran, at most 16, each once. By time, not by process:
-    whatever else ran in the sandbox counts too. Not told in lists.
+    """What was denied to its sandbox while it ran, at most 16 entries, each once. The entries are found by time,
+    not by process, so they include other processes of the sandbox. Absent in lists.
     """
     ended_ms: int | None = None
     id: str
     outcome: ExecOutcome | None = None
     output_dropped: int
     output_end: int
-    """One past the last byte of output; the first byte still held; bytes nobody read and the ring dropped."""
+    """Offset after the last byte of output; offset of the first byte still held; bytes that were dropped before
+    they were read.
+    """
     output_start: int
     pid: int | None = None
-    """Inside the sandbox."""
+    """The process id inside the sandbox."""
     related: list[RelatedMemory] = field(default_factory=list)
-    """What is remembered of failures like this one, where it failed and that is worth showing. Told once, to
-    those who waited for it or were attached to its output.
+    """Memories of similar failures, if it failed and there are relevant ones. Reported once, to the clients that
+    waited for it or were attached to its output.
     """
     rollback: Rollback | None = None
-    """What became of `rollback_on_failure`. Not told in lists."""
+    """The progress of `rollback_on_failure`. Absent in lists."""
     sandbox_id: str
     snapshot: str | None = None
-    """The snapshot taken just before it started, as long as it is there: with `snapshot`, or until it is known
-    that there is nothing to roll back. Not told in lists.
+    """The snapshot taken just before it started, as long as that exists: with `snapshot`, or until it is known
+    that nothing needs to be rolled back. Absent in lists.
     """
     started_ms: int
     state: ExecState
@@ -889,7 +891,7 @@ class ExecOutcome:
     cpu_us: int
     exit_code: int | None = None
     killed_from_outside: bool
-    """Most likely the kernel, for want of RAM."""
+    """Most likely by the kernel, out of memory (OOM)."""
     ram_max_bytes: int
     signal: str | None = None
     """`SIGKILL` and the like."""
@@ -902,16 +904,16 @@ ExecState = Literal["running", "ended", "lost"]
 
 @dataclass(frozen=True, kw_only=True)
 class FileConflict:
-    """One path that both changed, each in its way."""
+    """One path that both changed in different ways."""
 
     base: DiffNode | None = None
-    """What both came from."""
+    """The common ancestor."""
     kind: MergeConflictKind
     ours: DiffNode | None = None
-    """The parent's."""
+    """The parent's version."""
     path: str
     theirs: DiffNode | None = None
-    """The child's."""
+    """The child's version."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -940,37 +942,37 @@ class FileList:
 
 @dataclass(frozen=True, kw_only=True)
 class ForgottenEntries:
-    """Answer of forgetting."""
+    """Response to forgetting."""
 
     count: int
-    """How many in all."""
+    """Total number."""
     dry_run: bool
     ids: list[str]
-    """The first 1,000 of them."""
+    """The first 1,000 of their ids."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forked:
-    """Answer of a fork. At least one child came to life."""
+    """Response to a fork. At least one child was created."""
 
     children: list[Sandbox]
     failed: list[ErrorDetail]
-    """Why others did not, one for each."""
+    """Why other children could not be created, one error for each."""
     pause_us: int
-    """How long the parent stood still, in microseconds."""
+    """How long the parent was paused, in microseconds."""
     snapshot: str
-    """The snapshot that the children stand on."""
+    """The snapshot that the children were created from."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoundSkill:
     relevance: float
-    """How well it fits, from 0 to 1."""
+    """Relevance to the query, from 0 to 1."""
     score: float
-    """How well it fits and how well it went, from 0 to 1."""
+    """Relevance and success combined, from 0 to 1."""
     skill: Skill
     space: str
-    """Where it was found: a space's name, or the sandbox's whose own it is."""
+    """The space in which it was found: its name, or the name of the sandbox that owns it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -980,21 +982,21 @@ class FoundSkills:
 
 
 GarbageAction = Literal["keep", "remove"]
-"""What is done about it."""
+"""The action for a stale object."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GarbageItem:
     action: GarbageAction
     bytes: int
-    """What it costs, in bytes of disk; RAM included where it holds any."""
+    """The disk space it uses, in bytes, including RAM that it holds."""
     failure: str | None = None
-    """Why the action could not be taken."""
+    """Why the action failed."""
     id: str
     kind: GarbageKind
     name: str | None = None
     why: str
-    """Why it counts as stale, and what it holds."""
+    """Why it is stale, and what it holds."""
 
 
 GarbageKind = Literal["sandbox", "snapshot", "image"]
@@ -1002,10 +1004,10 @@ GarbageKind = Literal["sandbox", "snapshot", "image"]
 
 @dataclass(frozen=True, kw_only=True)
 class GarbageReport:
-    """What is stale, and what becomes of it."""
+    """What is stale, and which action applies."""
 
     applied: bool
-    """Whether the actions were taken, or only named."""
+    """Whether the actions were taken, or only listed."""
     items: list[GarbageItem]
     unused_for_seconds: int
 
@@ -1015,13 +1017,13 @@ class HostInfo:
     """`GET /v1/host`: what this host can do."""
 
     default_driver: str
-    """The driver of a sandbox whose creator does not say."""
+    """The driver of a sandbox that is created without one."""
     drivers: list[Driver]
     pool_free_bytes: int
     pool_total_bytes: int
     sandboxes: int
     sandboxes_recovering: int | None = None
-    """Sandboxes that cannot be used yet: the daemon was restarted and is still finishing what it was doing to
+    """Sandboxes that cannot be used yet, because the daemon was restarted and is still completing operations on
     them.
     """
     sandboxes_running: int
@@ -1030,25 +1032,25 @@ class HostInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """What sandboxes start from."""
+    """A root filesystem that sandboxes start from."""
 
     config: ImageConfig
     created_ms: int
     id: str
     name: str | None = None
-    """Its first name; absent when newer images took all its names over."""
+    """Its first name; absent if newer images have taken all its names."""
     names: list[str]
     origin: str
     """`debian`, `pull`, `import`, `build` or `commit`."""
     origin_of: str | None = None
-    """A reference with its digest, a base image, a sandbox."""
+    """A reference with its digest, a base image, or a sandbox."""
     size_bytes: int
-    """Bytes of its files, those it shares with other images included."""
+    """Total size of its files, including those it shares with other images."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageConfig:
-    """What an image says about the processes run in it."""
+    """What an image specifies about processes that run in it."""
 
     cmd: list[str]
     entrypoint: list[str]
@@ -1067,30 +1069,30 @@ class ImageDetail:
     created_ms: int
     id: str
     name: str | None = None
-    """Its first name; absent when newer images took all its names over."""
+    """Its first name; absent if newer images have taken all its names."""
     names: list[str]
     origin: str
     """`debian`, `pull`, `import`, `build` or `commit`."""
     origin_of: str | None = None
-    """A reference with its digest, a base image, a sandbox."""
+    """A reference with its digest, a base image, or a sandbox."""
     size_bytes: int
-    """Bytes of its files, those it shares with other images included."""
+    """Total size of its files, including those it shares with other images."""
     history: list[ImageStep]
-    """What was done, oldest first."""
+    """The build steps, oldest first."""
     layers: list[ImageLayer]
     """Lowest first."""
     unique_bytes: int
-    """Bytes of layers that no other image stands on: what removing it would free at least."""
+    """Size of the layers that no other image uses: removing the image frees at least this much."""
     used_by: list[str]
-    """Sandboxes made from it, a hundred at most."""
+    """Sandboxes created from it, a hundred at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageLayer:
-    """A layer that an image stands on. It is stored once, however many images do."""
+    """A layer of an image. It is stored once, for all images that use it."""
 
     key: str
-    """Chain id, or the key of a build's step."""
+    """Chain id, or the key of a build step."""
     size_bytes: int
     what: str
 
@@ -1103,39 +1105,39 @@ class ImageStep:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedMemory:
-    """Answer of an import."""
+    """Response to an import."""
 
     added: int
-    """Stored now."""
+    """New entries."""
     erased: int
-    """Was erased here, and stays so."""
+    """Entries that were erased here, and stay erased."""
     existed: int
-    """There already, as new or newer."""
+    """Entries that existed already, in the same or a newer version."""
     lines: int
     """Lines read."""
     updated: int
-    """A newer version of what was there."""
+    """Entries of which a newer version was stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedSnapshot:
-    """What `POST /v1/snapshots` took in."""
+    """Response to `POST /v1/snapshots`."""
 
     bytes: int
-    """Bytes of the file."""
+    """Size of the file."""
     content_bytes: int
-    """Bytes of all content, holes not counted."""
+    """Size of all content, without holes."""
     entries: int
-    """Names in the file."""
+    """Number of names in the file."""
     identity: str
-    """What the file was, in 64 hexadecimal digits: later exports may hold no more than what differs from it."""
+    """Identity of the file, in 64 hexadecimal digits: later exports may contain only the differences from it."""
     origin: str
-    """The snapshot's id where it came from."""
+    """The snapshot's id on the host that exported it."""
     snapshot: Snapshot
 
 
 ItemState = Literal["downloading", "unpacking", "running", "cached", "done"]
-"""How far a layer or step is."""
+"""The state of a layer or step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1146,7 +1148,7 @@ class Key:
     last_used_ms: int | None = None
     name: str
     prefix: str
-    """First characters of the key, to recognise it by."""
+    """The first characters of the key, to recognise it."""
     revoked_ms: int | None = None
     sandbox_id: str | None = None
     scope: Scope
@@ -1154,7 +1156,9 @@ class Key:
 
 @dataclass(frozen=True, kw_only=True)
 class KvChanged:
-    """Answer of a batch: what each step left under its key, in order; `null` where nothing is left."""
+    """Response to a batch: the item that each step left under its key, in order; `null` if the key no longer
+    exists.
+    """
 
     items: list[KvItem | None]
 
@@ -1179,7 +1183,7 @@ class KvEventDeleted:
 
 @dataclass(frozen=True, kw_only=True)
 class KvEventExpired:
-    """The time of a key was over. Who goes on after a break may be told once more."""
+    """A key expired. A client that resumes after an interruption may receive this event twice."""
 
     at_ms: int
     key: str
@@ -1189,8 +1193,8 @@ class KvEventExpired:
 
 @dataclass(frozen=True, kw_only=True)
 class KvEventReset:
-    """The sandbox remembers elsewhere now: it went back to a snapshot, or was given another space. Every key may
-    hold something else than was told, so read them anew; what follows is of where it remembers now.
+    """The sandbox now uses another branch or space, because it was restored to a snapshot or given another
+    space. Every key may have changed: read them again. The events that follow are of the new branch.
     """
 
     kind: Literal["reset"]
@@ -1199,7 +1203,7 @@ class KvEventReset:
 
 @dataclass(frozen=True, kw_only=True)
 class KvEventHeartbeat:
-    """Nothing happened for a while; the stream is alive. Going on from `seq` loses nothing."""
+    """Nothing happened for a while; the stream is alive. Resuming from `seq` loses nothing."""
 
     kind: Literal["heartbeat"]
     seq: int
@@ -1207,7 +1211,7 @@ class KvEventHeartbeat:
 
 @dataclass(frozen=True, kw_only=True)
 class KvEventError:
-    """The last line, when the stream broke."""
+    """The last line, when the stream was interrupted."""
 
     error: ErrorDetail
     kind: Literal["error"]
@@ -1223,13 +1227,13 @@ class KvItem:
 
     created_ms: int
     expires_ms: int | None = None
-    """When it goes away by itself."""
+    """When it expires."""
     key: str
     updated_ms: int
     value: Any
     """Any JSON."""
     version: int
-    """Number in the log of this version: give it as `if_version` to change nothing but this."""
+    """The position of this version in the log; give it as `if_version` to change only this version."""
 
 
 KvPolicy = Literal["ours", "theirs", "fail"]
@@ -1241,19 +1245,19 @@ class KvVersion:
 
     at_ms: int
     item: KvItem | None = None
-    """Absent where it was deleted."""
+    """Absent if the key was deleted."""
     version: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class LexicalWhy:
-    """Its words."""
+    """The match by words."""
 
     rank: int
-    """Place among the arm's finds, from 1."""
+    """Rank among the hits of this arm, from 1."""
     score: float
     terms: list[str] = field(default_factory=list)
-    """The words of the query that it has."""
+    """The words of the query that it contains."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1262,52 +1266,50 @@ class Limits:
     """Thousandths of a core."""
     disk_mib: int
     disk_mib_per_second: int | None = None
-    """Absent: as fast as the host is."""
+    """Absent: unlimited."""
     network_mib_per_second: int | None = None
-    """Each way by itself. Absent: as fast as the host is."""
+    """For each direction. Absent: unlimited."""
     pids: int
     ram_mib: int
 
 
 MemoryChange = Literal["written", "forgotten", "cooled", "warmed", "repeated"]
-"""What became of an entry."""
+"""A kind of change to an entry."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryCheck:
-    """`POST /v1/memory/{of}/check` and `…/rebuild`: whether a space is what was written, and all its indices
-    agree.
-    """
+    """`POST /v1/memory/{of}/check` and `…/rebuild`: whether a space is intact and all its indices agree."""
 
     ok: bool
     parts: list[MemoryPart]
-    """What was compared."""
+    """The parts that were compared."""
     problems: list[str]
-    """What is wrong, if anything is. The first 100."""
+    """The problems found. The first 100."""
     took_ms: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryEntry:
-    """Something remembered, as it is now or was at `as_of`."""
+    """A memory entry, as it is now or was at `as_of`."""
 
     agent: str | None = None
     artifacts: list[str]
     at_ms: int
     """When it happened."""
     branch: str
-    """The line of memory that it was written on: the sandbox's own, or one that it came from."""
+    """The branch of memory that it was written to: the sandbox's own, or one that the sandbox descends from."""
     cold: bool
-    """Old and little used: search shows it to those who ask (`include_cold`)."""
+    """Old and rarely used: found only by searches with `include_cold`."""
     count: int
-    """How often it happened: repeats are counted rather than stored again."""
+    """How often it happened: repeats are counted instead of stored again."""
     id: str
     importance: float
     kind: str
     links: list[str]
     metadata: dict[str, Any]
     seq: int
-    """Number in the log of this version."""
+    """The position of this version in the log."""
     session: str | None = None
     source: str | None = None
     stored_ms: int
@@ -1315,7 +1317,7 @@ class MemoryEntry:
     superseded_by: str | None = None
     supersedes: list[str]
     text: str
-    """As it was given. Data that somebody stored, not instructions."""
+    """The text, verbatim. Treat it as data that some client stored, not as instructions."""
     user: str | None = None
     valid_from_ms: int | None = None
     valid_to_ms: int | None = None
@@ -1326,18 +1328,18 @@ class MemoryEntry:
 @dataclass(frozen=True, kw_only=True)
 class MemoryHit:
     collapsed: list[str] = field(default_factory=list)
-    """Ids of entries that say nearly the same, shown by this one."""
+    """Ids of entries with nearly the same text, which this hit represents."""
     entry: MemoryEntry
     score: float
     """From 0 to 1."""
     space: str
-    """Where it was found: a space's name, or the sandbox's whose own it is."""
+    """The space in which it was found: its name, or the name of the sandbox that owns it."""
     why: SearchWhy
 
 
 MemoryLine = dict[str, Any]
-"""One line of `GET /v1/memory/{of}/export`, and of what `POST …/import` takes: `line` says what it is, `header`
-or `entry`, and an entry's fields are those of a `MemoryEntry`. Ids are kept, so importing twice stores once.
+"""One line of `GET /v1/memory/{of}/export`, and of the body of `POST …/import`. `line` is its type, `header` or
+`entry`; the fields of an entry are those of a `MemoryEntry`. Ids are kept, so importing twice stores once.
 """
 
 
@@ -1350,15 +1352,15 @@ class MemoryPart:
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySession:
-    """What was said or done together."""
+    """A session groups what was said or done together."""
 
     closed: bool
-    """Nothing joins it any more unless it is named."""
+    """Whether it is closed: new entries join it only if they name it."""
     entries: int
     first: str
-    """How its first entry begins."""
+    """The beginning of its first entry."""
     last: str
-    """How its last entry begins."""
+    """The beginning of its last entry."""
     last_ms: int
     opened_ms: int
     session: str
@@ -1370,57 +1372,57 @@ class MemoryStats:
 
     artifacts: int
     attached: list[AttachedSpace]
-    """Spaces that are searched as well."""
+    """Other spaces that searches include."""
     branch: str
-    """The line of it that is seen here."""
+    """The branch of it that is read here."""
     by_kind: dict[str, int]
     cold: int
-    """Of these, in the cold tier."""
+    """Of these, entries in the cold tier."""
     entries: int
-    """Entries, those in the cold tier and those that others replaced included."""
+    """Number of entries, including those in the cold tier and those that others replaced."""
     kv_keys: int
     name: str | None = None
-    """Its name; absent for a sandbox's own."""
+    """Its name; absent for the own space of a sandbox."""
     sandbox: str | None = None
-    """The sandbox it was asked for by, if it was."""
+    """The sandbox that the request named, if it did."""
     seq: int
-    """The last number of the log that is seen here; 0: nothing."""
+    """The last position in the log that is visible here; 0 for an empty log."""
     sessions: int
     skills: int
     space: str
     """Id of the space."""
     superseded: int
-    """Of these, replaced by others."""
+    """Of these, entries that others replaced."""
     text_bytes: int
-    """Of the texts of these entries."""
+    """Total size of the texts of these entries."""
     vectors: VectorCoverage
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryVersion:
-    """One step in the life of an entry."""
+    """One change in the history of an entry."""
 
     branch: str
-    """The line of memory that it was written on."""
+    """The branch of memory that it was written to."""
     change: MemoryChange
     entry: MemoryEntry | None = None
-    """With `written`: the entry as it was then."""
+    """For `written`: the entry as it was then."""
     seq: int
-    """Its number in the log."""
+    """Its position in the log."""
     stored_ms: int
     times: int | None = None
-    """With `repeated`: how often."""
+    """For `repeated`: how often."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MergeConflict:
-    """A key that both changed."""
+    """A key that both sides changed."""
 
     key: str
     ours: str | None = None
-    """What it is here, cut short; absent where it was deleted."""
+    """Its value here, truncated; absent if it was deleted."""
     taken: KvPolicy
-    """Whose is there now."""
+    """Which side is in effect now."""
     theirs: str | None = None
 
 
@@ -1433,68 +1435,68 @@ MergeConflictKind = Literal[
 class MergeOpenFile:
     path: str
     pid: int
-    """As the host numbers it."""
+    """The process id on the host."""
     program: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Merged:
-    """What a merge did, would do, or why it did nothing."""
+    """The result of a merge: what it changed, would change, or why it changed nothing."""
 
     applied: bool
-    """Whether anything was changed. Not where there are conflicts."""
+    """Whether anything was changed. False if there are conflicts."""
     base: str
     """The snapshot that both came from."""
     changes: dict[str, list[str]]
-    """Paths by what happens to them: `added`, `changed`, `deleted`, `merged` (lines of both). The first 10,000
-    of each.
+    """Paths by kind of change: `added`, `changed`, `deleted`, `merged` (lines of both). The first 10,000 of
+    each.
     """
     child: str
     conflicts: list[FileConflict]
-    """Where there are any, nothing is merged."""
+    """If there are any, nothing is merged."""
     cut: bool
-    """There are more than are listed."""
+    """There are more paths than are listed."""
     dry_run: bool
     id: str | None = None
-    """Absent where nothing was done."""
+    """Absent if nothing was done."""
     memory: MergedMemory | None = None
-    """What came, or would come, of what the child remembers."""
+    """What was merged, or would be merged, of the child's memory."""
     moved: list[MovedFile]
-    """Files that one moved and the other changed: changed where they are now."""
+    """Files that one side moved and the other changed: they are changed at their new path."""
     noise: list[DiffNoise]
-    """What the child changed and was left out, and how much of it."""
+    """Noise that the child changed and that was left out, and how much of it."""
     open: list[MergeOpenFile]
-    """Files that were replaced or removed while processes of the parent have them open: these go on with the old
-    ones.
+    """Files that were replaced or removed while processes of the parent had them open: these processes continue
+    to use the old files.
     """
     parent: str
     pause_us: int
-    """How long the parent stood still, in microseconds."""
+    """How long the parent was paused, in microseconds."""
     total: int
-    """How many paths that are in all."""
+    """Total number of paths."""
     undo: Snapshot | None = None
-    """The parent as it was before: restoring it undoes the merge."""
+    """The parent before the merge: restoring it undoes the merge."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MergedMemory:
-    """Answer of a merge."""
+    """Response to a merge."""
 
     added: int
     """Entries that are new here."""
     artifacts: int
     contradictions: list[Contradiction]
-    """What cannot both hold, and which of it is here now. The first 1,000."""
+    """Contradictions, and which side is in effect here now. The first 1,000."""
     dry_run: bool
     joined: int
-    """Entries that said what was known, joined with what was there."""
+    """Entries that repeat an existing one, and were joined with it."""
     kv: int
-    """Keys taken over."""
+    """Number of keys that were taken."""
     kv_conflicts: list[MergeConflict]
-    """Keys that both changed. The first 1,000."""
+    """Keys that both sides changed. The first 1,000."""
     skills: int
     updated: int
-    """Updates and forgettings taken over."""
+    """Updates and deletions that were applied."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1505,41 +1507,41 @@ class MovedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class NeighbourWhy:
-    """What was said or done just before and after it."""
+    """The match by proximity: what was said or done just before and after it."""
 
     ids: list[str] = field(default_factory=list)
-    """Ids of the neighbours that have words of the query, as far as known."""
+    """Ids of the neighbours that contain words of the query, as far as known."""
     score: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """What a sandbox may reach."""
+    """The network access of a sandbox."""
 
     allow: list[str]
-    """Its own rules, as they are written."""
+    """Its own rules, as written."""
     deny: list[str] = field(default_factory=list)
-    """Blocks of addresses that are not dialled."""
+    """Denied address blocks."""
     mode: NetworkMode
     requests: list[RuleDocument] = field(default_factory=list)
-    """Its rules about requests."""
+    """Its request rules."""
     sets: list[str]
     """Names of host sets."""
 
 
 NetworkMode = Literal["none", "allowlist", "open"]
-"""How far a sandbox may reach."""
+"""How much network access a sandbox has."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where a sandbox came from, when not from an image."""
+    """The origin of a sandbox that was not created from an image."""
 
     kind: OriginKind
     sandbox: str
-    """The sandbox that snapshot was taken of."""
+    """The sandbox that this snapshot was taken of."""
     snapshot: str
-    """The snapshot it goes on from."""
+    """The snapshot that it was created from."""
 
 
 OriginKind = Literal["fork", "restore"]
@@ -1558,7 +1560,7 @@ class OutputChunkOutput:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputChunkGap:
-    """Bytes `from..to` are gone from the ring."""
+    """Bytes `from..to` have been dropped from the ring."""
 
     from_: int
     kind: Literal["gap"]
@@ -1567,7 +1569,7 @@ class OutputChunkGap:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputChunkExit:
-    """The last line, when the exec ended."""
+    """The last line, when the exec has ended."""
 
     exec: Exec
     kind: Literal["exit"]
@@ -1583,14 +1585,14 @@ class OutputChunkDrained:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputChunkError:
-    """The last line, when the stream broke."""
+    """The last line, when the stream was interrupted."""
 
     error: ErrorDetail
     kind: Literal["error"]
 
 
 OutputChunk = Union[OutputChunkOutput, OutputChunkGap, OutputChunkExit, OutputChunkDrained, OutputChunkError]
-"""One line of `GET …/output` as NDJSON. Exactly one of the parts is there."""
+"""One line of `GET …/output` as NDJSON. Exactly one of its fields is present."""
 
 
 OutputStream = Literal["stdout", "stderr"]
@@ -1598,7 +1600,7 @@ OutputStream = Literal["stdout", "stderr"]
 
 @dataclass(frozen=True, kw_only=True)
 class PastMerge:
-    """`GET /v1/sandboxes/{sandbox}/merges`: one that was done."""
+    """`GET /v1/sandboxes/{sandbox}/merges`: one completed merge."""
 
     base: str
     child: str
@@ -1607,7 +1609,7 @@ class PastMerge:
     total: int
     """Paths that it changed."""
     undo: str
-    """Snapshot of the parent as it was before."""
+    """Snapshot of the parent before the merge."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1618,47 +1620,49 @@ class PastMerges:
 
 @dataclass(frozen=True, kw_only=True)
 class Port:
-    """A TCP port that something listens on, or that was published."""
+    """A TCP port that a process listens on, or that was published."""
 
     addresses: list[str]
-    """Where it listens inside; empty while nothing does, or while the sandbox does not run."""
+    """The addresses inside on which a process listens; empty if there is no such process, or while the sandbox
+    is not running.
+    """
     command: str | None = None
-    """Its command line, cut to a sane length."""
+    """The command line of the process, truncated."""
     pid: int | None = None
-    """The process behind it, inside; absent where it cannot be told."""
+    """The process id inside; absent if it is unknown."""
     port: int
     process: str | None = None
-    """Its name."""
+    """The name of the process."""
     published: bool
-    """Whether anybody may open it, without a key."""
+    """Whether it can be opened without a key."""
     url: str
-    """Where HTTP reaches it: with a key, or, if it is published, without one."""
+    """The URL for HTTP: with a key, or without one if it is published."""
     user: str | None = None
-    """Whose socket it is, inside."""
+    """The user inside that owns the socket."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PortMessageEnd:
-    """No more bytes from this side; the other side may go on."""
+    """This side sends no more bytes; the other side may continue."""
 
     kind: Literal["end"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PortMessageError:
-    """The connection broke, and this is why. From the daemon only, last."""
+    """Why the connection failed. Sent by the daemon only, as the last message."""
 
     error: ErrorDetail
     kind: Literal["error"]
 
 
 PortMessage = Union[PortMessageEnd, PortMessageError]
-"""Text messages of `GET …/ports/{port}/connect`, both ways. Bytes travel as binary messages."""
+"""Text messages of `GET …/ports/{port}/connect`, in both directions. Bytes are sent as binary messages."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PortUrl:
-    """A link to a port. Whoever has it may open the port: it is as good as a key for that one port."""
+    """A link to a port. It grants access to that one port, without a key."""
 
     expires_ms: int
     url: str
@@ -1669,16 +1673,16 @@ class Pruned:
     """What `POST /v1/images/prune` removed."""
 
     freed_bytes: int
-    """Bytes of files in what was removed."""
+    """Size of the files that were removed."""
     images: list[str]
     """Ids of images that had no name and no sandbox."""
     layers: int
-    """Layers that no image stands on, and steps kept for builds."""
+    """Number of removed layers that no image used, and of removed build steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Race:
-    """A race as it stands."""
+    """The state of a race."""
 
     attempts: list[RaceAttempt]
     base: str | None = None
@@ -1690,34 +1694,34 @@ class Race:
     id: str
     judge: list[str] | None = None
     merged: RaceMerged | None = None
-    """What became of merging it, if it was to be merged."""
+    """The result of merging it, if that was requested."""
     parent: str
     run: list[str]
     stage: RaceStage
     version: int
-    """Grows with every change: `after` takes it."""
+    """Increases with every change; pass it as `after` to wait for the next one."""
     winner: int | None = None
-    """Number of the attempt that won; absent: none yet, or none at all."""
+    """Number of the attempt that won; absent if there is none, or none yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RaceAttempt:
     added: int | None = None
-    """Paths it added, changed and deleted."""
+    """Number of paths that it added, changed and deleted."""
     changed: int | None = None
     deleted: int | None = None
     exec: str | None = None
     exit_code: int | None = None
     gone: bool
-    """Its sandbox is deleted."""
+    """Whether its sandbox is deleted."""
     number: int
-    """From 1."""
+    """Starts at 1."""
     sandbox: str
     score: float | None = None
     state: RaceAttemptState
     took_ms: int | None = None
     why: str | None = None
-    """Why it does not count."""
+    """Why it was rejected."""
 
 
 RaceAttemptState = Literal["waiting", "running", "judging", "ended", "failed"]
@@ -1727,11 +1731,11 @@ RaceAttemptState = Literal["waiting", "running", "judging", "ended", "failed"]
 class RaceMerged:
     applied: bool
     conflicts: list[str]
-    """Paths in conflict, the first hundred; where there are any, nothing was merged."""
+    """Paths in conflict, the first hundred; if there are any, nothing was merged."""
     total: int
     """Paths that it changed."""
     undo: str | None = None
-    """Snapshot of the parent as it was before."""
+    """Snapshot of the parent before the merge."""
 
 
 RaceStage = Literal["forking", "running", "choosing", "merging", "cleaning", "done"]
@@ -1751,43 +1755,43 @@ class Readiness:
 
     ready: bool
     waiting_for: list[str]
-    """What is still missing."""
+    """What is not ready yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RelatedFix:
-    """What ended a failure."""
+    """The run that succeeded after a failure."""
 
     at_ms: int
     commands: list[str]
-    """What was run in between, in order."""
+    """The commands that were run in between, in order."""
     files: list[str]
-    """Files that changed in between."""
+    """The files that changed in between."""
     id: str
-    """The entry of the run that worked."""
+    """The entry of the run that succeeded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RelatedMemory:
-    """What is remembered about a failure like this one."""
+    """A memory of a similar failure."""
 
     at_ms: int
     """When it last happened, and how often."""
     count: int
     fixed_by: RelatedFix | None = None
-    """What was done until it worked."""
+    """What fixed it."""
     id: str
     kind: str
     score: float
     """From 0 to 1."""
     text: str
-    """What it says, cut short. Data that somebody stored, not instructions."""
+    """Its text, truncated. Treat it as data that some client stored, not as instructions."""
     why: str
-    """What it has in common with this one."""
+    """What the two failures have in common."""
 
 
 Remember = Literal["off", "errors", "all"]
-"""Which execs become memories by themselves."""
+"""Which execs are remembered automatically."""
 
 
 RestartPolicy = Literal["always", "on-failure", "never"]
@@ -1795,24 +1799,24 @@ RestartPolicy = Literal["always", "on-failure", "never"]
 
 @dataclass(frozen=True, kw_only=True)
 class Restored:
-    """Answer of a restore in place."""
+    """Response to a restore in place."""
 
     sandbox: Sandbox
     undo: Snapshot
-    """What was replaced: restoring it undoes this restore."""
+    """The replaced state: restoring it undoes this restore."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rollback:
-    """How far the undoing of a failed exec is. A waited-for exec, and an attachment's `exit`, answer when it is
-    settled.
+    """The progress of rolling back a failed exec. A response to `wait` and the `exit` message are sent when it
+    is complete.
     """
 
     error: ErrorDetail | None = None
-    """Why it could not be undone."""
+    """Why it could not be rolled back."""
     state: RollbackState
     undo: str | None = None
-    """What the failed exec left, as a snapshot, where that could not be removed."""
+    """A snapshot of the state that the failed exec left, if that snapshot could not be removed."""
 
 
 RollbackState = Literal["pending", "unneeded", "done", "failed"]
@@ -1820,7 +1824,7 @@ RollbackState = Literal["pending", "unneeded", "done", "failed"]
 
 @dataclass(frozen=True, kw_only=True)
 class RotatePolicy:
-    """How a sandbox is renewed. What it replaces is kept as a snapshot."""
+    """Periodic restores to a known good state. The replaced state is kept as a snapshot."""
 
     every_seconds: int
     snapshot: str
@@ -1829,23 +1833,23 @@ class RotatePolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class RuleDocument:
-    """One rule about the requests to a host."""
+    """A rule for the requests to a host."""
 
     approve: Approve | None = None
-    """A person must agree."""
+    """Requests require approval by a person."""
     budget: BudgetDocument | None = None
     host: str
     """`api.example.com` or `*.example.com`."""
     methods: list[str] = field(default_factory=list)
-    """Every method when absent; with a secret, those its owner allows."""
+    """Every method when absent; with a secret, those that its owner allows."""
     mode: RuleMode | None = None
     """`intercept` when absent."""
     paths: list[str] = field(default_factory=list)
-    """Patterns such as `/v1/**`. Every path when absent; with a secret, those its owner allows."""
+    """Patterns such as `/v1/**`. Every path when absent; with a secret, those that its owner allows."""
     port: int | None = None
     """443 when absent."""
     secret: str | None = None
-    """The secret that is put into what it covers."""
+    """The secret that is inserted into the requests that the rule covers."""
 
 
 RuleMode = Literal["sni", "intercept"]
@@ -1853,22 +1857,22 @@ RuleMode = Literal["sni", "intercept"]
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """Answer of a waited-for exec."""
+    """Response for an exec that the client waited for."""
 
     exec: Exec
     stderr: str
     stdout: str
     """Bytes that are not UTF-8 are replaced; the output routes give the exact bytes."""
     truncated: bool
-    """More was written than is shown here."""
+    """The exec wrote more than is included here."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sandbox:
     active_ms: int | None = None
-    """When it was last seen at work."""
+    """When it last did any work."""
     asleep_since_ms: int | None = None
-    """Since when it is paused or hibernated."""
+    """When it was paused or hibernated."""
     created_ms: int
     driver: str
     env: dict[str, str]
@@ -1882,47 +1886,45 @@ class Sandbox:
     labels: dict[str, str]
     limits: Limits
     memory: SandboxMemory | None = None
-    """What it remembers and where; absent from a daemon that does not know memory."""
+    """What it remembers, and in which space; absent from a daemon that does not support memory."""
     name: str | None = None
     network: Network | None = None
-    """What it may reach."""
+    """Its network access."""
     origin: Origin | None = None
-    """Where it came from, when not from an image."""
+    """Its origin, if it was not created from an image."""
     recovering: str | None = None
-    """Why it cannot be used yet: the daemon was restarted and is still finishing what it was doing to this
-    sandbox.
-    """
+    """Why it cannot be used yet: the daemon was restarted and is still completing an operation on this sandbox."""
     rotate: RotatePolicy | None = None
-    """How it is renewed."""
+    """Periodic restores to a known good state."""
     services: list[str]
     """Names of its services."""
     sleep: SleepPolicy | None = None
-    """When it is put to sleep if it does no work."""
+    """When it is put to sleep while idle."""
     snapshot_policy: SnapshotPolicy | None = None
-    """Snapshots it takes by itself."""
+    """Snapshots that are taken automatically."""
     started_ms: int | None = None
     state: SandboxState
     stop_reason: StopReason | None = None
-    """Why it does not run, when it once did."""
+    """Why it is not running, if it ran before."""
     stopped_ms: int | None = None
     user: str | None = None
     volumes: list[VolumeMount] = field(default_factory=list)
-    """Volumes in it."""
+    """Its mounted volumes."""
     workdir: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxMemory:
-    """What a sandbox remembers and where."""
+    """What a sandbox remembers, and in which space."""
 
     attached: list[AttachedSpace]
     branch: str
-    """Its line in that space."""
+    """Its branch of that space."""
     own: bool
-    """Whether that is its own, which is rolled back, restored and forked with it."""
+    """Whether that is its own space, which is rolled back, restored and forked with it."""
     remember: Remember
     space: str
-    """Id of the space it remembers in."""
+    """Id of the space it writes to."""
 
 
 SandboxState = Literal[
@@ -1946,35 +1948,35 @@ Scope = Literal["read", "exec", "admin"]
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult:
-    """Answer of a search."""
+    """Response to a search."""
 
     arms: list[ArmReport]
-    """Which arms took part, and which did not and why."""
+    """Which arms took part, and why others did not."""
     hits: list[MemoryHit]
     """Best first."""
     searched: int
-    """Entries that could have been found."""
+    """Number of entries that were searched."""
     took_us: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchWhy:
-    """What each arm found in it; an arm that did not find it is absent."""
+    """What each arm contributed to a hit; absent for an arm that did not find it."""
 
     importance: float
-    """What its importance added."""
+    """The contribution of its importance."""
     lexical: LexicalWhy | None = None
     neighbours: NeighbourWhy | None = None
     recency: float
-    """What its age added."""
+    """The contribution of its age."""
     validity: float
-    """What is left of the score because of when it holds: 1 where it holds now."""
+    """The factor for its validity: 1 if it is valid now."""
     vector: VectorWhy | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Secret:
-    """A secret, without its value: no route shows it."""
+    """A secret, without its value, which no route returns."""
 
     allow: list[SecretScope]
     changed_ms: int
@@ -1984,19 +1986,19 @@ class Secret:
     placeholder: SecretPlaceholder | None = None
     slot: SecretSlot
     used_by: list[SecretUser]
-    """Sandboxes whose rules name it."""
+    """Sandboxes whose rules refer to it."""
     version: int
-    """Raised by every new value."""
+    """Increases with every new value."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SecretPlaceholder:
-    """A variable inside that holds a fake token."""
+    """A variable inside the sandbox that contains a fake token."""
 
     env: str
     """`OPENAI_API_KEY` and the like."""
     prefix: str | None = None
-    """What the fake begins with, such as `sk-`."""
+    """The prefix of the fake token, such as `sk-`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -2004,11 +2006,11 @@ class SecretScope:
     """Requests to a host."""
 
     host: str
-    """`api.example.com`, or `*.example.com` for all below it."""
+    """`api.example.com`, or `*.example.com` for all its subdomains."""
     methods: list[str] = field(default_factory=list)
-    """None: every method."""
+    """Empty: every method."""
     paths: list[str] = field(default_factory=list)
-    """`/v1/**` and the like. None: every path."""
+    """`/v1/**` and the like. Empty: every path."""
     port: int | None = None
     """443 when absent."""
 
@@ -2023,7 +2025,7 @@ class SecretSlotHeader:
 
 @dataclass(frozen=True, kw_only=True)
 class SecretSlotGrpcMetadata:
-    """In requests of gRPC only."""
+    """In gRPC requests only."""
 
     format: str | None = None
     kind: Literal["grpc_metadata"]
@@ -2048,13 +2050,13 @@ class SecretSlotBasic:
 
 @dataclass(frozen=True, kw_only=True)
 class SecretSlotClientCert:
-    """A certificate chain and its key in PEM, shown to a host that asks for one."""
+    """A certificate chain and its key in PEM, presented to a host that requests a client certificate."""
 
     kind: Literal["client_cert"]
 
 
 SecretSlot = Union[SecretSlotHeader, SecretSlotGrpcMetadata, SecretSlotQuery, SecretSlotBasic, SecretSlotClientCert]
-"""Where in a request a secret stands. What a program put there itself is taken away before."""
+"""The position of a secret in a request. A value that the program put there is removed first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -2067,7 +2069,7 @@ class SecretUser:
 class Service:
     argv: list[str]
     exec_id: str | None = None
-    """Its present or last run; its output is read like any exec's."""
+    """Its current or last run; its output is read like that of any exec."""
     name: str
     restart: RestartPolicy
     restarts: int
@@ -2082,7 +2084,7 @@ Size = Union[int, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Skill:
-    """One version of a skill, with how it went."""
+    """One version of a skill, with its outcomes."""
 
     created_ms: int
     description: str
@@ -2092,26 +2094,26 @@ class Skill:
     name: str
     parameters: list[SkillParameter]
     score: float
-    """How likely it works, from 0 to 1: learned from its runs."""
+    """The estimated probability of success, from 0 to 1, learned from its runs."""
     seq: int
-    """Number in the log."""
+    """Its position in the log."""
     source: str | None = None
     steps: list[SkillStep]
     successes: int
-    """Runs of this version that went well, and that did not."""
+    """Runs of this version that succeeded, and runs that failed."""
     version: int
-    """1, and one more each time it is put."""
+    """1, and one more with each new version."""
     when_to_use: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class SkillOutcome:
-    """`POST /v1/memory/{of}/skills/{name}/outcome`: how a run went that Burrow did not make."""
+    """`POST /v1/memory/{of}/skills/{name}/outcome`: the outcome of a run that was not made by Burrow."""
 
     at_ms: int | None = None
-    """When it was told; not to be given."""
+    """When it was reported. Set by the daemon; not accepted in requests."""
     detail: str | None = None
-    """What is worth knowing about it."""
+    """Details worth knowing."""
     exit_code: int | None = None
     ok: bool
     took_ms: int | None = None
@@ -2119,8 +2121,8 @@ class SkillOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class SkillParameter:
-    """What a skill wants to be told. Commands have it as `{{name}}`, as one quoted word; it is in the
-    environment, too, as `PARAM_NAME`.
+    """A parameter of a skill. Commands refer to it as `{{name}}`, which becomes one quoted word. It is also in
+    the environment, as `PARAM_NAME`.
     """
 
     default: str | None = None
@@ -2131,18 +2133,18 @@ class SkillParameter:
 
 @dataclass(frozen=True, kw_only=True)
 class SkillRun:
-    """How a run of a skill went. It stops at the first step that fails."""
+    """The outcome of a run of a skill. It stops at the first step that fails."""
 
     error: ErrorDetail | None = None
-    """Why the step after the last one shown could not be run at all."""
+    """Why the step after the last one listed could not be run."""
     name: str
     ok: bool
     recorded: bool
-    """The outcome was remembered with the skill."""
+    """Whether the outcome was stored with the skill."""
     steps: list[RunResult]
     took_ms: int
     total: int
-    """Steps in all, those included that were not come to."""
+    """Total number of steps, including those that were not reached."""
     version: int
 
 
@@ -2158,7 +2160,7 @@ class SkillRunStepStart:
 
 @dataclass(frozen=True, kw_only=True)
 class SkillRunStepStep:
-    """It has ended."""
+    """A step has ended."""
 
     kind: Literal["step"]
     result: RunResult
@@ -2177,7 +2179,7 @@ class SkillRunStepEnd:
 
 @dataclass(frozen=True, kw_only=True)
 class SkillRunStepError:
-    """The last line, when a step could not be run at all."""
+    """The last line, when a step could not be run."""
 
     error: ErrorDetail
     kind: Literal["error"]
@@ -2190,7 +2192,7 @@ SkillRunStep = Union[SkillRunStepStart, SkillRunStepStep, SkillRunStepEnd, Skill
 
 @dataclass(frozen=True, kw_only=True)
 class SkillStepCommand:
-    """A line for `/bin/sh -c`."""
+    """A command line for `/bin/sh -c`."""
 
     env: dict[str, str] = field(default_factory=dict)
     kind: Literal["command"]
@@ -2201,7 +2203,7 @@ class SkillStepCommand:
 
 @dataclass(frozen=True, kw_only=True)
 class SkillStepToolCall:
-    """A call of a tool, for whoever runs the skill to make: Burrow does not."""
+    """A tool call, which the client that runs the skill makes: Burrow does not."""
 
     arguments: Any = None
     kind: Literal["tool-call"]
@@ -2220,12 +2222,12 @@ class SkillStepScript:
 
 
 SkillStep = Union[SkillStepCommand, SkillStepToolCall, SkillStepScript]
-"""A line for `/bin/sh -c`."""
+"""A command line for `/bin/sh -c`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SleepPolicy:
-    """When a sandbox that does no work is put to sleep. Absent: never."""
+    """When a sandbox is put to sleep while idle. Absent: never."""
 
     hibernate_after_seconds: int | None = None
     pause_after_seconds: int | None = None
@@ -2234,33 +2236,35 @@ class SleepPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """An immutable point in a sandbox's life: its files, its configuration and, unless left out, its processes."""
+    """An immutable point in the history of a sandbox: its files, its configuration and, unless left out, its
+    processes.
+    """
 
     changes: Changes
     created_ms: int
     description: str
     disk_bytes: int
-    """Bytes of files that no other snapshot held when it was taken, as far as known."""
+    """Size of the files that no other snapshot shared when it was taken, as far as known."""
     expires_ms: int | None = None
     id: str
     image: str
-    """The image the sandbox was made from: as it was asked for, and which that was."""
+    """The image that the sandbox was created from: the requested name, and the id of the image."""
     image_id: str
     kind: SnapshotKind
     labels: dict[str, str]
     name: str | None = None
     parent: str | None = None
-    """The snapshot that the sandbox came from, or the one taken of it before."""
+    """The snapshot that the sandbox was created from, or the previous one of the sandbox."""
     pause_us: int
-    """How long the sandbox stood still for it, in microseconds."""
+    """How long the sandbox was paused for it, in microseconds."""
     processes: bool
     """Whether it holds processes besides files."""
     ram_bytes: int
     """Bytes on disk of the processes' RAM."""
     sandbox_id: str
-    """The sandbox it was taken of, which may be gone by now."""
+    """The sandbox it was taken of, which may have been deleted."""
     sandbox_name: str | None = None
-    """Its name when the snapshot was taken."""
+    """Name of the sandbox when the snapshot was taken."""
 
 
 SnapshotKind = Literal["manual", "policy", "before-restore", "exec", "fork", "before-rotate", "before-merge"]
@@ -2269,7 +2273,7 @@ SnapshotKind = Literal["manual", "policy", "before-restore", "exec", "fork", "be
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotPolicy:
-    """Snapshots a sandbox takes by itself, while it works."""
+    """Snapshots that are taken automatically while a sandbox works."""
 
     every_seconds: int
     files_only: bool
@@ -2278,7 +2282,9 @@ class SnapshotPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """A space that outlives sandboxes. A sandbox's own is not listed: it comes and goes with the sandbox."""
+    """A space that outlives sandboxes. A sandbox's own space is not listed: it is created and deleted with the
+    sandbox.
+    """
 
     created_ms: int
     description: str
@@ -2286,7 +2292,7 @@ class Space:
     labels: dict[str, str]
     name: str
     used_by: list[str] = field(default_factory=list)
-    """Ids of the sandboxes that remember in it or have it attached. Empty in lists."""
+    """Ids of the sandboxes that write to it or have it attached. Empty in lists."""
 
 
 SpaceAccess = Literal["read", "read-write"]
@@ -2297,7 +2303,7 @@ class Ssh:
     """`GET /v1/ssh`."""
 
     address: str | None = None
-    """Where it listens, as `127.0.0.1:2222`; absent where it is turned off or could not listen."""
+    """The address it listens on, such as `127.0.0.1:2222`; absent if it is turned off or could not listen."""
     host_fingerprint: str | None = None
     """`SHA256:…`, as clients show it."""
     host_key: str | None = None
@@ -2306,8 +2312,8 @@ class Ssh:
 
 @dataclass(frozen=True, kw_only=True)
 class SshKey:
-    """A public key by which somebody logs in. It opens what the API key that added it opens, for as long as that
-    one does.
+    """A public key for SSH logins. It grants the rights of the API key that added it, for as long as that key is
+    valid.
     """
 
     created_ms: int
@@ -2315,7 +2321,7 @@ class SshKey:
     """`SHA256:…`."""
     id: str
     key_id: str
-    """The API key that it stands for."""
+    """The API key whose rights it grants."""
     last_used_ms: int | None = None
     name: str
     public_key: str
@@ -2336,12 +2342,14 @@ class Stats:
     network_received_bytes: int
     network_sent_bytes: int
     oom_kills: int
-    """Processes the kernel ended for want of RAM since the sandbox started."""
+    """Processes that the kernel killed because the sandbox was out of memory (OOM), since it was started."""
     processes: int
     ram_bytes: int
     ram_limit_bytes: int
     state: SandboxState
-    """Asking wakes nobody: of one that is paused or hibernated, what is known without it, and 0 for the rest."""
+    """The request does not wake the sandbox: while it is paused or hibernated, values that would require waking
+    it are 0.
+    """
     threads: int
     uptime_ms: int
 
@@ -2351,18 +2359,18 @@ StopReason = Literal["requested", "guest_exited", "host_restarted", "expired", "
 
 @dataclass(frozen=True, kw_only=True)
 class StoredTurn:
-    """Answer of storing a turn."""
+    """Response to storing a turn."""
 
     added: int
     """How many of them are new."""
     ids: list[str]
-    """Ids of the entries, in order, those that were there already included."""
+    """Ids of the entries, in order, including those that existed already."""
     session: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class TarSummary:
-    """Answer of `PUT …/files/tar`."""
+    """Response of `PUT …/files/tar`."""
 
     bytes: int
     entries: int
@@ -2385,19 +2393,19 @@ class TreeNode:
     kind: TreeNodeKind
     name: str | None = None
     parent: int | None = None
-    """Place of its parent in `nodes`, lower than its own. A snapshot's is the one of the same sandbox that it
-    followed, else its sandbox; a sandbox's is the snapshot it was made from. None when that is gone, or was
-    never there.
+    """Index of its parent in `nodes`, lower than its own. The parent of a snapshot is the previous snapshot of
+    the same sandbox, else its sandbox; the parent of a sandbox is the snapshot that it was created from.
+    Absent if the parent no longer exists, or never did.
     """
     processes: bool | None = None
     """Whether a snapshot holds processes."""
     sandbox_id: str | None = None
-    """The sandbox that a snapshot was taken of, which may be gone, and its name then."""
+    """The sandbox that a snapshot was taken of, which may be deleted, and its name at that time."""
     sandbox_name: str | None = None
     snapshot_kind: SnapshotKind | None = None
-    """A snapshot's."""
+    """Kind of a snapshot."""
     state: SandboxState | None = None
-    """A sandbox's."""
+    """State of a sandbox."""
 
 
 TreeNodeKind = Literal["sandbox", "snapshot"]
@@ -2405,23 +2413,23 @@ TreeNodeKind = Literal["sandbox", "snapshot"]
 
 @dataclass(frozen=True, kw_only=True)
 class VectorCoverage:
-    """How far vectors have come."""
+    """How many entries have vectors."""
 
     covered: int
-    """Entries that have one of this model, and that wait for theirs."""
+    """Entries that have a vector of this model, and entries that wait for one."""
     model: str
-    """What makes them."""
+    """The model that computes them."""
     pending: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class VectorWhy:
-    """Its meaning."""
+    """The match by meaning."""
 
     cosine: float
-    """How alike, from -1 to 1."""
+    """Cosine similarity, from -1 to 1."""
     rank: int
-    """Place among the arm's finds, from 1."""
+    """Rank among the hits of this arm, from 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -2437,24 +2445,24 @@ class Version:
 class Volume:
     created_ms: int
     disk_mib: int
-    """Most that is written to it, in MiB."""
+    """Maximum size, in MiB."""
     from_snapshot: str | None = None
-    """Id of the snapshot it was made from."""
+    """Id of the snapshot it was created from."""
     id: str
     name: str
     used_by: list[VolumeUser] = field(default_factory=list)
-    """Sandboxes that have it, in whatever state they are."""
+    """Sandboxes that have it mounted, in any state."""
     used_bytes: int | None = None
-    """Charged to it. Absent in lists, and where the pool keeps no account."""
+    """The space it uses. Absent in lists, and if the pool does not measure it."""
 
 
 VolumeMode = Literal["ro", "rw"]
-"""Who may write to a volume: of all sandboxes that have it one at most, and any number reads beside it."""
+"""Access to a volume: at most one sandbox writes to it, and any number of sandboxes read it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VolumeMount:
-    """A volume in a sandbox."""
+    """A volume mounted in a sandbox."""
 
     id: str
     mode: VolumeMode
@@ -2464,7 +2472,7 @@ class VolumeMount:
 
 @dataclass(frozen=True, kw_only=True)
 class VolumeSnapshot:
-    """The files of a volume as they were once."""
+    """The files of a volume at an earlier time."""
 
     created_ms: int
     id: str

@@ -1,7 +1,7 @@
 /**
  * Memory for an agent loop, in two lines: recall before each turn of the model, store after it.
  *
- * Frameworks have adapters beside: `@burrow/sdk/agents/langchain`, `@burrow/sdk/agents/openai-agents`.
+ * Adapters for frameworks: `@burrow/sdk/agents/langchain`, `@burrow/sdk/agents/openai-agents`.
  */
 import { BurrowError } from "../errors.js";
 import type { Memory, TurnMessage } from "../memory/index.js";
@@ -9,32 +9,32 @@ import type { Schemas } from "../generated/api.js";
 import { Sandbox } from "../sandbox.js";
 import { type Mark, asMessages, conversation, markOf, unstored, withBlock } from "./messages.js";
 
-/** The end of a conversation says what it is about; the rest of a long one only costs time. */
+/** Number of messages used for recall: the end of a conversation shows its topic, and more messages would only cost time. */
 const RECALL_MESSAGES = 16;
 
-/** How an agent remembers. */
+/** Options of an agent's memory. */
 export interface AgentMemoryOptions {
-  /** Tokens that what is recalled may take; 1000 unless given. */
+  /** Maximum size of the recalled block in tokens. Defaults to 1000. */
   budgetTokens?: number;
-  /** The name of the conversation; sessions open and close by themselves unless given. */
+  /** The name of the conversation. By default, sessions are opened and closed automatically. */
   session?: string;
   user?: string;
   agent?: string;
-  /** Whose message the block is; `system` unless given. */
+  /** The role of the message that contains the block. Defaults to `system`. */
   role?: string;
-  /** Told of a memory that cannot be reached, and the loop goes on without. Unless given, such errors are thrown. */
+  /** Called if the memory cannot be reached; the loop then continues without memory. By default, such errors are thrown. */
   onError?: (error: BurrowError) => void;
 }
 
 /**
- * Recalls before and stores after each turn of a plain list of messages. One belongs to one conversation.
+ * Recalls before and stores after each turn of a plain list of messages. Each instance belongs to one conversation.
  *
  * ```ts
  * import { Sandbox } from "@burrow/sdk";
  * import { AgentMemory } from "@burrow/sdk/agents";
  *
  * await using s = await Sandbox.create();
- * // Stands for a call of a model: messages in, its answer out.
+ * // Stands for a call of a model: takes messages and returns its answer.
  * let model = async (messages: { role: string; content: string }[]) => ({
  *   role: "assistant",
  *   content: messages.some(({ content }) => content.includes("Helix")) ? "Helix" : "I do not know",
@@ -60,7 +60,7 @@ export class AgentMemory {
     this.#options = options;
   }
 
-  /** What is known about this conversation, for APIs that take instructions apart from messages. */
+  /** Returns the block of memory for this conversation, for APIs whose instructions are separate from the messages. */
   async block(messages: readonly TurnMessage[]): Promise<string> {
     const { budgetTokens, session } = this.#options;
     const said = conversation(messages).slice(-RECALL_MESSAGES);
@@ -69,13 +69,16 @@ export class AgentMemory {
     return found && found.ids.length > 0 ? found.text : "";
   }
 
-  /** The messages with what is known about them behind the instructions. The list itself stays as it is. */
+  /** Returns the messages with the block of memory after the instructions. The list itself is not changed. */
   async before<M extends { role: string }>(messages: readonly M[]): Promise<M[]> {
     const block = await this.block(messages as readonly unknown[] as TurnMessage[]);
     return withBlock(messages, block, this.#options.role ?? "system");
   }
 
-  /** Stores what was said since the last time, and the model's reply: a text, a message, several, or a client's answer. */
+  /**
+   * Stores the messages since the last call, and the model's reply: a text, a message, several messages, or the
+   * response of a model client.
+   */
   async after(messages: readonly { role: string }[], reply?: unknown): Promise<Schemas["StoredTurn"] | undefined> {
     const { session, user, agent } = this.#options;
     const said = conversation([...(messages as readonly unknown[] as TurnMessage[]), ...asMessages(reply)]);
@@ -86,7 +89,7 @@ export class AgentMemory {
     return stored;
   }
 
-  /** Around a function that takes messages and answers a reply. */
+  /** Wraps a function that takes messages and returns a reply. */
   wrap<M extends { role: string } = TurnMessage, A = unknown, R extends unknown[] = []>(
     call: (messages: M[], ...rest: R) => Promise<A>,
   ): (messages: M[], ...rest: R) => Promise<A> {
@@ -109,7 +112,7 @@ export class AgentMemory {
   }
 }
 
-/** What is not given is not sent. */
+/** Removes options that are `undefined`, so that they are not sent. */
 function given<T extends Record<string, unknown>>(options: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as { [K in keyof T]?: Exclude<T[K], undefined> };
 }

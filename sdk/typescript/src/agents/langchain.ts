@@ -1,7 +1,7 @@
 /**
  * Memory for LangChain.js and LangGraph.js.
  *
- * Agents of `createAgent`, which are graphs of LangGraph:
+ * For agents of `createAgent`, which are LangGraph graphs:
  *
  * ```ts
  * import { Sandbox } from "@burrow/sdk";
@@ -17,7 +17,7 @@
  * console.log(hit?.entry.text.includes("Helix")); // prints: true
  * ```
  *
- * For nodes of a graph of your own, and for chains, {@link withMemory} makes a model that remembers.
+ * For nodes of your own graph, and for chains, {@link withMemory} adds memory to a model.
  */
 import type { BaseLanguageModelInput } from "@langchain/core/language_models/base";
 import { BaseMessage, HumanMessage, SystemMessage, coerceMessageLikeToMessage } from "@langchain/core/messages";
@@ -29,7 +29,7 @@ import { AgentMemory, type AgentMemoryOptions } from "./index.js";
 
 const ROLES: Record<string, string> = { human: "user", ai: "assistant", system: "system", tool: "tool", developer: "developer" };
 
-/** Recalls before and stores after each call of the model. The agent's state stays as it is. */
+/** Recalls before and stores after each call of the model. The agent's state is not changed. */
 export function memoryMiddleware(memory: Memory | Sandbox | AgentMemory, options: AgentMemoryOptions = {}): AgentMiddleware {
   const kept = agentMemory(memory, options);
   return createMiddleware({
@@ -45,7 +45,7 @@ export function memoryMiddleware(memory: Memory | Sandbox | AgentMemory, options
 }
 
 /**
- * A chat model that recalls before and stores after each call.
+ * Wraps a chat model so that it recalls before and stores after each call.
  *
  * ```ts
  * import { Sandbox } from "@burrow/sdk";
@@ -104,7 +104,7 @@ function joined(system: SystemMessage | undefined, block: string): SystemMessage
     : new SystemMessage({ content: [...system.content, { type: "text", text: block }] });
 }
 
-/** As model APIs write them. */
+/** Converts messages to the format of model APIs. */
 function plain(messages: readonly BaseMessage[]): TurnMessage[] {
   return messages.map((message) => {
     const { tool_calls: calls, tool_call_id: answers } = message as { tool_calls?: { id?: string; name: string; args: unknown }[]; tool_call_id?: string };

@@ -1,13 +1,13 @@
-/** Messages of agent loops, in the shapes that model APIs give and take. */
+/** Messages of agent loops, in the formats of model APIs. */
 import { createHash } from "node:crypto";
 import type { TurnMessage } from "../memory/index.js";
 
-/** Whose words are instructions of the program and not part of the conversation. */
+/** Roles whose messages are instructions of the program and not part of the conversation. */
 const INSTRUCTIONS = ["system", "developer"];
-/** What a block of memory begins with, and no message of anybody else does. */
+/** The beginning of a block of memory, which distinguishes it from other messages. */
 const BLOCK = /^<memory-[\s\S]{0,90}Stored earlier\./;
 
-/** What a model answered, as messages: a text, a message, several, or an answer as the usual clients give it. */
+/** Converts a model's reply to messages: a text, a message, several messages, or the response of a common model client. */
 export function asMessages(reply: unknown): TurnMessage[] {
   if (reply === undefined || reply === null) return [];
   if (typeof reply === "string") return [{ role: "assistant", content: reply }];
@@ -18,12 +18,12 @@ export function asMessages(reply: unknown): TurnMessage[] {
   return content === undefined ? [] : [{ role: "assistant", content }];
 }
 
-/** What people, models and tools said, without instructions and blocks of memory. */
+/** The messages of users, models and tools, without instructions and blocks of memory. */
 export function conversation(messages: readonly TurnMessage[]): TurnMessage[] {
   return messages.filter((message) => !INSTRUCTIONS.includes(message.role) && !isBlock(message));
 }
 
-/** The messages with a block of memory behind the instructions, in place of the one that was there. */
+/** Returns the messages with a block of memory after the instructions, replacing an existing block. */
 export function withBlock<M extends { role: string }>(messages: readonly M[], block: string, role: string): M[] {
   const rest = messages.filter((message) => !isBlock(message as unknown as TurnMessage));
   if (block === "") return rest;
@@ -32,14 +32,17 @@ export function withBlock<M extends { role: string }>(messages: readonly M[], bl
   return [...rest.slice(0, at), { role, content: block } as unknown as M, ...rest.slice(at)];
 }
 
-/** Where a conversation was when it was stored: how much of it, and how it ended. */
+/**
+ * The position up to which a conversation was stored: the number of messages, and fingerprints of all and of the last
+ * ones.
+ */
 export interface Mark {
   count: number;
   whole: string;
   end: string[];
 }
 
-/** Messages that tell where one left off in a conversation whose beginning was cut away. */
+/** Number of last messages that identify the position in a conversation whose beginning was removed. */
 const END = 4;
 
 export function markOf(messages: readonly TurnMessage[]): Mark {
@@ -47,8 +50,8 @@ export function markOf(messages: readonly TurnMessage[]): Mark {
 }
 
 /**
- * What came after the mark. Where the beginning was cut away or rewritten meanwhile it is found by how it ended; without a
- * mark, or if that is gone, too, it is the turn that the last question began.
+ * Returns the messages after the mark. If the beginning of the conversation was removed or rewritten, the position is found by
+ * the last stored messages. Without a mark, or if those are missing too, returns the messages from the last user message on.
  */
 export function unstored(messages: TurnMessage[], mark: Mark | undefined): TurnMessage[] {
   if (mark !== undefined) {

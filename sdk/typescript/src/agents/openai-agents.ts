@@ -26,11 +26,11 @@ import type { Memory, TurnMessage } from "../memory/index.js";
 import type { Sandbox } from "../sandbox.js";
 import { AgentMemory, type AgentMemoryOptions } from "./index.js";
 
-/** Any agent, whatever its context and output. */
+/** An agent with any context and output type. */
 // eslint-disable-next-line @typescript-eslint/no-explicit-any
 type AnyAgent = Agent<any, any>;
 
-/** Recalls before and stores after each call of the model in a run. One belongs to one conversation. */
+/** Recalls before and stores after each call of the model in a run. Each instance belongs to one conversation. */
 export class RunMemory {
   readonly memory: AgentMemory;
   readonly #runner: Runner;
@@ -41,7 +41,7 @@ export class RunMemory {
     this.#runner = runner ?? new Runner();
   }
 
-  /** As `run` of the SDK, with memory. What a stream came to is stored when it has ended. */
+  /** Like `run` of the OpenAI Agents SDK, with memory. The messages of a streamed run are stored when it has ended. */
   run<A extends AnyAgent, C = undefined>(agent: A, input: string | AgentInputItem[], options?: NonStreamRunOptions<C, A>): Promise<RunResult<C, A>>;
   run<A extends AnyAgent, C = undefined>(agent: A, input: string | AgentInputItem[], options: StreamRunOptions<C, A>): Promise<StreamedRunResult<C, A>>;
   async run<A extends AnyAgent, C = undefined>(
@@ -58,25 +58,28 @@ export class RunMemory {
     }
     const streamed = result as unknown as StreamedRunResult<C, A>;
     this.#stored = streamed.completed.then(store);
-    // Told by `stored`; nobody has to ask.
+    // `stored` reports a failure. Without a call of it, the failure must not count as an unhandled rejection.
     this.#stored.catch(() => undefined);
     return streamed;
   }
 
   #stored: Promise<unknown> = Promise.resolve();
 
-  /** Waits until what the last stream came to is stored. */
+  /** Waits until the messages of the last streamed run are stored. */
   async stored(): Promise<void> {
     await this.#stored;
   }
 
-  /** For a run of your own: recalls before each call of the model, and stores what came before it. */
+  /**
+   * A filter for your own call of `run`: recalls before each call of the model, and stores the messages of the previous
+   * call.
+   */
   filter(next?: CallModelInputFilter): CallModelInputFilter {
     let calls = 0;
     return async (args) => {
       const data = next ? await next(args) : args.modelData;
       const said = plain(data.input);
-      // What the call before this one came to: its answer and those of the tools.
+      // The results of the previous call: its answer and those of the tools.
       if (calls > 0) await this.memory.after(said);
       calls += 1;
       const block = await this.memory.block(said);
@@ -86,7 +89,7 @@ export class RunMemory {
   }
 }
 
-/** Items as messages: what was said, calls of tools, and what came of them. */
+/** Converts items to messages: texts, tool calls, and their results. */
 function plain(items: readonly AgentInputItem[]): TurnMessage[] {
   return items.flatMap((item): TurnMessage[] => {
     const { type, role, content, name, callId } = item as { type?: string; role?: string; content?: unknown; name?: string; callId?: string };

@@ -13,7 +13,7 @@ export class Artifacts {
     this.#scope = scope;
   }
 
-  /** A new artifact, or a new version of one. */
+  /** Stores an artifact, or a new version of an existing one. */
   put(name: string, data: Payload, options: { mediaType?: string; metadata?: Record<string, unknown> } = {}): Promise<Artifact> {
     const headers: Record<string, string> = options.metadata ? { "x-burrow-metadata": ascii(options.metadata) } : {};
     return this.#scope.transport.call("PUT /v1/memory/{of}/artifacts/{name}", {
@@ -22,12 +22,12 @@ export class Artifacts {
       payload: data,
       headers,
       ...(options.mediaType === undefined ? {} : { contentType: options.mediaType }),
-      // Repeated after it took effect it would be one more version.
+      // A repeat of a request that took effect would store another version.
       repeat: "never",
     });
   }
 
-  /** All of it; the newest version unless given. */
+  /** Reads a whole artifact. Defaults to the newest version. */
   async get(name: string, options: { version?: number } = {}): Promise<Uint8Array> {
     const query = { ...this.#scope.reading(), ...options };
     return this.#scope.transport.bytes("GET /v1/memory/{of}/artifacts/{name}", { path: this.#scope.path({ name }), query });
@@ -37,19 +37,19 @@ export class Artifacts {
     return Buffer.from(await this.get(name, options)).toString("utf8");
   }
 
-  /** As it comes. */
+  /** Streams an artifact. Defaults to the newest version. */
   async *getStream(name: string, options: { version?: number } = {}): AsyncGenerator<Uint8Array, void, undefined> {
     const query = { ...this.#scope.reading(), ...options };
     yield* chunks(await this.#scope.transport.open("GET /v1/memory/{of}/artifacts/{name}", { path: this.#scope.path({ name }), query }));
   }
 
-  /** The newest version of each whose name begins with `prefix`. */
+  /** Lists the newest version of each artifact whose name begins with `prefix`. */
   list(prefix = ""): Promise<Artifact[]> {
     const query = { ...this.#scope.reading(), ...(prefix ? { prefix } : {}) };
     return this.#scope.transport.list("GET /v1/memory/{of}/artifacts", { path: this.#scope.path(), query });
   }
 
-  /** Oldest first. */
+  /** All versions, oldest first. */
   versions(name: string): Promise<Artifact[]> {
     return this.#scope.transport.call("GET /v1/memory/{of}/artifact-versions/{name}", { path: this.#scope.path({ name }), query: this.#scope.reading() });
   }
@@ -59,7 +59,7 @@ export class Artifacts {
   }
 }
 
-/** JSON that a header carries: in it there is nothing but strings outside of ASCII, where every character may be an escape. */
+/** Encodes a value as ASCII JSON for a header. Non-ASCII characters occur only in strings, where they can be escaped. */
 export function ascii(value: unknown): string {
   return JSON.stringify(value).replace(/[\u007f-\uffff]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }

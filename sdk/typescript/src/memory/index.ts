@@ -1,4 +1,4 @@
-/** What an agent remembers: entries, keys and values, skills, artifacts. */
+/** The memory of an agent: entries, key-value store, skills, artifacts. */
 import { randomUUID } from "node:crypto";
 import { ConflictError } from "../errors.js";
 import type { Schemas } from "../generated/api.js";
@@ -12,30 +12,30 @@ import { Skills } from "./skills.js";
 export type MemoryEntry = Schemas["MemoryEntry"];
 export type MemoryHit = Schemas["MemoryHit"];
 export type ContextBlock = Schemas["ContextBlock"];
-/** One message of a conversation, as model APIs write it. */
+/** One message of a conversation, in the format of model APIs. */
 export type TurnMessage = { role: string; content?: unknown; [key: string]: unknown };
 
-/** Most entries that one search answers. */
+/** Maximum number of entries that one search returns. */
 const HITS_MAX = 200;
 
 export interface StoreOptions extends Partial<Omit<Schemas["NewEntry"], "text" | "kind" | "key">> {
-  /** A lower-case word: `note` unless given; `fact`, `decision`, `observation`, … */
+  /** A lower-case word such as `fact`, `decision` or `observation`. Defaults to `note`. */
   memoryType?: string;
-  /** Storing under the same key again stores nothing new. */
+  /** Storing an entry under the same key again has no effect. */
   key?: string;
 }
 
 export interface RetrieveOptions extends Partial<Omit<Schemas["SearchMemory"], "query" | "limit">> {
-  /** 10 unless given, 200 at most. */
+  /** Maximum number of results. Defaults to 10; at most 200. */
   nResults?: number;
-  /** Only of this kind, or of one of these. */
+  /** Return only entries of this kind, or of one of these kinds. */
   memoryType?: string | string[];
 }
 
 export interface FormatOptions extends Pick<RetrieveOptions, "memoryType" | "filter" | "spaces"> {
-  /** Entries at most; as many as fit unless given. */
+  /** Maximum number of entries. Defaults to as many as fit into the budget. */
   maxMemories?: number;
-  /** 1000 unless given. */
+  /** Maximum size of the block in tokens. Defaults to 1000. */
   budgetTokens?: number;
 }
 
@@ -73,24 +73,27 @@ export class Memory {
     this.artifacts = new Artifacts(this.#scope);
   }
 
-  /** As it was: at a number of the log, a time, or a snapshot. For reading. */
+  /** The memory at an earlier moment, for reading: a number of the log, a time, or a snapshot. */
   asOf(moment: number | string | Date): Memory {
     const text = moment instanceof Date ? moment.toISOString() : String(moment);
     return new Memory(this.#scope.transport, this.#of, text, this.#space);
   }
 
-  /** The same for an attached space instead of the one it remembers in. */
+  /** Uses an attached space instead of the sandbox's own memory. */
   inSpace(space: string): Memory {
     return new Memory(this.#scope.transport, this.#of, this.#asOf, space);
   }
 
-  /** Remembers a text, verbatim. It is on disk when this returns; a broken connection does not store it twice. */
+  /**
+   * Stores a text verbatim. It is durable when this call returns. A retry after a broken connection does not store it
+   * twice.
+   */
   async store(text: string, options: StoreOptions = {}): Promise<Schemas["AddedEntry"]> {
     const [added] = await this.storeMany([{ ...options, text }]);
     return added!;
   }
 
-  /** All of them or none, in this order. */
+  /** Stores several entries in this order, all or none. */
   async storeMany(entries: (StoreOptions & { text: string })[]): Promise<Schemas["AddedEntry"][]> {
     const body = {
       entries: entries.map(({ memoryType, ...entry }) => ({
@@ -103,19 +106,22 @@ export class Memory {
     return answer.entries;
   }
 
-  /** What fits a question, best first. */
+  /** Searches for entries that match a query, best first. */
   async retrieve(query: string, options: RetrieveOptions = {}): Promise<MemoryHit[]> {
     return (await this.search(query, options)).hits;
   }
 
-  /** The same, and which arms of the search took part. */
+  /** Like `retrieve`, and reports which search methods contributed. */
   search(query: string, options: RetrieveOptions = {}): Promise<Schemas["SearchResult"]> {
     const { nResults, memoryType, filter, ...rest } = options;
     const body = { ...rest, ...narrowed(filter, memoryType), query, ...(nResults === undefined ? {} : { limit: nResults }) };
     return this.#scope.transport.call("POST /v1/memory/{of}/search", { path: this.#scope.path(), query: this.#scope.looking(), body, repeat: "safe" });
   }
 
-  /** A block for a prompt: dated, with ids and relevance, fenced as data. Empty when there is nothing to tell. */
+  /**
+   * Formats matching entries as a block for a prompt, with dates, ids and relevance, fenced as data. Empty if no entry
+   * matches.
+   */
   async formatForContext(query: string, options: FormatOptions = {}): Promise<string> {
     const { maxMemories, memoryType, filter, ...rest } = options;
     let narrow = narrowed(filter, memoryType);
@@ -128,24 +134,27 @@ export class Memory {
     return (await this.context({ ...rest, ...narrow, query })).text;
   }
 
-  /** A block for a prompt with what it is made of. Without a query: where was I. */
+  /**
+   * A block for a prompt, and the ids it contains. Without a query it contains the last session, open work and recent
+   * failures.
+   */
   context(request: Schemas["ContextRequest"] = {}): Promise<ContextBlock> {
     return this.#scope.transport.call("POST /v1/memory/{of}/context", { path: this.#scope.path(), query: this.#scope.looking(), body: request, repeat: "safe" });
   }
 
-  /** What to put before a turn of a conversation. */
+  /** Returns the block to add before a turn of a conversation. */
   recall(messages: TurnMessage[], options: { budgetTokens?: number; session?: string } = {}): Promise<ContextBlock> {
     const body = { ...options, messages } as Schemas["RecallRequest"];
     return this.#scope.transport.call("POST /v1/memory/{of}/recall", { path: this.#scope.path(), query: this.#scope.looking(), body, repeat: "safe" });
   }
 
-  /** What to remember after it. What was stored just before is not stored again. */
+  /** Stores the messages of a turn. Messages that were just stored are not stored again. */
   storeTurn(messages: TurnMessage[], options: { session?: string; user?: string; agent?: string } = {}): Promise<Schemas["StoredTurn"]> {
     const body = { ...options, messages } as Schemas["StoreTurn"];
     return this.#scope.transport.call("POST /v1/memory/{of}/turns", { path: this.#scope.path(), query: this.#scope.writing(), body, repeat: "safe" });
   }
 
-  /** Entries, newest first, as they are asked for. */
+  /** Iterates over entries, newest first. Pages are fetched as needed. */
   list(filter: { memoryType?: string; session?: string; source?: string; user?: string; agent?: string; sinceMs?: number; untilMs?: number } = {}): AsyncIterable<MemoryEntry> {
     const { memoryType, ...rest } = filter;
     const query = { ...this.#scope.reading(), ...rest, ...(memoryType === undefined ? {} : { kind: memoryType }) };
@@ -156,7 +165,7 @@ export class Memory {
     return this.#scope.transport.call("GET /v1/memory/{of}/entries/{entry}", { path: this.#scope.path({ entry }), query: this.#scope.reading() });
   }
 
-  /** A new version; the old one stays in the history. */
+  /** Stores a new version of an entry. The old version stays in the history. */
   update(entry: string, change: Schemas["UpdateEntry"]): Promise<MemoryEntry> {
     return this.#scope.transport.call("PATCH /v1/memory/{of}/entries/{entry}", { path: this.#scope.path({ entry }), query: this.#scope.writing(), body: change });
   }
@@ -166,19 +175,19 @@ export class Memory {
     return this.#scope.transport.call("GET /v1/memory/{of}/entries/{entry}/history", { path: this.#scope.path({ entry }), query: this.#scope.reading() });
   }
 
-  /** Not found any more from now on; earlier moments still have it. By id, or by what they are. */
+  /** Forgets entries, by id or by filter: they are no longer found, except at earlier moments. Returns their number. */
   async forget(what: string | Schemas["ForgetEntries"]): Promise<number> {
     const body = typeof what === "string" ? { ids: [what] } : what;
     return (await this.#scope.transport.call("POST /v1/memory/{of}/forget", { path: this.#scope.path(), query: this.#scope.writing(), body })).count;
   }
 
-  /** Gone for good, from every version, branch and snapshot. */
+  /** Erases entries permanently, from every version, branch and snapshot. */
   erase(what: string | Schemas["EraseEntries"]): Promise<Schemas["ErasedEntries"]> {
     const body = typeof what === "string" ? { ids: [what] } : what;
     return this.#scope.transport.call("POST /v1/memory/{of}/erase", { path: this.#scope.path(), query: this.#scope.writing(), body });
   }
 
-  /** Newest first. */
+  /** Lists sessions, newest first. */
   sessions(): Promise<Schemas["MemorySession"][]> {
     return this.#scope.transport.list("GET /v1/memory/{of}/sessions", { path: this.#scope.path(), query: this.#scope.reading() });
   }
@@ -187,27 +196,30 @@ export class Memory {
     return this.#scope.transport.call("GET /v1/memory/{of}", { path: this.#scope.path(), query: this.#scope.reading() });
   }
 
-  /** Brings what a fork remembered back. What both changed is listed, and stays as it is here unless said otherwise. */
+  /**
+   * Merges the memory of a fork. Entries that both changed are listed, and keep their version here unless a policy
+   * resolves them.
+   */
   merge(from: string, options: Omit<Schemas["MergeMemory"], "from"> = {}): Promise<Schemas["MergedMemory"]> {
     return this.#scope.transport.call("POST /v1/memory/{of}/merge", { path: this.#scope.path(), body: { ...options, from } });
   }
 
-  /** Makes it smaller: joins what says the same, sums up what is old. */
+  /** Consolidates the memory: merges duplicate entries and summarizes old ones. */
   consolidate(options: Schemas["ConsolidateMemory"] = {}): Promise<Schemas["ConsolidatedMemory"]> {
     return this.#scope.transport.call("POST /v1/memory/{of}/consolidate", { path: this.#scope.path(), query: this.#scope.writing(), body: options });
   }
 
-  /** Whether all indices agree with the log. */
+  /** Checks that all indexes agree with the log. */
   check(): Promise<Schemas["MemoryCheck"]> {
     return this.#scope.transport.call("POST /v1/memory/{of}/check", { path: this.#scope.path(), query: this.#scope.writing(), repeat: "safe" });
   }
 
-  /** All entries as lines of JSON. */
+  /** Exports all entries as JSON lines. */
   async *export(): AsyncGenerator<string, void, undefined> {
     yield* lines(await this.#scope.transport.open("GET /v1/memory/{of}/export", { path: this.#scope.path(), query: this.#scope.reading() }));
   }
 
-  /** Lines of JSON, as `export` gives them. What is there already is not stored again. */
+  /** Imports JSON lines, as written by `export`. Existing entries are not stored again. */
   import(jsonLines: Payload): Promise<Schemas["ImportedMemory"]> {
     return this.#scope.transport.call("POST /v1/memory/{of}/import", {
       path: this.#scope.path(),
@@ -219,7 +231,7 @@ export class Memory {
   }
 }
 
-/** Spaces that outlive sandboxes, and that several may share. */
+/** Memory spaces, which outlive sandboxes and can be shared by several. */
 export class Spaces {
   readonly #transport: Transport;
 
@@ -236,7 +248,7 @@ export class Spaces {
     return this.#transport.list("GET /v1/spaces");
   }
 
-  /** With the sandboxes that use it. */
+  /** Returns a space, with the sandboxes that use it. */
   get(space: string): Promise<Schemas["Space"]> {
     return this.#transport.call("GET /v1/spaces/{space}", { path: { space } });
   }
@@ -254,12 +266,12 @@ export class Spaces {
     }
   }
 
-  /** With all it holds. Refused while a sandbox uses it, unless forced. */
+  /** Deletes a space and its contents. Refused while a sandbox uses it, unless `force` is set. */
   async delete(space: string, options: { force?: boolean } = {}): Promise<void> {
     await this.#transport.call("DELETE /v1/spaces/{space}", { path: { space }, query: options });
   }
 
-  /** What is remembered in it. */
+  /** The memory in a space. */
   memory(space: string): Memory {
     return new Memory(this.#transport, `space:${space}`);
   }

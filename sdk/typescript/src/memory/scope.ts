@@ -1,15 +1,15 @@
-/** Whose memory, and of when: what every call about memory begins with. */
+/** The scope of memory calls: whose memory, at which moment, in which space. */
 import type { Transport } from "../transport.js";
 
 export interface Scope {
   transport: Transport;
-  /** A route's parts. */
+  /** The path parameters of a route. */
   path(parts?: Record<string, string>): Record<string, string>;
-  /** As of the moment asked for, in the space asked for. */
+  /** Query of a read: the requested moment and space. */
   reading(): { asOf?: string; space?: string };
-  /** In all spaces at once, as of the moment asked for. */
+  /** Query of a search: the requested moment, in all spaces. */
   looking(): { asOf?: string };
-  /** Into the space asked for. A moment of the past cannot be written to. */
+  /** Query of a write: the requested space. A past moment cannot be written to. */
   writing(): { space?: string };
 }
 

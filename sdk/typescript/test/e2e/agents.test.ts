@@ -20,7 +20,7 @@ async function texts(memory: Memory): Promise<string[]> {
   return found.reverse();
 }
 
-test("a plain loop recalls what another conversation said, and stores each message once", async () => {
+test("a plain loop recalls messages of another conversation, and stores each message once", async () => {
   await using s = await Sandbox.create();
   const seen: { role: string; content: string }[][] = [];
   const model = async (messages: { role: string; content: string }[]) => {
@@ -42,7 +42,7 @@ test("a plain loop recalls what another conversation said, and stores each messa
   assert.match(asked[1]!.content, /db-2/);
 });
 
-test("a loop goes on without its memory where that is asked for", async () => {
+test("with onError, a loop continues without its memory", async () => {
   const lost = new Client().memory("no-such-sandbox");
   const model = async () => "fine";
   await assert.rejects(new AgentMemory(lost).wrap(model)([{ role: "user", content: "hello" }]), BurrowError);
@@ -52,7 +52,7 @@ test("a loop goes on without its memory where that is asked for", async () => {
   assert.deepEqual(told, ["not_found", "not_found"]);
 });
 
-test("an agent of LangChain remembers", async () => {
+test("a LangChain agent with the middleware recalls and stores messages", async () => {
   await using s = await Sandbox.create();
   const agent = createAgent({
     model: new FakeListChatModel({ responses: ["noted, the editor is Helix"] }),
@@ -66,7 +66,7 @@ test("an agent of LangChain remembers", async () => {
   assert.equal(stored.length, 2, JSON.stringify(stored));
   const seen: BaseMessage[][] = [];
   class Listening extends FakeListChatModel {
-    // The one of the class makes another model.
+    // The method of the class creates another model.
     override bindTools(): this {
       return this;
     }
@@ -80,7 +80,7 @@ test("an agent of LangChain remembers", async () => {
   assert.match(seen[0]![0]!.text, /^be short[\s\S]*Helix/);
 });
 
-test("a model in a graph or chain of one's own remembers", async () => {
+test("a model with memory in a graph or chain recalls and stores messages", async () => {
   await using s = await Sandbox.create();
   const seen: BaseMessage[][] = [];
   const model = RunnableLambda.from(async (input) => {
@@ -94,7 +94,7 @@ test("a model in a graph or chain of one's own remembers", async () => {
   assert.match(seen[1]![1]!.text, /2222/);
 });
 
-/** Answers with what it was given, one after the other, and keeps the requests. */
+/** Returns the given answers one after the other, and records the requests. */
 class ScriptedModel implements Model {
   readonly requests: ModelRequest[] = [];
   constructor(private readonly outputs: ModelResponse["output"][]) {}
@@ -117,7 +117,7 @@ const said = (text: string): ModelResponse["output"] => [
   { type: "message", role: "assistant", status: "completed", content: [{ type: "output_text", text }] },
 ];
 
-test("a run of the OpenAI Agents SDK remembers, tools included", async () => {
+test("a run of the OpenAI Agents SDK recalls and stores messages, including tool calls", async () => {
   await using s = await Sandbox.create();
   const run = tool({
     name: "run",

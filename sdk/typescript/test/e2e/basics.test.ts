@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Client, CommandError, ConnectError, InvalidRequestError, NotExecutableError, NotFoundError, Sandbox, UnauthorizedError } from "../../src/index.js";
 
-test("a sandbox without a name is gone where `await using` ends, one with a name stays", async () => {
+test("`await using` deletes a sandbox without a name and keeps one with a name", async () => {
   let id: string;
   {
     await using s = await Sandbox.create();
@@ -23,13 +23,13 @@ test("a sandbox without a name is gone where `await using` ends, one with a name
   await assert.rejects(again.refresh(), NotFoundError);
 });
 
-test("many callers of one name get one sandbox", async () => {
+test("concurrent callers of getOrCreate with one name get the same sandbox", async () => {
   const all = await Promise.all(Array.from({ length: 5 }, () => Sandbox.getOrCreate("shared")));
   assert.equal(new Set(all.map((s) => s.id)).size, 1);
   await all[0]!.delete();
 });
 
-test("a command's end is in its result", async () => {
+test("the result of a command has its exit code, signal and output", async () => {
   await using s = await Sandbox.create();
   const failed = await s.run("echo out; echo err >&2; exit 3");
   assert.deepEqual([failed.exitCode, failed.ok, failed.stdout, failed.stderr, failed.truncated], [3, false, "out\n", "err\n", false]);
@@ -44,13 +44,13 @@ test("a command's end is in its result", async () => {
   await assert.rejects(s.run("echo why >&2; exit 2", { check: true }), (error: CommandError) => {
     assert.ok(error instanceof CommandError);
     assert.equal(error.result.exitCode, 2);
-    assert.match(error.message, /ended with 2: why/);
+    assert.match(error.message, /exited with 2: why/);
     return true;
   });
   await assert.rejects(s.run(["no-such-program"]), NotExecutableError);
 });
 
-test("ten mebibytes of output and of input pass without loss", async () => {
+test("ten mebibytes of output and of input are transferred without loss", async () => {
   await using s = await Sandbox.create();
   const big = 10 << 20;
   const result = await s.run(`head -c ${big} /dev/zero | tr '\\0' x`);
@@ -61,7 +61,7 @@ test("ten mebibytes of output and of input pass without loss", async () => {
   assert.equal(sum.stdout.split(" ")[0], createHash("sha256").update(input).digest("hex"));
 });
 
-test("text that is cut between two pieces arrives as it was", async () => {
+test("a character that is split between two pieces is decoded correctly", async () => {
   await using s = await Sandbox.create();
   let text = "";
   const script = `printf 'caf\\303'; sync; printf '\\251 ok'`;
@@ -69,7 +69,7 @@ test("text that is cut between two pieces arrives as it was", async () => {
   assert.deepEqual([text, result.stdout], ["café ok", "café ok"]);
 });
 
-test("a background process takes input, is found again, waited for and killed", async () => {
+test("a background process reads input and can be found by id, awaited and killed", async () => {
   await using s = await Sandbox.create();
   const cat = await s.spawn("while read line; do echo got $line; done; exit 5", { stdin: true });
   await cat.write("one\n");
@@ -96,7 +96,7 @@ test("an aborted command is killed", async () => {
   assert.equal(ended.signal, "SIGKILL");
 });
 
-test("a terminal is one, and takes its size", async () => {
+test("a process of pty has a terminal of the given size", async () => {
   await using s = await Sandbox.create();
   const pty = await s.pty({ columns: 100, rows: 30, command: ["bash", "--norc"] });
   await pty.resize(120, 40);
@@ -107,7 +107,7 @@ test("a terminal is one, and takes its size", async () => {
   assert.match(ended.stdout, /40 120/);
 });
 
-test("what goes wrong has a class, a code, a hint and a request id", async () => {
+test("errors have a class, a code, a hint and a request id", async () => {
   await assert.rejects(Sandbox.connect("no-such-box"), (error: NotFoundError) => {
     assert.ok(error instanceof NotFoundError);
     assert.deepEqual([error.code, error.status], ["not_found", 404]);
@@ -129,7 +129,7 @@ test("what goes wrong has a class, a code, a hint and a request id", async () =>
   await assert.rejects(Sandbox.create({ name: "Not A Name" }), InvalidRequestError);
 });
 
-test("every route can be called, typed", async () => {
+test("every route can be called with types", async () => {
   const client = new Client();
   await using s = await client.create({ limits: { ramMib: 256 } });
   const info = await client.call("GET /v1/sandboxes/{sandbox}", { path: { sandbox: s.id } });

@@ -7,12 +7,12 @@ import { type Proxy, proxied } from "../support/proxy.js";
 
 const sha = (data: string | Uint8Array) => createHash("sha256").update(data).digest("hex");
 
-test("output that was cut in the middle arrives whole, once and in order", async () => {
+test("output arrives completely, once and in order when connections break", async () => {
   await using proxy = await proxied(process.env["BURROW_URL"]!);
   const client = new Client({ url: proxy.url });
   await using s = await client.create();
   const expected = (await s.run("seq 1 130000")).stdout;
-  // Every connection now breaks after so much. All of it fits the ring: while nobody is attached the process goes on.
+  // Every connection now breaks after a limit. The output fits into the buffer, so the process continues without a client.
   proxy.cutAfter(32 << 10);
   client.close();
   const connections = proxy.connections;
@@ -24,7 +24,7 @@ test("output that was cut in the middle arrives whole, once and in order", async
   client.close();
 });
 
-test("a download that was cut goes on where it was, and not if the file changed", async () => {
+test("a download resumes after a broken connection, unless the file changed", async () => {
   await using proxy = await proxied(process.env["BURROW_URL"]!);
   const client = new Client({ url: proxy.url });
   await using s = await client.create();
@@ -48,12 +48,12 @@ test("a download that was cut goes on where it was, and not if the file changed"
   client.close();
 });
 
-test("a create whose answer was lost makes one sandbox, a delete whose answer was lost is done", async () => {
+test("a create whose response was lost creates one sandbox, and a delete whose response was lost succeeds", async () => {
   await using proxy = await proxied(process.env["BURROW_URL"]!);
   const client = new Client({ url: proxy.url });
   await client.version();
   client.close();
-  // Cut before a byte of the answer came; the next attempt gets through.
+  // The connection breaks before a byte of the response arrives; the next attempt succeeds.
   proxy.cutAfter(0);
   setImmediateOnConnection(proxy, () => proxy.cutAfter(undefined));
   const s = await client.create({ labels: { made: "once" } });
@@ -63,7 +63,7 @@ test("a create whose answer was lost makes one sandbox, a delete whose answer wa
   setImmediateOnConnection(proxy, () => proxy.cutAfter(undefined));
   await s.delete();
   client.close();
-  // What is not safe to repeat is not repeated.
+  // A request that is not safe to repeat is not repeated.
   await using other = await client.create();
   client.close();
   proxy.cutAfter(0);
@@ -73,7 +73,7 @@ test("a create whose answer was lost makes one sandbox, a delete whose answer wa
   assert.equal(await other.memory.kv.get("n"), 1, "it was done, and once");
 });
 
-/** After the next connection. */
+/** Waits for the next connection. */
 function setImmediateOnConnection(proxy: Proxy, then: () => void): void {
   const known = proxy.connections;
   const timer = setInterval(() => {
@@ -89,8 +89,8 @@ before(async () => {
 });
 after(() => own.remove());
 
-test("a daemon that restarts is waited for: by calls, by a command's output and by watchers", async () => {
-  // On a busy machine a start takes longer than calls are repeated unless told so.
+test("calls, command output and watches continue after a restart of the daemon", async () => {
+  // On a busy machine a start takes longer than the default retries.
   const client = new Client({ url: own.url, apiKey: own.key, retries: 100 });
   const s = await client.create();
   const seen: unknown[] = [];

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Client, type CodeError, type CodeResult, InvalidRequestError, NotFoundError, Sandbox } from "../../src/index.js";
 
-/** What code runs in; `scripts/test-e2b.sh` makes it, since it takes minutes and more than a GiB. */
+/** The image that runs code. `scripts/test-e2b.sh` builds it, because it takes minutes and more than a GiB. */
 const image = "python-interpreter";
 const there = await new Client().images.get(image).then(
   () => true,
@@ -11,7 +11,7 @@ const there = await new Client().images.get(image).then(
     throw error;
   },
 );
-// In the words that the summary of `scripts/test.sh` looks for.
+// The format that the summary of `scripts/test.sh` searches for.
 if (!there) console.log(`skipped: typescript sdk: running code: the daemon has no image \`${image}\``);
 const skip = there ? false : `no image \`${image}\``;
 
@@ -28,7 +28,7 @@ test("variables are kept, and the last line has a value", { skip }, async () => 
   assert.equal((await s.runCode("import os; os.environ['WHOSE']", { env: { WHOSE: "yours" }, check: true })).text, "yours");
 });
 
-test("code that fails says with what, and its context goes on", { skip }, async () => {
+test("code that fails returns its error, and its context can still be used", { skip }, async () => {
   await using s = await Sandbox.create({ image });
   const errors: CodeError[] = [];
   const run = await s.runCode("y = 7\n1 / 0", { onError: (error) => errors.push(error) });
@@ -39,7 +39,7 @@ test("code that fails says with what, and its context goes on", { skip }, async 
   assert.equal((await s.runCode("y", { check: true })).text, "7");
 });
 
-test("plots and tables come in every form", { skip }, async () => {
+test("plots and tables are returned in every format", { skip }, async () => {
   await using s = await Sandbox.create({ image });
   const shown: CodeResult[] = [];
   const plot = "import matplotlib.pyplot as plt\nplt.plot([1, 2, 3], [4, 5, 6])\nplt.title('growth')\nplt.show()";
@@ -54,7 +54,7 @@ test("plots and tables come in every form", { skip }, async () => {
   assert.match(table.main?.html ?? "", /<table/);
 });
 
-test("time, output, interrupts and aborts end a run and nothing else", { skip }, async () => {
+test("timeouts, output limits, interrupts and aborts end only the run", { skip }, async () => {
   await using s = await Sandbox.create({ image });
   const forever = "print('begun', flush=True)\nimport time\ntime.sleep(1000)";
   await s.runCode("kept = 'still there'", { check: true });
@@ -64,11 +64,11 @@ test("time, output, interrupts and aborts end a run and nothing else", { skip },
   assert.equal(interrupted.status, "interrupted");
   const stop = new AbortController();
   await assert.rejects(s.runCode(forever, { signal: stop.signal, onStdout: () => stop.abort() }), { code: "aborted" });
-  // Waits in line behind what was aborted, which would else run for a quarter of an hour.
+  // Waits for the end of the aborted run, which would otherwise take a quarter of an hour.
   assert.equal((await s.runCode("kept", { check: true })).text, "still there");
 });
 
-test("contexts know nothing of each other", { skip }, async () => {
+test("contexts do not share variables", { skip }, async () => {
   await using s = await Sandbox.create({ image });
   const one = await s.contexts.create({ cwd: "/tmp", env: { WHOSE: "one" } });
   const other = await s.contexts.create();
@@ -83,7 +83,7 @@ test("contexts know nothing of each other", { skip }, async () => {
   await assert.rejects(s.runCode("1", { language: "no-such-language" }), InvalidRequestError);
 });
 
-test("variables outlive sleep and go along with forks", { skip }, async () => {
+test("variables survive sleep and are forked", { skip }, async () => {
   await using s = await Sandbox.create({ image });
   await s.runCode("n = 1", { check: true });
   await s.sleep();

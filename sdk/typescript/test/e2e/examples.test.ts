@@ -1,4 +1,4 @@
-/** Runs every example of the doc comments and guides. What a comment says that it prints, it must print. */
+/** Runs every example of the doc comments and guides. Each must print what its `prints:` comments say. */
 import assert from "node:assert/strict";
 import { readFileSync, readdirSync } from "node:fs";
 import { test } from "node:test";
@@ -7,10 +7,10 @@ const folder = new URL("../../doc-examples/", import.meta.url);
 const sources = new URL("../../../doc-examples/", import.meta.url);
 const examples = readdirSync(folder).filter((name) => name.endsWith(".js") && !name.includes(".only-compiled"));
 
-test("there are examples", () => assert.ok(examples.length > 5, examples.join(", ")));
+test("the documentation has examples", () => assert.ok(examples.length > 5, examples.join(", ")));
 
 for (const name of examples) {
-  test(`the example ${name.replace(/\.js$/, "")} does what it says`, async (t) => {
+  test(`the example ${name.replace(/\.js$/, "")} prints what its comments say`, async (t) => {
     const source = readFileSync(new URL(name.replace(/\.js$/, ".ts"), sources), "utf8");
     const expected = [...source.matchAll(/\/\/ prints: (.*)$/gm)].map(([, text]) => text!.trim());
     const printed: string[] = [];

@@ -31,7 +31,7 @@ test("files are written, read, listed, moved and removed", async () => {
   await assert.rejects(s.files.stat("/srv/a"), NotFoundError);
 });
 
-test("a file that is no longer than a page and one of many mebibytes stream in and out", async () => {
+test("small and large files are streamed in both directions", async () => {
   await using s = await Sandbox.create();
   await using folder = await scratch();
   async function* pieces() {
@@ -49,7 +49,7 @@ test("a file that is no longer than a page and one of many mebibytes stream in a
   assert.equal((await readFile(join(folder.path, "empty"))).length, 0);
 });
 
-test("directories go both ways with links, modes and long names", async () => {
+test("directories are uploaded and downloaded with links, modes and long names", async () => {
   await using s = await Sandbox.create();
   await using folder = await scratch();
   const source = join(folder.path, "source");
@@ -80,7 +80,7 @@ test("a directory whose links lead out of it is not unpacked", async () => {
   await assert.rejects(s.files.download("/srv/bad", join(folder.path, "bad")), { code: "unprocessable" });
 });
 
-test("changes are told from the moment the watch is there", async () => {
+test("a watch reports all changes after it was started", async () => {
   await using s = await Sandbox.create();
   await s.files.mkdir("/srv/watched");
   const stop = new AbortController();

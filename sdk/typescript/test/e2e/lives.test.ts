@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Client, NotFoundError, Sandbox } from "../../src/index.js";
 
-test("a snapshot is gone back to, and going back is undone", async () => {
+test("a snapshot is restored, and the restore is undone", async () => {
   await using s = await Sandbox.create();
   await s.files.write("/srv/n", "1");
   const before = await s.snapshot({ filesOnly: true, description: "one", labels: { some_label: "x" } });
@@ -20,7 +20,7 @@ test("a snapshot is gone back to, and going back is undone", async () => {
   await assert.rejects(new Client().snapshots.get(before.id), NotFoundError);
 });
 
-test("a checkpoint tells what changed since the last one, and old ones go", async () => {
+test("a checkpoint reports the changes since the last one, and old checkpoints are deleted", async () => {
   await using s = await Sandbox.create();
   await s.files.write("/srv/kept", "1");
   await s.checkpointState({ filesOnly: true });
@@ -33,7 +33,7 @@ test("a checkpoint tells what changed since the last one, and old ones go", asyn
   await s.delete({ snapshots: true });
 });
 
-test("children go on from the parent's instant, each on its own", async () => {
+test("children continue from the state of the parent, independently of each other", async () => {
   await using s = await Sandbox.create();
   await s.files.write("/srv/n", "parent");
   const children = await s.fork(3, { filesOnly: true });
@@ -44,7 +44,7 @@ test("children go on from the parent's instant, each on its own", async () => {
   await Promise.all(children.map((child) => child.delete()));
 });
 
-test("a sandbox sleeps with its processes and is woken by use", async (t) => {
+test("a sandbox sleeps with its processes, and use wakes it", async (t) => {
   await using s = await Sandbox.create();
   const process = await s.spawn("i=0; while read line; do i=$((i+1)); echo $i $line; done", { stdin: true });
   await process.write("before\n");
@@ -61,7 +61,7 @@ test("a sandbox sleeps with its processes and is woken by use", async (t) => {
   assert.equal((await s.refresh()).state, "running");
 });
 
-test("a stream ends when the sandbox is put to sleep under it, and does not wake it", async (t) => {
+test("a stream ends when its sandbox is put to sleep, and does not wake it", async (t) => {
   if (!(await new Client().host()).drivers.some(({ hibernate }) => hibernate.yes)) {
     t.skip("this host cannot hibernate");
     return;
@@ -79,7 +79,7 @@ test("a stream ends when the sandbox is put to sleep under it, and does not wake
   assert.equal((await s.refresh()).state, "hibernated");
 });
 
-test("a failed command leaves no trace where that is asked for", async () => {
+test("rollbackOnFailure rolls back the changes of a failed command", async () => {
   await using s = await Sandbox.create();
   await s.files.write("/srv/n", "1");
   const result = await s.run("echo 2 > /srv/n; exit 3", { rollbackOnFailure: true });

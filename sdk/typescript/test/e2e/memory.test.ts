@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Client, ConflictError, NotFoundError, Sandbox } from "../../src/index.js";
 
-test("what is stored is found, by meaning, kind and metadata", async () => {
+test("stored entries are found by meaning, kind and metadata", async () => {
   await using s = await Sandbox.create();
   const { memory } = s;
   const added = await memory.store("the deploy key is on db-2", { memoryType: "fact", importance: 0.9, metadata: { snake_case: { inner_key: 1 } } });
@@ -33,7 +33,7 @@ test("what is stored is found, by meaning, kind and metadata", async () => {
   assert.equal((await memory.check()).ok, true);
 });
 
-test("storing under a key stores once", async () => {
+test("storing twice under one key stores one entry", async () => {
   await using s = await Sandbox.create();
   const first = await s.memory.store("once", { key: "k" });
   const again = await s.memory.store("once more", { key: "k" });
@@ -64,7 +64,7 @@ test("keys have versions, conditions, counters, batches, history and watchers", 
   await assert.rejects(new Client().memory("no-such-sandbox").kv.get("x"), NotFoundError);
 });
 
-test("a skill is kept, found, run and its outcome counted", async () => {
+test("a skill is stored, found and run, and its outcome is recorded", async () => {
   await using s = await Sandbox.create();
   const { skills } = s.memory;
   await skills.add({
@@ -103,7 +103,7 @@ test("artifacts have versions and metadata of any script", async () => {
   await assert.rejects(artifacts.get("reports/q3.txt"), NotFoundError);
 });
 
-test("a space outlives sandboxes, and a fork's memory comes back", async () => {
+test("a space outlives sandboxes, and the memory of a fork is merged", async () => {
   const { spaces } = new Client();
   await spaces.getOrCreate("sdk-ops");
   assert.equal((await spaces.getOrCreate("sdk-ops")).name, "sdk-ops");

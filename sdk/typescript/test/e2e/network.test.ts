@@ -6,7 +6,7 @@ import { Client, Sandbox, UnavailableError } from "../../src/index.js";
 
 const serve = "cd /srv && echo page > index.html && exec python3 -m http.server 8000 --bind 127.0.0.1";
 
-test("what listens inside is opened by a link, by a connection and by a forwarded port", async () => {
+test("a server in a sandbox is reached by a link, by a connection and by a forwarded port", async () => {
   await using s = await Sandbox.create();
   await s.spawn(serve);
   const port = await s.ports.wait(8000, { timeoutMs: 60_000 });
@@ -33,7 +33,7 @@ test("what listens inside is opened by a link, by a connection and by a forwarde
   await assert.rejects(s.ports.connect(8001), UnavailableError);
 });
 
-test("a mebibyte each way through one connection", async () => {
+test("one connection transfers a mebibyte in each direction", async () => {
   await using s = await Sandbox.create();
   const echo = "import socket\ns=socket.create_server(('127.0.0.1',9000));c,_=s.accept()\nwhile True:\n d=c.recv(65536)\n if not d: break\n c.sendall(d)\nc.close()";
   await s.files.write("/srv/echo.py", echo);
@@ -45,7 +45,7 @@ test("a mebibyte each way through one connection", async () => {
   assert.equal((await text(connection)) === sent, true);
 });
 
-test("rules about the network are added, explained and taken away", async () => {
+test("egress rules are added, explained and removed", async () => {
   await using s = await Sandbox.create();
   assert.equal((await s.egress.explain("https://www.example.com/")).allowed, false);
   await s.egress.allow(["*.example.com", "tcp://db.example.net:5432"]);
@@ -55,7 +55,7 @@ test("rules about the network are added, explained and taken away", async () => 
   assert.equal((await s.egress.explain("https://www.example.com/")).allowed, false);
   const refused = await s.run("getent hosts www.example.com");
   assert.notEqual(refused.exitCode, 0);
-  // The log is written behind the refusal.
+  // The log entry is written after the refusal.
   for await (const entry of s.egress.follow({ denied: true })) {
     if (entry.host.startsWith("www.example.com")) break;
   }
@@ -86,7 +86,7 @@ test("a secret is declared, used by a rule, rotated and removed, and never shown
   assert.ok(!JSON.stringify(await secrets.list()).includes("sdk-key"));
 });
 
-test("a policy replaces all rules at once, its own names as they are written in files", async () => {
+test("apply replaces all rules of a policy, and keeps its names", async () => {
   await using s = await Sandbox.create();
   await s.egress.apply({
     egress: { rules: [{ host: "api.example.org", methods: ["GET"], budget: { requestsPerMinute: 5, bytesOutPerDay: "1MB" } }], allow: ["example.com"] },

@@ -1,4 +1,4 @@
-/** A daemon of our own, on a copy of the prepared pool, with all it leaves behind removed again. */
+/** A daemon for the tests, on a copy of the prepared pool. Its resources are removed at the end. */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { copyFileSync, existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -6,7 +6,7 @@ import { basename, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Client } from "../../src/index.js";
 
-/** Longer than any start or orderly end takes on a machine that does much else. */
+/** Longer than any start or shutdown takes on a busy machine. */
 const PATIENCE_MS = 120_000;
 const POLL_MS = 25;
 
@@ -53,14 +53,14 @@ export class Daemon {
     return daemon;
   }
 
-  /** Ends it in order and starts it again, at the same address. */
+  /** Shuts the daemon down and starts it again at the same address. */
   async restart(): Promise<void> {
     await this.#end("SIGTERM");
     this.#listen = new URL(this.url).host;
     await this.#launch();
   }
 
-  /** Ends it with all it holds. */
+  /** Shuts the daemon down and removes its resources. */
   async remove(): Promise<void> {
     if (this.url !== "") {
       const client = new Client({ url: this.url, apiKey: this.key });
@@ -104,7 +104,7 @@ export class Daemon {
   async #until(what: string, done: () => boolean | Promise<boolean>): Promise<void> {
     const deadline = Date.now() + PATIENCE_MS;
     while (!(await done())) {
-      if (this.#child?.exitCode !== null) throw new Error(`the daemon ended instead of starting:\n${this.log()}`);
+      if (this.#child?.exitCode !== null) throw new Error(`the daemon exited during startup:\n${this.log()}`);
       if (Date.now() > deadline) throw new Error(`the daemon did not ${what}:\n${this.log()}`);
       await sleep(POLL_MS);
     }
@@ -124,7 +124,7 @@ export class Daemon {
     const run = join(this.#folder, "run");
     const mounts = readFileSync("/proc/mounts", "utf8").split("\n").map((line) => line.split(" "));
     for (const [, place] of mounts) if (place?.startsWith(run)) execFileSync("umount", ["-l", place]);
-    for (const part of ["sandboxes", "staged", "images", "snapshots", "replacing", "shelves", "shelf-snapshots"]) {
+    for (const part of ["sandboxes", "staged", "images", "snapshots", "replacing", "volumes", "volume-snapshots"]) {
       const folder = join(this.#pool, part);
       for (const volume of existsSync(folder) ? readdirSync(folder) : []) {
         execFileSync("btrfs", ["-q", "property", "set", "-f", join(folder, volume), "ro", "false"]);

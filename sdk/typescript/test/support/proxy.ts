@@ -1,4 +1,4 @@
-/** A way to the daemon that can be cut: what a bad network or a restarted proxy does to connections. */
+/** A proxy to the daemon whose connections can be cut, as by an unreliable network or a restarted proxy. */
 import { type AddressInfo, type Socket, connect, createServer } from "node:net";
 
 export interface Proxy extends AsyncDisposable {
@@ -8,8 +8,8 @@ export interface Proxy extends AsyncDisposable {
   /** Resets every open connection. */
   cut(): void;
   /**
-   * Cuts each connection after so many bytes towards the client. Each one is let go twice as far as the one before: a message
-   * that is larger than all that is let through would never arrive.
+   * Cuts each connection after this many bytes towards the client. The limit doubles with each connection, because a message
+   * that is larger than the limit would never arrive.
    */
   cutAfter(bytes: number | undefined): void;
 }
@@ -38,7 +38,7 @@ export async function proxied(target: string): Promise<Proxy> {
       passed += piece.length;
       if (client.writableEnded) return;
       if (bound !== undefined && passed > bound) {
-        // What was passed on before arrives; a reset would take it back.
+        // Data that was forwarded before must arrive; a reset would discard it.
         client.destroySoon();
         return;
       }

@@ -1,4 +1,4 @@
-/** Starts a daemon, runs the tests that are named against it, and removes it again: `node run.js FILE…`. */
+/** Starts a daemon, runs the given tests against it, and removes it: `node run.js FILE…`. */
 import { spawn } from "node:child_process";
 import { Daemon } from "./daemon.js";
 

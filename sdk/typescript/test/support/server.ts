@@ -1,11 +1,11 @@
-/** A server that stands in for a daemon, for what a real one does not do on demand. */
+/** A server that replaces a daemon in tests of behaviour that a real daemon does not show on demand. */
 import { type IncomingMessage, type Server, type ServerResponse, createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { Client } from "../../src/index.js";
 
 export type Handler = (request: IncomingMessage, response: ServerResponse, body: string) => void;
 
-/** A server that answers as it is told. */
+/** Starts a server that answers with `handle`. */
 export async function answering(handle: Handler): Promise<{ client: Client; requests: IncomingMessage[] } & AsyncDisposable> {
   const requests: IncomingMessage[] = [];
   const server: Server = createServer((request, response) => {

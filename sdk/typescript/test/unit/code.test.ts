@@ -15,7 +15,7 @@ interface Interpreter extends AsyncDisposable {
   asked: { what: string; body: unknown }[];
 }
 
-/** A daemon whose runs are answered by `say`, which ends the answer or leaves it open. */
+/** A daemon whose runs are answered by `say`, which ends the response or leaves it open. */
 async function interpreting(say: (response: ServerResponse) => void): Promise<Interpreter> {
   const asked: Interpreter["asked"] = [];
   const daemon = await answering((request, response, body) => {
@@ -40,7 +40,7 @@ const lines =
     response.end();
   };
 
-/** A run that goes on, and tells when nobody reads it any more. */
+/** A run that does not end, and reports when the client stops reading. */
 function endless(): { say: (response: ServerResponse) => void; hungUp: Promise<void> } {
   let told: () => void;
   const hungUp = new Promise<void>((resolve) => (told = resolve));
@@ -51,7 +51,7 @@ function endless(): { say: (response: ServerResponse) => void; hungUp: Promise<v
   return { say, hungUp };
 }
 
-test("the lines of a run become what it came to", async () => {
+test("the events of a run are combined into its result", async () => {
   await using daemon = await interpreting(
     lines(
       { kind: "stdout", text: "one " },
@@ -70,7 +70,7 @@ test("the lines of a run become what it came to", async () => {
   });
   assert.deepEqual([run.status, run.ok, run.stdout, run.stderr, run.error], ["ok", true, "one two\n", "careful", undefined]);
   assert.deepEqual([run.executionCount, run.durationMs, run.text], [3, 12, "42"]);
-  // What is inside a result is the code's own, and keeps its names.
+  // The contents of a result are user data and keep their names.
   assert.deepEqual(run.results, [
     { main: false, png: "iVBO", chart: { type: "line", x_label: "t" } },
     { main: true, text: "42", data: { a_b: [1, null] }, json: { c_d: 1 }, extra: { "x/y": { e_f: 2 } } },
@@ -78,7 +78,7 @@ test("the lines of a run become what it came to", async () => {
   assert.equal(run.main, run.results[1]);
 });
 
-test("code that fails says with what", async () => {
+test("code that fails returns its error", async () => {
   const error = { name: "ZeroDivisionError", value: "division by zero", traceback: "line 1\n" };
   await using daemon = await interpreting(lines({ kind: "error", ...error }, { ...end, status: "error" }));
   const run = await daemon.sandbox.runCode("1 / 0");
@@ -91,7 +91,7 @@ test("code that fails says with what", async () => {
   });
 });
 
-test("a run that was ended says by what", async () => {
+test("a run that was ended reports the reason", async () => {
   for (const status of ["interrupted", "timed_out", "output_limit", "kernel_died"]) {
     await using daemon = await interpreting(lines({ kind: "end", status, execution_count: null, duration_ms: 1 }));
     const run = await daemon.sandbox.runCode("x");
@@ -100,7 +100,7 @@ test("a run that was ended says by what", async () => {
   }
 });
 
-test("callbacks hear it while the code runs", async () => {
+test("callbacks are called while the code runs", async () => {
   const said: Line[] = [
     { kind: "stdout", text: "out" },
     { kind: "stderr", text: "err" },
@@ -110,7 +110,7 @@ test("callbacks hear it while the code runs", async () => {
   ];
   let next = (): void => undefined;
   await using daemon = await interpreting((response) => {
-    // The code goes on only when the callback before has been called.
+    // The code continues only after the previous callback was called.
     next = () => {
       write(response, said.shift()!);
       if (said.length === 0) response.end();
@@ -126,14 +126,14 @@ test("callbacks hear it while the code runs", async () => {
   assert.deepEqual(heard, ["out", "err", run.main, run.error]);
 });
 
-test("a picture of seven mebibytes comes whole", async () => {
+test("an image of seven mebibytes is returned completely", async () => {
   const png = "ab".repeat(7 << 19);
   await using daemon = await interpreting(lines({ kind: "result", main: true, png }, end));
   const { results } = await daemon.sandbox.runCode("x");
   assert.ok(results[0]?.png === png);
 });
 
-test("a callback that fails, and an abort, end the run", async () => {
+test("a callback that throws, and an abort, end the run", async () => {
   const { say, hungUp } = endless();
   await using daemon = await interpreting(say);
   const onStdout = () => {
@@ -150,7 +150,7 @@ test("a callback that fails, and an abort, end the run", async () => {
   assert.equal(second.asked.filter(({ what }) => what.endsWith("/run")).length, 1, "what was aborted before is not begun");
 });
 
-test("a run is sent once, and its loss is told", async () => {
+test("a run is sent once, and a broken connection is an error", async () => {
   const begun = { kind: "stdout", text: "begun" };
   await using daemon = await interpreting(lines(begun));
   await assert.rejects(daemon.sandbox.runCode("x"), BrokenError);
@@ -166,7 +166,7 @@ test("a run is sent once, and its loss is told", async () => {
   await assert.rejects(without.sandbox.runCode("x"), { name: "InvalidRequestError", hint: "take another image" });
 });
 
-test("code runs where it is told to", async () => {
+test("code runs in the selected context or language", async () => {
   await using daemon = await interpreting(lines(end));
   const table: [RunCodeOptions, string][] = [
     [{}, "default"],
@@ -182,7 +182,7 @@ test("code runs where it is told to", async () => {
   await assert.rejects(daemon.sandbox.runCode("x", { context, language: "r" }), InvalidRequestError);
 });
 
-test("contexts are made, looked at and ended", async () => {
+test("contexts are created, listed and removed", async () => {
   await using daemon = await interpreting(lines(end));
   const { contexts } = daemon.sandbox;
   assert.deepEqual(await contexts.create({ language: "r", cwd: "/srv", env: { SOME_name: "b" } }), context);

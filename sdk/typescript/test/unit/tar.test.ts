@@ -16,12 +16,12 @@ async function packed(folder: string): Promise<Buffer> {
   return Buffer.concat(pieces);
 }
 
-/** The same bytes in pieces of all sizes. */
+/** The same bytes in pieces of different sizes. */
 async function* pieces(bytes: Buffer, size: number): AsyncGenerator<Uint8Array> {
   for (let at = 0; at < bytes.length; at += size) yield bytes.subarray(at, at + size);
 }
 
-test("what is packed can be unpacked, however it is cut", async () => {
+test("a packed directory can be unpacked from pieces of any size", async () => {
   await using folder = await scratch();
   const source = join(folder.path, "source");
   const long = join(source, "d".repeat(90), "e".repeat(90));
@@ -40,7 +40,7 @@ test("what is packed can be unpacked, however it is cut", async () => {
   }
 });
 
-test("archives that are damaged or cut short are refused", async () => {
+test("damaged and truncated archives are refused", async () => {
   await using folder = await scratch();
   await writeFile(join(folder.path, "file"), Buffer.alloc(2000, 7));
   const archive = await packed(folder.path);
@@ -51,7 +51,7 @@ test("archives that are damaged or cut short are refused", async () => {
   await assert.rejects(unpack(pieces(bent, 512), target), { code: "damaged" });
 });
 
-/** An archive of one entry, with a checksum that fits. */
+/** An archive of one entry, with a correct checksum. */
 function entry(name: string, kind: string, link = ""): Buffer {
   const bytes = Buffer.alloc(512 * 3);
   bytes.write(name, 0);
@@ -90,7 +90,7 @@ test("nothing is written outside of the folder", async () => {
   assert.deepEqual(await readdir(folder.path), ["outside"]);
 });
 
-test("bits that give other people's rights are dropped", async () => {
+test("set-user-id and set-group-id bits are dropped", async () => {
   await using folder = await scratch();
   const archive = entry("tool", "0");
   archive.write("0006755\0", 100);

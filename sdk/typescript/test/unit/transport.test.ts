@@ -5,7 +5,7 @@ import { ascii } from "../../src/memory/artifacts.js";
 import { Collected } from "../../src/result.js";
 import { answering, json, refused } from "../support/server.js";
 
-test("a call carries the key and the prefix, and parts of a path are escaped", async () => {
+test("a call has the key and the path prefix, and path parameters are escaped", async () => {
   await using daemon = await answering((_, response) => json(response, 200, { key: "a/b", value: { snake_case: 1 }, version: 1, created_ms: 1, updated_ms: 1 }));
   assert.deepEqual(await daemon.client.memory("web").kv.get("a/b ?#é"), { snake_case: 1 });
   const [request] = daemon.requests;
@@ -16,7 +16,7 @@ test("a call carries the key and the prefix, and parts of a path are escaped", a
   await assert.rejects(daemon.client.connect(""), { code: "invalid_request" });
 });
 
-test("a refusal becomes an error of its class with code, hint, status and request id", async () => {
+test("an error response becomes an error of its class with code, hint, status and request id", async () => {
   const answers: [number, string, typeof BurrowError][] = [
     [404, "not_found", NotFoundError],
     [409, "conflict", ConflictError],
@@ -36,7 +36,7 @@ test("a refusal becomes an error of its class with code, hint, status and reques
   await assert.rejects(other.client.host(), { code: "not_burrow", status: 502 });
 });
 
-test("a create is repeated with one key until it is answered", async () => {
+test("a create is repeated with the same idempotency key until it is answered", async () => {
   const keys: unknown[] = [];
   await using daemon = await answering((request, response) => {
     keys.push(request.headers["idempotency-key"]);
@@ -52,7 +52,7 @@ test("a create is repeated with one key until it is answered", async () => {
   assert.equal(new Set(keys).size, 1);
 });
 
-test("what cannot be repeated safely is not", async () => {
+test("requests that are not safe to repeat are not repeated", async () => {
   await using daemon = await answering((request) => request.socket.destroy());
   await assert.rejects(daemon.client.memory("web").kv.increment("n"), { code: "broken" });
   await assert.rejects(daemon.client.memory("web").kv.set("n", 1, { ifVersion: 3 }), { code: "broken" });
@@ -60,7 +60,7 @@ test("what cannot be repeated safely is not", async () => {
   assert.equal(daemon.requests.length, 3);
 });
 
-test("repeats are bounded", async () => {
+test("the number of retries is limited", async () => {
   await using daemon = await answering((_, response) => json(response, 429, refused("busy")));
   const { port } = new URL(daemon.client.transport.config.url);
   const impatient = new Client({ url: `http://127.0.0.1:${port}`, retries: 2 });
@@ -85,12 +85,12 @@ test("an aborted call ends at once", async () => {
   await assert.rejects(call, { code: "aborted" });
 });
 
-test("an address that is none, and one where nobody listens", async () => {
+test("invalid and unreachable addresses are errors", async () => {
   assert.throws(() => new Client({ url: "localhost:7700" }), { code: "invalid_request" });
   await assert.rejects(Sandbox.list({ url: "http://127.0.0.1:1", apiKey: "x" }), { code: "unreachable" });
 });
 
-test("exit codes are those that a shell tells", () => {
+test("exit codes are those that a shell reports", () => {
   const outcome = { cpuUs: 0, killedFromOutside: false, ramMaxBytes: 0, timedOut: false, wallUs: 1500 };
   const result = (more: object) =>
     new CommandResult("x", { id: "exe1", state: "ended", outcome: { ...outcome, ...more } } as never, new Collected(10));
@@ -101,21 +101,21 @@ test("exit codes are those that a shell tells", () => {
   assert.throws(() => new CommandResult("x", { id: "exe1", state: "lost" } as never, new Collected(10)), { code: "lost" });
 });
 
-test("output beyond the bound is cut and said to be", () => {
+test("output beyond the limit is dropped and marked as truncated", () => {
   const output = new Collected(4);
   output.stdout.push(Buffer.from("abc"));
   output.stdout.push(Buffer.from("def"));
   assert.deepEqual([Buffer.from(output.stdout.bytes()).toString(), output.truncated], ["abcd", true]);
 });
 
-test("metadata travels in ASCII and means the same", () => {
+test("metadata is encoded in ASCII and keeps its value", () => {
   const metadata = { title: "Über 漢字 🦊\u007f\n" };
   const header = ascii(metadata);
   assert.match(header, /^[\x20-\x7e]*$/);
   assert.deepEqual(JSON.parse(header), metadata);
 });
 
-test("differences, merges and races speak as the daemon does", async () => {
+test("diffs, merges and races use the wire format of the daemon", async () => {
   const sent: { url: string; body: unknown }[] = [];
   const answers: Record<string, unknown> = {
     "POST /prefix/v1/sandboxes": { id: "sbx1", image_id: "img1", state: "running" },

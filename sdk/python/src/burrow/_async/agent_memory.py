@@ -1,4 +1,4 @@
-"""Memory for an agent loop, in two lines: recall before each turn, store after it."""
+"""Memory for an agent loop: recall before each turn, store after it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .sandbox import AsyncSandbox
 
 R = TypeVar("R")
 
-# The end of a conversation says what it is about; the rest of a long one only costs time.
+# Number of recent messages used as the query. Older ones add cost and little relevance.
 RECALL_MESSAGES = 16
 BUDGET_TOKENS = 1000
 
 
 class AsyncAgentMemory:
-    """Recalls before and stores after each turn of a plain list of messages.
+    """Recalls memory before each turn and stores the messages after it, for a plain list of messages.
 
     >>> memory = AsyncAgentMemory(sandbox)
     >>> messages = [{"role": "user", "content": "my editor is Helix"}]
-    >>> asked = await memory.before(messages)                   # what to send to the model
-    >>> stored = await memory.after(messages, "I will remember")   # what it answered
+    >>> asked = await memory.before(messages)                   # send these to the model
+    >>> stored = await memory.after(messages, "I will remember")   # the model's reply
 
     In another conversation, days later:
 
@@ -34,7 +34,7 @@ class AsyncAgentMemory:
     >>> "Helix" in asked[0]["content"]
     True
 
-    Or in one line, around whatever calls the model: `call = memory.wrap(call)`.
+    Or wrap the function that calls the model: `call = memory.wrap(call)`.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class AsyncAgentMemory:
         role: str = "system",
         on_error: Callable[[BurrowError], object] | None = None,
     ) -> None:
-        """`role` is whose message the block is. `on_error` is told of a memory that cannot be reached, and the loop goes on
-        without; unless it is given such errors are raised.
+        """`role` is the role of the message with the memory block. `on_error` is called with each error of the memory, and the
+        loop continues without memory; without it, errors are raised.
         """
         self.memory = memory.memory if isinstance(memory, AsyncSandbox) else memory
         self._session = session
@@ -61,40 +61,40 @@ class AsyncAgentMemory:
         self._stored: list[str] = []
 
     async def block(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """What is known about this conversation, for APIs that take instructions apart from messages."""
-        said = conversation(messages)[-RECALL_MESSAGES:]
-        if not said:
+        """The memory block for this conversation, for APIs that take instructions separately from messages."""
+        recent = conversation(messages)[-RECALL_MESSAGES:]
+        if not recent:
             return ""
         try:
-            found = await self.memory.recall(said, budget_tokens=self._budget, session=self._session)
+            found = await self.memory.recall(recent, budget_tokens=self._budget, session=self._session)
         except BurrowError as error:
-            await self._failed(error)
+            await self._handle_error(error)
             return ""
         return found.text if found.ids else ""
 
     async def before(self, messages: Sequence[Mapping[str, Any]]) -> list[Message]:
-        """The messages with what is known about them behind the instructions. The list itself stays as it is."""
+        """The messages with a memory block after the instructions. The list itself is not changed."""
         return with_block(messages, await self.block(messages), self._role)
 
     async def after(self, messages: Sequence[Mapping[str, Any]], reply: Any = None) -> types.StoredTurn | None:
-        """Stores what was said since the last time, and the model's reply.
+        """Stores the messages since the last call, and the model's reply.
 
-        `reply` is a text, a message, several, or an answer as the clients of OpenAI and Anthropic give it.
+        `reply` is a text, a message, a list of messages, or a response of the OpenAI or Anthropic client.
         """
-        said = conversation([*messages, *as_messages(reply)])
-        fresh = unstored(said, self._stored)
+        spoken = conversation([*messages, *as_messages(reply)])
+        fresh = unstored(spoken, self._stored)
         if not fresh:
             return None
         try:
             stored = await self.memory.store_turn(fresh, session=self._session, user=self._user, agent=self._agent)
         except BurrowError as error:
-            await self._failed(error)
+            await self._handle_error(error)
             return None
         self._stored = [*self._stored, *map(fingerprint, fresh)][-FINGERPRINTS_KEPT:]
         return stored
 
     def wrap(self, call: Callable[..., Awaitable[R]]) -> Callable[..., Awaitable[R]]:
-        """Around a function that takes messages and answers a reply.
+        """Wraps a function that takes messages and returns a reply.
 
         >>> async def model(messages):
         ...     return {"role": "assistant", "content": f"{len(messages)} messages"}
@@ -112,7 +112,7 @@ class AsyncAgentMemory:
 
         return turn
 
-    async def _failed(self, error: BurrowError) -> None:
+    async def _handle_error(self, error: BurrowError) -> None:
         if self._on_error is None:
             raise error
         await async_called(self._on_error, error)

@@ -1,4 +1,4 @@
-"""Artifacts of a memory: named blobs with versions."""
+"""Artifacts of a memory: named, versioned blobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .transport import AsyncTransport
 
 
 class AsyncArtifacts:
-    """Reports, data, logs: what is too large for an entry.
+    """Artifacts: reports, data, logs and other content that is too large for an entry.
 
     >>> stored = await sandbox.memory.artifacts.put("reports/q3.txt", "all is well", media_type="text/plain")
     >>> stored.bytes
@@ -37,7 +37,7 @@ class AsyncArtifacts:
         metadata: Mapping[str, Any] | None = None,
         space: str | None = None,
     ) -> types.Artifact:
-        """Stores a blob, or a new version of one. An open file is streamed."""
+        """Stores an artifact, or a new version of it. An open file is streamed."""
         headers = {"content-type": media_type}
         if metadata:
             headers["x-burrow-metadata"] = json.dumps(dict(metadata))
@@ -59,14 +59,14 @@ class AsyncArtifacts:
         as_of: str | int | None = None,
         space: str | None = None,
     ) -> bytes:
-        """A blob's bytes."""
+        """The bytes of an artifact."""
         response = await self._transport.read(self._path("artifacts", name), version=version, as_of=as_of, space=space)
         return response.content
 
     async def get_stream(
         self, name: str, *, version: int | None = None, space: str | None = None
     ) -> AsyncIterator[bytes]:
-        """A blob's bytes as they come, for what is larger than memory."""
+        """The bytes of an artifact as a stream, for content that does not fit in memory."""
         response = await self._transport.open("GET", self._path("artifacts", name), version=version, space=space)
         async for piece in self._transport.chunks(response):
             yield piece
@@ -74,20 +74,20 @@ class AsyncArtifacts:
     async def list(
         self, prefix: str = "", *, as_of: str | int | None = None, space: str | None = None
     ) -> builtins.list[types.Artifact]:
-        """All artifacts whose names begin like this."""
+        """All artifacts whose names begin with `prefix`."""
         return await self._transport.all(
             types.Artifact, self._path("artifacts"), prefix=prefix or None, as_of=as_of, space=space
         )
 
     async def versions(self, name: str, *, space: str | None = None) -> builtins.list[types.Artifact]:
-        """All versions of one."""
+        """All versions of an artifact."""
         rows = await self._transport.json(
             "GET", self._path("artifact-versions", name), params={"space": space}, repeat=True
         )
         return [decode(types.Artifact, row) for row in rows]
 
     async def remove(self, name: str, *, space: str | None = None) -> None:
-        """Removes one."""
+        """Removes an artifact."""
         await self._transport.nothing("DELETE", self._path("artifacts", name), repeat=True, space=space)
 
     def _path(self, *rest: str) -> str:

@@ -1,4 +1,4 @@
-"""A daemon: what is not of one sandbox, and the way to sandboxes."""
+"""The client of a daemon: everything that does not belong to one sandbox."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from .transport import ANSWER_SECONDS, AsyncTransport
 
 
 class AsyncClient:
-    """One daemon. Where it is and which key opens it come from the arguments, else from `BURROW_URL`, `BURROW_API_KEY` and
-    `BURROW_CA_FILE`, else as the command line finds them.
+    """A client of one daemon. Address, key and CA come from the arguments, otherwise from `BURROW_URL`, `BURROW_API_KEY` and
+    `BURROW_CA_FILE`, otherwise from the defaults of the CLI.
 
     >>> async with AsyncClient() as other:
     ...     print((await other.version()).version == (await client.version()).version)
@@ -55,7 +55,7 @@ class AsyncClient:
         return self.transport.url
 
     def memory(self, of: str) -> AsyncMemory:
-        """The memory of a sandbox or a space, by name or id; `space:NAME` and `sandbox:NAME` say which is meant."""
+        """The memory of a sandbox or a space, by name or id; `space:NAME` and `sandbox:NAME` resolve ambiguous names."""
         return AsyncMemory(self.transport, of)
 
     async def version(self) -> types.Version:
@@ -63,28 +63,28 @@ class AsyncClient:
         return await self.transport.get(types.Version, path("version"))
 
     async def host(self) -> types.HostInfo:
-        """What the host can do, and how full it is."""
+        """The capabilities and the resource usage of the host."""
         return await self.transport.get(types.HostInfo, path("host"))
 
     async def tree(self) -> list[types.TreeNode]:
-        """Who came from whom."""
+        """The lineage of sandboxes and snapshots: parents before their children."""
         return (await self.transport.get(types.Tree, path("tree"))).nodes
 
     async def create_key(
         self, name: str, scope: types.Scope, *, sandbox: str | None = None, ttl: Duration | None = None
     ) -> types.CreatedKey:
-        """A new key, whose secret is shown this once."""
+        """Creates an API key. Its secret is returned only once."""
         body = given(name=name, scope=scope, sandbox=sandbox, ttl_seconds=seconds(ttl))
         return await self.transport.create(types.CreatedKey, path("keys"), body)
 
     async def revoke_key(self, key: str) -> None:
-        """Ends a key at once."""
+        """Revokes a key immediately."""
         await self.transport.nothing("DELETE", path("keys", key), repeat=True)
 
     async def events(
         self, *, sandbox: str | None = None, since: int | None = None, follow: bool = False
     ) -> AsyncStream[types.Event]:
-        """What happened on the host, in order; with `follow` also what happens from now on."""
+        """The events of the host, in order; with `follow` also new events as they happen."""
         seen = {"seq": since}
 
         def read(line: dict[str, Any]) -> types.Event:
@@ -118,7 +118,7 @@ _DEFAULTS: weakref.WeakKeyDictionary[Any, dict[tuple[str, ...], AsyncClient]] = 
 
 
 def default_client() -> AsyncClient:
-    """The client that the environment describes, shared by all who do not bring their own."""
+    """The client configured by the environment, shared by all calls without a `client`."""
     url = find_url(None)
     wanted = (url, find_key(None, url) or "", os.environ.get("BURROW_CA_FILE", ""))
     clients = _DEFAULTS.setdefault(async_owner(), {})

@@ -1,7 +1,7 @@
 """Code in a sandbox: contexts that keep their variables, and running code in them.
 
-A run is one request whose answer goes on until the code ends. Whoever stops reading ends the run, since nobody else would
-hear what it says; so a run whose connection broke is neither taken up again nor sent again.
+A run is one request whose response is streamed until the code ends. The daemon interrupts a run whose client stops reading,
+because no other client can read its output. A run whose connection broke is therefore neither resumed nor retried.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ..errors import BrokenError, InvalidRequestError, api_error
 from .process import OutputCallback
 from .transport import AsyncTransport
 
-# Of a run that names no context: each language has one, and that of Python has the short name.
+# The context of runs that name none: `default` for Python, `default-LANGUAGE` for each other language.
 DEFAULT_CONTEXT, DEFAULT_LANGUAGE = "default", "python"
 
 
 class AsyncContexts:
-    """The contexts of a sandbox: each is a process of a language, and keeps its variables from one run to the next.
+    """The contexts of a sandbox: each is an interpreter process that keeps its variables between runs.
 
-    Sleep, snapshots and forks keep them, too, as they keep all processes.
+    Like all processes, contexts survive sleep and are part of snapshots and forks.
 
     >>> context = await sandbox.contexts.create(cwd="/tmp", env={"GREETING": "hello"})
     >>> run = await sandbox.run_code("import os; os.getcwd(), os.environ['GREETING']", context=context)
@@ -42,28 +42,28 @@ class AsyncContexts:
     async def create(
         self, language: str | None = None, *, cwd: str | None = None, env: Mapping[str, str] | None = None
     ) -> types.CodeContext:
-        """A new one, with no variables; of Python unless told otherwise. Which languages there are, the image says."""
+        """Creates a context, of Python by default. The image determines which languages are available."""
         body = given(language=language, cwd=cwd, env=dict(env) if env else None)
         return await self._transport.send(types.CodeContext, "POST", self._path(), body)
 
     async def list(self) -> builtins.list[types.CodeContext]:
-        """All of them, those that runs without a context have made included."""
+        """All contexts, including the default contexts that runs have created."""
         return await self._transport.all(types.CodeContext, self._path())
 
     async def get(self, context: str | types.CodeContext) -> types.CodeContext:
-        """What is known of one now."""
+        """The current state of a context."""
         return await self._transport.get(types.CodeContext, self._path(context))
 
     async def remove(self, context: str | types.CodeContext) -> None:
-        """Ends its process for good, and what runs in it."""
+        """Removes a context: ends its process and any current run."""
         await self._transport.nothing("DELETE", self._path(context), repeat=True)
 
     async def interrupt(self, context: str | types.CodeContext) -> None:
-        """Ends what runs in it, as Ctrl-C would; its variables stay."""
+        """Interrupts the current run of a context, like Ctrl-C; its variables are kept."""
         await self._transport.nothing("POST", self._path(context, "interrupt"))
 
     async def restart(self, context: str | types.CodeContext) -> types.CodeContext:
-        """Starts its process anew, without variables."""
+        """Restarts the process of a context; its variables are lost."""
         return await self._transport.send(types.CodeContext, "POST", self._path(context, "restart"))
 
     def _path(self, *rest: str | types.CodeContext) -> str:
@@ -71,7 +71,7 @@ class AsyncContexts:
 
 
 class AsyncHeard:
-    """What a run has said so far. Callbacks hear it as it comes."""
+    """Collects the output of a run and passes it to the callbacks as it arrives."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class AsyncHeard:
         self._error: types.CodeError | None = None
 
     async def take(self, line: dict[str, Any]) -> CodeRun | None:
-        """One line of the answer. The last one makes it a run."""
+        """Processes one line of the response. Returns the complete run for the last line."""
         event: types.CodeEvent | None = decode_union("CodeEvent", line)
         match event:
             case types.CodeEventStdout():
@@ -140,7 +140,7 @@ async def run_code(
     max_output: int | None,
     heard: AsyncHeard,
 ) -> CodeRun:
-    """Runs code to its end."""
+    """Runs code and waits for its end."""
     body: params.RunCode = {"code": code}
     if timeout is not None:
         body["timeout_ms"] = milliseconds(timeout)
@@ -149,32 +149,33 @@ async def run_code(
     if max_output is not None:
         body["output_bytes_max"] = max_output
     where = _path(sandbox, _context(context, language), "run")
-    # Code may compute for hours without a word.
+    # Code may run for hours without output.
     response = await transport.open("POST", where, body=body, silent=True)
     run = None
     try:
-        # To the end, so that the connection can be used again.
+        # Read to the end, so that the connection can be reused.
         async for line in transport.lines(response):
             run = await heard.take(line) or run
     finally:
-        # At once, if somebody gave up or a callback failed: the code must not go on until this is garbage.
+        # After a cancellation or a failed callback, close the response immediately: it keeps the code running.
         await response.aclose()
     if run is not None:
         return run
     raise BrokenError(
-        "the run ended without a word", hint="its code was interrupted; the variables of its context stay"
+        "the stream of the run ended without a result",
+        hint="the code was interrupted; the variables of its context are kept",
     )
 
 
 def _context(context: str | types.CodeContext | None, language: str | None) -> str | types.CodeContext:
     if context is None:
-        # What a language has without anybody making it.
+        # The default context of the language, which the daemon creates on first use.
         return DEFAULT_CONTEXT if language in (None, DEFAULT_LANGUAGE) else f"{DEFAULT_CONTEXT}-{language}"
     if language is not None:
         raise InvalidRequestError(
-            "both a context and a language were given",
+            "`context` and `language` cannot be combined",
             code="invalid_request",
-            hint="a context has a language: make one with `contexts.create(language)`, or name no context",
+            hint="a context already has a language: pass only one of them, or create a context with `contexts.create(language)`",
         )
     return context
 

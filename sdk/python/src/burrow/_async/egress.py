@@ -1,4 +1,4 @@
-"""What a sandbox may reach, what it asked for, and why something is or is not let through."""
+"""The network policy of a sandbox: rules, decisions and approvals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .transport import AsyncTransport
 
 
 class AsyncEgress:
-    """The network policy of a sandbox, live.
+    """The network policy of a sandbox. Changes take effect immediately.
 
     >>> _ = await sandbox.egress.allow("example.com", "*.example.org")
     >>> (await sandbox.egress.explain("https://example.com/")).allowed
@@ -27,7 +27,7 @@ class AsyncEgress:
         self._sandbox = sandbox
 
     async def status(self) -> types.EgressStatus:
-        """The rules in force, and what was counted."""
+        """The current rules and counters."""
         return await self._transport.get(types.EgressStatus, self._path())
 
     async def allow(
@@ -38,11 +38,11 @@ class AsyncEgress:
         methods: Sequence[str] = (),
         paths: Sequence[str] = (),
     ) -> types.Network:
-        """Lets it reach more from now on.
+        """Adds rules that allow egress.
 
         Rules are written `example.com`, `*.example.com:8443`, `tcp://db.example.com:5432`. With `secret`, `methods` or
-        `paths` they are rules about requests: the host's connections are decrypted, each request is judged, and the secret is
-        put in.
+        `paths` they are request rules: connections to the host are intercepted, each request is checked, and the secret is
+        inserted.
         """
         change: dict[str, Any] = given(add_sets=list(sets) or None)
         if secret or methods or paths:
@@ -55,20 +55,20 @@ class AsyncEgress:
         return await self._change(change)
 
     async def deny(self, *rules: str, sets: Sequence[str] = ()) -> types.Network:
-        """Takes rules or host sets away; what it has open there is cut."""
+        """Removes rules or host sets. Open connections that are no longer allowed are closed."""
         return await self._change(given(remove=list(rules) or None, remove_sets=list(sets) or None))
 
     async def set_mode(self, mode: types.NetworkMode) -> types.Network:
-        """`none`, `allowlist` or `open`."""
+        """Sets the mode: `none`, `allowlist` or `open`."""
         return await self._change({"mode": mode})
 
     async def apply(self, policy: params.PolicyDocument) -> types.Network:
-        """Replaces the whole policy at once, with a document as in `burrow egress apply -f`."""
+        """Replaces the whole policy atomically, with a document as for `burrow egress apply -f`."""
         sandbox = await self._transport.send(types.Sandbox, "PUT", self._path("policy"), policy, repeat=True)
         return _network(sandbox)
 
     async def explain(self, target: str, *, method: str | None = None) -> types.EgressExplanation:
-        """What would happen and which rule decides, without trying."""
+        """Evaluates the policy for a target without connecting: the decision, and the rule that decides."""
         return await self._transport.send(
             types.EgressExplanation,
             "POST",
@@ -78,17 +78,17 @@ class AsyncEgress:
         )
 
     async def test(self, target: str, *, method: str | None = None) -> types.EgressTrial:
-        """What does happen: looks the host up and connects, as for the sandbox."""
+        """Resolves the host and connects to it as for the sandbox, and returns the result."""
         return await self._transport.send(
             types.EgressTrial, "POST", self._path("test"), given(target=target, method=method), repeat=True
         )
 
     async def log(self, *, denied: bool = False) -> list[types.EgressEntry]:
-        """What was asked for, newest first."""
+        """The log of decisions, newest first."""
         return await self._transport.all(types.EgressEntry, self._path("log"), denied=denied)
 
     async def follow(self, *, denied: bool = False, since: int | None = None) -> AsyncStream[types.EgressEntry]:
-        """The log as it is written, oldest first; none twice, none missed."""
+        """Follows the log, oldest entry first. Each entry is delivered exactly once."""
         seen = {"seq": since}
 
         def read(line: dict[str, Any]) -> types.EgressEntry:
@@ -106,16 +106,16 @@ class AsyncEgress:
         return stream
 
     async def approvals(self) -> list[types.EgressApproval]:
-        """Requests that wait for somebody to agree, oldest first."""
+        """Requests that wait for approval, oldest first."""
         page = await self._transport.json("GET", self._path("approvals"), repeat=True)
         return [decode(types.EgressApproval, item) for item in page["items"]]
 
     async def approve(self, approval: int) -> None:
-        """Lets a request that waits go on."""
+        """Approves a waiting request."""
         await self._transport.nothing("POST", self._path("approvals", str(approval)), {"allow": True})
 
     async def refuse(self, approval: int) -> None:
-        """Refuses a request that waits."""
+        """Refuses a waiting request."""
         await self._transport.nothing("POST", self._path("approvals", str(approval)), {"allow": False})
 
     async def _change(self, network: dict[str, Any]) -> types.Network:

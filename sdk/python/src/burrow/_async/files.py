@@ -17,11 +17,11 @@ from .transport import AsyncTransport
 CHUNK_BYTES = 256 << 10
 
 Local = Union[str, "os.PathLike[str]"]
-"""A path on this side."""
+"""A local path."""
 
 
 class AsyncFiles:
-    """Reads, writes and watches files; copies trees both ways.
+    """Reads, writes and watches files; copies file trees to and from the sandbox.
 
     >>> _ = await sandbox.files.write("/srv/notes/today.txt", "first line\\n")
     >>> await sandbox.files.read("/srv/notes/today.txt")
@@ -35,11 +35,11 @@ class AsyncFiles:
         self._sandbox = sandbox
 
     async def read(self, path: str) -> str:
-        """A file's text. What is no UTF-8 is replaced; `read_bytes` gives the bytes as they are."""
+        """The text of a file. Invalid UTF-8 is replaced; `read_bytes` returns the unchanged bytes."""
         return (await self.read_bytes(path)).decode("utf-8", "replace")
 
     async def read_bytes(self, path: str, *, start: int = 0, end: int | None = None) -> bytes:
-        """A file's bytes, or those from `start` up to `end`.
+        """The bytes of a file, or those from `start` up to but not including `end`.
 
         >>> _ = await sandbox.files.write("/tmp/digits", "0123456789")
         >>> await sandbox.files.read_bytes("/tmp/digits", start=2, end=5)
@@ -47,13 +47,13 @@ class AsyncFiles:
         """
         headers = {}
         if start or end is not None:
-            # On the wire the end is the last byte, not one past it.
+            # The end of an HTTP range is inclusive.
             headers["range"] = f"bytes={start}-{'' if end is None else end - 1}"
         response = await self._transport.read(self._path(), headers=headers, path=path)
         return response.content
 
     async def read_stream(self, path: str) -> AsyncIterator[bytes]:
-        """A file's bytes as they come, for what is larger than memory."""
+        """The bytes of a file as a stream, for content that does not fit in memory."""
         response = await self._transport.open("GET", self._path(), path=path)
         async for piece in self._transport.chunks(response):
             yield piece
@@ -68,10 +68,10 @@ class AsyncFiles:
         parents: bool = True,
         sync: bool = False,
     ) -> types.FileEntry:
-        """Replaces a file atomically: readers see the old one or the new one.
+        """Replaces a file atomically: readers see either the old or the new content.
 
-        `data` may be an open file, which is streamed. `mode` is octal, as in `"0755"`; `parents` makes missing
-        directories; `sync` has it on disk before the answer.
+        `data` may be an open file, which is streamed. `mode` is octal, as in `"0755"`; `parents` creates missing
+        directories; `sync` writes the file to disk before the call returns.
         """
         content = data.encode() if isinstance(data, str) else data
         answer = await self._transport.upload(
@@ -88,21 +88,21 @@ class AsyncFiles:
         return decode(types.FileEntry, answer)
 
     async def write_at(self, path: str, offset: int, data: bytes) -> types.FileEntry:
-        """Writes into an existing file, from an offset on."""
+        """Writes to an existing file at an offset."""
         answer = await self._transport.upload("PUT", self._path(), data, repeat=True, path=path, offset=str(offset))
         return decode(types.FileEntry, answer)
 
     async def list(self, path: str, *, depth: int = 1) -> builtins.list[types.FileEntry]:
-        """A directory's entries, and with a `depth` those below."""
+        """The entries of a directory, down to `depth` levels."""
         found = await self._transport.get(types.FileList, self._path("list"), path=path, depth=depth)
         return found.entries
 
     async def stat(self, path: str, *, follow: bool = False) -> types.FileEntry:
-        """What is at a path; of a symbolic link the link itself, or with `follow` what it points to."""
+        """The metadata of a path. For a symbolic link, of the link itself, or with `follow` of its target."""
         return await self._transport.get(types.FileEntry, self._path("stat"), path=path, follow=follow)
 
     async def exists(self, path: str) -> bool:
-        """Whether there is anything at a path.
+        """Whether a path exists.
 
         >>> await sandbox.files.exists("/etc/passwd"), await sandbox.files.exists("/no/such/file")
         (True, False)
@@ -116,17 +116,17 @@ class AsyncFiles:
         return True
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
-        """Removes a file, or with `recursive` a directory with all in it."""
+        """Removes a file, or with `recursive` a directory with its contents."""
         await self._transport.nothing("DELETE", self._path(), repeat=True, path=path, recursive=recursive)
 
     async def move(self, source: str, target: str) -> types.FileEntry:
-        """Moves or renames."""
+        """Moves or renames a file or directory."""
         return await self._transport.send(types.FileEntry, "POST", self._path("move"), {"from": source, "to": target})
 
     async def mkdir(
         self, path: str, *, parents: bool = True, mode: str | None = None, user: str | None = None
     ) -> types.FileEntry:
-        """Makes a directory."""
+        """Creates a directory."""
         body = given(path=path, parents=parents, mode=mode, user=user)
         return await self._transport.send(types.FileEntry, "POST", self._path("mkdir"), body)
 
@@ -136,7 +136,7 @@ class AsyncFiles:
         return await self._transport.send(types.FileEntry, "POST", self._path("chmod"), body, repeat=True)
 
     async def upload(self, local: Local, path: str, *, user: str | None = None) -> None:
-        """Copies a file to a path, or what is in a directory into a directory there.
+        """Copies a local file to a path, or the contents of a local directory into a directory of the sandbox.
 
         >>> await sandbox.files.upload("src", "/srv/project")
         """
@@ -149,9 +149,9 @@ class AsyncFiles:
             await self.upload_tar(archive, path, user=user)
 
     async def download(self, path: str, local: Local) -> None:
-        """Copies a file to a local path, or what is in a directory into a local directory.
+        """Copies a file to a local path, or the contents of a directory into a local directory.
 
-        What would end up outside of it is refused, as are devices.
+        Entries that would be written outside the local directory and device files are rejected.
         """
         if (await self.stat(path, follow=True)).kind != "directory":
             with await async_in_thread(tarballs.open_write, local) as file:
@@ -164,23 +164,23 @@ class AsyncFiles:
             await async_in_thread(tarballs.unpack, archive, local)
 
     async def upload_tar(self, archive: bytes | IO[bytes], path: str, *, user: str | None = None) -> types.TarSummary:
-        """Unpacks a tar archive below a directory, which is made if it is not there."""
+        """Unpacks a tar archive into a directory, which is created if it does not exist."""
         content = archive if isinstance(archive, bytes) else pieces(archive)
         headers = {"content-type": "application/x-tar"}
         answer = await self._transport.upload("PUT", self._path("tar"), content, headers=headers, path=path, user=user)
         return decode(types.TarSummary, answer)
 
     async def download_tar(self, path: str) -> AsyncIterator[bytes]:
-        """A file or directory as a tar archive. What comes is a stranger's: unpack it with care."""
+        """A file or directory as a tar archive. The archive is untrusted: unpack it safely."""
         response = await self._transport.open("GET", self._path("tar"), path=path)
         async for piece in self._transport.chunks(response):
             yield piece
 
     async def watch(self, path: str, *, recursive: bool = False) -> AsyncStream[types.WatchEvent]:
-        """Changes below a directory as they happen, from the moment this returns.
+        """Reports changes below a directory, starting when this call returns.
 
-        After a broken connection, and when too much happens at once, an event of the kind `overflow` says that something may
-        have been missed: look for yourself, then go on.
+        After a broken connection, or when too many changes happen at once, an event of kind `overflow` reports that changes
+        may have been missed: read the directory again, then continue.
 
         >>> async with await sandbox.files.watch("/tmp") as changes:
         ...     _ = await sandbox.files.write("/tmp/news", "!")
@@ -196,7 +196,7 @@ class AsyncFiles:
             endless=True,
             resumed=lambda: missed,
         )
-        # The first event says that the watch is in place.
+        # The first event reports that the watch is active.
         await stream.__anext__()
         return stream
 
@@ -205,6 +205,6 @@ class AsyncFiles:
 
 
 async def pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
-    """An open file, as it is sent."""
+    """The content of an open file, in pieces for an upload."""
     while piece := await async_in_thread(file.read, CHUNK_BYTES):
         yield piece

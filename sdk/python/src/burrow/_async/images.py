@@ -1,4 +1,4 @@
-"""Images: what sandboxes start from."""
+"""Images, from which sandboxes are created."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class AsyncImages:
         self._transport = transport
 
     async def list(self, *, name: str | None = None) -> builtins.list[types.Image]:
-        """All of them."""
+        """All images, or those with a name."""
         return await self._transport.all(types.Image, path("images"), name=name)
 
     async def get(self, image: str) -> types.ImageDetail:
-        """Everything about one, by name or id."""
+        """The details of an image, by name or id."""
         return await self._transport.get(types.ImageDetail, path("images", image))
 
     async def pull(
@@ -38,7 +38,7 @@ class AsyncImages:
         name: str | None = None,
         on_progress: Callable[[types.BuildProgress], object] | None = None,
     ) -> types.Image:
-        """From an OCI registry."""
+        """Pulls an image from an OCI registry."""
         request: params.BuildImage = {"from": "pull", "reference": reference, "name": name}
         return await self.build(request, on_progress=on_progress)
 
@@ -48,7 +48,7 @@ class AsyncImages:
         *,
         on_progress: Callable[[types.BuildProgress], object] | None = None,
     ) -> types.Image:
-        """From packages, a recipe, a sandbox, or by pulling: see `burrow.params.BuildImage`."""
+        """Builds an image from packages, a recipe or a sandbox, or pulls one: see `burrow.params.BuildImage`."""
         body = {key: value for key, value in request.items() if value is not None}
         response = await self._transport.open("POST", path("images"), body=body)
         async for line in self._transport.lines(response):
@@ -59,8 +59,8 @@ class AsyncImages:
             progress = decode_union("BuildProgress", line)
             if on_progress is not None and progress is not None:
                 await async_called(on_progress, progress)
-        raise BrokenError("the daemon ended the build without a word")
+        raise BrokenError("the stream of the build ended without a result")
 
     async def delete(self, image: str) -> None:
-        """Deletes one that nothing stands on."""
+        """Deletes an image that is not in use."""
         await self._transport.nothing("DELETE", path("images", image), repeat=True)

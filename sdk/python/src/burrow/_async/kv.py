@@ -1,4 +1,4 @@
-"""Keys and values of a memory."""
+"""The key-value store of a memory."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class AsyncKv:
     async def get(
         self, key: str, default: Any = None, *, as_of: str | int | None = None, space: str | None = None
     ) -> Any:
-        """A key's value, or `default` where there is no such key."""
+        """The value of a key, or `default` if the key does not exist."""
         try:
             return (await self.item(key, as_of=as_of, space=space)).value
         except NotFoundError:
             return default
 
     async def item(self, key: str, *, as_of: str | int | None = None, space: str | None = None) -> types.KvItem:
-        """A key's value with its version and times. Raises `NotFoundError` where there is no such key."""
+        """The value of a key with its version and times. Raises `NotFoundError` if the key does not exist."""
         return await self._transport.get(types.KvItem, self._path("kv", key), as_of=as_of, space=space)
 
     async def set(
@@ -53,12 +53,12 @@ class AsyncKv:
         if_absent: bool = False,
         space: str | None = None,
     ) -> types.KvItem:
-        """Sets a key. With `if_version` only if nobody changed it since, with `if_absent` only if it is not there:
-        else raises `ConflictError`.
+        """Sets a key: with `if_version` only if it still has that version, with `if_absent` only if it does not exist.
+        Otherwise raises `ConflictError`.
         """
         body = given(ttl_seconds=seconds(ttl), if_version=if_version, if_absent=if_absent or None)
         body["value"] = value
-        # A condition that holds once does not hold twice.
+        # A conditional write is not retried: after the first success, its condition no longer holds.
         repeat = if_version is None and not if_absent
         return await self._transport.send(types.KvItem, "PUT", self._path("kv", key), body, repeat=repeat, space=space)
 
@@ -69,14 +69,14 @@ class AsyncKv:
     async def increment(
         self, key: str, by: float = 1, *, ttl: Duration | None = None, space: str | None = None
     ) -> types.KvItem:
-        """Adds to a number; one that is not there is 0."""
+        """Adds to a number. A missing key counts as 0."""
         body = given(key=key, by=by, ttl_seconds=seconds(ttl))
         return await self._transport.send(types.KvItem, "POST", self._path("kv-increment"), body, space=space)
 
     async def list(
         self, prefix: str = "", *, as_of: str | int | None = None, space: str | None = None
     ) -> builtins.list[types.KvItem]:
-        """All keys that begin like this."""
+        """All keys that begin with `prefix`."""
         return await self._transport.all(
             types.KvItem, self._path("kv"), prefix=prefix or None, as_of=as_of, space=space
         )
@@ -84,23 +84,23 @@ class AsyncKv:
     async def batch(
         self, operations: Iterable[params.KvOperation], *, space: str | None = None
     ) -> builtins.list[types.KvItem | None]:
-        """Several steps, all or none."""
+        """Applies several operations atomically."""
         changed = await self._transport.send(
             types.KvChanged, "POST", self._path("kv-batch"), {"ops": list(operations)}, space=space
         )
         return changed.items
 
     async def history(self, key: str, *, space: str | None = None) -> builtins.list[types.KvVersion]:
-        """What a key was."""
+        """The earlier versions of a key."""
         rows = await self._transport.json("GET", self._path("kv-history", key), params={"space": space}, repeat=True)
         return [decode(types.KvVersion, row) for row in rows]
 
     async def watch(
         self, prefix: str = "", *, since: int | None = None, space: str | None = None
     ) -> AsyncStream[types.KvEvent]:
-        """Every change of keys that begin like this, from now on or from a version on; none is missed.
+        """Every change of keys that begin with `prefix`, from now on or after the sequence number `since`; none is missed.
 
-        `reset` says that the sandbox went back to a snapshot: read the keys anew.
+        `reset` reports that the sandbox was restored to a snapshot: read the keys again.
         """
         seen = {"seq": since}
 

@@ -1,4 +1,4 @@
-"""Ports: what listens in a sandbox, and how to get there."""
+"""The ports of a sandbox: listening, publishing and connecting."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLL_SECONDS = 0.05
 
 
 class AsyncPorts:
-    """What listens in a sandbox.
+    """The listening and published ports of a sandbox.
 
     >>> server = await sandbox.spawn("python3 -m http.server 8000")
     >>> port = await sandbox.ports.wait(8000)
@@ -32,11 +32,11 @@ class AsyncPorts:
         self._sandbox = sandbox
 
     async def list(self) -> builtins.list[types.Port]:
-        """What listens and what is published, by port."""
+        """All listening and published ports, by number."""
         return await self._transport.all(types.Port, self._path())
 
     async def wait(self, port: int, timeout: Duration = 60) -> types.Port:
-        """Waits until something listens there."""
+        """Waits until a server listens on a port."""
         deadline = time.monotonic() + (seconds(timeout) or 0)
         while True:
             for found in await self.list():
@@ -44,12 +44,14 @@ class AsyncPorts:
                     return found
             if time.monotonic() >= deadline:
                 raise UnavailableError(
-                    f"nothing listens on port {port}", code="port_closed", hint="does the server log why?"
+                    f"nothing listens on port {port}",
+                    code="port_closed",
+                    hint="check the output of the server for errors",
                 )
             await asyncio.sleep(POLL_SECONDS)
 
     async def get_url(self, port: int, *, expires: Duration | None = None) -> str:
-        """A link that opens a port without a key, for one hour unless told otherwise."""
+        """A link that opens a port without a key, valid for one hour by default."""
         made = await self._transport.send(
             types.PortUrl,
             "POST",
@@ -60,15 +62,15 @@ class AsyncPorts:
         return made.url
 
     async def publish(self, port: int) -> None:
-        """Lets anybody open a port, without a key or a link."""
+        """Makes a port public: it can be opened without a key or a link."""
         await self._transport.nothing("PUT", self._path(str(port)), repeat=True)
 
     async def unpublish(self, port: int) -> None:
-        """Makes it private again."""
+        """Makes a port private again."""
         await self._transport.nothing("DELETE", self._path(str(port)), repeat=True)
 
     def http(self, port: int, *, headers: Mapping[str, str] | None = None) -> httpx.AsyncClient:
-        """An HTTP client for what listens there, through the daemon and with this client's key."""
+        """An HTTP client for the server on a port, through the daemon and with this client's key."""
         sent = dict(headers or {})
         if self._transport.api_key:
             sent["x-burrow-key"] = self._transport.api_key

@@ -1,7 +1,7 @@
-"""A process in a sandbox: its output as it comes, its input, its end.
+"""A process in a sandbox: its output as it arrives, its input, its exit.
 
-Output comes over a WebSocket that makes the process wait for a slow reader, so nothing is lost; input, signals and sizes are
-requests of their own. A connection that breaks is made again, and goes on at the byte where it was.
+Output is received over a WebSocket with flow control: the process waits for a slow reader, so no output is lost. Input, signals
+and terminal sizes are separate requests. A broken connection is re-established and continues at the same byte.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from .streams import RESUMES_MAX, resume_pause
 from .transport import AsyncTransport, is_transient
 
 OutputCallback = Callable[[str], object]
-"""Called with text as it comes. In the async face it may be a coroutine function."""
+"""Called with text as it arrives. With the asynchronous interface, it may be a coroutine function."""
 
 HEARTBEAT_SECONDS = 20.0
 SILENT_HEARTBEATS_MAX = 3
-# One question of a long wait: short enough for proxies in between.
+# Duration of one request of a long wait: shorter than the timeouts of usual proxies.
 WAIT_MS = 30_000
 OUTPUT_HEAD_BYTES = 9
 STREAMS: dict[int, types.OutputStream] = {1: "stdout", 2: "stderr"}
 
 
 class AsyncProcess:
-    """A process that was started: iterate over it for its output, or wait for it.
+    """A started process: iterate over it to read its output, or wait for its exit.
 
     >>> process = await sandbox.spawn("read name; echo hello $name", stdin=True)
     >>> await process.write("world\\n")
@@ -55,33 +55,33 @@ class AsyncProcess:
 
     @property
     def id(self) -> str:
-        """Of the exec, by which `sandbox.process(id)` finds it again, also from elsewhere."""
+        """The id of the exec. `sandbox.process(id)` finds the process again, also from another program."""
         return self._exec.id
 
     @property
     def exec(self) -> types.Exec:
-        """What was last known of it; `refresh()` asks anew."""
+        """The last known state of the exec; `refresh()` requests it again."""
         return self._exec
 
     @property
     def exit_code(self) -> int | None:
-        """As last known; `None` while it runs."""
+        """The exit code as last known; `None` while the process runs."""
         return exit_code(self._exec)
 
     async def refresh(self) -> types.Exec:
-        """What is known of it now."""
+        """Requests the current state of the exec."""
         self._exec = await self._transport.get(types.Exec, self._path())
         return self._exec
 
     def output(self, offset: int = 0, *, lossless: bool = True) -> AsyncOutputStream:
-        """Its output from an offset on, as it comes. With `lossless` it waits for a reader that is slow.
+        """Streams the output from an offset. With `lossless`, the process waits for a slow reader.
 
         >>> process = await sandbox.spawn("echo to be read later")
         >>> async for piece in process.output():
         ...     print(piece.stream, piece.text)
         stdout to be read later
         """
-        return AsyncOutputStream(self._transport, self._path(), self._took, offset, lossless)
+        return AsyncOutputStream(self._transport, self._path(), self._set_exec, offset, lossless)
 
     def __aiter__(self) -> AsyncOutputStream:
         if self._output is None:
@@ -95,9 +95,9 @@ class AsyncProcess:
         on_stderr: OutputCallback | None = None,
         check: bool = False,
     ) -> CommandResult:
-        """Waits for its end, reading what it writes: the whole output, as far as it is still kept.
+        """Reads the output until the process exits. Returns the complete output, as far as it is still stored.
 
-        `check` raises `CommandError` unless it ends with 0.
+        `check` raises `CommandError` unless the process exits with 0.
         """
         stream = self.output()
         texts: dict[str, list[str]] = {"stdout": [], "stderr": []}
@@ -112,7 +112,7 @@ class AsyncProcess:
         finally:
             await stream.aclose()
         code = exit_code(self._exec)
-        assert code is not None, "the stream ends with the process"
+        assert code is not None, "the stream ends only after the exit of the process"
         result = CommandResult(
             exit_code=code,
             stdout="".join(texts["stdout"]),
@@ -123,7 +123,7 @@ class AsyncProcess:
         return result.check() if check else result
 
     async def wait_exit(self, timeout: Duration | None = None) -> int | None:
-        """Waits for its end without reading its output. `None` when it still runs after `timeout`."""
+        """Waits for the exit without reading output. Returns `None` if the process still runs after `timeout`."""
         left = milliseconds(timeout)
         while True:
             step = WAIT_MS if left is None else min(left, WAIT_MS)
@@ -134,23 +134,23 @@ class AsyncProcess:
                 return exit_code(self._exec)
 
     async def write(self, data: str | bytes, *, close: bool = False) -> None:
-        """Writes to its standard input, and with `close` ends it. It must have been started with `stdin=True`.
+        """Writes to standard input, and with `close` closes it. The process must have been started with `stdin=True`.
 
-        Returns when the sandbox has taken it.
+        Returns when the sandbox has received the data.
         """
         content = data.encode() if isinstance(data, str) else bytes(data)
         await self._transport.upload("POST", self._path("stdin"), content, close=close)
 
     async def close_stdin(self) -> None:
-        """Ends its standard input."""
+        """Closes standard input."""
         await self.write(b"", close=True)
 
     async def signal(self, signal: str, *, group: bool = True) -> None:
-        """Sends `TERM`, `INT`, `HUP`, ... to its process group, or to the process alone."""
+        """Sends `TERM`, `INT`, `HUP`, ... to the process group, or to the process alone with `group=False`."""
         await self._transport.nothing("POST", self._path("signal"), {"signal": signal, "group": group})
 
     async def kill(self) -> bool:
-        """Ends it and its whole group at once. Answers whether it still ran."""
+        """Kills the process group with `SIGKILL`. Returns whether the process was still running."""
         try:
             await self.signal("KILL")
         except ExecEndedError:
@@ -158,7 +158,7 @@ class AsyncProcess:
         return True
 
     async def resize(self, columns: int, rows: int) -> None:
-        """Gives its terminal another size."""
+        """Resizes the terminal."""
         await self._transport.nothing("POST", self._path("resize"), {"columns": columns, "rows": rows}, repeat=True)
 
     async def __aenter__(self) -> AsyncProcess:
@@ -167,7 +167,7 @@ class AsyncProcess:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Ends it if it still runs."""
+        """Kills the process if it still runs."""
         if self._output is not None:
             await self._output.aclose()
         if self._exec.state == "running":
@@ -176,12 +176,12 @@ class AsyncProcess:
     def _path(self, *rest: str) -> str:
         return path("sandboxes", self._exec.sandbox_id, "execs", self._exec.id, *rest)
 
-    def _took(self, exec: types.Exec) -> None:
+    def _set_exec(self, exec: types.Exec) -> None:
         self._exec = exec
 
 
 class AsyncOutputStream:
-    """The pieces of a process's output, each once and in order. Ends when the process has ended."""
+    """The output of a process: each piece once and in order. Ends when the process has exited."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class AsyncOutputStream:
 
     @property
     def offset(self) -> int:
-        """One past the last byte handed out: where another reader would go on."""
+        """The offset after the last returned byte, where another reader would continue."""
         return self._offset
 
     def __aiter__(self) -> AsyncOutputStream:
@@ -216,7 +216,7 @@ class AsyncOutputStream:
             try:
                 piece = await self._step()
             except BurrowError as error:
-                await self._lose(error)
+                await self._wait_to_reconnect(error)
                 continue
             if piece is not None:
                 return piece
@@ -229,7 +229,7 @@ class AsyncOutputStream:
         if message is None:
             self._silent += 1
             if self._silent > SILENT_HEARTBEATS_MAX:
-                raise BrokenError("the daemon answers no ping")
+                raise BrokenError("the daemon did not answer pings")
             await self._socket.send(PING, b"")
             return None
         self._silent = 0
@@ -242,7 +242,7 @@ class AsyncOutputStream:
             await self._notice(json.loads(message.data))
         elif message.kind == CLOSE:
             if message.data[2:] == b"sandbox_asleep":
-                # To attach again would wake it, against the will of whoever put it to sleep.
+                # Attaching again would wake the sandbox, although it was put to sleep on purpose.
                 raise SandboxAsleepError("the sandbox was put to sleep", code="sandbox_asleep")
             raise BrokenError("the daemon closed the connection")
         return None
@@ -250,10 +250,10 @@ class AsyncOutputStream:
     def _piece(self, data: bytes) -> Output | None:
         stream = STREAMS.get(data[0]) if len(data) >= OUTPUT_HEAD_BYTES else None
         if stream is None:
-            raise BrokenError("the daemon sent a message that is no output")
+            raise BrokenError("the daemon sent an invalid output message")
         self._failures = 0
         begins = int.from_bytes(data[1:OUTPUT_HEAD_BYTES], "big")
-        # On a new connection the first piece may begin before the byte that was asked for.
+        # On a new connection, the first message may begin before the requested offset.
         known = max(0, self._offset - begins)
         fresh = data[OUTPUT_HEAD_BYTES + known :]
         if not fresh:
@@ -279,9 +279,9 @@ class AsyncOutputStream:
         elif kind == "error":
             raise api_error(notice["error"])
 
-    async def _lose(self, error: BurrowError) -> None:
-        """Waits before the next attempt, or gives up."""
-        await self._hang_up()
+    async def _wait_to_reconnect(self, error: BurrowError) -> None:
+        """Waits before the next attempt, or raises the error after the last one."""
+        await self._disconnect()
         if not is_transient(error) or self._failures >= RESUMES_MAX:
             self._done = True
             raise error
@@ -289,13 +289,13 @@ class AsyncOutputStream:
         # Counted as a failure until output proves that the next connection works.
         self._failures += 1
 
-    async def _hang_up(self) -> None:
+    async def _disconnect(self) -> None:
         self._silent = 0
         if self._socket is not None:
             socket, self._socket = self._socket, None
             await socket.aclose()
 
     async def aclose(self) -> None:
-        """Hangs up. The process goes on."""
+        """Closes the connection. The process continues."""
         self._done = True
-        await self._hang_up()
+        await self._disconnect()

@@ -1,4 +1,4 @@
-"""A sandbox: a persistent machine of an agent's own."""
+"""A sandbox: a persistent machine for an agent."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from .secrets import AsyncSecrets
 from .services import AsyncServices
 from .snapshots import AsyncSnapshots
 
-# What `checkpoint_state` marks its snapshots with, so that the next one finds them, whoever asks.
+# The label of snapshots of `checkpoint_state`, by which later checkpoints find them, also from other programs.
 CHECKPOINT_LABEL = {"burrow-checkpoint": "sdk"}
 CHECKPOINTS_KEPT = 10
-# One question of a long wait: short enough for proxies in between.
+# Duration of one request of a long wait: shorter than the timeouts of usual proxies.
 RACE_WAIT_MS = 30_000
 SHELL = "command -v bash >/dev/null && exec bash -l || exec sh -l"
 
@@ -36,18 +36,18 @@ SHELL = "command -v bash >/dev/null && exec bash -l || exec sh -l"
 class AsyncSandbox:
     """A persistent machine: files, processes, network, memory.
 
-    Made with `create`, found with `connect`, or both with `get_or_create`:
+    `create` creates one, `connect` finds one, `get_or_create` does either:
 
     >>> async with await AsyncSandbox.create() as temporary:
     ...     result = await temporary.run("echo hello")
     ...     print(result.stdout, end="")
     hello
 
-    At the end of a `with` block a sandbox that has no name is deleted; one that has a name stays, and goes on.
+    The end of a `with` block deletes a sandbox without a name; a sandbox with a name is kept and continues to run.
     """
 
     def __init__(self, client: AsyncClient, info: types.Sandbox, *, keep: bool = True) -> None:
-        """Of an answer; use `create`, `get_or_create` or `connect`."""
+        """Wraps a response of the daemon; use `create`, `get_or_create` or `connect` instead."""
         self._client = client
         self._transport = client.transport
         self._info = info
@@ -63,7 +63,7 @@ class AsyncSandbox:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name or self.id} {self.state}>"
 
-    # === Making and finding ===
+    # === Creating and finding ===
 
     @classmethod
     async def create(
@@ -91,9 +91,9 @@ class AsyncSandbox:
     ) -> AsyncSandbox:
         """A new sandbox, running.
 
-        `allow` names what it may reach, `network` says the same and more; `memory` names the space it remembers in.
-        `ephemeral` ones are deleted as soon as they stop, those with a `ttl` after that time. `keep` says whether the end of a
-        `with` block leaves it there: one with a name stays unless told otherwise.
+        `allow` lists egress rules, `network` is the whole network policy; `memory` names the memory space to use.
+        An `ephemeral` sandbox is deleted when it stops, one with a `ttl` after that time. `keep` decides whether the end of a
+        `with` block keeps the sandbox: by default if it has a name.
         """
         return await cls._create(
             given(
@@ -135,9 +135,9 @@ class AsyncSandbox:
         workdir: str | None = None,
         client: AsyncClient | None = None,
     ) -> AsyncSandbox:
-        """The sandbox of that name, running: the one that is there, or a new one.
+        """The sandbox of that name, running: the existing one, or a new one.
 
-        Many who ask at once get one and the same.
+        Concurrent callers get the same sandbox.
 
         >>> first = await AsyncSandbox.get_or_create("builder")
         >>> second = await AsyncSandbox.get_or_create("builder")
@@ -171,7 +171,7 @@ class AsyncSandbox:
 
     @classmethod
     async def connect(cls, sandbox: str, *, client: AsyncClient | None = None) -> AsyncSandbox:
-        """A sandbox that is there, by name, id or a unique beginning of its id. Wakes nobody."""
+        """An existing sandbox, by name, id or unique id prefix. Does not wake it."""
         client = client or default_client()
         return cls(client, await client.transport.get(types.Sandbox, path("sandboxes", sandbox)))
 
@@ -188,7 +188,7 @@ class AsyncSandbox:
         keep: bool | None = None,
         client: AsyncClient | None = None,
     ) -> AsyncSandbox:
-        """A new sandbox that goes on from a snapshot, also of one that is gone."""
+        """A new sandbox that continues from a snapshot, even if the original sandbox was deleted."""
         client = client or default_client()
         body = given(
             name=name,
@@ -213,49 +213,49 @@ class AsyncSandbox:
         found = await client.transport.all(types.Sandbox, path("sandboxes"), label=tests_of_labels(labels), state=state)
         return [cls(client, info) for info in found]
 
-    # === What it is ===
+    # === Properties ===
 
     @property
     def id(self) -> str:
-        """For its whole life."""
+        """The id of the sandbox. It never changes."""
         return self._info.id
 
     @property
     def name(self) -> str | None:
-        """If it has one."""
+        """The name of the sandbox, if it has one."""
         return self._info.name
 
     @property
     def state(self) -> types.SandboxState:
-        """As last known; `refresh()` asks anew."""
+        """The last known state; `refresh()` requests it again."""
         return self._info.state
 
     @property
     def info(self) -> types.Sandbox:
-        """All that was last known of it."""
+        """The last known details of the sandbox."""
         return self._info
 
     @property
     def client(self) -> AsyncClient:
-        """The daemon it is on."""
+        """The client of the daemon that runs the sandbox."""
         return self._client
 
     @property
     def secrets(self) -> AsyncSecrets:
-        """The secrets of its owner; `egress.allow(host, secret=name)` puts one into its requests."""
+        """The secrets of the tenant; `egress.allow(host, secret=name)` inserts one into requests of this sandbox."""
         return self._client.secrets
 
     async def refresh(self) -> types.Sandbox:
-        """All that is known of it now."""
-        return self._took(await self._transport.get(types.Sandbox, self._path()))
+        """Requests the current details of the sandbox."""
+        return self._set_info(await self._transport.get(types.Sandbox, self._path()))
 
     async def stats(self) -> types.Stats:
-        """CPU, RAM, disk, network, processes."""
+        """Usage of CPU, RAM, disk and network, and the number of processes."""
         return await self._transport.get(types.Stats, self._path("stats"))
 
     async def update(self, change: params.UpdateSandbox) -> types.Sandbox:
-        """Changes limits, labels, environment, policies; see `burrow.params.UpdateSandbox`."""
-        return self._took(await self._transport.send(types.Sandbox, "PATCH", self._path(), change))
+        """Changes limits, labels, environment or policies; see `burrow.params.UpdateSandbox`."""
+        return self._set_info(await self._transport.send(types.Sandbox, "PATCH", self._path(), change))
 
     # === Commands ===
 
@@ -274,10 +274,10 @@ class AsyncSandbox:
         snapshot: bool = False,
         rollback_on_failure: bool = False,
     ) -> CommandResult:
-        """Runs a command to its end. A string is a line for a shell, a list a program and its arguments.
+        """Runs a command and waits for its end. A string is a shell command line, a list a program and its arguments.
 
-        Output of any size comes whole; `on_stdout` and `on_stderr` get it as it comes. `check` raises `CommandError` unless it
-        ends with 0; `rollback_on_failure` puts the sandbox back to how it was if it does not.
+        Output of any size is returned completely; `on_stdout` and `on_stderr` receive it as it arrives. `check` raises
+        `CommandError` unless the command exits with 0; `rollback_on_failure` rolls back the sandbox if it does not.
 
         >>> (await sandbox.run("exit 3")).exit_code
         3
@@ -308,7 +308,7 @@ class AsyncSandbox:
         input: str | None = None,
         stdin: bool = False,
     ) -> AsyncProcess:
-        """Starts a command whose output is about to be read, by iterating: it waits for its reader, and nothing is lost.
+        """Starts a command to iterate over its output. The command waits for a slow reader, so no output is lost.
 
         >>> async for piece in await sandbox.stream("for i in 1 2 3; do echo $i; done"):
         ...     print(piece.text, end="")
@@ -338,7 +338,7 @@ class AsyncSandbox:
         stdin: bool = False,
         ring_bytes: int | None = None,
     ) -> AsyncProcess:
-        """Starts a command in the background. It goes on whoever is connected; the last MiB of its output is kept.
+        """Starts a command in the background. It runs independently of connections; the last MiB of its output is kept.
 
         >>> process = await sandbox.spawn("sleep 1000")
         >>> await process.kill()
@@ -366,7 +366,7 @@ class AsyncSandbox:
         workdir: str | None = None,
         user: str | None = None,
     ) -> AsyncProcess:
-        """A terminal: a shell, or a command. Write keys to it, read what it shows, resize it.
+        """Starts a shell or a command in a terminal, which accepts input, streams output and can be resized.
 
         >>> terminal = await sandbox.pty("stty size; exec cat", columns=100, rows=30)
         >>> async for piece in terminal:
@@ -387,12 +387,12 @@ class AsyncSandbox:
         )
 
     async def process(self, exec: str) -> AsyncProcess:
-        """A process that was started earlier or elsewhere, by its id."""
+        """A process that was started earlier or by another program, by its id."""
         found = await self._transport.get(types.Exec, self._path("execs", exec))
         return AsyncProcess(self._transport, found)
 
     async def processes(self) -> builtins.list[AsyncProcess]:
-        """Those that were started and are still known, newest first."""
+        """The started processes that the daemon still knows, newest first."""
         found = await self._transport.all(types.Exec, self._path("execs"))
         return [AsyncProcess(self._transport, exec) for exec in found]
 
@@ -430,10 +430,10 @@ class AsyncSandbox:
         on_error: ErrorCallback | None = None,
         check: bool = False,
     ) -> CodeRun:
-        """Runs code in a context that keeps its variables: one that `contexts` made, or the one of the language, Python.
+        """Runs code in a context that keeps its variables: one from `contexts`, or the default context of the language.
 
-        Callbacks get what it writes and shows as it comes. `timeout` interrupts it, and so do more than `max_output` bytes
-        (16 MiB at most) and whoever gives up on the call; `check` raises `CodeRunError` unless it runs to its end.
+        Callbacks receive output and results as they arrive. The run is interrupted after `timeout`, after more than `max_output`
+        bytes (16 MiB at most), and when the call is cancelled. `check` raises `CodeRunError` unless it runs to its end.
 
         >>> run = await sandbox.run_code("x = 6 * 7")
         >>> run = await sandbox.run_code("print('asked'); x", on_stdout=print)
@@ -458,7 +458,7 @@ class AsyncSandbox:
     # === Sleep ===
 
     async def sleep(self) -> types.Sandbox:
-        """Writes its processes to disk and gives its RAM back. Any use wakes it, and they go on.
+        """Saves the processes to disk and frees their RAM. Any use wakes the sandbox, and the processes continue.
 
         >>> await sandbox.sleep() and sandbox.state
         'hibernated'
@@ -468,28 +468,28 @@ class AsyncSandbox:
         return await self._power("hibernate")
 
     async def wake(self) -> types.Sandbox:
-        """Makes it run, whether it is paused, asleep or stopped."""
+        """Brings the sandbox to state `running` if it is paused, asleep or stopped."""
         return await self._power("wake")
 
     async def pause(self) -> types.Sandbox:
-        """Its processes stand still, and its RAM stays."""
+        """Freezes the processes; their RAM is kept."""
         return await self._power("pause")
 
     async def resume(self) -> types.Sandbox:
-        """They go on."""
+        """Resumes the processes after `pause`."""
         return await self._power("resume")
 
     async def stop(self, *, grace: Duration | None = None) -> types.Sandbox:
-        """Ends its processes, which get `grace` to end by themselves; files, environment and services stay."""
+        """Ends the processes, which have `grace` to exit by themselves. Files, environment and services are kept."""
         return await self._power("stop", grace_ms=milliseconds(grace))
 
     async def start(self, *, files_only: bool = False) -> types.Sandbox:
-        """Starts it; with `files_only` from its files, giving up processes that sleep."""
+        """Starts the sandbox; with `files_only` from its files, discarding hibernated processes."""
         return await self._power("start", files_only=files_only)
 
     async def _power(self, verb: str, **options: Any) -> types.Sandbox:
         answer = await self._transport.send(types.Sandbox, "POST", self._path(verb), repeat=True, **options)
-        return self._took(answer)
+        return self._set_info(answer)
 
     # === Snapshots and forks ===
 
@@ -502,7 +502,7 @@ class AsyncSandbox:
         files_only: bool = False,
         expires: Duration | None = None,
     ) -> types.Snapshot:
-        """Takes a snapshot: files, configuration and, unless `files_only`, processes, as they are at one instant."""
+        """Takes a snapshot: files, configuration and, unless `files_only`, processes, at one point in time."""
         body = given(
             name=name,
             description=description,
@@ -513,7 +513,7 @@ class AsyncSandbox:
         return await self._transport.create(types.Snapshot, self._path("snapshots"), body)
 
     async def restore(self, snapshot: str, *, files_only: bool = False) -> types.Snapshot:
-        """Puts it back to a snapshot, by name or id. Answers the snapshot of what it was, which undoes this.
+        """Restores a snapshot, by name or id. Returns a snapshot of the previous state, which undoes the restore.
 
         >>> before = await sandbox.snapshot()
         >>> _ = await sandbox.run("rm -rf /srv/precious; touch /srv/mess")
@@ -523,7 +523,7 @@ class AsyncSandbox:
         """
         body = given(snapshot=snapshot, files_only=files_only or None)
         restored = await self._transport.send(types.Restored, "POST", self._path("restore"), body)
-        self._took(restored.sandbox)
+        self._set_info(restored.sandbox)
         return restored.undo
 
     async def fork(
@@ -536,7 +536,7 @@ class AsyncSandbox:
         ephemeral: bool = False,
         ttl: Duration | None = None,
     ) -> builtins.list[AsyncSandbox]:
-        """Children that go on from this very instant, processes included, each with an identity of its own.
+        """Creates children that continue from the present moment, processes included, each with its own identity.
 
         >>> children = await sandbox.fork(2)
         >>> [(await child.run("echo mine > /tmp/mine; cat /tmp/mine")).stdout for child in children]
@@ -558,16 +558,16 @@ class AsyncSandbox:
         children = [type(self)(self._client, info, keep=bool(names)) for info in forked.children]
         if forked.failed:
             reasons = [api_error({"code": it.code, "message": it.message, "hint": it.hint}) for it in forked.failed]
-            message = f"{len(reasons)} of {count} children could not be made: {reasons[0].message}"
+            message = f"{len(reasons)} of {count} children could not be created: {reasons[0].message}"
             raise ForkError(message, children, reasons)
         return children
 
     async def checkpoint_state(
         self, name: str | None = None, *, files_only: bool = False, keep: int = CHECKPOINTS_KEPT
     ) -> Checkpoint:
-        """Takes a snapshot and tells what changed since the last checkpoint; the first one counts from the image.
+        """Takes a snapshot and reports the changes since the last checkpoint; the first one is compared with the image.
 
-        The last `keep` checkpoints without a name stay as points to come back to.
+        The last `keep` checkpoints without a name are kept; older ones are deleted.
 
         >>> _ = await sandbox.checkpoint_state(files_only=True)
         >>> _ = await sandbox.run("echo 1 > /srv/new; rm -f /etc/motd")
@@ -587,7 +587,7 @@ class AsyncSandbox:
         return checkpoint
 
     async def _checkpoint(self, taken: types.Snapshot, last: str | None) -> Checkpoint:
-        """A snapshot is compared with the one before, which somebody else may have taken: then they are compared anew."""
+        """The changes of a snapshot refer to the previous snapshot. If that is not the last checkpoint, requests a diff."""
         changes = taken.changes
         if last is not None and changes.since != last:
             diff = await self._diff(f"snapshot:{last}", f"snapshot:{taken.id}", all=True)
@@ -613,7 +613,7 @@ class AsyncSandbox:
             more=bool(changes.more),
         )
 
-    # === Bringing work together ===
+    # === Diffs, merges and races ===
 
     async def diff(
         self,
@@ -624,9 +624,9 @@ class AsyncSandbox:
         all: bool = False,
         limit: int | None = None,
     ) -> Diff:
-        """What is different in its files from those of a snapshot, another sandbox or an image; its own image unless given.
+        """Compares the files with a snapshot, another sandbox or an image; by default with the image of this sandbox.
 
-        `globs` picks paths, `content` adds the lines of text that differ, `all` takes caches, logs and other noise along.
+        `globs` selects paths, `content` adds the changed lines of text files, `all` includes caches, logs and other noise.
         """
         from_ = f"image:{self._info.image_id}" if since is None else _tree(since)
         return await self._diff(from_, f"sandbox:{self.id}", globs=globs, content=content, all=all, limit=limit)
@@ -646,10 +646,10 @@ class AsyncSandbox:
         all: bool = False,
         dry_run: bool = False,
     ) -> Merged:
-        """Brings what a fork did into this sandbox, three-way against what both came from; `merged.undo` takes it back.
+        """Merges the changes of a fork, three-way against the common snapshot; restoring `merged.undo` undoes the merge.
 
-        Where both changed the same path `policies` decide by pattern, the first that matches, else `policy`. Conflicts that are
-        left raise `MergeError`, and nothing is merged; a `dry_run` only tells.
+        A path that both sides changed is resolved by the first matching pattern of `policies`, otherwise by `policy`. With
+        unresolved conflicts, nothing is merged and `MergeError` is raised. A `dry_run` only reports the result.
         """
         body = given(
             child=child if isinstance(child, str) else child.id,
@@ -678,10 +678,10 @@ class AsyncSandbox:
         policy: MergePolicy | None = None,
         on_change: Callable[[Race], object] | None = None,
     ) -> Race:
-        """Forks into several attempts at one command, and waits for the best of them.
+        """Forks this sandbox, runs a command in each fork, and waits for the result.
 
-        Each finds its number in `BURROW_ATTEMPT`. A `judge` is run in every attempt afterwards, and the number in its last line
-        is the score; without one the quickest that exits with 0 wins. `merge_winner` brings its work into this sandbox.
+        `BURROW_ATTEMPT` is the number of the attempt. `judge` is run in every attempt afterwards; the number in its last line of
+        output is the score. Without it, the fastest attempt that exits with 0 wins. `merge_winner` merges the winner.
         """
         body = given(
             parent=self.id,
@@ -705,13 +705,13 @@ class AsyncSandbox:
     # === Ports ===
 
     async def get_url(self, port: int, *, expires: Duration | None = None) -> str:
-        """A link to what listens on a port, for browsers and programs without a key."""
+        """A link to the server on a port, for browsers and programs without a key."""
         return await self.ports.get_url(port, expires=expires)
 
-    # === The end ===
+    # === Deletion ===
 
     async def delete(self, *, snapshots: bool = False) -> None:
-        """Deletes it with all it holds, and with `snapshots` those taken of it."""
+        """Deletes the sandbox with its files and memory, and with `snapshots` also its snapshots."""
         await self._transport.nothing("DELETE", self._path(), repeat=True, snapshots=snapshots)
 
     async def __aenter__(self) -> AsyncSandbox:
@@ -725,13 +725,13 @@ class AsyncSandbox:
         try:
             await self.delete()
         except NotFoundError:
-            # Somebody did so before, or it was ephemeral and stopped.
+            # It was deleted before, or it was ephemeral and has stopped.
             return
 
     def _path(self, *rest: str) -> str:
         return path("sandboxes", self._info.id, *rest)
 
-    def _took(self, info: types.Sandbox) -> types.Sandbox:
+    def _set_info(self, info: types.Sandbox) -> types.Sandbox:
         self._info = info
         return info
 

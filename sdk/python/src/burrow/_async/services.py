@@ -1,4 +1,4 @@
-"""Services: processes that start with their sandbox, and again when they end."""
+"""Services: processes that start with their sandbox and are restarted when they exit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AsyncServices:
         user: str | None = None,
         workdir: str | None = None,
     ) -> types.Service:
-        """Adds a service, or changes it."""
+        """Adds or changes a service."""
         body = given(
             command=command if isinstance(command, str) else None,
             argv=None if isinstance(command, str) else list(command),
@@ -45,15 +45,15 @@ class AsyncServices:
         return await self._transport.send(types.Service, "PUT", self._path(name), body, repeat=True)
 
     async def list(self) -> builtins.list[types.Service]:
-        """All of them."""
+        """All services."""
         return await self._transport.all(types.Service, self._path())
 
     async def restart(self, name: str) -> None:
-        """Ends it and starts it again."""
+        """Restarts a service."""
         await self._transport.nothing("POST", self._path(name, "restart"))
 
     async def remove(self, name: str) -> None:
-        """Ends it for good."""
+        """Stops and removes a service."""
         await self._transport.nothing("DELETE", self._path(name), repeat=True)
 
     def _path(self, *rest: str) -> str:

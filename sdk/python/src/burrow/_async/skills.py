@@ -1,4 +1,4 @@
-"""Skills of a memory: how something is done, and how often that went well."""
+"""Skills of a memory: reusable procedures, with a record of their outcomes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .transport import AsyncTransport
 
 
 class AsyncSkills:
-    """Steps with parameters and a record of success.
+    """Skills: steps with parameters, and a record of successful and failed runs.
 
     >>> _ = await sandbox.memory.skills.add("greet", "says hello", ["echo hello {{who}}"], parameters=["who"])
     >>> done = await sandbox.memory.skills.run("greet", {"who": "world"})
@@ -35,7 +35,7 @@ class AsyncSkills:
         source: str | None = None,
         space: str | None = None,
     ) -> types.Skill:
-        """A new skill, or a new version of one. A step that is a string is a line for a shell, `{{name}}` a parameter."""
+        """Adds a skill, or a new version of it. A step that is a string is a shell command line; `{{name}}` is a parameter."""
         body = given(
             name=name,
             description=description,
@@ -59,7 +59,7 @@ class AsyncSkills:
         include_failed: bool = False,
         space: str | None = None,
     ) -> types.Skill:
-        """Makes a skill of execs that ran, by id, from `first` to `last`. Values of `parameters` become their names."""
+        """Creates a skill from the execs `first` to `last`, given by id. Values of `parameters` are replaced by their names."""
         body = given(
             name=name,
             first=first,
@@ -75,7 +75,7 @@ class AsyncSkills:
     async def search(
         self, query: str, n_results: int | None = None, *, as_of: str | int | None = None
     ) -> builtins.list[types.FoundSkill]:
-        """Skills that fit, those that worked before those that did not."""
+        """Skills that match a query. Successful ones are ranked before failed ones."""
         found = await self._transport.send(
             types.FoundSkills,
             "POST",
@@ -96,14 +96,14 @@ class AsyncSkills:
         user: str | None = None,
         space: str | None = None,
     ) -> types.SkillRun:
-        """Runs the steps in the sandbox, up to the first that fails; the outcome is recorded."""
+        """Runs the steps in the sandbox until one fails, and records the outcome."""
         body = given(parameters=dict(parameters or {}), version=version, sandbox=sandbox, user=user)
         return await self._transport.send(types.SkillRun, "POST", self._path(name, "run"), body, space=space)
 
     async def get(
         self, name: str, *, version: int | None = None, as_of: str | int | None = None, space: str | None = None
     ) -> types.Skill:
-        """One skill."""
+        """A skill, by name."""
         return await self._transport.get(types.Skill, self._path(name), version=version, as_of=as_of, space=space)
 
     async def list(self, *, as_of: str | int | None = None, space: str | None = None) -> builtins.list[types.Skill]:
@@ -111,7 +111,7 @@ class AsyncSkills:
         return await self._transport.all(types.Skill, self._path(), as_of=as_of, space=space)
 
     async def versions(self, name: str, *, space: str | None = None) -> builtins.list[types.Skill]:
-        """All versions of one."""
+        """All versions of a skill."""
         rows = await self._transport.json("GET", self._path(name, "versions"), params={"space": space}, repeat=True)
         return [decode(types.Skill, row) for row in rows]
 
@@ -125,7 +125,7 @@ class AsyncSkills:
         version: int | None = None,
         space: str | None = None,
     ) -> types.Skill:
-        """Records how it went, for whoever ran the steps themselves."""
+        """Records the outcome of a skill whose steps were run by the caller."""
         body = given(ok=ok, detail=detail, exit_code=exit_code)
         return await self._transport.send(
             types.Skill, "POST", self._path(name, "outcome"), body, version=version, space=space

@@ -1,4 +1,4 @@
-"""Snapshots: points to come back to."""
+"""Snapshots: saved states of sandboxes."""
 
 from __future__ import annotations
 
@@ -31,25 +31,26 @@ class AsyncSnapshots:
     async def list(
         self, *, labels: Mapping[str, str] | None = None, kind: types.SnapshotKind | None = None
     ) -> builtins.list[types.Snapshot]:
-        """Newest first."""
+        """The snapshots, newest first."""
         return await self._transport.all(
             types.Snapshot, path("snapshots"), sandbox=self._sandbox, label=tests_of_labels(labels), kind=kind
         )
 
     async def get(self, snapshot: str) -> types.Snapshot:
-        """One, by name or id, with what changed since the one before."""
+        """A snapshot, by name or id, with the changes since the previous one."""
         return await self._transport.get(types.Snapshot, path("snapshots", snapshot))
 
     async def delete(self, snapshot: str) -> None:
-        """Deletes one."""
+        """Deletes a snapshot."""
         await self._transport.nothing("DELETE", path("snapshots", snapshot), repeat=True)
 
     async def export(
         self, snapshot: str, local: Local, *, since: str | None = None, files_only: bool = False
     ) -> str | None:
-        """Writes a snapshot to one local file, complete or not at all, for `import_file` of any daemon.
+        """Exports a snapshot to a local file, atomically, for `import_file` on any daemon.
 
-        With `since` it holds only what differs from that snapshot, which the receiver has. Answers the key that signed it.
+        With `since`, the file contains only the differences from that snapshot, which the receiver must have. Returns the key
+        that signed the export.
         """
         response = await self._transport.open(
             "GET", path("snapshots", snapshot, "export"), since=since, files_only=files_only
@@ -69,7 +70,7 @@ class AsyncSnapshots:
     async def import_file(
         self, local: Local, *, name: str | None = None, files_only: bool = False, trust: str | None = None
     ) -> ImportedSnapshot:
-        """Takes in what `export` wrote. Processes are taken only from hosts that are trusted, or that `trust` names."""
+        """Imports an exported file. Processes are imported only from trusted hosts, or from the host that `trust` names."""
         with await async_in_thread(tarballs.open_read, local) as file:
             answer = await self._transport.upload(
                 "POST", path("snapshots"), pieces(file), name=name, files_only=files_only, trust=trust

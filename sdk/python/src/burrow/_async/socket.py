@@ -1,4 +1,4 @@
-"""A WebSocket on one of the connections of the pool."""
+"""A WebSocket on a connection of the pool."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..errors import BrokenError
 
 READ_BYTES = 256 << 10
 WRITE_SECONDS = 60.0
-# `httpcore` is what `httpx` stands on: the connection under an upgraded answer raises its errors.
+# `httpx` uses `httpcore`, whose errors the connection of an upgraded response raises.
 BROKEN = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.WriteTimeout, OSError)
 
 
 class AsyncSocket:
-    """Messages both ways. Reading answers pings by itself."""
+    """Sends and receives messages. `receive` answers pings automatically."""
 
     def __init__(self, response: httpx.Response) -> None:
         self._response = response
@@ -26,7 +26,7 @@ class AsyncSocket:
 
     @staticmethod
     def handshake() -> tuple[str, dict[str, str]]:
-        """A key, and the headers that ask for an upgrade with it."""
+        """A new key, and the headers of an upgrade request with it."""
         key = new_key()
         headers = {
             "connection": "Upgrade",
@@ -38,20 +38,20 @@ class AsyncSocket:
 
     @classmethod
     async def upgraded(cls, response: httpx.Response, key: str) -> AsyncSocket:
-        """The socket of an answer that agreed."""
+        """The socket of a response that accepted the upgrade."""
         accepted = response.headers.get("sec-websocket-accept")
         if response.status_code != 101 or accepted != accept_of(key):
             await response.aclose()
-            raise BrokenError("the daemon did not agree to a WebSocket")
+            raise BrokenError("the daemon did not accept the WebSocket upgrade")
         return cls(response)
 
     async def receive(self, timeout: float) -> Message | None:
-        """The next message; `None` when none came in that time."""
+        """The next message; `None` if none arrived in time."""
         while True:
             try:
                 message = self._frames.next()
             except ValueError as error:
-                raise BrokenError(f"the daemon sent what is no WebSocket: {error}") from error
+                raise BrokenError(f"the daemon violated the WebSocket protocol: {error}") from error
             if message is not None:
                 if message.kind == PING:
                     await self.send(PONG, message.data)
@@ -75,5 +75,5 @@ class AsyncSocket:
             raise BrokenError(f"the connection broke: {error}") from error
 
     async def aclose(self) -> None:
-        """Hangs up."""
+        """Closes the connection."""
         await self._response.aclose()

@@ -1,4 +1,4 @@
-"""Named spaces of memory, which outlive sandboxes."""
+"""Named memory spaces, which outlive sandboxes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .transport import AsyncTransport
 
 
 class AsyncSpaces:
-    """Spaces that several sandboxes can remember in.
+    """Memory spaces that several sandboxes can share.
 
     >>> _ = await client.spaces.get_or_create("team", description="what the agents know")
     >>> _ = await client.memory("space:team").store("releases are on Tuesdays", kind="fact")
@@ -25,25 +25,25 @@ class AsyncSpaces:
     async def create(
         self, name: str, *, description: str | None = None, labels: Mapping[str, str] | None = None
     ) -> types.Space:
-        """Makes one."""
+        """Creates a space."""
         body = given(name=name, description=description, labels=dict(labels) if labels else None)
         return await self._transport.send(types.Space, "POST", path("spaces"), body)
 
     async def get_or_create(self, name: str, *, description: str | None = None) -> types.Space:
-        """The one of that name, made if it is not there."""
+        """The space of that name, created if it does not exist."""
         try:
             return await self.create(name, description=description)
         except ConflictError:
             return await self.get(name)
 
     async def get(self, space: str) -> types.Space:
-        """One, by name or id."""
+        """A space, by name or id."""
         return await self._transport.get(types.Space, path("spaces", space))
 
     async def list(self) -> builtins.list[types.Space]:
-        """All of them."""
+        """All spaces."""
         return await self._transport.all(types.Space, path("spaces"))
 
     async def delete(self, space: str, *, force: bool = False) -> None:
-        """Deletes one with all it holds; refused while a sandbox uses it, unless forced."""
+        """Deletes a space with its contents. Refused while a sandbox uses it, unless `force` is set."""
         await self._transport.nothing("DELETE", path("spaces", space), repeat=True, force=force)

@@ -1,4 +1,4 @@
-"""Streams that are taken up again where they broke off."""
+"""Streams that resume where they broke off."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from .transport import AsyncTransport, is_transient
 
 T = TypeVar("T")
 
-# With the pauses, about a minute of attempts in a row: longer than a daemon's restart.
+# With the delays, about a minute of consecutive attempts: longer than a restart of the daemon.
 RESUMES_MAX = 60
 RESUME_PAUSE = 0.05
 RESUME_PAUSE_MAX = 1.0
 
 
 def resume_pause(failures: int) -> float:
-    """How long to wait before the next attempt."""
+    """The delay before the next attempt, in seconds."""
     return min(RESUME_PAUSE * float(2 ** min(failures, 10)), RESUME_PAUSE_MAX)
 
 
 class AsyncStream(Generic[T]):
-    """Items as they come. Iterate over it; `aclose()`, or the end of an `async with`, hangs up."""
+    """Items as they arrive. Iterate over it; `aclose()` or the end of an `async with` block closes the connection."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class AsyncStream(Generic[T]):
         endless: bool,
         resumed: Callable[[], T | None] = lambda: None,
     ) -> None:
-        """`open` begins from wherever `read` left off; `read` answers `None` for lines that are nobody's business."""
+        """`open` starts after the last item that `read` has decoded; `read` returns `None` for lines to skip."""
         self._transport = transport
         self._open = open
         self._read = read
@@ -59,17 +59,17 @@ class AsyncStream(Generic[T]):
                 self._lines = None
                 if not self._endless:
                     break
-                # It has no end of its own: the daemon is going down.
-                item = await self._again(BrokenError("the daemon ended the stream"))
+                # An endless stream ends only when the daemon shuts down.
+                item = await self._wait_to_reconnect(BrokenError("the daemon ended the stream"))
             except BurrowError as error:
-                item = await self._again(error)
+                item = await self._wait_to_reconnect(error)
             if item is not None:
                 return item
         self._done = True
         raise StopAsyncIteration
 
     async def open(self) -> None:
-        """Begins, so that what is wrong with the question is told at once."""
+        """Sends the request, so that errors in it are raised immediately."""
         if self._lines is None:
             self._response = await self._open()
             self._lines = self._transport.lines(self._response)
@@ -84,9 +84,9 @@ class AsyncStream(Generic[T]):
         self._failures = 0
         return item
 
-    async def _again(self, error: BurrowError) -> T | None:
-        """Waits a little, or gives up. Answers what the reader should know about the break."""
-        await self._hang_up()
+    async def _wait_to_reconnect(self, error: BurrowError) -> T | None:
+        """Waits before the next attempt, or raises the error after the last one. Returns the item that reports the break."""
+        await self._disconnect()
         if not is_transient(error) or self._failures >= RESUMES_MAX:
             self._done = True
             raise error
@@ -94,16 +94,16 @@ class AsyncStream(Generic[T]):
         self._failures += 1
         return self._resumed() if self._failures == 1 else None
 
-    async def _hang_up(self) -> None:
+    async def _disconnect(self) -> None:
         self._lines = None
         if self._response is not None:
             await self._response.aclose()
             self._response = None
 
     async def aclose(self) -> None:
-        """Hangs up."""
+        """Closes the connection."""
         self._done = True
-        await self._hang_up()
+        await self._disconnect()
 
     async def __aenter__(self) -> AsyncStream[T]:
         return self

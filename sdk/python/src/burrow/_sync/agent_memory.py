@@ -1,5 +1,5 @@
-# Generated from _async/agent_memory.py by `tools/generate.py`: change that, and generate again.
-"""Memory for an agent loop, in two lines: recall before each turn, store after it."""
+# Generated from _async/agent_memory.py by `tools/generate.py`. Do not edit: edit the source and run the generator.
+"""Memory for an agent loop: recall before each turn, store after it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .sandbox import Sandbox
 
 R = TypeVar("R")
 
-# The end of a conversation says what it is about; the rest of a long one only costs time.
+# Number of recent messages used as the query. Older ones add cost and little relevance.
 RECALL_MESSAGES = 16
 BUDGET_TOKENS = 1000
 
 
 class AgentMemory:
-    """Recalls before and stores after each turn of a plain list of messages.
+    """Recalls memory before each turn and stores the messages after it, for a plain list of messages.
 
     >>> memory = AgentMemory(sandbox)
     >>> messages = [{"role": "user", "content": "my editor is Helix"}]
-    >>> asked = memory.before(messages)                   # what to send to the model
-    >>> stored = memory.after(messages, "I will remember")   # what it answered
+    >>> asked = memory.before(messages)                   # send these to the model
+    >>> stored = memory.after(messages, "I will remember")   # the model's reply
 
     In another conversation, days later:
 
@@ -35,7 +35,7 @@ class AgentMemory:
     >>> "Helix" in asked[0]["content"]
     True
 
-    Or in one line, around whatever calls the model: `call = memory.wrap(call)`.
+    Or wrap the function that calls the model: `call = memory.wrap(call)`.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class AgentMemory:
         role: str = "system",
         on_error: Callable[[BurrowError], object] | None = None,
     ) -> None:
-        """`role` is whose message the block is. `on_error` is told of a memory that cannot be reached, and the loop goes on
-        without; unless it is given such errors are raised.
+        """`role` is the role of the message with the memory block. `on_error` is called with each error of the memory, and the
+        loop continues without memory; without it, errors are raised.
         """
         self.memory = memory.memory if isinstance(memory, Sandbox) else memory
         self._session = session
@@ -62,40 +62,40 @@ class AgentMemory:
         self._stored: list[str] = []
 
     def block(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """What is known about this conversation, for APIs that take instructions apart from messages."""
-        said = conversation(messages)[-RECALL_MESSAGES:]
-        if not said:
+        """The memory block for this conversation, for APIs that take instructions separately from messages."""
+        recent = conversation(messages)[-RECALL_MESSAGES:]
+        if not recent:
             return ""
         try:
-            found = self.memory.recall(said, budget_tokens=self._budget, session=self._session)
+            found = self.memory.recall(recent, budget_tokens=self._budget, session=self._session)
         except BurrowError as error:
-            self._failed(error)
+            self._handle_error(error)
             return ""
         return found.text if found.ids else ""
 
     def before(self, messages: Sequence[Mapping[str, Any]]) -> list[Message]:
-        """The messages with what is known about them behind the instructions. The list itself stays as it is."""
+        """The messages with a memory block after the instructions. The list itself is not changed."""
         return with_block(messages, self.block(messages), self._role)
 
     def after(self, messages: Sequence[Mapping[str, Any]], reply: Any = None) -> types.StoredTurn | None:
-        """Stores what was said since the last time, and the model's reply.
+        """Stores the messages since the last call, and the model's reply.
 
-        `reply` is a text, a message, several, or an answer as the clients of OpenAI and Anthropic give it.
+        `reply` is a text, a message, a list of messages, or a response of the OpenAI or Anthropic client.
         """
-        said = conversation([*messages, *as_messages(reply)])
-        fresh = unstored(said, self._stored)
+        spoken = conversation([*messages, *as_messages(reply)])
+        fresh = unstored(spoken, self._stored)
         if not fresh:
             return None
         try:
             stored = self.memory.store_turn(fresh, session=self._session, user=self._user, agent=self._agent)
         except BurrowError as error:
-            self._failed(error)
+            self._handle_error(error)
             return None
         self._stored = [*self._stored, *map(fingerprint, fresh)][-FINGERPRINTS_KEPT:]
         return stored
 
     def wrap(self, call: Callable[..., R]) -> Callable[..., R]:
-        """Around a function that takes messages and answers a reply.
+        """Wraps a function that takes messages and returns a reply.
 
         >>> def model(messages):
         ...     return {"role": "assistant", "content": f"{len(messages)} messages"}
@@ -113,7 +113,7 @@ class AgentMemory:
 
         return turn
 
-    def _failed(self, error: BurrowError) -> None:
+    def _handle_error(self, error: BurrowError) -> None:
         if self._on_error is None:
             raise error
         called(self._on_error, error)

@@ -1,5 +1,5 @@
-# Generated from _async/artifacts.py by `tools/generate.py`: change that, and generate again.
-"""Artifacts of a memory: named blobs with versions."""
+# Generated from _async/artifacts.py by `tools/generate.py`. Do not edit: edit the source and run the generator.
+"""Artifacts of a memory: named, versioned blobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .transport import Transport
 
 
 class Artifacts:
-    """Reports, data, logs: what is too large for an entry.
+    """Artifacts: reports, data, logs and other content that is too large for an entry.
 
     >>> stored = sandbox.memory.artifacts.put("reports/q3.txt", "all is well", media_type="text/plain")
     >>> stored.bytes
@@ -38,7 +38,7 @@ class Artifacts:
         metadata: Mapping[str, Any] | None = None,
         space: str | None = None,
     ) -> types.Artifact:
-        """Stores a blob, or a new version of one. An open file is streamed."""
+        """Stores an artifact, or a new version of it. An open file is streamed."""
         headers = {"content-type": media_type}
         if metadata:
             headers["x-burrow-metadata"] = json.dumps(dict(metadata))
@@ -60,12 +60,12 @@ class Artifacts:
         as_of: str | int | None = None,
         space: str | None = None,
     ) -> bytes:
-        """A blob's bytes."""
+        """The bytes of an artifact."""
         response = self._transport.read(self._path("artifacts", name), version=version, as_of=as_of, space=space)
         return response.content
 
     def get_stream(self, name: str, *, version: int | None = None, space: str | None = None) -> Iterator[bytes]:
-        """A blob's bytes as they come, for what is larger than memory."""
+        """The bytes of an artifact as a stream, for content that does not fit in memory."""
         response = self._transport.open("GET", self._path("artifacts", name), version=version, space=space)
         for piece in self._transport.chunks(response):
             yield piece
@@ -73,18 +73,18 @@ class Artifacts:
     def list(
         self, prefix: str = "", *, as_of: str | int | None = None, space: str | None = None
     ) -> builtins.list[types.Artifact]:
-        """All artifacts whose names begin like this."""
+        """All artifacts whose names begin with `prefix`."""
         return self._transport.all(
             types.Artifact, self._path("artifacts"), prefix=prefix or None, as_of=as_of, space=space
         )
 
     def versions(self, name: str, *, space: str | None = None) -> builtins.list[types.Artifact]:
-        """All versions of one."""
+        """All versions of an artifact."""
         rows = self._transport.json("GET", self._path("artifact-versions", name), params={"space": space}, repeat=True)
         return [decode(types.Artifact, row) for row in rows]
 
     def remove(self, name: str, *, space: str | None = None) -> None:
-        """Removes one."""
+        """Removes an artifact."""
         self._transport.nothing("DELETE", self._path("artifacts", name), repeat=True, space=space)
 
     def _path(self, *rest: str) -> str:

@@ -1,4 +1,4 @@
-# Generated from _async/files.py by `tools/generate.py`: change that, and generate again.
+# Generated from _async/files.py by `tools/generate.py`. Do not edit: edit the source and run the generator.
 """Files of a sandbox. Paths are absolute inside it."""
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from .transport import Transport
 CHUNK_BYTES = 256 << 10
 
 Local = Union[str, "os.PathLike[str]"]
-"""A path on this side."""
+"""A local path."""
 
 
 class Files:
-    """Reads, writes and watches files; copies trees both ways.
+    """Reads, writes and watches files; copies file trees to and from the sandbox.
 
     >>> _ = sandbox.files.write("/srv/notes/today.txt", "first line\\n")
     >>> sandbox.files.read("/srv/notes/today.txt")
@@ -36,11 +36,11 @@ class Files:
         self._sandbox = sandbox
 
     def read(self, path: str) -> str:
-        """A file's text. What is no UTF-8 is replaced; `read_bytes` gives the bytes as they are."""
+        """The text of a file. Invalid UTF-8 is replaced; `read_bytes` returns the unchanged bytes."""
         return (self.read_bytes(path)).decode("utf-8", "replace")
 
     def read_bytes(self, path: str, *, start: int = 0, end: int | None = None) -> bytes:
-        """A file's bytes, or those from `start` up to `end`.
+        """The bytes of a file, or those from `start` up to but not including `end`.
 
         >>> _ = sandbox.files.write("/tmp/digits", "0123456789")
         >>> sandbox.files.read_bytes("/tmp/digits", start=2, end=5)
@@ -48,13 +48,13 @@ class Files:
         """
         headers = {}
         if start or end is not None:
-            # On the wire the end is the last byte, not one past it.
+            # The end of an HTTP range is inclusive.
             headers["range"] = f"bytes={start}-{'' if end is None else end - 1}"
         response = self._transport.read(self._path(), headers=headers, path=path)
         return response.content
 
     def read_stream(self, path: str) -> Iterator[bytes]:
-        """A file's bytes as they come, for what is larger than memory."""
+        """The bytes of a file as a stream, for content that does not fit in memory."""
         response = self._transport.open("GET", self._path(), path=path)
         for piece in self._transport.chunks(response):
             yield piece
@@ -69,10 +69,10 @@ class Files:
         parents: bool = True,
         sync: bool = False,
     ) -> types.FileEntry:
-        """Replaces a file atomically: readers see the old one or the new one.
+        """Replaces a file atomically: readers see either the old or the new content.
 
-        `data` may be an open file, which is streamed. `mode` is octal, as in `"0755"`; `parents` makes missing
-        directories; `sync` has it on disk before the answer.
+        `data` may be an open file, which is streamed. `mode` is octal, as in `"0755"`; `parents` creates missing
+        directories; `sync` writes the file to disk before the call returns.
         """
         content = data.encode() if isinstance(data, str) else data
         answer = self._transport.upload(
@@ -89,21 +89,21 @@ class Files:
         return decode(types.FileEntry, answer)
 
     def write_at(self, path: str, offset: int, data: bytes) -> types.FileEntry:
-        """Writes into an existing file, from an offset on."""
+        """Writes to an existing file at an offset."""
         answer = self._transport.upload("PUT", self._path(), data, repeat=True, path=path, offset=str(offset))
         return decode(types.FileEntry, answer)
 
     def list(self, path: str, *, depth: int = 1) -> builtins.list[types.FileEntry]:
-        """A directory's entries, and with a `depth` those below."""
+        """The entries of a directory, down to `depth` levels."""
         found = self._transport.get(types.FileList, self._path("list"), path=path, depth=depth)
         return found.entries
 
     def stat(self, path: str, *, follow: bool = False) -> types.FileEntry:
-        """What is at a path; of a symbolic link the link itself, or with `follow` what it points to."""
+        """The metadata of a path. For a symbolic link, of the link itself, or with `follow` of its target."""
         return self._transport.get(types.FileEntry, self._path("stat"), path=path, follow=follow)
 
     def exists(self, path: str) -> bool:
-        """Whether there is anything at a path.
+        """Whether a path exists.
 
         >>> sandbox.files.exists("/etc/passwd"), sandbox.files.exists("/no/such/file")
         (True, False)
@@ -117,17 +117,17 @@ class Files:
         return True
 
     def remove(self, path: str, *, recursive: bool = False) -> None:
-        """Removes a file, or with `recursive` a directory with all in it."""
+        """Removes a file, or with `recursive` a directory with its contents."""
         self._transport.nothing("DELETE", self._path(), repeat=True, path=path, recursive=recursive)
 
     def move(self, source: str, target: str) -> types.FileEntry:
-        """Moves or renames."""
+        """Moves or renames a file or directory."""
         return self._transport.send(types.FileEntry, "POST", self._path("move"), {"from": source, "to": target})
 
     def mkdir(
         self, path: str, *, parents: bool = True, mode: str | None = None, user: str | None = None
     ) -> types.FileEntry:
-        """Makes a directory."""
+        """Creates a directory."""
         body = given(path=path, parents=parents, mode=mode, user=user)
         return self._transport.send(types.FileEntry, "POST", self._path("mkdir"), body)
 
@@ -137,7 +137,7 @@ class Files:
         return self._transport.send(types.FileEntry, "POST", self._path("chmod"), body, repeat=True)
 
     def upload(self, local: Local, path: str, *, user: str | None = None) -> None:
-        """Copies a file to a path, or what is in a directory into a directory there.
+        """Copies a local file to a path, or the contents of a local directory into a directory of the sandbox.
 
         >>> sandbox.files.upload("src", "/srv/project")
         """
@@ -150,9 +150,9 @@ class Files:
             self.upload_tar(archive, path, user=user)
 
     def download(self, path: str, local: Local) -> None:
-        """Copies a file to a local path, or what is in a directory into a local directory.
+        """Copies a file to a local path, or the contents of a directory into a local directory.
 
-        What would end up outside of it is refused, as are devices.
+        Entries that would be written outside the local directory and device files are rejected.
         """
         if (self.stat(path, follow=True)).kind != "directory":
             with in_thread(tarballs.open_write, local) as file:
@@ -165,23 +165,23 @@ class Files:
             in_thread(tarballs.unpack, archive, local)
 
     def upload_tar(self, archive: bytes | IO[bytes], path: str, *, user: str | None = None) -> types.TarSummary:
-        """Unpacks a tar archive below a directory, which is made if it is not there."""
+        """Unpacks a tar archive into a directory, which is created if it does not exist."""
         content = archive if isinstance(archive, bytes) else pieces(archive)
         headers = {"content-type": "application/x-tar"}
         answer = self._transport.upload("PUT", self._path("tar"), content, headers=headers, path=path, user=user)
         return decode(types.TarSummary, answer)
 
     def download_tar(self, path: str) -> Iterator[bytes]:
-        """A file or directory as a tar archive. What comes is a stranger's: unpack it with care."""
+        """A file or directory as a tar archive. The archive is untrusted: unpack it safely."""
         response = self._transport.open("GET", self._path("tar"), path=path)
         for piece in self._transport.chunks(response):
             yield piece
 
     def watch(self, path: str, *, recursive: bool = False) -> Stream[types.WatchEvent]:
-        """Changes below a directory as they happen, from the moment this returns.
+        """Reports changes below a directory, starting when this call returns.
 
-        After a broken connection, and when too much happens at once, an event of the kind `overflow` says that something may
-        have been missed: look for yourself, then go on.
+        After a broken connection, or when too many changes happen at once, an event of kind `overflow` reports that changes
+        may have been missed: read the directory again, then continue.
 
         >>> with sandbox.files.watch("/tmp") as changes:
         ...     _ = sandbox.files.write("/tmp/news", "!")
@@ -197,7 +197,7 @@ class Files:
             endless=True,
             resumed=lambda: missed,
         )
-        # The first event says that the watch is in place.
+        # The first event reports that the watch is active.
         stream.__next__()
         return stream
 
@@ -206,6 +206,6 @@ class Files:
 
 
 def pieces(file: IO[bytes]) -> Iterator[bytes]:
-    """An open file, as it is sent."""
+    """The content of an open file, in pieces for an upload."""
     while piece := in_thread(file.read, CHUNK_BYTES):
         yield piece

@@ -1,5 +1,5 @@
-# Generated from _async/images.py by `tools/generate.py`: change that, and generate again.
-"""Images: what sandboxes start from."""
+# Generated from _async/images.py by `tools/generate.py`. Do not edit: edit the source and run the generator.
+"""Images, from which sandboxes are created."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Images:
         self._transport = transport
 
     def list(self, *, name: str | None = None) -> builtins.list[types.Image]:
-        """All of them."""
+        """All images, or those with a name."""
         return self._transport.all(types.Image, path("images"), name=name)
 
     def get(self, image: str) -> types.ImageDetail:
-        """Everything about one, by name or id."""
+        """The details of an image, by name or id."""
         return self._transport.get(types.ImageDetail, path("images", image))
 
     def pull(
@@ -39,7 +39,7 @@ class Images:
         name: str | None = None,
         on_progress: Callable[[types.BuildProgress], object] | None = None,
     ) -> types.Image:
-        """From an OCI registry."""
+        """Pulls an image from an OCI registry."""
         request: params.BuildImage = {"from": "pull", "reference": reference, "name": name}
         return self.build(request, on_progress=on_progress)
 
@@ -49,7 +49,7 @@ class Images:
         *,
         on_progress: Callable[[types.BuildProgress], object] | None = None,
     ) -> types.Image:
-        """From packages, a recipe, a sandbox, or by pulling: see `burrow.params.BuildImage`."""
+        """Builds an image from packages, a recipe or a sandbox, or pulls one: see `burrow.params.BuildImage`."""
         body = {key: value for key, value in request.items() if value is not None}
         response = self._transport.open("POST", path("images"), body=body)
         for line in self._transport.lines(response):
@@ -60,8 +60,8 @@ class Images:
             progress = decode_union("BuildProgress", line)
             if on_progress is not None and progress is not None:
                 called(on_progress, progress)
-        raise BrokenError("the daemon ended the build without a word")
+        raise BrokenError("the stream of the build ended without a result")
 
     def delete(self, image: str) -> None:
-        """Deletes one that nothing stands on."""
+        """Deletes an image that is not in use."""
         self._transport.nothing("DELETE", path("images", image), repeat=True)

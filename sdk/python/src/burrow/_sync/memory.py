@@ -1,5 +1,5 @@
-# Generated from _async/memory.py by `tools/generate.py`: change that, and generate again.
-"""What an agent remembers: entries, and the way to keys, skills and artifacts."""
+# Generated from _async/memory.py by `tools/generate.py`. Do not edit: edit the source and run the generator.
+"""The memory of an agent: entries, keys, skills and artifacts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Memory:
         key: str | None = None,
         space: str | None = None,
     ) -> str:
-        """Remembers a text, verbatim, and answers its id.
+        """Stores a text verbatim and returns the id of its entry.
 
         `kind` is any lower-case word: `note`, `fact`, `decision`, ... Storing the same `key` again stores nothing new.
         """
@@ -73,7 +73,7 @@ class Memory:
             at_ms=at_ms,
             valid_from_ms=valid_from_ms,
             valid_to_ms=valid_to_ms,
-            # With a key of its own it may be sent again when the connection breaks.
+            # With a unique key, the request can be retried when the connection breaks.
             key=key or new_key(),
         )
         added = self._transport.send(types.AddedEntries, "POST", self._path("entries"), entry, repeat=True, space=space)
@@ -82,7 +82,7 @@ class Memory:
     def store_many(
         self, entries: Iterable[params.NewEntry], *, space: str | None = None
     ) -> builtins.list[types.AddedEntry]:
-        """Remembers up to a thousand texts, all or none."""
+        """Stores up to a thousand texts atomically."""
         rows = [{"key": new_key(), **entry} for entry in entries]
         added = self._transport.send(
             types.AddedEntries, "POST", self._path("entries"), {"entries": rows}, repeat=True, space=space
@@ -104,9 +104,9 @@ class Memory:
         spaces: Sequence[str] | None = None,
         as_of: str | int | None = None,
     ) -> builtins.list[types.MemoryHit]:
-        """The entries that fit a question best, best first.
+        """The entries that match a query best, best first.
 
-        `memory_type` is one kind or several; `metadata` must be equal; `as_of` is a number of the log, a time or a snapshot.
+        `memory_type` is one kind or several; `metadata` must be equal; `as_of` is a sequence number, a time or a snapshot.
         """
         found = self.search(
             given(
@@ -125,7 +125,7 @@ class Memory:
     def search(
         self, request: params.SearchMemory | dict[str, Any], *, as_of: str | int | None = None
     ) -> types.SearchResult:
-        """The whole of a search: hits, which arms took part, how long it took."""
+        """The complete result of a search: hits, the search methods used, and the duration."""
         return self._transport.send(types.SearchResult, "POST", self._path("search"), request, repeat=True, as_of=as_of)
 
     def format_for_context(
@@ -139,9 +139,9 @@ class Memory:
         spaces: Sequence[str] | None = None,
         as_of: str | int | None = None,
     ) -> str:
-        """A block for a prompt: dated, with ids, fenced as data, so that what is stored cannot pose as instructions.
+        """A memory block for a prompt: entries with dates and ids, marked as data so that they are not read as instructions.
 
-        Without a query it answers *where was I*: the last session, open work, recent failures. Empty when there is nothing.
+        Without a query, it covers the last session, open work and recent failures. Empty if nothing was found.
 
         >>> _ = sandbox.memory.store("deploys need VPN profile `blue`", kind="fact")
         >>> block = sandbox.memory.format_for_context("how do I deploy?", max_memories=3)
@@ -169,7 +169,7 @@ class Memory:
     def context(
         self, request: params.ContextRequest | dict[str, Any], *, as_of: str | int | None = None
     ) -> types.ContextBlock:
-        """The whole of a context: text, ids, tokens used."""
+        """The complete context block: text, ids, tokens used."""
         return self._transport.send(
             types.ContextBlock, "POST", self._path("context"), request, repeat=True, as_of=as_of
         )
@@ -182,7 +182,7 @@ class Memory:
         session: str | None = None,
         as_of: str | int | None = None,
     ) -> types.ContextBlock:
-        """Before a turn of an agent loop: what is known about this conversation."""
+        """Recalls the memory related to a conversation, before a turn of an agent loop."""
         body = given(messages=[dict(message) for message in messages], budget_tokens=budget_tokens, session=session)
         return self._transport.send(types.ContextBlock, "POST", self._path("recall"), body, repeat=True, as_of=as_of)
 
@@ -195,12 +195,12 @@ class Memory:
         agent: str | None = None,
         space: str | None = None,
     ) -> types.StoredTurn:
-        """After a turn of an agent loop: what was said, as model APIs write it. What is stored already is not stored again."""
+        """Stores the messages of a turn of an agent loop, in the format of model APIs. Stored messages are not stored again."""
         body = given(messages=[dict(message) for message in messages], session=session, user=user, agent=agent)
         return self._transport.send(types.StoredTurn, "POST", self._path("turns"), body, repeat=True, space=space)
 
     def get(self, id: str, *, as_of: str | int | None = None, space: str | None = None) -> types.MemoryEntry:
-        """One entry."""
+        """An entry, by id."""
         return self._transport.get(types.MemoryEntry, self._path("entries", id), as_of=as_of, space=space)
 
     def list(
@@ -228,7 +228,7 @@ class Memory:
     def update(
         self, id: str, change: params.UpdateEntry | dict[str, Any], *, space: str | None = None
     ) -> types.MemoryEntry:
-        """Makes a new version of an entry; `if_version` refuses to overwrite what somebody else changed."""
+        """Creates a new version of an entry. With `if_version`, a concurrent change raises `ConflictError`."""
         return self._transport.send(types.MemoryEntry, "PATCH", self._path("entries", id), change, space=space)
 
     def history(self, id: str, *, space: str | None = None) -> builtins.list[types.MemoryVersion]:
@@ -244,7 +244,7 @@ class Memory:
         dry_run: bool = False,
         space: str | None = None,
     ) -> types.ForgottenEntries:
-        """Makes entries unfindable from now on; earlier points of time still show them."""
+        """Hides entries from now on. Reads with an earlier `as_of` still return them."""
         body = given(
             ids=list(ids) or None, filter=filter, older_than_seconds=seconds(older_than), dry_run=dry_run or None
         )
@@ -258,7 +258,7 @@ class Memory:
         dry_run: bool = False,
         space: str | None = None,
     ) -> types.ErasedEntries:
-        """Removes entries for good, from every branch and every snapshot."""
+        """Removes entries permanently, from every branch and every snapshot."""
         body = given(
             ids=list(ids) or None, filter=filter, older_than_seconds=seconds(older_than), dry_run=dry_run or None
         )
@@ -272,39 +272,39 @@ class Memory:
         kv: params.KvPolicy | None = None,
         dry_run: bool = False,
     ) -> types.MergedMemory:
-        """Brings what a fork learned back. What both changed is listed, and stays as it is here unless a policy says."""
+        """Merges the memory of a fork. Entries that both sides changed are listed, and kept unless a policy resolves them."""
         body = given(entries=entries, kv=kv, dry_run=dry_run or None)
         body["from"] = source
         return self._transport.send(types.MergedMemory, "POST", self._path("merge"), body)
 
     def sessions(self, *, space: str | None = None) -> builtins.list[types.MemorySession]:
-        """When something happened."""
+        """The sessions of the memory."""
         return self._transport.all(types.MemorySession, self._path("sessions"), space=space)
 
     def stats(self, *, as_of: str | int | None = None, space: str | None = None) -> types.MemoryStats:
-        """How much there is."""
+        """Statistics of the memory."""
         return self._transport.get(types.MemoryStats, self._path(), as_of=as_of, space=space)
 
     def consolidate(
         self, request: params.ConsolidateMemory | None = None, *, space: str | None = None
     ) -> types.ConsolidatedMemory:
-        """Makes old memory smaller: joins duplicates, rolls old sessions up into summaries that cite their sources."""
+        """Reduces old memory: merges duplicates and summarizes old sessions. Summaries cite their sources."""
         return self._transport.send(
             types.ConsolidatedMemory, "POST", self._path("consolidate"), request or {}, space=space
         )
 
     def check(self, *, space: str | None = None) -> types.MemoryCheck:
-        """Compares log, indices and artifacts."""
+        """Checks that log, indices and artifacts are consistent."""
         return self._transport.send(types.MemoryCheck, "POST", self._path("check"), repeat=True, space=space)
 
     def export(self, *, as_of: str | int | None = None, space: str | None = None) -> Iterator[dict[str, Any]]:
-        """All entries, one line each, for `import_lines`."""
+        """Exports all entries, one item each, for `import_lines`."""
         response = self._transport.open("GET", self._path("export"), as_of=as_of, space=space)
         for line in self._transport.lines(response):
             yield line
 
     def import_lines(self, lines: Iterable[Mapping[str, Any]], *, space: str | None = None) -> types.ImportedMemory:
-        """Takes exported lines. Ids are kept: importing twice stores once."""
+        """Imports exported lines. Ids are kept, so importing twice stores each entry once."""
         content = b"".join(dump(dict(line)) + b"\n" for line in lines)
         answer = self._transport.upload(
             "POST",

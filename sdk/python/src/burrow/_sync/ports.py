@@ -1,5 +1,5 @@
-# Generated from _async/ports.py by `tools/generate.py`: change that, and generate again.
-"""Ports: what listens in a sandbox, and how to get there."""
+# Generated from _async/ports.py by `tools/generate.py`. Do not edit: edit the source and run the generator.
+"""The ports of a sandbox: listening, publishing and connecting."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLL_SECONDS = 0.05
 
 
 class Ports:
-    """What listens in a sandbox.
+    """The listening and published ports of a sandbox.
 
     >>> server = sandbox.spawn("python3 -m http.server 8000")
     >>> port = sandbox.ports.wait(8000)
@@ -32,11 +32,11 @@ class Ports:
         self._sandbox = sandbox
 
     def list(self) -> builtins.list[types.Port]:
-        """What listens and what is published, by port."""
+        """All listening and published ports, by number."""
         return self._transport.all(types.Port, self._path())
 
     def wait(self, port: int, timeout: Duration = 60) -> types.Port:
-        """Waits until something listens there."""
+        """Waits until a server listens on a port."""
         deadline = time.monotonic() + (seconds(timeout) or 0)
         while True:
             for found in self.list():
@@ -44,12 +44,14 @@ class Ports:
                     return found
             if time.monotonic() >= deadline:
                 raise UnavailableError(
-                    f"nothing listens on port {port}", code="port_closed", hint="does the server log why?"
+                    f"nothing listens on port {port}",
+                    code="port_closed",
+                    hint="check the output of the server for errors",
                 )
             time.sleep(POLL_SECONDS)
 
     def get_url(self, port: int, *, expires: Duration | None = None) -> str:
-        """A link that opens a port without a key, for one hour unless told otherwise."""
+        """A link that opens a port without a key, valid for one hour by default."""
         made = self._transport.send(
             types.PortUrl,
             "POST",
@@ -60,15 +62,15 @@ class Ports:
         return made.url
 
     def publish(self, port: int) -> None:
-        """Lets anybody open a port, without a key or a link."""
+        """Makes a port public: it can be opened without a key or a link."""
         self._transport.nothing("PUT", self._path(str(port)), repeat=True)
 
     def unpublish(self, port: int) -> None:
-        """Makes it private again."""
+        """Makes a port private again."""
         self._transport.nothing("DELETE", self._path(str(port)), repeat=True)
 
     def http(self, port: int, *, headers: Mapping[str, str] | None = None) -> httpx.Client:
-        """An HTTP client for what listens there, through the daemon and with this client's key."""
+        """An HTTP client for the server on a port, through the daemon and with this client's key."""
         sent = dict(headers or {})
         if self._transport.api_key:
             sent["x-burrow-key"] = self._transport.api_key

@@ -1,5 +1,5 @@
-# Generated from _async/services.py by `tools/generate.py`: change that, and generate again.
-"""Services: processes that start with their sandbox, and again when they end."""
+# Generated from _async/services.py by `tools/generate.py`. Do not edit: edit the source and run the generator.
+"""Services: processes that start with their sandbox and are restarted when they exit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Services:
         user: str | None = None,
         workdir: str | None = None,
     ) -> types.Service:
-        """Adds a service, or changes it."""
+        """Adds or changes a service."""
         body = given(
             command=command if isinstance(command, str) else None,
             argv=None if isinstance(command, str) else list(command),
@@ -46,15 +46,15 @@ class Services:
         return self._transport.send(types.Service, "PUT", self._path(name), body, repeat=True)
 
     def list(self) -> builtins.list[types.Service]:
-        """All of them."""
+        """All services."""
         return self._transport.all(types.Service, self._path())
 
     def restart(self, name: str) -> None:
-        """Ends it and starts it again."""
+        """Restarts a service."""
         self._transport.nothing("POST", self._path(name, "restart"))
 
     def remove(self, name: str) -> None:
-        """Ends it for good."""
+        """Stops and removes a service."""
         self._transport.nothing("DELETE", self._path(name), repeat=True)
 
     def _path(self, *rest: str) -> str:

@@ -1,5 +1,5 @@
-# Generated from _async/skills.py by `tools/generate.py`: change that, and generate again.
-"""Skills of a memory: how something is done, and how often that went well."""
+# Generated from _async/skills.py by `tools/generate.py`. Do not edit: edit the source and run the generator.
+"""Skills of a memory: reusable procedures, with a record of their outcomes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .transport import Transport
 
 
 class Skills:
-    """Steps with parameters and a record of success.
+    """Skills: steps with parameters, and a record of successful and failed runs.
 
     >>> _ = sandbox.memory.skills.add("greet", "says hello", ["echo hello {{who}}"], parameters=["who"])
     >>> done = sandbox.memory.skills.run("greet", {"who": "world"})
@@ -36,7 +36,7 @@ class Skills:
         source: str | None = None,
         space: str | None = None,
     ) -> types.Skill:
-        """A new skill, or a new version of one. A step that is a string is a line for a shell, `{{name}}` a parameter."""
+        """Adds a skill, or a new version of it. A step that is a string is a shell command line; `{{name}}` is a parameter."""
         body = given(
             name=name,
             description=description,
@@ -60,7 +60,7 @@ class Skills:
         include_failed: bool = False,
         space: str | None = None,
     ) -> types.Skill:
-        """Makes a skill of execs that ran, by id, from `first` to `last`. Values of `parameters` become their names."""
+        """Creates a skill from the execs `first` to `last`, given by id. Values of `parameters` are replaced by their names."""
         body = given(
             name=name,
             first=first,
@@ -76,7 +76,7 @@ class Skills:
     def search(
         self, query: str, n_results: int | None = None, *, as_of: str | int | None = None
     ) -> builtins.list[types.FoundSkill]:
-        """Skills that fit, those that worked before those that did not."""
+        """Skills that match a query. Successful ones are ranked before failed ones."""
         found = self._transport.send(
             types.FoundSkills,
             "POST",
@@ -97,14 +97,14 @@ class Skills:
         user: str | None = None,
         space: str | None = None,
     ) -> types.SkillRun:
-        """Runs the steps in the sandbox, up to the first that fails; the outcome is recorded."""
+        """Runs the steps in the sandbox until one fails, and records the outcome."""
         body = given(parameters=dict(parameters or {}), version=version, sandbox=sandbox, user=user)
         return self._transport.send(types.SkillRun, "POST", self._path(name, "run"), body, space=space)
 
     def get(
         self, name: str, *, version: int | None = None, as_of: str | int | None = None, space: str | None = None
     ) -> types.Skill:
-        """One skill."""
+        """A skill, by name."""
         return self._transport.get(types.Skill, self._path(name), version=version, as_of=as_of, space=space)
 
     def list(self, *, as_of: str | int | None = None, space: str | None = None) -> builtins.list[types.Skill]:
@@ -112,7 +112,7 @@ class Skills:
         return self._transport.all(types.Skill, self._path(), as_of=as_of, space=space)
 
     def versions(self, name: str, *, space: str | None = None) -> builtins.list[types.Skill]:
-        """All versions of one."""
+        """All versions of a skill."""
         rows = self._transport.json("GET", self._path(name, "versions"), params={"space": space}, repeat=True)
         return [decode(types.Skill, row) for row in rows]
 
@@ -126,7 +126,7 @@ class Skills:
         version: int | None = None,
         space: str | None = None,
     ) -> types.Skill:
-        """Records how it went, for whoever ran the steps themselves."""
+        """Records the outcome of a skill whose steps were run by the caller."""
         body = given(ok=ok, detail=detail, exit_code=exit_code)
         return self._transport.send(
             types.Skill, "POST", self._path(name, "outcome"), body, version=version, space=space

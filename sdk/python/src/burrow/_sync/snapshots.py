@@ -1,5 +1,5 @@
-# Generated from _async/snapshots.py by `tools/generate.py`: change that, and generate again.
-"""Snapshots: points to come back to."""
+# Generated from _async/snapshots.py by `tools/generate.py`. Do not edit: edit the source and run the generator.
+"""Snapshots: saved states of sandboxes."""
 
 from __future__ import annotations
 
@@ -32,23 +32,24 @@ class Snapshots:
     def list(
         self, *, labels: Mapping[str, str] | None = None, kind: types.SnapshotKind | None = None
     ) -> builtins.list[types.Snapshot]:
-        """Newest first."""
+        """The snapshots, newest first."""
         return self._transport.all(
             types.Snapshot, path("snapshots"), sandbox=self._sandbox, label=tests_of_labels(labels), kind=kind
         )
 
     def get(self, snapshot: str) -> types.Snapshot:
-        """One, by name or id, with what changed since the one before."""
+        """A snapshot, by name or id, with the changes since the previous one."""
         return self._transport.get(types.Snapshot, path("snapshots", snapshot))
 
     def delete(self, snapshot: str) -> None:
-        """Deletes one."""
+        """Deletes a snapshot."""
         self._transport.nothing("DELETE", path("snapshots", snapshot), repeat=True)
 
     def export(self, snapshot: str, local: Local, *, since: str | None = None, files_only: bool = False) -> str | None:
-        """Writes a snapshot to one local file, complete or not at all, for `import_file` of any daemon.
+        """Exports a snapshot to a local file, atomically, for `import_file` on any daemon.
 
-        With `since` it holds only what differs from that snapshot, which the receiver has. Answers the key that signed it.
+        With `since`, the file contains only the differences from that snapshot, which the receiver must have. Returns the key
+        that signed the export.
         """
         response = self._transport.open(
             "GET", path("snapshots", snapshot, "export"), since=since, files_only=files_only
@@ -68,7 +69,7 @@ class Snapshots:
     def import_file(
         self, local: Local, *, name: str | None = None, files_only: bool = False, trust: str | None = None
     ) -> ImportedSnapshot:
-        """Takes in what `export` wrote. Processes are taken only from hosts that are trusted, or that `trust` names."""
+        """Imports an exported file. Processes are imported only from trusted hosts, or from the host that `trust` names."""
         with in_thread(tarballs.open_read, local) as file:
             answer = self._transport.upload(
                 "POST", path("snapshots"), pieces(file), name=name, files_only=files_only, trust=trust

@@ -1,5 +1,5 @@
-# Generated from _async/spaces.py by `tools/generate.py`: change that, and generate again.
-"""Named spaces of memory, which outlive sandboxes."""
+# Generated from _async/spaces.py by `tools/generate.py`. Do not edit: edit the source and run the generator.
+"""Named memory spaces, which outlive sandboxes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .transport import Transport
 
 
 class Spaces:
-    """Spaces that several sandboxes can remember in.
+    """Memory spaces that several sandboxes can share.
 
     >>> _ = client.spaces.get_or_create("team", description="what the agents know")
     >>> _ = client.memory("space:team").store("releases are on Tuesdays", kind="fact")
@@ -26,25 +26,25 @@ class Spaces:
     def create(
         self, name: str, *, description: str | None = None, labels: Mapping[str, str] | None = None
     ) -> types.Space:
-        """Makes one."""
+        """Creates a space."""
         body = given(name=name, description=description, labels=dict(labels) if labels else None)
         return self._transport.send(types.Space, "POST", path("spaces"), body)
 
     def get_or_create(self, name: str, *, description: str | None = None) -> types.Space:
-        """The one of that name, made if it is not there."""
+        """The space of that name, created if it does not exist."""
         try:
             return self.create(name, description=description)
         except ConflictError:
             return self.get(name)
 
     def get(self, space: str) -> types.Space:
-        """One, by name or id."""
+        """A space, by name or id."""
         return self._transport.get(types.Space, path("spaces", space))
 
     def list(self) -> builtins.list[types.Space]:
-        """All of them."""
+        """All spaces."""
         return self._transport.all(types.Space, path("spaces"))
 
     def delete(self, space: str, *, force: bool = False) -> None:
-        """Deletes one with all it holds; refused while a sandbox uses it, unless forced."""
+        """Deletes a space with its contents. Refused while a sandbox uses it, unless `force` is set."""
         self._transport.nothing("DELETE", path("spaces", space), repeat=True, force=force)

@@ -1,5 +1,5 @@
-# Generated from _async/streams.py by `tools/generate.py`: change that, and generate again.
-"""Streams that are taken up again where they broke off."""
+# Generated from _async/streams.py by `tools/generate.py`. Do not edit: edit the source and run the generator.
+"""Streams that resume where they broke off."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from .transport import Transport, is_transient
 
 T = TypeVar("T")
 
-# With the pauses, about a minute of attempts in a row: longer than a daemon's restart.
+# With the delays, about a minute of consecutive attempts: longer than a restart of the daemon.
 RESUMES_MAX = 60
 RESUME_PAUSE = 0.05
 RESUME_PAUSE_MAX = 1.0
 
 
 def resume_pause(failures: int) -> float:
-    """How long to wait before the next attempt."""
+    """The delay before the next attempt, in seconds."""
     return min(RESUME_PAUSE * float(2 ** min(failures, 10)), RESUME_PAUSE_MAX)
 
 
 class Stream(Generic[T]):
-    """Items as they come. Iterate over it; `close()`, or the end of an `with`, hangs up."""
+    """Items as they arrive. Iterate over it; `close()` or the end of an `with` block closes the connection."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Stream(Generic[T]):
         endless: bool,
         resumed: Callable[[], T | None] = lambda: None,
     ) -> None:
-        """`open` begins from wherever `read` left off; `read` answers `None` for lines that are nobody's business."""
+        """`open` starts after the last item that `read` has decoded; `read` returns `None` for lines to skip."""
         self._transport = transport
         self._open = open
         self._read = read
@@ -60,17 +60,17 @@ class Stream(Generic[T]):
                 self._lines = None
                 if not self._endless:
                     break
-                # It has no end of its own: the daemon is going down.
-                item = self._again(BrokenError("the daemon ended the stream"))
+                # An endless stream ends only when the daemon shuts down.
+                item = self._wait_to_reconnect(BrokenError("the daemon ended the stream"))
             except BurrowError as error:
-                item = self._again(error)
+                item = self._wait_to_reconnect(error)
             if item is not None:
                 return item
         self._done = True
         raise StopIteration
 
     def open(self) -> None:
-        """Begins, so that what is wrong with the question is told at once."""
+        """Sends the request, so that errors in it are raised immediately."""
         if self._lines is None:
             self._response = self._open()
             self._lines = self._transport.lines(self._response)
@@ -85,9 +85,9 @@ class Stream(Generic[T]):
         self._failures = 0
         return item
 
-    def _again(self, error: BurrowError) -> T | None:
-        """Waits a little, or gives up. Answers what the reader should know about the break."""
-        self._hang_up()
+    def _wait_to_reconnect(self, error: BurrowError) -> T | None:
+        """Waits before the next attempt, or raises the error after the last one. Returns the item that reports the break."""
+        self._disconnect()
         if not is_transient(error) or self._failures >= RESUMES_MAX:
             self._done = True
             raise error
@@ -95,16 +95,16 @@ class Stream(Generic[T]):
         self._failures += 1
         return self._resumed() if self._failures == 1 else None
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         self._lines = None
         if self._response is not None:
             self._response.close()
             self._response = None
 
     def close(self) -> None:
-        """Hangs up."""
+        """Closes the connection."""
         self._done = True
-        self._hang_up()
+        self._disconnect()
 
     def __enter__(self) -> Stream[T]:
         return self

@@ -1,9 +1,9 @@
-# Generated from _async/transport.py by `tools/generate.py`: change that, and generate again.
-"""Sends requests, and sends again what may be sent again.
+# Generated from _async/transport.py by `tools/generate.py`. Do not edit: edit the source and run the generator.
+"""Sends requests, and retries those that are safe to retry.
 
-A request that may be repeated safely (a read, a create with an `Idempotency-Key`, a change that says how things shall be) is
-repeated when its connection broke, with growing pauses, for about nine seconds: long enough for a daemon that restarts. A
-daemon that was never there is reported at once.
+An idempotent request (a read, a create with an `Idempotency-Key`, a change that sets a state) is retried when its connection
+breaks, with growing delays, for about nine seconds: long enough for a restart of the daemon. A daemon that was never reachable
+is reported immediately.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ RETRIES_MAX = 8
 RETRY_PAUSE = 0.1
 RETRY_PAUSE_MAX = 2.0
 CONNECT_SECONDS = 10.0
-# Answers that take longer than any the daemon gives mean that nobody is there any more.
+# Longer than the daemon takes for any response: after that, it is considered gone.
 ANSWER_SECONDS = 600.0
-# Of a stream that may be silent for hours: the system notices when its other end is gone (`KEEPALIVE`).
+# For a stream that may be silent for hours. TCP keepalive (`KEEPALIVE`) detects a lost peer.
 SILENT = httpx.Timeout(None, connect=CONNECT_SECONDS)
 PAGE_ITEMS = 1000
 LINE_BYTES_MAX = 8 << 20
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=30.0)
-# So that it notices within a minute.
+# Detects a lost peer within a minute.
 KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 SOCKET_OPTIONS = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -46,7 +46,7 @@ SOCKET_OPTIONS = [
 
 
 class Transport:
-    """One daemon, one key, one pool of connections."""
+    """The connection pool for one daemon and one key."""
 
     def __init__(
         self,
@@ -69,10 +69,10 @@ class Transport:
         if self.api_key:
             headers["x-api-key"] = self.api_key
         self._http = self.beside("", headers)
-        self._met = False
+        self._was_reachable = False
 
     def beside(self, prefix: str, headers: Mapping[str, str]) -> httpx.Client:
-        """An HTTP client for addresses of the same daemon, with connections of its own."""
+        """An HTTP client for paths of the same daemon below `prefix`, with its own connections."""
         return httpx.Client(
             base_url=self.url + prefix,
             transport=httpx.HTTPTransport(
@@ -87,35 +87,35 @@ class Transport:
         self._http.close()
 
     def get(self, kind: type[T], path: str, /, **params: Any) -> T:
-        """Reads one thing."""
+        """Sends a GET request and decodes the response."""
         return decode(kind, self.json("GET", path, params=params, repeat=True))
 
     def send(
         self, kind: type[T], method: str, path: str, body: Any = None, /, *, repeat: bool = False, **params: Any
     ) -> T:
-        """Asks for something with a body of JSON."""
+        """Sends a request with a JSON body and decodes the response."""
         return decode(kind, self.json(method, path, body=body, params=params, repeat=repeat))
 
     def create(self, kind: type[T], path: str, body: Any) -> T:
-        """Makes something once, however often the connection breaks meanwhile."""
+        """Creates a resource exactly once, even if the connection breaks and the request is retried."""
         headers = {"idempotency-key": new_key()}
         return decode(kind, self.json("POST", path, body=body, headers=headers, repeat=True))
 
     def nothing(self, method: str, path: str, body: Any = None, /, *, repeat: bool = False, **params: Any) -> None:
-        """Asks for something that has no answer."""
+        """Sends a request whose response has no body."""
         try:
             self._answer(method, path, body=body, params=params, repeat=repeat)
-        except _GoneAfterBreak:
-            # The first attempt did it.
+        except _AlreadyDeleted:
+            # An earlier attempt has deleted it.
             return
 
     def json(self, method: str, path: str, **options: Any) -> Any:
-        """The answer as it is on the wire."""
+        """Sends a request and returns the JSON of the response, not decoded further."""
         response = self._answer(method, path, **options)
         return self._parsed(response)
 
     def all(self, kind: type[T], path: str, /, **params: Any) -> list[T]:
-        """Every item of a list, page by page."""
+        """All items of a list, requested page by page."""
         items: list[T] = []
         cursor = None
         while True:
@@ -136,7 +136,7 @@ class Transport:
         repeat: bool = False,
         **params: Any,
     ) -> Any:
-        """Sends bytes. Those that come in pieces can be sent once only."""
+        """Uploads bytes. An iterable can be sent only once, so it is not retried."""
         sent = {"content-type": "application/octet-stream", **(headers or {})}
         response = self._answer(
             method,
@@ -149,7 +149,7 @@ class Transport:
         return self._parsed(response) if response.content else None
 
     def read(self, path: str, /, *, headers: Mapping[str, str] | None = None, **params: Any) -> httpx.Response:
-        """The whole answer, as bytes."""
+        """Sends a GET request and returns the complete response, for its bytes."""
         return self._answer("GET", path, headers=headers, params=params, repeat=True)
 
     def open(
@@ -164,7 +164,7 @@ class Transport:
         silent: bool = False,
         **params: Any,
     ) -> httpx.Response:
-        """An answer that comes bit by bit, and must be closed. A `silent` one may say nothing for as long as it likes."""
+        """Opens a streamed response, which must be closed. `silent` disables the timeout between its parts."""
         return self._answer(
             method,
             path,
@@ -178,7 +178,7 @@ class Transport:
         )
 
     def lines(self, response: httpx.Response) -> Iterator[dict[str, Any]]:
-        """The lines of a streamed answer as JSON; closes it at the end."""
+        """The lines of a streamed response as JSON. Closes the response at the end."""
         buffer = bytearray()
         try:
             for piece in response.iter_bytes():
@@ -191,14 +191,14 @@ class Transport:
                 if len(buffer) > LINE_BYTES_MAX:
                     raise BurrowError(f"a line of `{response.url.path}` is larger than {LINE_BYTES_MAX} bytes")
             if buffer.strip():
-                raise BrokenError(f"the stream of `{response.url.path}` ended within a line")
+                raise BrokenError(f"the stream of `{response.url.path}` ended in the middle of a line")
         except httpx.TransportError as error:
             raise BrokenError(f"the stream of `{response.url.path}` broke: {error}") from error
         finally:
             response.close()
 
     def chunks(self, response: httpx.Response) -> Iterator[bytes]:
-        """The bytes of a streamed answer; closes it at the end."""
+        """The bytes of a streamed response. Closes the response at the end."""
         try:
             for piece in response.iter_bytes():
                 yield piece
@@ -208,7 +208,7 @@ class Transport:
             response.close()
 
     def websocket(self, path: str, /, **params: Any) -> Socket:
-        """A WebSocket, through the same connections, key and errors as everything else."""
+        """Opens a WebSocket, with the same connections, key and errors as other requests."""
         key, headers = Socket.handshake()
         response = self._answer("GET", path, headers=headers, params=params, repeat=True, stream=True)
         return Socket.upgraded(response, key)
@@ -244,36 +244,36 @@ class Transport:
             try:
                 response = self._http.send(request, stream=stream)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                # It was never sent, so whatever it is may be sent again, if somebody was there before.
-                again = (broke or self._met) and isinstance(content, (bytes, type(None)))
+                # The request was never sent, so any request can be retried, if the daemon was reachable before.
+                again = (broke or self._was_reachable) and isinstance(content, (bytes, type(None)))
                 if last or not again:
                     raise self._unreachable(error) from error
             except httpx.ReadTimeout as error:
                 raise BrokenError(
-                    f"{method} `{path}` was not answered in time", hint="give the client a longer `timeout`"
+                    f"{method} `{path}` was not answered in time", hint="pass a longer `timeout` to the client"
                 ) from error
             except httpx.TransportError as error:
                 broke = True
                 if last or not repeat:
                     raise BrokenError(
                         f"the connection broke during {method} `{path}`: {error}",
-                        hint="if the daemon was restarted, try again; its log says more",
+                        hint="if the daemon was restarted, try again; otherwise see its log",
                     ) from error
             else:
-                self._met = True
+                self._was_reachable = True
                 if response.is_success or response.status_code in (101, 304):
                     return response
                 refusal = self._refusal(method, path, response)
                 if method == "DELETE" and broke and refusal.code == "not_found":
-                    raise _GoneAfterBreak(str(refusal), code=refusal.code)
-                if last or not self._may_mend(refusal, repeat, broke):
+                    raise _AlreadyDeleted(str(refusal), code=refusal.code)
+                if last or not self._should_retry(refusal, repeat, broke):
                     raise refusal
             time.sleep(min(RETRY_PAUSE * 2.0**attempt, RETRY_PAUSE_MAX))
         raise AssertionError("the last attempt returns or raises")
 
     @staticmethod
-    def _may_mend(refusal: APIError, repeat: bool, broke: bool) -> bool:
-        """Whether asking again is of use: it was refused for want of room, or our own first attempt is under way."""
+    def _should_retry(refusal: APIError, repeat: bool, broke: bool) -> bool:
+        """Whether a retry can succeed: the daemon was busy, or our own earlier attempt is still in progress."""
         return (repeat and refusal.code == "busy") or (broke and refusal.code == "idempotency_in_flight")
 
     def _refusal(self, method: str, path: str, response: httpx.Response) -> APIError:
@@ -289,13 +289,13 @@ class Transport:
             return api_error(detail, status=response.status_code, request_id=request_id)
         except (ValueError, KeyError, TypeError, AttributeError):
             shown = text[:200].decode("utf-8", "replace")
-            # A proxy in front of a daemon that restarts.
+            # The response of a proxy while the daemon behind it restarts.
             code = "busy" if response.status_code in (502, 503, 504) else "not_burrow"
             return APIError(
-                f"{method} `{path}` was answered with {response.status_code}, and not by a Burrow daemon: `{shown}`",
+                f"{method} `{path}` returned status {response.status_code}, but not from a Burrow daemon: `{shown}`",
                 code=code,
                 status=response.status_code,
-                hint="check the address: something else seems to listen there",
+                hint="check the address: another server seems to listen there",
                 request_id=request_id,
             )
 
@@ -308,8 +308,8 @@ class Transport:
             return json.loads(text)
         except ValueError as error:
             raise BurrowError(
-                f"could not understand the answer to `{response.url.path}`",
-                hint="this package and the daemon may be of different versions: compare with `burrow version`",
+                f"could not parse the response of `{response.url.path}`",
+                hint="this package and the daemon may have different versions: compare with `burrow version`",
             ) from error
 
     def _unreachable(self, error: Exception) -> ConnectError:
@@ -318,12 +318,12 @@ class Transport:
         )
 
 
-class _GoneAfterBreak(APIError):
-    """What was to be deleted is gone, and an attempt whose answer was lost came before."""
+class _AlreadyDeleted(APIError):
+    """The resource to delete no longer exists, after an attempt whose response was lost."""
 
 
 def is_transient(error: BaseException) -> bool:
-    """A fault that may mend itself: a dropped connection, a restart."""
+    """Whether an error may be temporary: a broken connection, a restart of the daemon."""
     if isinstance(error, APIError):
         return error.code in TRANSIENT_CODES
     return isinstance(error, (BrokenError, ConnectError))

@@ -1,10 +1,10 @@
-"""Memory for agent loops: a plain list of messages here, frameworks beside.
+"""Memory for agent loops: for plain lists of messages, and for frameworks.
 
     from burrow.agents import AgentMemory            # any loop
     from burrow.agents.langchain import MemoryMiddleware, with_memory
     from burrow.agents.openai_agents import RunMemory
 
-The last two need what they are for: `pip install 'burrow-sdk[langchain]'`, `'burrow-sdk[openai-agents]'`.
+The last two require extras: `pip install 'burrow-sdk[langchain]'`, `'burrow-sdk[openai-agents]'`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Memory for LangChain and LangGraph.
 
-Agents of `langchain.agents.create_agent`, which are graphs of LangGraph:
+Agents of `langchain.agents.create_agent`, which are LangGraph graphs:
 
     agent = create_agent(model, tools, middleware=[MemoryMiddleware(sandbox)])
 
-Nodes of a graph of one's own, and chains:
+Nodes of your own graph, and chains:
 
     model = with_memory(model, sandbox)
     graph.add_node("model", lambda state: {"messages": [model.invoke(state["messages"])]})
@@ -31,9 +31,9 @@ Answer: TypeAlias = "ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
 
 
 class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
-    """Recalls before and stores after each call of the model. The agent's state stays as it is.
+    """Recalls memory before each model call and stores the messages after it. The state of the agent is not changed.
 
-    Works for `invoke` and `ainvoke`; the latter asks the memory beside the loop.
+    Works for `invoke` and `ainvoke`; the latter calls the memory in a thread.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> Answer:
-        """Around one call of the model."""
+        """Wraps one model call."""
         answer = handler(self._with_block(request))
         self._memory.after(_plain([*request.messages, *answer.result]))
         return answer
@@ -59,7 +59,7 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> Answer:
-        """The same, awaited."""
+        """Wraps one asynchronous model call."""
         answer = await handler(await asyncio.to_thread(self._with_block, request))
         await asyncio.to_thread(self._memory.after, _plain([*request.messages, *answer.result]))
         return answer
@@ -79,7 +79,7 @@ def with_memory(
     session: str | None = None,
     budget_tokens: int = BUDGET_TOKENS,
 ) -> Runnable[LanguageModelInput, Any]:
-    """A chat model that recalls before and stores after each call, for `invoke` and `ainvoke`."""
+    """A chat model that recalls memory before each call and stores the messages after it, for `invoke` and `ainvoke`."""
     kept = _agent_memory(memory, session, budget_tokens)
 
     def asked(messages: list[BaseMessage]) -> list[BaseMessage]:

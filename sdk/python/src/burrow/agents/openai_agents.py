@@ -3,7 +3,7 @@
     memory = RunMemory(sandbox)
     result = await Runner.run(agent, "…", hooks=memory, run_config=memory.run_config())
 
-The run configuration recalls before each call of the model; the hooks store after it.
+The run configuration recalls memory before each model call; the hooks store the messages after it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from .._sync.sandbox import Sandbox
 
 
 class RunMemory(RunHooks[Any]):
-    """Recalls before and stores after each call of the model in a run. Takes a sandbox or a memory of either face.
+    """Recalls memory before each model call of a run and stores the messages after it. Takes a sandbox or a memory,
+    synchronous or asynchronous.
 
-    One of them belongs to one conversation: runs at the same time have one each.
+    An instance belongs to one conversation: concurrent runs need one instance each.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class RunMemory(RunHooks[Any]):
         self._asked: list[dict[str, Any]] = []
 
     def run_config(self, config: RunConfig | None = None) -> RunConfig:
-        """A run configuration that recalls; made from another, if one is given."""
+        """A run configuration that recalls memory, based on `config` if it is given."""
         return replace(config or RunConfig(), call_model_input_filter=self._recall)
 
     async def _recall(self, data: CallModelData[Any]) -> ModelInputData:
@@ -62,16 +63,16 @@ class RunMemory(RunHooks[Any]):
         return ModelInputData(input=given.input, instructions=instructions)
 
     async def on_llm_end(self, context: RunContextWrapper[Any], agent: Agent[Any], response: ModelResponse) -> None:
-        """Stores what was said since the last call."""
-        said = [*self._asked, *_plain(response.to_input_items())]
+        """Stores the messages since the last call."""
+        messages = [*self._asked, *_plain(response.to_input_items())]
         if isinstance(self._memory, AsyncAgentMemory):
-            await self._memory.after(said)
+            await self._memory.after(messages)
         else:
-            await asyncio.to_thread(self._memory.after, said)
+            await asyncio.to_thread(self._memory.after, messages)
 
 
 def _plain(items: Sequence[Any]) -> list[dict[str, Any]]:
-    """Items of the Responses API as messages: what was said, calls of tools, and what came of them."""
+    """Converts items of the Responses API to messages: texts, tool calls and their results."""
     messages: list[dict[str, Any]] = []
     for item in items:
         kind = item.get("type", "message")
