@@ -1,8 +1,8 @@
-"""Helps schemathesis past the first check of a request.
+"""Schemathesis hooks that make generated requests pass the first validation.
 
-The document says that a path is a string; that it must be absolute, that an exec has either an argv or a command, and
-that an exec which is waited for should end soon, it cannot say; nor that a sandbox with little CPU is slow. With `BURROW_FUZZ_DEEP` set, requests are mended so
-far, and whatever else is wrong with them reaches the daemon and the guest.
+The OpenAPI document cannot express that a path must be absolute, that an exec has either an argv or a command, that an exec
+with `wait` should end soon, or that a sandbox with little CPU is slow. With `BURROW_FUZZ_DEEP` set, these hooks fix the
+requests, so that their other fields are tested in the daemon and the guest.
 """
 
 import json
@@ -58,5 +58,5 @@ def runnable(body):
         body["command"] = "echo $RANDOM"
     if body.get("wait") is True:
         body["timeout_ms"] = 500
-    # It would end the sandbox, and with it the depth of whatever comes after.
+    # It would stop the sandbox that the following requests use.
     body.pop("then_stop", None)

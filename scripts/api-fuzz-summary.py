@@ -1,4 +1,4 @@
-"""Judges the output of one schemathesis pass: prints its summary, and fails if it failed or did nothing.
+"""Evaluates the output of one schemathesis pass: prints its summary, and fails if the pass failed or tested nothing.
 
 usage: api-fuzz-summary.py PASS OUTPUT EXIT_CODE
 """

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Runs schemathesis against the OpenAPI document of a live daemon: no server error, no undocumented status, no answer
-# of another kind or shape than the document says.
+# Tests a running daemon against its OpenAPI document with schemathesis: no server error, no undocumented status, no
+# response whose content type or schema differs from the document.
 #
 #   scripts/api-fuzz.sh BURROW GUEST [EXAMPLES]
 #
-# Needs root, python3 with venv, and the pool of scripts/test-pool.sh (which it brings up if need be). Four passes: one
-# with random ids, and one where every id is that of a sandbox, an exec and a snapshot that are there, so that requests
-# get past "not found"; one over the routes of memory and one over images. The daemon has a state, a cgroup and a port of
-# its own, and is removed at the end with all it made.
+# Needs root, python3 with venv, and the pool of scripts/test-pool.sh, which it mounts if necessary. Four passes: one with
+# random ids; one with the ids of an existing sandbox, exec and snapshot, so that requests do not end with "not found"; one
+# for the routes of memory; and one for images. The daemon has its own state, cgroup and port. The daemon and everything it
+# created are removed at the end.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -16,10 +16,10 @@ cd "$repo"
 burrow=$(realpath "$1")
 guest=$(realpath "$2")
 examples="${3:-25}"
-# Pinned: a new version finds new things, which must not break a build that changed nothing.
+# Pinned: a new version may find new problems, which must not break an unrelated build.
 version=4.32.5
 venv=target/venv
-# No request may take longer; waits and streams that are meant to last are told to be short, or left out below.
+# Maximum duration of a request. Waits and streams get short limits, or are excluded below.
 request_seconds=20
 
 say() { printf 'api-fuzz: %s\n' "$*" >&2; }
@@ -39,7 +39,7 @@ cleanup() {
         kill "$daemon" 2>/dev/null || true
         wait "$daemon" 2>/dev/null || true
     fi
-    # Whatever a daemon that died left running.
+    # Processes that a crashed daemon left running.
     for path in $(awk '$3 ~ /^cgroup2?$/ {print $2}' /proc/mounts); do
         [ -d "$path/$name" ] || continue
         find "$path/$name" -name cgroup.procs -exec cat {} + 2>/dev/null | sort -u | xargs -r kill -9 2>/dev/null || true
@@ -49,7 +49,7 @@ cleanup() {
         [ -d "$path/$name" ] && find "$path/$name" -depth -type d -exec rmdir {} + 2>/dev/null
     done
     awk -v at="$work/" 'index($2, at) == 1 {print $2}' /proc/mounts | tac | xargs -r -n1 umount -l 2>/dev/null || true
-    # For whoever wants to know what the daemon saw.
+    # Keep the daemon's log for inspection.
     cp "$work/log" target/api-fuzz.log 2>/dev/null || true
     discard "$place"
     rm -rf "$work"
@@ -103,7 +103,7 @@ export BURROW_URL BURROW_API_KEY
 
 # === The passes ===
 
-# Streams that end only when somebody hangs up, a WebSocket, what takes minutes, and what dials hosts it is given.
+# Excluded: endless streams, a WebSocket, routes that take minutes, and routes that connect to given hosts.
 excluded=(
     --exclude-path '/v1/sandboxes/{sandbox}/egress/test'
     --exclude-path '/v1/sandboxes/{sandbox}/execs/{exec}/attach'
@@ -113,20 +113,20 @@ excluded=(
     --exclude-path '/v1/audit/follow'
     --exclude-path '/v1/backup'
     --exclude-name 'POST /v1/images'
-    # Half a gigabyte each time.
+    # Each request would write half a gigabyte.
     --exclude-path '/v1/images/{image}/export'
 )
-# Some forty operations with large schemas: with all cases of the document a pass over them takes longer than all others
-# together. They have one of their own, with few; the daemon's own tests send them hostile bodies.
+# About forty operations with large schemas: with all cases of the document, a pass over them takes longer than all other
+# passes together. They have a pass of their own with few cases. The daemon's tests send them hostile bodies.
 no_memory=(--exclude-path-regex '^/v1/(memory|spaces)')
-# What takes the image away that the passes need has a pass of its own, at the end.
+# Operations that may remove the image that the passes need have a separate pass at the end.
 images_away=(
     --exclude-name 'DELETE /v1/images/{image}'
     --exclude-name 'DELETE /v1/images/{image}/tags/{tag}'
     --exclude-name 'POST /v1/images/prune'
 )
 
-# One worker: CPython 3.11 parses its own source from two threads with one counter between them, and gives up.
+# One worker: CPython 3.11 fails when two threads parse source code, because they share a recursion counter.
 # pass NAME PARAMETERS [MORE OPTIONS…]
 pass() {
     local pass=$1 parameters=$2
@@ -160,12 +160,12 @@ for path in $("$burrow" ls -q); do
 done
 sandbox=$("$burrow" create --name fuzzed --ram 256M)
 exec_id=$("$burrow" exec -d fuzzed -- sleep 100000)
-# Of files: this daemon is told of no CRIU, so that requests stay quick; the daemon's own tests ask for processes.
+# A snapshot of files only: this daemon has no CRIU configured, so that requests stay fast. The daemon's tests snapshot processes.
 snapshot=$("$burrow" snapshot create --files-only fuzzed 2>/dev/null)
 phases=examples,fuzzing examples=$((examples < 15 ? examples : 15)) pass memory "$(printf '"path.of" = "%s"\n' "$sandbox")
 " --include-path-regex '^/v1/(memory|spaces)'
 export BURROW_FUZZ_DEEP=1
-# By id, since a request may rename it; not its delete and stop, which would end the pass early.
+# The sandbox is addressed by id, because a request may rename it. Delete and stop are excluded, because they would end the pass.
 pass present "$(printf '"path.sandbox" = "%s"\n"path.exec" = "%s"\n"path.snapshot" = "%s"\n' "$sandbox" "$exec_id" "$snapshot")
 " --exclude-name 'DELETE /v1/sandboxes/{sandbox}' --exclude-path '/v1/sandboxes/{sandbox}/stop' \
     --exclude-name 'DELETE /v1/snapshots/{snapshot}' \
@@ -180,7 +180,7 @@ if grep -E '(^| )ERROR |panicked' "$work/log" >&2; then
     failed=1
 fi
 if ! "$burrow" ls >/dev/null; then
-    say "the daemon does not answer any more"
+    say "the daemon no longer answers"
     failed=1
 fi
 [ "$failed" -eq 0 ] && say "no server error, no undocumented status"

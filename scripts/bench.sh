@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Measures the promised figures on this machine and prints them; the JSON goes to target/bench/foundation.json.
+# Runs the benchmarks on this machine and prints the results; the JSON is written to target/bench/foundation.json.
 #
 #   scripts/bench.sh [--quick] [--only GROUP]...
 #
 # Groups: create exec pause files idle load gateway import egress interception snapshot sleep sleepers recall memory audit merge moving
 # surfaces ssh code microvm.
-# Sleepers and memory take longest: they put 1,000 sandboxes to sleep and remember a million texts.
+# `sleepers` and `memory` take longest: they put 1,000 sandboxes to sleep and store a million texts.
 #
-# Uses the pool in BURROW_TEST_POOL where that is set, else the one of scripts/test-pool.sh, which is unmounted
-# afterwards unless it was mounted before. A missed target is shown, and is no error.
+# Uses the pool in BURROW_TEST_POOL if it is set, else the pool of scripts/test-pool.sh, which is unmounted afterwards
+# unless it was mounted before. A missed target is reported, but is not an error.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -44,7 +44,7 @@ sshd=()
 [ ! -x "$lib_dir/nginx/usr/sbin/nginx" ] || nginx=(--nginx "$lib_dir/nginx/usr/sbin/nginx")
 criu=()
 [ ! -x "$lib_dir/criu/sbin/criu" ] || criu=(--criu "$lib_dir/criu/sbin/criu")
-# What memory is compared with. Where it cannot be had, it is not compared.
+# Memory is compared with chromadb. If it cannot be installed, the comparison is omitted.
 chroma=()
 venv=$repo/target/bench/chroma
 has_chroma() { "$venv/bin/python" -c 'import chromadb' 2>/dev/null; }
@@ -53,7 +53,7 @@ if ! has_chroma; then
     as_builder "$venv/bin/pip" install --quiet chromadb || say "chromadb could not be installed"
 fi
 ! has_chroma || chroma=(--chroma "$venv/bin/python")
-# What interception is compared with.
+# Interception is compared with mitmproxy.
 mitmdump=()
 venv=$repo/target/bench/mitmproxy
 has_mitmdump() { "$venv/bin/mitmdump" --version >/dev/null 2>&1; }
@@ -62,7 +62,7 @@ if ! has_mitmdump; then
     as_builder "$venv/bin/pip" install --quiet mitmproxy || say "mitmproxy could not be installed"
 fi
 ! has_mitmdump || mitmdump=(--mitmdump "$venv/bin/mitmdump")
-# The clients that people use, in the versions that are tested.
+# The official clients of E2B and MCP, in the tested versions.
 clients=()
 venv=$repo/target/bench/clients
 has_clients() { "$venv/bin/python" -c 'import e2b, mcp' 2>/dev/null; }

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# Fetches packages of any Debian suite and unpacks them aside. Sourced by get-criu.sh and get-qemu.sh after lib.sh; the caller
-# has checked that there is an apt-get, and removes $work at the end.
+# Downloads packages of any Debian suite and unpacks them into a separate directory. Sourced by get-criu.sh and get-qemu.sh
+# after lib.sh. The caller has checked that apt-get exists, and removes $work at the end.
 #
-# The mirror is the one this machine installs from (on other systems: BURROW_DEBIAN_MIRROR). apt checks the packages'
-# signatures. Nothing is installed: apt resolves the whole closure as if the machine were empty.
+# Uses the mirror that this machine installs from (on other systems: BURROW_DEBIAN_MIRROR). apt verifies the signatures of
+# the packages. Nothing is installed: apt resolves all dependencies as if no package were installed.
 
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 # shellcheck disable=SC2016 # apt, not the shell, fills these in.
@@ -11,7 +11,7 @@ mirror=${BURROW_DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI) $(RE
     'Created-By: Packages' | awk '$1 ~ /\/debian\/?$/ && $3 == "main" {print $1; exit}')}
 [ -n "$mirror" ] || fail "this machine's package sources name no Debian mirror" \
     "set BURROW_DEBIAN_MIRROR to one, e.g. the address in a Debian machine's sources.list"
-[ -e "$keyring" ] || fail "there are no keys to check Debian's packages with" "apt-get install debian-archive-keyring"
+[ -e "$keyring" ] || fail "the keyring that verifies Debian packages is missing" "apt-get install debian-archive-keyring"
 
 work=$(mktemp -d)
 apt_options=(
@@ -23,7 +23,7 @@ apt_options=(
     -o APT::Install-Recommends=false -o Debug::NoLocking=true
 )
 
-# Has apt look at one suite, and at nothing else.
+# Configures apt to use one suite only.
 use_suite() {
     rm -rf "${work:?}"/*
     mkdir -p "$work"/{lists/partial,cache/archives/partial,etc,tree}
@@ -32,7 +32,7 @@ use_suite() {
     apt-get "${apt_options[@]}" update >"$work/log" 2>&1 || { tail -n 3 "$work/log" >&2; return 1; }
 }
 
-# Fetches packages with all they need, and unpacks them into $work/tree.
+# Downloads packages with their dependencies, and unpacks them into $work/tree.
 unpack() {
     local package
     apt-get "${apt_options[@]}" -y --download-only install "$@" >"$work/log" 2>&1 ||

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Feeds what reads strangers' bytes with nonsense, each target of fuzz/ for a while.
+# Fuzzes the parsers of untrusted input: runs each target of fuzz/ for a limited time.
 #
-#   scripts/fuzz.sh [SECONDS] [TARGET]...     30 seconds each, all targets, unless told otherwise
+#   scripts/fuzz.sh [SECONDS] [TARGET]...     default: all targets, 30 seconds each
 #
-# Runs on the stable toolchain: libFuzzer needs only the compiler's coverage pass. Inputs that led somewhere new are kept in
-# fuzz/corpus/ (not in git); one that crashes stays in fuzz/artifacts/, and `scripts/fuzz.sh 0 TARGET FILE` runs it again.
+# Runs on the stable toolchain: libFuzzer needs only the compiler's coverage pass. Inputs that increase coverage are kept in
+# fuzz/corpus/ (not in git). An input that crashes a target is kept in fuzz/artifacts/; `scripts/fuzz.sh 0 TARGET FILE` repeats it.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -13,14 +13,14 @@ cd "$repo/fuzz"
 seconds=${1:-30}
 shift || true
 
-# As cargo-fuzz sets them, without a sanitizer.
+# The flags of cargo-fuzz, without a sanitizer.
 coverage="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing"
 triple=$(rustc -vV | sed -n 's/^host: //p')
 programs=$repo/fuzz/target/$triple/release
 
-# A target directory of its own, and an explicit target, so that build scripts are not instrumented.
+# A separate target directory and an explicit target, so that build scripts are not instrumented.
 say "building the fuzz targets"
 as_builder env RUSTFLAGS="$coverage" cargo build --release --target "$triple" --target-dir "$repo/fuzz/target"
 
@@ -34,9 +34,9 @@ fi
 for target in "${targets[@]}"; do
     say "fuzzing $target for $seconds s"
     mkdir -p "corpus/$target" "artifacts/$target"
-    # Bounded in time, in RAM, and in how long one input may take.
+    # Limits the total time, the RAM, and the time per input.
     "$programs/$target" "corpus/$target" -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=10 -max_len=65536 \
         -artifact_prefix="artifacts/$target/" -print_final_stats=1 2>&1 | grep -vE '^#[0-9]+.*(NEW|REDUCE|pulse)' ||
-        fail "fuzzing $target found something" "the input is in fuzz/artifacts/$target"
+        fail "the fuzz target $target failed" "the input is in fuzz/artifacts/$target"
 done
 note "no target crashed"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the path of cargo-deny, building it into target/tools first when there is none.
+# Prints the path of cargo-deny. Builds it into target/tools first if it is missing.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -15,7 +15,7 @@ if found=$(as_builder sh -c 'command -v cargo-deny'); then
     exit
 fi
 say "building cargo-deny $version (once)"
-# Unoptimised: it builds in half the time, and runs for a second.
+# Not optimized: the build takes half the time, and a run takes only a second.
 as_builder env CARGO_TARGET_DIR="$tools/build" cargo install --quiet --debug --locked --root "$tools" \
     --version "$version" --no-default-features cargo-deny >&2
 rm -rf "$tools/build"

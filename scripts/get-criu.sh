@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Puts a recent CRIU with its libraries into a directory of its own, from packages of Debian's newer suites.
+# Installs a recent CRIU with its libraries into a separate directory, from packages of newer Debian suites.
 #
 #   scripts/get-criu.sh PREFIX [VERSION_MIN]
 #
-# The mirror is the one this machine installs from (on other systems: BURROW_DEBIAN_MIRROR). apt checks the packages'
-# signatures. Nothing is installed: apt resolves the whole closure as if the machine were empty, the packages are
-# unpacked aside, and CRIU keeps its own copies of the libraries it needs, with their own loader.
+# Uses the mirror that this machine installs from (on other systems: BURROW_DEBIAN_MIRROR). apt verifies the signatures of
+# the packages. No package is installed: apt resolves all dependencies as if no package were installed, the packages are
+# unpacked into a temporary directory, and CRIU gets its own copies of the libraries and of the loader.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -14,14 +14,14 @@ prefix=${1:?usage: get-criu.sh PREFIX [VERSION_MIN]}
 version_min=${2:-4.2}
 
 if ! has apt-get || ! has dpkg-deb; then
-    fail "CRIU comes from Debian packages, and there is no apt-get here" \
+    fail "cannot install CRIU from Debian packages: apt-get is missing" \
         "install CRIU $version_min or newer by other means"
 fi
 # shellcheck source=scripts/debian.sh
 . "$(dirname "$0")/debian.sh"
 trap 'rm -rf "$work" "$prefix.new"' EXIT
 
-# Fetches CRIU's packages from a suite; fails when it is not there or too old.
+# Downloads the packages of CRIU from a suite; fails if the suite has no CRIU or an older one.
 fetch() {
     local suite=$1 version
     use_suite "$suite" || return 1
@@ -31,13 +31,13 @@ fetch() {
     unpack criu
 }
 
-# Takes CRIU, its loader and the libraries that loader names.
+# Copies CRIU, its loader, and the libraries that the loader lists.
 assemble() {
     local criu loader libraries library
     criu=$(find "$work/tree" -path '*sbin/criu' -type f -print -quit)
     loader=$(find "$work/tree" -name 'ld-linux*.so.*' -type f -print -quit)
     libraries=$(find "$work/tree" -name libc.so.6 -printf '%h\n' -quit)
-    if [ -z "$criu" ] || [ -z "$loader" ] || [ -z "$libraries" ]; then fail "the packages are not as expected"; fi
+    if [ -z "$criu" ] || [ -z "$loader" ] || [ -z "$libraries" ]; then fail "the packages of CRIU lack the program, its loader or libc"; fi
     libraries=$libraries:$work/tree/usr/lib/$(basename "$libraries")
     rm -rf "$prefix.new"
     mkdir -p "$prefix.new/lib" "$prefix.new/sbin"
@@ -58,7 +58,7 @@ for suite in testing unstable; do
         rm -rf "$prefix"
         mv "$prefix.new" "$prefix"
         found=$("$prefix/sbin/criu" --version | awk '/^Version:/ {print $2}')
-        version_at_least "$found" "$version_min" || fail "CRIU says it is $found, and $version_min is needed"
+        version_at_least "$found" "$version_min" || fail "CRIU reports version $found, but $version_min or newer is required"
         note "criu $found in $prefix"
         exit 0
     fi

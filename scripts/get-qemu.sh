@@ -1,48 +1,50 @@
 #!/usr/bin/env bash
-# Puts a recent QEMU with its libraries, and a kernel for microVMs, into directories of their own, from Debian's packages.
+# Installs a recent QEMU with its libraries, and a kernel for microVMs, into separate directories, from Debian packages.
 #
 #   scripts/get-qemu.sh PREFIX VM_DIR [VERSION_MIN]
 #
 #   PREFIX/run/qemu-system-x86_64, lib/, share/   QEMU, its loader and libraries, its firmware
-#   VM_DIR/vmlinux, release, modules/             Debian's 6.1 cloud kernel, uncompressed, and the modules a guest needs,
+#   VM_DIR/vmlinux, release, modules/             Debian's 6.1 cloud kernel, uncompressed, and the modules that a guest needs,
 #                                                 `modules/order` in the order in which they are loaded
 #
-# The mirror is the one this machine installs from (on other systems: BURROW_DEBIAN_MIRROR). apt checks the packages'
-# signatures. Nothing is installed: apt resolves the whole closure as if the machine were empty, and the packages are
-# unpacked aside. What is there already is left alone.
+# Uses the mirror that this machine installs from (on other systems: BURROW_DEBIAN_MIRROR). apt verifies the signatures of
+# the packages. No package is installed: apt resolves all dependencies as if no package were installed, and the packages are
+# unpacked into a temporary directory. An existing QEMU or kernel that is recent enough is not replaced.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 prefix=${1:?usage: get-qemu.sh PREFIX VM_DIR [VERSION_MIN]}
 vm_dir=${2:?usage: get-qemu.sh PREFIX VM_DIR [VERSION_MIN]}
-# Older ones cannot keep machines from writing to the RAM that they share.
+# Older versions cannot prevent machines from writing to shared RAM.
 version_min=${3:-10}
 # 6.12 boots more slowly under emulation, and panicked there.
 kernel_suite=bookworm
-# What a guest needs of the kernel that is not built in. Some of it may be: then there is no such file.
+# The kernel modules that a guest needs. A module that is built in has no file.
 modules=(virtio virtio_ring virtio_mmio virtio_blk failover net_failover virtio_net virtio_console rng-core virtio-rng
     inet_diag tcp_diag)
 
-[ "$(uname -m)" = x86_64 ] || fail "microVMs run on x86_64 only, and this is $(uname -m)"
+[ "$(uname -m)" = x86_64 ] || fail "microVMs require x86_64; this machine is $(uname -m)"
 if ! has apt-get || ! has dpkg-deb; then
-    fail "QEMU and the guests' kernel come from Debian packages, and there is no apt-get here" \
+    fail "cannot install QEMU and the guest kernel from Debian packages: apt-get is missing" \
         "microVMs need QEMU $version_min or newer; containers do not"
 fi
 # shellcheck source=scripts/debian.sh
 . "$(dirname "$0")/debian.sh"
+# shellcheck source=scripts/kernel.sh
+. "$(dirname "$0")/kernel.sh"
 trap 'rm -rf "$work" "$prefix.new" "$vm_dir.new"' EXIT
 
-# The directories of the unpacked libraries, and the loader that goes with them.
+# Finds the directories of the unpacked libraries, and their loader.
 find_libraries() {
     local folder
     loader=$(find "$work/tree" -name 'ld-linux*.so.*' -type f -print -quit)
     folder=$(find "$work/tree" -name libc.so.6 -printf '%h\n' -quit)
-    if [ -z "$loader" ] || [ -z "$folder" ]; then fail "the packages are not as expected"; fi
+    if [ -z "$loader" ] || [ -z "$folder" ]; then fail "the packages lack libc or its loader"; fi
     libraries=$folder:$work/tree/usr/lib/$(basename "$folder")
 }
 
-# Fetches QEMU from a suite; fails when it is not there or too old.
+# Downloads QEMU from a suite; fails if the suite has no QEMU or an older one.
 fetch_qemu() {
     local suite=$1 version
     use_suite "$suite" || return 1
@@ -56,7 +58,7 @@ assemble_qemu() {
     local program library firmware
     find_libraries
     program=$work/tree/usr/bin/qemu-system-x86_64
-    [ -x "$program" ] || fail "the packages are not as expected"
+    [ -x "$program" ] || fail "the packages of QEMU lack the program"
     rm -rf "$prefix.new"
     mkdir -p "$prefix.new"/{lib,share,run}
     "$loader" --library-path "$libraries" --list "$program" | awk '/=>/ {print $3}' | sort -u |
@@ -65,13 +67,13 @@ assemble_qemu() {
     cp "$program" "$prefix.new/run/qemu-system-x86_64"
     for firmware in qboot.rom pvh.bin; do
         find "$work/tree/usr" -name "$firmware" \( -type f -o -type l \) -exec cp -L {} "$prefix.new/share/" \; -quit
-        [ -s "$prefix.new/share/$firmware" ] || fail "the packages have no $firmware"
+        [ -s "$prefix.new/share/$firmware" ] || fail "the packages lack the firmware $firmware"
     done
-    # It is read by the uid that a machine runs as.
+    # The uid of a machine must be able to read it.
     chmod -R u=rwX,go=rX "$prefix.new"
 }
 
-# The version of the QEMU in a prefix.
+# Prints the version of the QEMU in a prefix.
 qemu_version() {
     "$1/lib/loader" --library-path "$1/lib" "$1/run/qemu-system-x86_64" --version 2>/dev/null |
         sed -n 's/^QEMU emulator version \([0-9.]*\).*/\1/p'
@@ -83,7 +85,7 @@ get_qemu() {
         fetch_qemu "$suite" || continue
         assemble_qemu
         found=$(qemu_version "$prefix.new")
-        version_at_least "${found:-0}" "$version_min" || fail "QEMU says it is $found, and $version_min is needed"
+        version_at_least "${found:-0}" "$version_min" || fail "QEMU reports version ${found:-unknown}, but $version_min or newer is required"
         rm -rf "$prefix"
         mv "$prefix.new" "$prefix"
         note "qemu $found in $prefix"
@@ -92,39 +94,23 @@ get_qemu() {
     fail "no suite of $mirror has QEMU $version_min or newer"
 }
 
-# A number of some bytes at an offset of a file, low byte first.
-number_at() { od -An -t "u$3" -j "$2" -N "$3" "$1" | tr -d ' '; }
-
-# Cuts the kernel out of its compressed image, as the x86 boot protocol says where it is, and unpacks it.
-uncompress_kernel() {
-    local image=$1 sectors offset length start
-    sectors=$(number_at "$image" $((0x1f1)) 1)
-    offset=$(number_at "$image" $((0x248)) 4)
-    length=$(number_at "$image" $((0x24c)) 4)
-    start=$(((sectors + 1) * 512 + offset))
-    # The last four bytes of the payload are its uncompressed length, which is not lz4's.
-    head -c $((start + length - 4)) "$image" | tail -c +$((start + 1)) |
-        "$loader" --library-path "$libraries" "$work/tree/usr/bin/lz4" -dc > "$2"
-    [ "$(head -c 4 "$2" | od -An -t x1 | tr -d ' ')" = 7f454c46 ] ||
-        fail "the kernel in $(basename "$image") could not be unpacked"
-}
-
 get_kernel() {
     local image release module file
     use_suite "$kernel_suite" || fail "could not read the packages of $kernel_suite"
-    # The kernel without what its package would have a machine do with it; and the program that unpacks it.
+    # The kernel is downloaded without the dependencies of its package, and lz4 to unpack it.
     image=$(apt-cache "${apt_options[@]}" depends linux-image-cloud-amd64 |
         awk '/Depends: linux-image-6\.1\..*-cloud-amd64/ && !found++ {print $2}')
-    [ -n "$image" ] || fail "$kernel_suite has no kernel for the cloud"
+    [ -n "$image" ] || fail "$kernel_suite has no cloud kernel"
     (cd "$work" && apt-get "${apt_options[@]}" download "$image" >"$work/log" 2>&1) ||
-        { tail -n 3 "$work/log" >&2; fail "could not fetch $image"; }
-    unpack lz4 || fail "could not fetch lz4"
+        { tail -n 3 "$work/log" >&2; fail "could not download $image"; }
+    unpack lz4 || fail "could not download lz4"
     dpkg-deb -x "$work/$image"_*.deb "$work/tree"
     find_libraries
     release=${image#linux-image-}
     rm -rf "$vm_dir.new"
     mkdir -p "$vm_dir.new/modules"
-    uncompress_kernel "$work/tree/boot/vmlinuz-$release" "$vm_dir.new/vmlinux"
+    uncompress_kernel "$work/tree/boot/vmlinuz-$release" "$vm_dir.new/vmlinux" \
+        "$loader" --library-path "$libraries" "$work/tree/usr/bin/lz4"
     for module in "${modules[@]}"; do
         file=$(find "$work/tree/lib/modules/$release" "$work/tree/usr/lib/modules/$release" \
             -name "$module.ko" -print -quit 2>/dev/null) || file=

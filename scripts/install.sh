@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Installs the release build: PREFIX/lib/burrow (the programs), PREFIX/bin/burrow (a link), a systemd unit.
 #
-# A daemon and sandboxes that run keep the files they were started from. Prints `changed` or `unchanged`.
+# A running daemon and running sandboxes keep the files that they were started from. Prints `changed` or `unchanged`.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 need_root "$@"
 
 changed=unchanged
-# put FILE PLACE MODE: by renaming, so that nobody ever starts half a file.
+# put FILE PLACE MODE: replaces the file by renaming, so that no process starts an incomplete file.
 put() {
     cmp -s "$1" "$2" && return
     install -D -m "$3" "$1" "$2.new"
@@ -19,7 +19,7 @@ put() {
 put "$repo/target/release/burrow" "$lib_dir/burrow" 755
 put "$guest_binary" "$lib_dir/burrow-guest" 755
 mkdir -p "$PREFIX/bin"
-# The program finds the guest agent and CRIU beside itself, wherever the link to it is.
+# The program finds the guest agent and CRIU in its own directory, no matter where the link to it is.
 ln -sfn ../lib/burrow/burrow "$PREFIX/bin/burrow"
 
 if [ -d /run/systemd/system ]; then

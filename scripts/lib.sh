@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# shellcheck disable=SC2034 # The scripts that source this use what it sets.
-# Shared by the other scripts: messages, root, who builds, which cargo. Sourced, never run.
+# shellcheck disable=SC2034 # The scripts that source this file use its variables.
+# Shared by the other scripts: messages, root, the building user, cargo. Sourced, never run.
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PREFIX=${PREFIX:-/usr/local}
 lib_dir=$PREFIX/lib/burrow
-# The oldest Rust that builds this, from the place where cargo reads it.
+# The minimum Rust version, from the manifest that cargo reads.
 rust_min=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$repo/Cargo.toml")
 target_triple=$(uname -m)-unknown-linux-gnu
 
@@ -19,17 +19,17 @@ fail() {
     exit 1
 }
 
-# A log file or a CI job shows escape sequences as noise.
+# Log files and CI jobs do not interpret escape sequences.
 if [ ! -t 2 ] || [ -n "${NO_COLOR:-}" ]; then
     say() { printf '==> %s\n' "$*" >&2; }
 fi
 
-# discard FOLDER...: removes what daemons kept there, subvolumes included.
+# discard FOLDER...: removes the state of daemons, including subvolumes.
 discard() {
     local folder path
     for folder in "$@"; do
         [ -e "$folder" ] || continue
-        # Subvolumes, by the number that the root of each has.
+        # Subvolumes are identified by the inode number of their root.
         find "$folder" -mindepth 1 -type d -inum 256 -prune 2>/dev/null | while read -r path; do
             btrfs -q property set -f "$path" ro false 2>/dev/null || true
             btrfs -q subvolume delete "$path" >&2 || true
@@ -38,18 +38,30 @@ discard() {
     done
 }
 
+# Prints the addresses of the mirrors that this machine installs from, as a TOML list. They may be private addresses.
+mirror_ranges() {
+    local host
+    if [ -n "${BURROW_TEST_ALLOW_RANGES:-}" ]; then
+        printf '"%s"\n' "${BURROW_TEST_ALLOW_RANGES//,/\",\"}"
+        return
+    fi
+    # shellcheck disable=SC2016 # A format of apt.
+    apt-get indextargets --format '$(REPO_URI)' 2>/dev/null | awk -F/ '{print $3}' | sed 's/.*@//; s/:.*//' | sort -u |
+        while read -r host; do getent ahosts "$host" | awk '{print $1}'; done | sort -u | sed 's/.*/"&"/' | paste -sd,
+}
+
 has() { command -v "$1" >/dev/null 2>&1; }
 
-# Starts the calling script again as root, with the settings it understands.
+# Restarts the calling script as root, with the environment variables that it uses.
 need_root() {
     [ "$(id -u)" = 0 ] && return
-    has sudo || fail "this needs root, and there is no sudo" "run it again as root"
-    say "root is needed: asking sudo"
+    has sudo || fail "this script requires root, and sudo is missing" "run it again as root"
+    say "root is required: running sudo"
     exec sudo --preserve-env=PREFIX,CI,NO_COLOR,YES,BURROW_DEBIAN_MIRROR,http_proxy,https_proxy,no_proxy \
         "$0" "$@"
 }
 
-# Who builds: whoever called sudo, if the checkout is theirs, so that target/ does not end up as root's.
+# Prints the building user: the user who called sudo, if they own the checkout, so that root does not own files in target/.
 build_user() {
     local owner
     owner=$(stat -c %U "$repo")
@@ -62,7 +74,7 @@ build_user() {
 
 home_of() { getent passwd "$1" | cut -d: -f6; }
 
-# Runs a command as the building user, with their cargo first in PATH.
+# Runs a command as the building user, with that user's cargo first in PATH.
 as_builder() {
     local user home
     user=$(build_user)
@@ -77,14 +89,14 @@ as_builder() {
 # version_at_least HAVE WANT
 version_at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
 
-# Prints the version of the building user's cargo; fails when there is none or it is too old.
+# Prints the version of the building user's cargo; fails if it is missing or too old.
 cargo_version() {
     local version
     version=$(cd "$repo" && as_builder cargo --version 2>/dev/null | awk '{print $2}') || return 1
     [ -n "$version" ] && version_at_least "$version" "$rust_min" && printf '%s\n' "$version"
 }
 
-# Prints the version of Node.js; fails when there is none with npm, or it is older than the TypeScript SDK runs on.
+# Prints the version of Node.js; fails if Node.js or npm is missing, or too old for the TypeScript SDK.
 node_version() {
     local version
     has node && has npm || return 1
@@ -92,8 +104,8 @@ node_version() {
     version_at_least "$version" 20 && printf '%s\n' "$version"
 }
 
-# Builds the guest agent without shared libraries: it runs in images that may have none.
-# The flag is not for the rest, so it is not in .cargo/config.toml.
+# Builds a statically linked guest agent, because it runs in images that may have no libraries.
+# The flag must not apply to other crates, so it is not in .cargo/config.toml.
 build_guest() {
     (cd "$repo" && as_builder env RUSTFLAGS="-C target-feature=+crt-static" \
         cargo build --locked --package burrow-guest --profile guest --target "$target_triple")

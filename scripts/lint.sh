@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formatting, clippy, shell scripts, licences. Changes nothing. Run by `make lint` and `make test`.
+# Checks formatting, clippy, shell scripts and licences. Changes no file. Run by `make lint` and `make test`.
 #
 #   scripts/lint.sh                     all of it
 #   scripts/lint.sh --without-clippy    for `make test`, which compiles with clippy
@@ -16,16 +16,16 @@ if [ "${1:-}" != --without-clippy ]; then
 fi
 if has shellcheck; then
     say "shellcheck"
-    # Notes are left out: older versions call the body of a trap unreachable.
+    # Notes are disabled: older versions report the body of a trap as unreachable.
     shellcheck --external-sources --severity=warning scripts/*.sh .ci/run
 else
     note "shellcheck is not installed: scripts are not checked"
 fi
 if deny=$("$repo/scripts/get-cargo-deny.sh"); then
     say "cargo deny"
-    # It reads the manifests of all dependencies, those for other systems included, which no build here has fetched.
+    # cargo-deny reads the manifests of all dependencies, including those for other systems, which a build does not download.
     as_builder cargo fetch --locked --quiet
-    # Advisories come from a database on the network and change without us: `cargo deny check advisories` on its own.
+    # Advisories are not checked: their database changes independently of this repository. Run `cargo deny check advisories`.
     as_builder "$deny" --offline --log-level warn check --hide-inclusion-graph licenses bans sources
 else
     note "cargo-deny could not be installed: licences and sources of dependencies are not checked"

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Prepares this machine: system packages, cargo, CRIU, QEMU. Does nothing that is already done; says what it does.
+# Prepares this machine: system packages, cargo, CRIU, QEMU. Skips completed steps and reports the others.
 #
 #   scripts/setup.sh [--test] [--bench]
 #
-#   --test    also what the tests need
-#   --bench   also what the benchmarks compare with
+#   --test    also install the tools that the tests need
+#   --bench   also install the programs that the benchmarks compare with
 #
-# Works on Debian and Ubuntu. Elsewhere it lists what is missing, to be installed by hand.
+# Works on Debian and Ubuntu. On other distributions it lists the missing packages.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# What is looked for, and the package that brings it. A name with a slash is a file, any other a program.
+# Required programs or files, and the packages that provide them. A name with a slash is a file, any other a program.
 base=(
     mkfs.btrfs:btrfs-progs
     nft:nftables
@@ -42,10 +42,10 @@ test_needs=(
 )
 bench_needs=(crun:crun)
 
-# The oldest CRIU that restores on kernels from 6.16 on.
+# Older versions of CRIU cannot restore on kernel 6.16 or newer.
 criu_min=4.2
 
-# The oldest QEMU that keeps microVMs from writing to the RAM they share.
+# Older versions of QEMU cannot prevent microVMs from writing to shared RAM.
 qemu_min=10
 
 main() {
@@ -69,12 +69,12 @@ main() {
 
 check_kernel() {
     grep -qw btrfs /proc/filesystems || modprobe btrfs 2>/dev/null ||
-        fail "the kernel has no btrfs" "Burrow keeps sandboxes' disks on it; a distribution's own kernel has it"
+        fail "the kernel does not support btrfs" "Burrow stores the disks of sandboxes on btrfs; the default kernels of distributions support it"
     [ -e /dev/loop-control ] || modprobe loop 2>/dev/null ||
-        note "there are no loop devices: set pool.path to a directory on btrfs (see docs/configuration.md)"
+        note "loop devices are missing: set pool.path to a directory on btrfs (see docs/configuration.md)"
 }
 
-# Whether what a package brings is there.
+# Whether a required program or file exists.
 present() {
     case $1 in
     *ensurepip-or-venv) python3 -c 'import ensurepip, venv' 2>/dev/null ;;
@@ -91,17 +91,17 @@ install_packages() {
     done
     [ ${#missing[@]} -gt 0 ] || return 0
     if ! has apt-get; then
-        fail "these are missing on this machine; their names are Debian's:" "${missing[@]}" \
+        fail "these packages are missing (Debian names):" "${missing[@]}" \
             "install them with your distribution's package manager, then run this again"
     fi
     say "installing ${missing[*]}"
     export DEBIAN_FRONTEND=noninteractive
     local options=(-y -q --no-install-recommends -o Dpkg::Use-Pty=0)
-    # A machine that is up to date needs no new lists; a fresh one has none at all.
+    # Try without updating the package lists first, which is slow. A fresh machine has no lists.
     if ! apt-get install "${options[@]}" "${missing[@]}" >/dev/null 2>&1; then
-        apt-get update -q >/dev/null || fail "could not read the package lists" "does \`apt-get update\` work?"
+        apt-get update -q >/dev/null || fail "could not update the package lists" "run \`apt-get update\` and fix the errors that it reports"
         apt-get install "${options[@]}" "${missing[@]}" ||
-            fail "could not install ${missing[*]}" "see what apt-get said above"
+            fail "could not install ${missing[*]}" "see the output of apt-get above"
     fi
 }
 
@@ -111,20 +111,20 @@ install_cargo() {
         note "cargo $version"
         return
     fi
-    say "installing Rust $rust_min or newer for $(build_user), with rustup's own installer"
+    say "installing Rust $rust_min or newer for $(build_user) with rustup"
     if as_builder sh -c 'curl --proto =https --tlsv1.2 -fsS --max-time 60 https://sh.rustup.rs |
         sh -s -- -y -q --profile minimal --component clippy --component rustfmt'; then
         version=$(cargo_version) && note "cargo $version" && return
     fi
     if has apt-get; then
-        note "that did not work: trying the distribution's own"
+        note "installing with rustup failed: trying the packages of the distribution"
         apt-get install -y -q --no-install-recommends cargo rustc >/dev/null 2>&1 || true
         version=$(cargo_version) && note "cargo $version" && return
     fi
-    fail "there is no cargo $rust_min or newer" "install Rust as https://rustup.rs says, then run this again"
+    fail "could not install cargo $rust_min or newer" "install Rust from https://rustup.rs, then run this again"
 }
 
-# Process state of sandboxes needs CRIU; sandboxes themselves do not, so a failure here stops nothing.
+# Only saving the processes of sandboxes requires CRIU, so a failure here is not fatal.
 install_criu() {
     local criu
     for criu in "$lib_dir/criu/sbin/criu" criu; do
@@ -135,17 +135,17 @@ install_criu() {
     done
     say "installing CRIU $criu_min or newer into $lib_dir/criu (nothing else on this machine changes)"
     "$repo/scripts/get-criu.sh" "$lib_dir/criu" "$criu_min" ||
-        note "no CRIU: sandboxes work, but their processes cannot be kept on disk. \`burrow doctor\` says more."
+        note "CRIU is not installed: sandboxes work, but their processes cannot be saved to disk. \`burrow doctor\` has details."
 }
 
-# Hardware isolation needs QEMU and a kernel for its guests; containers do not, so a failure here stops nothing.
+# Only microVMs require QEMU and a guest kernel, so a failure here is not fatal.
 install_qemu() {
-    say "looking for QEMU $qemu_min or newer in $lib_dir/qemu and a guests' kernel in $lib_dir/vm"
+    say "checking for QEMU $qemu_min or newer in $lib_dir/qemu and a guest kernel in $lib_dir/vm"
     "$repo/scripts/get-qemu.sh" "$lib_dir/qemu" "$lib_dir/vm" "$qemu_min" ||
-        note "no QEMU: sandboxes run as containers, not as microVMs. \`burrow doctor\` says more."
+        note "QEMU is not installed: sandboxes run as containers, not as microVMs. \`burrow doctor\` has details."
 }
 
-# For the tests of the TypeScript SDK and the MCP inspector, which are left out without it. Older distributions have a Node.js that is too old.
+# Installs Node.js for the tests of the TypeScript SDK and the MCP inspector, which are skipped without it. The version of older distributions is too old.
 install_node() {
     local version candidate
     if version=$(node_version); then
@@ -158,14 +158,14 @@ install_node() {
         DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends -o Dpkg::Use-Pty=0 nodejs npm >/dev/null 2>&1 || true
         version=$(node_version) && note "node $version" && return
     fi
-    note "no Node.js 20: the TypeScript SDK and the MCP inspector are not tested here. https://nodejs.org says how to install it."
+    note "Node.js 20 is not installed: the tests of the TypeScript SDK and the MCP inspector are skipped. See https://nodejs.org"
 }
 
-# The proxy the benchmarks compare with. Unpacked, not installed: its package would start a web server on this machine.
+# Unpacks nginx, which the benchmarks compare with. It is not installed, because its package would start a web server.
 unpack_nginx() {
     local work
     has "$lib_dir/nginx/usr/sbin/nginx" && return
-    has apt-get || { note "no apt-get: the gateway is measured only where nginx is in PATH"; return; }
+    has apt-get || { note "apt-get is missing: the gateway benchmark runs only if nginx is in PATH"; return; }
     say "unpacking nginx into $lib_dir/nginx (nothing else on this machine changes)"
     work=$(mktemp -d)
     chmod 755 "$work"
@@ -175,20 +175,20 @@ unpack_nginx() {
         note "nginx in $lib_dir/nginx"
     else
         rm -rf "$lib_dir/nginx"
-        note "no nginx: the gateway is measured only where it is in PATH"
+        note "nginx is missing: the gateway benchmark runs only if it is in PATH"
     fi
     rm -rf "$work"
 }
 
-# OpenSSH's server, likewise: installed, it would serve this machine.
+# Unpacks the server of OpenSSH. It is not installed, because its package would start an SSH server.
 unpack_sshd() {
     local work
     has "$lib_dir/openssh/usr/sbin/sshd" && return
-    has apt-get || { note "no apt-get: SSH is measured only where sshd is in PATH"; return; }
-    say "unpacking OpenSSH's server into $lib_dir/openssh (nothing else on this machine changes)"
+    has apt-get || { note "apt-get is missing: the SSH benchmark runs only if sshd is in PATH"; return; }
+    say "unpacking the OpenSSH server into $lib_dir/openssh (nothing else on this machine changes)"
     work=$(mktemp -d)
     chmod 755 "$work"
-    # With the one library that only it needs, beside the program.
+    # Copy the one library that is not installed otherwise to the directory of the program.
     if (cd "$work" && apt-get download -q -o APT::Sandbox::User=root openssh-server libwrap0 >/dev/null 2>&1) &&
         mkdir -p "$lib_dir/openssh" && dpkg-deb -x "$work"/openssh-server_*.deb "$lib_dir/openssh" &&
         dpkg-deb -x "$work"/libwrap0_*.deb "$work/libwrap" &&
@@ -197,7 +197,7 @@ unpack_sshd() {
         note "sshd in $lib_dir/openssh"
     else
         rm -rf "$lib_dir/openssh"
-        note "no sshd: SSH is measured only where it is in PATH"
+        note "sshd is missing: the SSH benchmark runs only if it is in PATH"
     fi
     rm -rf "$work"
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Tests the code interpreter's inside (crates/daemon/src/code) against real kernels, without a daemon and without a sandbox.
+# Tests the part of the code interpreter that runs in a sandbox (crates/daemon/src/code) with real kernels, without a daemon or sandbox.
 #
-#   scripts/test-code.sh [TESTS...]      all, or such as test_bridge.Stops
+#   scripts/test-code.sh [TESTS...]      all tests, or for example test_bridge.Stops
 #
-# Needs python3 (3.11 or newer) with venv. BURROW_CODE_PYTHON names an interpreter that has the packages already, such as an image's own.
+# Needs python3 (3.11 or newer) with venv. BURROW_CODE_PYTHON may name an interpreter with the packages installed, such as that of an image.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -21,14 +21,34 @@ if [ -z "${BURROW_CODE_PYTHON:-}" ] && ! cmp --silent "$tests/requirements.txt" 
     cp "$tests/requirements.txt" "$venv/installed.txt"
 fi
 
+# kernel LANGUAGE ARGV: writes the description of a kernel, like the build file of the image.
+kernel() {
+    mkdir -p "$venv/share/jupyter/kernels/$1"
+    printf '{"display_name": "%s", "language": "%s", "argv": %s, "env": {"NO_COLOR": "1"}}\n' "$1" "$1" "$2" \
+        > "$venv/share/jupyter/kernels/$1/kernel.json"
+}
+
+if [ -z "${BURROW_CODE_PYTHON:-}" ]; then
+    kernel javascript "[\"$venv/bin/deno\", \"jupyter\", \"--kernel\", \"--conn\", \"{connection_file}\"]"
+    kernel typescript "[\"$venv/bin/deno\", \"jupyter\", \"--kernel\", \"--conn\", \"{connection_file}\"]"
+    # Kernels of the languages that this machine has.
+    rm -rf "$venv/share/jupyter/kernels/"{java,r}
+    if java --list-modules 2> /dev/null | grep -q '^jdk.jshell'; then
+        kernel java "[\"$venv/bin/python\", \"$(dirname "$tests")/kernel_java.py\", \"-f\", \"{connection_file}\"]"
+    fi
+    if Rscript -e 'library(IRkernel)' > /dev/null 2>&1; then
+        kernel r '["R", "--slave", "-e", "IRkernel::main()", "--args", "{connection_file}"]'
+    fi
+fi
+
 cd "$tests"
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 suites=("$@")
-# One after another where some were named; else those that wait most beside one another.
+# Given tests run one after the other; otherwise the suites run in parallel, because they mostly wait.
 [ $# -gt 0 ] || suites=(test_bridge.Runs test_bridge.Stops test_bridge.Kernels test_bridge.Contexts test_events test_results test_languages)
 export PYTHONDONTWRITEBYTECODE=1 PYTHONWARNINGS=ignore::DeprecationWarning
-printf '%s\0' "${suites[@]}" | xargs -0 -P 3 -I {} sh -c '"$1" -m unittest "$2" > "$3/$2" 2>&1 || touch "$3/$2.failed"' sh "$python" {} "$logs"
+printf '%s\0' "${suites[@]}" | xargs -0 -P 3 -I {} sh -c '"$1" -m unittest -v "$2" > "$3/$2" 2>&1 || touch "$3/$2.failed"' sh "$python" {} "$logs"
 
 failed=0
 for suite in "${suites[@]}"; do
@@ -38,9 +58,7 @@ for suite in "${suites[@]}"; do
         failed=1
     else
         say "$suite: $(grep -E '^Ran ' "$logs/$suite")"
-        if grep -q 'skipped=' "$logs/$suite"; then
-            printf 'skipped: code: JavaScript: its kernel is in the image polyglot-interpreter only\n' >&2
-        fi
+        sed -n "s/.*skipped '\(.*\)'/skipped: code: \1/p" "$logs/$suite" | sort -u >&2
     fi
 done
 exit "$failed"

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Runs one scenario with released versions of E2B's own clients, each in an environment of its own, against a real daemon.
+# Runs one scenario with released versions of E2B's clients, each in a separate environment, against a real daemon.
 #
-#   scripts/test-e2b.sh BURROW GUEST POOL             the newest and the oldest versions; prints a line for each
+#   scripts/test-e2b.sh BURROW GUEST POOL             the newest and the oldest versions; prints one line per version
 #   BURROW_TEST_ALL=1 scripts/test-e2b.sh BURROW GUEST POOL   all versions
-#   scripts/test-e2b.sh BURROW GUEST POOL py-2.63.0   these only
+#   scripts/test-e2b.sh BURROW GUEST POOL py-2.63.0   only the given versions
 #   scripts/test-e2b.sh BURROW GUEST POOL interpreters    only the clients of the code interpreter
 #   scripts/test-e2b.sh BURROW GUEST POOL cli             only E2B's command line
-#   UPDATE=1 scripts/test-e2b.sh BURROW GUEST POOL    also writes the tables in docs/e2b.md
+#   UPDATE=1 scripts/test-e2b.sh BURROW GUEST POOL    also updates the tables in docs/e2b.md
 #
-# Needs root, python3 with venv, openssl, node with npm, and the pool of scripts/test-pool.sh. The daemon has a state, a cgroup and a
-# port of its own, and is removed at the end with all it made.
+# Needs root, python3 with venv, openssl, node with npm, and the pool of scripts/test-pool.sh. The daemon has its own state, cgroup
+# and port, and everything it created is removed at the end.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -19,19 +19,19 @@ burrow=$(realpath "$1")
 guest=$(realpath "$2")
 pool=$(realpath "$3")
 shift 3
-# The newest, one from before create and connect moved to /v2, and two between.
+# The newest version, one from before create and connect moved to /v2, and two in between.
 versions=(py-2.63.0 py-2.56.0 py-2.51.0 py-2.45.1 js-2.51.0 js-2.45.0)
 all=${#versions[@]}
-# Clients of the code interpreter, each with the version of the client below it that was newest in its time: they name none, and
-# older ones do not work with the newest. Before 2.9, and 2.7 of npm's, they know no single address.
+# Clients of the code interpreter, each with the version of the base client that was the newest at its release: they pin none, and
+# older ones do not work with the newest. Versions before 2.9 (npm: 2.7) do not support a single address.
 interpreters=(py-2.11.5 py-2.9.2 js-2.8.0 js-2.7.2)
 declare -A below=([py-2.11.5]=2.63.0 [py-2.9.2]=2.51.0 [js-2.8.0]=2.51.0 [js-2.7.2]=2.51.0)
 all_interpreters=${#interpreters[@]}
 # E2B's command line.
 cli=2.19.0
-# Of each the newest, by which later releases are noticed.
+# The newest tested version of each client, to detect later releases.
 newest_python=2.63.0 newest_npm=2.51.0 newest_interpreter_python=2.11.5 newest_interpreter_npm=2.8.0 newest_cli=$cli
-# The newest of each language and the oldest in every run, the others with `make test-all`.
+# Every run tests the newest version of each language and the oldest; `make test-all` tests the others.
 if [ -z "${BURROW_TEST_ALL:-}${UPDATE:-}" ]; then
     versions=(py-2.63.0 py-2.45.1 js-2.51.0)
     interpreters=(py-2.11.5 js-2.8.0)
@@ -54,7 +54,7 @@ results=$home/results
 say() { printf 'e2b: %s\n' "$*" >&2; }
 
 if ! node_version > /dev/null; then
-    printf "skipped: E2B's npm clients: there is no Node.js 20 with npm\n" >&2
+    printf "skipped: E2B's npm clients: Node.js 20 with npm is missing\n" >&2
     cli=""
     for index in "${!versions[@]}"; do [[ ${versions[index]} != js-* ]] || unset "versions[index]"; done
     for index in "${!interpreters[@]}"; do [[ ${interpreters[index]} != js-* ]] || unset "interpreters[index]"; done
@@ -74,7 +74,7 @@ cleanup() {
         kill "$daemon" 2>/dev/null || true
         wait "$daemon" 2>/dev/null || true
     fi
-    # Whatever a daemon that died left running.
+    # Processes that a crashed daemon left running.
     for path in $(awk '$3 ~ /^cgroup2?$/ {print $2}' /proc/mounts); do
         [ -d "$path/$name" ] || [ -d "$path/$name-vm" ] || continue
         find "$path/$name" "$path/$name-vm" -name cgroup.procs -exec cat {} + 2>/dev/null | sort -u | xargs -r kill -9 2>/dev/null || true
@@ -84,7 +84,7 @@ cleanup() {
         find "$path/$name" "$path/$name-vm" -depth -type d -exec rmdir {} + 2>/dev/null || true
     done
     awk -v at="$work/" 'index($2, at) == 1 {print $2}' /proc/mounts | tac | xargs -r -n1 umount -l 2>/dev/null || true
-    # For whoever wants to know what the daemon saw.
+    # Keep the daemon's log for inspection.
     cp "$work/log" target/e2b.log 2>/dev/null || true
     discard "$place"
     rm -rf "$work"
@@ -93,7 +93,7 @@ trap cleanup EXIT
 
 # === The clients ===
 
-# Each where its own is kept: a run finds what an earlier one installed.
+# Each version is installed in its own directory, so that a later run can reuse it.
 install() {
     local version=$1 number=${1#*-}
     case $version in
@@ -135,7 +135,7 @@ install_cli() {
     (cd "$home/cli-$cli" && printf '{"private": true}' > package.json && npm install --silent --no-audit --no-fund "@e2b/cli@$cli")
 }
 
-# report_newer PACKAGE TESTED RELEASED: reports a release that is not tested here, or that the registry did not answer.
+# report_newer PACKAGE TESTED RELEASED: reports a release that is not tested here, or a failed query of the registry.
 report_newer() {
     if [ -z "$3" ]; then
         say "newer: could not find out the newest release of $1"
@@ -144,7 +144,7 @@ report_newer() {
     fi
 }
 
-# report_newer_releases: of all clients, since the versions above were chosen.
+# report_newer_releases: reports all releases of the clients that are newer than the versions above.
 report_newer_releases() {
     local pypi name
     for name in e2b e2b-code-interpreter; do
@@ -161,7 +161,7 @@ report_newer_releases() {
 }
 
 mkdir -p "$results" "$home/interpreters/results"
-# One pip for all of them: to install it is half of what an environment takes.
+# All environments share one pip, because installing pip takes half of the time to create an environment.
 "$home/pip/bin/pip" --version > /dev/null 2>&1 || python3 -m venv --clear "$home/pip"
 jobs=()
 for version in "${versions[@]}"; do
@@ -209,14 +209,14 @@ begin 127.0.0.1:0
 export BURROW_URL="http://$address"
 BURROW_API_KEY=$(cat "$work/admin.key")
 export BURROW_API_KEY
-# All that an E2B client needs to be told.
+# All settings that an E2B client needs.
 export E2B_API_URL=$BURROW_URL E2B_SANDBOX_URL=$BURROW_URL E2B_VOLUME_API_URL=$BURROW_URL E2B_API_KEY=$BURROW_API_KEY
 
 # === The scenario, with each ===
 
 failed=0
 
-# scenario VERSION: adds to its results what it prints.
+# scenario VERSION: runs the scenario and appends its output to the results.
 scenario() {
     case $1 in
     py-*) "$home/$1/bin/python" scripts/e2b/scenario.py ;;
@@ -224,7 +224,7 @@ scenario() {
     esac >> "$results/$1" 2>> "$results/$1.err"
 }
 
-# nothing_left VERSION: what a client leaves behind is a failure.
+# nothing_left VERSION: fails if the client left sandboxes or volumes behind.
 nothing_left() {
     local left
     left=$("$burrow" ls -q)
@@ -241,7 +241,7 @@ nothing_left() {
     done
 }
 
-# with_each WHAT: the scenario with every version.
+# with_each WHAT: runs the scenario with every version.
 with_each() {
     local version began code
     for version in "${versions[@]}"; do
@@ -258,7 +258,7 @@ with_each() {
     done
 }
 
-# interpreter VERSION: the code interpreter's scenario; adds to its results what it prints.
+# interpreter VERSION: runs the scenario of the code interpreter and appends its output to the results.
 interpreter() {
     local at=$home/interpreters
     case $1 in
@@ -267,7 +267,7 @@ interpreter() {
     esac >> "$at/results/$1" 2>> "$at/results/$1.err"
 }
 
-# with_interpreters WHAT VERSION...: that scenario, in the image that its clients expect.
+# with_interpreters WHAT VERSION...: runs that scenario, with the image that its clients expect.
 with_interpreters() {
     local version what=$1 began code at=$home/interpreters/results
     shift
@@ -301,7 +301,7 @@ for version in "${interpreters[@]}"; do
 done
 [ "${#interpreters[@]}" -eq 0 ] || with_interpreters "one address" "${interpreters[@]}"
 
-# with_cli: what the command line does.
+# with_cli: runs the checks of the command line.
 with_cli() {
     local began=$SECONDS
     if scripts/e2b/cli.sh "$home/cli-$cli/node_modules/.bin/e2b" > "$home/cli-$cli/results" 2> "$home/cli-$cli/results.err"; then
@@ -315,7 +315,7 @@ with_cli() {
 }
 [ -z "$cli" ] || with_cli
 
-# Once more where sandboxes are microVMs, emulated, with the newest client: every promise once.
+# Repeats the scenario with emulated microVMs and the newest client.
 machines="info;commands: run;commands: background, list, kill;commands: stdin;pty;files: read, write;files: directories;files: watch"
 machines+=";ports: get_host, by token;pause, resume;pause without memory;auto-resume;snapshots;fork;network;kill"
 newest=py-2.63.0
@@ -335,7 +335,7 @@ with_machines() {
 }
 [[ " ${versions[*]} " != *" $newest "* ]] || with_machines
 
-# Once more by names and over TLS, as with E2B itself: nothing is told but the domain. Names below `localhost` need no DNS.
+# Repeats the scenario by host name and over TLS, as with E2B itself: only the domain is configured. Names below `localhost` need no DNS.
 kill "$daemon"
 wait "$daemon" || true
 domain="boxes.localhost:${address##*:}"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Tests what models reach by MCP, against a daemon of its own: with the official Python client, over stdio and HTTP, and with
-# the MCP inspector's command line.
+# Tests the MCP interface against its own daemon: with the official Python client over stdio and HTTP, and with the command
+# line of the MCP inspector.
 #
 #   scripts/test-mcp.sh BURROW GUEST POOL [PYTEST ARGUMENTS...]
 #
 # Needs root, the pool of scripts/test-pool.sh and python3 (3.10 or newer) with venv. The inspector needs Node.js 20 or newer
-# with npm; without those two it is left out, and that is said. What is installed stays in target/mcp.
+# with npm; its tests are skipped without them. Installed packages are kept in target/mcp.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -24,36 +24,36 @@ venv=$work/venv
 inspector=$work/inspector
 mkdir -p "$inspector"
 
-# Made anew when what is asked for has changed.
+# The environment is created again if the requirements have changed.
 install_client() {
     cmp --silent "$suite/requirements.txt" "$venv/installed.txt" && return
-    note "installing what the suite needs into ${venv#"$repo"/}"
+    note "installing the requirements of the suite into ${venv#"$repo"/}"
     python3 -m venv --clear "$venv"
     "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-compile --requirement "$suite/requirements.txt"
     cp "$suite/requirements.txt" "$venv/installed.txt"
 }
 
-# Answers 3 where there is no registry to install it from.
+# Returns 3 if no package registry can be reached.
 install_inspector() {
     local stamp=$inspector/installed lock
-    # A lock file with addresses in it would ask those, whichever registry somebody has set.
+    # A lock file with registry URLs would override the configured registry.
     if grep -q '"resolved"' "$suite/package-lock.json"; then
-        fail "package-lock.json names the registry it was made with" "make it again with the .npmrc that lies beside it"
+        fail "package-lock.json contains registry URLs" "generate it again with the .npmrc in the same directory"
     fi
     lock=$(sha256sum < "$suite/package-lock.json")
     [ "$(cat "$stamp" 2>/dev/null)" = "$lock" ] && return
     note "installing the MCP inspector into ${inspector#"$repo"/}"
     cp "$suite/package.json" "$suite/package-lock.json" "$suite/.npmrc" "$inspector"
-    # Not `npm ci`, which finds fault with lock files that leave out other systems' variants of a package.
+    # Not `npm ci`, which rejects lock files without the variants of a package for other systems.
     if ! (cd "$inspector" && npm install --no-save --prefer-offline --ignore-scripts --no-audit --no-fund --loglevel=error); then
         (cd "$inspector" && npm ping --loglevel=error >/dev/null 2>&1) || return 3
-        fail "npm could not install what package-lock.json says"
+        fail "npm could not install the packages of package-lock.json"
     fi
     printf '%s\n' "$lock" > "$stamp"
 }
 
 say "mcp: packages"
-# Both wait for the network most of the time.
+# Both mostly wait for the network.
 if node_version >/dev/null; then
     install_inspector &
     installing=$!
@@ -76,9 +76,9 @@ say "mcp: tests"
 cd "$suite"
 output=$(mktemp)
 status=0
-# The inspector would keep a catalogue of servers in the home directory.
+# The inspector would otherwise write a list of servers to the home directory.
 env HOME="$work" PYTHONDONTWRITEBYTECODE=1 "$venv/bin/pytest" --quiet -p no:cacheprovider -rP --no-header "$@" 2>&1 | tee "$output" || status=$?
-# In the words that the summary counts.
+# The format that the summary of test.sh parses.
 counts=$(awk '/ in [0-9.]+s/ {
         p = f = 0
         for (i = 2; i <= NF; i++) {

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Prepares the btrfs pool that end-to-end tests, attacks and benchmarks share, and prints its path.
+# Prepares the btrfs pool that the end-to-end tests, attacks and benchmarks share, and prints its path.
 #
-#   scripts/test-pool.sh up BURROW GUEST   make and mount target/test-pool, build its images in it once
+#   scripts/test-pool.sh up BURROW GUEST   create and mount target/test-pool, build its images once
 #   scripts/test-pool.sh begin BURROW GUEST, scripts/test-pool.sh finish BURROW GUEST   the same in two steps: the default image,
-#                                          then the one that runs code, while the pool may be in use already
-#   scripts/test-pool.sh down              unmount it; the file and the image in it stay for the next run
+#                                          then the image that runs code, while the pool may already be in use
+#   scripts/test-pool.sh down              unmount it; the file and its images are kept for the next run
 #   scripts/test-pool.sh clean             unmount it and delete it
 #
-# Layout: template/images/<id> (the sealed default image), template/catalog.db (a catalog that knows it), code/ (the same with
-# the image that runs code beside it), daemons/ (one folder per daemon under test; each gets its own snapshots of the images).
+# Layout: template/images/<id> (the sealed default image), template/catalog.db (a catalog that contains it), code/ (the same, and
+# the image that runs code), daemons/ (one folder per daemon under test; each gets its own snapshots of the images).
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -17,6 +17,7 @@ cd "$repo"
 pool="${BURROW_TEST_POOL_DIR:-$PWD/target/test-pool}"
 file="$pool.img"
 size_gib="${BURROW_TEST_POOL_GIB:-24}"
+schema=$(cat crates/catalog/migrations/*.sql | sha256sum | cut -d' ' -f1)
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -32,48 +33,37 @@ mount_pool() {
     mkdir -p "$pool"
     mounted && return
     if [ ! -e "$file" ]; then
-        say "test-pool: making a sparse btrfs pool of ${size_gib} GiB"
+        say "test-pool: creating a sparse btrfs pool of ${size_gib} GiB"
         truncate -s "${size_gib}G" "$file.new"
         mkfs.btrfs -q "$file.new" >&2
         mv "$file.new" "$file"
     fi
     mount -o loop,noatime,discard=async "$file" "$pool"
-    # As the daemon does with a pool of its own: nothing is cached twice, and what is written is on its way to the disk.
+    # Like the daemon for its own pool: direct IO avoids caching data twice and delaying writes.
     losetup --direct-io=on "$(findmnt --noheadings --output SOURCE --mountpoint "$pool")" || true
     chmod 700 "$pool"
 }
 
-# Removes what daemons of earlier, interrupted runs left.
+# Removes the state of daemons of earlier, interrupted runs.
 sweep() {
     discard "$pool"/daemons/*
     mkdir -p "$pool/daemons"
 }
 
-# The addresses of the mirrors that this machine installs from, as a list in TOML: they need not be public ones.
-mirror_ranges() {
-    local host
-    if [ -n "${BURROW_TEST_ALLOW_RANGES:-}" ]; then
-        printf '"%s"\n' "${BURROW_TEST_ALLOW_RANGES//,/\",\"}"
-        return
-    fi
-    # shellcheck disable=SC2016 # apt's own words.
-    apt-get indextargets --format '$(REPO_URI)' 2>/dev/null | awk -F/ '{print $3}' | sed 's/.*@//; s/:.*//' | sort -u |
-        while read -r host; do getent ahosts "$host" | awk '{print $1}'; done | sort -u | sed 's/.*/"&"/' | paste -sd,
-}
-
-# build FOLDER BURROW GUEST [ARGUMENTS]: a daemon with its state beside the pool builds an image, besides what FOLDER has; its
-# catalog becomes the folder's.
+# build FOLDER BURROW GUEST [ARGUMENTS]: a temporary daemon adds an image to those in FOLDER; its catalog becomes that of the
+# folder.
 build() {
     local folder=$pool/$1 burrow guest state
     burrow=$(realpath "$2")
     guest=$(realpath "$3")
     shift 3
-    if [ -e "$folder/catalog.db" ]; then
+    # The catalog of another schema cannot be opened.
+    if [ -e "$folder/catalog.db" ] && [ "$(cat "$folder/schema" 2>/dev/null)" = "$schema" ]; then
         return
     fi
     say "test-pool: building an image (once): burrow image build $*"
     state=$(mktemp -d -t burrow-template-XXXXXX)
-    # What an attempt that failed left.
+    # Remove the state of a failed attempt.
     discard "$folder"
     mkdir -p "$folder" "$state/state"
     if [ "$folder" != "$pool/template" ]; then
@@ -117,12 +107,13 @@ CONFIG
     fi
     kill "$daemon"
     wait "$daemon" || true
-    # A write-ahead log that was not folded back yet belongs to the database.
+    # A write-ahead log that was not checkpointed yet is part of the database.
     if [ -e "$state/state/catalog.db-wal" ]; then
         cp "$state/state/catalog.db-wal" "$folder/catalog.db-wal"
     fi
     cp "$state/state/catalog.db" "$folder/catalog.db.new"
     mv "$folder/catalog.db.new" "$folder/catalog.db"
+    echo "$schema" > "$folder/schema"
     umount -l "$state"/run/* 2>/dev/null || true
     rmdir /sys/fs/cgroup{,/*}/"burrow-template-$$"{,-vm} 2>/dev/null || true
     rm -rf "$state"

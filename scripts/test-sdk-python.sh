@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Checks and tests the Python SDK against a real daemon: generated files, mypy, ruff, pytest with every example of the
-# docstrings and guides and the programs of examples/, and the wheel.
+# Checks and tests the Python SDK against a real daemon: generated files, mypy, ruff, the wheel, and pytest, which also runs
+# every example of the docstrings and guides, and the programs in examples/.
 #
 #   scripts/test-sdk-python.sh BURROW GUEST [POOL] [PYTEST ARGUMENTS...]
 #
-# Needs root, python3 (3.10 or newer) with venv, and the pool of scripts/test-pool.sh, which it brings up if none is given.
-# BURROW_CRIU names CRIU; the installed one is used when it is not set.
+# Needs root, python3 (3.10 or newer) with venv, and the pool of scripts/test-pool.sh, which it mounts if none is given.
+# BURROW_CRIU is the path of CRIU; it defaults to the installed one.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -21,9 +21,9 @@ venv=$PWD/target/sdk-python
 
 say() { printf 'sdk-python: %s\n' "$*" >&2; }
 
-# Made anew when what is asked for has changed.
+# The environment is created again if the requirements have changed.
 if ! cmp --silent "$sdk/requirements-test.txt" "$venv/installed.txt"; then
-    say "installing what the suite needs into ${venv#"$PWD"/}"
+    say "installing the requirements of the suite into ${venv#"$PWD"/}"
     python3 -m venv --clear "$venv"
     "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-compile --requirement "$sdk/requirements-test.txt"
     cp "$sdk/requirements-test.txt" "$venv/installed.txt"
@@ -43,7 +43,7 @@ rm -rf "$venv/dist"
     cat "$venv/build.log" >&2
     exit 1
 }
-# What is tested is what users install.
+# The tests run with the wheel that users install.
 "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --force-reinstall "$venv"/dist/*.whl
 say "pytest"
 "$venv/bin/pytest" --quiet -p no:cacheprovider "$@"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds the TypeScript SDK and tests it against a daemon of its own.
+# Builds the TypeScript SDK and tests it against its own daemon.
 #
 #   scripts/test-sdk-typescript.sh BURROW GUEST POOL
 #
-# Needs root, the pool of scripts/test-pool.sh, and Node.js 20 or newer with npm; without those two it says so and succeeds.
-# Packages come as the lock file has them, and stay in sdk/typescript/node_modules.
+# Needs root, the pool of scripts/test-pool.sh, and Node.js 20 or newer with npm; without them it is skipped.
+# Installs the packages of the lock file into sdk/typescript/node_modules.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -23,7 +23,7 @@ if ! node_version >/dev/null; then
     exit 0
 fi
 
-# Runs a script of package.json as whoever owns the checkout.
+# Runs a script of package.json as the owner of the checkout.
 npm_run() { as_builder npm run --silent "$@"; }
 
 install_packages() {
@@ -32,19 +32,19 @@ install_packages() {
     [ "$(cat "$stamp" 2>/dev/null)" = "$lock" ] && return
     if ! as_builder npm ci --prefer-offline --no-audit --no-fund --loglevel=error; then
         as_builder npm ping --loglevel=error >/dev/null 2>&1 || return 3
-        fail "npm could not install what package-lock.json says"
+        fail "npm could not install the packages of package-lock.json"
     fi
     printf '%s\n' "$lock" | as_builder tee "$stamp" >/dev/null
 }
 
-# A lock file with addresses in it would ask those, whichever registry somebody has set.
+# A lock file with registry URLs would override the configured registry.
 check_lock() {
     if grep -q '"resolved"' package-lock.json; then
-        fail "package-lock.json names the registry it was made with" "make it again with the .npmrc that lies beside it"
+        fail "package-lock.json contains registry URLs" "generate it again with the .npmrc in the same directory"
     fi
 }
 
-# What would be published, and that it works where nothing else is installed: no framework, no type of Node's.
+# Packs the package and checks that it works without other packages: no framework, no types of Node.js.
 check_package() {
     local work archive
     work=$(mktemp -d)
@@ -60,7 +60,7 @@ check_package() {
     note "packed target/$archive"
 }
 
-# run NAME COMMAND...: a suite of node's own test runner, with its outcome in the words that the summary counts.
+# run NAME COMMAND...: runs a suite of the Node.js test runner, and prints its result in the format that the summary of test.sh parses.
 suite() {
     local output status=0
     output=$(mktemp)
@@ -86,5 +86,5 @@ npm_run build:test
 check_package
 say "typescript sdk: tests"
 suite npm_run test:unit
-# The daemon drives the real kernel.
+# Runs as root, because the daemon uses the real kernel.
 suite npm run --silent test:e2e

@@ -3,9 +3,9 @@
 #
 #   scripts/test.sh              what CI runs
 #   scripts/test.sh --all        also long cycles, version matrices and fuzzing
-#   scripts/test.sh --attacks    only the suites of hostile code
+#   scripts/test.sh --attacks    only the attack suites
 #
-# Tests drive the real kernel, so they run as root; what they need is built before, as whoever owns the checkout.
+# The tests use the real kernel, so they run as root. Everything is built first, as the owner of the checkout.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -16,18 +16,18 @@ need_root "$@"
 cd "$repo"
 
 log=$repo/target/test.log
-# Of the steps that run beside the others.
+# The log of the steps that run in the background.
 log_beside=$repo/target/test-beside.log
-# Names of steps that failed.
+# The names of the failed steps.
 failures=$repo/target/test-failures
-# The engine's fault points, which the crash tests arm.
+# The fault points of the engine, which the crash tests use.
 features=(--features burrow-cli/faults)
-# Clippy lints our crates while it compiles them for the tests. A second build for lints alone took about as long as the tests of all libraries.
+# Clippy lints the crates while they are compiled for the tests. A separate build for lints took about as long as the tests of all libraries.
 linted=(env RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings)
 started=$SECONDS
 beside=
 
-# step NAME COMMAND...: goes on after a failure, since one broken suite should not hide another.
+# step NAME COMMAND...: continues after a failure, so that one broken suite does not hide another.
 step() {
     local name=$1 began=$SECONDS
     shift
@@ -40,22 +40,22 @@ step() {
     fi
 }
 
-# Most steps wait for one daemon or for a network most of the time, so two lines of them share the machine.
-# in_background COMMAND...: what it says is kept, and shown by in_foreground_again.
+# Most steps wait for a daemon or the network most of the time, so two sequences of steps share the machine.
+# in_background COMMAND...: records the output; in_foreground_again prints it.
 in_background() {
     log=$log_beside "$@" > "$log_beside.shown" 2>&1 &
     beside=$!
 }
 
 in_foreground_again() {
-    say "what ran beside it"
-    # Its steps go on after a failure: one that breaks off has not run them all.
+    say "output of the background steps"
+    # The steps continue after a failure, so an error status means that not all of them ran.
     wait "$beside" || printf 'beside\n' >> "$failures"
     beside=
     cat "$log_beside.shown" >&2
 }
 
-# A run that made files in target/ as root gives them back.
+# Returns files in target/ that root created to the owner of the checkout.
 give_back() {
     local user
     user=$(build_user)
@@ -74,7 +74,7 @@ prepare() {
     as_builder "${linted[@]}" cargo test --locked --workspace "${features[@]}" --no-run
 }
 
-# Root runs what the builder built: the same cargo, with nothing left to fetch or compile.
+# Root runs the tests that the building user compiled, with the same cargo: nothing is left to download or compile.
 cargo_test() {
     local home
     home=$(home_of "$(build_user)")
@@ -88,12 +88,14 @@ summary() {
     broken=$(cat "$log" "$log_beside" | awk '/^test result:/ {sum += $6} END {print sum + 0}')
     say "summary"
     grep -hE '^(egress: )?blocked [0-9]+/' "$log" >&2 || true
-    # What this machine could not show, such as package mirrors that it does not reach.
+    # Tests that could not run on this machine, for example because no package mirror is reachable.
     grep -hE '^skipped: ' "$log" "$log_beside" >&2 || true
+    # Releases of E2B's clients that are not tested yet.
+    grep -hE '^e2b: newer: ' "$log" "$log_beside" >&2 || true
     note "$passed tests passed, $broken failed, $((SECONDS - started)) s"
     if [ -s "$failures" ]; then
         grep -hE '^test .* FAILED$' "$log" >&2 || true
-        fail "failed: $(paste -sd' ' "$failures")" "the whole output is in $log and $log_beside"
+        fail "failed: $(paste -sd' ' "$failures")" "the complete output is in $log and $log_beside"
     fi
 }
 
@@ -102,12 +104,12 @@ export BURROW_TEST_BURROW=$repo/target/debug/burrow
 export BURROW_TEST_GUEST=$guest_binary
 export BURROW_CRIU=$lib_dir/criu/sbin/criu
 export BURROW_TEST_LIB=$lib_dir
-say "preparing the pool the end-to-end tests share"
+say "preparing the pool of the end-to-end tests"
 BURROW_TEST_POOL=$(scripts/test-pool.sh begin "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST")
 export BURROW_TEST_POOL
 trap '[ -z "$beside" ] || kill "$beside" 2>/dev/null; scripts/test-pool.sh down; give_back' EXIT
 
-# Every suite but `attacks` and `e2e`, which drive the whole program.
+# All suites except `attacks` and `e2e`, which run the whole program.
 suites() {
     cargo_test --lib --bins --test '[!ae]*' --test 'a[!t]*' --test 'e[!2]*'
 }
@@ -115,14 +117,14 @@ suites() {
 finish_pool() { scripts/test-pool.sh finish "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST"; }
 
 end_to_end() {
-    # Without its image, what runs code fails and says so.
+    # Without the image, the tests that run code fail and report it.
     until [ -e "$BURROW_TEST_POOL/code/catalog.db" ] || grep -qx image "$failures" || ! kill -0 "$beside" 2>/dev/null; do
         sleep 1
     done
     local name skips=()
     if [ "$mode" = --ci ]; then
-        # Emulated machines take minutes for the first; the simulations of the engine inject the same failures as the second.
-        for name in microvm_disks:: a_failure_at_every_step; do
+        # The first takes minutes, because it emulates machines; the engine's simulations inject the same failures as the second; the third takes half an hour.
+        for name in microvm_disks:: a_failure_at_every_step zoo::; do
             skips+=(--skip "$name")
             printf 'skipped: end-to-end: %s: `make test-all` runs them\n' "$name" | tee -a "$log"
         done
@@ -130,7 +132,7 @@ end_to_end() {
     cargo_test --test e2e -- "${skips[@]}"
 }
 
-# The same once more, on the other driver: emulated, that takes hours.
+# Repeats the end-to-end tests with the `microvm` driver; with emulation, this takes hours.
 on_microvms() {
     local name reason skips=()
     while read -r name reason; do
@@ -145,21 +147,29 @@ attacks() { cargo_test --test attacks -- --nocapture; }
 
 api_fuzz() { scripts/api-fuzz.sh "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "${1:-25}" 2>&1 | tee -a "$log"; }
 
-# Of one language, against a daemon of its own.
+# Tests the SDK of one language against its own daemon.
 sdk() {
     "scripts/test-sdk-$1.sh" "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "$BURROW_TEST_POOL" 2>&1 | tee -a "$log"
 }
 
-# What runs code inside sandboxes, by itself.
+# Tests the code interpreter without a daemon.
 code() { scripts/test-code.sh 2>&1 | tee -a "$log"; }
 
-# With the clients that models are behind, against a daemon of its own.
+# Tests the MCP interface with MCP clients, against its own daemon.
 mcp() { scripts/test-mcp.sh "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "$BURROW_TEST_POOL" 2>&1 | tee -a "$log"; }
 
-# Released versions of E2B's own clients.
+# Tests released versions of E2B's clients.
 e2b() { scripts/test-e2b.sh "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "$BURROW_TEST_POOL" 2>&1 | tee -a "$log"; }
 
-# After the first tests have started: until then cargo has the build directory for itself.
+# Tests the AppArmor profile on a kernel with AppArmor.
+apparmor() { scripts/test-apparmor.sh "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "$lib_dir" 2>&1 | tee -a "$log"; }
+
+# Tests released libraries that use E2B sandboxes. Their images take long to build.
+integrations() {
+    scripts/test-e2b-integrations.sh "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "$BURROW_TEST_POOL" 2>&1 | tee -a "$log"
+}
+
+# Runs after the first tests have started: before that, cargo locks the build directory.
 lint() {
     until grep -q 'Running' "$repo/target/test.log"; do sleep 1; done
     nice -n 19 scripts/lint.sh --without-clippy
@@ -174,6 +184,11 @@ clients() {
     step typescript sdk typescript
     step mcp mcp
     step e2b e2b
+    if [ "$mode" = --all ]; then
+        step integrations integrations
+    else
+        printf "skipped: libraries that use E2B's clients, and the image polyglot-interpreter: \`make test-all\` runs them\n" | tee -a "$log"
+    fi
 }
 
 case $mode in
@@ -187,12 +202,14 @@ case $mode in
     step e2e end_to_end
     step attacks attacks
     in_foreground_again
+    step apparmor apparmor
     step microvms on_microvms
     step fuzz scripts/fuzz.sh 60
     ;;
 --ci)
-    # Enough examples to see that every route answers as documented; `make test-all` looks for more.
+    # Enough examples to check that every route answers as documented; `make test-all` uses more.
     in_background clients 8
+    printf 'skipped: AppArmor: `make test-all` boots a kernel with AppArmor\n' | tee -a "$log"
     step tests suites
     step e2e end_to_end
     step attacks attacks

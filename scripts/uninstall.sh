@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Removes Burrow from this machine: daemon, sandboxes, mounts, control groups, programs, and data if you say so.
+# Removes Burrow from this machine: daemon, sandboxes, mounts, cgroups, programs, and optionally the data.
 #
 #   scripts/uninstall.sh [--purge | --keep-data]
 #
-# Asks before it deletes data (/var/lib/burrow, /etc/burrow), unless --purge or YES=1 says so beforehand. Where there
-# is nobody to ask, data is kept.
+# Asks before it deletes data (/var/lib/burrow, /etc/burrow), unless --purge or YES=1 is set. Without a terminal, data is
+# kept.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -62,19 +62,19 @@ stop_daemon() {
     if [ -x "$PREFIX/bin/burrow" ]; then
         "$PREFIX/bin/burrow" down --stop-sandboxes >/dev/null 2>&1 || "$PREFIX/bin/burrow" down >/dev/null 2>&1 || true
     fi
-    # One that does not listen to that any more. A stale file may name somebody else's process by now.
+    # Kill a daemon that did not stop. The pid file may be stale, and the pid may belong to another process by now.
     local pid
     pid=$(cat "$run_dir/daemon.pid" 2>/dev/null || true)
     if [ -n "$pid" ] && tr '\0' ' ' < "/proc/$pid/cmdline" 2>/dev/null | grep -q 'burrow serve'; then
         kill -KILL "$pid" 2>/dev/null || true
     fi
-    # A daemon that ends in order ends the egress process with the last sandbox; this is for one that did not.
+    # A daemon that shuts down normally ends the egress process with the last sandbox. A killed daemon does not.
     for pid in $(pgrep -f "^($PREFIX/bin|$lib_dir)/burrow egress-process " 2>/dev/null || true); do
         kill -KILL "$pid" 2>/dev/null || true
     done
 }
 
-# Every directory of ours in every control group hierarchy, the deepest first.
+# Prints all directories of Burrow in all cgroup hierarchies, the deepest first.
 cgroup_dirs() {
     local top
     for top in /sys/fs/cgroup/"$cgroup"{,-vm} /sys/fs/cgroup/*/"$cgroup"{,-vm}; do
@@ -82,7 +82,7 @@ cgroup_dirs() {
     done
 }
 
-# What the daemon did not end (it may have been broken), the kernel ends.
+# Kills sandboxes that the daemon did not stop, through their cgroups.
 stop_sandboxes() {
     local dir pid tries
     for tries in $(seq 50); do
@@ -97,13 +97,13 @@ stop_sandboxes() {
         [ "$left" = 1 ] || return 0
         sleep 0.1
     done
-    note "some processes of sandboxes do not end (after $tries tries)"
+    note "some processes of sandboxes are still running after $tries attempts to kill them"
 }
 
-# The pool, namespaces that are kept by a mount, and whatever else is mounted below our directories.
+# Unmounts the pool, namespaces that are kept by a mount, and all other mounts below Burrow's directories.
 unmount_all() {
     local place
-    # The deepest first, and as often as something is mounted there. Octal escapes are the kernel's.
+    # The deepest first; a path may be mounted several times. The kernel escapes characters in octal.
     awk -v run="$run_dir" -v state="$state_dir" \
         'index($5, run "/") == 1 || index($5, state "/") == 1 || $5 == run {print $5}' /proc/self/mountinfo |
         sort -r | while read -r place; do

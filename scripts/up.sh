@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From a fresh checkout to a running Burrow: set-up, build, install, start, default image. Run by `make up`.
+# Sets up, builds, installs and starts Burrow from a fresh checkout, and builds the default image. Run by `make up`.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -14,7 +14,7 @@ build_guest
 say "installing into $PREFIX"
 changed=$("$repo/scripts/install.sh")
 
-# A daemon of an earlier build makes room for the new one; sandboxes run on and are adopted.
+# Stop a daemon of an earlier build. Its sandboxes continue to run, and the new daemon adopts them.
 if [ "$changed" = changed ]; then
     if [ -d /run/systemd/system ] && systemctl --quiet is-active burrow.service; then
         systemctl restart burrow.service

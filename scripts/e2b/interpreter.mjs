@@ -1,15 +1,15 @@
-// One scenario for every version of E2B's npm client of the code interpreter, against a real daemon. Prints what scenario.py prints.
+// One scenario for every version of E2B's npm client of the code interpreter, against a real daemon. Same output format as scenario.py.
 
 import * as e2b from '@e2b/code-interpreter'
 
 const { Sandbox, TimeoutError, NotFoundError } = e2b
 const failed = []
-// Only these checks, by name; all when empty.
+// Names of the checks to run; empty for all.
 const only = (process.env.E2B_ONLY ?? '').split(';').filter(Boolean)
 
 class Absent extends Error {}
 
-// Whatever order the fields of an object have.
+// Ignores the order of fields in objects.
 function text(value) {
   const plain = value && typeof value === 'object' && !Array.isArray(value)
   return JSON.stringify(plain ? Object.entries(value).sort() : value)
@@ -21,7 +21,7 @@ function same(left, right) {
 }
 
 function assert(fact, said) {
-  if (!fact) throw new Error(`it does not hold: ${said ?? ''}`)
+  if (!fact) throw new Error(`assertion failed: ${said ?? ''}`)
 }
 
 async function refused(kind, work) {
@@ -106,7 +106,7 @@ await check('run_code: errors', async () => {
 await check('run_code: timeout', async () => {
   await sandbox.runCode("kept = 'yes'")
   await refused(TimeoutError, () => sandbox.runCode('import time; time.sleep(600)', { timeoutMs: 2000 }))
-  // The client went; so the code was interrupted, and the next run does not wait for it.
+  // The client disconnected, so the code was interrupted, and the next run does not wait for it.
   same((await sandbox.runCode('kept')).text, 'yes')
 })
 
@@ -158,6 +158,9 @@ await check('contexts: create, cwd', async () => {
   same([context.language, context.cwd], ['python', '/tmp'])
   await sandbox.runCode("x = 'mine'", { context })
   same((await sandbox.runCode('import os; x + os.getcwd()', { context })).text, 'mine/tmp')
+  // Kernels run as root, commands as the user.
+  const ofRoot = await sandbox.createCodeContext({ cwd: '/root' })
+  same((await sandbox.runCode('import os; os.getcwd(), os.getuid()', { context: ofRoot })).text, "('/root', 0)")
   same((await sandbox.runCode("x = 'default'; x")).text, 'default')
   same((await sandbox.runCode('x', { context })).text, 'mine')
 })
@@ -175,7 +178,7 @@ await check('contexts: list, restart, remove', async () => {
   await refused(NotFoundError ?? Error, () => sandbox.runCode('1', { context }))
 })
 
-await check('languages: python, and one that is not there', async () => {
+await check('languages: python, and a missing one', async () => {
   same((await sandbox.runCode('6 * 7', { language: 'python' })).text, '42')
   const error = await refused(Error, () => sandbox.runCode('1', { language: 'cobol' }))
   assert(error.message.includes('400'), error.message)
@@ -214,6 +217,16 @@ await check('kill', async () => {
   same((await short.runCode('1')).text, '1')
   assert(await short.kill())
   await refused(Error, () => short.runCode('1', { timeoutMs: 30_000 }))
+})
+
+await check('killed during run_code', async () => {
+  const short = await Sandbox.create({ timeoutMs: 600_000 })
+  same((await short.runCode('1')).text, '1')
+  const killed = new Promise((resolve) => setTimeout(() => resolve(short.kill()), 3_000))
+  const error = await refused(Error, () => short.runCode('import time\ntime.sleep(60)'))
+  assert(error instanceof TimeoutError, `${error.name}: ${error.message}`)
+  assert(error.message.includes('sandbox was killed while the request was in progress'), error.message)
+  assert(await killed)
 })
 
 process.exit(failed.length ? 1 : 0)

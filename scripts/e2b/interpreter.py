@@ -1,7 +1,7 @@
-"""One scenario for every version of E2B's Python client of the code interpreter, against a real daemon. Prints what scenario.py prints.
+"""One scenario for every version of E2B's Python client of the code interpreter, against a real daemon. Same output format as scenario.py.
 
-Nothing here is Burrow's: only the client's own calls are used. With `E2B_DOMAIN` set the same is done by names and over TLS, which is
-the only way that versions before 2.9 know.
+It uses only calls of the client. With `E2B_DOMAIN` set, the checks run by host name and over TLS, which is the only way that
+versions before 2.9 support.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import base64
 import os
 import socket
 import sys
+import threading
 import time
 import traceback
 
@@ -16,7 +17,7 @@ from e2b_code_interpreter import AsyncSandbox, Sandbox
 from e2b.exceptions import NotFoundException, SandboxException, TimeoutException
 
 FAILED = []
-# Only these checks, by name; all when empty.
+# Names of the checks to run; empty for all.
 ONLY = [name for name in os.environ.get("E2B_ONLY", "").split(";") if name]
 
 
@@ -97,7 +98,7 @@ def callbacks(sandbox):
 
 
 def streaming(sandbox):
-    """Lines come when they are printed, not when all is done."""
+    """Lines arrive when they are printed, not when the code has ended."""
     sandbox.files.write("/tmp/seen", "")
 
     def first(message):
@@ -125,7 +126,7 @@ def errors(sandbox):
 def timeouts(sandbox):
     sandbox.run_code("kept = 'yes'")
     refused(TimeoutException, lambda: sandbox.run_code("import time; time.sleep(600)", timeout=2))
-    # The client went; so the code was interrupted, and the next run does not wait for it.
+    # The client disconnected, so the code was interrupted, and the next run does not wait for it.
     same(sandbox.run_code("kept", timeout=60).text, "yes")
 
 
@@ -192,6 +193,9 @@ def contexts(sandbox):
     same((context.language, context.cwd), ("python", "/tmp"))
     sandbox.run_code("x = 'mine'", context=context)
     same(sandbox.run_code("import os; x + os.getcwd()", context=context).text, "mine/tmp")
+    # Kernels run as root, commands as the user.
+    of_root = sandbox.create_code_context(cwd="/root")
+    same(sandbox.run_code("import os; os.getcwd(), os.getuid()", context=of_root).text, "('/root', 0)")
     same(sandbox.run_code("x = 'default'; x").text, "default")
     same(sandbox.run_code("x", context=context).text, "mine")
 
@@ -209,7 +213,7 @@ def context_life(sandbox):
 
 
 def languages(sandbox):
-    # The image of the tests holds Python; of the others the bridge's own suite tells.
+    # The image of the tests contains Python only; the tests of the bridge cover the other languages.
     same(sandbox.run_code("6 * 7", language="python").text, "42")
     said = refused(SandboxException, lambda: sandbox.run_code("1", language="cobol"))
     assert "400" in said, said
@@ -219,7 +223,7 @@ def languages(sandbox):
 
 
 def beside(sandbox):
-    """Files and commands are of the same sandbox."""
+    """Files and commands use the same sandbox."""
     sandbox.files.write("/home/user/table.csv", "a,b\n1,2\n")
     same(sandbox.run_code("import pandas as pd; int(pd.read_csv('table.csv')['b'].sum())").text, "2")
     sandbox.run_code("open('written', 'w').write('by code')")
@@ -250,10 +254,26 @@ def forking(sandbox):
 
 
 def interpreter_killed(sandbox):
-    """What runs code is started again by the next run; its variables are gone."""
+    """The next run restarts an interpreter that has ended; its variables are lost."""
     sandbox.run_code("kept = 1")
     sandbox.commands.run("pkill -9 -f '[b]ridge.py'", user="root")
     same(sandbox.run_code("'kept' in dir()").text, "False")
+
+
+def killed_during_run_code():
+    """Like E2B's own test."""
+    sandbox = Sandbox.create(timeout=600)
+    same(sandbox.run_code("1").text, "1")
+    killer = threading.Timer(3, sandbox.kill)
+    killer.start()
+    try:
+        sandbox.run_code("import time\ntime.sleep(60)")
+    except TimeoutException as error:
+        assert "sandbox was killed while the request was in progress" in str(error), error
+    else:
+        raise AssertionError("it did not fail")
+    finally:
+        killer.join()
 
 
 def kill():
@@ -276,7 +296,7 @@ async def asynchronous():
         done = await sandbox.run_code("print('heard')\nx = 2\nx", on_stdout=hear)
         same((done.text, seen), ("2", ["heard\n"]))
         one, two = await sandbox.create_code_context(), await sandbox.create_code_context()
-        # Each waits for what the other writes: contexts run beside one another.
+        # Each run waits for a file that the other writes: contexts run in parallel.
         code = "import os, time\nopen('/tmp/{}', 'w').close()\nwhile not os.path.exists('/tmp/{}'): time.sleep(0.05)\n'met'"
         met = await asyncio.gather(
             sandbox.run_code(code.format("left", "right"), context=one), sandbox.run_code(code.format("right", "left"), context=two)
@@ -292,7 +312,7 @@ async def asynchronous():
 
 
 def names_lead_here():
-    """Names below `localhost` lead to this machine; not every resolver knows."""
+    """Not every resolver resolves names below `localhost` to this machine."""
     usual = socket.getaddrinfo
 
     def resolve(host, *args, **options):
@@ -303,7 +323,7 @@ def names_lead_here():
 
 
 def leave():
-    """At once: the native half of some versions aborts now and then while the interpreter takes itself apart around it."""
+    """Exits without interpreter shutdown: the native part of some versions sometimes aborts during the shutdown."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1 if FAILED else 0)
@@ -327,7 +347,7 @@ def main():
         ("results: charts", charts),
         ("contexts: create, cwd", contexts),
         ("contexts: list, restart, remove", context_life),
-        ("languages: python, and one that is not there", languages),
+        ("languages: python, and a missing one", languages),
         ("files and commands beside", beside),
         ("pause, resume: variables are kept", pausing),
         ("fork: variables are kept", forking),
@@ -336,6 +356,7 @@ def main():
         check(name, work, sandbox)
     sandbox.kill()
     check("kill", kill)
+    check("killed during run_code", killed_during_run_code)
     check("async client", lambda: asyncio.run(asynchronous()))
     leave()
 

@@ -1,5 +1,5 @@
-// One scenario for every version of E2B's npm client, against a real daemon. Prints what scenario.py prints.
-// With `E2B_DOMAIN` set, what depends on how the daemon is reached is done once more by names and over TLS.
+// One scenario for every version of E2B's npm client, against a real daemon. Same output format as scenario.py.
+// With `E2B_DOMAIN` set, the checks that depend on the address of the daemon are repeated by host name and over TLS.
 
 import { createHash } from 'node:crypto'
 import dns from 'node:dns'
@@ -14,10 +14,10 @@ const failed = []
 class Absent extends Error {}
 
 function assert(fact, said) {
-  if (!fact) throw new Error(`it does not hold: ${said ?? ''}`)
+  if (!fact) throw new Error(`assertion failed: ${said ?? ''}`)
 }
 
-// Whatever order the fields of an object have.
+// Ignores the order of fields in objects.
 function text(value) {
   const plain = value && typeof value === 'object' && !Array.isArray(value)
   return JSON.stringify(plain ? Object.entries(value).sort() : value)
@@ -34,7 +34,7 @@ async function until(what, look) {
     if (await look()) return
     await new Promise((resolve) => setTimeout(resolve, 50))
   }
-  throw new Error(`waited in vain for ${what}`)
+  throw new Error(`timed out waiting for ${what}`)
 }
 
 async function refused(kind, work) {
@@ -83,7 +83,7 @@ async function serve(sandbox) {
   await sandbox.commands.run('cd /tmp/web && exec python3 -m http.server 8000', { background: true, timeoutMs: 0 })
 }
 
-// The status of a request to the server inside, by the host that the client names, once there is one.
+// Returns the status of a request to the server inside, by the host name that the client returns, once it answers.
 async function asked(sandbox, headers) {
   let answer
   await until('an answer from inside', async () => {
@@ -95,7 +95,7 @@ async function asked(sandbox, headers) {
 }
 
 async function byName() {
-  // Names below `localhost` lead to this machine; not every resolver knows.
+  // Not every resolver resolves names below `localhost` to this machine.
   const usual = dns.lookup
   dns.lookup = (host, ...rest) => usual(host.endsWith('.localhost') ? '127.0.0.1' : host, ...rest)
   const sandbox = await Sandbox.create({ timeoutMs: 600_000, network: { allowPublicTraffic: true } })
@@ -277,9 +277,13 @@ await check('files: directories', async () => {
 await check('files: watch', async () => {
   await sandbox.files.makeDir('/tmp/watched')
   const seen = []
-  const watch = await sandbox.files.watchDir('/tmp/watched', (event) => void seen.push(event.name))
+  const watch = await sandbox.files.watchDir('/tmp/watched', (event) => void seen.push(`${event.type} ${event.name}`))
   await sandbox.files.write('/tmp/watched/new', 'x')
-  await until('a change', () => seen.includes('new'))
+  await until('a change', () => seen.includes('write new'))
+  same(seen, ['create new', 'chmod new', 'write new'])
+  await sandbox.commands.run('chmod 600 /tmp/watched/new')
+  await until('a chmod', () => seen.length > 3)
+  same(seen[3], 'chmod new')
   await watch.stop()
 })
 
@@ -378,6 +382,7 @@ await check('network', async () => {
   if (network) {
     same([network.denyOut, network.allowOut], [['192.0.2.0/24', '198.51.100.7'], ['192.0.2.8/30']])
   }
+  await sandbox.updateNetwork({ denyOut: ['0.0.0.0/0'], allowOut: ['*'] })
   await refused(Error, () => sandbox.updateNetwork({ allowOut: ['example.com'] }))
   await refused(Error, () => sandbox.updateNetwork({ denyOut: ['example.com'] }))
 })
@@ -391,15 +396,49 @@ await check('kill', async () => {
 await check('auto-pause', async () => {
   const short = await Sandbox.create({ timeoutMs: 2_000, lifecycle: { onTimeout: 'pause' } })
   await short.files.write('/tmp/kept', 'yes')
-  await until('its pause', async () => (await Sandbox.getInfo(short.sandboxId)).state === 'paused')
+  const isPaused = async () => (await Sandbox.getInfo(short.sandboxId)).state === 'paused'
+  await until('its pause', isPaused)
+  await refused(Error, () => short.commands.run('true'))
+  assert(await isPaused(), 'without auto-resume only `connect` wakes it')
   const again = await Sandbox.connect(short.sandboxId, { timeoutMs: 60_000 })
   same(await again.files.read('/tmp/kept'), 'yes')
   await again.kill()
 })
 
+await check('auto-pause, auto-resume', async () => {
+  const other = await Sandbox.create({ timeoutMs: 60_000, lifecycle: { onTimeout: 'pause', autoResume: true } })
+  await other.pause()
+  assert(!(await other.isRunning()))
+  same((await other.commands.run('echo awake')).stdout, 'awake\n')
+  await other.kill()
+})
+
 await check('timeout kills', async () => {
   const short = await Sandbox.create({ timeoutMs: 1_000 })
   await until('its end', async () => !(await short.isRunning()))
+})
+
+await check('killed during a call', async () => {
+  const short = await Sandbox.create({ timeoutMs: 600_000 })
+  const handle = await short.commands.run('sleep 30003; true', { background: true, timeoutMs: 0 })
+  let over
+  const watchEnded = new Promise((resolve) => { over = resolve })
+  await short.files.watchDir('/tmp', () => {}, { onExit: over, timeoutMs: 0 })
+  await Sandbox.kill(short.sandboxId)
+  const raised = async (work) => {
+    try {
+      await work()
+    } catch (error) {
+      return error
+    }
+    throw new Error('nothing was raised')
+  }
+  for (const error of [await raised(() => handle.wait()), await watchEnded]) {
+    assert(error instanceof TimeoutError, `${error}`)
+    assert(error.message.includes('killed or reached its end of life'), error.message)
+  }
+  const after = await raised(() => short.files.read('/etc/hostname'))
+  assert(after instanceof TimeoutError && after.message.includes('not found'), `${after}`)
 })
 
 await check('templates: builds, aliases, tags', async () => {
@@ -464,7 +503,7 @@ await check('volumes', async () => {
       same((await writer.commands.run('cat /data/notes/deep/a.txt')).stdout, 'first')
       await writer.commands.run('echo written > /data/by-the-sandbox')
       const error = await refused(Error, () => Sandbox.create({ volumeMounts: { '/data': volume } }))
-      assert(error.message.includes('only one may'), error.message)
+      assert(error.message.includes('already mounted for writing'), error.message)
       const reader = await Sandbox.create({ volumeMounts: { '/data': `${name}:ro` } })
       try {
         same((await reader.commands.run('cat /data/by-the-sandbox')).stdout, 'written\n')
@@ -486,8 +525,10 @@ await check('volumes', async () => {
 })
 
 await check('what there is not is refused', async () => {
-  const error = await refused(Error, () => Sandbox.create({ mcp: { time: {} } }))
-  assert(error.message.includes('MCP') || error.message.includes('mcp'), error.message)
+  const template = Template().fromTemplate('mcp-gateway')
+  if (!template.addMcpServer) throw new Absent()
+  const error = await refused(Error, () => Template.build(template.addMcpServer('time'), `servers-${process.pid}`))
+  assert(error.message.includes('mcp-gateway'), error.message)
 })
 
 await check('unknown template', async () => {

@@ -1,8 +1,8 @@
-"""Writes a table of what works with which version of E2B's clients into a document, or compares it with the one there.
+"""Writes the table of supported calls per version of E2B's clients into a document, or compares it with the existing table.
 
     table.py DOCUMENT TABLE RESULTS VERSION…
 
-`UPDATE=1` writes. A result is a file per version, as the scenarios print it. The table stands between two comments with its name.
+`UPDATE=1` writes the table. RESULTS has one file per version with the output of the scenarios. Two comments delimit the table.
 """
 
 import os
@@ -37,6 +37,6 @@ if os.environ.get("UPDATE"):
     with open(document, "w", encoding="utf-8") as file:
         file.write(f"{before}{BEGIN}\n{table}\n{END}{after}")
     sys.exit(0)
-print(f"the {name} in {document} is not what was seen; `UPDATE=1` writes it", file=sys.stderr)
+print(f"the {name} in {document} does not match the test results; `UPDATE=1` updates it", file=sys.stderr)
 print(table, file=sys.stderr)
 sys.exit(1)
