@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests the part of the code interpreter that runs in a sandbox (crates/daemon/src/code) with real kernels, without a daemon or sandbox.
+# Tests the part of the code interpreter that runs in a sandbox (crates/interpreter/python) with real kernels, without a daemon or sandbox.
 #
 #   scripts/test-code.sh [TESTS...]      all tests, or for example test_bridge.Stops
 #
@@ -7,7 +7,7 @@
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
-tests=$PWD/crates/daemon/src/code/tests
+tests=$PWD/crates/interpreter/python/tests
 venv=$PWD/target/code
 
 say() { printf 'code: %s\n' "$*" >&2; }

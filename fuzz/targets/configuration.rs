@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use burrow_daemon::Config;
+use burrow_config::Config;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

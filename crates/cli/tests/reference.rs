@@ -1,4 +1,4 @@
-//! Compares `docs/cli.md` with the help of the commands. `UPDATE=1` writes the file.
+//! Compares the generated pages in `docs/` with the code. `UPDATE=1` writes them.
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
@@ -7,6 +7,18 @@ use std::path::Path;
 
 /// Wide enough for the longest option, narrow enough for a page.
 const WIDTH: usize = 100;
+
+/// Compares a generated text with the committed file, or writes the file if `UPDATE` is set.
+#[track_caller]
+fn check(file: &str, generated: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, generated).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    let update = "UPDATE=1 cargo test -p burrow-cli --test reference";
+    assert!(committed == generated, "`{file}` is out of date: run `{update}`");
+}
 
 fn page(command: &clap::Command, path: &str, text: &mut String) {
     let mut shown = command.clone().term_width(WIDTH).bin_name(path).disable_help_subcommand(true);
@@ -25,10 +37,15 @@ fn the_reference_matches_the_help_of_the_commands() {
     page(&burrow_cli::command(), "burrow", &mut text);
     // Help pads its lines with spaces; the file has none.
     let text: String = text.lines().map(|line| format!("{}\n", line.trim_end())).collect();
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
-    if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&file, &text).unwrap();
-    }
-    let committed = std::fs::read_to_string(&file).unwrap_or_default();
-    assert!(committed == text, "`docs/cli.md` is out of date: run this test with UPDATE=1");
+    check("docs/cli.md", &text);
+}
+
+#[test]
+fn the_reference_lists_the_keys_of_the_configuration() {
+    check("docs/configuration.md", &burrow_config::reference());
+}
+
+#[test]
+fn the_openapi_document_describes_the_routes() {
+    check("docs/openapi.json", &burrow_rest::openapi::document());
 }

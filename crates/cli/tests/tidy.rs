@@ -18,12 +18,62 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cli", &["api", "audit", "client", "daemon", "mcp", "model", "ssh"]),
     ("mcp", &["api", "client"]),
     ("ssh", &["api", "client"]),
+    // The interfaces compile side by side: none uses another one but the gateway, which reaches into sandboxes.
+    ("config", &["api", "engine", "model", "portable", "runtime"]),
+    (
+        "http",
+        &[
+            "api", "audit", "catalog", "client", "config", "disks", "egress", "engine", "guest", "images",
+            "memory", "model", "network", "portable", "runtime", "trees", "vault",
+        ],
+    ),
+    ("gateway", &["api", "audit", "catalog", "config", "engine", "http", "model"]),
+    ("interpreter", &["api", "catalog", "engine", "gateway", "guest", "http", "model"]),
+    (
+        "rest",
+        &[
+            "api",
+            "audit",
+            "catalog",
+            "config",
+            "disks",
+            "egress",
+            "engine",
+            "gateway",
+            "guest",
+            "http",
+            "images",
+            "interpreter",
+            "memory",
+            "model",
+            "runtime",
+            "ssh",
+        ],
+    ),
+    (
+        "e2b",
+        &[
+            "api",
+            "audit",
+            "catalog",
+            "disks",
+            "engine",
+            "gateway",
+            "guest",
+            "http",
+            "images",
+            "interpreter",
+            "memory",
+            "model",
+        ],
+    ),
+    // Wiring. `client` is how what the daemon serves for models asks the daemon's own API.
     (
         "daemon",
-        // `client` is how what the daemon serves for models asks the daemon's own API.
         &[
-            "api", "audit", "catalog", "client", "egress", "engine", "guest", "images", "mcp", "memory",
-            "model", "network", "portable", "runtime", "ssh", "trees", "vault", "disks",
+            "api", "audit", "catalog", "client", "config", "disks", "e2b", "egress", "engine", "gateway",
+            "guest", "http", "mcp", "memory", "model", "network", "portable", "rest", "runtime", "ssh",
+            "vault",
         ],
     ),
     (

@@ -14,7 +14,7 @@ use burrow_network::Network;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 
-use crate::config::{Config, EgressConfig};
+use burrow_config::{Config, EgressConfig};
 
 /// The hidden role of the program; `egress` itself is a command for people.
 pub(crate) const ROLE: &str = "egress-process";

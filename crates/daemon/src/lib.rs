@@ -3,37 +3,31 @@
 //! Not included: SQL, system calls beyond files and sockets, and decisions about sandboxes, which the engine makes.
 
 mod admin_key;
-mod audit;
 mod clearing;
-mod code;
-pub mod config;
-mod convert;
-mod e2b;
 mod egress;
 mod epoch;
-mod gateway;
+mod front;
 mod guest_binary;
 mod image;
-mod memory;
-mod metrics;
-mod openapi;
+mod mcp;
 mod own_listeners;
-mod rest;
+mod periodic;
 mod restore;
+mod router;
 mod runtimes;
 mod server;
 mod ssh;
 mod telemetry;
 #[cfg(test)]
-mod testing;
+mod tests;
 mod vault;
 mod wiring;
 
+pub use burrow_config::{Config, ConfigError, PATH_VARIABLE};
+pub use burrow_http::memory::MemorySetupError;
+pub use burrow_rest::openapi;
 pub use clearing::Clearing;
-pub use config::{Config, ConfigError};
 pub use epoch::EpochError;
-pub use memory::MemorySetupError;
-pub use openapi::openapi;
 pub use restore::{RestoreError, Restored, restore};
 pub use server::TlsError;
 pub use wiring::{ServeError, ServeOptions, run};
@@ -68,5 +62,5 @@ pub mod probes {
     pub use burrow_runtime::container::apparmor;
     pub use burrow_runtime::container::bounds::{BOUNDS, Standing};
 
-    pub use crate::wiring::POOL_FILE;
+    pub use burrow_config::POOL_FILE;
 }

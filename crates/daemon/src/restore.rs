@@ -177,17 +177,17 @@ impl Restoration<'_> {
                     }
                 }
                 ["memory", name] if is_space_file(name) => {
-                    self.copy(&mut entry, &crate::memory::folder(self.config).join(name))?;
+                    self.copy(&mut entry, &burrow_http::memory::folder(self.config).join(name))?;
                     restored.spaces += 1;
                 }
                 ["artifacts", folder, hash] if is_hex(folder, 2) && is_hex(hash, 64) => {
                     self.copy(
                         &mut entry,
-                        &crate::memory::artifacts_folder(self.config).join(folder).join(hash),
+                        &burrow_http::memory::artifacts_folder(self.config).join(folder).join(hash),
                     )?;
                 }
                 ["audit", name @ ("audit.db" | "key")] => {
-                    self.copy_private(&mut entry, &crate::audit::folder(self.config), name)?;
+                    self.copy_private(&mut entry, &burrow_http::audit::folder(self.config), name)?;
                 }
                 _ => return Err(foreign(&format!("unexpected entry `{}`", path.escape_debug()))),
             }

@@ -8,8 +8,8 @@ use burrow_runtime::Runtime;
 use burrow_runtime::container::{self, ContainerRuntime};
 use burrow_runtime::microvm::{self, MicrovmRuntime};
 
-use crate::config::Config;
 use crate::wiring::{ServeError, make_directory};
+use burrow_config::Config;
 
 /// Containers first: they run everywhere. Blocks; if KVM hangs, for seconds, once.
 pub(crate) fn open(

@@ -4,11 +4,9 @@
 //! that is authenticated as that API key again for every request. When a key is removed, revoked or expires, the
 //! connections it opened are closed; the same applies if another API key takes the public key over ([`claims`]).
 
-mod claims;
-
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,43 +16,20 @@ use burrow_catalog::{CatalogError, KeyRow, SshKeyRow};
 use burrow_client::ClientOptions;
 use burrow_ssh::{Authenticator, CLAIM, Entry, Gateway, GatewayOptions, KeyFile};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::SshConfig;
-use crate::rest::within::{self, Recognised};
-use crate::rest::{self, App};
 use crate::wiring::{ServeError, listen};
-
-use claims::Claims;
-pub(crate) use claims::LIFE_MS;
+use burrow_config::SshConfig;
+use burrow_http::app::App;
+use burrow_http::within::{self, Recognised};
+use burrow_rest::ssh_link::Link;
 
 /// The host key's file, in the state directory.
 const HOST_KEY: &str = "ssh_host_ed25519_key";
 
 /// Interval at which a connection's key is checked again without an event: keys also expire.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
-
-/// The state of the gateway that the API shares.
-#[derive(Debug, Default)]
-pub(crate) struct Link {
-    status: OnceLock<burrow_api::Ssh>,
-    pub(crate) claims: Claims,
-    taken_away: watch::Sender<()>,
-}
-
-impl Link {
-    /// Called when a key was removed: connections check whether it was theirs.
-    pub(crate) fn key_taken_away(&self) {
-        self.taken_away.send_replace(());
-    }
-
-    pub(crate) fn status(&self) -> burrow_api::Ssh {
-        let off = burrow_api::Ssh { address: None, host_key: None, host_fingerprint: None };
-        self.status.get().cloned().unwrap_or(off)
-    }
-}
 
 /// Serves SSH until `stop`. `None` if it is turned off, or its default address is in use.
 pub(crate) fn spawn(app: &Arc<App>, stop: CancellationToken) -> Result<Option<JoinHandle<()>>, ServeError> {
@@ -69,7 +44,7 @@ pub(crate) fn spawn(app: &Arc<App>, stop: CancellationToken) -> Result<Option<Jo
         host_key: Some(host_key.public()),
         host_fingerprint: Some(host_key.fingerprint()),
     };
-    app.ssh.status.set(status).expect("the gateway is begun once");
+    app.part::<Link>().listens(status);
     let options = GatewayOptions {
         connections: config.connections,
         half_open: config.half_open,
@@ -78,7 +53,7 @@ pub(crate) fn spawn(app: &Arc<App>, stop: CancellationToken) -> Result<Option<Jo
         tries: config.tries,
         idle: config.idle,
     };
-    let authenticator = Arc::new(DaemonAuthenticator { app: app.clone(), api: rest::api(app) });
+    let authenticator = Arc::new(DaemonAuthenticator { app: app.clone(), api: crate::router::api(app) });
     Ok(Some(tokio::spawn(Gateway::new(authenticator, host_key, options, stop).run(listener))))
 }
 
@@ -119,13 +94,13 @@ impl DaemonAuthenticator {
     /// Gives a public key to the API key that claimed it, after a login proved possession.
     async fn take_over(&self, code: &str, fingerprint: &str) -> Option<()> {
         let now_ms = self.app.engine.now_ms();
-        let row = self.app.ssh.claims.prove(code, fingerprint, now_ms)?;
+        let row = self.app.part::<Link>().claims.prove(code, fingerprint, now_ms)?;
         let catalog = self.app.engine.catalog();
         catalog.usable_key(&row.api_key, now_ms)?;
         match catalog.take_over_ssh_key(row).await {
             Ok(row) => {
                 tracing::info!(key = %row.id, fingerprint, "SSH key taken over by proof of possession");
-                self.app.ssh.key_taken_away();
+                self.app.part::<Link>().key_taken_away();
                 Some(())
             }
             Err(error) => {
@@ -175,7 +150,7 @@ impl Authenticator for DaemonAuthenticator {
 
     async fn shut(&self, fingerprint: &str, key: &str) {
         // Subscribed before the first check, so that no removal is missed.
-        let mut taken_away = self.app.ssh.taken_away.subscribe();
+        let mut taken_away = self.app.part::<Link>().removals();
         // If the lookup fails, the connection stays open.
         loop {
             match self.look_up(fingerprint).await {

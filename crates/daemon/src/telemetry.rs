@@ -9,7 +9,7 @@ use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
-use crate::config::{LogConfig, LogFormat};
+use burrow_config::{LogConfig, LogFormat};
 
 /// Libraries that log every packet at `debug` and below.
 const QUIET: &str = "h2=info,hyper=info,hyper_util=info,rustls=info,tungstenite=info,netlink_proto=info,\

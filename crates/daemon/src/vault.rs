@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burrow_vault::{CommandSealer, KeyFile, Sealer, Vault, VaultError};
 
-use crate::config::SecretsConfig;
+use burrow_config::SecretsConfig;
 
 /// Creates the key file if it encrypts and does not exist. Blocks for a moment.
 pub(crate) fn open(config: &SecretsConfig) -> Result<Vault, VaultError> {
@@ -22,7 +22,7 @@ pub(crate) fn open(config: &SecretsConfig) -> Result<Vault, VaultError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::SealerCommand;
+    use burrow_config::SealerCommand;
 
     #[test]
     fn the_key_file_is_created_only_if_it_encrypts() {

@@ -30,16 +30,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::audit::{self, Audit};
-use crate::config::{Config, ConfigError, Pool};
-use crate::epoch::{self, EpochError, Epochs};
+use crate::epoch::{EpochError, Epochs};
 use crate::image::DebianBuilder;
-use crate::memory::{self, Keeper, MemorySetupError};
 use crate::own_listeners::{OwnListeners, ServedListeners};
-use crate::rest::{self, App};
-use crate::server::{Patience, Server, Tls, TlsError};
-use crate::telemetry::{self, LogLevel};
-use crate::{admin_key, egress, guest_binary, runtimes, vault};
+use crate::server::{Server, Tls, TlsError};
+use crate::telemetry::LogLevel;
+use crate::{admin_key, egress, epoch, guest_binary, periodic, router, runtimes, telemetry, vault};
+use burrow_config::{Config, ConfigError, Pool};
+use burrow_http::activity::Patience;
+use burrow_http::app::App;
+use burrow_http::audit::Audit;
+use burrow_http::memory::{Keeper, MemorySetupError};
 
 /// Time limits of the shutdown. `burrow down` waits for a minute.
 const DRAIN: DrainTime = DrainTime { requests: Duration::from_secs(10), operations: Duration::from_secs(45) };
@@ -241,9 +242,9 @@ pub(crate) fn make_directory(path: &Path) -> Result<(), ServeError> {
 
 /// Continues the work that an earlier daemon left unfinished.
 async fn resume(app: &Arc<App>) {
-    rest::resume_promises(app).await;
+    burrow_http::rollback::resume(app).await;
     resume_races(app).await;
-    rest::resume_remembering(app).await;
+    burrow_http::remember::resume(app).await;
 }
 
 /// Continues the races that an earlier daemon did not finish.
@@ -291,9 +292,9 @@ async fn serve(
     let draining = CancellationToken::new();
     let run_dir = config.run_dir.clone();
     let app = App::new(engine.clone(), config, keeper, audit, draining.clone());
-    memory::spawn(&app);
-    audit::spawn(&app);
-    audit::feed::spawn(&app);
+    periodic::memory::spawn(&app);
+    periodic::audit::spawn(&app);
+    periodic::audit_feed::spawn(&app);
     open_listeners(&listeners, &app);
     resume(&app).await;
     let running = Running {
@@ -305,7 +306,7 @@ async fn serve(
     let server = Server {
         listener,
         tls: tls.as_ref().map(Tls::acceptor),
-        router: rest::router(app.clone()),
+        router: router::router(app.clone()),
         connections_max: app.config.bounds.connections,
         patience: Patience::USUAL,
         stop: running.stop.clone(),
@@ -336,7 +337,7 @@ async fn serve(
 fn open_listeners(listeners: &OwnListeners, app: &Arc<App>) {
     let app = app.clone();
     listeners.begin(move |tenant, sandbox| {
-        rest::own_listener_router(app.clone(), tenant.clone(), sandbox.clone())
+        burrow_rest::own_listener_router(app.clone(), tenant.clone(), sandbox.clone())
     });
 }
 
@@ -467,8 +468,9 @@ fn open_seams_blocking(
     });
     let (epochs, known_ms) = opened?;
     let clock = Arc::new(SteadyClock::new(HostTimes, known_ms));
-    make_directory(&memory::folder(config))?;
-    let memory = tokio::runtime::Handle::current().block_on(memory::open(config, clock.clone()))?;
+    make_directory(&burrow_http::memory::folder(config))?;
+    let memory =
+        tokio::runtime::Handle::current().block_on(burrow_http::memory::open(config, clock.clone()))?;
     let options = burrow_network::linux::Options {
         run_dir: config.run_dir.join("network"),
         pool_size: config.network_slots,
@@ -521,29 +523,19 @@ fn image_policy(config: &Config) -> Result<ImagePolicy, ServeError> {
         }
         Ok(()) | Err(_) => make_directory(&scratch)?,
     }
-    let floor = Some(crate::memory::floor(config, scratch.clone()));
+    let floor = Some(burrow_http::memory::floor(config, scratch.clone()));
     let archive_bytes_max = config.bounds.image_upload_bytes;
     Ok(ImagePolicy { scratch, floor, archive_bytes_max, at_once: IMAGES_AT_ONCE })
-}
-
-/// The file of a loop-backed pool, below the state directory.
-pub const POOL_FILE: &str = "pool.img";
-
-/// The pool's file, if it is loop-backed.
-pub(crate) fn pool_file(config: &Config) -> Option<PathBuf> {
-    match config.pool {
-        Pool::Directory(_) => None,
-        Pool::File { .. } => Some(config.state_dir.join(POOL_FILE)),
-    }
 }
 
 /// Opens the pool. Blocks.
 pub(crate) fn open_disk_pool(config: &Config) -> Result<Arc<BtrfsDisks>, ServeError> {
     let pool = match &config.pool {
         Pool::Directory(path) => PoolSource::Directory(path.clone()),
-        Pool::File { size_bytes } => {
-            PoolSource::LoopFile { file: config.state_dir.join(POOL_FILE), size_bytes: *size_bytes }
-        }
+        Pool::File { size_bytes } => PoolSource::LoopFile {
+            file: config.state_dir.join(burrow_config::POOL_FILE),
+            size_bytes: *size_bytes,
+        },
     };
     let options = burrow_disks::btrfs::Options { pool, mount: config.run_dir.join("pool") };
     BtrfsDisks::open(options).map_err(|source| ServeError::Disks { source })

@@ -43,7 +43,7 @@ pub(crate) async fn run(ctx: &Context, args: DownArgs) -> Result<(), Stop> {
         stop_all(&client).await?;
     }
     // A configuration file on the command line means another daemon than that of the unit.
-    let named = args.config.is_some() || std::env::var_os(burrow_daemon::config::PATH_VARIABLE).is_some();
+    let named = args.config.is_some() || std::env::var_os(burrow_daemon::PATH_VARIABLE).is_some();
     if !named && host::has_unit() && host::unit_is_active().await {
         host::systemctl("stop").await.or_fail(what)?;
         print::note("the daemon has stopped");

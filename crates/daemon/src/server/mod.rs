@@ -7,9 +7,8 @@
 //!
 //! Limits: open connections, number and size of headers, streams per connection, the time for a request's head, and the
 //! time a connection may be idle. hyper's own header timeout is not used, because it also closes idle connections;
-//! [`activity`] distinguishes the two.
+//! [`burrow_http::activity`] distinguishes the two.
 
-mod activity;
 mod drained_body;
 mod tls;
 
@@ -37,9 +36,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service as _;
 
-use crate::gateway::{Front, PeerAddress};
-use activity::{Activity, Watched};
-pub(crate) use activity::{InFlight, Patience};
+use crate::front::Front;
+use burrow_http::activity::{Activity, CloseAfterResponse, Patience, Watched};
+use burrow_http::request_target::PeerAddress;
 use drained_body::DrainedBody;
 pub(crate) use tls::Tls;
 pub use tls::TlsError;
@@ -206,7 +205,7 @@ impl Connection {
         // In a `FuturesUnordered`, which polls each of them only when it was woken, and not for every byte.
         let mut ends: FuturesUnordered<BoxFuture<'_, End>> = FuturesUnordered::new();
         ends.push(Box::pin(self.stop.cancelled().map(|()| End::WhenDone)));
-        ends.push(Box::pin(farewell.0.cancelled().map(|()| End::WhenDone)));
+        ends.push(Box::pin(farewell.requested().map(|()| End::WhenDone)));
         ends.push(Box::pin(activity.overdue().map(|()| End::Now)));
         loop {
             tokio::select! {
@@ -223,16 +222,6 @@ impl Connection {
                 },
             }
         }
-    }
-}
-
-/// Closes the connection of a request after its response, so that its buffers are freed.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct CloseAfterResponse(CancellationToken);
-
-impl CloseAfterResponse {
-    pub(crate) fn say(&self) {
-        self.0.cancel();
     }
 }
 

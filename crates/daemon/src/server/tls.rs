@@ -12,7 +12,7 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem};
 use tokio_rustls::TlsAcceptor;
 
-use crate::config::TlsFiles;
+use burrow_config::TlsFiles;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {

@@ -1,0 +1,338 @@
+//! Templates by name: images and snapshots of Burrow.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use burrow_engine::EngineError;
+use burrow_model::{Image, Snapshot};
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::body::{Extracted, JsonInput, Unknown};
+use super::error::Refusal;
+use super::{ENVD_VERSION, absent, branches, builds, copies, mcp, show, starts};
+use burrow_http::app::App;
+use burrow_http::auth::{Admin, Caller, Executor, Reader};
+use burrow_http::convert;
+use burrow_http::error::ApiError;
+use burrow_http::input::Segments;
+use burrow_http::routes::{Routes, get, patch, post, put};
+
+/// E2B's name of the default template.
+const BASE: &str = "base";
+
+/// E2B's name of the template that runs code, and the images that it can mean here: the first one that was built.
+const INTERPRETER: &str = "code-interpreter-v1";
+const INTERPRETER_IMAGES: [&str; 2] = ["polyglot-interpreter", "python-interpreter"];
+
+/// E2B's default tag.
+const DEFAULT_TAG: &str = ":default";
+
+pub(super) fn routes() -> Routes<Arc<App>> {
+    const ONE: &str = "/templates/{template}";
+    Routes::new()
+        .route("/templates", get(list).post(absent::builds))
+        .route("/v2/templates", get(list).post(builds::request))
+        .route("/v3/templates", post(builds::request))
+        .route("/templates/aliases/{template}", get(alias))
+        .route("/templates/tags", post(builds::tag).delete(builds::untag))
+        .route(ONE, get(one).delete(remove).patch(change).post(absent::builds))
+        .route("/v2/templates/{template}", patch(change))
+        .route("/templates/{template}/tags", get(tags))
+        .route("/templates/uploads/{upload}", put(copies::upload))
+        .route("/templates/{template}/files/{hash}", get(copies::place))
+        .route("/v2/templates/{template}/builds/{build}", post(builds::start))
+        .route("/templates/{template}/builds/{build}", post(absent::builds))
+        .route("/templates/{template}/builds/{build}/status", get(builds::status))
+        .route("/templates/{template}/builds/{build}/logs", get(builds::logs))
+}
+
+/// The object that a template name refers to.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// The name of an image.
+    Image(String),
+    Snapshot(Box<Snapshot>),
+}
+
+/// Finds an image by name or id, or a snapshot by id or name; `base` is the operator's default.
+pub(super) async fn find(app: &App, caller: &Caller, text: &str) -> Result<Found, Refusal> {
+    let plain = text.strip_suffix(DEFAULT_TAG).unwrap_or(text);
+    for name in [text, plain] {
+        if convert::image_reference("templateID", name).is_err() {
+            continue;
+        }
+        match app.engine.find_image(caller.tenant(), name).await {
+            Ok(_) => return Ok(Found::Image(name.to_owned())),
+            Err(EngineError::ImageNotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if matches!(plain, BASE | mcp::TEMPLATE) {
+        return Ok(Found::Image(app.config.defaults.image.clone()));
+    }
+    if plain == INTERPRETER {
+        return find_interpreter(app, caller).await;
+    }
+    let stored = branches::stored_name(plain).map(|(name, _)| name.to_string());
+    match caller.snapshot(app, stored.as_deref().unwrap_or(plain)).await {
+        Ok(snapshot) => Ok(Found::Snapshot(Box::new(snapshot))),
+        Err(_) => Err(unknown(text)),
+    }
+}
+
+async fn find_interpreter(app: &App, caller: &Caller) -> Result<Found, Refusal> {
+    for name in INTERPRETER_IMAGES {
+        match app.engine.find_image(caller.tenant(), name).await {
+            Ok(_) => return Ok(Found::Image(name.to_owned())),
+            Err(EngineError::ImageNotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let [polyglot, python] = INTERPRETER_IMAGES;
+    let message = format!(
+        "template `{INTERPRETER}` requires the image `{polyglot}` or `{python}`, and neither exists: build the smaller one with \
+         `burrow image build --ready {python}`"
+    );
+    Err(Refusal::new(StatusCode::NOT_FOUND, message))
+}
+
+/// The images that sandboxes of a template may have. A sandbox stores the first name of its image, which may differ
+/// from the name that it was created with.
+pub(super) async fn images(app: &App, caller: &Caller, template: &str) -> Result<Vec<String>, Refusal> {
+    let names = match template.strip_suffix(DEFAULT_TAG).unwrap_or(template) {
+        BASE | mcp::TEMPLATE => vec![app.config.defaults.image.as_str()],
+        INTERPRETER => INTERPRETER_IMAGES.to_vec(),
+        plain => vec![plain],
+    };
+    let mut images = Vec::with_capacity(2 * names.len());
+    for name in names {
+        images.push(name.to_owned());
+        match app.engine.find_image(caller.tenant(), name).await {
+            Ok(image) => images.push(image.reference().to_string()),
+            Err(EngineError::ImageNotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(images)
+}
+
+fn unknown(text: &str) -> Refusal {
+    let shown: String = text.chars().filter(|c| !c.is_control()).take(128).collect();
+    let message = format!(
+        "template `{shown}` not found: a template is an image (`burrow image ls`; get more with `burrow image pull`), \
+         a snapshot, or `{BASE}`"
+    );
+    Refusal::new(StatusCode::NOT_FOUND, message)
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Path {
+    template: String,
+}
+
+async fn list(
+    State(app): State<Arc<App>>,
+    Extracted(caller): Extracted<Reader>,
+) -> Result<Json<Value>, Refusal> {
+    caller.unbound()?;
+    let images = app.engine.images(caller.tenant()).await?;
+    Ok(Json(images.iter().map(|image| shown(&app, image)).collect()))
+}
+
+fn shown(app: &App, image: &Image) -> Value {
+    let names: Vec<String> = image.names.iter().map(ToString::to_string).collect();
+    let limits = starts::Sizes::of(image).apply(app.config.defaults.limits);
+    let made = show::time(image.created_ms);
+    json!({
+        "templateID": names.first().cloned().unwrap_or_else(|| image.id.to_string()),
+        "buildID": builds::uuid(image.id.as_str().as_bytes()),
+        "cpuCount": limits.cpu_millis.div_ceil(1000),
+        "memoryMB": limits.ram_mib,
+        "diskSizeMB": limits.disk_mib,
+        "public": false,
+        "aliases": names,
+        "names": names,
+        "createdAt": made,
+        "updatedAt": made,
+        "createdBy": null,
+        "lastSpawnedAt": null,
+        "spawnCount": 0,
+        "buildCount": 1,
+        "buildStatus": "ready",
+        "envdVersion": ENVD_VERSION,
+    })
+}
+
+async fn one(
+    State(app): State<Arc<App>>,
+    Extracted(caller): Extracted<Reader>,
+    Extracted(Segments(path)): Extracted<Segments<Path>>,
+) -> Result<Json<Value>, Refusal> {
+    caller.unbound()?;
+    let Found::Image(name) = find(&app, &caller, &path.template).await? else {
+        return Err(Refusal::absent("snapshots have no builds; list them with `GET /snapshots`"));
+    };
+    let image = app.engine.find_image(caller.tenant(), &name).await?;
+    let mut one = shown(&app, &image);
+    let build = json!({
+        "buildID": builds::uuid(image.id.as_str().as_bytes()),
+        "status": "ready",
+        "createdAt": one["createdAt"],
+        "updatedAt": one["updatedAt"],
+        "finishedAt": one["updatedAt"],
+        "cpuCount": one["cpuCount"],
+        "memoryMB": one["memoryMB"],
+        "diskSizeMB": one["diskSizeMB"],
+        "envdVersion": ENVD_VERSION,
+    });
+    one["builds"] = json!([build]);
+    Ok(Json(one))
+}
+
+/// The tags of a name, which may belong to several images. A name may exist with tags only.
+async fn tags(
+    State(app): State<Arc<App>>,
+    Extracted(caller): Extracted<Reader>,
+    Extracted(Segments(path)): Extracted<Segments<Path>>,
+) -> Result<Json<Value>, Refusal> {
+    caller.unbound()?;
+    let images = app.engine.images(caller.tenant()).await?;
+    let own = tags_of(&images, untagged(&path.template));
+    if !own.is_empty() {
+        return Ok(Json(own.into()));
+    }
+    // `base` and ids are names of Burrow.
+    match find(&app, &caller, &path.template).await? {
+        Found::Image(name) => {
+            let image = app.engine.find_image(caller.tenant(), &name).await?;
+            let names = image.names.iter().map(|name| untagged(name.as_str()));
+            let names: BTreeSet<&str> = names.collect();
+            Ok(Json(names.into_iter().flat_map(|name| tags_of(&images, name)).collect()))
+        }
+        Found::Snapshot(_) => Err(Refusal::absent("snapshots have no tags")),
+    }
+}
+
+/// A name without its tag. A colon before a slash belongs to a registry's port.
+fn untagged(name: &str) -> &str {
+    match name.rsplit_once(':') {
+        Some((plain, tag)) if !tag.contains('/') => plain,
+        Some(_) | None => name,
+    }
+}
+
+/// The tags of images with this name. The name without a tag has E2B's default tag.
+fn tags_of(images: &[Image], plain: &str) -> Vec<Value> {
+    let of_image = |image: &Image| {
+        let shown = |tag: &str| {
+            json!({
+                "tag": tag,
+                "buildID": builds::uuid(image.id.as_str().as_bytes()),
+                "createdAt": show::time(image.created_ms),
+            })
+        };
+        let own = image.names.iter().map(|name| name.as_str()).filter(|name| untagged(name) == plain);
+        let tag = |name: &str| shown(name.strip_prefix(plain).unwrap_or_default().trim_start_matches(':'));
+        own.map(|name| if name == plain { shown(DEFAULT_TAG.trim_start_matches(':')) } else { tag(name) })
+            .collect::<Vec<Value>>()
+    };
+    images.iter().flat_map(of_image).collect()
+}
+
+async fn alias(
+    State(app): State<Arc<App>>,
+    Extracted(caller): Extracted<Reader>,
+    Extracted(Segments(path)): Extracted<Segments<Path>>,
+) -> Result<Json<Value>, Refusal> {
+    let id = match find(&app, &caller, &path.template).await? {
+        Found::Image(name) => name,
+        Found::Snapshot(snapshot) => snapshot.id.to_string(),
+    };
+    Ok(Json(json!({ "templateID": id, "public": false })))
+}
+
+#[derive(Debug, Deserialize)]
+struct Change {
+    #[serde(rename = "public")]
+    _public: Option<bool>,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+/// Publishing has no effect: all keys of this daemon can see its templates already.
+async fn change(
+    State(app): State<Arc<App>>,
+    Extracted(caller): Extracted<Admin>,
+    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    body: JsonInput<Change>,
+) -> Result<Json<Value>, Refusal> {
+    body.value.unknown.refuse()?;
+    let names = match find(&app, &caller, &path.template).await? {
+        Found::Image(name) => vec![name],
+        Found::Snapshot(snapshot) => snapshot.name.iter().map(ToString::to_string).collect(),
+    };
+    Ok(Json(json!({ "names": names })))
+}
+
+/// Removing a snapshot requires the scope of a key that may create it; images belong to the whole host.
+async fn remove(
+    State(app): State<Arc<App>>,
+    Extracted(caller): Extracted<Executor>,
+    admin: Result<Extracted<Admin>, Refusal>,
+    Extracted(Segments(path)): Extracted<Segments<Path>>,
+) -> Result<StatusCode, Refusal> {
+    let (engine, tenant, whole) = (app.engine.clone(), caller.tenant().clone(), app.clone());
+    let work = match find(&app, &caller, &path.template).await? {
+        Found::Snapshot(snapshot) => {
+            app.carry_out(async move { Ok(engine.delete_snapshot(&tenant, &snapshot.id).await?) }).await
+        }
+        Found::Image(name) => {
+            admin?;
+            let app = app.clone();
+            let work = async move {
+                let image = engine.find_image(&tenant, &name).await?;
+                engine.remove_image(&tenant, &name).await?;
+                starts::forget(&app, &tenant, &image).await;
+                Ok::<_, ApiError>(())
+            };
+            whole.run_to_completion(work).await
+        }
+    };
+    work?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_of_a_name_are_found_even_without_an_untagged_image() {
+        let image = |names: &[&str]| Image {
+            id: burrow_model::ImageId::generate(),
+            names: names.iter().map(|name| name.parse().unwrap()).collect(),
+            config: burrow_model::ImageConfig::default(),
+            origin: burrow_model::ImageOrigin::default(),
+            layer: None,
+            size_bytes: 1,
+            created_ms: 1,
+        };
+        let images = [image(&["app:v1", "app:next", "other:v1"]), image(&["app:v2", "web", "web:v1"])];
+        let tags = |name: &str| {
+            let shown = tags_of(&images, name);
+            let tag = |one: &Value| one["tag"].as_str().unwrap().to_owned();
+            let tags: Vec<String> = shown.iter().map(tag).collect();
+            (tags, shown.iter().map(|one| one["buildID"].to_string()).collect::<BTreeSet<_>>().len())
+        };
+        let owned = |tags: &[&str]| tags.iter().map(|tag| (*tag).to_owned()).collect::<Vec<_>>();
+        assert_eq!(tags("app"), (owned(&["v1", "next", "v2"]), 2), "a tag may belong to another build");
+        assert_eq!(tags("web"), (owned(&["default", "v1"]), 1));
+        assert_eq!(tags("ap"), (owned(&[]), 0));
+        assert_eq!(untagged("localhost:5000/app"), "localhost:5000/app");
+        assert_eq!(untagged("localhost:5000/app:v1"), "localhost:5000/app");
+    }
+}

@@ -1,0 +1,224 @@
+//! HTTP into sandboxes: `http://<port>-<sandbox>.localhost:7700/` and `/p/<sandbox>/<port>/`.
+//!
+//! ```text
+//!   request ─► address (host or path form?) ── neither ─► the REST router
+//!                 ├── port 49983, or E2B's headers ─► the envd router
+//!                 ├── port 49999 ─► the code interpreter's router
+//!                 ├── port 50005, `/mcp`, and the sandbox was created with `mcp` ─► the router of its MCP address
+//!                 │
+//!                 ▼
+//!              access (key, signed link, cookie, or public) ─► slots ─► forward ─► upstream: HTTP/1.1 or h2c
+//!                                                                          └── 101 ─► bytes both ways
+//! ```
+//!
+//! Runs before all routes: a sandbox's port may serve any path, including `/v1`. Burrow's credentials are removed from
+//! a request before it is forwarded, even if they are invalid. Bodies are streamed and never buffered.
+//!
+//! The host form gives every port its own origin. The path form shares the API's, so responses of a sandbox are
+//! prevented from acting as that origin: see [`headers`].
+
+mod access;
+mod address;
+pub mod e2b;
+mod forward;
+mod headers;
+mod kept_connections;
+mod link;
+mod page;
+mod slots;
+mod upstream;
+mod uses;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::Request;
+use axum::response::Response;
+use burrow_api::ErrorCode;
+use burrow_model::{SandboxId, TenantId};
+use futures_util::FutureExt as _;
+use http::Method;
+use tokio::sync::OnceCell;
+
+use crate::e2b::reach;
+use access::{Admitted, AdmittedBy, Credentials};
+pub use address::{Addressed, Form, Target, addressed};
+pub use address::{authority, is_local, is_own};
+use burrow_http::app::{App, Part};
+use burrow_http::error::ApiError;
+use burrow_http::request_target::PeerAddress;
+use burrow_http::signer::Signer;
+pub use link::Links;
+use page::Audience;
+pub use slots::Slot;
+use slots::Slots;
+use upstream::Upstreams;
+use uses::Uses;
+
+/// Maximum size of a request's head. Servers inside would reject a larger one.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// The state that is shared by requests into sandboxes.
+#[derive(Debug)]
+pub struct Gateway {
+    slots: Slots,
+    upstreams: Upstreams,
+    signer: OnceCell<Signer>,
+    uses: Uses,
+}
+
+impl Part for Gateway {
+    fn new(app: &App) -> Self {
+        let config = &app.config.gateway;
+        Self {
+            slots: Slots::new(config.requests, config.requests_per_sandbox),
+            upstreams: Upstreams::new(app.engine.clone()),
+            signer: OnceCell::new(),
+            uses: Uses::default(),
+        }
+    }
+}
+
+impl Gateway {
+    /// Reserves a slot for a connection into a sandbox that is not HTTP.
+    pub fn slot(&self, sandbox: &SandboxId) -> Result<Slot, ApiError> {
+        self.slots.take(sandbox)
+    }
+
+    /// Signs and verifies links.
+    pub async fn signer(&self, app: &App) -> Result<&Signer, ApiError> {
+        self.signer
+            .get_or_try_init(|| async { Ok(Signer::new(&app.engine.catalog().port_link_secret().await?)) })
+            .await
+    }
+}
+
+/// The response to an address that is like one of a port, but malformed.
+pub fn malformed(reason: &'static str, request: &Request) -> Response {
+    page::refuse(ApiError::invalid(reason).hint(ADDRESS_HINT), Audience::of(request))
+}
+
+/// Forwards a request into a sandbox; errors become responses.
+pub async fn pass(app: &Arc<App>, target: &Target, request: Request) -> Response {
+    let (began, audience, method) = (Instant::now(), Audience::of(&request), request.method().clone());
+    let answered = AssertUnwindSafe(serve(app, target, request)).catch_unwind().await;
+    let response = match answered {
+        Ok(Ok(response)) => response,
+        Ok(Err(error)) => page::refuse(error, audience),
+        // The panic hook that `telemetry` installs has logged the panic.
+        Err(_) => {
+            let error = ApiError::new(ErrorCode::Internal, "internal error while forwarding the request");
+            page::refuse(error, audience)
+        }
+    };
+    let (status, took) = (response.status().as_u16(), began.elapsed());
+    app.metrics.answered(&method, "gateway", status, took);
+    tracing::debug!(%method, status, sandbox = target.sandbox, port = target.port, "forwarded into a sandbox");
+    response
+}
+
+/// Why a request of the daemon itself got no response from inside.
+#[derive(Debug)]
+pub enum PortRequestError {
+    /// No process listens there.
+    Closed,
+    Failed(ApiError),
+}
+
+impl From<PortRequestError> for ApiError {
+    fn from(unanswered: PortRequestError) -> Self {
+        match unanswered {
+            PortRequestError::Closed => Self::new(ErrorCode::PortClosed, "the server inside has just ended"),
+            PortRequestError::Failed(error) => error,
+        }
+    }
+}
+
+/// Sends a request of the daemon itself to a port of a sandbox. Neither the request nor the response is rewritten.
+pub async fn ask(
+    app: &App,
+    tenant: &TenantId,
+    sandbox: &SandboxId,
+    port: u16,
+    request: Request,
+) -> Result<Response, PortRequestError> {
+    let target = Target { sandbox: sandbox.to_string(), port, form: Form::Host };
+    let admitted =
+        Admitted { tenant: tenant.clone(), sandbox: sandbox.clone(), by: AdmittedBy::Key, actor: None };
+    forward::ask(app, &target, &admitted, request).await
+}
+
+const ADDRESS_HINT: &str = "ports are reached as `http://<port>-<sandbox>.localhost:7700/` or as \
+                            `/p/<sandbox>/<port>/`; `burrow port ls` prints the addresses";
+
+async fn serve(app: &Arc<App>, target: &Target, request: Request) -> Result<Response, ApiError> {
+    check(&request)?;
+    let (mut parts, body) = request.into_parts();
+    let credentials = Credentials::take(&mut parts, &target.form, app.config.gateway.https);
+    if access::opens_gone(app, target, &credentials).await? {
+        return Ok(reach::gone(&target.sandbox));
+    }
+    let admitted = match access::admit(app, target, &credentials, &parts).await {
+        // E2B's clients recognise a port that requires a token by the response of E2B's proxy.
+        Err(error)
+            if error.code() == ErrorCode::Unauthorized
+                && target.form == Form::Host
+                && !credentials.has_own() =>
+        {
+            if access::is_open_and_gone(app, target) {
+                return Ok(reach::gone(&target.sandbox));
+            }
+            return match reach::has_lease(app, &target.sandbox).await {
+                true => Ok(reach::private(&target.sandbox, credentials.has_token())),
+                false => Err(error),
+            };
+        }
+        admitted => admitted?,
+    };
+    let peer = parts.extensions.get::<PeerAddress>().map(|peer| peer.0);
+    uses::record(app, target, &admitted, peer).await;
+    if let Some(redirect) = access::remember(app, target, &admitted, &credentials, &parts) {
+        return Ok(redirect);
+    }
+    if reach::sleeps_until_connect(app, &admitted.tenant, &admitted.sandbox).await {
+        return Ok(reach::gone(admitted.sandbox.as_str()));
+    }
+    let slot = app.part::<Gateway>().slots.take(&admitted.sandbox)?;
+    // Browsers with a link or a cookie get Burrow's own error pages.
+    if matches!(admitted.by, AdmittedBy::Key | AdmittedBy::Token | AdmittedBy::Public)
+        && let Some(host) = reach::masked_host(app, &admitted.tenant, &admitted.sandbox, target.port).await
+    {
+        parts.extensions.insert(forward::MaskedHost(host));
+    }
+    let request = Request::from_parts(parts, body);
+    match forward::forward(app, target, &admitted, request, slot).await {
+        // Clients without a Burrow key get the response of E2B's proxy.
+        Err(error)
+            if error.code() == ErrorCode::PortClosed
+                && target.form == Form::Host
+                && matches!(admitted.by, AdmittedBy::Token | AdmittedBy::Public)
+                && reach::has_lease(app, &target.sandbox).await =>
+        {
+            Ok(reach::port_closed(&target.sandbox, target.port))
+        }
+        forwarded => forwarded,
+    }
+}
+
+/// Rejects requests that Burrow and the server inside could interpret differently.
+fn check(request: &Request) -> Result<(), ApiError> {
+    if request.method() == Method::CONNECT {
+        return Err(ApiError::new(ErrorCode::MethodNotAllowed, "ports do not support CONNECT")
+            .hint("use `burrow port-forward` for raw TCP"));
+    }
+    if request.headers().get_all(http::header::HOST).iter().count() > 1 {
+        return Err(ApiError::invalid("the request contains more than one host"));
+    }
+    let sizes = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
+    if sizes.sum::<usize>() + request.uri().path().len() > HEAD_BYTES_MAX {
+        let message = format!("the head of the request is larger than {HEAD_BYTES_MAX} bytes");
+        return Err(ApiError::new(ErrorCode::TooLarge, message));
+    }
+    Ok(())
+}

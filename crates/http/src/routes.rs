@@ -1,0 +1,115 @@
+//! The list of routes. Routers are built from it, and a test compares it with the table of access rights.
+//!
+//! axum does not reveal the routes of a router. Every router is therefore built as [`Routes`], which keeps the method and
+//! the path of each route beside the router. `rest/tests/access/table.txt` lists the same routes and the rights of each
+//! kind of key; a route that is missing there fails the test.
+
+use axum::Router;
+use axum::handler::Handler;
+use axum::routing::{MethodFilter, any as any_method};
+use axum::routing::{MethodRouter, on};
+
+/// The method and the path of one route.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Route {
+    /// `ANY` if all methods are accepted.
+    pub method: &'static str,
+    /// With its variable parts in braces.
+    pub path: String,
+}
+
+/// Routes that are served together.
+#[derive(Debug)]
+pub struct Routes<S> {
+    router: Router<S>,
+    served: Vec<Route>,
+}
+
+/// Handlers of one path, by method.
+#[derive(Debug)]
+pub struct Methods<S> {
+    router: MethodRouter<S>,
+    names: Vec<&'static str>,
+}
+
+impl<S: Clone + Send + Sync + 'static> Default for Routes<S> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S: Clone + Send + Sync + 'static> Routes<S> {
+    pub fn new() -> Self {
+        Self { router: Router::new(), served: Vec::new() }
+    }
+
+    pub fn route(mut self, path: &str, methods: Methods<S>) -> Self {
+        self.served.extend(methods.names.into_iter().map(|method| Route { method, path: path.to_owned() }));
+        Self { router: self.router.route(path, methods.router), served: self.served }
+    }
+
+    pub fn merge(mut self, other: Self) -> Self {
+        self.served.extend(other.served);
+        Self { router: self.router.merge(other.router), served: self.served }
+    }
+
+    pub fn into_router(self) -> Router<S> {
+        self.router
+    }
+
+    pub fn served(&self) -> &[Route] {
+        &self.served
+    }
+}
+
+macro_rules! methods {
+    ($($name:ident $filter:ident),* $(,)?) => {
+        $(
+            pub fn $name<H, T, S>(handler: H) -> Methods<S>
+            where
+                H: Handler<T, S>,
+                T: 'static,
+                S: Clone + Send + Sync + 'static,
+            {
+                Methods { router: on(MethodFilter::$filter, handler), names: vec![stringify!($filter)] }
+            }
+        )*
+
+        impl<S: Clone + Send + Sync + 'static> Methods<S> {
+            $(
+                pub fn $name<H: Handler<T, S>, T: 'static>(self, handler: H) -> Self {
+                    self.also(MethodFilter::$filter, stringify!($filter), handler)
+                }
+            )*
+        }
+    };
+}
+
+methods!(get GET, post POST, put PUT, patch PATCH, delete DELETE);
+
+impl<S: Clone + Send + Sync + 'static> Methods<S> {
+    /// Without this, `HEAD` is answered like `GET`, but without the body.
+    pub fn head<H: Handler<T, S>, T: 'static>(self, handler: H) -> Self {
+        self.also(MethodFilter::HEAD, "HEAD", handler)
+    }
+
+    fn also<H: Handler<T, S>, T: 'static>(
+        mut self,
+        filter: MethodFilter,
+        name: &'static str,
+        handler: H,
+    ) -> Self {
+        self.names.push(name);
+        Self { router: self.router.on(filter, handler), names: self.names }
+    }
+}
+
+/// Accepts every method.
+pub fn any<H, T, S>(handler: H) -> Methods<S>
+where
+    H: Handler<T, S>,
+    T: 'static,
+    S: Clone + Send + Sync + 'static,
+{
+    Methods { router: any_method(handler), names: vec!["ANY"] }
+}
