@@ -4,7 +4,7 @@
 //!   client: create with `mcp` ─► `mcp-gateway --config …` as root, with a token in GATEWAY_ACCESS_TOKEN
 //!             ├── daemon: keeps the mark of that token in a label of the sandbox
 //!             └── the program of [`PROGRAM`]: writes the token to /etc/mcp-gateway/.token
-//!   50005-<sandbox>.<domain>/mcp, Authorization: Bearer <token> ─► `rest/mcp.rs`, bound to that sandbox
+//!   50005-<sandbox>.<domain>/mcp, Authorization: Bearer <token> ─► `daemon/src/mcp.rs`, bound to that sandbox
 //! ```
 //!
 //! The mark is an HMAC of the sandbox's id and the token, so requests are checked without reading inside the sandbox: a
