@@ -171,8 +171,10 @@ fn kind_of(file: &[u8]) -> String {
     format!("type {}", part(file, FILE_TYPE))
 }
 
-/// The name of an image without the number of its object, which may be hexadecimal.
+/// The name of an image without the number of its object, which may be hexadecimal, and without the extension of an archive,
+/// as in `tmpfs-dev-207.tar.gz`.
 fn without_id(stem: &str) -> &str {
+    let stem = stem.split('.').next().unwrap_or(stem);
     match stem.rsplit_once('-') {
         Some((kind, id)) if id.bytes().all(|b| b.is_ascii_hexdigit()) => kind,
         Some(_) | None => stem,
@@ -226,6 +228,8 @@ mod tests {
         connection.extend(b"sent this");
         fs::write(images.path().join("tcp-stream-8c.img"), connection).unwrap();
         fs::write(images.path().join("mm-18.img"), "of the future").unwrap();
+        // The number of a file system is another one for every machine.
+        fs::write(images.path().join("tmpfs-dev-207.tar.gz.img"), "an archive").unwrap();
         let area = Message::default().number(AREA_FLAGS, 0x22).number(AREA_STATUS, 0x201);
         write("mm-17.img", MEMORY_MAGIC, &[Message::default().number(1, 5).message(AREAS, &area)]);
         let process =
@@ -250,6 +254,7 @@ mod tests {
             "process whose session leader has ended",
             "pstree",
             "tcp-stream",
+            "tmpfs-dev",
             "type 17",
         ];
         assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), expected);
