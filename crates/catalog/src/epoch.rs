@@ -3,11 +3,9 @@
 //! Both are incremented together, the catalog first; between the two commits the pool may be one behind. Comparing them
 //! shows whether the catalog or the pool was replaced by an earlier copy, before either is changed.
 
-use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::{Deserialize, Serialize};
 
 use crate::connection::json;
-use crate::writer::Manner;
 use crate::{Catalog, CatalogError};
 
 const SETTING: &str = "epoch";
@@ -23,28 +21,14 @@ pub struct Epoch {
 
 impl Catalog {
     pub async fn epoch(&self) -> Result<Option<Epoch>, CatalogError> {
-        let tenant = self.default_tenant();
-        let text: Option<String> = self
-            .read(move |connection| {
-                let sql = "SELECT value FROM settings WHERE tenant = ? AND key = ?";
-                let mut statement = connection.prepare_cached(sql)?;
-                Ok(statement.query_row([tenant.as_str(), SETTING], |row| row.get(0)).optional()?)
-            })
-            .await?;
+        let text = self.setting(SETTING.to_owned()).await?;
         let corrupt = |_| CatalogError::Corrupt { findings: vec![format!("the setting `{SETTING}`")] };
         text.map(|text| serde_json::from_str(&text).map_err(corrupt)).transpose()
     }
 
     /// Also possible on a full disk, from the reserve.
     pub async fn set_epoch(&self, epoch: Epoch) -> Result<(), CatalogError> {
-        let tenant = self.default_tenant();
-        self.write(Manner::UPKEEP, move |connection: &Connection| {
-            connection
-                .prepare_cached("INSERT OR REPLACE INTO settings (tenant, key, value) VALUES (?, ?, ?)")?
-                .execute(params![tenant.as_str(), SETTING, json(&epoch, SETTING)?])?;
-            Ok(())
-        })
-        .await
+        self.set_setting(SETTING.to_owned(), json(&epoch, SETTING)?).await
     }
 
     /// The latest time in any row; none for a catalog in which nothing has happened yet.

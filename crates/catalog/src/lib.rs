@@ -36,6 +36,7 @@ mod rows;
 mod sandboxes;
 mod search;
 mod secrets;
+mod settings;
 mod snapshots;
 mod spaces;
 mod ssh_keys;

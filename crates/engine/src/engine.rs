@@ -21,7 +21,7 @@ use crate::shared::Shared;
 use crate::warm_pool::{Kind, WarmPool, WarmSandbox};
 use crate::{
     CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, egress, held_trees, idle, rates,
-    recovery, secrets, upkeep, volumes,
+    recovery, restored_kinds, secrets, upkeep, volumes,
 };
 
 /// The attempts of a create whose name was held by a sandbox that was then undone.
@@ -47,6 +47,7 @@ impl Engine {
         let shared = Shared::new(seams, policy);
         EgressLog::start(&shared).await;
         secrets::reseal(&shared).await?;
+        restored_kinds::recall(&shared).await;
         recovery::recover(&shared).await?;
         WarmPool::start(&shared).await;
         upkeep::spawn(&shared);

@@ -43,6 +43,7 @@ mod race;
 mod rates;
 mod recovery;
 mod registry;
+mod restored_kinds;
 mod rollback_promises;
 mod secrets;
 mod services;

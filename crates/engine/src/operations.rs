@@ -15,7 +15,9 @@ use crate::dump::{self, OpenedDump};
 use crate::journal::{Operation, Resource};
 use crate::shared::Shared;
 use crate::warm_pool::WarmSandbox;
-use crate::{EngineError, Guest, egress, faults, memory, rates, secrets, services, snapshots, volumes};
+use crate::{
+    EngineError, Guest, egress, faults, memory, rates, restored_kinds, secrets, services, snapshots, volumes,
+};
 
 /// How a machine starts.
 #[derive(Clone, Debug, Default)]
@@ -146,6 +148,9 @@ async fn try_restore_machine(
         faults::hit("wake.egress")
     };
     let (attached, machine) = tokio::join!(listeners, runtime.restore(&row.id, options));
+    if let Err(RuntimeError::Restore { .. }) = &machine {
+        restored_kinds::store(shared, &*runtime).await;
+    }
     let machine = machine?;
     attached?;
     rates::limit_disk(row, &*runtime).await?;

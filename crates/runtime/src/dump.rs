@@ -1,5 +1,6 @@
 //! The inputs and results of dumping a machine's processes and of restoring them.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -44,6 +45,15 @@ pub(crate) fn list(obstacles: &[Obstacle]) -> String {
         0 => shown.join("; "),
         more => format!("{}; and {more} more", shown.join("; ")),
     }
+}
+
+/// The kinds of state that a driver has restored in trials, for the next start of the daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoredKinds {
+    /// The properties of the host and of the driver on which the result of a trial depends. A driver with other
+    /// properties ignores the record.
+    pub host: String,
+    pub kinds: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug)]

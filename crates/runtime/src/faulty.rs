@@ -12,7 +12,7 @@ use burrow_model::{Fails, Fault, Limits, SandboxId};
 use crate::disks::{DiskAccess, Give, OpenDisks};
 use crate::{
     Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Form, Incidents, Machine, Obstacle,
-    OpenFile, RestoreOptions, Runtime, RuntimeError, TemplateOptions,
+    OpenFile, RestoreOptions, RestoredKinds, Runtime, RuntimeError, TemplateOptions,
 };
 
 /// Wraps a driver and makes one call fail.
@@ -140,6 +140,14 @@ impl<R: Runtime> Runtime for Faulty<R> {
 
     async fn untried(&self, id: &SandboxId, images: &Path) -> Result<Vec<String>, RuntimeError> {
         self.run(self.inner.untried(id, images)).await
+    }
+
+    fn restored_kinds(&self) -> Option<RestoredKinds> {
+        self.inner.restored_kinds()
+    }
+
+    fn recall_kinds(&self, record: RestoredKinds) -> bool {
+        self.inner.recall_kinds(record)
     }
 
     async fn restore(&self, id: &SandboxId, options: RestoreOptions) -> Result<Machine, RuntimeError> {

@@ -29,7 +29,7 @@ use burrow_model::{Limits, MountMode, MountPath, SandboxId};
 use burrow_network::Attachment;
 use serde::{Deserialize, Serialize};
 
-pub use dump::{DumpOptions, Dumped, Introduce, Obstacle, RestoreOptions};
+pub use dump::{DumpOptions, Dumped, Introduce, Obstacle, RestoreOptions, RestoredKinds};
 
 /// A driver that runs machines.
 ///
@@ -164,10 +164,22 @@ pub trait Runtime: fmt::Debug + Send + Sync {
     /// it paused. After the death of this process, [`Self::recover`] is needed.
     async fn dump(&self, id: &SandboxId, options: DumpOptions) -> Result<Dumped, RuntimeError>;
 
-    /// The kinds of state in a dump that this driver has not restored since it was opened, in words: only a trial shows
-    /// whether they can be restored. Empty for a driver that dumps machines as a whole.
+    /// The kinds of state in a dump that this driver has not restored, in words: only a trial shows whether they can be
+    /// restored. Empty for a driver that dumps machines as a whole.
     async fn untried(&self, _id: &SandboxId, _images: &Path) -> Result<Vec<String>, RuntimeError> {
         Ok(Vec::new())
+    }
+
+    /// The kinds that this driver has restored, of a limited size, without those of a restore that failed later. The caller stores them and passes them to
+    /// [`Self::recall_kinds`] after it opened the driver again. `None` for a driver that needs no trials.
+    fn restored_kinds(&self) -> Option<RestoredKinds> {
+        None
+    }
+
+    /// Counts the kinds of an earlier driver as restored, if it had the same host properties. `false`: they are ignored.
+    fn recall_kinds(&self, record: RestoredKinds) -> bool {
+        let _ = record;
+        false
     }
 
     /// Creates a machine from a dump, with the files of that time, and leaves it *paused*: nothing in it has run,

@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::{
     Ability, Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents, Machine, Mount,
-    Obstacle, RestoreOptions, Runtime, RuntimeError,
+    Obstacle, RestoreOptions, RestoredKinds, Runtime, RuntimeError,
 };
 
 /// The one file of a simulated dump.
@@ -74,6 +74,8 @@ struct World {
     boot_id: String,
     /// Names of RAM values that a trial has restored.
     tried: BTreeSet<String>,
+    /// Part of the record of those.
+    kernel: String,
     /// The reason why every trial fails, if set.
     refused: Option<String>,
     /// The next trials are interrupted this many times.
@@ -102,6 +104,7 @@ impl Default for World {
             next_pid: 1000,
             boot_id: "simulated-boot-1".to_owned(),
             tried: BTreeSet::new(),
+            kernel: "simulated-kernel-1".to_owned(),
             refused: None,
             trials_to_cut: 0,
             no_room: false,
@@ -195,6 +198,13 @@ impl Sim {
         if let Some(gate) = self.world().gate.take() {
             gate.close();
         }
+    }
+
+    /// Forgets which kinds were restored, as a driver that is opened again, on this kernel.
+    pub fn reopen(&self, kernel: &str) {
+        let mut world = self.world();
+        world.tried.clear();
+        kernel.clone_into(&mut world.kernel);
     }
 
     /// The mounts of each trial that succeeded.
@@ -293,12 +303,13 @@ impl Sim {
     }
 
     /// The same for a restore that is no trial.
-    fn pass_restore(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+    fn pass_restore(&self, id: &SandboxId, kinds: &[String]) -> Result<(), RuntimeError> {
         let mut world = self.world();
         if world.restores_to_fail == 0 {
             return Ok(());
         }
         world.restores_to_fail -= 1;
+        world.tried.retain(|kind| !kinds.contains(kind));
         Err(RuntimeError::Restore { id: id.clone(), reason: "a test made it fail".to_owned() })
     }
 }
@@ -430,6 +441,20 @@ impl Runtime for Sim {
         Ok(kinds(&ram).filter(|kind| !tried.contains(kind)).collect())
     }
 
+    fn restored_kinds(&self) -> Option<RestoredKinds> {
+        let world = self.world();
+        Some(RestoredKinds { host: world.kernel.clone(), kinds: world.tried.clone() })
+    }
+
+    fn recall_kinds(&self, record: RestoredKinds) -> bool {
+        let mut world = self.world();
+        let applies = record.host == world.kernel;
+        if applies {
+            world.tried.extend(record.kinds);
+        }
+        applies
+    }
+
     async fn restore(&self, id: &SandboxId, options: RestoreOptions) -> Result<Machine, RuntimeError> {
         let unfit = |reason: String| RuntimeError::Unfit { id: id.clone(), reason };
         let about: About = serde_json::from_str(&options.about).map_err(|error| unfit(error.to_string()))?;
@@ -446,7 +471,7 @@ impl Runtime for Sim {
         let kinds: Vec<_> = kinds(&ram).collect();
         match options.trial {
             true => self.pass_trial(id, kinds, &options.mounts).await?,
-            false => self.pass_restore(id)?,
+            false => self.pass_restore(id, &kinds)?,
         }
         let restored = |machine| SimMachine {
             machine,

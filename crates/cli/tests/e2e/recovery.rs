@@ -183,6 +183,23 @@ fn a_hibernate_whose_trial_fails_changes_nothing() {
 }
 
 #[test]
+fn a_restart_of_the_daemon_causes_no_new_trials() {
+    let mut daemon = Daemon::prepare("");
+    let (fault, exec) = use_criu_that_fails_trials(&mut daemon);
+    for _ in 0..2 {
+        daemon.ok(&["hibernate", "alpha"]);
+        daemon.ok(&["wake", "alpha"]);
+    }
+    daemon.kill();
+    daemon.launch();
+    fs::write(&fault, daemon.inspect("alpha")["id"].as_str().unwrap()).unwrap();
+    daemon.ok(&["hibernate", "alpha"]);
+    fs::remove_file(&fault).unwrap();
+    daemon.ok(&["wake", "alpha"]);
+    assert!(daemon.ok(&["ps", "alpha"]).contains(&exec), "its processes are lost");
+}
+
+#[test]
 fn a_restore_in_place_whose_trial_fails_changes_nothing() {
     let mut daemon = Daemon::prepare("");
     let (fault, exec) = use_criu_that_fails_trials(&mut daemon);

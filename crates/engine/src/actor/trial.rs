@@ -23,7 +23,7 @@ use tokio::time::timeout;
 
 use crate::journal::{Operation, Trial};
 use crate::shared::Shared;
-use crate::{EngineError, faults, operations, starting_points};
+use crate::{EngineError, faults, operations, restored_kinds, starting_points};
 
 /// Trials at the same time. Each checks first that the host has the RAM for a second copy of its processes, but two that check at the
 /// same moment see the same free RAM: so few.
@@ -87,6 +87,10 @@ pub(super) async fn run(
         // The sandbox is named, not its trial.
         Err(EngineError::Runtime(RuntimeError::NoRoomForTrial { needed_bytes, available_bytes, .. })) => {
             Err(RuntimeError::NoRoomForTrial { id: row.id.clone(), needed_bytes, available_bytes }.into())
+        }
+        Ok(()) => {
+            restored_kinds::store(shared, &**runtime).await;
+            Ok(())
         }
         restored => restored,
     }

@@ -12,6 +12,9 @@ use crate::world::{World, create, name};
 
 const REASON: &str = "process 7 (`redis`), descriptor 3: bad size";
 
+/// The simulated kernel at first.
+const SAME_KERNEL: &str = "simulated-kernel-1";
+
 async fn state(world: &World, id: &SandboxId) -> State {
     world.catalog.sandbox(&world.tenant, id).await.unwrap().unwrap().state
 }
@@ -112,6 +115,55 @@ async fn without_ram_for_a_trial_a_sandbox_is_hibernated_only_on_request() {
     eventually("the event", async || has_event(&world, "sandbox.hibernate-untried").await).await;
     engine.wake(&world.tenant, &id).await.unwrap();
     world.check(&world.rows().await, "after an untried hibernate");
+}
+
+/// A second daemon on this host, whose driver was opened again. Without RAM for a trial, only known kinds are hibernated.
+async fn is_known_after_a_restart(world: &World, kernel: &str) -> bool {
+    world.runtime.inner.reopen(kernel);
+    let engine = world.engine().await;
+    let id = engine.create(&world.tenant, create(None)).await.unwrap().row.id;
+    assert!(world.runtime.inner.set_ram(&id, "kind", "1"));
+    world.runtime.inner.set_no_room(true);
+    let hibernated = engine.hibernate(&world.tenant, &id).await;
+    world.runtime.inner.set_no_room(false);
+    engine.delete(&world.tenant, &id).await.unwrap();
+    engine.shutdown().await;
+    match hibernated {
+        Ok(_) => true,
+        Err(EngineError::Runtime(RuntimeError::NoRoomForTrial { .. })) => false,
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+#[tokio::test]
+async fn kinds_that_were_restored_are_remembered_across_restarts() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let id = engine.create(&world.tenant, create(None)).await.unwrap().row.id;
+    assert!(world.runtime.inner.set_ram(&id, "kind", "1"));
+    engine.hibernate(&world.tenant, &id).await.unwrap();
+    engine.shutdown().await;
+    assert!(is_known_after_a_restart(&world, SAME_KERNEL).await);
+    assert!(!is_known_after_a_restart(&world, "another kernel").await, "trials on another kernel count");
+    assert!(is_known_after_a_restart(&world, SAME_KERNEL).await, "a failed trial removed the record");
+    let record = world.catalog.restored_kinds("sim").await.unwrap().unwrap();
+    for damaged in [String::new(), "[]".to_owned(), record[..record.len() / 2].to_owned()] {
+        world.catalog.set_restored_kinds("sim", damaged.clone()).await.unwrap();
+        assert!(!is_known_after_a_restart(&world, SAME_KERNEL).await, "{damaged:?}");
+    }
+}
+
+#[tokio::test]
+async fn kinds_of_a_restore_that_failed_are_tried_again() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let id = engine.create(&world.tenant, create(None)).await.unwrap().row.id;
+    assert!(world.runtime.inner.set_ram(&id, "kind", "1"));
+    engine.hibernate(&world.tenant, &id).await.unwrap();
+    world.runtime.inner.fail_restores(1);
+    engine.wake(&world.tenant, &id).await.expect_err("a test made it fail");
+    engine.shutdown().await;
+    assert!(!is_known_after_a_restart(&world, SAME_KERNEL).await);
 }
 
 #[tokio::test]

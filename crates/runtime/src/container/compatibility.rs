@@ -53,6 +53,13 @@ impl DumpOrigin {
         })
     }
 
+    /// The properties on which the result of a restore depends, in one line: those of a dump, the build of the kernel,
+    /// and the version of this program, which changes dumps before they are restored.
+    pub(super) fn restore_conditions(&self) -> String {
+        let build = rustix::system::uname().version().to_string_lossy().into_owned();
+        format!("{} {build} burrow {}", self.to_json(), env!("CARGO_PKG_VERSION"))
+    }
+
     pub(super) fn to_json(&self) -> String {
         serde_json::to_string(self).expect("text and numbers are JSON")
     }

@@ -50,13 +50,14 @@ use crate::process::Process;
 use crate::sandbox_locks::SandboxLocks;
 use crate::{
     Ability, Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents, Machine,
-    Obstacle, OpenFile, RestoreOptions, Runtime, RuntimeError,
+    Obstacle, OpenFile, RestoreOptions, RestoredKinds, Runtime, RuntimeError,
 };
 use boot::{Start, Started, await_report, ended_early};
 use criu::Criu;
 use hibernate::Tool;
 use ids::Ranges;
 use root::Root;
+use trial::TriedKinds;
 use work_dir::WorkDir;
 
 pub use crate::launcher::launcher_main;
@@ -101,7 +102,7 @@ struct Shared {
     ranges: Ranges,
     /// Whether machines enter the AppArmor profile.
     profile: bool,
-    tried: trial::RestoredKinds,
+    tried: TriedKinds,
 }
 
 // === impl ContainerRuntime ===
@@ -137,6 +138,7 @@ impl ContainerRuntime {
         }
         let tool = options.criu.zip(found.criu);
         let tool = tool.map(|(program, version)| Tool { criu: Criu { program }, version });
+        let tried = TriedKinds::of_host(tool.as_ref());
         let work_dir = WorkDir::open(&options.run_dir)
             .map_err(|source| RuntimeError::Host { step: "create CRIU's directory", source })?;
         let guest_binary = options.guest_binary;
@@ -149,7 +151,7 @@ impl ContainerRuntime {
             own_ids: own_ids.is_ok(),
             ranges: Ranges::default(),
             profile: options.apparmor && apparmor::load(),
-            tried: trial::RestoredKinds::default(),
+            tried,
         };
         let shared = Arc::new(shared);
         netlink_watch::spawn(&shared).map_err(|source| RuntimeError::Host {
@@ -340,6 +342,14 @@ impl Runtime for ContainerRuntime {
     async fn untried(&self, id: &SandboxId, images: &Path) -> Result<Vec<String>, RuntimeError> {
         let images = images.to_owned();
         self.work(id, move |shared, id| shared.untried(id, &images)).await
+    }
+
+    fn restored_kinds(&self) -> Option<RestoredKinds> {
+        self.shared.tried.record()
+    }
+
+    fn recall_kinds(&self, record: RestoredKinds) -> bool {
+        self.shared.tried.recall(record)
     }
 
     async fn restore(&self, id: &SandboxId, options: RestoreOptions) -> Result<Machine, RuntimeError> {

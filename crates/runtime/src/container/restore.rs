@@ -121,10 +121,10 @@ impl Shared {
         let RestoredMachine { pid, named } = restored.map_err(|error| {
             let reason = why(&error, &group, limits);
             if error.may_pass() {
-                RuntimeError::RestoreCut { id: id.clone(), reason }
-            } else {
-                failed(reason)
+                return RuntimeError::RestoreCut { id: id.clone(), reason };
             }
+            self.try_again(id, images.as_fd());
+            failed(reason)
         })?;
         group.set_limits(&limits).map_err(step("set the limits", id))?;
         self.tidy_up(id, &site);
