@@ -27,6 +27,9 @@ use crate::{
 /// The attempts of a create whose name was held by a sandbox that was then undone.
 const CREATE_ATTEMPTS_MAX: usize = 5;
 
+/// The attempts to read statistics of a sandbox that falls asleep and wakes meanwhile.
+const STATS_ATTEMPTS_MAX: usize = 5;
+
 /// Cheap to clone; all clones are the same engine.
 #[derive(Clone, Debug)]
 pub struct Engine {
@@ -306,16 +309,32 @@ impl Engine {
         self.ask(tenant, id, |reply| Command::Use { wake: false, reply }).await
     }
 
+    /// Resource usage. Never wakes a sandbox, even if it falls asleep during this call.
     pub async fn stats(
         &self,
         tenant: &TenantId,
         id: &SandboxId,
     ) -> Result<(SandboxRow, MachineStats, Incidents, u64), EngineError> {
-        let row = self.get(tenant, id).await?;
-        if matches!(row.state, State::Paused | State::Hibernated) {
-            return self.stats_asleep(row).await;
+        for _ in 0..STATS_ATTEMPTS_MAX {
+            let row = self.get(tenant, id).await?;
+            if matches!(row.state, State::Paused | State::Hibernated) {
+                return self.stats_asleep(row).await;
+            }
+            match self.stats_awake(tenant, id).await {
+                // It fell asleep after its row was read.
+                Err(EngineError::Asleep { .. }) => {}
+                found => return found,
+            }
         }
-        let guest = self.guest(tenant, id).await?;
+        Err(EngineError::Asleep { id: id.clone() })
+    }
+
+    async fn stats_awake(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+    ) -> Result<(SandboxRow, MachineStats, Incidents, u64), EngineError> {
+        let guest = self.guest_if_awake(tenant, id).await?;
         let stats = guest.call(&GuestRequest::Stats).await?;
         let runtime = self.shared.runtime(&guest.sandbox().spec.driver)?;
         let incidents = runtime.incidents(id).await?;

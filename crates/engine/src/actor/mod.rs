@@ -338,11 +338,7 @@ impl Actor {
             Command::Create { idempotency, source, reply } => self.create(idempotency, source, reply).await,
             Command::Settled { reply } => self.answer(reply, Ok(())),
             Command::Use { wake, reply } => {
-                let guest = if wake || self.row.state == State::Running {
-                    self.guest().await
-                } else {
-                    Err(EngineError::Asleep { id: self.row.id.clone() })
-                };
+                let guest = if wake { self.guest().await } else { self.guest_if_awake() };
                 let _ = reply.send(guest);
                 Fate::Stays
             }

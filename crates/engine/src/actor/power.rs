@@ -338,4 +338,13 @@ impl Actor {
         }
         Ok(self.guest_of(self.live()?))
     }
+
+    pub(super) fn guest_if_awake(&self) -> Result<Guest, EngineError> {
+        match self.admit(Request::Use, "use")? {
+            Admission::Now | Admission::Already => Ok(self.guest_of(self.live()?)),
+            Admission::AfterResume | Admission::AfterWake => {
+                Err(EngineError::Asleep { id: self.row.id.clone() })
+            }
+        }
+    }
 }

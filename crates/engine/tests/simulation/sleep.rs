@@ -10,8 +10,8 @@ use burrow_engine::{
 };
 use burrow_guest::protocol::Request;
 use burrow_model::{
-    Lifetime, NetworkMode, NetworkPolicy, RotatePolicy, SandboxId, SleepPolicy, SnapshotId, SnapshotKind,
-    SnapshotPolicy, State, StopReason,
+    Lifetime, NetworkMode, NetworkPolicy, Refusal, RotatePolicy, SandboxId, SleepPolicy, SnapshotId,
+    SnapshotKind, SnapshotPolicy, State, StopReason,
 };
 use burrow_runtime::{Obstacle, RuntimeError};
 
@@ -80,6 +80,42 @@ async fn an_idle_sandbox_sleeps_deeper_with_time_and_wakes_when_used() {
     // It was stopped because it was idle, and is used now.
     engine.guest(&world.tenant, &id).await.unwrap();
     assert_eq!(state(&world, &id).await, State::Running);
+}
+
+#[tokio::test]
+async fn statistics_do_not_wake_a_sandbox_that_falls_asleep_meanwhile() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let id = engine.create(&world.tenant, create(None)).await.unwrap().row.id;
+    world.runtime.inner.hold_trials();
+    let hibernate = engine.hibernate(&world.tenant, &id);
+    let stats = async {
+        let is_tried = || world.runtime.inner.machine(&id).unwrap().paused;
+        eventually("its trial", async || is_tried()).await;
+        let release = async {
+            // Until then, the request is queued behind the hibernate.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            world.runtime.inner.release_trials();
+        };
+        tokio::join!(engine.stats(&world.tenant, &id), release).0
+    };
+    let (hibernated, stats) = tokio::join!(hibernate, stats);
+    hibernated.unwrap();
+    let (row, stats, ..) = stats.unwrap();
+    assert_eq!((row.state, stats.processes), (State::Hibernated, 0));
+    assert_eq!(state(&world, &id).await, State::Hibernated);
+}
+
+#[tokio::test]
+async fn statistics_do_not_start_a_sandbox_that_was_stopped_because_it_was_idle() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let id = with_policy(&world, &engine, tiers()).await;
+    world.clock.advance(200 * MINUTE_MS);
+    eventually("it to stop", async || state(&world, &id).await == State::Stopped).await;
+    let error = engine.stats(&world.tenant, &id).await.expect_err("it does not run");
+    assert!(matches!(error, EngineError::Refused { refusal: Refusal::Stopped, .. }), "{error:?}");
+    assert_eq!(state(&world, &id).await, State::Stopped);
 }
 
 #[tokio::test]
