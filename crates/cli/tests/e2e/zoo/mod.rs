@@ -17,8 +17,8 @@ const TABLE: &str = include_str!("programs.sh");
 
 const CYCLES: usize = 3;
 
-/// Programs that are refused: CRIU cannot trace a process that a debugger already traces. All others are preserved.
-const REFUSED: [&str; 1] = ["gdb"];
+/// Programs that are refused, because CRIU cannot save what they use. All others are preserved.
+const REFUSED: [&str; 6] = ["deep_path", "gdb", "memfd", "message_queues", "thread_stats", "too_many_files"];
 
 /// A program that does not work after this time counts as not started.
 const START_MAX: Duration = Duration::from_secs(600);

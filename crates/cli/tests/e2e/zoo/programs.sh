@@ -596,6 +596,196 @@ lua_check() { moves; }
 erlang_start() { exec erl -noshell -eval 'L = fun L(N) -> file:write_file("count", integer_to_list(N)), receive after 20 -> L(N + 1) end end, L(1).'; }
 erlang_check() { moves; }
 
+# A program that runs from a memfd. Refused.
+memfd_start() {
+    exec python3 - <<'PY'
+import os, subprocess, time
+fd = os.memfd_create("program")
+with open("/bin/bash", "rb") as program: os.write(fd, program.read())
+os.fchmod(fd, 0o755)
+child = subprocess.Popen([f"/proc/self/fd/{fd}", "-c", "while read -r n; do echo $n; done"], pass_fds=[fd], stdin=-1, stdout=-1)
+data = os.memfd_create("data")
+for n in range(1, 1 << 60):
+    os.pwrite(data, b"%20d" % n, 0)
+    child.stdin.write(b"%d\n" % n); child.stdin.flush()
+    assert child.stdout.readline() == b"%d\n" % n
+    assert int(os.pread(data, 20, 0)) == n
+    open("count", "w").write(str(n)); time.sleep(0.02)
+PY
+}
+memfd_check() { moves; }
+
+# Each round reads what the round before left in the queues of Unix sockets.
+socket_queues_start() {
+    exec python3 - <<'PY'
+import socket, time
+pairs = [socket.socketpair(socket.AF_UNIX, kind) for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET)]
+for n in range(0, 1 << 60):
+    for one, _ in pairs: one.send(b"%d" % n)
+    open("count", "w").write(str(n)); time.sleep(0.5)
+    for _, other in pairs: assert other.recv(100) == b"%d" % n
+PY
+}
+socket_queues_check() { moves; }
+
+# Queues that CRIU does not save: of POSIX messages, and a pipe of packets. Refused.
+message_queues_start() {
+    exec python3 - <<'PY'
+import ctypes, os, time
+libc = ctypes.CDLL(None, use_errno=True)
+queue = libc.mq_open(b"/zoo", os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o600, None)
+assert queue >= 0, ctypes.get_errno()
+out, into = os.pipe2(os.O_DIRECT)
+for n in range(0, 1 << 60):
+    text, heard = b"%d" % n, ctypes.create_string_buffer(8192)
+    assert libc.mq_send(queue, text, len(text), 0) == 0, ctypes.get_errno()
+    os.write(into, text); os.write(into, text + text)
+    open("count", "w").write(str(n)); time.sleep(0.2)
+    length = libc.mq_receive(queue, heard, 8192, None)
+    assert heard.raw[:max(length, 0)] == text, (length, ctypes.get_errno())
+    assert os.read(out, 100) == text and os.read(out, 100) == text + text
+PY
+}
+message_queues_check() { moves; }
+
+# files PIPES MIB: thousands of descriptors, pipes with contents, and a deleted file of this size.
+files() {
+    exec python3 - "$@" <<'PY'
+import os, resource, sys, time
+pipes, mib = map(int, sys.argv[1:])
+resource.setrlimit(resource.RLIMIT_NOFILE, (16384, 16384))
+files = [open(f"file{n}", "w+") for n in range(2500)]
+pipes = [os.pipe() for _ in range(pipes)]
+for n, (_, into) in enumerate(pipes): os.write(into, b"%d" % n)
+part = os.urandom(1 << 20)
+deleted = open("deleted", "w+b"); deleted.write(part * mib); deleted.flush(); os.unlink("deleted")
+for n in range(1, 1 << 60):
+    for file in files: file.seek(0); file.write(str(n)); file.flush()
+    for m, (out, into) in enumerate(pipes):
+        assert os.read(out, 100) == b"%d" % m
+        os.write(into, b"%d" % m)
+    deleted.seek((n % mib) << 20); assert deleted.read(1 << 20) == part
+    open("count", "w").write(str(n)); time.sleep(0.1)
+PY
+}
+many_files_start() { files 500 20; }
+many_files_check() { moves; }
+
+# More than CRIU saves. Refused.
+too_many_files_start() { files 2500 200; }
+too_many_files_check() { moves; }
+
+# A path that is longer than any system call accepts. Refused.
+deep_path_start() {
+    exec python3 - <<'PY'
+import os, time
+for _ in range(30):
+    os.mkdir("d" * 200); os.chdir("d" * 200)
+held = open("file", "w+")
+for n in range(1, 1 << 60):
+    held.seek(0); held.write(str(n)); held.flush()
+    assert open("file").read() == str(n)
+    open("/srv/zoo/count", "w").write(str(n)); time.sleep(0.05)
+PY
+}
+deep_path_check() { moves; }
+
+# As ClickHouse does: an open file about one of its threads. Refused.
+thread_stats_start() {
+    exec python3 - <<'PY'
+import os, threading, time
+thread = threading.Thread(target=time.sleep, args=(100000,)); thread.start()
+held = open(f"/proc/{os.getpid()}/task/{thread.native_id}/schedstat")
+for n in range(1, 1 << 60):
+    held.seek(0); assert held.read()
+    open("count", "w").write(str(n)); time.sleep(0.05)
+PY
+}
+thread_stats_check() { moves; }
+
+# packages of dbus: dbus
+dbus_start() { exec dbus-daemon --session --nofork --address=unix:path=/srv/zoo/bus; }
+dbus_load() {
+    until [ -S bus ]; do sleep 0.2; done
+    export DBUS_SESSION_BUS_ADDRESS=unix:path=/srv/zoo/bus
+    n=0
+    while dbus-send --session --print-reply --dest=org.freedesktop.DBus / org.freedesktop.DBus.ListNames | grep -q freedesktop; do n=$((n + 1)); echo $n > count; sleep 0.05; done
+    exit 1
+}
+dbus_check() { moves; }
+
+# packages of ssh_agent: openssh-client
+ssh_agent_start() { exec ssh-agent -D -a /srv/zoo/agent; }
+ssh_agent_load() {
+    until [ -S agent ]; do sleep 0.2; done
+    export SSH_AUTH_SOCK=/srv/zoo/agent
+    ssh-keygen -q -t ed25519 -N '' -f key && ssh-add -q key
+    n=0
+    while ssh-add -l | grep -q ED25519; do n=$((n + 1)); echo $n > count; sleep 0.05; done
+    exit 1
+}
+ssh_agent_check() { moves; }
+
+# packages of samba: samba smbclient
+samba_start() {
+    site; chmod -R a+rX .
+    printf '[global]\nsmb ports = 4450\ninterfaces = lo\nbind interfaces only = yes\nmap to guest = bad user\nload printers = no\nlog file = /srv/zoo/log\n[zoo]\npath = /srv/zoo/www\nguest ok = yes\n' > conf
+    exec smbd --foreground --no-process-group -s /srv/zoo/conf
+}
+samba_load() {
+    until nc -z 127.0.0.1 4450; do sleep 0.2; done
+    n=0
+    while smbclient -p 4450 -N //127.0.0.1/zoo -c 'get index.html -' 2> /dev/null | grep -q zoo; do n=$((n + 1)); echo $n > count; sleep 0.1; done
+    exit 1
+}
+samba_check() { moves; }
+
+# packages of dovecot: dovecot-imapd
+dovecot_start() {
+    useradd -m mailbox
+    cat > conf <<'CONF'
+protocols = imap
+log_path = /dev/stderr
+ssl = no
+disable_plaintext_auth = no
+mail_location = maildir:~/Maildir
+passdb {
+  driver = static
+  args = password=zoo
+}
+userdb {
+  driver = passwd
+}
+service imap-login {
+  inet_listener imap {
+    address = 127.0.0.1
+    port = 1143
+  }
+}
+CONF
+    exec dovecot -F -c /srv/zoo/conf
+}
+dovecot_load() {
+    until nc -z 127.0.0.1 1143; do sleep 0.2; done
+    exec python3 - <<'PY'
+import imaplib, time
+peer = imaplib.IMAP4("127.0.0.1", 1143)
+peer.login("mailbox", "zoo")
+for n in range(1, 1 << 60):
+    assert peer.noop()[0] == "OK"
+    open("count", "w").write(str(n)); time.sleep(0.05)
+PY
+}
+dovecot_check() { moves; }
+
+# packages of uwsgi: uwsgi uwsgi-plugin-python3
+uwsgi_start() {
+    printf 'def application(e, start):\n    start("200 OK", [("Content-Length", "3")])\n    return [b"zoo"]\n' > app.py
+    exec uwsgi --plugin python3 --http-socket 127.0.0.1:8080 --master --processes 2 --enable-threads --wsgi-file app.py
+}
+uwsgi_load() { until curl -fsS http://127.0.0.1:8080/; do sleep 0.2; done; n=0; while [ "$(curl -fsS http://127.0.0.1:8080/)" = zoo ]; do n=$((n + 1)); echo $n > count; sleep 0.05; done; exit 1; }
+uwsgi_check() { moves && [ "$(curl -fsS http://127.0.0.1:8080/)" = zoo ]; }
+
 # packages of gdb: gdb
 # A debugger holds what it debugs, and only one can: refused.
 gdb_start() { exec gdb -q -nx -batch -ex 'run 100000' sleep; }
