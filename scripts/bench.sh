@@ -3,8 +3,8 @@
 #
 #   scripts/bench.sh [--quick] [--only GROUP]...
 #
-# Groups: create exec pause files idle load gateway import egress interception snapshot sleep sleepers recall memory audit merge moving
-# surfaces ssh code microvm.
+# Groups: create exec pause files idle restart load gateway import egress interception snapshot sleep sleepers recall memory audit merge
+# moving surfaces ssh code microvm.
 # `sleepers` and `memory` take longest: they put 1,000 sandboxes to sleep and store a million texts.
 #
 # Uses the pool in BURROW_TEST_POOL if it is set, else the pool of scripts/test-pool.sh, which is unmounted afterwards

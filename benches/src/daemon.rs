@@ -182,6 +182,19 @@ impl Daemon {
         Err(BenchError::LeftBehind { what: format!("{}; {}", leftovers.join(", "), self.log_tail()) })
     }
 
+    /// Kills the daemon, as the OOM killer does, and starts it again. Returns the time from its start until it is ready.
+    pub(crate) async fn kill_and_restart(&mut self, prepared: &Prepared) -> Result<Duration, BenchError> {
+        self.child.kill().map_err(BenchError::io("kill", "the daemon"))?;
+        self.child.wait().map_err(BenchError::io("wait for", "the daemon"))?;
+        let address = self.place.run_dir.join("address");
+        fs::remove_file(&address).map_err(BenchError::io("remove", address.display()))?;
+        let begin = Instant::now();
+        self.child = spawn(prepared, self.folder.path())?;
+        self.wait_for_address()?;
+        self.wait_until_ready().await?;
+        Ok(begin.elapsed())
+    }
+
     fn terminate(&mut self) -> Result<(), BenchError> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a child has a pid");
         let _ = kill_process(pid, Signal::TERM);

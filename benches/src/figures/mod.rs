@@ -16,6 +16,7 @@ mod merge;
 mod microvm;
 mod moving;
 mod pause;
+mod restart;
 mod sleep;
 mod ssh;
 mod surfaces;
@@ -38,6 +39,7 @@ pub(crate) enum Group {
     Pause,
     Files,
     Idle,
+    Restart,
     Load,
     Gateway,
     Import,
@@ -67,6 +69,7 @@ pub(crate) struct Scale {
     pub(crate) file_rounds: u32,
     pub(crate) idle_sandboxes: u32,
     pub(crate) lists: u32,
+    pub(crate) restarts: u32,
     pub(crate) load_creates: u32,
     pub(crate) load_requests: u32,
     pub(crate) import_rounds: u32,
@@ -97,6 +100,7 @@ impl Scale {
         file_rounds: 5,
         idle_sandboxes: 200,
         lists: 200,
+        restarts: 10,
         load_creates: 200,
         load_requests: 20_000,
         import_rounds: 7,
@@ -124,6 +128,7 @@ impl Scale {
         file_rounds: 2,
         idle_sandboxes: 10,
         lists: 20,
+        restarts: 2,
         load_creates: 16,
         load_requests: 400,
         import_rounds: 2,
@@ -146,12 +151,13 @@ impl Scale {
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 22] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::Create,
         Self::Exec,
         Self::Pause,
         Self::Files,
         Self::Idle,
+        Self::Restart,
         Self::Load,
         Self::Gateway,
         Self::Import,
@@ -178,6 +184,7 @@ impl Group {
             Self::Pause => "pause and resume",
             Self::Files => "file read and write, against cat through a pipe",
             Self::Idle => "many idle sandboxes",
+            Self::Restart => "starting after a kill with many sandboxes, against a start with none",
             Self::Load => "many clients at once",
             Self::Import => "image import, against tar x",
             Self::Moving => "export of a sandbox, against tar and zstd; and of what changed in it",
@@ -209,6 +216,7 @@ impl Group {
             Self::Pause => with_daemon(prepared, async |daemon| pause::measure(daemon, scale).await).await,
             Self::Files => with_daemon(prepared, async |daemon| files::measure(daemon, scale).await).await,
             Self::Idle => with_daemon(prepared, async |daemon| idle::measure(daemon, scale).await).await,
+            Self::Restart => restart::measure(prepared, scale).await,
             Self::Load => with_daemon(prepared, async |daemon| load::measure(daemon, scale).await).await,
             Self::Import => import::measure(prepared, scale).await,
             Self::Microvm => microvm::measure(prepared, scale).await,
