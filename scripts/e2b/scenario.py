@@ -917,6 +917,12 @@ def failing_builds(_):
     unknown = Template().from_template("base").run_cmd("true", user="nobody-knows")
     said = refused(BuildException, lambda: Template.build(unknown, "fails"))
     assert "invalid username: 'nobody-knows'" in said, said
+    # The client adds the line that called the method of the step at fault to the traceback.
+    steps = Template().from_template("base").run_cmd("true")
+    steps = steps.set_user("; exit 1")
+    error = raised(lambda: Template.build(steps, "fails"))
+    lines = [frame.line or "" for frame in traceback.extract_tb(error.__traceback__)]
+    assert isinstance(error, BuildException) and any(".set_user(" in line for line in lines), (error, lines)
     # One line of 400 MiB, kept in RAM: the steps of a build have the RAM that it asks for.
     # The step is unique to this run, because a step that succeeded is cached, whatever RAM it had.
     command = f"head -c 400M /dev/zero | tail | wc -c > /tmp/size-{os.getpid()} && test $(cat /tmp/size-{os.getpid()}) -gt 400000000"

@@ -28,9 +28,8 @@ use super::error::Refusal;
 use super::logs::{LINES_AT_ONCE, LogQuery};
 use super::mcp;
 use super::show::time;
-use super::starts;
-use super::starts::{Commands, Sizes, Starting};
-use super::steps::{Instruction, Plan, Start};
+use super::starts::{self, Commands, Sizes, Starting};
+use super::steps::{Instruction, InvalidStep, Plan, Start};
 use super::templates::{Found, find};
 use crate::copies::Copies;
 use burrow_http::app::{App, Part};
@@ -86,6 +85,23 @@ struct Failure {
     message: String,
     /// In the clients' notation: the number of an instruction, or the name of a phase.
     step: Option<String>,
+}
+
+impl Failure {
+    fn of_base(failure: impl Into<Self>) -> Self {
+        Self { step: Some("base".to_owned()), ..failure.into() }
+    }
+}
+
+impl From<InvalidStep> for Failure {
+    fn from(InvalidStep { index, refusal }: InvalidStep) -> Self {
+        Self { step: index.map(step_number), ..refusal.into() }
+    }
+}
+
+/// The notation of clients: instructions are counted from 1.
+fn step_number(index: usize) -> String {
+    (index + 1).to_string()
 }
 
 impl From<Refusal> for Failure {
@@ -253,14 +269,7 @@ pub(super) async fn start(
 ) -> Result<StatusCode, Refusal> {
     let wish = body.value;
     wish.unknown.refuse()?;
-    if wish.registry.as_ref().is_some_and(asks) {
-        return Err(Refusal::absent(
-            "pull images that require a password with `burrow image pull`, and use their names as the base",
-        ));
-    }
-    // Invalid steps are rejected immediately, independent of the base.
-    Plan::new(&wish.steps, &Start::default())?;
-    let base = base(&app, &caller, &wish).await?;
+    let base = checked_base(&app, &caller, &wish).await;
     let commands = Commands::given(wish.start.as_deref(), wish.ready.as_deref());
     let inherits = wish.from_template.is_some();
     let (name, sizes) = {
@@ -281,6 +290,19 @@ pub(super) async fn start(
         Work { app: app.clone(), tenant, id: path.build, name, no_cache, network, sizes, instructions };
     app.tasks.spawn(async move { work.run(base, commands, inherits).await });
     Ok(StatusCode::ACCEPTED)
+}
+
+/// The base, if it exists and all steps are valid. Otherwise the build fails, as with E2B: clients show the line of the
+/// user's program that added the step at fault, which they know only for a failed build.
+async fn checked_base(app: &App, caller: &Caller, wish: &Instructions) -> Result<Base, Failure> {
+    if wish.registry.as_ref().is_some_and(asks) {
+        return Err(Failure::of_base(Refusal::absent(
+            "pull images that require a password with `burrow image pull`, and use their names as the base",
+        )));
+    }
+    // Invalid steps are rejected before the base is pulled.
+    Plan::new(&wish.steps, &Start::default())?;
+    base(app, caller, wish).await.map_err(Failure::of_base)
 }
 
 fn unknown() -> Refusal {
@@ -334,7 +356,7 @@ struct Work {
 type Current = Arc<Mutex<Option<usize>>>;
 
 impl Work {
-    async fn run(self, base: Base, commands: Option<Commands>, inherits: bool) {
+    async fn run(self, base: Result<Base, Failure>, commands: Option<Commands>, inherits: bool) {
         let began_ms = self.app.engine.now_ms();
         let stage = match self.build(base, commands, inherits).await {
             Ok(()) => {
@@ -351,10 +373,14 @@ impl Work {
     }
 
     /// `inherits`: a template without commands inherits those of its base template.
-    async fn build(&self, base: Base, commands: Option<Commands>, inherits: bool) -> Result<(), Failure> {
+    async fn build(
+        &self,
+        base: Result<Base, Failure>,
+        commands: Option<Commands>,
+        inherits: bool,
+    ) -> Result<(), Failure> {
         let engine = &self.app.engine;
-        let in_base = |failure: Failure| Failure { step: Some("base".to_owned()), ..failure };
-        let base = self.base(base).await.map_err(in_base)?;
+        let base = self.base(base?).await.map_err(Failure::of_base)?;
         let commands = commands.or_else(|| Commands::of(&base).filter(|_| inherits));
         let has_user = engine.image_has_user(&base, "user").await?;
         let mut plan = Plan::new(&self.instructions, &Start::of(&base, has_user))?;
@@ -429,7 +455,7 @@ impl Work {
     fn failure(&self, error: EngineError, current: &Current) -> Failure {
         let index = *current.lock().unwrap_or_else(PoisonError::into_inner);
         let instruction = index.and_then(|index| self.instructions.get(index));
-        let step = index.map(|index| (index + 1).to_string());
+        let step = index.map(step_number);
         match (error, instruction) {
             (EngineError::BuildStep { ended, tail, .. }, Some(instruction)) => {
                 let tail = if tail.is_empty() { tail } else { format!(": {tail}") };

@@ -94,11 +94,20 @@ pub(super) struct Plan {
     pub(super) origins: Vec<Option<usize>>,
 }
 
+/// An instruction that cannot be translated.
+#[derive(Debug)]
+pub(super) struct InvalidStep {
+    /// Counted from 0; `None` if the number of instructions is the fault.
+    pub(super) index: Option<usize>,
+    pub(super) refusal: Refusal,
+}
+
 impl Plan {
     /// Translates instructions. Invalid ones are rejected.
-    pub(super) fn new(instructions: &[Instruction], start: &Start) -> Result<Self, Refusal> {
+    pub(super) fn new(instructions: &[Instruction], start: &Start) -> Result<Self, InvalidStep> {
         if instructions.len() > STEPS_MAX {
-            return Err(Refusal::invalid(format!("a build has at most {STEPS_MAX} steps")));
+            let refusal = Refusal::invalid(format!("a build has at most {STEPS_MAX} steps"));
+            return Err(InvalidStep { index: None, refusal });
         }
         let mut planner = Planner {
             plan: Self::default(),
@@ -115,7 +124,8 @@ impl Plan {
         planner.push(Step::Workdir(planner.place()));
         for (index, instruction) in instructions.iter().enumerate() {
             planner.at = Some(index);
-            planner.instruction(instruction)?;
+            let invalid = |refusal| InvalidStep { index: Some(index), refusal };
+            planner.instruction(instruction).map_err(invalid)?;
         }
         if planner.unmade {
             // Creates the working directory in the template's sandboxes, even if no step used it.
@@ -301,7 +311,7 @@ mod tests {
         Start { user: USER.to_owned(), ..Start::default() }
     }
 
-    fn plan(json: &str, start: &Start) -> Result<Plan, Refusal> {
+    fn plan(json: &str, start: &Start) -> Result<Plan, InvalidStep> {
         let instructions: Vec<Instruction> = serde_json::from_str(json).unwrap();
         Plan::new(&instructions, start)
     }
@@ -411,7 +421,8 @@ mod tests {
             r#"{"type": "COPY", "args": ["../a", "/b"], "filesHash": "ab"}"#,
             r#"{"type": "SHELL", "args": ["x"]}"#,
         ] {
-            assert!(plan(&format!("[{bad}]"), &start()).is_err(), "{bad}");
+            let steps = format!(r#"[{{"type": "RUN", "args": ["true"]}}, {bad}]"#);
+            assert_eq!(plan(&steps, &start()).unwrap_err().index, Some(1), "{bad}");
         }
     }
 

@@ -181,6 +181,44 @@ async fn a_private_port_answers_as_e2bs_proxy_does() {
 }
 
 #[tokio::test]
+async fn a_build_with_an_invalid_step_fails_at_that_step() {
+    let world = World::new().await;
+    for (instructions, step) in [
+        (json!({ "fromTemplate": "none-such" }), "base"),
+        (json!({ "fromImage": "a", "fromImageRegistry": { "type": "aws" } }), "base"),
+        (
+            json!({ "fromTemplate": "base", "steps": [
+            { "type": "RUN", "args": ["true"] }, { "type": "USER", "args": ["; exit 1"] },
+        ] }),
+            "2",
+        ),
+    ] {
+        let begun = world.send_json("POST", "/v3/templates", r#"{"name": "fails"}"#).await.expect(202).json();
+        let build = begun["buildID"].as_str().unwrap();
+        world
+            .send_json("POST", &format!("/v2/templates/fails/builds/{build}"), instructions.to_string())
+            .await
+            .expect(202);
+        let status = loop {
+            let status = world
+                .send("GET", &format!("/templates/fails/builds/{build}/status"))
+                .await
+                .expect(200)
+                .json();
+            if status["status"] != "building" {
+                break status;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        };
+        assert_eq!(
+            (&status["status"], &status["reason"]["step"]),
+            (&json!("error"), &json!(step)),
+            "{status}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_masked_host_is_stored_with_the_sandbox() {
     let world = World::new().await;
     let make = |mask: &str| {
