@@ -589,6 +589,38 @@ def public_ports(sandbox):
         assert status == 502 and b"The sandbox is running but port is not open" in body, (status, body)
     finally:
         other.kill()
+    if "https_ports" in getattr(getattr(e2b, "SandboxNetworkOpts", None), "__annotations__", {}):
+        https_port()
+
+
+# As the servers of Python's standard library do, it ends a response by closing the connection without a TLS alert.
+HTTPS_SERVER = """
+import http.server, ssl
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"by TLS")
+server = http.server.ThreadingHTTPServer(("", 8443), Handler)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain("/tmp/server.pem")
+server.socket = context.wrap_socket(server.socket, server_side=True)
+server.serve_forever()
+"""
+
+
+def https_port():
+    other = new(network={"allow_public_traffic": True, "https_ports": [8443]})
+    try:
+        options = "-x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost"
+        other.commands.run(f"openssl req {options} -keyout /tmp/server.pem -out /tmp/server.crt && cat /tmp/server.crt >> /tmp/server.pem")
+        other.files.write("/tmp/server.py", HTTPS_SERVER)
+        other.commands.run("python3 /tmp/server.py", background=True)
+        ask = lambda: fetch(os.environ["E2B_API_URL"], headers={"Host": other.get_host(8443)})
+        until("the server inside", lambda: ask() == (200, b"by TLS"))
+        assert other.get_info().network["https_ports"] == [8443]
+    finally:
+        other.kill()
 
 
 def foreign(sandbox):

@@ -16,12 +16,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::body::{Extracted, JsonInput, Unknown};
-use super::envd;
 use super::error::Refusal;
 use super::list::paged;
 use super::sandboxes::Path;
-use super::show;
 use super::show::Host;
+use super::{envd, show};
 use burrow_http::app::App;
 use burrow_http::auth::{Executor, Reader, UnboundExecutor};
 use burrow_http::convert;

@@ -23,14 +23,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::body::{Extracted, JsonInput, Unknown, asks};
-use super::copies;
 use super::error::Refusal;
 use super::logs::{LINES_AT_ONCE, LogQuery};
-use super::mcp;
 use super::show::time;
 use super::starts::{self, Commands, Sizes, Starting};
 use super::steps::{Instruction, InvalidStep, Plan, Start};
 use super::templates::{Found, find};
+use super::{copies, mcp};
 use crate::copies::Copies;
 use burrow_http::app::{App, Part};
 use burrow_http::auth::{Admin, Caller, Reader};

@@ -14,6 +14,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::State;
+use burrow_catalog::SandboxRow;
 use burrow_engine::{NetworkChange, UpdateOptions};
 use burrow_model::network::{DENIED_MAX, HeaderTransform, PortRange, RULES_MAX, RuleProtocol};
 use burrow_model::{EgressRule, HostPattern, IpRange, NetworkMode, NetworkPolicy};
@@ -26,7 +27,7 @@ use super::error::Refusal;
 use super::sandboxes::Path;
 use super::transforms;
 use super::transforms::Rules;
-use burrow_gateway::e2b::reach::PORT;
+use burrow_gateway::e2b::reach::{self, PORT};
 use burrow_http::app::App;
 use burrow_http::auth::UnboundExecutor;
 use burrow_http::convert;
@@ -49,7 +50,7 @@ pub(super) struct NetworkConfig {
     #[serde(rename = "maskRequestHost")]
     mask: Option<String>,
     #[serde(rename = "httpsPorts")]
-    https_ports: Option<Value>,
+    https_ports: Option<Vec<u16>>,
     rules: Option<Rules>,
     #[serde(flatten)]
     unknown: Unknown,
@@ -61,7 +62,6 @@ impl NetworkConfig {
         let absent = [
             ("dnsServers", given(&self.dns_servers), "Burrow's own gateway resolves names"),
             ("egressProxy", given(&self.proxy), "connections leave through Burrow's own gateway"),
-            ("httpsPorts", given(&self.https_ports), "connections to servers inside use plain HTTP"),
         ];
         match absent.iter().find(|(_, given, _)| *given) {
             Some((field, _, instead)) => {
@@ -93,6 +93,22 @@ impl NetworkConfig {
         Ok(Some(mask.to_owned()))
     }
 }
+
+impl NetworkConfig {
+    /// The ports whose servers speak HTTPS.
+    pub(super) fn https_ports(&self) -> Result<Vec<u16>, Refusal> {
+        let ports = self.https_ports.clone().unwrap_or_default();
+        if ports.len() > HTTPS_PORTS_MAX || ports.contains(&0) {
+            let message =
+                format!("`network.httpsPorts` must have at most {HTTPS_PORTS_MAX} ports, from 1 to 65535");
+            return Err(Refusal::invalid(message));
+        }
+        Ok(ports)
+    }
+}
+
+/// All of them are stored in one label.
+const HTTPS_PORTS_MAX: usize = 32;
 
 const HOST_CHARACTERS_MAX: usize = 253;
 
@@ -231,6 +247,9 @@ pub(super) async fn replace(
     if body.value.mask()?.is_some() {
         return Err(Refusal::absent("`maskRequestHost` can only be set when a sandbox is created"));
     }
+    if !body.value.https_ports()?.is_empty() {
+        return Err(Refusal::absent("`httpsPorts` can only be set when a sandbox is created"));
+    }
     let policy = policy(body.value.allow_internet_access, Some(&body.value))?;
     // Absent fields are cleared, so an empty request denies nothing.
     let policy = policy.unwrap_or(NetworkPolicy { mode: NetworkMode::Open, ..NetworkPolicy::closed() });
@@ -245,7 +264,20 @@ pub(super) async fn replace(
     Ok(StatusCode::NO_CONTENT)
 }
 
-pub(super) fn shown(policy: &NetworkPolicy, public: bool, mask: Option<&str>) -> Value {
+pub(super) fn shown(row: &SandboxRow) -> Value {
+    let public = row.spec.lease.as_ref().is_some_and(|lease| lease.public);
+    let mut shown = shown_policy(&row.spec.network, public);
+    if let Some(mask) = reach::mask(row) {
+        shown["maskRequestHost"] = mask.into();
+    }
+    let https_ports = reach::https_ports(row);
+    if !https_ports.is_empty() {
+        shown["httpsPorts"] = json!(https_ports);
+    }
+    shown
+}
+
+fn shown_policy(policy: &NetworkPolicy, public: bool) -> Value {
     let host = |rule: &EgressRule| rule.host.to_string().trim_matches(['[', ']']).to_owned();
     let rules: Vec<String> = policy.rules.iter().map(host).collect();
     let all = match policy.mode {
@@ -254,11 +286,7 @@ pub(super) fn shown(policy: &NetworkPolicy, public: bool, mask: Option<&str>) ->
     };
     let block = |range: &IpRange| range.single().map_or(range.to_string(), |address| address.to_string());
     let deny: Vec<String> = all.into_iter().chain(policy.deny.iter().map(block)).collect();
-    let mut shown = json!({ "allowPublicTraffic": public, "allowOut": rules, "denyOut": deny });
-    if let Some(mask) = mask {
-        shown["maskRequestHost"] = mask.into();
-    }
-    shown
+    json!({ "allowPublicTraffic": public, "allowOut": rules, "denyOut": deny })
 }
 
 #[cfg(test)]
@@ -291,7 +319,7 @@ mod tests {
             r#"{"denyOut": ["0.0.0.0/0", "192.0.2.0/24"], "allowOut": ["*", "example.com", "192.0.2.1"]}"#;
         let policy = of(None, json).unwrap().unwrap();
         assert_eq!(policy.mode, NetworkMode::Open);
-        let shown = shown(&policy, false, None);
+        let shown = shown_policy(&policy, false);
         assert_eq!(
             (&shown["denyOut"], &shown["allowOut"]),
             (&json!(["192.0.2.0/24"]), &json!(["192.0.2.1"]))
@@ -310,7 +338,7 @@ mod tests {
         let expected =
             ["tcp://198.51.100.1:1-65535", "tcp://192.0.2.0/30:1-65535", "tcp://[2001:db8::1]:1-65535"];
         assert_eq!(rules, expected);
-        let shown = shown(&policy, false, None);
+        let shown = shown_policy(&policy, false);
         assert_eq!(shown["denyOut"], json!(["192.0.2.7", "198.51.100.0/24", "2001:db8::/32"]));
         assert_eq!(shown["allowOut"], json!(["198.51.100.1", "192.0.2.0/30", "2001:db8::1"]));
     }
@@ -330,6 +358,18 @@ mod tests {
     }
 
     #[test]
+    fn only_some_ports_can_be_declared_as_https() {
+        let of = |ports: &str| {
+            let config: NetworkConfig =
+                serde_json::from_str(&format!(r#"{{"httpsPorts": {ports}}}"#)).unwrap();
+            config.https_ports()
+        };
+        assert_eq!(of("[443, 8443]").unwrap(), [443, 8443]);
+        assert!(of("null").unwrap().is_empty());
+        assert!(of("[0]").is_err() && of(&format!("{:?}", [1; 33])).is_err());
+    }
+
+    #[test]
     fn unsupported_settings_are_rejected() {
         for bad in [
             r#"{"denyOut": ["example.com"]}"#,
@@ -340,7 +380,6 @@ mod tests {
             r#"{"denyOut": ["192.0.2.0/24"], "allowOut": ["*"]}"#,
             r#"{"denyOut": ["0.0.0.0/0"], "allowOut": ["**"]}"#,
             r#"{"egressProxy": {"address": "x"}}"#,
-            r#"{"httpsPorts": [443]}"#,
             r#"{"dnsServers": ["192.0.2.53"]}"#,
             r#"{"newer": "x"}"#,
         ] {

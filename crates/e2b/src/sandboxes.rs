@@ -21,11 +21,10 @@ use serde_json::Value;
 use super::body::{Extracted, JsonInput, Unknown, asks};
 use super::error::Refusal;
 use super::network::NetworkConfig;
-use super::show;
-use super::show::Host;
+use super::show::{self, Host};
 use super::templates::{Found, find};
 use super::{envd, mcp, starts};
-use burrow_gateway::e2b::reach;
+use burrow_gateway::e2b::reach::{self, LabelSettings};
 use burrow_http::app::App;
 use burrow_http::auth::{Caller, Executor, Reader, UnboundExecutor};
 use burrow_http::convert;
@@ -147,10 +146,7 @@ struct CheckedRequest {
     /// Headers that are set on requests, encrypted.
     transforms: Option<SealedTransforms>,
     volumes: Vec<VolumeMount>,
-    /// Only `connect` wakes it.
-    wants_connect: bool,
-    /// The host name that servers inside see.
-    mask: Option<String>,
+    settings: LabelSettings,
     /// Whether it has an MCP address.
     mcp: bool,
 }
@@ -176,6 +172,8 @@ impl CheckedRequest {
         let public = asked.unwrap_or(app.config.gateway.e2b_public_ports);
         let network = super::network::policy(wish.allow_internet_access, wish.network.as_ref())?;
         let mask = wish.network.as_ref().map(NetworkConfig::mask).transpose()?.flatten();
+        let https_ports = wish.network.as_ref().map(NetworkConfig::https_ports).transpose()?;
+        let settings = LabelSettings { wants_connect, mask, https_ports: https_ports.unwrap_or_default() };
         let mcp = mcp::is_given(wish.mcp.as_ref());
         Ok(Self {
             template: wish.template,
@@ -186,20 +184,19 @@ impl CheckedRequest {
             // Transforms have to be encrypted first, and volumes looked up.
             transforms: None,
             volumes: Vec::new(),
-            wants_connect,
-            mask,
+            settings,
             mcp,
         })
     }
 
     fn labels(&self) -> BTreeMap<String, String> {
-        let mut labels = reach::labels(self.wants_connect, self.mask.clone());
+        let mut labels = self.settings.labels();
         labels.extend(mcp::labels(self.mcp));
         labels
     }
 
     fn label_change(&self) -> BTreeMap<String, Option<String>> {
-        let mut change = reach::label_change(self.wants_connect, self.mask.clone());
+        let mut change = self.settings.label_change();
         change.extend(mcp::label_change(self.mcp));
         change
     }

@@ -116,11 +116,7 @@ pub(super) async fn detail(
         NetworkMode::None => false.into(),
         NetworkMode::Allowlist => Value::Null,
     };
-    shown["network"] = super::network::shown(
-        network,
-        lease.is_some_and(|lease| lease.public),
-        burrow_gateway::e2b::reach::mask(row),
-    );
+    shown["network"] = super::network::shown(row);
     if let Some(rules) = super::transforms::shown(app, caller, row).await? {
         shown["network"]["rules"] = rules;
     }

@@ -28,8 +28,7 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
-use super::address;
-use super::address::{Form, Target};
+use super::address::{self, Form, Target};
 use super::headers::is_upgrade;
 use super::page::takes_html;
 use crate::Gateway;

@@ -18,15 +18,13 @@ use hyper::body::{Body as _, Frame, SizeHint};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-use super::PortRequestError;
 use super::access::{Admitted, AdmittedBy};
-use super::address;
 use super::address::{Form, Target};
-use super::headers;
 use super::headers::Origin;
 use super::kept_connections::DrivenBody;
 use super::slots::{Slot, SlottedBody};
 use super::upstream::{PortKey, UpstreamError};
+use super::{PortRequestError, address, headers};
 use crate::Gateway;
 use burrow_http::activity::InFlight;
 use burrow_http::app::App;
@@ -55,8 +53,8 @@ pub(super) async fn forward(
 ) -> Result<Response, ApiError> {
     let in_flight = request.extensions_mut().remove::<InFlight>();
     let outgoing = Outgoing::prepare(app, target, request)?;
-    let Outgoing { request, progress, protocol, client } = outgoing;
-    let sent = send(app, target, admitted, request, protocol, &progress).await;
+    let Outgoing { request, progress, protocol, tls, client } = outgoing;
+    let sent = send(app, target, admitted, request, (protocol, tls), &progress).await;
     let mut response = match sent {
         Ok(response) => response,
         Err(error) => return Err(explain(app, target, admitted, error).await),
@@ -79,7 +77,7 @@ pub(super) async fn ask(
     request: Request<Body>,
 ) -> Result<Response, PortRequestError> {
     let generation = app.engine.running(&admitted.tenant, &admitted.sandbox);
-    match send(app, target, admitted, request, Protocol::Http1, &Progress::new()).await {
+    match send(app, target, admitted, request, (Protocol::Http1, false), &Progress::new()).await {
         Ok(response) => Ok(response.map(Body::new)),
         Err(SendError::Upstream(UpstreamError::Connect(error)))
             if matches!(*error, EngineError::PortClosed { .. }) =>
@@ -124,10 +122,16 @@ enum Protocol {
 #[derive(Clone, Debug)]
 pub(super) struct MaskedHost(pub(super) String);
 
+/// Marks a request to a server inside that speaks HTTPS.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HttpsServer;
+
 struct Outgoing {
     request: Request<Body>,
     progress: Arc<Progress>,
     protocol: Protocol,
+    /// Whether the server speaks HTTPS.
+    tls: bool,
     /// The client's side of an upgrade, if it requested one.
     client: Option<OnUpgrade>,
 }
@@ -147,6 +151,7 @@ impl Outgoing {
         let host = address::authority(&parts.uri, &parts.headers).unwrap_or_default().to_owned();
         let peer = parts.extensions.get::<PeerAddress>().map(|peer| peer.0);
         let masked = parts.extensions.remove::<MaskedHost>();
+        let tls = parts.extensions.get::<HttpsServer>().is_some();
         let shown = masked.as_ref().map_or(host.as_str(), |MaskedHost(masked)| masked);
         let origin = Origin { peer, host: &host, shown, https: app.config.gateway.https };
         headers::inward(&mut parts.headers, &origin, &target.form);
@@ -161,7 +166,7 @@ impl Outgoing {
             true => Body::empty(),
             false => Body::new(TrackedBody { body, progress: progress.clone() }),
         };
-        Ok(Self { request: Request::from_parts(parts, body), progress, protocol, client })
+        Ok(Self { request: Request::from_parts(parts, body), progress, protocol, tls, client })
     }
 }
 
@@ -200,7 +205,7 @@ async fn send(
     target: &Target,
     admitted: &Admitted,
     request: Request<Body>,
-    protocol: Protocol,
+    (protocol, tls): (Protocol, bool),
     progress: &Progress,
 ) -> Result<http::Response<DrivenBody>, SendError> {
     let (tenant, sandbox) = (&admitted.tenant, &admitted.sandbox);
@@ -208,7 +213,8 @@ async fn send(
         Some(generation) => generation,
         None => app.engine.reach(tenant, sandbox).await.map_err(SendError::Wake)?.sandbox().generation,
     };
-    let place = PortKey { tenant: tenant.clone(), sandbox: sandbox.clone(), port: target.port, generation };
+    let place =
+        PortKey { tenant: tenant.clone(), sandbox: sandbox.clone(), port: target.port, generation, tls };
     let upstreams = &app.part::<Gateway>().upstreams;
     // A server may close a kept connection at the moment it is used again. Requests without side effects can be
     // repeated.

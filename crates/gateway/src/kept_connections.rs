@@ -21,13 +21,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use burrow_engine::PortStream;
 use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
+use super::server_stream::ServerStream;
 use super::upstream::PortKey;
 
 /// Interval of the checks of idle connections.
@@ -52,7 +52,7 @@ struct Idle {
     watched: bool,
 }
 
-type Connection = http1::Connection<TokioIo<PortStream>, Body>;
+type Connection = http1::Connection<TokioIo<ServerStream>, Body>;
 
 /// One connection.
 #[derive(Debug)]
@@ -138,7 +138,7 @@ fn lock(inner: &Mutex<Idle>) -> MutexGuard<'_, Idle> {
 }
 
 impl KeptConnection {
-    pub(super) async fn open(stream: PortStream) -> Result<Box<Self>, hyper::Error> {
+    pub(super) async fn open(stream: ServerStream) -> Result<Box<Self>, hyper::Error> {
         // For names like `X-Forwarded-For`, as other proxies write them: some servers compare names case-sensitively.
         let (sender, connection) =
             http1::Builder::new().title_case_headers(true).handshake(TokioIo::new(stream)).await?;

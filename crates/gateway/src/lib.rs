@@ -25,6 +25,7 @@ mod headers;
 mod kept_connections;
 mod link;
 mod page;
+mod server_stream;
 mod slots;
 mod upstream;
 mod uses;
@@ -185,9 +186,13 @@ async fn serve(app: &Arc<App>, target: &Target, request: Request) -> Result<Resp
         return Ok(reach::gone(admitted.sandbox.as_str()));
     }
     let slot = app.part::<Gateway>().slots.take(&admitted.sandbox)?;
+    let server = reach::server_settings(app, &admitted.tenant, &admitted.sandbox, target.port).await;
+    if server.https {
+        parts.extensions.insert(forward::HttpsServer);
+    }
     // Browsers with a link or a cookie get Burrow's own error pages.
     if matches!(admitted.by, AdmittedBy::Key | AdmittedBy::Token | AdmittedBy::Public)
-        && let Some(host) = reach::masked_host(app, &admitted.tenant, &admitted.sandbox, target.port).await
+        && let Some(host) = server.host
     {
         parts.extensions.insert(forward::MaskedHost(host));
     }

@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use burrow_engine::{Engine, EngineError, PortStream};
+use burrow_engine::{Engine, EngineError};
 use burrow_model::{SandboxId, TenantId};
 use http::header::UPGRADE;
 use http::{Request, Response, Uri};
@@ -27,6 +27,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::kept_connections::{DrivenBody, KeptConnection, KeptConnectionError, KeptConnections};
+use super::server_stream::{Dialer, HttpVersion, ServerStream};
 
 /// Maximum number of idle connections per port. With more concurrent clients, some connections are opened and closed
 /// again.
@@ -51,11 +52,13 @@ pub(super) struct PortKey {
     pub(super) sandbox: SandboxId,
     pub(super) port: u16,
     pub(super) generation: u64,
+    /// Whether the server speaks HTTPS.
+    pub(super) tls: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Upstreams {
-    engine: Engine,
+    dialer: Dialer,
     lines: KeptConnections,
     http1: legacy::Client<Connector, Body>,
     http2: Arc<Mutex<HashMap<PortKey, Shared>>>,
@@ -78,6 +81,7 @@ pub(super) enum UpstreamError {
 
 impl Upstreams {
     pub(super) fn new(engine: Engine) -> Self {
+        let dialer = Dialer::new(engine);
         let http1 = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIME)
@@ -86,9 +90,9 @@ impl Upstreams {
             .set_host(false)
             // As on `KeptConnection`.
             .http1_title_case_headers(true)
-            .build(Connector { engine: engine.clone() });
+            .build(Connector { dialer: dialer.clone() });
         let lines = KeptConnections::new(IDLE_MAX, IDLE_TIME);
-        Self { engine, lines, http1, http2: Arc::default() }
+        Self { dialer, lines, http1, http2: Arc::default() }
     }
 
     /// Sends a request whose address contains only a path.
@@ -136,8 +140,7 @@ impl Upstreams {
     }
 
     async fn open(&self, place: &PortKey) -> Result<Box<KeptConnection>, UpstreamError> {
-        let stream = self.engine.connect_port(&place.tenant, &place.sandbox, place.port).await;
-        let stream = stream.map_err(|error| UpstreamError::Connect(Box::new(error)))?;
+        let stream = self.dialer.dial(place, HttpVersion::Http1).await?;
         KeptConnection::open(stream).await.map_err(|error| UpstreamError::Broken(error.into()))
     }
 
@@ -165,8 +168,7 @@ impl Upstreams {
     }
 
     async fn greet(&self, place: &PortKey) -> Result<http2::SendRequest<Body>, UpstreamError> {
-        let stream = self.engine.connect_port(&place.tenant, &place.sandbox, place.port).await;
-        let stream = stream.map_err(|error| UpstreamError::Connect(Box::new(error)))?;
+        let stream = self.dialer.dial(place, HttpVersion::Http2).await?;
         let greeting = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .handshake::<_, Body>(TokioIo::new(stream));
@@ -200,10 +202,14 @@ fn forget_idle(shared: &mut HashMap<PortKey, Shared>) {
 
 // === Places in the format of the pool ===
 
+const PLAIN: &str = "plain";
+const TLS: &str = "tls";
+
 impl fmt::Display for PortKey {
     /// A host name, for the pool.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}.{}", self.port, self.generation, self.sandbox, self.tenant)
+        let scheme = if self.tls { TLS } else { PLAIN };
+        write!(f, "{scheme}.{}.{}.{}.{}", self.port, self.generation, self.sandbox, self.tenant)
     }
 }
 
@@ -213,11 +219,16 @@ impl FromStr for PortKey {
     fn from_str(text: &str) -> Result<Self, InvalidPortKey> {
         let mut parts = text.split('.');
         let mut next = || parts.next().ok_or(InvalidPortKey);
+        let tls = match next()? {
+            TLS => true,
+            PLAIN => false,
+            _ => return Err(InvalidPortKey),
+        };
         let port = next()?.parse().map_err(|_| InvalidPortKey)?;
         let generation = next()?.parse().map_err(|_| InvalidPortKey)?;
         let sandbox = next()?.parse().map_err(|_| InvalidPortKey)?;
         let tenant = next()?.parse().map_err(|_| InvalidPortKey)?;
-        Ok(Self { tenant, sandbox, port, generation })
+        Ok(Self { tenant, sandbox, port, generation, tls })
     }
 }
 
@@ -251,7 +262,7 @@ fn connect_error(error: &legacy::Error) -> Option<EngineError> {
 /// Opens connections for the pool.
 #[derive(Clone, Debug)]
 struct Connector {
-    engine: Engine,
+    dialer: Dialer,
 }
 
 impl tower::Service<Uri> for Connector {
@@ -264,12 +275,13 @@ impl tower::Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let engine = self.engine.clone();
+        let dialer = self.dialer.clone();
         Box::pin(async move {
             let place: PortKey = uri.host().unwrap_or_default().parse()?;
-            match engine.connect_port(&place.tenant, &place.sandbox, place.port).await {
+            match dialer.dial(&place, HttpVersion::Http1).await {
                 Ok(stream) => Ok(TokioIo::new(Wire(stream))),
-                Err(error) => Err(PooledError(Mutex::new(Some(error))).into()),
+                Err(UpstreamError::Connect(error)) => Err(PooledError(Mutex::new(Some(*error))).into()),
+                Err(UpstreamError::Broken(error)) => Err(error),
             }
         })
     }
@@ -277,7 +289,7 @@ impl tower::Service<Uri> for Connector {
 
 /// A stream into a sandbox, in the type of the pool.
 #[derive(Debug)]
-struct Wire(PortStream);
+struct Wire(ServerStream);
 
 impl Connection for Wire {
     fn connected(&self) -> Connected {
@@ -327,10 +339,12 @@ mod tests {
 
     #[test]
     fn places_survive_formatting_as_host_names() {
-        let place =
-            PortKey { tenant: TenantId::generate(), sandbox: SandboxId::generate(), port: 80, generation: 7 };
-        let uri: Uri = format!("http://{place}/a?b=c").parse().unwrap();
-        assert_eq!(uri.host().unwrap().parse::<PortKey>().unwrap(), place);
-        assert!("80.7.x.y".parse::<PortKey>().is_err());
+        for tls in [false, true] {
+            let (tenant, sandbox) = (TenantId::generate(), SandboxId::generate());
+            let place = PortKey { tenant, sandbox, port: 80, generation: 7, tls };
+            let uri: Uri = format!("http://{place}/a?b=c").parse().unwrap();
+            assert_eq!(uri.host().unwrap().parse::<PortKey>().unwrap(), place);
+        }
+        assert!("plain.80.7.x.y".parse::<PortKey>().is_err());
     }
 }

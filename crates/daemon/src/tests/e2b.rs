@@ -1,10 +1,17 @@
 //! Requests of E2B's clients, and who may send them. `scripts/test-e2b.sh` runs the clients themselves.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+
 use axum::body::Body;
 use burrow_gateway::e2b::Lookups;
 use burrow_model::Scope;
 use http::Request;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 
 use super::world::{Answer, World};
 
@@ -216,6 +223,62 @@ async fn a_build_with_an_invalid_step_fails_at_that_step() {
             "{status}"
         );
     }
+}
+
+/// A server that speaks HTTPS only, with a certificate that no client trusts. As Python's, it ends a response by closing
+/// the connection, without a TLS alert.
+async fn https_server() -> SocketAddr {
+    let files = super::wire::files();
+    let certificate = CertificateDer::from_pem_file(files.cert).unwrap();
+    let key = PrivateKeyDer::from_pem_file(files.key).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config =
+        rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            let mut seen = Vec::new();
+            // A request without a body, or with the body of this test.
+            while !seen.ends_with(if seen.starts_with(b"POST") { b"end!" } else { b"\r\n\r\n" }) {
+                if stream.read_buf(&mut seen).await.unwrap() == 0 {
+                    break;
+                }
+            }
+            stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nhello").await.unwrap();
+            stream.flush().await.unwrap();
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn requests_to_https_ports_reach_servers_that_speak_https() {
+    let world = World::new().await;
+    let address = https_server().await;
+    for port in [8443, 8444] {
+        world.network.serve_port(port, Some(address));
+    }
+    let network = json!({ "httpsPorts": [8443], "allowPublicTraffic": true });
+    let body = json!({ "templateID": "base", "network": network }).to_string();
+    let made = world.send_json("POST", "/v2/sandboxes", body).await.expect(201).json();
+    let id = made["sandboxID"].as_str().unwrap();
+    let ask = |method: &str, port: u16, body: &'static str| {
+        let request =
+            Request::builder().method(method).uri("/").header("host", format!("{port}-{id}.localhost"));
+        world.raw(request.body(Body::from(body)).unwrap())
+    };
+    for (method, body) in [("GET", ""), ("POST", "the end!")] {
+        assert_eq!(ask(method, 8443, body).await.expect(200).body, "hello", "{method}");
+    }
+    ask("GET", 8444, "").await.expect(502);
+    let info = world.send("GET", &format!("/sandboxes/{id}")).await.json();
+    assert_eq!(info["network"]["httpsPorts"], json!([8443]));
+    let path = format!("/sandboxes/{id}/network");
+    refused(&world.send_json("PUT", &path, r#"{"httpsPorts": [1]}"#).await, 501);
 }
 
 #[tokio::test]

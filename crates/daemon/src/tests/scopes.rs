@@ -108,7 +108,9 @@ async fn a_bound_key_changes_no_label_that_holds_a_setting() {
     let mine = world.sandbox("mine").await;
     let key = world.new_key(Scope::Admin, Some(&mine)).await;
     let path = format!("/v1/sandboxes/{mine}");
-    for label in ["e2b/auto-resume", "e2b/mask-request-host", "e2b/mcp", "e2b/mcp-token", "e2b/new"] {
+    for label in
+        ["e2b/auto-resume", "e2b/https-ports", "e2b/mask-request-host", "e2b/mcp", "e2b/mcp-token", "e2b/new"]
+    {
         for value in [serde_json::json!("x"), serde_json::Value::Null] {
             let body = serde_json::json!({ "labels": { label: value } }).to_string();
             world.send_json_as(&key, "PATCH", &path, body).await.refused(403, "forbidden");

@@ -57,7 +57,7 @@ async fn serve_with(tls: bool, connections_max: usize, patience: Patience) -> Se
     Served { world, address, stop, connections, accepting }
 }
 
-fn files() -> TlsFiles {
+pub(super) fn files() -> TlsFiles {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
     TlsFiles { cert: folder.join("cert.pem"), key: folder.join("key.pem") }
 }

@@ -24,6 +24,9 @@ const AUTO_RESUME: &str = "e2b/auto-resume";
 /// The label of a sandbox whose servers see another host name than the requested one: `maskRequestHost`.
 const MASK: &str = "e2b/mask-request-host";
 
+/// The label with the ports whose servers speak HTTPS: `httpsPorts`.
+const HTTPS_PORTS: &str = "e2b/https-ports";
+
 /// The response that clients interpret as "not running".
 pub fn gone(sandbox: &str) -> Response {
     let shown: String = sandbox.chars().filter(char::is_ascii_alphanumeric).take(63).collect();
@@ -64,27 +67,63 @@ pub fn wants_connect(auto_pause: bool, auto_resume: Option<&Value>) -> bool {
     auto_pause && !enabled
 }
 
-/// The labels of such a sandbox, and of one with a masked host.
-pub fn labels(wants_connect: bool, mask: Option<String>) -> BTreeMap<String, String> {
-    let change = label_change(wants_connect, mask).into_iter();
-    change.filter_map(|(name, value)| Some((name, value?))).collect()
+/// Settings of a sandbox that are stored as labels.
+#[derive(Clone, Debug, Default)]
+pub struct LabelSettings {
+    /// Only `connect` wakes it.
+    pub wants_connect: bool,
+    /// The host name that servers inside see.
+    pub mask: Option<String>,
+    /// The ports whose servers speak HTTPS.
+    pub https_ports: Vec<u16>,
 }
 
-/// The same as a change of labels, because a sandbox made from a snapshot inherits the labels of its parent.
-pub fn label_change(wants_connect: bool, mask: Option<String>) -> BTreeMap<String, Option<String>> {
-    [(AUTO_RESUME.to_owned(), wants_connect.then(|| "false".to_owned())), (MASK.to_owned(), mask)].into()
+impl LabelSettings {
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        let change = self.label_change().into_iter();
+        change.filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+
+    /// The same as a change of labels, because a sandbox made from a snapshot inherits the labels of its parent.
+    pub fn label_change(&self) -> BTreeMap<String, Option<String>> {
+        let ports: Vec<String> = self.https_ports.iter().map(u16::to_string).collect();
+        [
+            (AUTO_RESUME.to_owned(), self.wants_connect.then(|| "false".to_owned())),
+            (MASK.to_owned(), self.mask.clone()),
+            (HTTPS_PORTS.to_owned(), (!ports.is_empty()).then(|| ports.join(","))),
+        ]
+        .into()
+    }
 }
 
 /// The host name that servers inside see, in the client's notation.
 pub fn mask(row: &SandboxRow) -> Option<&str> {
-    row.spec.lease.as_ref()?;
-    row.spec.labels.get(MASK).map(String::as_str)
+    label(row, MASK)
 }
 
-/// The host name that the server on this port sees; `None`: the requested one.
-pub async fn masked_host(app: &App, tenant: &TenantId, id: &SandboxId, port: u16) -> Option<String> {
-    let row = app.engine.get(tenant, id).await.ok()?;
-    Some(mask(&row)?.replace(PORT, &port.to_string()))
+/// The ports whose servers speak HTTPS.
+pub fn https_ports(row: &SandboxRow) -> Vec<u16> {
+    label(row, HTTPS_PORTS).unwrap_or_default().split(',').filter_map(|port| port.parse().ok()).collect()
+}
+
+fn label<'a>(row: &'a SandboxRow, name: &str) -> Option<&'a str> {
+    row.spec.lease.as_ref()?;
+    row.spec.labels.get(name).map(String::as_str)
+}
+
+/// The settings of a client for the server on one port.
+#[derive(Debug, Default)]
+pub struct ServerSettings {
+    /// The host name that the server sees; `None`: the requested one.
+    pub host: Option<String>,
+    /// Whether the server speaks HTTPS.
+    pub https: bool,
+}
+
+pub async fn server_settings(app: &App, tenant: &TenantId, id: &SandboxId, port: u16) -> ServerSettings {
+    let Ok(row) = app.engine.get(tenant, id).await else { return ServerSettings::default() };
+    let host = mask(&row).map(|mask| mask.replace(PORT, &port.to_string()));
+    ServerSettings { host, https: https_ports(&row).contains(&port) }
 }
 
 /// Whether only `connect` wakes it.
@@ -189,11 +228,18 @@ mod tests {
         assert!(wants_connect(true, None) && wants_connect(true, Some(&off)));
         assert!(!wants_connect(true, Some(&on)) && !wants_connect(true, Some(&json!(true))));
         assert!(!wants_connect(false, None) && !wants_connect(false, Some(&off)));
-        assert_eq!(labels(true, None).len(), 1);
-        assert!(labels(false, None).is_empty());
-        assert_eq!(labels(false, Some("x".to_owned()))[MASK], "x");
-        let change = label_change(false, None);
-        assert!(change.len() == 2 && change.values().all(Option::is_none), "those of its parent are removed");
+    }
+
+    #[test]
+    fn settings_are_stored_as_labels() {
+        assert!(LabelSettings::default().labels().is_empty());
+        let settings =
+            LabelSettings { wants_connect: true, mask: Some("x".to_owned()), https_ports: vec![443, 8443] };
+        let labels = settings.labels();
+        assert_eq!((labels[AUTO_RESUME].as_str(), labels[MASK].as_str()), ("false", "x"));
+        assert_eq!(labels[HTTPS_PORTS], "443,8443");
+        let change = LabelSettings::default().label_change();
+        assert!(change.len() == 3 && change.values().all(Option::is_none), "those of its parent are removed");
     }
 
     #[tokio::test]

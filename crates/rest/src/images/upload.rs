@@ -15,8 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use utoipa::IntoParams;
 
-use super::make;
-use super::make::Progress;
+use super::make::{self, Progress};
 use super::work::Work;
 use burrow_http::app::App;
 use burrow_http::auth::Admin;
