@@ -19,6 +19,7 @@ mod epoch;
 mod error;
 mod events;
 mod execs;
+mod former_secrets;
 mod idempotency;
 mod images;
 mod keys;
@@ -74,6 +75,7 @@ pub use egress::{EGRESS_KEPT, EGRESS_KEPT_MS, EgressFilter, EgressKind, EgressRo
 pub use epoch::Epoch;
 pub use error::CatalogError;
 pub use execs::{EXECS_KEPT, PROMISE, UNREMEMBERED};
+pub use former_secrets::{FORMER_KEPT_MS, FORMER_MAX, FormerSecretRow};
 pub use idempotency::{Begun, IDEMPOTENCY_KEPT_MS, Idempotency};
 pub use keys::KeySecret;
 pub use merges::{MergeRow, MergeState};

@@ -136,7 +136,7 @@ impl Catalog {
         let after = move |id: &SandboxId| {
             keys.revoke_of_sandbox(id);
             ports.forget(id);
-            tokens.forget(id);
+            tokens.sandboxes.forget(id);
         };
         self.inner.writer.write_then(Manner::UPKEEP, work, after).await?;
         Ok(())

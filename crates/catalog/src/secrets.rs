@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::connection::{Columns, integer, json};
 use crate::writer::Manner;
-use crate::{Catalog, CatalogError};
+use crate::{Catalog, CatalogError, former_secrets};
 
 /// The maximum number of secrets of one tenant: a list shows all of them.
 pub const SECRETS_MAX: usize = 1_000;
@@ -90,6 +90,9 @@ impl Catalog {
             if before.is_none() {
                 refuse_too_many(connection, &tenant)?;
             }
+            if let Some(replaced) = &before {
+                former_secrets::keep(connection, replaced, now_ms)?;
+            }
             let same_shape = |row: &SecretRow| row.spec.placeholder == spec.placeholder;
             let epoch = before.as_ref().map_or(1, |row| row.epoch + u64::from(!same_shape(row)));
             let row = SecretRow {
@@ -123,6 +126,7 @@ impl Catalog {
             if value.version != before.version + 1 {
                 return Ok(SecretStored::Overtaken { version: before.version });
             }
+            former_secrets::keep(connection, &before, now_ms)?;
             let row = SecretRow {
                 version: value.version,
                 sealed: value.sealed.clone(),

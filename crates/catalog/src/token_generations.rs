@@ -1,12 +1,16 @@
-//! How often the tokens of each sandbox were revoked.
+//! How often the tokens of each sandbox and of each volume were revoked.
 //!
-//! Tokens are not stored: each is an HMAC of the sandbox's id and its generation. Every request with a token needs the
-//! generation, so it is kept in RAM: loaded at open, changed on the writer's thread after each commit and before its answer.
+//! Tokens are not stored: each is an HMAC of the id of its sandbox or volume and of the generation. Every request with a
+//! token needs the generation, so it is kept in RAM: loaded at open, changed on the writer's thread after each commit and
+//! before its answer.
 
 use std::collections::HashMap;
+use std::fmt::Display;
+use std::hash::Hash;
+use std::str::FromStr;
 use std::sync::{PoisonError, RwLock};
 
-use burrow_model::{SandboxId, TenantId};
+use burrow_model::{SandboxId, TenantId, VolumeId};
 use rusqlite::{Connection, params};
 
 use crate::connection::{Columns, integer};
@@ -19,86 +23,163 @@ impl Catalog {
     pub async fn revoke_tokens(&self, tenant: &TenantId, sandbox: &SandboxId) -> Result<(), CatalogError> {
         let cache = self.inner.tokens.clone();
         let (owner, id) = (tenant.clone(), sandbox.clone());
-        let work = move |connection: &Connection| next_generation(connection, &owner, &id);
+        let work = move |connection: &Connection| next_generation(connection, &SANDBOXES, &owner, &id);
         let sandbox = sandbox.clone();
-        let after = move |generation: &u64| cache.set(&sandbox, *generation);
+        let after = move |generation: &u64| cache.sandboxes.set(&sandbox, *generation);
         self.inner.writer.write_then(Manner::UPKEEP, work, after).await.map(drop)
     }
 
-    /// The same for every sandbox, at this time. Generations become times in milliseconds, so no generation is one that a sandbox
-    /// had before: a catalog that is older than some tokens does not know how often they were revoked.
+    /// The same for the tokens of a volume.
+    pub async fn revoke_volume_tokens(
+        &self,
+        tenant: &TenantId,
+        volume: &VolumeId,
+    ) -> Result<(), CatalogError> {
+        let cache = self.inner.tokens.clone();
+        let (owner, id) = (tenant.clone(), volume.clone());
+        let work = move |connection: &Connection| next_generation(connection, &VOLUMES, &owner, &id);
+        let volume = volume.clone();
+        let after = move |generation: &u64| cache.volumes.set(&volume, *generation);
+        self.inner.writer.write_then(Manner::UPKEEP, work, after).await.map(drop)
+    }
+
+    /// The same for every sandbox and every volume, at this time. Generations become times in milliseconds, so no generation is
+    /// one that a sandbox or volume had before: a catalog that is older than some tokens does not know how often they were revoked.
     ///
     /// Only for a catalog that no engine has opened yet.
     pub async fn revoke_all_tokens(&self, now_ms: u64) -> Result<(), CatalogError> {
         let cache = self.inner.tokens.clone();
         let work = move |connection: &Connection| {
-            connection.execute(REVOKE_ALL, [integer(now_ms)])?;
-            read(connection)
+            for owners in [&SANDBOXES, &VOLUMES] {
+                connection.execute(&owners.revoke_all(), [integer(now_ms)])?;
+            }
+            Ok((read(connection, &SANDBOXES)?, read(connection, &VOLUMES)?))
         };
-        let after = move |generations: &HashMap<SandboxId, u64>| {
-            cache.by_sandbox.write().unwrap_or_else(PoisonError::into_inner).clone_from(generations);
+        let after = move |(sandboxes, volumes): &(HashMap<_, _>, HashMap<_, _>)| {
+            cache.sandboxes.set_all(sandboxes);
+            cache.volumes.set_all(volumes);
         };
         self.inner.writer.write_then(Manner::UPKEEP, work, after).await.map(drop)
     }
 
     /// How often the tokens of a sandbox were revoked, or a time if all were. Answers from RAM.
     pub fn token_generation(&self, sandbox: &SandboxId) -> u64 {
-        let cache = self.inner.tokens.by_sandbox.read().unwrap_or_else(PoisonError::into_inner);
-        cache.get(sandbox).copied().unwrap_or(0)
+        self.inner.tokens.sandboxes.get(sandbox)
+    }
+
+    /// The same for a volume.
+    pub fn volume_token_generation(&self, volume: &VolumeId) -> u64 {
+        self.inner.tokens.volumes.get(volume)
     }
 }
 
-/// Generations of the few sandboxes whose tokens were revoked.
+/// Generations of the few sandboxes and volumes whose tokens were revoked.
 pub(crate) struct TokenGenerations {
-    by_sandbox: RwLock<HashMap<SandboxId, u64>>,
+    pub(crate) sandboxes: Generations<SandboxId>,
+    pub(crate) volumes: Generations<VolumeId>,
 }
 
 impl TokenGenerations {
     pub(crate) fn load(connection: &Connection) -> Result<Self, CatalogError> {
-        Ok(Self { by_sandbox: RwLock::new(read(connection)?) })
+        let sandboxes = Generations { by_id: RwLock::new(read(connection, &SANDBOXES)?) };
+        let volumes = Generations { by_id: RwLock::new(read(connection, &VOLUMES)?) };
+        Ok(Self { sandboxes, volumes })
     }
+}
 
-    /// Removes a deleted sandbox.
-    pub(crate) fn forget(&self, sandbox: &SandboxId) {
-        // Most sandboxes are not in it; deleting them needs no exclusive lock.
-        let known = self.by_sandbox.read().unwrap_or_else(PoisonError::into_inner).contains_key(sandbox);
+/// Generations by id; an id that is missing has generation 0.
+pub(crate) struct Generations<Id> {
+    by_id: RwLock<HashMap<Id, u64>>,
+}
+
+impl<Id: Clone + Eq + Hash> Generations<Id> {
+    /// Removes a deleted sandbox or volume.
+    pub(crate) fn forget(&self, id: &Id) {
+        // Most ids are not in it; deleting them needs no exclusive lock.
+        let known = self.by_id.read().unwrap_or_else(PoisonError::into_inner).contains_key(id);
         if known {
-            self.by_sandbox.write().unwrap_or_else(PoisonError::into_inner).remove(sandbox);
+            self.by_id.write().unwrap_or_else(PoisonError::into_inner).remove(id);
         }
     }
 
-    fn set(&self, sandbox: &SandboxId, generation: u64) {
-        let mut cache = self.by_sandbox.write().unwrap_or_else(PoisonError::into_inner);
-        cache.insert(sandbox.clone(), generation);
+    fn get(&self, id: &Id) -> u64 {
+        self.by_id.read().unwrap_or_else(PoisonError::into_inner).get(id).copied().unwrap_or(0)
+    }
+
+    fn set(&self, id: &Id, generation: u64) {
+        self.by_id.write().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), generation);
+    }
+
+    fn set_all(&self, generations: &HashMap<Id, u64>) {
+        self.by_id.write().unwrap_or_else(PoisonError::into_inner).clone_from(generations);
     }
 }
 
-fn read(connection: &Connection) -> Result<HashMap<SandboxId, u64>, CatalogError> {
-    let mut statement = connection.prepare("SELECT sandbox, generation FROM token_generations")?;
-    let rows = statement.query_and_then((), |row| {
-        Ok::<_, CatalogError>((row.parsed("sandbox")?, row.count("generation")?))
-    })?;
+/// The tables of one kind of object that has tokens.
+struct TokenOwners {
+    kind: &'static str,
+    /// The table of the objects, by `id` and `tenant`.
+    objects: &'static str,
+    /// The table of their generations, and its column with the object's id.
+    generations: &'static str,
+    column: &'static str,
+}
+
+const SANDBOXES: TokenOwners = TokenOwners {
+    kind: "sandbox",
+    objects: "sandboxes",
+    generations: "token_generations",
+    column: "sandbox",
+};
+
+const VOLUMES: TokenOwners = TokenOwners {
+    kind: "volume",
+    objects: "volumes",
+    generations: "volume_token_generations",
+    column: "volume",
+};
+
+impl TokenOwners {
+    /// `WHERE true`, because otherwise the parser would read `ON` as part of a join.
+    fn revoke_all(&self) -> String {
+        let Self { objects, generations, column, .. } = self;
+        format!(
+            "INSERT INTO {generations} ({column}, tenant, generation) SELECT id, tenant, ?1 FROM {objects} WHERE true
+             ON CONFLICT ({column}) DO UPDATE SET generation = max(generation + 1, excluded.generation)"
+        )
+    }
+
+    /// Changes nothing, and returns no row, if the tenant has no such object.
+    fn revoke(&self) -> String {
+        let Self { objects, generations, column, .. } = self;
+        format!(
+            "INSERT INTO {generations} ({column}, tenant, generation)
+             SELECT id, tenant, 1 FROM {objects} WHERE id = ? AND tenant = ?
+             ON CONFLICT ({column}) DO UPDATE SET generation = generation + 1
+             RETURNING generation"
+        )
+    }
+}
+
+fn read<Id>(connection: &Connection, owners: &TokenOwners) -> Result<HashMap<Id, u64>, CatalogError>
+where
+    Id: FromStr<Err: std::error::Error + Send + Sync + 'static> + Eq + Hash,
+{
+    let TokenOwners { generations, column, .. } = owners;
+    let mut statement = connection.prepare(&format!("SELECT {column}, generation FROM {generations}"))?;
+    let rows = statement
+        .query_and_then((), |row| Ok::<_, CatalogError>((row.parsed(column)?, row.count("generation")?)))?;
     rows.collect()
 }
 
-/// `WHERE true`, because otherwise the parser would read `ON` as part of a join.
-const REVOKE_ALL: &str = "
-    INSERT INTO token_generations (sandbox, tenant, generation) SELECT id, tenant, ?1 FROM sandboxes WHERE true
-    ON CONFLICT (sandbox) DO UPDATE SET generation = max(generation + 1, excluded.generation)";
-
 fn next_generation(
     connection: &Connection,
+    owners: &TokenOwners,
     tenant: &TenantId,
-    sandbox: &SandboxId,
+    id: &impl Display,
 ) -> Result<u64, CatalogError> {
-    if crate::sandboxes::find(connection, tenant, sandbox)?.is_none() {
-        return Err(CatalogError::Unknown { kind: "sandbox", id: sandbox.to_string() });
-    }
-    let sql = "INSERT INTO token_generations (sandbox, tenant, generation) VALUES (?, ?, 1)
-               ON CONFLICT (sandbox) DO UPDATE SET generation = generation + 1
-               RETURNING generation";
-    let mut statement = connection.prepare_cached(sql)?;
-    let mut rows = statement
-        .query_and_then(params![sandbox.as_str(), tenant.as_str()], |row| row.count("generation"))?;
-    rows.next().unwrap_or_else(|| Err(CatalogError::Unknown { kind: "sandbox", id: sandbox.to_string() }))
+    let mut statement = connection.prepare_cached(&owners.revoke())?;
+    let mut rows =
+        statement.query_and_then(params![id.to_string(), tenant.as_str()], |row| row.count("generation"))?;
+    rows.next().unwrap_or_else(|| Err(CatalogError::Unknown { kind: owners.kind, id: id.to_string() }))
 }

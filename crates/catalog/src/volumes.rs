@@ -96,12 +96,13 @@ impl Catalog {
 
     /// Removes the row of a volume and its snapshots, after their files. Does nothing if the volume does not exist.
     pub async fn delete_volume(&self, id: &VolumeId) -> Result<(), CatalogError> {
-        let id = id.clone();
-        self.write(Manner::UPKEEP, move |connection| {
+        let (id, tokens) = (id.clone(), self.inner.tokens.clone());
+        let work = move |connection: &Connection| {
             connection.prepare_cached("DELETE FROM volumes WHERE id = ?")?.execute([id.as_str()])?;
-            Ok(())
-        })
-        .await
+            Ok(id.clone())
+        };
+        let after = move |id: &VolumeId| tokens.volumes.forget(id);
+        self.inner.writer.write_then(Manner::UPKEEP, work, after).await.map(drop)
     }
 
     /// Stores the intent to restore a volume to one of its snapshots. Sandboxes that mount it must have no processes.

@@ -45,6 +45,9 @@ async fn a_catalog_of_every_earlier_version_becomes_a_current_one() {
         assert!(catalog.ssh_login("SHA256:login", NOW).await.unwrap().is_some());
         let row = catalog.sandbox_by_name(&catalog.default_tenant(), "web").await.unwrap().unwrap();
         assert_eq!(catalog.token_generation(&row.id), 1, "from version {version}");
+        if version > 1 {
+            check_additions_of_version_2(&catalog).await;
+        }
         drop(catalog);
         assert_eq!(schema(&Connection::open(&path).unwrap()), fresh, "from version {version}");
     }
@@ -110,6 +113,10 @@ async fn populate(catalog: &Catalog) {
     catalog.keep_placeholder(secrets::placeholder(&row, "openai", 1, "sk-stand-in")).await.unwrap();
     populate_volumes(catalog).await;
     catalog.revoke_tokens(&tenant, &row.id).await.unwrap();
+    let data = catalog.resolve_volume(&tenant, "data").await.unwrap().unwrap().volume;
+    catalog.revoke_volume_tokens(&tenant, &data.id).await.unwrap();
+    secrets::put(catalog, &tenant, secrets::spec("rotated"), 1).await;
+    catalog.rotate_secret(&tenant, &"rotated".parse().unwrap(), secrets::sealed(2), NOW + 2).await.unwrap();
 }
 
 /// A volume with a snapshot, and a sandbox that mounts it.
@@ -210,6 +217,14 @@ async fn check_volumes(catalog: &Catalog) {
     let users = catalog.users_of_volume(&data.id).await.unwrap();
     let row = catalog.sandbox(&tenant, &users[0].sandbox).await.unwrap().unwrap();
     assert_eq!(row.spec.volumes, [volumes::mount(&data, MountMode::Ro)]);
+}
+
+async fn check_additions_of_version_2(catalog: &Catalog) {
+    let tenant = catalog.default_tenant();
+    let data = catalog.resolve_volume(&tenant, "data").await.unwrap().unwrap().volume;
+    assert_eq!(catalog.volume_token_generation(&data.id), 1);
+    let former = catalog.former_secrets(&tenant, &"rotated".parse().unwrap(), NOW + 3).await.unwrap();
+    assert_eq!((former.len(), former[0].version, former[0].replaced_ms), (1, 1, NOW + 2));
 }
 
 async fn write_fixture_or_fail(version: u32) {

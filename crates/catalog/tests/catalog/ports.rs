@@ -1,9 +1,10 @@
 //! Public ports: visible at once, kept after a restart, removed with their sandbox; and the secret that signs links.
 
 use burrow_catalog::{Catalog, CatalogError, PUBLISHED_MAX, Published};
-use burrow_model::{SandboxId, Scope, TenantId};
+use burrow_model::{SandboxId, Scope, TenantId, VolumeId};
 
 use crate::rows::{self, NOW};
+use crate::volumes;
 
 async fn sandbox(catalog: &Catalog, tenant: &TenantId) -> SandboxId {
     let row = rows::sandbox(tenant, NOW);
@@ -90,6 +91,31 @@ async fn all_tokens_are_revoked_to_generations_that_no_sandbox_had() {
     drop(catalog);
     let catalog = Catalog::open(&path).unwrap();
     assert_eq!((catalog.token_generation(&one), catalog.token_generation(&two)), (NOW + 2, NOW + 1));
+}
+
+#[tokio::test]
+async fn tokens_of_volumes_have_generations_of_their_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("catalog.db");
+    let catalog = Catalog::open(&path).unwrap();
+    let (tenant, other) = (catalog.default_tenant(), catalog.create_tenant("other", NOW).await.unwrap());
+    let one = volumes::stored(&catalog, "one").await.id;
+    let two = volumes::stored(&catalog, "two").await.id;
+    catalog.revoke_volume_tokens(&tenant, &one).await.unwrap();
+    for (who, what) in [(&other, &one), (&tenant, &VolumeId::generate())] {
+        let refused = catalog.revoke_volume_tokens(who, what).await;
+        assert!(matches!(refused, Err(CatalogError::Unknown { kind: "volume", .. })), "{refused:?}");
+    }
+    let generations =
+        |catalog: &Catalog| (catalog.volume_token_generation(&one), catalog.volume_token_generation(&two));
+    assert_eq!(generations(&catalog), (1, 0));
+    drop(catalog);
+    let catalog = Catalog::open(&path).unwrap();
+    assert_eq!(generations(&catalog), (1, 0));
+    catalog.revoke_all_tokens(NOW).await.unwrap();
+    assert_eq!(generations(&catalog), (NOW, NOW));
+    catalog.delete_volume(&one).await.unwrap();
+    assert_eq!(generations(&catalog), (0, NOW));
 }
 
 #[tokio::test]

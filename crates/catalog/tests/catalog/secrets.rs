@@ -1,7 +1,8 @@
 //! Secrets, authorities and placeholders: versions, epochs, users of secrets, and removal with the lineage.
 
 use burrow_catalog::{
-    AuthorityRow, Catalog, CatalogError, PlaceholderRow, SandboxRow, SealedValue, SecretRow, SecretStored,
+    AuthorityRow, Catalog, CatalogError, FORMER_KEPT_MS, PlaceholderRow, SandboxRow, SealedValue, SecretRow,
+    SecretStored,
 };
 use burrow_model::network::{RequestRule, RequestScope, RuleMode, SealedTransforms};
 use burrow_model::{Name, PlaceholderSpec, SecretSpec, Slot, TenantId};
@@ -195,4 +196,49 @@ async fn values_encrypted_with_an_old_key_are_found_and_encrypted_again() {
     let lineage = sandbox.memory().space;
     catalog.reseal_authority(&lineage, "resealed".to_owned(), "file:2".to_owned()).await.unwrap();
     assert_eq!(catalog.sealed_otherwise("file:2").await.unwrap(), (Vec::new(), Vec::new()));
+}
+
+#[tokio::test]
+async fn former_values_are_stored_for_a_limited_time_and_number() {
+    let catalog = Catalog::in_memory().unwrap();
+    let tenant = catalog.default_tenant();
+    let former = async |now_ms| -> Vec<u64> {
+        let rows = catalog.former_secrets(&tenant, &name("openai"), now_ms).await.unwrap();
+        assert!(rows.iter().all(|row| row.sealed == format!("sealed {}", row.version)), "{rows:?}");
+        rows.into_iter().map(|row| row.version).collect()
+    };
+    put(&catalog, &tenant, spec("openai"), 1).await;
+    assert!(former(NOW).await.is_empty());
+    catalog.rotate_secret(&tenant, &name("openai"), sealed(2), NOW + 2).await.unwrap();
+    put(&catalog, &tenant, spec("openai"), 3).await;
+    assert_eq!(former(NOW + 3).await, [2, 1]);
+    for version in 4..=6 {
+        catalog.rotate_secret(&tenant, &name("openai"), sealed(version), NOW + version).await.unwrap();
+    }
+    assert_eq!(former(NOW + 6).await, [5, 4, 3]);
+    // Version 3 was replaced at `NOW + 4`.
+    assert_eq!(former(NOW + 4 + FORMER_KEPT_MS).await, [5, 4]);
+    assert!(catalog.forget_former_secrets(NOW + 3 + FORMER_KEPT_MS).await.unwrap().is_empty());
+    let expired = catalog.forget_former_secrets(NOW + 5 + FORMER_KEPT_MS).await.unwrap();
+    assert_eq!(expired, [(tenant.clone(), name("openai"))]);
+    assert_eq!(former(NOW + 6).await, [5]);
+    catalog.delete_secret(&tenant, &name("openai")).await.unwrap();
+    assert!(former(NOW + 6).await.is_empty(), "they are removed with the secret");
+}
+
+#[tokio::test]
+async fn former_values_are_encrypted_again_and_keys_of_certificates_are_not_stored() {
+    let catalog = Catalog::in_memory().unwrap();
+    let tenant = catalog.default_tenant();
+    put(&catalog, &tenant, SecretSpec { slot: Slot::ClientCert, ..spec("cert") }, 1).await;
+    put(&catalog, &tenant, spec("cert"), 2).await;
+    assert!(catalog.former_secrets(&tenant, &name("cert"), NOW).await.unwrap().is_empty());
+    put(&catalog, &tenant, spec("cert"), 3).await;
+    assert!(catalog.former_sealed_otherwise("file:1").await.unwrap().is_empty());
+    let found = catalog.former_sealed_otherwise("file:2").await.unwrap();
+    assert_eq!(found.iter().map(|row| row.version).collect::<Vec<_>>(), [2]);
+    let resealed = SealedValue { version: 2, sealed: "resealed".to_owned(), sealed_by: "file:2".to_owned() };
+    catalog.reseal_former_secret(&tenant, &name("cert"), resealed).await.unwrap();
+    assert!(catalog.former_sealed_otherwise("file:2").await.unwrap().is_empty());
+    assert_eq!(catalog.former_secrets(&tenant, &name("cert"), NOW).await.unwrap()[0].sealed, "resealed");
 }
