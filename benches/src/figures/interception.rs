@@ -387,6 +387,7 @@ fn policy(certificates: &Certificates) -> Result<Policy, BenchError> {
         value: SecretBytes::new(SECRET.as_bytes().to_vec()),
         allow: vec![scope],
         placeholder: None,
+        former: Vec::new(),
     };
     let key = SecretBytes::new(certificates.key.clone());
     let directives = Directives {

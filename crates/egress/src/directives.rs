@@ -48,4 +48,13 @@ pub struct Grant {
     pub allow: Vec<RequestScope>,
     /// The placeholder that the sandbox sees instead of the value.
     pub placeholder: Option<SecretBytes>,
+    /// Values that were replaced recently. Responses are scrubbed of them; they are never inserted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former: Vec<SecretBytes>,
+}
+
+impl Grant {
+    pub(crate) fn without_former(&self) -> Self {
+        Self { former: Vec::new(), ..self.clone() }
+    }
 }

@@ -28,6 +28,8 @@ pub struct SimEgress {
 #[derive(Debug)]
 struct State {
     attached: BTreeMap<SandboxId, Policy>,
+    /// The policies with which they were attached.
+    first: BTreeMap<SandboxId, Policy>,
     counters: BTreeMap<SandboxId, Counters>,
     log: mpsc::Sender<LogEntry>,
     reader: Option<mpsc::Receiver<LogEntry>>,
@@ -43,6 +45,7 @@ impl SimEgress {
         let (log, reader) = mpsc::channel(LOG_QUEUE_MAX);
         let state = State {
             attached: BTreeMap::new(),
+            first: BTreeMap::new(),
             counters: BTreeMap::new(),
             log,
             reader: Some(reader),
@@ -62,6 +65,11 @@ impl SimEgress {
     /// The current policy of `id`.
     pub fn policy(&self, id: &SandboxId) -> Option<Policy> {
         self.state().attached.get(id).cloned()
+    }
+
+    /// The policy with which `id` was attached, before its processes ran.
+    pub fn first_policy(&self, id: &SandboxId) -> Option<Policy> {
+        self.state().first.get(id).cloned()
     }
 
     /// Adds a log entry, as the real process would; `false` if the log is not read.
@@ -111,7 +119,9 @@ impl SimEgress {
 #[async_trait]
 impl Egress for SimEgress {
     async fn attach(&self, id: &SandboxId, policy: &Policy) -> Result<(), EgressError> {
-        self.state().attached.insert(id.clone(), policy.clone());
+        let mut state = self.state();
+        state.attached.insert(id.clone(), policy.clone());
+        state.first.insert(id.clone(), policy.clone());
         Ok(())
     }
 
@@ -132,6 +142,7 @@ impl Egress for SimEgress {
     async fn detach(&self, id: &SandboxId) -> Result<(), EgressError> {
         let mut state = self.state();
         state.attached.remove(id);
+        state.first.remove(id);
         state.counters.remove(id);
         state.waiting.remove(id);
         Ok(())

@@ -25,6 +25,7 @@ mod error;
 mod events;
 mod execs;
 pub mod faults;
+mod former_secrets;
 mod gc;
 mod guest;
 mod held_trees;

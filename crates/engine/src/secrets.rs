@@ -5,6 +5,8 @@
 //!   a sandbox's rules ─► grants (decrypted here, dropped when passed on), authority of its lineage, placeholders
 //! ```
 //!
+//! A replaced value is kept for a while, to scrub responses of it: see `former_secrets`.
+//!
 //! A *lineage* is a sandbox with all sandboxes that were forked or restored from it; it is named by their memory space. It has one
 //! authority, which its processes trust wherever they are restored, and one placeholder per secret. In each sandbox the placeholder
 //! stands for what that sandbox's own rules grant. In other lineages authority and placeholders are unknown.
@@ -20,6 +22,7 @@ use burrow_model::{Name, SandboxId, SecretBytes, SecretSpec, Slot, SpaceId, Tena
 use burrow_vault::{Kind, Label, Vault};
 use tokio::sync::broadcast;
 
+use crate::former_secrets::{self, FormerBudget};
 use crate::shared::Shared;
 use crate::{Engine, EngineError, transforms};
 
@@ -79,7 +82,7 @@ impl SecretChanges {
         self.0.subscribe()
     }
 
-    fn tell(&self, tenant: &TenantId, name: &Name) {
+    pub(crate) fn tell(&self, tenant: &TenantId, name: &Name) {
         // No subscribers is fine: a new subscriber reads the present state first.
         let _ = self.0.send(SecretChanged { tenant: tenant.clone(), name: name.clone() });
     }
@@ -246,7 +249,7 @@ fn check_value(slot: &Slot, value: &SecretBytes) -> Result<(), EngineError> {
     }
 }
 
-async fn seal(
+pub(crate) async fn seal(
     vault: &Vault,
     tenant: &TenantId,
     name: &Name,
@@ -309,7 +312,7 @@ pub(crate) async fn grants(
     names: &BTreeSet<Name>,
     lineage: &SpaceId,
 ) -> Result<Vec<Grant>, EngineError> {
-    let mut grants = Vec::new();
+    let (mut grants, mut budget) = (Vec::new(), FormerBudget::of_a_sandbox());
     for name in names {
         let Some(row) = shared.seams.catalog.secret(tenant, name).await? else { continue };
         let value = match open(shared, &row).await {
@@ -321,6 +324,7 @@ pub(crate) async fn grants(
             }
         };
         let placeholder = placeholder(shared, &row, lineage).await?;
+        let former = former_secrets::open(shared, &row, &value, &mut budget).await?;
         grants.push(Grant {
             name: name.clone(),
             version: row.version,
@@ -328,6 +332,7 @@ pub(crate) async fn grants(
             value,
             allow: row.spec.allow,
             placeholder: placeholder.map(|text| SecretBytes::new(text.into_bytes())),
+            former,
         });
     }
     Ok(grants)
@@ -459,8 +464,10 @@ pub(crate) async fn trust_of(shared: &Shared, row: &SandboxRow) -> Result<Option
 pub(crate) async fn reseal(shared: &Shared) -> Result<(), EngineError> {
     let (vault, catalog) = (&shared.seams.vault, &shared.seams.catalog);
     let (secrets, authorities) = catalog.sealed_otherwise(&vault.key_id()).await?;
-    let (of_transforms, mut lost) = transforms::reseal(vault, catalog).await?;
-    let found = secrets.len() + authorities.len() + of_transforms;
+    let (of_transforms, lost_transforms) = transforms::reseal(vault, catalog).await?;
+    let (former, lost_former) = former_secrets::reseal(vault, catalog).await?;
+    let found = secrets.len() + authorities.len() + of_transforms + former;
+    let mut lost = lost_transforms + lost_former;
     for row in secrets {
         let Ok(value) = open(shared, &row).await else {
             lost += 1;

@@ -7,7 +7,7 @@ use burrow_catalog::CatalogError;
 
 use crate::actor::Command;
 use crate::shared::Shared;
-use crate::{egress, memory, snapshots};
+use crate::{egress, former_secrets, memory, snapshots};
 
 /// How late a sandbox may be deleted.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -79,6 +79,7 @@ async fn prune(shared: &Shared) -> Result<(), CatalogError> {
     shared.seams.catalog.purge_idempotency(shared.now_ms()).await?;
     shared.seams.catalog.prune_execs().await?;
     shared.seams.catalog.forget_lineages(shared.now_ms()).await?;
+    former_secrets::forget_expired(shared).await?;
     shared.seams.catalog.forget_removed_images().await?;
     shared.seams.catalog.prune_egress(shared.now_ms()).await?;
     Ok(())

@@ -228,6 +228,11 @@ fn rotation_and_revocation_reach_a_running_sandbox() {
         call(&daemon, "alpha", &["https://up.example/v1/b"]);
         (api.last_authorization() == format!("Bearer {ROTATED}")).then_some(())
     });
+    // A host may still return the former value.
+    let answer = call(&daemon, "alpha", &[&format!("https://up.example/v1/b?stored={CANARY}")]).1;
+    assert!(api.seen().last().unwrap()["path"].as_str().unwrap().contains(CANARY));
+    assert!(answer.contains("stored=***") && !answer.contains(CANARY), "{answer}");
+    assert_eq!(api.last_authorization(), format!("Bearer {ROTATED}"));
     daemon.ok(&["secret", "rm", "key", "--force"]);
     eventually("what needs it to be refused", || {
         (call(&daemon, "alpha", &["https://up.example/v1/c"]).0 == "403").then_some(())

@@ -14,6 +14,7 @@ use burrow_model::TenantId;
 use burrow_model::network::RequestRule;
 use http::StatusCode;
 
+use super::FormOwner;
 use super::judge::Refusal;
 use super::scrub::Hits;
 use crate::clock::{epoch_ms, monotonic_ms};
@@ -24,15 +25,15 @@ pub(super) struct Exchange {
     sandbox: Arc<Sandbox>,
     rule: RequestRule,
     event: Event,
-    /// The names of the sandbox's secrets, by the index of their grant.
-    names: Arc<[String]>,
+    /// The owners of the forms that responses are scrubbed of.
+    owners: Arc<[FormOwner]>,
     began_ms: u64,
     status: AtomicU16,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     /// How often the inserted secret was found in the response.
     scrubbed: AtomicU64,
-    /// Other secrets found in the response, by the index of their grant: an alarm was raised for each.
+    /// Other secrets and former values found in the response, by their index in `owners`: an alarm was raised for each.
     alarmed: Mutex<BTreeSet<u16>>,
     over: AtomicBool,
     /// Why the body was not sent to its end.
@@ -70,7 +71,7 @@ impl Exchange {
     pub(super) fn new(
         sandbox: Arc<Sandbox>,
         rule: RequestRule,
-        names: Arc<[String]>,
+        owners: Arc<[FormOwner]>,
         described: &RequestSummary<'_>,
     ) -> Arc<Self> {
         let action = if described.secret.is_some() { Action::EgressInject } else { Action::EgressAllow };
@@ -79,7 +80,7 @@ impl Exchange {
             sandbox,
             rule,
             event,
-            names,
+            owners,
             began_ms: monotonic_ms(),
             status: AtomicU16::new(0),
             bytes_in: AtomicU64::new(0),
@@ -118,27 +119,32 @@ impl Exchange {
             return;
         }
         for (owners, count) in hits.iter() {
-            let name = |owner: &u16| self.names.get(usize::from(*owner)).map(String::as_str);
+            let owner = |index: &u16| self.owners.get(usize::from(*index));
             let sent = self.event.secret.as_ref().map(Text::as_str);
-            if sent.is_some() && owners.iter().any(|owner| name(owner) == sent) {
+            let is_sent = |owner: &FormOwner| !owner.former && Some(owner.name.as_str()) == sent;
+            if owners.iter().filter_map(owner).any(is_sent) {
                 self.scrubbed.fetch_add(count, Ordering::Relaxed);
                 continue;
             }
             let Some(first) = owners.first() else { continue };
             if self.alarmed.lock().unwrap_or_else(PoisonError::into_inner).insert(*first) {
-                self.raise_alarm(name(first));
+                self.raise_alarm(owner(first));
             }
         }
     }
 
-    fn raise_alarm(&self, secret: Option<&str>) {
+    fn raise_alarm(&self, found: Option<&FormOwner>) {
         let status = Some(self.status.load(Ordering::Relaxed)).filter(|status| *status > 0);
-        let reason = "the response contained a secret that its request did not carry; it was removed";
+        let reason = if found.is_some_and(|owner| owner.former) {
+            "the response contained a former value of a secret; it was removed"
+        } else {
+            "the response contained a secret that its request did not carry; it was removed"
+        };
         self.sandbox.note(Event {
             at_ms: epoch_ms(),
             action: Action::EgressAlarm,
             outcome: Outcome::Done,
-            secret: secret.map(Text::from),
+            secret: found.map(|owner| owner.name.as_str().into()),
             status,
             reason: Some(reason.into()),
             ..self.event.clone()

@@ -306,6 +306,7 @@ mod tests {
             value: SecretBytes::new(b"the-real-one".to_vec()),
             allow: vec![scope("api.example", &["POST"], &["/v1/**"])],
             placeholder: Some(SecretBytes::new(b"fake-0123456789".to_vec())),
+            former: Vec::new(),
         };
         Directives {
             tenant: burrow_model::TenantId::generate(),

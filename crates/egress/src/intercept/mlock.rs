@@ -10,7 +10,9 @@ use crate::Directives;
 /// afterwards does no harm, and their number is limited.
 pub(crate) fn keep_in_ram(directives: &Directives) {
     let keys = directives.authority.iter().map(|authority| &authority.key);
-    directives.grants.iter().map(|grant| &grant.value).chain(keys).for_each(lock);
+    let values =
+        directives.grants.iter().flat_map(|grant| std::iter::once(&grant.value).chain(&grant.former));
+    values.chain(keys).for_each(lock);
 }
 
 fn lock(secret: &SecretBytes) {

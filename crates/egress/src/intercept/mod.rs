@@ -102,11 +102,19 @@ struct Compiled {
     own: Forms,
     /// The sandbox's own placeholders, and the mark that every placeholder contains (E-S7).
     placeholders: Forms,
-    /// The forms of all granted secrets; the owner of a form is the index of its grant. `None` if there are no
-    /// grants.
+    /// The forms of all granted secrets and of their former values; the owner of a form is an index into `owners`.
+    /// `None` if there are no grants.
     secrets: Option<Forms>,
-    /// The names of the grants, in their order.
-    names: Arc<[String]>,
+    /// Each granted secret, and then each again for its former values.
+    owners: Arc<[FormOwner]>,
+}
+
+/// The secret that a form belongs to.
+#[derive(Debug)]
+struct FormOwner {
+    name: String,
+    /// Whether it is a form of a former value of the secret.
+    former: bool,
 }
 
 impl Intercept {
@@ -149,12 +157,15 @@ impl Intercept {
             .iter()
             .filter_map(|grant| grant.placeholder.as_ref())
             .map(burrow_model::SecretBytes::expose);
+        let values = grants.iter().map(service::values_of);
+        let values: Vec<_> = values.chain(grants.iter().map(service::former_values_of)).collect();
+        let owner =
+            |former| grants.iter().map(move |grant| FormOwner { name: grant.name.to_string(), former });
         let compiled = Arc::new(Compiled {
             own: Forms::any_case(own.clone()),
             placeholders: Forms::any_case(own.chain([PLACEHOLDER_MARK.as_bytes()])),
-            secrets: Some(Forms::of_each(&grants.iter().map(service::values_of).collect::<Vec<_>>()))
-                .filter(|forms| !forms.is_empty()),
-            names: grants.iter().map(|grant| grant.name.to_string()).collect(),
+            secrets: Some(Forms::of_each(&values)).filter(|forms| !forms.is_empty()),
+            owners: owner(false).chain(owner(true)).collect(),
         });
         *kept = Some((policy.clone(), Arc::clone(&compiled)));
         compiled

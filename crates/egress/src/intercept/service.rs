@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use burrow_audit::{Action, Event, Outcome};
 use burrow_model::network::{Approve, HeaderTransform};
-use burrow_model::{HostName, Slot};
+use burrow_model::{HostName, SecretBytes, Slot};
 use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
@@ -69,14 +69,29 @@ struct AllowedRequest<'a> {
 /// The values of a grant to search for in responses. The key of a client certificate is sent to no host, so no host
 /// can return it.
 pub(super) fn values_of(grant: &Grant) -> Vec<Zeroizing<Vec<u8>>> {
-    let value = || Zeroizing::new(grant.value.expose().to_vec());
     match &grant.slot {
         Slot::ClientCert => Vec::new(),
-        Slot::Basic { user } => {
-            let pair = Zeroizing::new([user.as_str().as_bytes(), b":", grant.value.expose()].concat());
-            vec![value(), Zeroizing::new(data_encoding::BASE64.encode(&pair).into_bytes())]
+        Slot::Basic { .. } | Slot::Header { .. } | Slot::GrpcMetadata { .. } | Slot::Query { .. } => {
+            as_sent(&grant.slot, &grant.value)
         }
-        Slot::Header { .. } | Slot::GrpcMetadata { .. } | Slot::Query { .. } => vec![value()],
+    }
+}
+
+/// The former values of a grant to search for in responses. They may have been sent in another slot.
+pub(super) fn former_values_of(grant: &Grant) -> Vec<Zeroizing<Vec<u8>>> {
+    grant.former.iter().flat_map(|value| as_sent(&grant.slot, value)).collect()
+}
+
+fn as_sent(slot: &Slot, value: &SecretBytes) -> Vec<Zeroizing<Vec<u8>>> {
+    let plain = Zeroizing::new(value.expose().to_vec());
+    match slot {
+        Slot::Basic { user } => {
+            let pair = Zeroizing::new([user.as_str().as_bytes(), b":", value.expose()].concat());
+            vec![plain, Zeroizing::new(data_encoding::BASE64.encode(&pair).into_bytes())]
+        }
+        Slot::ClientCert | Slot::Header { .. } | Slot::GrpcMetadata { .. } | Slot::Query { .. } => {
+            vec![plain]
+        }
     }
 }
 
@@ -160,7 +175,7 @@ impl Conversation {
         let exchange = Exchange::new(
             Arc::clone(&self.sandbox),
             ruled.rule.clone(),
-            Arc::clone(&compiled.names),
+            Arc::clone(&compiled.owners),
             &described,
         );
         let transform = transform.map(|(transform, _)| transform);

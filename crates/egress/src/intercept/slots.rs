@@ -248,6 +248,7 @@ mod tests {
             value: SecretBytes::new(value.into()),
             allow: Vec::new(),
             placeholder: None,
+            former: Vec::new(),
         }
     }
 

@@ -29,7 +29,7 @@ use burrow_model::network::{
 use burrow_model::{EgressRule, HostName, HostPattern, IpRange, Name, NetworkMode, NetworkPolicy};
 use serde::{Deserialize, Serialize};
 
-use crate::Directives;
+use crate::{Directives, Grant};
 
 pub use denial::Denial;
 pub use ranges::AddressKind;
@@ -293,7 +293,9 @@ impl Policy {
                 .collect();
             let headers = policy.transform(destination).map(|(transform, _)| transform.clone());
             let (tenant, authority) = (directives.tenant.clone(), directives.authority.clone());
-            Some((tenant, authority, rules, headers, directives.grants.clone()))
+            // A new former value has a new version beside it; one that expires concerns no flow.
+            let grants: Vec<_> = directives.grants.iter().map(Grant::without_former).collect();
+            Some((tenant, authority, rules, headers, grants))
         };
         view(self) == view(other)
     }

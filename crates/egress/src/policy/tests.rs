@@ -324,9 +324,22 @@ fn flows_are_kept_if_nothing_about_their_host_changes() {
             value: burrow_model::SecretBytes::new("value".into()),
             allow: vec![burrow_model::network::RequestScope::of("other.example".parse().unwrap())],
             placeholder: None,
+            former: Vec::new(),
         });
     };
     assert!(!one.treats_alike(&changed(&elsewhere), &here));
+    // A former value expires without a reset: no request carries it.
+    let granted = one.with_directives({
+        let mut directives = one.directives().unwrap().clone();
+        elsewhere(&mut directives);
+        directives
+    });
+    let expired = granted.with_directives({
+        let mut directives = granted.directives().unwrap().clone();
+        directives.grants[0].former.push(burrow_model::SecretBytes::new("former".into()));
+        directives
+    });
+    assert!(expired.treats_alike(&granted, &here));
 }
 
 fn with_transforms(mode: NetworkMode, rules: &[&str], hosts: &[&str]) -> Policy {

@@ -313,6 +313,36 @@ live_test! {
 }
 
 live_test! {
+    async fn e_s22_a_former_value_is_removed_from_responses_and_never_inserted(world: World) {
+        let (mut setup, upstream) = Setup::usual(world).await;
+        setup.set(|directives| {
+            let grant = &mut directives.grants[0];
+            grant.version += 1;
+            grant.former = vec![std::mem::replace(&mut grant.value, SecretBytes::new(ROTATED.into()))];
+        }).await;
+        for version in [Version::HTTP_11, Version::HTTP_2] {
+            let mut program = setup.connect_http(version).await;
+            for path in ["/v1/echo", "/free/echo"] {
+                let answer = program.post(path, &[("x-stored", SECRET)], "").await;
+                assert_eq!(answer.status, 200);
+                assert!(answer.all().contains("***"), "{path}: {}", answer.all());
+                assert_clean(&answer.all());
+                let seen = upstream.seen().pop().unwrap();
+                assert_eq!(seen.contains(&format!("authorization: Bearer {ROTATED}")), path == "/v1/echo", "{seen}");
+                assert!(!seen.contains(&format!("Bearer {SECRET}")), "{seen}");
+            }
+        }
+        // Also where the present value was sent: this one was not.
+        let alarm = setup.event(Action::EgressAlarm, |event| {
+            event.path.as_ref().is_some_and(|path| path.as_str() == "/v1/echo")
+        }).await;
+        assert_eq!(alarm.secret.unwrap().as_str(), "key");
+        assert!(alarm.reason.unwrap().as_str().contains("former value"));
+        setup.assert_nothing_leaked();
+    }
+}
+
+live_test! {
     async fn e_s11_no_connection_is_shared_between_sandboxes(world: World) {
         let setup = Setup::new(world, bearer(), SECRET).await;
         let upstream = setup.host(&["http/1.1"]).await;

@@ -58,6 +58,7 @@ pub(crate) fn grant(slot: Slot, value: &str) -> Grant {
         value: SecretBytes::new(value.into()),
         allow: vec![scope(&["POST", "GET"], &["/v1/**"])],
         placeholder: Some(SecretBytes::new(PLACEHOLDER.into())),
+        former: Vec::new(),
     }
 }
 

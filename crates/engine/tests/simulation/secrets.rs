@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use burrow_catalog::FORMER_KEPT_MS;
 use burrow_egress::Grant;
 use burrow_engine::{Engine, NetworkChange, UpdateOptions};
 use burrow_model::network::{HeaderTransform, RequestRule, RequestScope, RuleMode, TransformHeader};
@@ -89,6 +90,49 @@ async fn rules_grant_secrets_and_changes_reach_running_sandboxes() {
     set(&world, &engine, "key", "third-value").await;
     becomes(&world, &id, &[("key", "third-value")]).await;
     assert!(engine.egress_problems(&id).is_empty());
+}
+
+/// The former values that the egress process received for a sandbox's only secret.
+fn former(world: &World, id: &SandboxId) -> Vec<String> {
+    let policy = world.egress.inner.policy(id).expect("it is attached");
+    let grants = policy.directives().map(|directives| directives.grants.clone()).unwrap_or_default();
+    let text = |value: &SecretBytes| String::from_utf8(value.expose().to_vec()).unwrap();
+    grants.iter().flat_map(|grant| grant.former.iter().map(text)).collect()
+}
+
+#[tokio::test]
+async fn replaced_values_are_passed_on_for_scrubbing_until_they_expire() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let id = engine.create(&world.tenant, create(Some("alpha"))).await.unwrap().row.id;
+    set(&world, &engine, "key", "the-value-1").await;
+    engine.update(&world.tenant, &id, change(vec![rule("api.example.com", "key")])).await.unwrap();
+    assert!(former(&world, &id).is_empty());
+    let rotate = async |value: &str| {
+        engine.rotate_secret(&world.tenant, &name("key"), bytes(value)).await.unwrap();
+        becomes(&world, &id, &[("key", value)]).await;
+    };
+    rotate("the-value-2").await;
+    assert_eq!(former(&world, &id), ["the-value-1"]);
+    set(&world, &engine, "key", "the-value-3").await;
+    becomes(&world, &id, &[("key", "the-value-3")]).await;
+    assert_eq!(former(&world, &id), ["the-value-2", "the-value-1"]);
+    // The present value and a repeated one are passed on once.
+    rotate("the-value-1").await;
+    assert_eq!(former(&world, &id), ["the-value-3", "the-value-2"]);
+    rotate("the-value-4").await;
+    assert_eq!(former(&world, &id), ["the-value-1", "the-value-3", "the-value-2"]);
+    rotate("the-value-5").await;
+    assert_eq!(former(&world, &id), ["the-value-4", "the-value-1", "the-value-3"]);
+
+    world.clock.advance(FORMER_KEPT_MS + 1);
+    rotate("the-value-6").await;
+    assert_eq!(former(&world, &id), ["the-value-5"]);
+    engine.delete_secret(&world.tenant, &name("key"), true).await.unwrap();
+    becomes(&world, &id, &[]).await;
+    set(&world, &engine, "key", "the-value-7").await;
+    becomes(&world, &id, &[("key", "the-value-7")]).await;
+    assert!(former(&world, &id).is_empty(), "they were removed with the secret");
 }
 
 #[tokio::test]
