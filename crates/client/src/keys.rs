@@ -6,6 +6,7 @@ use http::Method;
 use crate::client::Call;
 use crate::sandboxes::sandbox_path;
 use crate::url::Path;
+use crate::volumes::volume_path;
 use crate::{Client, ClientError};
 
 impl Client {
@@ -25,6 +26,12 @@ impl Client {
     /// Revokes the tokens that E2B clients received for a sandbox.
     pub async fn revoke_tokens(&self, sandbox: &str) -> Result<(), ClientError> {
         let path = sandbox_path(sandbox).fixed("revoke-tokens");
+        self.send_no_content(Call::new(Method::POST, path)).await
+    }
+
+    /// Revokes the tokens that E2B clients received for the files of a volume.
+    pub async fn revoke_volume_tokens(&self, volume: &str) -> Result<(), ClientError> {
+        let path = volume_path(volume).fixed("revoke-tokens");
         self.send_no_content(Call::new(Method::POST, path)).await
     }
 

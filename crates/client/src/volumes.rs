@@ -11,7 +11,7 @@ use crate::files::upload_call;
 use crate::url::Path;
 use crate::{Client, ClientError};
 
-fn volume_path(volume: &str) -> Path {
+pub(crate) fn volume_path(volume: &str) -> Path {
     Path::new("/v1/volumes").part(volume)
 }
 

@@ -5,7 +5,7 @@
 //!   /volumecontent/<volume>/dir|path|file   by the volume's own token, which the control plane returns
 //! ```
 //!
-//! A token is an HMAC of the volume's id, like that of a sandbox. In E2B any number of sandboxes may write to a volume;
+//! A token is an HMAC of the volume's id and generation, like that of a sandbox, and is revoked like it. In E2B any number of sandboxes may write to a volume;
 //! in Burrow only one may, and for a second one the error explains how to mount it read-only: `NAME:ro`.
 
 use std::sync::Arc;

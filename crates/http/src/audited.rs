@@ -154,7 +154,9 @@ fn action(method: &Method, route: &str) -> Action {
         ("GET" | "HEAD" | "OPTIONS", route) if route != "/v1/snapshots/{snapshot}/export" => Action::ApiRead,
         ("POST", "/v1/keys" | "/v1/ssh/keys") => Action::KeyCreate,
         ("DELETE", "/v1/keys/{key}" | "/v1/ssh/keys/{key}") => Action::KeyDelete,
-        ("POST", "/v1/sandboxes/{sandbox}/revoke-tokens") => Action::TokenRevoke,
+        ("POST", "/v1/sandboxes/{sandbox}/revoke-tokens" | "/v1/volumes/{volume}/revoke-tokens") => {
+            Action::TokenRevoke
+        }
         ("POST", "/v1/sandboxes" | "/sandboxes" | "/v2/sandboxes") => Action::SandboxCreate,
         ("DELETE", "/v1/sandboxes/{sandbox}" | "/sandboxes/{sandbox}") => Action::SandboxDelete,
         (

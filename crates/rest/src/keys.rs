@@ -12,6 +12,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::sandboxes::SandboxPath;
+use super::volumes::VolumePath;
 use crate::ssh_link::Link;
 use burrow_gateway::e2b::Lookups;
 use burrow_http::app::App;
@@ -21,7 +22,7 @@ use burrow_http::error::ApiError;
 use burrow_http::idempotency::{Begin, IdempotentResponse, once, to_json};
 use burrow_http::input::{JsonBody, NoParams, Params, Segments, idempotency_key};
 use burrow_http::pages::{PageParams, page};
-use burrow_http::refusals::{Common, IdempotencyRefusals, ObjectRefusals, WithBody};
+use burrow_http::refusals::{Common, IdempotencyRefusals, ObjectRefusals, VolumeRefusals, WithBody};
 
 /// Maximum length of a key's name.
 const NAME_LENGTH_MAX: usize = 100;
@@ -141,6 +142,23 @@ pub(crate) async fn revoke_tokens(
     app.engine.catalog().revoke_tokens(caller.tenant(), &id).await?;
     app.part::<Lookups>().forget(&id);
     tracing::info!(sandbox = %id, "tokens revoked");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[utoipa::path(
+    post, path = "/v1/volumes/{volume}/revoke-tokens", tag = "keys", params(VolumePath),
+    responses((status = 204, description = "Tokens that E2B clients received for the files of this volume are no longer valid; \
+        transfers in progress continue"), Common, VolumeRefusals),
+)]
+pub(crate) async fn revoke_volume_tokens(
+    State(app): State<Arc<App>>,
+    caller: UnboundExecutor,
+    _: NoParams,
+    Segments(path): Segments<VolumePath>,
+) -> Result<StatusCode, ApiError> {
+    let volume = path.resolve(&app, &caller).await?;
+    app.engine.catalog().revoke_volume_tokens(caller.tenant(), &volume.id).await?;
+    tracing::info!(volume = %volume.id, "tokens revoked");
     Ok(StatusCode::NO_CONTENT)
 }
 

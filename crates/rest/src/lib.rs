@@ -137,6 +137,7 @@ fn volume_routes() -> Routes<Arc<App>> {
         .route(&under("snapshots"), get(volumes::snapshots).post(volumes::snapshot))
         .route(&under("snapshots/{snapshot}"), delete(volumes::remove_snapshot))
         .route(&under("restore"), post(volumes::restore))
+        .route(&under("revoke-tokens"), post(keys::revoke_volume_tokens))
         .route(&under("files"), files)
         .route(&under("files/list"), get(volume_files::list))
 }

@@ -41,7 +41,7 @@ use crate::{
         egress::show, egress::log, egress::explain::explain, egress::test, egress::policy::replace,
         egress::approvals::list, egress::approvals::answer,
         services::list, services::set, services::remove, services::restart,
-        keys::create, keys::list, keys::get, keys::revoke, keys::revoke_tokens,
+        keys::create, keys::list, keys::get, keys::revoke, keys::revoke_tokens, keys::revoke_volume_tokens,
         ssh::show, ssh::add, ssh::list, ssh::remove,
         audit::list, audit::follow, audit::checkpoint, audit::inclusion, audit::consistency, audit::export,
         secrets::set, secrets::rotate, secrets::list, secrets::get, secrets::remove,

@@ -58,10 +58,14 @@ enum Action {
         #[arg(required = true, value_name = "KEY")]
         keys: Vec<String>,
     },
-    /// Revoke the tokens that E2B clients have for a sandbox
+    /// Revoke the tokens that E2B clients have for a sandbox or a volume
     RevokeTokens {
         /// Id, unique id prefix, or name
-        sandbox: String,
+        #[arg(required_unless_present = "volume")]
+        sandbox: Option<String>,
+        /// Revoke the tokens of this volume instead
+        #[arg(long, conflicts_with = "sandbox")]
+        volume: Option<String>,
     },
 }
 
@@ -98,9 +102,16 @@ pub(crate) async fn run(ctx: &Context, args: KeyArgs) -> Result<(), Stop> {
             let key = client.key(&key).await.or_fail(|| format!("could not show key `{key}`"))?;
             if format.json { print::json::pretty(&key) } else { show(&[key]) }
         }
-        Action::RevokeTokens { sandbox } => {
-            let revoked = client.revoke_tokens(&sandbox).await;
-            revoked.or_fail(|| format!("could not revoke the tokens of sandbox `{sandbox}`"))
+        Action::RevokeTokens { sandbox, volume } => {
+            if let Some(sandbox) = sandbox {
+                let revoked = client.revoke_tokens(&sandbox).await;
+                revoked.or_fail(|| format!("could not revoke the tokens of sandbox `{sandbox}`"))?;
+            }
+            if let Some(volume) = volume {
+                let revoked = client.revoke_volume_tokens(&volume).await;
+                revoked.or_fail(|| format!("could not revoke the tokens of volume `{volume}`"))?;
+            }
+            Ok(())
         }
         Action::Revoke { keys } => {
             for key in keys {

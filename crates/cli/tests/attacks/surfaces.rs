@@ -449,8 +449,36 @@ fn opened(ground: &Ground, sandbox: &Sandbox<'_>) -> Result<(String, String), Tr
     Ok((envd, traffic))
 }
 
+/// A new volume, and the token that an E2B client gets for its files.
+fn volume_token(ground: &Ground, name: &str) -> (String, String) {
+    let made = ground.post("/volumes", &json!({ "name": name })).json();
+    let text = |field: &str| made[field].as_str().unwrap_or_else(|| panic!("{made}")).to_owned();
+    (text("volumeID"), text("token"))
+}
+
+/// The answer to a list of a volume's files.
+fn by_volume_token(ground: &Ground, id: &str, token: &str) -> u16 {
+    let target = format!("/volumecontent/{id}/dir?path=/");
+    let bearer = format!("Bearer {token}");
+    plain(&ground.daemon.url(), "GET", &target, &[("authorization", &bearer)], b"").status
+}
+
+/// Revokes the tokens of a new volume.
+fn volume_after_revoking(ground: &Ground) -> Result<(), Trouble> {
+    let (id, token) = volume_token(ground, "revoked");
+    let before = by_volume_token(ground, &id, &token);
+    ensure(before == 200, || format!("the volume's files before: {before}"))?;
+    ground.daemon.ok(&["key", "revoke-tokens", "--volume", "revoked"]);
+    let after = by_volume_token(ground, &id, &token);
+    ensure(after == 401, || format!("the volume's files after: {after}"))?;
+    let shown = ask(&ground.daemon, &ground.daemon.key(), "GET", &format!("/volumes/{id}"), None).json();
+    let renewed = by_volume_token(ground, &id, shown["token"].as_str().unwrap_or_default());
+    ensure(renewed == 200, || format!("the volume's files with a new token: {renewed}"))
+}
+
 fn after_revoking(sandbox: &Sandbox<'_>) -> Finding {
     let ground = sandbox.ground;
+    volume_after_revoking(ground)?;
     let (envd, traffic) = opened(ground, sandbox)?;
     ground.daemon.ok(&["key", "revoke-tokens", &sandbox.id]);
     let after = by_tokens(ground, &sandbox.id, &envd, &traffic);
@@ -458,7 +486,7 @@ fn after_revoking(sandbox: &Sandbox<'_>) -> Finding {
     let (envd, traffic) = tokens(ground, &sandbox.id);
     let renewed = by_tokens(ground, &sandbox.id, &envd, &traffic);
     ensure(renewed == [204, 200, 200, 200], || format!("with new tokens: {renewed:?}"))?;
-    Ok(format!("agent, signed addresses, port: {after:?}; new tokens work"))
+    Ok(format!("agent, signed addresses, port: {after:?}, files of a volume: 401; new tokens work"))
 }
 
 fn before_revoking(ground: &Ground) -> Finding {

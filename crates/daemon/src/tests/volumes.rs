@@ -323,3 +323,31 @@ async fn e2b_clients_can_use_volumes() {
     world.send("DELETE", &format!("/volumes/{id}")).await.expect(404);
     content(token, "GET", "path?path=/", "").await.expect(404);
 }
+
+#[tokio::test]
+async fn revoked_tokens_of_a_volume_are_rejected_and_new_ones_accepted() {
+    let world = World::new().await;
+    let made = async |name: &str| {
+        let body = json!({ "name": name }).to_string();
+        let made = world.send_json("POST", "/volumes", body).await.expect(201).json();
+        let text = |field: &str| made[field].as_str().unwrap().to_owned();
+        (text("volumeID"), text("token"))
+    };
+    let ((id, token), (other, others)) = (made("data").await, made("other").await);
+    let status = async |id: &str, token: &str| {
+        let request = http::Request::get(format!("/volumecontent/{id}/dir?path=/"));
+        let request = request.header("authorization", format!("Bearer {token}"));
+        world.raw(request.body(Body::empty()).unwrap()).await.status.as_u16()
+    };
+    assert_eq!((status(&id, &token).await, status(&other, &others).await), (200, 200));
+    world.send("POST", "/v1/volumes/data/revoke-tokens").await.expect(204);
+    assert_eq!((status(&id, &token).await, status(&other, &others).await), (401, 200));
+    let found = world.send("GET", &format!("/volumes/{id}")).await.expect(200).json();
+    let next = found["token"].as_str().unwrap();
+    assert_ne!(next, token);
+    assert_eq!(status(&id, next).await, 200);
+    world.send("POST", "/v1/volumes/none/revoke-tokens").await.refused(404, "not_found");
+    let events = world.send("GET", "/v1/audit?action=token.revoke&outcome=done").await.expect(200).json();
+    let items = events["items"].as_array().unwrap();
+    assert_eq!((items.len(), &items[0]["target"]), (1, &json!(id)), "{events}");
+}

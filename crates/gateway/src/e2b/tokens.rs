@@ -2,8 +2,8 @@
 //! volume, for its files.
 //!
 //! A token is an HMAC of the sandbox's id with a secret of this daemon, so nothing is stored, and a token can be
-//! checked even after its sandbox was deleted. The sandbox's generation is part of the input: revoking its tokens
-//! increments it. Signatures have E2B's format: `v1_` and base64 of `sha256("path:operation:user:token[:expires]")`.
+//! checked even after its sandbox was deleted. The generation of the sandbox or volume is part of the input: revoking its
+//! tokens increments it. Signatures have E2B's format: `v1_` and base64 of `sha256("path:operation:user:token[:expires]")`.
 
 use std::fmt::Display;
 
@@ -25,9 +25,6 @@ const TRAFFIC_PURPOSE: &str = "burrow e2b traffic v1";
 const VOLUME_PURPOSE: &str = "burrow e2b volume v1";
 const START_PURPOSE: &str = "burrow e2b start v1";
 const MCP_PURPOSE: &str = "burrow e2b mcp v1";
-
-/// Tokens of volumes cannot be revoked.
-const VOLUME_GENERATION: u64 = 0;
 
 /// Marks of snapshots cannot be revoked.
 const START_GENERATION: u64 = 0;
@@ -79,7 +76,7 @@ pub async fn traffic_token(app: &App, sandbox: &SandboxId) -> Result<String, Api
 
 /// The token for the files of a volume.
 pub async fn volume_token(app: &App, volume: &VolumeId) -> Result<String, ApiError> {
-    Ok(app.part::<Gateway>().signer(app).await?.token(VOLUME_PURPOSE, volume, VOLUME_GENERATION))
+    Ok(app.part::<Gateway>().signer(app).await?.token(VOLUME_PURPOSE, volume, volume_generation(app, volume)))
 }
 
 /// Marks the snapshot of a template's start command, so that only a build can create it, and only for this image and
@@ -105,7 +102,13 @@ pub async fn is_mcp_mark(app: &App, sandbox: &SandboxId, token: &str, mark: &str
 
 /// Whether a token is valid for the files of this volume.
 pub async fn opens_volume(app: &App, volume: &VolumeId, token: &str) -> Result<bool, ApiError> {
-    Ok(fits(app.part::<Gateway>().signer(app).await?, VOLUME_PURPOSE, volume, VOLUME_GENERATION, token))
+    Ok(fits(
+        app.part::<Gateway>().signer(app).await?,
+        VOLUME_PURPOSE,
+        volume,
+        volume_generation(app, volume),
+        token,
+    ))
 }
 
 /// Whether a token is valid for this sandbox's envd.
@@ -121,6 +124,10 @@ pub async fn opens_ports(app: &App, sandbox: &SandboxId, token: &str) -> Result<
 
 fn generation(app: &App, sandbox: &SandboxId) -> u64 {
     app.engine.catalog().token_generation(sandbox)
+}
+
+fn volume_generation(app: &App, volume: &VolumeId) -> u64 {
+    app.engine.catalog().volume_token_generation(volume)
 }
 
 fn fits(signer: &Signer, purpose: &str, id: &impl Display, generation: u64, token: &str) -> bool {

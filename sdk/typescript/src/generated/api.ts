@@ -1031,6 +1031,11 @@ export interface Routes {
     body: Schemas["RestoreVolume"];
     answer: Schemas["Volume"];
   };
+  "POST /v1/volumes/{volume}/revoke-tokens": {
+    query: undefined;
+    body: undefined;
+    answer: undefined;
+  };
   "GET /v1/volumes/{volume}/snapshots": {
     query: { cursor?: string; limit?: number };
     body: undefined;
