@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{ErrorDetail, Sandbox};
+use crate::{ErrorDetail, Sandbox, UpdateNetwork};
 
 /// `POST /v1/sandboxes/{sandbox}/snapshots`. Everything is optional.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -160,6 +160,10 @@ pub struct SandboxFromSnapshot {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub ttl_seconds: Option<u64>,
+    /// Changes its network access before any of its processes runs. Without it, its access is the present one of the
+    /// snapshot's sandbox, or the daemon's default if that sandbox was deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<UpdateNetwork>,
 }
 
 /// `POST /v1/sandboxes/{sandbox}/fork`: children that continue from its current state.

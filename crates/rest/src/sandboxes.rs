@@ -193,13 +193,7 @@ pub(crate) async fn update(
     let volumes = body.value.volumes.clone().map(convert::mount_wishes).transpose()?;
     let mut update = convert::update_options(body.value)?;
     if let Some(network) = &update.network {
-        let given =
-            [("requests", network.requests.as_deref()), ("add_requests", Some(&network.add_requests))];
-        for (field, rules) in given {
-            let rules = rules.unwrap_or_default();
-            let places = convert::request_places(field, rules.len());
-            egress::policy::admit(&app, &caller, rules, &places).await?;
-        }
+        egress::policy::admit_change(&app, &caller, network).await?;
     }
     if let Some(request) = sleep {
         // Fields that the request omits are not changed.

@@ -17,6 +17,7 @@ use http::{HeaderMap, StatusCode, Uri};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::egress;
 use super::sandboxes::{LABELS_MAX, SandboxPath};
 use burrow_http::app::App;
 use burrow_http::auth::{Executor, Reader, UnboundExecutor};
@@ -254,6 +255,9 @@ pub(crate) async fn become_sandbox(
 ) -> Result<Response, ApiError> {
     let began = Instant::now();
     let mut options = convert::from_snapshot(body.value, app.engine.now_ms())?;
+    if let Some(network) = options.change.as_ref().and_then(|change| change.network.as_ref()) {
+        egress::policy::admit_change(&app, &caller, network).await?;
+    }
     let snapshot = caller.snapshot(&app, &path.snapshot).await?.id;
     // The path is included: the same body for another snapshot is another request.
     let asked = [snapshot.as_str().as_bytes(), &body.bytes].concat();

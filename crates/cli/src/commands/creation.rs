@@ -66,6 +66,8 @@ fn from_snapshot(request: &CreateSandbox) -> SandboxFromSnapshot {
         labels: Some(request.labels.clone()).filter(|labels| !labels.is_empty()),
         ephemeral: request.ephemeral,
         ttl_seconds: request.ttl_seconds,
+        // Not afterwards: the processes of the snapshot would run with another policy until then.
+        network: request.network.clone().map(network),
     }
 }
 
@@ -74,7 +76,6 @@ fn rest(request: &CreateSandbox) -> UpdateSandbox {
     UpdateSandbox {
         limits: request.limits,
         env: request.env.iter().map(|(key, value)| (key.clone(), Some(value.clone()))).collect(),
-        network: request.network.clone().map(network),
         sleep: request.sleep,
         snapshot_policy: request.snapshot_policy,
         rotate: request.rotate.clone(),
@@ -91,7 +92,7 @@ fn network(request: NetworkRequest) -> UpdateNetwork {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burrow_api::{LimitsRequest, SleepRequest};
+    use burrow_api::{LimitsRequest, NetworkMode, SleepRequest};
 
     #[test]
     fn properties_of_the_snapshot_are_rejected_and_the_others_are_set_afterwards() {
@@ -108,8 +109,18 @@ mod tests {
         assert_eq!(rest.env["A"].as_deref(), Some("b"));
         assert_eq!(rest.name, None, "the name is given at creation");
         assert_eq!(from_snapshot(&request).labels, None, "the snapshot's stay");
+        assert_eq!(from_snapshot(&request).network, None);
         request.image = Some("debian".to_owned());
         assert_eq!(fixed_by_snapshot(&request), Some("image"));
+    }
+
+    #[test]
+    fn the_network_is_given_at_creation() {
+        let network = NetworkRequest { mode: Some(NetworkMode::None), ..NetworkRequest::default() };
+        let request = CreateSandbox { network: Some(network), ..CreateSandbox::default() };
+        let given = UpdateNetwork { mode: Some(NetworkMode::None), ..UpdateNetwork::default() };
+        assert_eq!(from_snapshot(&request).network, Some(given));
+        assert_eq!(rest(&request), UpdateSandbox::default());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Snapshots, restores and forks through the API.
 
 use axum::body::Body;
-use burrow_model::{SandboxId, Scope, SnapshotId};
+use burrow_model::{NetworkMode, SandboxId, Scope, SnapshotId};
 use serde_json::{Value, json};
 
 use super::world::{Answer, World};
@@ -166,6 +166,35 @@ async fn a_restore_can_be_undone() {
     }
     let one = "{\"snapshot\": \"one\"}";
     world.send_json("POST", "/v1/sandboxes/nobody/restore", one).await.refused(404, "not_found");
+}
+
+#[tokio::test]
+async fn a_new_sandbox_has_the_requested_network_before_its_processes_run() {
+    let world = World::new().await;
+    let source =
+        r#"{"name": "web", "network": {"mode": "allowlist", "allow": ["one.example", "two.example"]}}"#;
+    world.send_json("POST", "/v1/sandboxes", source).await.expect(201);
+    take(&world, "web", "{\"name\": \"good\"}").await;
+    let path = "/v1/snapshots/good/sandboxes";
+    let made = async |body: &'static str| {
+        let made = world.send_json("POST", path, body).await.expect(201).json();
+        let id: SandboxId = made["id"].as_str().unwrap().parse().unwrap();
+        let first = world.egress.first_policy(&id).unwrap();
+        let rules = first.rules().iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(made["network"]["allow"], json!(rules), "it is the one that is shown");
+        (first.mode(), rules)
+    };
+    let both = ["one.example", "two.example"].map(str::to_owned).to_vec();
+    assert_eq!(made("{}").await, (NetworkMode::Allowlist, both));
+    assert_eq!(made(r#"{"network": {"mode": "none", "allow": []}}"#).await, (NetworkMode::None, vec![]));
+    let fewer = r#"{"network": {"remove": ["one.example"]}}"#;
+    assert_eq!(made(fewer).await, (NetworkMode::Allowlist, vec!["two.example".to_owned()]));
+    for (bad, status, code) in [
+        (r#"{"network": {"allow": ["*"]}}"#, 400, "invalid_request"),
+        (r#"{"network": {"requests": [{"host": "a.example", "secret": "none"}]}}"#, 422, "unprocessable"),
+    ] {
+        world.send_json("POST", path, bad).await.refused(status, code);
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use burrow_engine::{ForkOptions, FromSnapshot, SnapshotOptions};
 use burrow_model::{Change, ChangeKind, Changes, Name, Snapshot, SnapshotKind, check_description};
 
 use super::checks::{label, name};
-use super::requests::{PAIRS_MAX, check_count, expires, lifetime};
+use super::requests::{PAIRS_MAX, check_count, expires, lifetime, update_options};
 use crate::error::ApiError;
 
 /// Includes the paths that changed.
@@ -96,12 +96,19 @@ pub fn snapshot_options(request: CreateSnapshot, now_ms: u64) -> Result<Snapshot
 
 pub fn from_snapshot(request: SandboxFromSnapshot, now_ms: u64) -> Result<FromSnapshot, ApiError> {
     request.labels.as_ref().map(check_labels).transpose()?;
+    let change = match request.network {
+        Some(network) => {
+            let update = api::UpdateSandbox { network: Some(network), ..api::UpdateSandbox::default() };
+            Some(Box::new(update_options(update)?))
+        }
+        None => None,
+    };
     Ok(FromSnapshot {
         name: request.name.as_deref().map(|text| name("name", text)).transpose()?,
         files_only: request.files_only,
         labels: request.labels,
         lifetime: Some(lifetime(request.ephemeral, request.ttl_seconds, now_ms)?),
-        change: None,
+        change,
         idempotency: None,
     })
 }

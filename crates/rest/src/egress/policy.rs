@@ -86,6 +86,17 @@ fn replaced(network: NetworkPolicy) -> UpdateOptions {
     }
 }
 
+/// The same as [`admit`], for all request rules in a change.
+pub(crate) async fn admit_change(app: &App, caller: &Caller, change: &NetworkChange) -> Result<(), ApiError> {
+    let given = [("requests", change.requests.as_deref()), ("add_requests", Some(&change.add_requests))];
+    for (field, rules) in given {
+        let rules = rules.unwrap_or_default();
+        let places = convert::request_places(field, rules.len());
+        admit(app, caller, rules, &places).await?;
+    }
+    Ok(())
+}
+
 /// Rejects request rules that the caller may not set, or that exceed what the owners of the secrets allow.
 pub(crate) async fn admit(
     app: &App,

@@ -991,6 +991,10 @@ class SandboxFromSnapshot(TypedDict, total=False):
     labels: dict[str, str] | None
     """Its labels; those of the snapshot's sandbox when absent."""
     name: str | None
+    network: UpdateNetwork | None
+    """Changes its network access before any of its processes runs. Without it, its access is the present one of
+    the snapshot's sandbox, or the daemon's default if that sandbox was deleted.
+    """
     ttl_seconds: int | None
     """Delete it this long after creation, in any state."""
 

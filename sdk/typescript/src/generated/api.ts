@@ -4338,6 +4338,7 @@ interface Components {
                 [key: string]: string;
             } | null;
             name?: string | null;
+            network?: Schemas["UpdateNetwork"] | null;
             /**
              * Format: int64
              * @description Delete it this long after creation, in any state.

@@ -62,6 +62,7 @@ async fn restore_as_new(client: &Client, args: RestoreArgs) -> Result<(), Stop> 
         labels: (!args.labels.is_empty()).then(|| args.labels.into_iter().collect()),
         ephemeral: args.ephemeral,
         ttl_seconds: None,
+        network: None,
     };
     let working = Progress::working(&format!("restoring {}", args.snapshot));
     let sandbox = client.create_sandbox_from(&args.snapshot, &request).await;
