@@ -12,6 +12,10 @@
 //! The kernel charges these queues to no cgroup, and limits neither their number nor their sum: a socket of 1.5 KiB, which
 //! is charged, may hold more than 200 KiB, which are not. No hook that a host is certain to have counts netlink sockets. A
 //! program that listens for changes of the network has some KiB unread, and only for moments.
+//!
+//! The table of a namespace is expensive to read: the kernel walks the netlink sockets of all namespaces. So a sandbox that
+//! has used no processor time since the last check is skipped, because only its own processes fill the queues, except in one
+//! check of [`FULL_CHECK_EVERY`]; and the table of a namespace without netlink sockets is not read.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -29,6 +33,9 @@ use crate::cgroup::Group;
 /// Between two checks of all sandboxes.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// One check of this many also covers sandboxes that seem idle: events of the host reach their sockets, too.
+const FULL_CHECK_EVERY: u32 = 16;
+
 /// Unread messages of one sandbox: 75 full queues of the usual size.
 const UNREAD_BYTES_MAX: u64 = 16 << 20;
 
@@ -39,25 +46,67 @@ pub(super) fn spawn(shared: &Arc<Shared>) -> io::Result<()> {
 }
 
 fn watch(shared: &Weak<Shared>) {
-    // Sandboxes that were above the limit at the last check.
-    let mut above = HashSet::new();
+    let mut watched: HashMap<SandboxId, Watched> = HashMap::new();
     loop {
         thread::sleep(INTERVAL);
         let Some(shared) = shared.upgrade() else { return };
         let Some(groups) = &shared.groups else { return };
         // A sandbox that ends meanwhile is not found, which is no error.
-        for id in groups.inventory().unwrap_or_default() {
-            match check(&groups.group(&id), &id, above.contains(&id)) {
-                Ok(true) => above.insert(id),
-                Ok(false) => above.remove(&id),
+        let present = groups.inventory().unwrap_or_default();
+        watched.retain(|id, _| groups.group(id).exists());
+        for id in present {
+            let group = groups.group(&id);
+            // Before the check: what is used later is noticed by the next one.
+            let cpu_us = group.cpu_us().ok();
+            // Sandboxes that start together are not all checked together.
+            let new = || Watched { cpu_us: None, skipped: first_turn(&id), above: false };
+            let last = watched.entry(id.clone()).or_insert_with(new);
+            if !last.is_due(cpu_us) {
+                continue;
+            }
+            match check(&group, &id, last.above) {
+                Ok(above) => last.above = above,
                 Err(error) => {
+                    // It is checked again, whatever it uses.
+                    *last = Watched { cpu_us: None, above: false, ..*last };
                     tracing::debug!(%id, %error, "could not check the netlink sockets");
-                    false
                 }
-            };
+            }
         }
-        above.retain(|id| groups.group(id).exists());
     }
+}
+
+/// What the last check of a sandbox found.
+#[derive(Clone, Copy, Debug)]
+struct Watched {
+    /// The processor time that it had used; `None` if that is not known.
+    cpu_us: Option<u64>,
+    /// Checks that were skipped since.
+    skipped: u32,
+    /// Whether it was above the limit.
+    above: bool,
+}
+
+impl Watched {
+    /// Whether to check it now. Remembers the processor time.
+    fn is_due(&mut self, cpu_us: Option<u64>) -> bool {
+        let is_idle = cpu_us.is_some() && cpu_us == self.cpu_us && !self.above;
+        if is_idle && self.skipped + 1 < FULL_CHECK_EVERY {
+            self.skipped += 1;
+            return false;
+        }
+        // Only a full check begins a new period, so that the sandboxes stay spread over it.
+        if is_idle {
+            self.skipped = 0;
+        }
+        self.cpu_us = cpu_us;
+        true
+    }
+}
+
+/// A number below [`FULL_CHECK_EVERY`] that differs between sandboxes.
+fn first_turn(id: &SandboxId) -> u32 {
+    id.as_str().bytes().fold(0, |sum, byte| sum + u32::from(byte)) % FULL_CHECK_EVERY
 }
 
 /// Returns whether the sandbox is above the limit; `again` is what the last check returned.
@@ -120,6 +169,9 @@ fn unread_of_all(pids: &[u32]) -> io::Result<HashMap<u64, u64>> {
 
 /// Unread bytes in the network namespace of a process; `None` if it has ended.
 fn unread_of(pid: u32) -> io::Result<Option<HashMap<u64, u64>>> {
+    if fs::read_to_string(format!("/proc/{pid}/net/protocols")).is_ok_and(|table| has_none(&table)) {
+        return Ok(Some(HashMap::new()));
+    }
     match fs::read_to_string(format!("/proc/{pid}/net/netlink")) {
         Ok(table) => Ok(Some(parse(&table))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -128,6 +180,13 @@ fn unread_of(pid: u32) -> io::Result<Option<HashMap<u64, u64>>> {
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Whether a table of protocols shows that the namespace has no netlink sockets of processes.
+fn has_none(protocols: &str) -> bool {
+    const SOCKETS: usize = 2;
+    let row = protocols.lines().find(|line| line.split_whitespace().next() == Some("NETLINK"));
+    row.and_then(|row| row.split_whitespace().nth(SOCKETS)) == Some("0")
 }
 
 fn parse(table: &str) -> HashMap<u64, u64> {
@@ -183,6 +242,43 @@ sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops 
         let unread = parse(table);
         assert_eq!(unread, HashMap::from([(77, 1408), (79, 212_992)]));
         assert_eq!(total(&unread), 214_400);
+    }
+
+    #[test]
+    fn a_namespace_has_no_netlink_sockets_only_if_the_kernel_says_so() {
+        let table = |count: &str| {
+            format!(
+                "protocol  size sockets  memory press maxhdr  slab module\nNETLINK   1120 {count}  -1   NI  0   no\nUNIX 1088 7 -1\n"
+            )
+        };
+        assert!(has_none(&table("0")));
+        assert!(!has_none(&table("3")));
+        assert!(!has_none("UNIX 1088 0 -1\n"));
+        assert!(!has_none(""));
+        // This process opens one, in the namespace that it reads.
+        let _socket = rustix::net::socket(
+            rustix::net::AddressFamily::NETLINK,
+            rustix::net::SocketType::RAW,
+            // Protocol 0: routes.
+            None,
+        )
+        .unwrap();
+        assert!(!has_none(&fs::read_to_string("/proc/self/net/protocols").unwrap()));
+    }
+
+    #[test]
+    fn a_sandbox_that_runs_is_checked_each_time_and_an_idle_one_sometimes() {
+        let mut running = Watched { cpu_us: None, skipped: 0, above: false };
+        assert!((1..50).all(|used| running.is_due(Some(used))));
+        let mut idle = Watched { cpu_us: None, skipped: 3, above: false };
+        assert!(idle.is_due(Some(7)), "it is new");
+        let checked: Vec<_> = (0..40).filter(|_| idle.is_due(Some(7))).collect();
+        assert_eq!(checked, [12, 28]);
+        assert!(idle.is_due(Some(8)), "it has run");
+        let mut above = Watched { cpu_us: Some(7), skipped: 0, above: true };
+        assert!(above.is_due(Some(7)), "it is killed in the next check");
+        let mut unknown = Watched { cpu_us: None, skipped: 0, above: false };
+        assert!((0..40).all(|_| unknown.is_due(None)));
     }
 
     #[test]
