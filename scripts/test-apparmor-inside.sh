@@ -17,8 +17,9 @@ burrow() { /usr/local/lib/burrow/burrow "$@"; }
 label() { burrow exec "$1" -- cat /proc/self/attr/current; }
 # Prints the AppArmor label of a process that was started before the last hibernate, and checks that it still runs.
 label_of_sleeper() { burrow exec "$1" -- sh -c 'cat /proc/$(cat /tmp/pid)/attr/current'; }
-serve() { # AppArmor as the configuration has it
-    sed -i "s/^apparmor = .*/apparmor = $1/" /etc/burrow/config.toml
+serve() { # SETTING: the value of `runtime.apparmor`
+    sed -i '/^apparmor = /d' /etc/burrow/config.toml
+    [ -z "${1:-}" ] || echo "apparmor = $1" >> /etc/burrow/config.toml
     burrow serve --config /etc/burrow/config.toml > /tmp/serve.log 2>&1 &
     daemon=$!
     for _ in $(seq 300); do
@@ -29,7 +30,9 @@ serve() { # AppArmor as the configuration has it
     cat /tmp/serve.log /tmp/ls.log
     end "failed: the daemon did not start"
 }
-restart() { kill "$daemon"; wait "$daemon"; serve "$1"; }
+stop() { kill "$daemon"; wait "$daemon"; }
+restart() { stop; serve "$1"; }
+parser=$(command -v apparmor_parser)
 
 mount -t proc proc /proc
 mount -t sysfs sys /sys
@@ -42,6 +45,8 @@ mount -t tmpfs tmp /tmp
 mount -t securityfs security /sys/kernel/security
 mount -t cgroup2 cgroup /sys/fs/cgroup
 ip link set lo up
+# Nothing creates /dev/loop-control before its module is loaded.
+modprobe loop
 check "the kernel has AppArmor" Y "$(cat /sys/module/apparmor/parameters/enabled)"
 cat > /etc/burrow/config.toml <<CONFIG
 state_dir = "/var/lib/burrow"
@@ -51,9 +56,9 @@ run_dir = "/run/burrow"
 size = "1G"
 
 [runtime]
-apparmor = true
 CONFIG
-serve true
+# Without the setting: `auto`.
+serve
 export BURROW_API_KEY
 BURROW_API_KEY=$(cat /etc/burrow/admin.key)
 burrow image import /image.tar --name tools || { cat /tmp/serve.log; end "failed: no image"; }
@@ -72,7 +77,19 @@ burrow hibernate one
 restart false
 check "without the profile a dump with labels is restored" unconfined "$(label_of_sleeper one)"
 burrow hibernate one
-restart true
+# The profile stays in the kernel until it is removed.
+"$parser" --remove <<< 'profile burrow-sandbox {}'
+mv "$parser" /tmp/parser
+restart '"auto"'
+check "without the parser a dump is restored without the profile" unconfined "$(label_of_sleeper one)"
+check "doctor names the missing parser" 1 "$(burrow doctor | grep -c 'apparmor_parser.*is missing')"
+burrow hibernate one
+stop
+sed -i 's/^apparmor = .*/apparmor = true/' /etc/burrow/config.toml
+timeout 60 /usr/local/lib/burrow/burrow serve --config /etc/burrow/config.toml > /tmp/serve.log 2>&1
+check "with \`true\` and without the parser, the daemon does not start" 1 "$(grep -c 'apparmor_parser.*not installed' /tmp/serve.log)"
+mv /tmp/parser "$parser"
+serve true
 check "with the profile a dump without labels is confined" "$expected" "$(label_of_sleeper one)"
 denied=$(dmesg | grep -c 'apparmor="DENIED".*burrow-sandbox')
 check "nothing that sandboxes need is denied" 0 "$denied"

@@ -499,10 +499,11 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key(
         "runtime.apparmor",
-        Kind::Flag,
-        Some("false"),
-        "Run containers in the AppArmor profile `burrow-sandbox` if the host has AppArmor. The daemon loads it with \
-         `apparmor_parser`; `burrow doctor` shows whether it is loaded.",
+        Kind::FlagOrAuto,
+        Some("auto"),
+        "Run containers in the AppArmor profile `burrow-sandbox`, which the daemon loads with `apparmor_parser`. `auto`: if the \
+         kernel has AppArmor and the profile can be loaded. `true`: the daemon does not start otherwise. `burrow doctor` shows \
+         whether it is loaded.",
     ),
     key(
         "runtime.qemu",

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use burrow_engine::{IdlePolicy, WarmPoolPolicy};
 use burrow_model::{EgressRule, IpRange, Limits, MIB, Name, NetworkMode, SleepPolicy};
 use burrow_runtime::Runtime;
+use burrow_runtime::container::apparmor;
 use burrow_runtime::microvm::Accelerator;
 
 pub use audit::AuditConfig;
@@ -155,8 +156,8 @@ pub struct RuntimeConfig {
     pub cgroup: String,
     /// Raise kernel limits that all sandboxes share.
     pub raise_sysctls: bool,
-    /// Run containers in an AppArmor profile if the host has AppArmor.
-    pub apparmor: bool,
+    /// Whether containers run in the AppArmor profile.
+    pub apparmor: apparmor::Use,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -286,7 +287,7 @@ impl Config {
                 },
                 cgroup,
                 raise_sysctls: settings.flag("runtime.raise_sysctls"),
-                apparmor: settings.flag("runtime.apparmor"),
+                apparmor: apparmor_use(&settings),
             },
             log: LogConfig {
                 format: if settings.text("log.format") == "json" { LogFormat::Json } else { LogFormat::Text },
@@ -296,6 +297,14 @@ impl Config {
             path,
             effective: effective(&settings),
         })
+    }
+}
+
+fn apparmor_use(settings: &Settings) -> apparmor::Use {
+    match settings.text("runtime.apparmor").as_str() {
+        "true" => apparmor::Use::Always,
+        "false" => apparmor::Use::Never,
+        _ => apparmor::Use::Auto,
     }
 }
 

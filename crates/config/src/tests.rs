@@ -187,6 +187,18 @@ fn the_effective_configuration_shows_every_key() {
 }
 
 #[test]
+fn apparmor_is_used_where_the_host_has_it_unless_it_is_required_or_turned_off() {
+    use burrow_runtime::container::apparmor::Use;
+    for (text, expected) in
+        [("", Use::Auto), ("\"auto\"", Use::Auto), ("true", Use::Always), ("false", Use::Never)]
+    {
+        let line = if text.is_empty() { String::new() } else { format!("[runtime]\napparmor = {text}\n") };
+        assert_eq!(parsed(&line).runtime.apparmor, expected, "{text}");
+    }
+    refused("[runtime]\napparmor = \"maybe\"\n", "`true`, `false` or `auto`");
+}
+
+#[test]
 fn sandboxes_never_sleep_by_default_and_sleep_times_must_ascend() {
     assert!(parsed("").sleep.policy.is_never());
     assert_eq!(parsed("").sleep.cpu_threshold_millis, 20);

@@ -32,6 +32,8 @@ pub(super) enum Kind {
     Size(u64, u64),
     /// Processor cores, stored in thousandths.
     Cores,
+    /// `true`, `false` or `auto`.
+    FlagOrAuto,
     /// One of these words.
     Choice(&'static [&'static str]),
     Text,
@@ -101,6 +103,7 @@ impl Kind {
     fn read_plain(self, value: &DeValue<'_>) -> Result<Value, String> {
         match (self, value) {
             (Self::Flag, DeValue::Boolean(flag)) => Ok(Value::Flag(*flag)),
+            (Self::FlagOrAuto, DeValue::Boolean(flag)) => Ok(Value::Text(flag.to_string())),
             (Self::Count(..) | Self::Size(..) | Self::Cores, DeValue::Integer(number)) => {
                 let digits = number.as_str().replace('_', "");
                 match i64::from_str_radix(&digits, number.radix()) {
@@ -114,6 +117,7 @@ impl Kind {
                 | Self::Path
                 | Self::Size(..)
                 | Self::Cores
+                | Self::FlagOrAuto
                 | Self::Choice(_)
                 | Self::Text
                 | Self::SpanOrNever(..),
@@ -139,6 +143,9 @@ impl Kind {
                 parse_bytes(text).filter(|size| (min..=max).contains(size)).map(Value::Bytes)
             }
             Self::Cores => millis(text).map(Value::Millis),
+            Self::FlagOrAuto => {
+                matches!(text, "true" | "false" | "auto").then(|| Value::Text(text.to_owned()))
+            }
             Self::Choice(words) => words.contains(&text).then(|| Value::Text(text.to_owned())),
             Self::Text => plain(text).then(|| Value::Text(text.to_owned())),
             // Only the default has this notation.
@@ -168,6 +175,7 @@ impl Kind {
             Self::Count(min, max) => format!("a whole number from {min} to {max}"),
             Self::Size(min, max) => format!("a size from `{}` to `{}`", size(min), size(max)),
             Self::Cores => "a number of cores from 0.05 to 1024".to_owned(),
+            Self::FlagOrAuto => "`true`, `false` or `auto`".to_owned(),
             Self::Choice(words) => {
                 let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
                 format!("one of {}", words.join(", "))

@@ -33,21 +33,26 @@ pub(super) fn examine() -> Vec<Check> {
 fn apparmor_check(standing: apparmor::Standing, has_parser: bool) -> Check {
     let name = "AppArmor";
     match (standing, has_parser) {
-        (apparmor::Standing::NoAppArmor, _) => Check::ok(AREA, name, "not enabled in this kernel"),
+        (apparmor::Standing::NoAppArmor, _) => {
+            Check::ok(AREA, name, "not enabled in this kernel: containers run without a profile")
+        }
         (apparmor::Standing::Loaded, _) => {
             Check::ok(AREA, name, format!("active: the profile `{}` is loaded", apparmor::PROFILE))
         }
         (apparmor::Standing::NotLoaded, true) => {
-            let found = format!("enabled; the profile `{}` is not loaded", apparmor::PROFILE);
+            let found = format!(
+                "enabled; the profile `{}` is not loaded: containers run without it",
+                apparmor::PROFILE
+            );
             Check::ok(AREA, name, found)
-                .fix("set `runtime.apparmor = true` in the daemon's configuration and restart it to run containers in the profile")
+                .fix("start the daemon with `runtime.apparmor = true` in its configuration: it loads the profile, or says why it cannot")
         }
         (apparmor::Standing::NotLoaded, false) => Check::ok(
             AREA,
             name,
-            "enabled; `apparmor_parser`, which loads the profile of containers, is missing",
+            "enabled; `apparmor_parser`, which loads the profile of containers, is missing: they run without it",
         )
-        .fix("sudo apt-get install apparmor"),
+        .fix("sudo apt-get install apparmor, and restart the daemon"),
     }
 }
 

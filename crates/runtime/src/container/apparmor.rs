@@ -4,7 +4,8 @@
 //! enters it with its `execve`, and all processes inside inherit it. CRIU restores the profile by the names in a dump,
 //! see `criu::labels`.
 //!
-//! If it cannot be loaded, sandboxes run without it: it is a second barrier behind the namespaces and the filter.
+//! With [`Use::Auto`], sandboxes run without the profile where it cannot be loaded: it is a second barrier behind the
+//! namespaces and the filter.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -20,6 +21,16 @@ const LOADED: &str = "/sys/kernel/security/apparmor/profiles";
 const PARSER: &str = "apparmor_parser";
 const OWN_LABEL: [&str; 2] = ["/proc/self/attr/apparmor/current", "/proc/self/attr/current"];
 const LABEL_OF_EXEC: [&str; 2] = ["/proc/thread-self/attr/apparmor/exec", "/proc/thread-self/attr/exec"];
+
+/// Whether the daemon shall use the profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Where the kernel has AppArmor and the profile can be loaded.
+    Auto,
+    /// Everywhere: a daemon that cannot load the profile does not start.
+    Always,
+    Never,
+}
 
 /// Whether sandboxes have the profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,21 +57,40 @@ pub fn has_parser() -> bool {
     ["/usr/sbin", "/sbin", "/usr/bin", "/usr/local/sbin"].into_iter().any(found)
 }
 
-/// Loads the profile, and returns whether machines can enter it. Logs the reason if not.
-pub(crate) fn load() -> bool {
-    if !is_enabled() {
-        return false;
+/// Loads the profile when the daemon starts, as far as the configuration says, and returns whether machines enter it.
+pub(crate) fn prepare(wanted: Use) -> io::Result<bool> {
+    match wanted {
+        Use::Never => Ok(false),
+        Use::Auto | Use::Always => decide(wanted, if is_enabled() { load() } else { Err(no_apparmor()) }),
     }
+}
+
+/// Whether machines enter the profile after an attempt to load it.
+fn decide(wanted: Use, loaded: io::Result<()>) -> io::Result<bool> {
+    match (wanted, loaded) {
+        (Use::Auto | Use::Always, Ok(())) => Ok(true),
+        (Use::Always, Err(error)) => Err(error),
+        // Not a warning: most hosts without AppArmor never had it. `burrow doctor` reports it.
+        (Use::Auto, Err(error)) => {
+            tracing::info!(%error, "containers run without an AppArmor profile");
+            Ok(false)
+        }
+        (Use::Never, _) => Ok(false),
+    }
+}
+
+fn no_apparmor() -> io::Error {
+    io::Error::other("AppArmor is not enabled in this kernel")
+}
+
+/// Loads the profile, so that machines can enter it.
+fn load() -> io::Result<()> {
     let label = read_first(OWN_LABEL).unwrap_or_default();
     // From another profile, the kernel does not allow a change to ours after `no_new_privs` is set.
-    let loaded = match label.trim() {
+    match label.trim() {
         "unconfined" => replace(),
         own => Err(io::Error::other(format!("the daemon itself runs in the AppArmor profile `{own}`"))),
-    };
-    if let Err(error) = &loaded {
-        tracing::warn!(%error, "could not load the AppArmor profile `{PROFILE}`: containers run without it");
     }
-    loaded.is_ok()
 }
 
 /// Whether a machine can enter the profile now. An upgrade of AppArmor may have removed it since the start; then it is
@@ -68,7 +98,13 @@ pub(crate) fn load() -> bool {
 pub(crate) fn is_ready() -> bool {
     match standing() {
         Standing::Loaded => true,
-        Standing::NotLoaded => load(),
+        Standing::NotLoaded => load().map_or_else(
+            |error| {
+                tracing::warn!(%error, "could not load the AppArmor profile `{PROFILE}` again: a container runs without it");
+                false
+            },
+            |()| true,
+        ),
         Standing::NoAppArmor => false,
     }
 }
@@ -96,13 +132,18 @@ fn read_first(paths: [&str; 2]) -> io::Result<String> {
 }
 
 fn replace() -> io::Result<()> {
+    let missing = |error: io::Error| {
+        let is_missing = error.kind() == io::ErrorKind::NotFound;
+        if is_missing { io::Error::other(format!("`{PARSER}` is not installed")) } else { error }
+    };
     let mut parser = Command::new(PARSER)
         // Without the cache: the profile is small, and its source is in this program.
         .args(["--replace", "--skip-cache"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
-        .spawn()?;
+        .spawn()
+        .map_err(missing)?;
     // Dropped at once, so that the parser sees end-of-file.
     parser.stdin.take().map_or(Ok(()), |mut input| input.write_all(SOURCE.as_bytes()))?;
     let ended = parser.wait_with_output()?;
@@ -116,6 +157,16 @@ fn replace() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_profile_that_cannot_be_loaded_stops_the_daemon_only_if_it_is_required() {
+        let failed = || Err(no_apparmor());
+        assert!(decide(Use::Auto, Ok(())).unwrap());
+        assert!(decide(Use::Always, Ok(())).unwrap());
+        assert!(!decide(Use::Auto, failed()).unwrap());
+        assert!(decide(Use::Always, failed()).unwrap_err().to_string().contains("not enabled"));
+        assert!(!prepare(Use::Never).unwrap());
+    }
 
     #[test]
     fn the_profile_has_the_name_that_machines_enter() {

@@ -75,8 +75,8 @@ pub struct Options {
     pub run_dir: PathBuf,
     /// The path of CRIU, if it is installed.
     pub criu: Option<PathBuf>,
-    /// Load the AppArmor profile if the host has AppArmor.
-    pub apparmor: bool,
+    /// Whether containers run in the AppArmor profile.
+    pub apparmor: apparmor::Use,
 }
 
 /// Runs sandboxes as containers.
@@ -141,6 +141,10 @@ impl ContainerRuntime {
         let tried = TriedKinds::of_host(tool.as_ref());
         let work_dir = WorkDir::open(&options.run_dir)
             .map_err(|source| RuntimeError::Host { step: "create CRIU's directory", source })?;
+        let profile = apparmor::prepare(options.apparmor).map_err(|source| RuntimeError::Host {
+            step: "load the AppArmor profile of containers, which `runtime.apparmor = true` requires",
+            source,
+        })?;
         let guest_binary = options.guest_binary;
         let shared = Shared {
             launcher,
@@ -150,7 +154,7 @@ impl ContainerRuntime {
             work_dir,
             own_ids: own_ids.is_ok(),
             ranges: Ranges::default(),
-            profile: options.apparmor && apparmor::load(),
+            profile,
             tried,
         };
         let shared = Arc::new(shared);
