@@ -20,6 +20,14 @@ unsafe extern "C" {
     fn kill(pid: i32, signal: i32) -> i32;
     fn dup2(from: i32, to: i32) -> i32;
     fn prctl(option: i32, ...) -> i32;
+    fn poll(descriptors: *mut PollDescriptor, count: u64, milliseconds: i32) -> i32;
+}
+
+#[repr(C)]
+struct PollDescriptor {
+    descriptor: i32,
+    events: i16,
+    returned: i16,
 }
 
 const WNOHANG: i32 = 1;
@@ -289,7 +297,7 @@ fn send_descriptors(socket: &UnixStream, count: usize) -> i64 {
 /// Waits in every way that has a timeout, several times, each in a separate thread and a bit longer than the one
 /// before. Records the result, the elapsed milliseconds, and the requested ones.
 fn sleeps(milliseconds: i64, copies: i64) {
-    let waits: [(&'static str, fn([i64; 2]) -> i64); 8] = [
+    let waits: [(&'static str, fn([i64; 2]) -> i64); 9] = [
         ("nanosleep", |wanted| {
             let mut left = [0i64; 2];
             unsafe { syscall(SYS_NANOSLEEP, wanted.as_ptr(), left.as_mut_ptr()) }
@@ -310,6 +318,23 @@ fn sleeps(milliseconds: i64, copies: i64) {
             unsafe { syscall(SYS_CLOCK_NANOSLEEP, 1i64, 1i64, until.as_ptr(), 0i64) }
         }),
         ("poll", |wanted| unsafe { syscall(SYS_PPOLL, 0i64, 0i64, wanted.as_ptr(), 0i64, 8i64) }),
+        ("endless-poll", |wanted| {
+            let (one, other) = UnixStream::pair().unwrap();
+            let milliseconds = wanted[0] * 1000 + wanted[1] / 1_000_000;
+            let writer = std::thread::spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(milliseconds.unsigned_abs()));
+                (&other).write_all(b"x").unwrap();
+                other
+            });
+            // POLLIN
+            let mut polled = PollDescriptor { descriptor: one.as_raw_fd(), events: 1, returned: 0 };
+            let value = unsafe { poll(&raw mut polled, 1, -1) };
+            // The end of the writer must not change `errno`.
+            if value > 0 {
+                drop(writer.join());
+            }
+            i64::from(value)
+        }),
         ("futex", |wanted| {
             let word = 0u32;
             // FUTEX_WAIT_PRIVATE

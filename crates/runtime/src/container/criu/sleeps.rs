@@ -45,7 +45,6 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// At most this many sleeps are restored: one message of 64 KiB passes them between processes. Further threads see an
 /// interrupted call.
-/// call.
 const SLEEPS_MAX: usize = 300;
 /// At least this many pairs of rounds: an unrelated timer is unlikely to match a pattern of six rounds.
 const PAIRS_MIN: u32 = 3;
@@ -88,14 +87,18 @@ struct SleepingThread<'a> {
     until: Option<u64>,
     /// It does not sleep, or not any more.
     awake: bool,
+    /// It waits in `poll`.
+    polls: bool,
 }
 
-/// Finds the threads that sleep, among those that were interrupted when they were seized and have made no call since.
+/// Makes threads repeat a `poll` without a timeout, and finds the threads that sleep, among those that were interrupted when they were seized and have made no call since.
 pub(super) fn note(held: &mut HeldThreads) -> io::Result<Vec<Sleep>> {
     let mut sleepers = Vec::new();
     for (inner_pid, pid, thread) in held.threads() {
+        thread.repeat_poll(false)?;
         if let Some(interrupted) = thread.interrupted()? {
-            sleepers.push(SleepingThread { inner_pid, pid, thread, interrupted, until: None, awake: false });
+            let (awake, polls) = (false, false);
+            sleepers.push(SleepingThread { inner_pid, pid, thread, interrupted, until: None, awake, polls });
         }
     }
     sleepers.truncate(SLEEPS_MAX);
@@ -110,6 +113,9 @@ pub(super) fn note(held: &mut HeldThreads) -> io::Result<Vec<Sleep>> {
         if unknown.is_empty() || !observe(&mut unknown)? {
             break;
         }
+    }
+    for sleeper in sleepers.iter().filter(|sleeper| sleeper.polls) {
+        sleeper.thread.repeat_poll(true)?;
     }
     let now = now()?;
     let mut sleeps = Vec::new();
@@ -187,6 +193,7 @@ fn begin_round(
         }
         // Where the number of the call is lost, only the way it waits identifies a sleep.
         let known = matches!(sleeper.interrupted.kind, Kind::Sleep { .. });
+        sleeper.polls = nap == Nap::Polling;
         sleeper.awake = !(nap == Nap::Asleep || (nap == Nap::Other && known));
     }
     Ok(true)

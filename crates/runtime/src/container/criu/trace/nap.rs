@@ -25,6 +25,9 @@ const ASLEEP: [&str; 6] = [
     "hrtimer_nanosleep_restart",
 ];
 
+/// The same of a thread that waits in a restarted `poll`. No other restarted call polls.
+const POLLS: [&str; 3] = ["poll_schedule_timeout", "do_sys_poll", "do_poll"];
+
 /// A thread waits within microseconds, unless its sandbox is throttled.
 const NAP_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -33,6 +36,8 @@ const NAP_TIMEOUT: Duration = Duration::from_secs(2);
 pub(in super::super) enum Nap {
     /// In a sleep with a timer.
     Asleep,
+    /// In `poll`.
+    Polling,
     /// In another call.
     Other,
     /// Not any more: the call has returned. There is nothing to interrupt.
@@ -48,6 +53,16 @@ impl Tracee {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(None),
             registers => Ok(registers?.interrupted()),
         }
+    }
+
+    /// Makes an interrupted `poll` without a timeout be called again when the thread resumes. CRIU would let it return
+    /// `EINTR`, and not every program repeats it. For `restarted` see [`Registers::with_poll_repeated`].
+    pub(in super::super) fn repeat_poll(&self, restarted: bool) -> io::Result<()> {
+        let changed = match Registers::read(self.tid) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => None,
+            registers => registers?.with_poll_repeated(restarted),
+        };
+        changed.map_or(Ok(()), |changed| changed.write(self.tid))
     }
 
     /// Restarts the interrupted call, and returns when the thread waits in it. [`Self::wake`] must interrupt it afterwards.
@@ -88,6 +103,7 @@ impl Tracee {
                 "" | "0" if begin.elapsed() > NAP_TIMEOUT => return Ok(Nap::Unseen),
                 "" | "0" => thread::yield_now(),
                 name if ASLEEP.contains(&name) => return Ok(Nap::Asleep),
+                name if POLLS.iter().any(|poll| name.starts_with(poll)) => return Ok(Nap::Polling),
                 _ => return Ok(Nap::Other),
             }
         }

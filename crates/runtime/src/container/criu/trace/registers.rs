@@ -121,6 +121,31 @@ impl Registers {
         self
     }
 
+    /// These registers, changed so that an interrupted `poll` without a timeout is called again. `None` if another call was
+    /// interrupted, or the poll has a timeout, of which only the kernel knows how much is left. `restarted`: the kernel has
+    /// restarted the call before, so its number is lost, and it is known to be `poll` by the way it waits.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn with_poll_repeated(mut self, restarted: bool) -> Option<Self> {
+        const SIGN_OF_INT: u64 = 1 << 31;
+        let registers = &mut self.0;
+        let call = registers.orig_rax.cast_signed();
+        let polls = call == libc::SYS_poll || (restarted && call == libc::SYS_restart_syscall);
+        let endless = registers.rdx & SIGN_OF_INT != 0;
+        if registers.rax.cast_signed() != RESTART_BLOCK || !polls || !endless {
+            return None;
+        }
+        registers.rax = libc::SYS_poll.cast_unsigned();
+        registers.rip -= SYSCALL_INSTRUCTION.len() as u64;
+        registers.orig_rax = u64::MAX;
+        Some(self)
+    }
+
+    /// That architecture has no `poll`, and the kernel repeats `ppoll`.
+    #[cfg(target_arch = "aarch64")]
+    pub(super) fn with_poll_repeated(self, _restarted: bool) -> Option<Self> {
+        None
+    }
+
     /// The interrupted call of the thread, if the kernel itself continues it and it may be a sleep.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn interrupted(&self) -> Option<Interrupted> {
