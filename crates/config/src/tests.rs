@@ -195,7 +195,10 @@ fn apparmor_is_used_where_the_host_has_it_unless_it_is_required_or_turned_off() 
         let line = if text.is_empty() { String::new() } else { format!("[runtime]\napparmor = {text}\n") };
         assert_eq!(parsed(&line).runtime.apparmor, expected, "{text}");
     }
-    refused("[runtime]\napparmor = \"maybe\"\n", "`true`, `false` or `auto`");
+    refused(
+        "[runtime]\napparmor = \"maybe\"\n",
+        "`runtime.apparmor` on line 2 of `burrow.toml` must be `true`, `false` or `auto`, not `maybe`",
+    );
 }
 
 #[test]
