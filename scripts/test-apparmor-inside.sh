@@ -45,15 +45,15 @@ mount -t tmpfs tmp /tmp
 mount -t securityfs security /sys/kernel/security
 mount -t cgroup2 cgroup /sys/fs/cgroup
 ip link set lo up
-# Nothing creates /dev/loop-control before its module is loaded.
-modprobe loop
+# Nothing creates /dev/loop-control and /dev/net/tun, which the daemon and CRIU open, before their modules are loaded.
+modprobe -a loop tun
 check "the kernel has AppArmor" Y "$(cat /sys/module/apparmor/parameters/enabled)"
 cat > /etc/burrow/config.toml <<CONFIG
 state_dir = "/var/lib/burrow"
 run_dir = "/run/burrow"
 
 [pool]
-size = "1G"
+size = "3G"
 
 [runtime]
 CONFIG

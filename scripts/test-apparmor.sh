@@ -28,6 +28,8 @@ make_root() {
         busybox-static lz4 ca-certificates base-files
     mv "$work/tree" "$root"
     mkdir -p "$root"/{proc,sys,dev,run,tmp,root,etc/burrow,var/lib/burrow,usr/local/lib/burrow}
+    # The installed CRIU is started by a script.
+    [ -e "$root/bin/sh" ] || ln -s bash "$root/bin/sh"
     printf 'root:x:0:0::/root:/bin/bash\n' > "$root/etc/passwd"
     printf 'root:x:0:\n' > "$root/etc/group"
     chroot "$root" /sbin/depmod "$release"
@@ -83,7 +85,7 @@ vmlinux=$work/vmlinux
 loader=$work/root/lib64/ld-linux-x86-64.so.2
 libraries=$work/root/lib/x86_64-linux-gnu:$work/root/usr/lib/x86_64-linux-gnu
 uncompress_kernel "$work/root/boot/vmlinuz-$release" "$vmlinux" "$loader" --library-path "$libraries" "$work/root/usr/bin/lz4"
-truncate -s 4G "$work/disk"
+truncate -s 8G "$work/disk"
 mkfs.ext4 -q -F -d "$work/root" "$work/disk"
 # On a busy host the kernel cannot measure its clocks against the emulated timer, and waits for ever.
 no_calibration="lpj=4000000 no_timer_check tsc_early_khz=1000000"
