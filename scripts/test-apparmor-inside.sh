@@ -19,7 +19,7 @@ label() { burrow exec "$1" -- cat /proc/self/attr/current; }
 label_of_sleeper() { burrow exec "$1" -- sh -c 'cat /proc/$(cat /tmp/pid)/attr/current'; }
 serve() { # SETTING: the value of `runtime.apparmor`
     sed -i '/^apparmor = /d' /etc/burrow/config.toml
-    [ -z "${1:-}" ] || echo "apparmor = $1" >> /etc/burrow/config.toml
+    echo "apparmor = $1" >> /etc/burrow/config.toml
     burrow serve --config /etc/burrow/config.toml > /tmp/serve.log 2>&1 &
     daemon=$!
     for _ in $(seq 300); do
@@ -57,8 +57,8 @@ size = "3G"
 
 [runtime]
 CONFIG
-# Without the setting: `auto`.
-serve
+# Where the kernel has it and the profile can be loaded.
+serve '"auto"'
 export BURROW_API_KEY
 BURROW_API_KEY=$(cat /etc/burrow/admin.key)
 burrow image import /image.tar --name tools || { cat /tmp/serve.log; end "failed: no image"; }
