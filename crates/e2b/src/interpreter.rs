@@ -25,7 +25,7 @@ use super::envd::{Closed, by_key};
 use super::error::Refusal;
 use burrow_gateway::Gateway;
 use burrow_gateway::e2b::reach::{self, Call, gone};
-use burrow_gateway::e2b::tokens as access;
+use burrow_gateway::e2b::tokens;
 use burrow_http::app::App;
 use burrow_http::audit::Trace;
 use burrow_http::error::ApiError;
@@ -100,7 +100,7 @@ impl FromRequestParts<Arc<App>> for InterpreterRequest {
 async fn opened(app: &App, headers: &HeaderMap, sandbox: &SandboxId) -> Result<bool, ApiError> {
     for name in TOKENS {
         if let Some(token) = headers.get(name).and_then(|value| value.to_str().ok())
-            && access::opens_ports(app, sandbox, token).await?
+            && tokens::opens_ports(app, sandbox, token).await?
         {
             return Ok(true);
         }

@@ -19,7 +19,7 @@ use burrow_engine::EngineError;
 use burrow_model::{SandboxId, TenantId};
 use serde_json::Value;
 
-use burrow_gateway::e2b::tokens as access;
+use burrow_gateway::e2b::tokens;
 use burrow_http::app::App;
 use burrow_http::convert;
 use burrow_http::error::ApiError;
@@ -99,7 +99,7 @@ pub(super) fn token<'a>(argv: &[String], env: &'a BTreeMap<String, String>) -> O
 /// Makes a token valid for the sandbox's MCP address. Requires the rights to run a command in the sandbox, and grants
 /// no more than these.
 pub async fn accept(app: &App, tenant: &TenantId, sandbox: &SandboxId, token: &str) -> Result<(), ApiError> {
-    let mark = access::mcp_mark(app, sandbox, token).await?;
+    let mark = tokens::mcp_mark(app, sandbox, token).await?;
     let mut update = convert::update_options(burrow_api::UpdateSandbox::default())?;
     update.labels = [(MARK_LABEL.to_owned(), Some(mark))].into();
     app.engine.update(tenant, sandbox, update).await?;
@@ -126,7 +126,7 @@ pub async fn opened(app: &App, sandbox: &SandboxId, token: &str) -> Result<Optio
         return Ok(None);
     }
     let Some(mark) = row.spec.labels.get(MARK_LABEL) else { return Ok(None) };
-    Ok(access::is_mcp_mark(app, sandbox, token, mark).await?.then_some(tenant))
+    Ok(tokens::is_mcp_mark(app, sandbox, token, mark).await?.then_some(tenant))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::ENVD_VERSION;
 use super::error::Refusal;
 use burrow_gateway::e2b::reach::state;
-use burrow_gateway::e2b::tokens as access;
+use burrow_gateway::e2b::tokens;
 use burrow_http::app::App;
 use burrow_http::auth::Caller;
 
@@ -69,9 +69,9 @@ pub(super) async fn opened(app: &App, host: &Host, row: &SandboxRow) -> Result<V
         "sandboxID": row.id,
         "clientID": CLIENT_ID,
         "envdVersion": ENVD_VERSION,
-        "envdAccessToken": access::hand_out_envd_token(app, &row.id).await?,
+        "envdAccessToken": tokens::hand_out_envd_token(app, &row.id).await?,
         // Also if ports are public: that of the code interpreter is not.
-        "trafficAccessToken": access::traffic_token(app, &row.id).await?,
+        "trafficAccessToken": tokens::traffic_token(app, &row.id).await?,
         "domain": host.domain(app),
     }))
 }
@@ -108,7 +108,7 @@ pub(super) async fn detail(
     let keeps = lease.is_some_and(|lease| lease.then != AtTimeout::Delete);
     let network = &row.spec.network;
     if caller.executes() {
-        shown["envdAccessToken"] = access::hand_out_envd_token(app, &row.id).await?.into();
+        shown["envdAccessToken"] = tokens::hand_out_envd_token(app, &row.id).await?.into();
     }
     shown["domain"] = host.domain(app).into();
     shown["allowInternetAccess"] = match network.mode {

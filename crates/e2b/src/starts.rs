@@ -26,7 +26,7 @@ use tokio::time::{sleep, timeout};
 use super::envd;
 use super::error::Refusal;
 use super::steps::TEMPLATE_LABEL;
-use burrow_gateway::e2b::tokens as access;
+use burrow_gateway::e2b::tokens;
 use burrow_gateway::e2b::variables::variables;
 use burrow_http::app::App;
 use burrow_http::convert;
@@ -159,7 +159,7 @@ pub(super) async fn snapshot(
         // Keys that may not build templates may create snapshots with any name.
         Ok(snapshot)
             if snapshot.labels.get(MARK_LABEL)
-                == Some(&access::start_mark(app, &image.id, &snapshot.sandbox).await?) =>
+                == Some(&tokens::start_mark(app, &image.id, &snapshot.sandbox).await?) =>
         {
             Ok(Some(snapshot))
         }
@@ -270,7 +270,7 @@ impl Starting<'_> {
         let name = convert::name("name", &snapshot_name(&self.image.id))?;
         let options = SnapshotOptions {
             name: Some(name),
-            labels: [(MARK_LABEL.to_owned(), access::start_mark(self.app, &self.image.id, sandbox).await?)]
+            labels: [(MARK_LABEL.to_owned(), tokens::start_mark(self.app, &self.image.id, sandbox).await?)]
                 .into(),
             description: format!("template {}, with its start command running", self.name),
             ..SnapshotOptions::automatic(SnapshotKind::Manual, false)

@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use super::body::{Extracted, JsonInput, Unknown};
 use super::error::Refusal;
 use super::show;
-use burrow_gateway::e2b::tokens as access;
+use burrow_gateway::e2b::tokens;
 use burrow_http::app::App;
 use burrow_http::audit::Trace;
 use burrow_http::auth::{Caller, Executor, Reader, UnboundExecutor};
@@ -141,7 +141,7 @@ async fn destroy(
 }
 
 async fn with_token(app: &App, volume: &Volume) -> Result<Value, Refusal> {
-    let token = access::volume_token(app, &volume.id).await?;
+    let token = tokens::volume_token(app, &volume.id).await?;
     Ok(json!({ "volumeID": volume.id, "name": volume.name, "token": token }))
 }
 
@@ -160,7 +160,7 @@ impl FromRequestParts<Arc<App>> for VolumeAccess {
         let id: VolumeId = path.volume.parse().map_err(|_| closed())?;
         let given = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = given.and_then(|given| given.split_once(' ')).map(|(_, token)| token.trim());
-        if !access::opens_volume(app, &id, token.unwrap_or_default()).await? {
+        if !tokens::opens_volume(app, &id, token.unwrap_or_default()).await? {
             return Err(closed().into());
         }
         // The tenant is that of the volume; a deleted volume has none.

@@ -1,17 +1,12 @@
 //! HTTP into sandboxes: `http://<port>-<sandbox>.localhost:7700/` and `/p/<sandbox>/<port>/`.
 //!
 //! ```text
-//!   request ─► address (host or path form?) ── neither ─► the REST router
-//!                 ├── port 49983, or E2B's headers ─► the envd router
-//!                 ├── port 49999 ─► the code interpreter's router
-//!                 ├── port 50005, `/mcp`, and the sandbox was created with `mcp` ─► the router of its MCP address
-//!                 │
-//!                 ▼
-//!              access (key, signed link, cookie, or public) ─► slots ─► forward ─► upstream: HTTP/1.1 or h2c
+//!   request ─► access (key, signed link, cookie, or public) ─► slots ─► forward ─► upstream: HTTP/1.1, h2c or TLS
 //!                                                                          └── 101 ─► bytes both ways
 //! ```
 //!
-//! Runs before all routes: a sandbox's port may serve any path, including `/v1`. Burrow's credentials are removed from
+//! The daemon decides by [`addressed`], before all routes, which requests are for a port: a sandbox's port may serve any
+//! path, including `/v1`. Burrow's credentials are removed from
 //! a request before it is forwarded, even if they are invalid. Bodies are streamed and never buffered.
 //!
 //! The host form gives every port its own origin. The path form shares the API's, so responses of a sandbox are

@@ -32,9 +32,8 @@ struct Parts([OnceLock<(TypeId, Box<dyn Any + Send + Sync>)>; PARTS_MAX]);
 impl Parts {
     fn get<P: Part>(&self, app: &App) -> &P {
         let wanted = TypeId::of::<P>();
-        let filled = self.0.iter().map(|slot| slot.get_or_init(|| (wanted, Box::new(P::new(app)))));
-        let (_, part) =
-            filled.into_iter().find(|(id, _)| *id == wanted).expect("there are fewer parts than slots");
+        let mut filled = self.0.iter().map(|slot| slot.get_or_init(|| (wanted, Box::new(P::new(app)))));
+        let (_, part) = filled.find(|(id, _)| *id == wanted).expect("there are fewer parts than slots");
         part.downcast_ref().expect("the id is that of the type")
     }
 }

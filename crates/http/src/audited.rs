@@ -89,14 +89,14 @@ struct Pending {
 
 impl Pending {
     fn event(&self, app: &App, status: Option<StatusCode>, made: Option<String>) -> Option<Event> {
-        let told = self.trace.facts();
+        let facts = self.trace.facts();
         // A WebSocket begins with 101.
         let succeeded = |status: StatusCode| status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS;
         let done = status.is_some_and(succeeded);
-        let (action, ended) = match (self.action, told.exec_began) {
+        let (action, ended) = match (self.action, facts.exec_began) {
             // Its start was recorded when it started.
-            (Action::ExecStart, true) => (Action::ExecEnd, told.exec_ended),
-            (action, _) => (told.action.unwrap_or(action), None),
+            (Action::ExecStart, true) => (Action::ExecEnd, facts.exec_ended),
+            (action, _) => (facts.action.unwrap_or(action), None),
         };
         if action == Action::ExecEnd && ended.is_none() && done {
             return None;
@@ -113,17 +113,17 @@ impl Pending {
         };
         let took = self.began.elapsed().as_millis();
         Some(Event {
-            actor: told.actor,
-            sandbox: told.sandbox,
+            actor: facts.actor,
+            sandbox: facts.sandbox,
             method: Some(self.method.clone()),
             path: Some(self.path.clone()),
             status: status.map(|status| status.as_u16()),
             duration_ms: u64::try_from(took).ok(),
             reason: ended.or_else(hung_up),
             secret: secret_of(self.path.as_str()),
-            target: told.target.or_else(|| made.map(Text::from)),
+            target: facts.target.or_else(|| made.map(Text::from)),
             request_id: self.request_id.clone(),
-            ..Event::new(app.engine.now_ms(), told.tenant?, action, outcome)
+            ..Event::new(app.engine.now_ms(), facts.tenant?, action, outcome)
         })
     }
 }

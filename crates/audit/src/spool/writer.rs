@@ -5,7 +5,7 @@
 //!                                                         └────────┴─ failed: answer all with the error, remove the bytes
 //! ```
 //!
-//! Invariants: no caller is told that its event is recorded before the sync. Events of a failed batch are not
+//! Invariants: an event is reported as recorded only after the sync. Events of a failed batch are not
 //! retried, so a caller's view of an event always agrees with the file. Before anything is written after a failure,
 //! the file is truncated to its durable part. Of all system calls this needs `pwrite64`, `pread64`, `fdatasync` and
 //! `ftruncate`, and it opens no file.

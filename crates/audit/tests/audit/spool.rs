@@ -18,7 +18,7 @@ fn numbers(events: &[Event]) -> Vec<u64> {
     events.iter().map(|event| event.target.as_ref().unwrap().as_str().parse().unwrap()).collect()
 }
 
-/// A segment in RAM, for which the kernel can be told to refuse growing and writing.
+/// A segment in RAM, for which the kernel can be made to refuse growing and writing.
 fn memory_segment() -> File {
     let folder = tempfile::tempdir().unwrap();
     let made = Segment::create(folder.path(), 1).unwrap();

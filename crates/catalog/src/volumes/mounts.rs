@@ -51,10 +51,10 @@ pub(crate) fn follow_spec(
     let stored: BTreeSet<(String, String, String)> = statement
         .query_map([sandbox.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
         .collect::<Result<_, _>>()?;
-    let told = |mount: &VolumeMount| {
+    let key = |mount: &VolumeMount| {
         (mount.volume.to_string(), mount.path.to_string(), mount.mode.as_str().to_owned())
     };
-    if stored == spec.volumes.iter().map(told).collect() {
+    if stored == spec.volumes.iter().map(key).collect() {
         return Ok(());
     }
     connection.prepare_cached("DELETE FROM volume_mounts WHERE sandbox = ?")?.execute([sandbox.as_str()])?;

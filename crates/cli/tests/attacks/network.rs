@@ -45,7 +45,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("E-N5", "a tunnel through names", TUNNEL, tunnel, tunnel_unguarded),
     row("E-N6", "an address of one's own with a good name", UP, forged, forged_unguarded),
     row("E-N7", "root inside rewrites routes and rules", UP, rewrite, rewrite_unguarded),
-    row("E-N8", "somebody else's address", UP, foreign, foreign_unguarded),
+    row("E-N8", "an address of another sandbox", UP, foreign, foreign_unguarded),
     row("E-N9", "the egress process is killed", UP, killed, killed_unguarded),
     row("E-N10", "half a hello, for ever, many times", UP, slow, slow_unguarded),
 ];

@@ -68,7 +68,7 @@ pub(crate) const ROWS: &[Row] = &[
 
 // --- P-R1
 
-/// Forks up to `wanted` children that stay until they are told to exit, and prints how many the kernel allowed.
+/// Forks up to `wanted` children that stay until they are asked to exit, and prints how many the kernel allowed.
 fn fork_probe(wanted: u32) -> String {
     format!(
         "import os,signal\n\

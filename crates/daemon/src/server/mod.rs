@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   accept ─► (TLS handshake, bounded) ─► hyper ─► router
-//!                └── watched: closed when idle for too long, told to finish when the daemon ends
+//!                └── watched: closed when idle for too long, asked to finish when the daemon ends
 //! ```
 //!
 //! Limits: open connections, number and size of headers, streams per connection, the time for a request's head, and the

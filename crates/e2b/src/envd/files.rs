@@ -30,8 +30,7 @@ use super::{Inside, User};
 use burrow_gateway::Gateway;
 use burrow_gateway::e2b::handed_out::TOKENS_MAX;
 use burrow_gateway::e2b::reach::Call;
-use burrow_gateway::e2b::tokens as access;
-use burrow_gateway::e2b::tokens::Signed;
+use burrow_gateway::e2b::tokens::{self, Signed};
 use burrow_gateway::e2b::{Lookups, reach};
 use burrow_http::app::App;
 use burrow_http::audit::Trace;
@@ -192,7 +191,7 @@ async fn by_signature(
     let sandbox = match named {
         Some(text) => {
             let id: SandboxId = text.parse().map_err(|_| refused())?;
-            let token = access::envd_token(app, &id).await?;
+            let token = tokens::envd_token(app, &id).await?;
             signed.is_by(&token).then_some(id)
         }
         None => look_up(app, signed, parts.extensions.get::<PeerAddress>().map(|peer| peer.0)).await?,
@@ -222,7 +221,7 @@ async fn look_up(app: &Arc<App>, signed: Signed, peer: Option<IpAddr>) -> Result
     let found = spawn_blocking(move || {
         let found = at.part::<Lookups>().tokens().signed_by(&signed);
         let (id, handed) = found?;
-        if access::is_good(&at, &id, &handed) {
+        if tokens::is_good(&at, &id, &handed) {
             return Some(id);
         }
         at.part::<Lookups>().forget(&id);
@@ -237,7 +236,7 @@ async fn refill(app: &Arc<App>) -> Result<(), Refusal> {
     let leased = catalog.newest_leased(TOKENS_MAX).await?;
     let at = app.clone();
     let refilled = spawn_blocking(move || {
-        let older = access::handed_out_before(&signer, &catalog, leased);
+        let older = tokens::handed_out_before(&signer, &catalog, leased);
         at.part::<Lookups>().tokens().refill(older);
     });
     Ok(refilled.await.map_err(not_looked_up)?)

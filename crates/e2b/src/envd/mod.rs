@@ -36,7 +36,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::error::{Refusal, RpcCode, RpcError};
 use burrow_gateway::e2b::reach::{self, Call, gone};
-use burrow_gateway::e2b::tokens as access;
+use burrow_gateway::e2b::tokens;
 use burrow_http::app::App;
 use burrow_http::audit::Trace;
 use burrow_http::auth::Executor;
@@ -122,7 +122,7 @@ impl FromRequestParts<Arc<App>> for Inside {
         };
         let token = parts.headers.get(ACCESS_TOKEN).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let by_token = match &token {
-            Some(token) => access::opens_envd(app, &sandbox, token).await.map_err(refused)?,
+            Some(token) => tokens::opens_envd(app, &sandbox, token).await.map_err(refused)?,
             None => false,
         };
         let tenant = match by_token {

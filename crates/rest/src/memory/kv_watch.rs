@@ -112,7 +112,7 @@ struct WatchTarget {
 struct Watch {
     app: Arc<App>,
     target: WatchTarget,
-    /// The branch that the client was last told of.
+    /// The branch that was last reported to the client.
     at: MemoryRef,
     events: mpsc::Receiver<Result<burrow_memory::kv::KvEvent, MemoryError>>,
     /// Changes with every event of a sandbox.
