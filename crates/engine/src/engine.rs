@@ -16,13 +16,14 @@ use burrow_runtime::{Capabilities, Incidents};
 
 use crate::actor::{Command, Creation, Reply, Source};
 use crate::egress::EgressLog;
-use crate::pins::Pin;
+use crate::egress::{self, rates, secrets};
 use crate::shared::Shared;
+use crate::sleep::idle;
+use crate::snapshots::pins::Pin;
+use crate::snapshots::restored_kinds;
+use crate::trees::held_trees;
 use crate::warm_pool::{Kind, WarmPool, WarmSandbox};
-use crate::{
-    CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, egress, held_trees, idle, rates,
-    recovery, restored_kinds, secrets, upkeep, volumes,
-};
+use crate::{CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, recovery, upkeep, volumes};
 
 /// The attempts of a create whose name was held by a sandbox that was then undone.
 const CREATE_ATTEMPTS_MAX: usize = 5;

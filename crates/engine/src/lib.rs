@@ -13,81 +13,62 @@
 //!
 //! Does not contain: syscalls, SQL, HTTP, a clock (the caller passes one).
 
-mod activity;
 mod actor;
 mod clock;
-mod diff;
-mod disks;
-mod dump;
 mod egress;
 mod engine;
 mod error;
 mod events;
 mod execs;
 pub mod faults;
-mod former_secrets;
-mod gc;
 mod guest;
-mod held_trees;
-mod idle;
 mod images;
-pub mod journal;
 mod memory;
-mod merge;
 mod moving;
 mod operations;
 mod options;
-mod own_listener;
-mod pins;
-mod ports;
 mod race;
-mod rates;
 mod recovery;
-mod registry;
-mod restored_kinds;
-mod rollback_promises;
-mod secrets;
-mod services;
 mod shared;
+mod sleep;
 mod snapshots;
-mod starting_points;
-mod sweep;
-mod transforms;
+mod trees;
 mod upkeep;
 mod volumes;
 mod warm_pool;
 
-pub use activity::GuestStream;
 pub use clock::{Clock, ManualClock, SteadyClock, SystemClock, Times};
-pub use diff::{DiffCounts, DiffEntry, DiffOptions, DiffResult};
+pub use egress::secrets::{SecretChanged, SecretStatus, SecretUser};
 pub use egress::{DENIED_MAX, Denied, EgressInForce, EgressSettings, EgressTotals};
 pub use engine::{Created, Engine};
 pub use error::EngineError;
+pub use execs::rollback_promises::{OpenPromise, Promise};
 pub use execs::{ExecOptions, ExecRecord, StartedExec};
-pub use gc::{GcAction, GcItem, GcOptions, GcReport, GcThing};
 pub use guest::Guest;
-pub use held_trees::TreeOf;
+pub use guest::own_listener::{NoOwnApi, OwnApi};
+pub use guest::ports::{PortList, PortStream};
+pub use guest::services::ServiceStatus;
 pub use images::{
     BuildContext, BuildOptions, BuildStage, CommitOptions, ConfigChange, ImageBuilder, ImageDetail,
     ImageItem, ImageProgress, ItemState, OpenedArchive, Pruned, PullOptions, Removed, Tell, packages_recipe,
 };
 pub use memory::{MemoryScope, ScopedView};
-pub use merge::{MemoryPolicy, MergeChanges, MergeOptions, Merged, OpenFile, PastMerge};
 pub use moving::{ExportOptions, ExportStream, ImportOptions, ImportedSnapshot, MovingPolicy};
+pub use operations::journal;
 pub use options::{
     CreateOptions, IdlePolicy, ImagePolicy, LeaseChange, LimitsChange, MemoryChange, NetworkChange, Policy,
     RatesChange, Seams, UpdateOptions, WarmPoolPolicy,
 };
-pub use own_listener::{NoOwnApi, OwnApi};
-pub use ports::{PortList, PortStream};
 pub use race::{
     ATTEMPTS_MAX, Attempt, AttemptChanges, AttemptState, RACE_LABEL, Race, RaceMergeSpec, RaceMerged,
     RaceSpec, RaceStage,
 };
-pub use rollback_promises::{OpenPromise, Promise};
-pub use secrets::{SecretChanged, SecretStatus, SecretUser};
-pub use services::ServiceStatus;
+pub use sleep::activity::GuestStream;
 pub use snapshots::{
     FORK_MAX, ForkOptions, Forked, FromSnapshot, Restored, SnapshotOptions, TreeItem, TreeNode,
 };
+pub use trees::diff::{DiffCounts, DiffEntry, DiffOptions, DiffResult};
+pub use trees::held_trees::TreeOf;
+pub use trees::merge::{MemoryPolicy, MergeChanges, MergeOptions, Merged, OpenFile, PastMerge};
+pub use upkeep::gc::{GcAction, GcItem, GcOptions, GcReport, GcThing};
 pub use volumes::{MountRequest, OpenVolume, VolumeOptions};

@@ -9,15 +9,15 @@ use burrow_runtime::Runtime;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use crate::actor::registry::Registry;
 use crate::egress::EgressLog;
+use crate::egress::secrets::SecretChanges;
 use crate::events::Recorder;
 use crate::images::ImageWork;
 use crate::moving::MovingWork;
-use crate::pins::Pins;
 use crate::race::Races;
 use crate::recovery::Recovering;
-use crate::registry::Registry;
-use crate::secrets::SecretChanges;
+use crate::snapshots::pins::Pins;
 use crate::warm_pool::WarmPool;
 use crate::{EngineError, Policy, Seams, volumes};
 

@@ -25,10 +25,11 @@ use burrow_runtime::{Begun, BootOptions, Runtime};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::journal::Operation;
+use crate::images::starting_points;
+use crate::operations::journal::Operation;
 use crate::operations::{connect, remove};
 use crate::shared::Shared;
-use crate::{EngineError, WarmPoolPolicy, faults, starting_points};
+use crate::{EngineError, WarmPoolPolicy, faults};
 
 /// Kinds kept at once. More would use RAM and disk for sandboxes that may never be requested.
 const KINDS_MAX: usize = 3;

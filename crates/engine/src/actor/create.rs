@@ -6,11 +6,12 @@ use burrow_catalog::{CatalogError, Idempotency, Inserted, SandboxChange, Sandbox
 use burrow_model::{OperationId, State};
 
 use super::{Actor, Creation, Fate, LiveMachine, Reply, SnapshotSource, Source, follow};
-use crate::journal::{Detail, Operation};
+use crate::images::starting_points;
+use crate::images::starting_points::Start;
+use crate::operations::journal::{Detail, Operation};
 use crate::operations::{StartOptions, bring_up, bring_up_warm, restore_machine, unwind};
-use crate::starting_points::Start;
 use crate::warm_pool::WarmSandbox;
-use crate::{EngineError, faults, starting_points, warm_pool};
+use crate::{EngineError, faults, warm_pool};
 
 impl Actor {
     pub(super) async fn create(

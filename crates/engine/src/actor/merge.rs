@@ -1,4 +1,4 @@
-//! The parent's side of a merge. See [`crate::merge`].
+//! The parent's side of a merge. See [`crate::trees::merge`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,17 +12,19 @@ use burrow_trees::plan::Action;
 use tokio::time::Instant;
 
 use super::{Actor, restored};
-use crate::activity::CutReason;
-use crate::diff::changed_since;
-use crate::held_trees::HeldTree;
-use crate::journal::{Detail, Operation};
-use crate::merge::{
+use crate::images::starting_points;
+use crate::operations::journal::{Detail, Operation};
+use crate::operations::unwind;
+use crate::shared::Shared;
+use crate::sleep::activity::CutReason;
+use crate::trees::diff::changed_since;
+use crate::trees::disks;
+use crate::trees::held_trees::HeldTree;
+use crate::trees::merge::{
     MemoryPolicy, MergePlan, MergeRecord, MergeWork, Merged, OpenFile, apply_plan, memory_merge, planned,
     restore_files, sides,
 };
-use crate::operations::unwind;
-use crate::shared::Shared;
-use crate::{EngineError, SnapshotOptions, disks, faults, snapshots, starting_points};
+use crate::{EngineError, SnapshotOptions, faults, snapshots};
 
 /// Open files that are reported; a longer list would not help the user.
 const OPEN_MAX: usize = 1_000;

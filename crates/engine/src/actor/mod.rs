@@ -10,6 +10,7 @@
 mod create;
 mod merge;
 mod power;
+pub(crate) mod registry;
 mod restore;
 mod sleep;
 mod snapshot;
@@ -33,14 +34,15 @@ use burrow_runtime::{Machine, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use tracing::Instrument as _;
 
-use crate::activity::{Activity, Cut};
-use crate::dump::OpenedDump;
-use crate::held_trees::HeldTree;
-use crate::journal::{Detail, Operation};
-use crate::merge::{MergeWork, Merged};
+use crate::images::starting_points;
+use crate::operations::journal::{Detail, Operation};
 use crate::shared::Shared;
+use crate::sleep::activity::{Activity, Cut};
+use crate::snapshots::dump::OpenedDump;
+use crate::trees::held_trees::HeldTree;
+use crate::trees::merge::{MergeWork, Merged};
 use crate::warm_pool::WarmSandbox;
-use crate::{EngineError, Guest, Restored, SnapshotOptions, UpdateOptions, egress, starting_points};
+use crate::{EngineError, Guest, Restored, SnapshotOptions, UpdateOptions, egress};
 
 /// Requests of one sandbox that may wait. Two hundred execs at once must fit; a flood must not.
 const INBOX_MAX: usize = 1024;

@@ -9,9 +9,10 @@ use burrow_model::{
 };
 
 use super::{Actor, Fate, LiveMachine, Reply};
-use crate::journal::{Operation, Resource};
+use crate::operations::journal::{Operation, Resource};
 use crate::operations::{StartOptions, bring_up, forget, unwind};
-use crate::{EngineError, Guest, dump, execs, faults};
+use crate::snapshots::dump;
+use crate::{EngineError, Guest, execs, faults};
 
 /// How long processes may take to end by themselves when a sandbox is stopped because its lease ended.
 const REST_GRACE: Duration = Duration::from_secs(5);

@@ -18,11 +18,12 @@ use burrow_runtime::RuntimeError;
 
 use super::Actor;
 use super::trial::{self, UntriedDump};
-use crate::activity::CutReason;
-use crate::dump::OpenedDump;
-use crate::journal::{Detail, Operation, Resource, Trial};
+use crate::operations::journal::{Detail, Operation, Resource, Trial};
 use crate::operations::unwind;
-use crate::{EngineError, Restored, SnapshotOptions, dump, faults, memory, volumes};
+use crate::sleep::activity::CutReason;
+use crate::snapshots::dump;
+use crate::snapshots::dump::OpenedDump;
+use crate::{EngineError, Restored, SnapshotOptions, faults, memory, volumes};
 
 impl Actor {
     /// `untried`: also where neither the snapshot's processes nor the present ones can be tried.

@@ -17,10 +17,10 @@ use burrow_runtime::{Ability, DumpOptions};
 
 use super::trial::{self, UntriedDump};
 use super::{Actor, Fate, SleepDepth};
-use crate::activity::CutReason;
-use crate::dump::{self, DumpDescription};
-use crate::journal::{Detail, Operation, Resource, Trial};
+use crate::operations::journal::{Detail, Operation, Resource, Trial};
 use crate::operations::{restore_machine, unwind};
+use crate::sleep::activity::CutReason;
+use crate::snapshots::dump::{self, DumpDescription};
 use crate::{EngineError, faults, volumes};
 
 /// How long processes may take to end by themselves when an idle sandbox is stopped.

@@ -20,10 +20,11 @@ use tokio::time::Instant;
 
 use super::trial::{self, UntriedDump};
 use super::{Actor, ForkBase, Reply};
-use crate::dump::{self, DumpDescription, OpenedDump};
-use crate::journal::{Detail, Operation, Trial};
+use crate::operations::journal::{Detail, Operation, Trial};
 use crate::shared::Shared;
-use crate::{EngineError, SnapshotOptions, disks, faults, memory, volumes};
+use crate::snapshots::dump::{self, DumpDescription, OpenedDump};
+use crate::trees::disks;
+use crate::{EngineError, SnapshotOptions, faults, memory, volumes};
 
 /// A snapshot whose disk and processes were captured, but which is not durable yet.
 #[derive(Debug)]

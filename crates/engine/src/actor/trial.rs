@@ -21,9 +21,11 @@ use burrow_model::{MIB, SnapshotId};
 use burrow_runtime::{Mount, RestoreOptions, Runtime, RuntimeError};
 use tokio::time::timeout;
 
-use crate::journal::{Operation, Trial};
+use crate::images::starting_points;
+use crate::operations::journal::{Operation, Trial};
 use crate::shared::Shared;
-use crate::{EngineError, faults, operations, restored_kinds, starting_points};
+use crate::snapshots::restored_kinds;
+use crate::{EngineError, faults, operations};
 
 /// Trials at the same time. Each checks first that the host has the RAM for a second copy of its processes, but two that check at the
 /// same moment see the same free RAM: so few.

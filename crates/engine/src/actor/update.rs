@@ -5,8 +5,11 @@ use burrow_guest::protocol::Request as GuestRequest;
 use burrow_model::{Request, State, check_mounts};
 
 use super::Actor;
+use crate::egress::{self, rates, secrets};
 use crate::engine::{check_limits, check_policies};
-use crate::{EngineError, Guest, UpdateOptions, egress, rates, secrets, services, starting_points, volumes};
+use crate::guest::services;
+use crate::images::starting_points;
+use crate::{EngineError, Guest, UpdateOptions, volumes};
 
 impl Actor {
     pub(super) async fn update(&mut self, update: UpdateOptions) -> Result<(), EngineError> {

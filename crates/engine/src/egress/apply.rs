@@ -9,10 +9,11 @@ use burrow_model::{Name, SandboxId};
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
 
+use super::secrets::{self, SecretChanged};
+use crate::EngineError;
 use crate::actor::Command;
-use crate::secrets::{self, SecretChanged};
+use crate::guest::own_listener;
 use crate::shared::Shared;
-use crate::{EngineError, own_listener};
 
 /// Opens a sandbox's listeners, before its machine boots.
 pub(crate) async fn attach(shared: &Shared, row: &SandboxRow) -> Result<(), EngineError> {

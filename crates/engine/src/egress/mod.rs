@@ -10,7 +10,11 @@
 //! policy that can no longer be compiled is treated as one without rules.
 
 mod apply;
+pub(crate) mod former_secrets;
 mod log;
+pub(crate) mod rates;
+pub(crate) mod secrets;
+pub(crate) mod transforms;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -22,7 +26,7 @@ use burrow_model::{EgressRule, IpRange, Name, NetworkPolicy, SandboxId, TenantId
 
 use tokio::sync::watch;
 
-use crate::{Engine, EngineError, transforms};
+use crate::{Engine, EngineError};
 
 pub(crate) use apply::{adopt, apply_due_policies, attach, detach, follow, spawn};
 pub(crate) use log::EgressLog;

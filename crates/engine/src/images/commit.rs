@@ -8,7 +8,8 @@ use burrow_model::{Image, ImageConfig, ImageName, ImageOrigin, ImageStep, Sandbo
 
 use super::finish::NewImage;
 use super::{Files, Tell};
-use crate::{Engine, EngineError, disks};
+use crate::trees::disks;
+use crate::{Engine, EngineError};
 
 /// The options of a commit.
 #[derive(Clone, Debug)]

@@ -11,9 +11,10 @@ use burrow_disks::inside;
 use burrow_model::{Image, ImageConfig, ImageId, ImageName, ImageOrigin, SandboxId, TenantId};
 
 use super::layers::discard;
-use crate::held_trees::{self, HeldTree, TreeOf};
 use crate::shared::Shared;
-use crate::{Engine, EngineError, disks, faults};
+use crate::trees::disks;
+use crate::trees::held_trees::{self, HeldTree, TreeOf};
+use crate::{Engine, EngineError, faults};
 
 /// An image to be created.
 #[derive(Clone, Debug)]

@@ -28,6 +28,7 @@ mod pull;
 mod scratch_space;
 mod sources;
 mod stack;
+pub(crate) mod starting_points;
 mod step;
 mod work;
 

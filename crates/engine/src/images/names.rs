@@ -3,8 +3,9 @@
 use burrow_model::{Image, ImageId, ImageName, ImageRef, TenantId};
 
 use super::layers::discard;
+use super::starting_points;
 use crate::warm_pool::WarmPool;
-use crate::{Engine, EngineError, starting_points};
+use crate::{Engine, EngineError};
 
 /// The result of a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,9 +13,9 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::header::{self, SnapshotParts};
 use super::{ExportOptions, blocking, memory, processes, tree};
-use crate::dump::{self, OpenedDump};
-use crate::pins::Pin;
 use crate::shared::Shared;
+use crate::snapshots::dump::{self, OpenedDump};
+use crate::snapshots::pins::Pin;
 use crate::{Engine, EngineError, faults};
 
 /// Bytes of a chunk of the stream, and chunks that may wait for their reader.

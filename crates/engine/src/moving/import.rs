@@ -17,10 +17,10 @@ use super::memory::MemoryImport;
 use super::processes::{self, DiscardSink};
 use super::tree::TreeWriter;
 use super::{ImportOptions, ImportedSnapshot, blocking};
-use crate::dump::{self, DumpDescription};
-use crate::journal::{Detail, Operation};
-use crate::pins::Pin;
+use crate::operations::journal::{Detail, Operation};
 use crate::shared::Shared;
+use crate::snapshots::dump::{self, DumpDescription};
+use crate::snapshots::pins::Pin;
 use crate::{Engine, EngineError, faults};
 
 /// Bytes that are written between two checks of the free space.

@@ -8,8 +8,8 @@ use burrow_guest::protocol::{AttachNotice, ExecState, Frame, ReadMode, StdinMode
 use burrow_model::{ExecId, RaceId, TenantId};
 
 use super::{Attempt, AttemptState, RaceSpec};
-use crate::diff::DiffOptions;
-use crate::held_trees::TreeOf;
+use crate::trees::diff::DiffOptions;
+use crate::trees::held_trees::TreeOf;
 use crate::{Engine, EngineError, ExecOptions};
 
 /// One wait for an exec's end; it is repeated.

@@ -17,6 +17,8 @@
 //! are named by no row, so nothing that is created in the meantime is removed. A step that fails is logged. A sandbox that cannot be
 //! recovered in [`RECOVERY_MAX`] is failed and keeps its files.
 
+pub(crate) mod sweep;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,14 +31,17 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::activity::{Activity, Cut};
 use crate::actor::{self, LiveMachine};
-use crate::journal::{Detail, Operation, Settlement};
+use crate::egress::{self, rates};
+use crate::guest::own_listener;
+use crate::images::starting_points;
+use crate::operations::journal::{Detail, Operation, Settlement};
 use crate::operations::{forget, unwind};
 use crate::shared::Shared;
-use crate::{
-    EngineError, Guest, dump, egress, merge, own_listener, rates, starting_points, sweep, volumes, warm_pool,
-};
+use crate::sleep::activity::{Activity, Cut};
+use crate::snapshots::dump;
+use crate::trees::merge;
+use crate::{EngineError, Guest, volumes, warm_pool};
 
 /// Sandboxes that are recovered concurrently.
 const PARALLEL: usize = 16;

@@ -1,5 +1,7 @@
 //! The steps of operations: bringing a machine up, and removing resources.
 
+pub mod journal;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,15 +11,16 @@ use burrow_model::SandboxId;
 use burrow_network::{GATEWAY_V4, SANDBOX_V4};
 use burrow_runtime::{BootOptions, FinishOptions, Form, RestoreOptions, Runtime, RuntimeError, Template};
 
-use crate::activity::{Activity, Cut};
 use crate::actor::LiveMachine;
-use crate::dump::{self, OpenedDump};
-use crate::journal::{Operation, Resource};
+use crate::egress::{self, rates, secrets};
+use crate::guest::services;
 use crate::shared::Shared;
+use crate::sleep::activity::{Activity, Cut};
+use crate::snapshots::dump::{self, OpenedDump};
+use crate::snapshots::{self, restored_kinds};
 use crate::warm_pool::WarmSandbox;
-use crate::{
-    EngineError, Guest, egress, faults, memory, rates, restored_kinds, secrets, services, snapshots, volumes,
-};
+use crate::{EngineError, Guest, faults, memory, volumes};
+use journal::{Operation, Resource};
 
 /// How a machine starts.
 #[derive(Clone, Debug, Default)]

@@ -8,8 +8,9 @@ use burrow_model::{DumpId, Limits, Name, SandboxId, ServiceSpec};
 use burrow_runtime::Introduce;
 use serde::{Deserialize, Serialize};
 
+use crate::egress::secrets;
 use crate::shared::Shared;
-use crate::{EngineError, Guest, secrets};
+use crate::{EngineError, Guest};
 
 /// Stored with the dump's files. Holds the agent's token, as the files themselves do.
 #[derive(Clone, Serialize, Deserialize)]

@@ -18,7 +18,7 @@ use std::time::Duration;
 use burrow_model::{SandboxId, SnapshotKind, SnapshotPolicy, State, TenantId};
 use futures_util::{StreamExt as _, stream};
 
-use crate::activity::AutomaticPolicies;
+use super::activity::AutomaticPolicies;
 use crate::actor::{ActorHandle, Command, SleepDepth};
 use crate::shared::Shared;
 use crate::snapshots::remove_snapshot;

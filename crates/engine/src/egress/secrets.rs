@@ -22,9 +22,10 @@ use burrow_model::{Name, SandboxId, SecretBytes, SecretSpec, Slot, SpaceId, Tena
 use burrow_vault::{Kind, Label, Vault};
 use tokio::sync::broadcast;
 
-use crate::former_secrets::{self, FormerBudget};
+use super::former_secrets::{self, FormerBudget};
+use super::transforms;
 use crate::shared::Shared;
-use crate::{Engine, EngineError, transforms};
+use crate::{Engine, EngineError};
 
 /// Changes that a subscriber may lag behind; one that lags further applies everything again.
 const CHANGES_MAX: usize = 256;

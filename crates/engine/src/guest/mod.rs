@@ -1,5 +1,9 @@
 //! The guest of a running sandbox, as the rest of the daemon accesses it.
 
+pub(crate) mod own_listener;
+pub(crate) mod ports;
+pub(crate) mod services;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +15,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use crate::EngineError;
-use crate::activity::{Cut, GuestStream, Lease};
+use crate::sleep::activity::{Cut, GuestStream, Lease};
 
 /// The agent answers at once or never; on a busy host, an answer may take seconds.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);

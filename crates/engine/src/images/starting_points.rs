@@ -19,7 +19,7 @@ use burrow_disks::DiskError;
 use burrow_model::{ImageId, Limits, MIB, SandboxId, SandboxSpec, TenantId};
 use burrow_runtime::{Form, Runtime, Template, TemplateOptions};
 
-use crate::images::layers::{self, Claim, LayerReadLock, NewLayer};
+use super::layers::{self, Claim, LayerReadLock, NewLayer};
 use crate::shared::Shared;
 use crate::{EngineError, faults};
 

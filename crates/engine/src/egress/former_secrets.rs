@@ -6,8 +6,8 @@ use burrow_catalog::{Catalog, CatalogError, FormerSecretRow, SecretRow};
 use burrow_model::SecretBytes;
 use burrow_vault::{Kind, Label, Vault};
 
+use super::secrets::seal;
 use crate::EngineError;
-use crate::secrets::seal;
 use crate::shared::Shared;
 
 /// Maximum size of the former values that are passed on for one sandbox. Values of usual length are far below it, and all

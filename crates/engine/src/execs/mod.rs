@@ -3,6 +3,8 @@
 //! While a sandbox runs, its guest has the true state of its execs. The rows in the catalog serve lists, and the time after: when a
 //! sandbox stops, the last state that the guest reports for each exec is stored, and execs whose state is unknown are marked lost.
 
+pub(crate) mod rollback_promises;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -11,8 +13,9 @@ use burrow_guest::client::Connection;
 use burrow_guest::protocol::{ExecInfo, ExecStart, ExecState, ReadMode, Request, StdinMode, TerminalSize};
 use burrow_model::{ExecId, Remember, SandboxId, TenantId};
 
-use crate::rollback_promises::{self, Promise};
-use crate::{Engine, EngineError, Guest, GuestStream, secrets};
+use crate::egress::secrets;
+use crate::{Engine, EngineError, Guest, GuestStream};
+use rollback_promises::Promise;
 
 /// Longest single wait for the end of an exec; callers repeat the request.
 const WAIT_MAX: Duration = Duration::from_secs(300);

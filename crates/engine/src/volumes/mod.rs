@@ -94,7 +94,7 @@ impl Engine {
         if disk_mib > max {
             return Err(EngineError::LimitAboveMax { field: "disk_mib", given: disk_mib, max });
         }
-        crate::dump::check_room(&self.shared, 0).await?;
+        crate::snapshots::dump::check_room(&self.shared, 0).await?;
         let (catalog, volumes) = (&self.shared.seams.catalog, &self.shared.seams.disks);
         let created_ms = self.now_ms();
         let volume = Volume {
@@ -173,7 +173,7 @@ impl Engine {
         volume: &Volume,
         name: Option<Name>,
     ) -> Result<VolumeSnapshot, EngineError> {
-        crate::dump::check_room(&self.shared, 0).await?;
+        crate::snapshots::dump::check_room(&self.shared, 0).await?;
         let (catalog, volumes) = (&self.shared.seams.catalog, &self.shared.seams.disks);
         let id = VolumeSnapshotId::generate();
         let snapshot = VolumeSnapshot { id, volume: volume.id.clone(), name, created_ms: self.now_ms() };

@@ -4,7 +4,7 @@
 //!   both held ─► their common ancestor ─► paths that each changed since, from the pool ─► these paths, compared in both
 //! ```
 //!
-//! Trees on disks of their own are first read in a machine: see [`crate::disks`]. The time grows with the number of changes. Two
+//! Trees on disks of their own are first read in a machine: see [`crate::trees::disks`]. The time grows with the number of changes. Two
 //! trees without a common ancestor are compared completely.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,8 +19,8 @@ use burrow_trees::glob::Glob;
 use burrow_trees::text::{self, Unified};
 use burrow_trees::{Root, TreeError, noise};
 
-use crate::disks::{self, DiskParts};
-use crate::held_trees::{HeldTree, TreeOf, common};
+use super::disks::{self, DiskParts};
+use super::held_trees::{HeldTree, TreeOf, common};
 use crate::shared::Shared;
 use crate::{Engine, EngineError};
 

@@ -18,7 +18,7 @@ use burrow_disks::Inventory;
 use burrow_model::{DumpId, ImageId, SandboxId, Snapshot, SnapshotId, State, VolumeId, VolumeSnapshotId};
 use burrow_runtime::Runtime;
 
-use crate::journal::{Detail, Trial};
+use crate::operations::journal::{Detail, Trial};
 use crate::shared::Shared;
 use crate::{EngineError, images, memory, snapshots, volumes};
 

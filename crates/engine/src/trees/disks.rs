@@ -24,11 +24,12 @@ use burrow_trees::plan::{Action, OtherNames, Trees};
 use burrow_trees::survey::{Became, Survey};
 use burrow_trees::{Identity, Node, Root, TreeError};
 
-use crate::diff::blocking;
-use crate::held_trees::{HeldTree, TreeOf};
+use super::diff::blocking;
+use super::held_trees::{HeldTree, TreeOf};
+use crate::EngineError;
 use crate::images::layers::{LayerReadLock, discard};
+use crate::images::starting_points;
 use crate::shared::Shared;
-use crate::{EngineError, starting_points};
 
 /// Limits of one copy from a disk. A whole system fits; anything larger would take hours under emulation.
 const BOUNDS: Bounds = Bounds { records_max: 2_000_000, bytes_max: 32 << 30, length_max: 1 << 40 };

@@ -1,5 +1,9 @@
 //! Snapshots, restores and forks: the part of the engine's interface for them.
 
+pub(crate) mod dump;
+pub(crate) mod pins;
+pub(crate) mod restored_kinds;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use burrow_catalog::{Idempotency, Page, PageRequest, SandboxRow, SnapshotFilter};
@@ -10,9 +14,10 @@ use burrow_model::{
 use futures_util::{StreamExt as _, stream};
 
 use crate::actor::{Command, Creation, ForkBase, Reply, SnapshotSource, Source, StateCommand, apply_update};
+use crate::egress::rates;
 use crate::engine::{check_limits, check_policies, new_token, shown};
-use crate::pins::{Pin, Pins};
-use crate::{Created, Engine, EngineError, UpdateOptions, dump, memory, rates};
+use crate::{Created, Engine, EngineError, UpdateOptions, memory};
+use pins::{Pin, Pins};
 
 /// Children of one fork.
 pub const FORK_MAX: usize = 64;

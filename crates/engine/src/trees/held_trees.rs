@@ -10,8 +10,8 @@ use burrow_model::{Image, ImageId, SandboxId, Snapshot, SnapshotId, State, Tenan
 
 use crate::EngineError;
 use crate::actor::{Command, Reply, StateCommand};
-use crate::pins::{Pin, Pins};
 use crate::shared::Shared;
+use crate::snapshots::pins::{Pin, Pins};
 
 /// Ancestors that are followed at most: more than one sandbox and some of its ancestors have snapshots.
 const ANCESTORS_MAX: usize = 4_000;

@@ -7,7 +7,7 @@
 //!
 //! The parent is paused from its snapshot to the commit. So the plan is made from the snapshot, a failure or a crash restores it
 //! (file by file, in place: processes stay), and `restore` undoes the merge with it. If files are on the machine's own disk (see
-//! [`crate::disks`]), the snapshot includes its RAM, and undoing is a restore. Memory is merged after the files are final; an
+//! [`crate::trees::disks`]), the snapshot includes its RAM, and undoing is a restore. Memory is merged after the files are final; an
 //! interrupted merge of memory is repeated, which adds nothing twice.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,10 +26,10 @@ use burrow_trees::plan::{
 use burrow_trees::{Root, TreeError, noise};
 use serde::{Deserialize, Serialize};
 
+use super::diff::{blocking, changed_since};
+use super::disks::{self, DiskParts, Identities, PartialTreeNames, PoolScratch};
+use super::held_trees::{HeldTree, TreeOf, common};
 use crate::actor::{Command, StateCommand};
-use crate::diff::{blocking, changed_since};
-use crate::disks::{self, DiskParts, Identities, PartialTreeNames, PoolScratch};
-use crate::held_trees::{HeldTree, TreeOf, common};
 use crate::shared::Shared;
 use crate::{Engine, EngineError, faults};
 

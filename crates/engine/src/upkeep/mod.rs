@@ -1,13 +1,16 @@
 //! Periodic work: deletes expired sandboxes and snapshots, applies policies that could not be applied before, prunes old history.
 
+pub(crate) mod gc;
+
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use burrow_catalog::CatalogError;
 
 use crate::actor::Command;
+use crate::egress::{self, former_secrets};
 use crate::shared::Shared;
-use crate::{egress, former_secrets, memory, snapshots};
+use crate::{memory, snapshots};
 
 /// How late a sandbox may be deleted.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,0 +1,6 @@
+//! Comparisons and merges of the trees of sandboxes, snapshots and images.
+
+pub(crate) mod diff;
+pub(crate) mod disks;
+pub(crate) mod held_trees;
+pub(crate) mod merge;
