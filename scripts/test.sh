@@ -139,7 +139,7 @@ on_microvms() {
         [[ $name == '#' ]] && continue
         skips+=(--skip "$name")
         printf 'skipped: on microVMs: %s: %s\n' "$name" "$reason" | tee -a "$log"
-    done < crates/cli/tests/e2e/not-on-microvms.txt
+    done < tests/e2e/not-on-microvms.txt
     BURROW_TEST_DRIVER=microvm cargo_test --test e2e -- "${skips[@]}"
 }
 

@@ -601,22 +601,24 @@ fn cited(document: &str) -> Vec<(String, String)> {
 
 #[test]
 fn every_test_named_in_the_table_of_what_survives_exists() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
     let document = fs::read_to_string(root.join("docs/what-survives.md")).unwrap();
     let mut files = Vec::new();
-    rust_files(&root.join("crates"), &mut files);
-    let files: Vec<(String, String)> = files
-        .into_iter()
-        .map(|path| (path.display().to_string(), fs::read_to_string(&path).unwrap()))
-        .collect();
+    for parent in ["crates", "tests"] {
+        rust_files(&root.join(parent), &mut files);
+    }
+    let within = |path: &Path| path.strip_prefix(&root).unwrap().display().to_string();
+    let files: Vec<(String, String)> =
+        files.into_iter().map(|path| (within(&path), fs::read_to_string(&path).unwrap())).collect();
     let cited = cited(&document);
     assert!(cited.len() > 30, "only {} tests are named", cited.len());
     for (place, test) in cited {
-        // `crate/file`: a file of this name, or a folder for it, in that crate.
+        // `crate/file`: a file of this name, or a folder for it, in that crate, or in that suite of `tests`.
         let (folder, file) = place.split_once('/').unwrap_or_else(|| panic!("`{place}` names no crate"));
         let here = |path: &str| {
-            let path = path.split(&format!("/crates/{folder}/")).nth(1).unwrap_or_default();
-            let stem = path.trim_end_matches(".rs");
+            let (_, path) = path.split_once('/').unwrap();
+            let inner = path.strip_prefix(&format!("{folder}/")).unwrap_or_default();
+            let stem = inner.trim_end_matches(".rs");
             stem.ends_with(file) || stem.contains(&format!("{file}/"))
         };
         let declares = |text: &str| {

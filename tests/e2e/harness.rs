@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Once, OnceLock};
 use std::time::{Duration, Instant};
 
 use burrow_client::{ApiKey, Client, ClientOptions};
@@ -60,11 +60,13 @@ struct Prepared {
 }
 
 fn prepared() -> Prepared {
-    let var = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let need = |name: &str| {
-        var(name).unwrap_or_else(|| panic!("{name} is not set: run `make test`, which prepares it"))
-    };
-    Prepared { pool: need("BURROW_TEST_POOL"), guest: need("BURROW_TEST_GUEST"), criu: var("BURROW_CRIU") }
+    let criu = std::env::var_os("BURROW_CRIU").map(PathBuf::from);
+    Prepared { pool: named_by("BURROW_TEST_POOL"), guest: named_by("BURROW_TEST_GUEST"), criu }
+}
+
+fn named_by(variable: &str) -> PathBuf {
+    let value = std::env::var_os(variable).map(PathBuf::from);
+    value.unwrap_or_else(|| panic!("{variable} is not set: run `make test`, which prepares it"))
 }
 
 /// Whether the suite runs on the microVM driver: then sandboxes are microVMs unless a test chooses the driver.
@@ -79,15 +81,15 @@ pub(crate) fn as_many(bytes: u64) -> u64 {
 
 /// The files that microVMs boot from, as configuration.
 fn microvms() -> String {
-    let lib = std::env::var_os("BURROW_TEST_LIB");
-    let lib = PathBuf::from(lib.expect("BURROW_TEST_LIB is not set: run `make test`, which prepares it"));
+    let lib = named_by("BURROW_TEST_LIB");
     let (qemu, kernel) = (lib.join("qemu"), lib.join("vm"));
     format!("qemu = {qemu:?}\nkernel = {kernel:?}\naccelerator = \"emulation\"\n")
 }
 
 /// The binary under test.
 pub(crate) fn burrow() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_burrow"))
+    static BURROW: OnceLock<PathBuf> = OnceLock::new();
+    BURROW.get_or_init(|| named_by("BURROW_TEST_BURROW"))
 }
 
 /// Polls until `look` returns a value.

@@ -98,7 +98,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
 fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -116,7 +116,9 @@ fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
 
 fn every_rust_file() -> Vec<(PathBuf, String)> {
     let mut files = Vec::new();
-    rust_files(&root().join("crates"), &mut files);
+    for folder in ["crates", "tests"] {
+        rust_files(&root().join(folder), &mut files);
+    }
     assert!(files.len() > 50, "the walk found only {} files", files.len());
     files.into_iter().map(|path| (path.clone(), fs::read_to_string(&path).unwrap())).collect()
 }
