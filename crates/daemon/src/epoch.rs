@@ -289,10 +289,10 @@ mod tests {
         drop(other);
         // A pool with a disk of another catalog, which a start would remove.
         let image = burrow_model::ImageId::generate();
-        host.disks.stage_image(&image).await.unwrap();
-        host.disks.seal_image(&image).await.unwrap();
+        host.disks.stage((&image).into(), None).await.unwrap();
+        host.disks.seal((&image).into()).await.unwrap();
         let id = SandboxId::generate();
-        host.disks.create(&id, &image, 1 << 20).await.unwrap();
+        host.disks.create((&id).into(), Some((&image).into()), 1 << 20).await.unwrap();
         let third = host.catalog("third.db");
         let error = host.start(&third).await.unwrap_err();
         assert!(error.to_string().contains(id.as_str()), "{error}");

@@ -271,12 +271,13 @@ impl Restoration<'_> {
             let Some(row) = known.sandboxes.get(&id) else { return Ok(None) };
             restored.sandboxes += 1;
             let disk_bytes = u64::from(row.spec.limits.disk_mib) * MIB;
-            (DiskId::Sandbox { id, image: row.image.clone() }, disk_bytes)
+            (DiskId::Sandbox(id), disk_bytes)
         } else if let Ok(id) = name.parse::<SnapshotId>() {
-            let Some(snapshot) = known.snapshots.get(&id) else { return Ok(None) };
+            if !known.snapshots.contains_key(&id) {
+                return Ok(None);
+            }
             restored.snapshots += 1;
-            let (image, parent) = (snapshot.image.clone(), snapshot.parent.clone());
-            (DiskId::Snapshot { id, image, parent }, 0)
+            (DiskId::Snapshot(id), 0)
         } else if let Ok(id) = name.parse::<VolumeId>() {
             let Some(volume) = known.volumes.get(&id) else { return Ok(None) };
             restored.volumes += 1;
@@ -288,7 +289,7 @@ impl Restoration<'_> {
         };
         let (pieces, chunks) = mpsc::channel(PIECES_MAX);
         let disks = self.disks.clone();
-        let work = self.runtime.spawn(async move { disks.receive(&disk, disk_bytes, chunks).await });
+        let work = self.runtime.spawn(async move { disks.receive(disk, disk_bytes, chunks).await });
         Ok(Some(Incoming { name: name.to_owned(), pieces, work }))
     }
 

@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use burrow_model::{
-    Changes, DumpId, Fails, Fault, ImageId, SandboxId, SnapshotId, VolumeId, VolumeSnapshotId,
-};
+use burrow_model::{Changes, DumpId, Fails, Fault, ImageId, SandboxId, SnapshotId};
 
 use crate::{Chunks, Comparison, DiskError, DiskId, Disks, Dump, Effort, Inventory, Space, Times, Tree};
 
@@ -39,48 +37,49 @@ impl<V> Faulty<V> {
 
 #[async_trait]
 impl<V: Disks> Disks for Faulty<V> {
-    async fn stage_image(&self, id: &ImageId) -> Result<PathBuf, DiskError> {
-        self.change(self.inner.stage_image(id)).await
+    async fn stage(&self, disk: DiskId, from: Option<DiskId>) -> Result<PathBuf, DiskError> {
+        self.change(self.inner.stage(disk, from)).await
     }
 
-    async fn stage_image_from(&self, id: &ImageId, parent: &ImageId) -> Result<PathBuf, DiskError> {
-        self.change(self.inner.stage_image_from(id, parent)).await
+    async fn seal(&self, disk: DiskId) -> Result<(), DiskError> {
+        self.change(self.inner.seal(disk)).await
     }
 
-    async fn stage_image_of_sandbox(&self, id: &ImageId, sandbox: &SandboxId) -> Result<PathBuf, DiskError> {
-        self.change(self.inner.stage_image_of_sandbox(id, sandbox)).await
+    async fn create(
+        &self,
+        disk: DiskId,
+        from: Option<DiskId>,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, DiskError> {
+        self.change(self.inner.create(disk, from, disk_bytes)).await
     }
 
-    async fn locate_image(&self, id: &ImageId) -> Result<PathBuf, DiskError> {
-        self.inner.locate_image(id).await
+    async fn replace(&self, disk: DiskId, from: DiskId, disk_bytes: u64) -> Result<PathBuf, DiskError> {
+        self.change(self.inner.replace(disk, from, disk_bytes)).await
     }
 
-    async fn seal_image(&self, id: &ImageId) -> Result<(), DiskError> {
-        self.change(self.inner.seal_image(id)).await
+    async fn snapshot(&self, disk: DiskId, of: DiskId) -> Result<(), DiskError> {
+        self.change(self.inner.snapshot(disk, of)).await
     }
 
-    async fn remove_image(&self, id: &ImageId) -> Result<(), DiskError> {
-        self.change(self.inner.remove_image(id)).await
+    async fn locate(&self, disk: DiskId) -> Result<PathBuf, DiskError> {
+        self.inner.locate(disk).await
     }
 
-    async fn create(&self, id: &SandboxId, image: &ImageId, disk_bytes: u64) -> Result<PathBuf, DiskError> {
-        self.change(self.inner.create(id, image, disk_bytes)).await
+    async fn remove(&self, disk: DiskId) -> Result<(), DiskError> {
+        self.change(self.inner.remove(disk)).await
     }
 
-    async fn locate(&self, id: &SandboxId) -> Result<PathBuf, DiskError> {
-        self.inner.locate(id).await
+    async fn used(&self, disk: DiskId) -> Result<u64, DiskError> {
+        self.inner.used(disk).await
     }
 
     async fn set_quota(&self, id: &SandboxId, disk_bytes: u64) -> Result<(), DiskError> {
         self.change(self.inner.set_quota(id, disk_bytes)).await
     }
 
-    async fn used(&self, id: &SandboxId) -> Result<u64, DiskError> {
-        self.inner.used(id).await
-    }
-
-    async fn destroy(&self, id: &SandboxId) -> Result<(), DiskError> {
-        self.change(self.inner.destroy(id)).await
+    async fn sync(&self, id: &SandboxId) -> Result<(), DiskError> {
+        self.change(self.inner.sync(id)).await
     }
 
     async fn inventory(&self) -> Result<Inventory, DiskError> {
@@ -91,42 +90,12 @@ impl<V: Disks> Disks for Faulty<V> {
         self.inner.space().await
     }
 
-    async fn send(&self, disk: &DiskId) -> Result<Chunks, DiskError> {
-        self.inner.send(disk).await
+    async fn send(&self, disk: DiskId, base: Option<DiskId>) -> Result<Chunks, DiskError> {
+        self.inner.send(disk, base).await
     }
 
-    async fn receive(&self, disk: &DiskId, disk_bytes: u64, chunks: Chunks) -> Result<(), DiskError> {
+    async fn receive(&self, disk: DiskId, disk_bytes: u64, chunks: Chunks) -> Result<(), DiskError> {
         self.change(self.inner.receive(disk, disk_bytes, chunks)).await
-    }
-
-    async fn snapshot(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), DiskError> {
-        self.change(self.inner.snapshot(id, of)).await
-    }
-
-    async fn create_from_snapshot(
-        &self,
-        id: &SandboxId,
-        snapshot: &SnapshotId,
-        disk_bytes: u64,
-    ) -> Result<PathBuf, DiskError> {
-        self.change(self.inner.create_from_snapshot(id, snapshot, disk_bytes)).await
-    }
-
-    async fn replace_from_snapshot(
-        &self,
-        id: &SandboxId,
-        snapshot: &SnapshotId,
-        disk_bytes: u64,
-    ) -> Result<PathBuf, DiskError> {
-        self.change(self.inner.replace_from_snapshot(id, snapshot, disk_bytes)).await
-    }
-
-    async fn locate_snapshot(&self, id: &SnapshotId) -> Result<PathBuf, DiskError> {
-        self.inner.locate_snapshot(id).await
-    }
-
-    async fn snapshot_bytes(&self, id: &SnapshotId) -> Result<u64, DiskError> {
-        self.inner.snapshot_bytes(id).await
     }
 
     async fn changes(
@@ -140,40 +109,12 @@ impl<V: Disks> Disks for Faulty<V> {
         self.inner.changes(from, to, image, paths_max, effort).await
     }
 
-    async fn stage_snapshot(&self, id: &SnapshotId, base: Option<&SnapshotId>) -> Result<PathBuf, DiskError> {
-        self.change(self.inner.stage_snapshot(id, base)).await
-    }
-
-    async fn seal_snapshot(&self, id: &SnapshotId) -> Result<(), DiskError> {
-        self.change(self.inner.seal_snapshot(id)).await
-    }
-
-    async fn freeze(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), DiskError> {
-        self.change(self.inner.freeze(id, of)).await
-    }
-
-    async fn thaw(&self, id: &SnapshotId) -> Result<(), DiskError> {
-        self.change(self.inner.thaw(id)).await
-    }
-
-    async fn locate_tree(&self, tree: &Tree) -> Result<PathBuf, DiskError> {
-        self.inner.locate_tree(tree).await
-    }
-
     async fn compare(&self, old: &Tree, new: &Tree, times: Times) -> Result<Comparison, DiskError> {
         self.inner.compare(old, new, times).await
     }
 
     async fn names_of(&self, tree: &Tree, path: &[u8]) -> Result<Vec<Vec<u8>>, DiskError> {
         self.inner.names_of(tree, path).await
-    }
-
-    async fn sync(&self, id: &SandboxId) -> Result<(), DiskError> {
-        self.change(self.inner.sync(id)).await
-    }
-
-    async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), DiskError> {
-        self.change(self.inner.remove_snapshot(id)).await
     }
 
     async fn stage_dump(&self, id: &DumpId) -> Result<PathBuf, DiskError> {
@@ -191,44 +132,6 @@ impl<V: Disks> Disks for Faulty<V> {
     async fn remove_dump(&self, id: &DumpId) -> Result<(), DiskError> {
         self.change(self.inner.remove_dump(id)).await
     }
-
-    async fn create_volume(
-        &self,
-        id: &VolumeId,
-        from: Option<&VolumeSnapshotId>,
-        disk_bytes: u64,
-    ) -> Result<PathBuf, DiskError> {
-        self.change(self.inner.create_volume(id, from, disk_bytes)).await
-    }
-
-    async fn locate_volume(&self, id: &VolumeId) -> Result<PathBuf, DiskError> {
-        self.inner.locate_volume(id).await
-    }
-
-    async fn volume_used(&self, id: &VolumeId) -> Result<u64, DiskError> {
-        self.inner.volume_used(id).await
-    }
-
-    async fn remove_volume(&self, id: &VolumeId) -> Result<(), DiskError> {
-        self.change(self.inner.remove_volume(id)).await
-    }
-
-    async fn snapshot_volume(&self, id: &VolumeSnapshotId, of: &VolumeId) -> Result<(), DiskError> {
-        self.change(self.inner.snapshot_volume(id, of)).await
-    }
-
-    async fn replace_volume(
-        &self,
-        id: &VolumeId,
-        from: &VolumeSnapshotId,
-        disk_bytes: u64,
-    ) -> Result<(), DiskError> {
-        self.change(self.inner.replace_volume(id, from, disk_bytes)).await
-    }
-
-    async fn remove_volume_snapshot(&self, id: &VolumeSnapshotId) -> Result<(), DiskError> {
-        self.change(self.inner.remove_volume_snapshot(id)).await
-    }
 }
 
 #[cfg(test)]
@@ -240,19 +143,19 @@ mod tests {
     async fn only_the_chosen_call_fails_and_reading_is_not_counted() {
         let faulty = Faulty::new(Sim::default(), 1, Fails::BeforeActing);
         let image = ImageId::generate();
-        faulty.stage_image(&image).await.unwrap();
+        faulty.stage((&image).into(), None).await.unwrap();
         faulty.inventory().await.unwrap();
         assert!(!faulty.has_failed());
-        assert!(matches!(faulty.seal_image(&image).await, Err(DiskError::Injected)));
+        assert!(matches!(faulty.seal((&image).into()).await, Err(DiskError::Injected)));
         assert!(faulty.has_failed());
-        faulty.seal_image(&image).await.unwrap();
+        faulty.seal((&image).into()).await.unwrap();
     }
 
     #[tokio::test]
     async fn a_failure_before_acting_changes_nothing_and_one_after_has_done_the_work() {
         for (fails, staged) in [(Fails::BeforeActing, 0), (Fails::AfterActing, 1)] {
             let faulty = Faulty::new(Sim::default(), 0, fails);
-            let answer = faulty.stage_image(&ImageId::generate()).await;
+            let answer = faulty.stage((&ImageId::generate()).into(), None).await;
             assert!(matches!(answer, Err(DiskError::Injected)));
             assert_eq!(faulty.inventory().await.unwrap().staged.len(), staged);
         }

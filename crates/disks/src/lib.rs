@@ -33,7 +33,6 @@ pub mod volume_files;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use async_trait::async_trait;
 use burrow_model::{ChangeKind, Changes, DumpId, ImageId, SandboxId, SnapshotId, VolumeId, VolumeSnapshotId};
@@ -48,47 +47,65 @@ pub const UID_COUNT: u32 = 65_536;
 /// A driver that stores disks.
 ///
 /// Methods are idempotent, because the engine repeats every step that may not have finished. When a method returns `Ok`,
-/// its effect is durable. An unknown id is an error that names it, except for methods that remove something.
+/// its effect is durable. An unknown id is [`DiskError::NotFound`], except for methods that remove something. A method that
+/// does not apply to a kind of disk is [`DiskError::WrongKind`].
 #[async_trait]
 pub trait Disks: fmt::Debug + Send + Sync {
-    /// Creates a writable, empty disk to build an image in, and returns the directory of its files (`rootfs/`, which exists).
-    /// Replaces a staged image of the same id.
-    async fn stage_image(&self, id: &ImageId) -> Result<PathBuf, DiskError>;
+    /// Creates a writable disk to fill an image or an imported snapshot in, and returns the directory of its files
+    /// (`rootfs/`, which exists). Replaces a staged disk of the same id. Until a snapshot is sealed, no other method finds it,
+    /// and the next start removes it.
+    ///
+    /// It is empty, or a copy of `from`: for an image, a sealed image or the disk of a sandbox in its present state (which may
+    /// continue to run); for a snapshot, another snapshot. Data that a sandbox shares with the copy stays charged to the
+    /// sandbox for as long as either of them refers to it.
+    async fn stage(&self, disk: DiskId, from: Option<DiskId>) -> Result<PathBuf, DiskError>;
 
-    /// Creates a writable copy-on-write child of the sealed image `parent`, to build another image in.
-    /// Replaces a staged image of the same id.
-    async fn stage_image_from(&self, id: &ImageId, parent: &ImageId) -> Result<PathBuf, DiskError>;
+    /// Makes a staged disk read-only, final and durable, in one atomic step. Does nothing if it is sealed already.
+    async fn seal(&self, disk: DiskId) -> Result<(), DiskError>;
 
-    /// Creates a writable copy of a sandbox's disk in its present state, to build an image from it. The sandbox may continue
-    /// to run. Data that both share stays charged to the sandbox for as long as either of them refers to it.
-    async fn stage_image_of_sandbox(&self, id: &ImageId, sandbox: &SandboxId) -> Result<PathBuf, DiskError>;
+    /// Creates the disk of a sandbox or a volume, limited to `disk_bytes`, and returns the directory of its files (`rootfs/`).
+    /// If it exists already, it is left unchanged and its directory is returned.
+    ///
+    /// It is a writable copy-on-write child of `from`: for a sandbox, an image or a snapshot; for a volume, a volume snapshot.
+    /// A volume may also start empty; its `rootfs/` then belongs to root inside.
+    async fn create(&self, disk: DiskId, from: Option<DiskId>, disk_bytes: u64)
+    -> Result<PathBuf, DiskError>;
 
-    /// Returns the directory of a sealed image's files (`rootfs/`). The caller must only read them.
-    async fn locate_image(&self, id: &ImageId) -> Result<PathBuf, DiskError>;
+    /// Replaces the disk of a sandbox or a volume with a new writable copy of a snapshot. The old content is lost, also if the
+    /// call is repeated. No process may use the disk during the call. A crash leaves either the old disk or the new one,
+    /// complete, and possibly leftovers that the next start removes. If there is no such disk, one is created.
+    async fn replace(&self, disk: DiskId, from: DiskId, disk_bytes: u64) -> Result<PathBuf, DiskError>;
 
-    /// Makes a staged image read-only and final. It never changes afterwards.
-    async fn seal_image(&self, id: &ImageId) -> Result<(), DiskError>;
+    /// Creates a read-only copy of the disk of a sandbox or a volume, durable on return. If it exists already, it is left
+    /// unchanged.
+    ///
+    /// The copy of a paused sandbox contains exactly its files at that moment, including data that no process synced. The copy
+    /// of a running sandbox contains what a power failure would leave: all synced data, and, of writes during the call, possibly
+    /// those to one file and not those to another. Data that both share stays charged to the sandbox for as long as either
+    /// of them refers to it.
+    async fn snapshot(&self, disk: DiskId, of: DiskId) -> Result<(), DiskError>;
 
-    /// Removes an image, staged or sealed. Does nothing if the image does not exist.
-    async fn remove_image(&self, id: &ImageId) -> Result<(), DiskError>;
+    /// Returns the directory of a disk's files (`rootfs/`). Those of images and snapshots must only be read.
+    async fn locate(&self, disk: DiskId) -> Result<PathBuf, DiskError>;
 
-    /// Creates the disk of sandbox `id`: a writable copy-on-write child of `image`, limited to `disk_bytes`. Returns the
-    /// directory of its files (`rootfs/`). If the disk exists already, it is left unchanged and its directory is returned.
-    async fn create(&self, id: &SandboxId, image: &ImageId, disk_bytes: u64) -> Result<PathBuf, DiskError>;
+    /// Removes a disk, staged or sealed. Does nothing if it does not exist. Removals are the one exception to durability,
+    /// because waiting for the disk would take longer than the rest of the call: after a power failure within a few seconds,
+    /// the removed disk may exist again. The inventory then lists it, and recovery removes it.
+    async fn remove(&self, disk: DiskId) -> Result<(), DiskError>;
 
-    /// Returns the directory of a sandbox's files (`rootfs/`).
-    async fn locate(&self, id: &SandboxId) -> Result<PathBuf, DiskError>;
+    /// For a sandbox or a volume: the bytes charged to it. Data counts once it has reached the disk; the result may be half a
+    /// second old.
+    ///
+    /// For a snapshot: an estimate of the bytes that only this snapshot of the sandbox refers to, which are those written since
+    /// the previous snapshot, minus those that the next snapshot still contains. Removing the snapshot frees that much, unless a
+    /// sandbox still uses the data. Metadata is not counted.
+    async fn used(&self, disk: DiskId) -> Result<u64, DiskError>;
 
     /// Changes the size limit of a sandbox's disk. Succeeds without effect if the pool cannot enforce limits.
     async fn set_quota(&self, id: &SandboxId, disk_bytes: u64) -> Result<(), DiskError>;
 
-    /// Returns the bytes charged to the sandbox. Data counts once it has reached the disk; the result may be half a second old.
-    async fn used(&self, id: &SandboxId) -> Result<u64, DiskError>;
-
-    /// Removes a sandbox's disk. Does nothing if the disk does not exist. Removals are the one exception to durability,
-    /// because waiting for the disk would take longer than the rest of the call: after a power failure within a few seconds,
-    /// the removed disk (or image) may exist again. The inventory then lists it, and recovery removes it.
-    async fn destroy(&self, id: &SandboxId) -> Result<(), DiskError>;
+    /// Returns when everything written to a sandbox's disk before this call is on disk.
+    async fn sync(&self, id: &SandboxId) -> Result<(), DiskError>;
 
     /// Lists everything that exists in the pool.
     async fn inventory(&self) -> Result<Inventory, DiskError>;
@@ -96,53 +113,13 @@ pub trait Disks: fmt::Debug + Send + Sync {
     /// Returns the size of the pool and its free space.
     async fn space(&self) -> Result<Space, DiskError>;
 
-    /// Starts to stream a disk in its present state, for a backup. Later changes are not part of the stream.
-    async fn send(&self, disk: &DiskId) -> Result<Chunks, DiskError>;
+    /// Starts to stream a disk in its present state, for a backup, as the difference to `base` if that exists: the image of a
+    /// sandbox; the parent or the image of a snapshot. Later changes are not part of the stream.
+    async fn send(&self, disk: DiskId, base: Option<DiskId>) -> Result<Chunks, DiskError>;
 
-    /// Creates a disk from a stream that [`Disks::send`] produced. The image of a sandbox or a snapshot, and the parent of a
-    /// snapshot, must have been received before. If the disk exists already, it is left unchanged.
-    async fn receive(&self, disk: &DiskId, disk_bytes: u64, chunks: Chunks) -> Result<(), DiskError>;
-
-    /// Creates a read-only copy of a sandbox's disk, durable on return. If the snapshot exists already, it is left unchanged.
-    ///
-    /// The copy of a paused sandbox contains exactly its files at that moment, including data that no process synced. The copy
-    /// of a running sandbox contains what a power failure would leave: all synced data, and, of writes during the call, possibly
-    /// those to one file and not those to another. Data that both share stays charged to the sandbox for as long as either
-    /// of them refers to it.
-    async fn snapshot(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), DiskError>;
-
-    /// Creates a writable disk in which the caller assembles an imported snapshot. Its `rootfs/` is empty, or a copy of `base`.
-    /// Replaces a staged snapshot of the same id. Until it is sealed, no other method finds it, and the next start removes it.
-    async fn stage_snapshot(&self, id: &SnapshotId, base: Option<&SnapshotId>) -> Result<PathBuf, DiskError>;
-
-    /// Makes a staged snapshot read-only, final and durable, in one atomic step. Does nothing if it is sealed already.
-    async fn seal_snapshot(&self, id: &SnapshotId) -> Result<(), DiskError>;
-
-    /// Creates the disk of a sandbox as a writable copy-on-write child of a snapshot; otherwise like [`Disks::create`].
-    async fn create_from_snapshot(
-        &self,
-        id: &SandboxId,
-        snapshot: &SnapshotId,
-        disk_bytes: u64,
-    ) -> Result<PathBuf, DiskError>;
-
-    /// Replaces the sandbox's disk with a new writable copy of the snapshot. The old content is lost, also if the call is
-    /// repeated. No process may use the disk during the call. A crash leaves either the old disk or the new one, complete, and
-    /// possibly leftovers that the next start removes. If the sandbox has no disk, one is created.
-    async fn replace_from_snapshot(
-        &self,
-        id: &SandboxId,
-        snapshot: &SnapshotId,
-        disk_bytes: u64,
-    ) -> Result<PathBuf, DiskError>;
-
-    /// Returns the directory of a snapshot's files (`rootfs/`). The caller must only read them.
-    async fn locate_snapshot(&self, id: &SnapshotId) -> Result<PathBuf, DiskError>;
-
-    /// Estimates how many bytes only this snapshot of the sandbox refers to: those written since the previous snapshot, minus
-    /// those that the next snapshot still contains. Removing the snapshot frees that much, unless a sandbox still uses the data.
-    /// Metadata is not counted.
-    async fn snapshot_bytes(&self, id: &SnapshotId) -> Result<u64, DiskError>;
+    /// Creates a disk from a stream that [`Disks::send`] produced. Its base must have been received before. If the disk exists
+    /// already, it is left unchanged.
+    async fn receive(&self, disk: DiskId, disk_bytes: u64, chunks: Chunks) -> Result<(), DiskError>;
 
     /// Lists the differences of the snapshot `to` from the snapshot `from`, or from `image` if `from` is `None`: at most
     /// `paths_max` paths, sorted, as the sandbox sees them, and the total number. `since` of the result is `from`.
@@ -160,17 +137,6 @@ pub trait Disks: fmt::Debug + Send + Sync {
         effort: Effort,
     ) -> Result<Changes, DiskError>;
 
-    /// Creates a temporary read-only copy of a sandbox's disk, as [`Disks::snapshot`] does, for comparing and reading. It is
-    /// available as [`Tree::Frozen`] with this id until [`Disks::thaw`]. No inventory lists it, and the next start removes
-    /// a copy that a crash left.
-    async fn freeze(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), DiskError>;
-
-    /// Removes a copy that [`Disks::freeze`] created. Does nothing if the copy does not exist.
-    async fn thaw(&self, id: &SnapshotId) -> Result<(), DiskError>;
-
-    /// Returns the directory of a tree's files (`rootfs/`). The caller must only read them.
-    async fn locate_tree(&self, tree: &Tree) -> Result<PathBuf, DiskError>;
-
     /// Lists the paths that differ between `old` and `new`, sorted.
     ///
     /// If `new` was derived from `old`, in any number of steps, the time required depends on the number of changes and not on
@@ -182,12 +148,6 @@ pub trait Disks: fmt::Debug + Send + Sync {
 
     /// Returns all names of the file at `path`, including `path` itself. Returns none for a directory or a missing path.
     async fn names_of(&self, tree: &Tree, path: &[u8]) -> Result<Vec<Vec<u8>>, DiskError>;
-
-    /// Returns when everything written to a sandbox's disk before this call is on disk.
-    async fn sync(&self, id: &SandboxId) -> Result<(), DiskError>;
-
-    /// Removes a snapshot, staged or sealed. Does nothing if it does not exist. As durable as [`Disks::destroy`].
-    async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), DiskError>;
 
     /// Creates an empty directory for the files of a dump, accessible only to root. Removes the files of an earlier attempt
     /// with the same id.
@@ -205,39 +165,6 @@ pub trait Disks: fmt::Debug + Send + Sync {
 
     /// Removes a dump, staged or sealed. Does nothing if it does not exist.
     async fn remove_dump(&self, id: &DumpId) -> Result<(), DiskError>;
-
-    /// Creates the disk of a volume, which outlives sandboxes, limited to `disk_bytes`. It has an empty `rootfs/` that belongs to
-    /// root inside, or is a copy-on-write child of a volume snapshot. Durable on return. If it exists already, it is left
-    /// unchanged and its directory is returned.
-    async fn create_volume(
-        &self,
-        id: &VolumeId,
-        from: Option<&VolumeSnapshotId>,
-        disk_bytes: u64,
-    ) -> Result<PathBuf, DiskError>;
-
-    /// Returns the directory of a volume's files (`rootfs/`).
-    async fn locate_volume(&self, id: &VolumeId) -> Result<PathBuf, DiskError>;
-
-    /// Returns the bytes charged to a volume; otherwise like [`Disks::used`].
-    async fn volume_used(&self, id: &VolumeId) -> Result<u64, DiskError>;
-
-    /// Removes a volume. Does nothing if it does not exist. Its snapshots are kept. As durable as [`Disks::destroy`].
-    async fn remove_volume(&self, id: &VolumeId) -> Result<(), DiskError>;
-
-    /// Creates a read-only copy of a volume, with the guarantees of [`Disks::snapshot`].
-    async fn snapshot_volume(&self, id: &VolumeSnapshotId, of: &VolumeId) -> Result<(), DiskError>;
-
-    /// Replaces a volume's files with a new copy of a volume snapshot, with the guarantees of [`Disks::replace_from_snapshot`].
-    async fn replace_volume(
-        &self,
-        id: &VolumeId,
-        from: &VolumeSnapshotId,
-        disk_bytes: u64,
-    ) -> Result<(), DiskError>;
-
-    /// Removes a volume snapshot. Does nothing if it does not exist. As durable as [`Disks::destroy`].
-    async fn remove_volume_snapshot(&self, id: &VolumeSnapshotId) -> Result<(), DiskError>;
 }
 
 /// A dump that has been verified.
@@ -254,21 +181,15 @@ pub struct Dump {
 /// The stream of a disk, in chunks. It ends with the last chunk or at the first error.
 pub type Chunks = tokio::sync::mpsc::Receiver<io::Result<Vec<u8>>>;
 
-/// Any kind of disk that can be sent and received.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A disk of any kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DiskId {
     Image(ImageId),
-    Sandbox {
-        id: SandboxId,
-        image: ImageId,
-    },
-    /// Sent as the difference to `parent`, or to `image` if there is no parent. The parent must be sent and received first.
-    Snapshot {
-        id: SnapshotId,
-        image: ImageId,
-        parent: Option<SnapshotId>,
-    },
-    /// Sent as a whole.
+    Sandbox(SandboxId),
+    Snapshot(SnapshotId),
+    /// A temporary read-only copy of a sandbox's disk, for comparing and reading. No inventory lists it, and the next start
+    /// removes one that a crash left.
+    Frozen(SnapshotId),
     Volume(VolumeId),
     VolumeSnapshot(VolumeSnapshotId),
 }
@@ -277,21 +198,65 @@ impl DiskId {
     fn name(&self) -> &str {
         match self {
             Self::Image(id) => id.as_str(),
-            Self::Sandbox { id, .. } => id.as_str(),
-            Self::Snapshot { id, .. } => id.as_str(),
+            Self::Sandbox(id) => id.as_str(),
+            Self::Snapshot(id) | Self::Frozen(id) => id.as_str(),
             Self::Volume(id) => id.as_str(),
             Self::VolumeSnapshot(id) => id.as_str(),
         }
     }
+
+    /// The error for a method that does not apply to this kind of disk.
+    fn not_for(self, operation: &'static str) -> DiskError {
+        DiskError::WrongKind { operation, disk: self }
+    }
 }
+
+impl fmt::Display for DiskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self {
+            Self::Image(_) => "image",
+            Self::Sandbox(_) => "the disk of sandbox",
+            Self::Snapshot(_) => "snapshot",
+            Self::Frozen(_) => "the temporary copy",
+            Self::Volume(_) => "volume",
+            Self::VolumeSnapshot(_) => "volume snapshot",
+        };
+        write!(f, "{kind} `{}`", self.name())
+    }
+}
+
+macro_rules! disk_of {
+    ($($id:ident => $kind:ident),*) => {$(
+        impl From<&$id> for DiskId {
+            fn from(id: &$id) -> Self {
+                Self::$kind(id.clone())
+            }
+        }
+    )*};
+}
+
+disk_of!(
+    ImageId => Image, SandboxId => Sandbox, SnapshotId => Snapshot, VolumeId => Volume,
+    VolumeSnapshotId => VolumeSnapshot
+);
 
 /// A tree of files that does not change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Tree {
     Image(ImageId),
     Snapshot(SnapshotId),
-    /// A sandbox's files at the time of [`Disks::freeze`].
+    /// See [`DiskId::Frozen`].
     Frozen(SnapshotId),
+}
+
+impl From<&Tree> for DiskId {
+    fn from(tree: &Tree) -> Self {
+        match tree {
+            Tree::Image(id) => Self::Image(id.clone()),
+            Tree::Snapshot(id) => Self::Snapshot(id.clone()),
+            Tree::Frozen(id) => Self::Frozen(id.clone()),
+        }
+    }
 }
 
 /// Whether a file counts as changed if only its modification time differs.
@@ -350,16 +315,10 @@ pub struct Space {
 
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
-    #[error("image `{image}` does not exist in the pool")]
-    ImageNotFound { image: ImageId },
-    #[error("sandbox `{id}` has no disk")]
-    NotFound { id: SandboxId },
-    #[error("snapshot `{snapshot}` does not exist in the pool")]
-    SnapshotNotFound { snapshot: SnapshotId },
-    #[error("volume `{volume}` does not exist in the pool")]
-    VolumeNotFound { volume: VolumeId },
-    #[error("volume snapshot `{snapshot}` does not exist in the pool")]
-    VolumeSnapshotNotFound { snapshot: VolumeSnapshotId },
+    #[error("{disk} does not exist in the pool")]
+    NotFound { disk: DiskId },
+    #[error("{disk} is not of a kind to {operation}")]
+    WrongKind { operation: &'static str, disk: DiskId },
     #[error("dump `{dump}` does not exist in the pool")]
     DumpNotFound { dump: DumpId },
     #[error("{what} is damaged: its file `{file}` {how}")]
@@ -418,210 +377,12 @@ impl DiskError {
                 "the processes cannot be restored: start the sandbox from its files (`burrow start --files-only`), or restore a snapshot",
             ),
             Self::TooNew { .. } => Some("it was created by a newer version of Burrow: upgrade this one"),
-            Self::ImageNotFound { .. }
-            | Self::NotFound { .. }
-            | Self::SnapshotNotFound { .. }
-            | Self::VolumeNotFound { .. }
-            | Self::VolumeSnapshotNotFound { .. }
+            Self::NotFound { .. }
+            | Self::WrongKind { .. }
             | Self::DumpNotFound { .. }
             | Self::NotDumpable { .. }
             | Self::Step { .. }
             | Self::Injected => None,
         }
-    }
-}
-
-/// A shared driver is a driver.
-#[async_trait]
-impl<V: Disks + ?Sized> Disks for Arc<V> {
-    async fn stage_image(&self, id: &ImageId) -> Result<PathBuf, DiskError> {
-        (**self).stage_image(id).await
-    }
-
-    async fn stage_image_from(&self, id: &ImageId, parent: &ImageId) -> Result<PathBuf, DiskError> {
-        (**self).stage_image_from(id, parent).await
-    }
-
-    async fn stage_image_of_sandbox(&self, id: &ImageId, sandbox: &SandboxId) -> Result<PathBuf, DiskError> {
-        (**self).stage_image_of_sandbox(id, sandbox).await
-    }
-
-    async fn locate_image(&self, id: &ImageId) -> Result<PathBuf, DiskError> {
-        (**self).locate_image(id).await
-    }
-
-    async fn seal_image(&self, id: &ImageId) -> Result<(), DiskError> {
-        (**self).seal_image(id).await
-    }
-
-    async fn remove_image(&self, id: &ImageId) -> Result<(), DiskError> {
-        (**self).remove_image(id).await
-    }
-
-    async fn create(&self, id: &SandboxId, image: &ImageId, disk_bytes: u64) -> Result<PathBuf, DiskError> {
-        (**self).create(id, image, disk_bytes).await
-    }
-
-    async fn locate(&self, id: &SandboxId) -> Result<PathBuf, DiskError> {
-        (**self).locate(id).await
-    }
-
-    async fn set_quota(&self, id: &SandboxId, disk_bytes: u64) -> Result<(), DiskError> {
-        (**self).set_quota(id, disk_bytes).await
-    }
-
-    async fn used(&self, id: &SandboxId) -> Result<u64, DiskError> {
-        (**self).used(id).await
-    }
-
-    async fn destroy(&self, id: &SandboxId) -> Result<(), DiskError> {
-        (**self).destroy(id).await
-    }
-
-    async fn inventory(&self) -> Result<Inventory, DiskError> {
-        (**self).inventory().await
-    }
-
-    async fn space(&self) -> Result<Space, DiskError> {
-        (**self).space().await
-    }
-
-    async fn send(&self, disk: &DiskId) -> Result<Chunks, DiskError> {
-        (**self).send(disk).await
-    }
-
-    async fn receive(&self, disk: &DiskId, disk_bytes: u64, chunks: Chunks) -> Result<(), DiskError> {
-        (**self).receive(disk, disk_bytes, chunks).await
-    }
-
-    async fn snapshot(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), DiskError> {
-        (**self).snapshot(id, of).await
-    }
-
-    async fn create_from_snapshot(
-        &self,
-        id: &SandboxId,
-        snapshot: &SnapshotId,
-        disk_bytes: u64,
-    ) -> Result<PathBuf, DiskError> {
-        (**self).create_from_snapshot(id, snapshot, disk_bytes).await
-    }
-
-    async fn replace_from_snapshot(
-        &self,
-        id: &SandboxId,
-        snapshot: &SnapshotId,
-        disk_bytes: u64,
-    ) -> Result<PathBuf, DiskError> {
-        (**self).replace_from_snapshot(id, snapshot, disk_bytes).await
-    }
-
-    async fn locate_snapshot(&self, id: &SnapshotId) -> Result<PathBuf, DiskError> {
-        (**self).locate_snapshot(id).await
-    }
-
-    async fn snapshot_bytes(&self, id: &SnapshotId) -> Result<u64, DiskError> {
-        (**self).snapshot_bytes(id).await
-    }
-
-    async fn changes(
-        &self,
-        from: Option<&SnapshotId>,
-        to: &SnapshotId,
-        image: &ImageId,
-        paths_max: usize,
-        effort: Effort,
-    ) -> Result<Changes, DiskError> {
-        (**self).changes(from, to, image, paths_max, effort).await
-    }
-
-    async fn stage_snapshot(&self, id: &SnapshotId, base: Option<&SnapshotId>) -> Result<PathBuf, DiskError> {
-        (**self).stage_snapshot(id, base).await
-    }
-
-    async fn seal_snapshot(&self, id: &SnapshotId) -> Result<(), DiskError> {
-        (**self).seal_snapshot(id).await
-    }
-
-    async fn freeze(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), DiskError> {
-        (**self).freeze(id, of).await
-    }
-
-    async fn thaw(&self, id: &SnapshotId) -> Result<(), DiskError> {
-        (**self).thaw(id).await
-    }
-
-    async fn locate_tree(&self, tree: &Tree) -> Result<PathBuf, DiskError> {
-        (**self).locate_tree(tree).await
-    }
-
-    async fn compare(&self, old: &Tree, new: &Tree, times: Times) -> Result<Comparison, DiskError> {
-        (**self).compare(old, new, times).await
-    }
-
-    async fn names_of(&self, tree: &Tree, path: &[u8]) -> Result<Vec<Vec<u8>>, DiskError> {
-        (**self).names_of(tree, path).await
-    }
-
-    async fn sync(&self, id: &SandboxId) -> Result<(), DiskError> {
-        (**self).sync(id).await
-    }
-
-    async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), DiskError> {
-        (**self).remove_snapshot(id).await
-    }
-
-    async fn stage_dump(&self, id: &DumpId) -> Result<PathBuf, DiskError> {
-        (**self).stage_dump(id).await
-    }
-
-    async fn seal_dump(&self, id: &DumpId, about: &str, evict: bool) -> Result<u64, DiskError> {
-        (**self).seal_dump(id, about, evict).await
-    }
-
-    async fn open_dump(&self, id: &DumpId) -> Result<Dump, DiskError> {
-        (**self).open_dump(id).await
-    }
-
-    async fn remove_dump(&self, id: &DumpId) -> Result<(), DiskError> {
-        (**self).remove_dump(id).await
-    }
-
-    async fn create_volume(
-        &self,
-        id: &VolumeId,
-        from: Option<&VolumeSnapshotId>,
-        disk_bytes: u64,
-    ) -> Result<PathBuf, DiskError> {
-        (**self).create_volume(id, from, disk_bytes).await
-    }
-
-    async fn locate_volume(&self, id: &VolumeId) -> Result<PathBuf, DiskError> {
-        (**self).locate_volume(id).await
-    }
-
-    async fn volume_used(&self, id: &VolumeId) -> Result<u64, DiskError> {
-        (**self).volume_used(id).await
-    }
-
-    async fn remove_volume(&self, id: &VolumeId) -> Result<(), DiskError> {
-        (**self).remove_volume(id).await
-    }
-
-    async fn snapshot_volume(&self, id: &VolumeSnapshotId, of: &VolumeId) -> Result<(), DiskError> {
-        (**self).snapshot_volume(id, of).await
-    }
-
-    async fn replace_volume(
-        &self,
-        id: &VolumeId,
-        from: &VolumeSnapshotId,
-        disk_bytes: u64,
-    ) -> Result<(), DiskError> {
-        (**self).replace_volume(id, from, disk_bytes).await
-    }
-
-    async fn remove_volume_snapshot(&self, id: &VolumeSnapshotId) -> Result<(), DiskError> {
-        (**self).remove_volume_snapshot(id).await
     }
 }

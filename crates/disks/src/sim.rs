@@ -7,18 +7,15 @@
 //! are snapshots while they are staged or located (exports read them and imports write them), and volumes and their
 //! snapshots, whose files the host itself reads and writes.
 
-mod volumes;
-
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use burrow_model::{
-    Change, ChangeKind, Changes, DumpId, ImageId, SandboxId, SnapshotId, VolumeId, VolumeSnapshotId,
-};
+use burrow_model::{Change, ChangeKind, Changes, DumpId, ImageId, SandboxId, SnapshotId};
 
 use crate::dump::{self, NoDisk, Recent};
 use crate::{
@@ -44,19 +41,15 @@ pub struct Sim {
 #[derive(Debug)]
 struct Contents {
     total_bytes: u64,
-    images: BTreeMap<ImageId, Files>,
-    staged: BTreeMap<ImageId, Files>,
-    sandboxes: BTreeMap<SandboxId, Disk>,
-    snapshots: BTreeMap<SnapshotId, Files>,
-    frozen: BTreeMap<SnapshotId, Files>,
-    volumes: BTreeSet<VolumeId>,
-    volume_snapshots: BTreeSet<VolumeSnapshotId>,
+    disks: BTreeMap<DiskId, Disk>,
+    staged: BTreeMap<DiskId, Files>,
 }
 
 /// Absolute path to content, as a sandbox sees them.
 type Files = BTreeMap<String, String>;
 
-#[derive(Clone, Debug)]
+/// `limit_bytes` and `used_bytes` are those of sandboxes. The files of volumes are not in the table.
+#[derive(Clone, Debug, Default)]
 struct Disk {
     limit_bytes: u64,
     used_bytes: u64,
@@ -74,7 +67,7 @@ impl Drop for DumpsFolder {
     fn drop(&mut self) {
         if self.own {
             let _ = std::fs::remove_dir_all(&self.path);
-            for folder in ["snapshots", "arriving", volumes::VOLUMES, volumes::SNAPSHOTS] {
+            for folder in ["snapshots", "arriving", "volumes", "volume-snapshots"] {
                 let _ = std::fs::remove_dir_all(self.path.with_extension(folder));
             }
         }
@@ -89,18 +82,8 @@ impl Default for Sim {
 
 impl Sim {
     pub fn new(total_bytes: u64) -> Self {
-        let (images, staged, sandboxes, snapshots, frozen) = Default::default();
-        let (volumes, volume_snapshots) = Default::default();
-        let state = Mutex::new(Contents {
-            total_bytes,
-            images,
-            staged,
-            sandboxes,
-            snapshots,
-            frozen,
-            volumes,
-            volume_snapshots,
-        });
+        let (disks, staged) = Default::default();
+        let state = Mutex::new(Contents { total_bytes, disks, staged });
         let path = std::env::temp_dir().join(format!("burrow-sim-{}", DumpId::generate()));
         Self { state, folder: None, dumps: DumpsFolder { path, own: true } }
     }
@@ -113,77 +96,85 @@ impl Sim {
 
     /// Writes a file of a sandbox.
     pub fn write(&self, id: &SandboxId, path: &str, content: &str) -> Result<(), DiskError> {
-        self.state().disk(id)?.files.insert(path.to_owned(), content.to_owned());
+        self.state().disk(&id.into())?.files.insert(path.to_owned(), content.to_owned());
         Ok(())
     }
 
     /// Reads a file of a sandbox.
     pub fn read(&self, id: &SandboxId, path: &str) -> Option<String> {
-        self.state().sandboxes.get(id)?.files.get(path).cloned()
+        self.state().disks.get(&id.into())?.files.get(path).cloned()
     }
 
     /// Removes a file of a sandbox.
     pub fn unlink(&self, id: &SandboxId, path: &str) -> Result<(), DiskError> {
-        self.state().disk(id)?.files.remove(path);
+        self.state().disk(&id.into())?.files.remove(path);
         Ok(())
     }
 
     /// All files of a sandbox, by path.
     pub fn files(&self, id: &SandboxId) -> Result<BTreeMap<String, String>, DiskError> {
-        self.state().disk(id).map(|disk| disk.files.clone())
+        self.state().disk(&id.into()).map(|disk| disk.files.clone())
     }
 
-    /// Creates the files of a disk, empty or as a copy of another disk's.
-    fn fill(&self, into: &Path, from: Option<&Path>) -> Result<(), DiskError> {
-        if self.folder.is_none() {
+    /// Creates the files of a disk, empty or as a copy of another disk's, where they are kept.
+    fn fill(&self, disk: &DiskId, into: &Path, from: Option<&DiskId>) -> Result<(), DiskError> {
+        if !self.keeps_files(disk) {
             return Ok(());
         }
         let made = (|| {
-            match std::fs::remove_dir_all(into) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                Ok(()) | Err(_) => std::fs::create_dir_all(into)?,
+            clear(into)?;
+            std::fs::create_dir_all(into.parent().unwrap_or(into))?;
+            match disk {
+                DiskId::Volume(_) | DiskId::VolumeSnapshot(_) => crate::volume_files::make_root(into)?,
+                DiskId::Image(_) | DiskId::Sandbox(_) | DiskId::Snapshot(_) | DiskId::Frozen(_) => {
+                    std::fs::create_dir_all(into)?;
+                }
             }
-            from.map_or(Ok(()), |from| copy_tree(from, into))
+            from.map_or(Ok(()), |from| copy_tree(&self.root(from), into))
         })();
         made.map_err(step("make the files of", into))
     }
 
-    fn empty(&self, disk: &Path) -> Result<(), DiskError> {
-        match self.folder.as_ref().map(|_| std::fs::remove_dir_all(disk)) {
-            Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(step("remove", disk)(error)),
-            Some(Ok(()) | Err(_)) | None => Ok(()),
-        }
+    fn keeps_files(&self, disk: &DiskId) -> bool {
+        self.folder.is_some() || matches!(disk, DiskId::Volume(_) | DiskId::VolumeSnapshot(_))
     }
 
-    fn fill_if_missing(&self, folder: &str, id: &str) -> Result<(), DiskError> {
-        let root = self.rootfs(folder, id);
-        if root.exists() { Ok(()) } else { self.fill(&root, None) }
+    /// Where the files of a disk are, or would be.
+    fn root(&self, disk: &DiskId) -> PathBuf {
+        let folder = match disk {
+            DiskId::Image(_) => "images",
+            DiskId::Sandbox(_) => "sandboxes",
+            DiskId::Snapshot(_) => "snapshots",
+            DiskId::Frozen(_) => "frozen",
+            DiskId::Volume(_) => "volumes",
+            DiskId::VolumeSnapshot(_) => "volume-snapshots",
+        };
+        self.rootfs(folder, disk)
     }
 
-    fn fill_from_snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<(), DiskError> {
-        let root = self.rootfs("sandboxes", id.as_str());
-        self.fill(&root, Some(&self.rootfs("snapshots", snapshot.as_str())))
+    /// The same while it is staged.
+    fn staging_root(&self, disk: &DiskId) -> PathBuf {
+        self.rootfs(if matches!(disk, DiskId::Snapshot(_)) { "arriving" } else { "staged" }, disk)
     }
 
-    fn rootfs(&self, folder: &str, id: &str) -> PathBuf {
-        self.folder.as_deref().unwrap_or(Path::new("/sim")).join(folder).join(id).join("rootfs")
-    }
-
-    /// Where the files of snapshots are while they are read or written.
-    fn snapshot_root(&self, folder: &str, id: &SnapshotId) -> PathBuf {
-        match self.folder {
-            Some(_) => self.rootfs(folder, id.as_str()),
-            None => self.dumps.path.with_extension(folder).join(id.as_str()).join("rootfs"),
-        }
+    fn rootfs(&self, folder: &str, disk: &DiskId) -> PathBuf {
+        let top = match (&self.folder, disk) {
+            (Some(top), _) => top.join(folder),
+            (None, DiskId::Snapshot(_) | DiskId::Volume(_) | DiskId::VolumeSnapshot(_)) => {
+                self.dumps.path.with_extension(folder)
+            }
+            (None, DiskId::Image(_) | DiskId::Sandbox(_) | DiskId::Frozen(_)) => {
+                Path::new("/sim").join(folder)
+            }
+        };
+        top.join(disk.name()).join("rootfs")
     }
 
     /// Writes the table of a snapshot's files into a directory.
     fn spread(&self, root: &Path, files: &Files) -> Result<(), DiskError> {
         let write = || -> io::Result<()> {
-            match std::fs::remove_dir_all(root) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                Ok(()) | Err(_) => std::fs::create_dir_all(root)?,
-            }
+            clear(root)?;
+            std::fs::create_dir_all(root)?;
             for (path, content) in files {
                 let path = root.join(path.trim_start_matches('/'));
                 std::fs::create_dir_all(path.parent().unwrap_or(root))?;
@@ -198,7 +189,7 @@ impl Sim {
     pub fn charge(&self, id: &SandboxId, bytes: u64) -> bool {
         let mut state = self.state();
         let free_bytes = state.free_bytes();
-        match state.sandboxes.get_mut(id) {
+        match state.disks.get_mut(&id.into()) {
             Some(disk)
                 if disk.used_bytes.saturating_add(bytes) <= disk.limit_bytes && bytes <= free_bytes =>
             {
@@ -211,7 +202,7 @@ impl Sim {
 
     /// The limit of a sandbox, for tests of quotas.
     pub fn limit(&self, id: &SandboxId) -> Option<u64> {
-        self.state().sandboxes.get(id).map(|disk| disk.limit_bytes)
+        self.state().disks.get(&id.into()).map(|disk| disk.limit_bytes)
     }
 
     fn state(&self) -> MutexGuard<'_, Contents> {
@@ -221,7 +212,7 @@ impl Sim {
 
 impl Contents {
     fn free_bytes(&self) -> u64 {
-        let used = self.sandboxes.values().fold(0u64, |sum, disk| sum.saturating_add(disk.used_bytes));
+        let used = self.disks.values().fold(0u64, |sum, disk| sum.saturating_add(disk.used_bytes));
         self.total_bytes.saturating_sub(used)
     }
 
@@ -232,26 +223,29 @@ impl Contents {
         }
     }
 
-    fn disk(&mut self, id: &SandboxId) -> Result<&mut Disk, DiskError> {
-        self.sandboxes.get_mut(id).ok_or_else(|| DiskError::NotFound { id: id.clone() })
+    fn disk(&mut self, disk: &DiskId) -> Result<&mut Disk, DiskError> {
+        self.disks.get_mut(disk).ok_or_else(|| DiskError::NotFound { disk: disk.clone() })
     }
 
-    fn image(&self, id: &ImageId) -> Result<&Files, DiskError> {
-        self.images.get(id).ok_or_else(|| DiskError::ImageNotFound { image: id.clone() })
+    fn files(&self, disk: &DiskId) -> Result<&Files, DiskError> {
+        let found = self.disks.get(disk).ok_or_else(|| DiskError::NotFound { disk: disk.clone() });
+        found.map(|disk| &disk.files)
     }
 
-    fn snapshot(&self, id: &SnapshotId) -> Result<&Files, DiskError> {
-        self.snapshots.get(id).ok_or_else(|| DiskError::SnapshotNotFound { snapshot: id.clone() })
+    /// The ids of one kind of disk.
+    fn ids<T>(&self, id: impl Fn(&DiskId) -> Option<&T>) -> Vec<T>
+    where
+        T: Clone,
+    {
+        self.disks.keys().filter_map(id).cloned().collect()
     }
+}
 
-    fn tree(&self, tree: &Tree) -> Result<&Files, DiskError> {
-        match tree {
-            Tree::Image(id) => self.image(id),
-            Tree::Snapshot(id) => self.snapshot(id),
-            Tree::Frozen(id) => {
-                self.frozen.get(id).ok_or_else(|| DiskError::SnapshotNotFound { snapshot: id.clone() })
-            }
-        }
+/// Removes a directory, if it exists.
+fn clear(root: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(root) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 
@@ -328,106 +322,142 @@ fn copy_tree(from: &Path, into: &Path) -> io::Result<()> {
 
 #[async_trait]
 impl Disks for Sim {
-    async fn stage_image(&self, id: &ImageId) -> Result<PathBuf, DiskError> {
+    async fn stage(&self, disk: DiskId, from: Option<DiskId>) -> Result<PathBuf, DiskError> {
         let mut state = self.state();
         state.check_room()?;
-        let root = self.rootfs("staged", id.as_str());
-        self.fill(&root, None)?;
-        state.staged.insert(id.clone(), Files::new());
-        Ok(root)
-    }
-
-    async fn stage_image_from(&self, id: &ImageId, parent: &ImageId) -> Result<PathBuf, DiskError> {
-        let mut state = self.state();
-        state.check_room()?;
-        let files = state.image(parent)?.clone();
-        let root = self.rootfs("staged", id.as_str());
-        self.fill(&root, Some(&self.rootfs("images", parent.as_str())))?;
-        state.staged.insert(id.clone(), files);
-        Ok(root)
-    }
-
-    async fn stage_image_of_sandbox(&self, id: &ImageId, sandbox: &SandboxId) -> Result<PathBuf, DiskError> {
-        let mut state = self.state();
-        state.check_room()?;
-        let files = state.disk(sandbox)?.files.clone();
-        let root = self.rootfs("staged", id.as_str());
-        self.fill(&root, Some(&self.rootfs("sandboxes", sandbox.as_str())))?;
-        state.staged.insert(id.clone(), files);
-        Ok(root)
-    }
-
-    async fn locate_image(&self, id: &ImageId) -> Result<PathBuf, DiskError> {
-        self.state().image(id)?;
-        Ok(self.rootfs("images", id.as_str()))
-    }
-
-    async fn seal_image(&self, id: &ImageId) -> Result<(), DiskError> {
-        let mut state = self.state();
-        let (staged, sealed) = (self.rootfs("staged", id.as_str()), self.rootfs("images", id.as_str()));
-        match state.staged.remove(id) {
-            Some(files) => {
-                self.fill(&sealed, Some(&staged))?;
-                self.empty(&staged)?;
-                state.images.insert(id.clone(), files);
-                Ok(())
+        let files = from.as_ref().map_or(Ok(Files::new()), |from| state.files(from).cloned())?;
+        let root = self.staging_root(&disk);
+        match &disk {
+            DiskId::Snapshot(_) if self.folder.is_none() => self.spread(&root, &files)?,
+            DiskId::Image(_) | DiskId::Snapshot(_) => self.fill(&disk, &root, from.as_ref())?,
+            DiskId::Sandbox(_) | DiskId::Frozen(_) | DiskId::Volume(_) | DiskId::VolumeSnapshot(_) => {
+                return Err(disk.not_for("stage"));
             }
-            None => state.image(id).map(drop),
         }
+        state.staged.insert(disk, files);
+        Ok(root)
     }
 
-    async fn remove_image(&self, id: &ImageId) -> Result<(), DiskError> {
+    async fn seal(&self, disk: DiskId) -> Result<(), DiskError> {
         let mut state = self.state();
-        for folder in ["staged", "images"] {
-            self.empty(&self.rootfs(folder, id.as_str()))?;
+        let Some(mut files) = state.staged.remove(&disk) else { return state.files(&disk).map(drop) };
+        let (staged, sealed) = (self.staging_root(&disk), self.root(&disk));
+        if matches!(disk, DiskId::Snapshot(_)) {
+            files.clear();
+            gather(&staged, "", &mut files).map_err(step("read the files of", &staged))?;
         }
-        state.staged.remove(id);
-        state.images.remove(id);
+        if self.keeps_files(&disk) {
+            clear(&sealed).map_err(step("remove", &sealed))?;
+            std::fs::create_dir_all(&sealed)
+                .and_then(|()| copy_tree(&staged, &sealed))
+                .map_err(step("make the files of", &sealed))?;
+        }
+        clear(&staged).map_err(step("remove", &staged))?;
+        state.disks.insert(disk, Disk { files, ..Disk::default() });
         Ok(())
     }
 
-    async fn create(&self, id: &SandboxId, image: &ImageId, disk_bytes: u64) -> Result<PathBuf, DiskError> {
+    async fn create(
+        &self,
+        disk: DiskId,
+        from: Option<DiskId>,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, DiskError> {
         let mut state = self.state();
-        if !state.sandboxes.contains_key(id) {
+        let root = self.root(&disk);
+        if !state.disks.contains_key(&disk) {
             state.check_room()?;
-            let files = state.image(image)?.clone();
-            let root = self.rootfs("sandboxes", id.as_str());
-            self.fill(&root, Some(&self.rootfs("images", image.as_str())))?;
-            state.sandboxes.insert(id.clone(), Disk { limit_bytes: disk_bytes, used_bytes: 0, files });
+            let files = from.as_ref().map_or(Ok(Files::new()), |from| state.files(from).cloned())?;
+            self.fill(&disk, &root, from.as_ref())?;
+            state.disks.insert(disk, Disk { limit_bytes: disk_bytes, used_bytes: 0, files });
         }
-        Ok(self.rootfs("sandboxes", id.as_str()))
+        Ok(root)
     }
 
-    async fn locate(&self, id: &SandboxId) -> Result<PathBuf, DiskError> {
-        self.state().disk(id).map(|_| self.rootfs("sandboxes", id.as_str()))
+    async fn replace(&self, disk: DiskId, from: DiskId, disk_bytes: u64) -> Result<PathBuf, DiskError> {
+        let mut state = self.state();
+        state.check_room()?;
+        let (files, root) = (state.files(&from)?.clone(), self.root(&disk));
+        self.fill(&disk, &root, Some(&from))?;
+        state.disks.insert(disk, Disk { limit_bytes: disk_bytes, used_bytes: 0, files });
+        Ok(root)
+    }
+
+    async fn snapshot(&self, disk: DiskId, of: DiskId) -> Result<(), DiskError> {
+        let mut state = self.state();
+        if !state.disks.contains_key(&disk) {
+            state.check_room()?;
+            let files = state.files(&of)?.clone();
+            self.fill(&disk, &self.root(&disk), Some(&of))?;
+            state.disks.insert(disk, Disk { files, ..Disk::default() });
+        }
+        Ok(())
+    }
+
+    async fn locate(&self, disk: DiskId) -> Result<PathBuf, DiskError> {
+        let (state, root) = (self.state(), self.root(&disk));
+        let files = state.files(&disk)?;
+        if self.folder.is_none() && matches!(disk, DiskId::Snapshot(_)) {
+            self.spread(&root, files)?;
+        }
+        Ok(root)
+    }
+
+    async fn remove(&self, disk: DiskId) -> Result<(), DiskError> {
+        let mut state = self.state();
+        for root in [self.staging_root(&disk), self.root(&disk)] {
+            clear(&root).map_err(step("remove", &root))?;
+        }
+        state.staged.remove(&disk);
+        state.disks.remove(&disk);
+        Ok(())
+    }
+
+    /// Of a snapshot: the total size of the files that neither the image nor another snapshot contains unchanged.
+    async fn used(&self, disk: DiskId) -> Result<u64, DiskError> {
+        let mut state = self.state();
+        if !matches!(disk, DiskId::Snapshot(_)) {
+            return state.disk(&disk).map(|disk| disk.used_bytes);
+        }
+        let own = state.files(&disk)?;
+        let alone = |(path, content): &(&String, &String)| {
+            !state.disks.iter().any(|(other, Disk { files, .. })| {
+                matches!(other, DiskId::Image(_) | DiskId::Snapshot(_))
+                    && *other != disk
+                    && files.get(*path) == Some(*content)
+            })
+        };
+        Ok(own.iter().filter(alone).map(|(_, content)| content.len() as u64).sum())
     }
 
     async fn set_quota(&self, id: &SandboxId, disk_bytes: u64) -> Result<(), DiskError> {
-        self.state().disk(id)?.limit_bytes = disk_bytes;
+        self.state().disk(&id.into())?.limit_bytes = disk_bytes;
         Ok(())
     }
 
-    async fn used(&self, id: &SandboxId) -> Result<u64, DiskError> {
-        self.state().disk(id).map(|disk| disk.used_bytes)
-    }
-
-    async fn destroy(&self, id: &SandboxId) -> Result<(), DiskError> {
-        let mut state = self.state();
-        self.empty(&self.rootfs("sandboxes", id.as_str()))?;
-        state.sandboxes.remove(id);
-        Ok(())
+    async fn sync(&self, id: &SandboxId) -> Result<(), DiskError> {
+        self.state().disk(&id.into()).map(drop)
     }
 
     async fn inventory(&self) -> Result<Inventory, DiskError> {
         let state = self.state();
+        let staged = state.staged.keys().filter_map(|disk| match disk {
+            DiskId::Image(id) => Some(id.clone()),
+            DiskId::Sandbox(_)
+            | DiskId::Snapshot(_)
+            | DiskId::Frozen(_)
+            | DiskId::Volume(_)
+            | DiskId::VolumeSnapshot(_) => None,
+        });
         Ok(Inventory {
-            sandboxes: state.sandboxes.keys().cloned().collect(),
-            images: state.images.keys().cloned().collect(),
-            staged: state.staged.keys().cloned().collect(),
-            snapshots: state.snapshots.keys().cloned().collect(),
+            sandboxes: state.ids(|disk| if let DiskId::Sandbox(id) = disk { Some(id) } else { None }),
+            images: state.ids(|disk| if let DiskId::Image(id) = disk { Some(id) } else { None }),
+            staged: staged.collect(),
+            snapshots: state.ids(|disk| if let DiskId::Snapshot(id) = disk { Some(id) } else { None }),
             dumps: dump::inventory(&self.dumps.path)?,
-            volumes: state.volumes.iter().cloned().collect(),
-            volume_snapshots: state.volume_snapshots.iter().cloned().collect(),
+            volumes: state.ids(|disk| if let DiskId::Volume(id) = disk { Some(id) } else { None }),
+            volume_snapshots: state
+                .ids(|disk| if let DiskId::VolumeSnapshot(id) = disk { Some(id) } else { None }),
         })
     }
 
@@ -437,20 +467,14 @@ impl Disks for Sim {
     }
 
     /// A simulated disk's stream is the number of bytes it is charged for.
-    async fn send(&self, disk: &DiskId) -> Result<Chunks, DiskError> {
-        let used = match disk {
-            DiskId::Image(id) => self.state().image(id).map(|_| 0)?,
-            DiskId::Sandbox { id, .. } => self.state().disk(id)?.used_bytes,
-            DiskId::Snapshot { id, .. } => self.state().snapshot(id).map(|_| 0)?,
-            DiskId::Volume(id) => self.state().volume(id).map(|()| 0)?,
-            DiskId::VolumeSnapshot(id) => self.state().volume_snapshot(id).map(|()| 0)?,
-        };
+    async fn send(&self, disk: DiskId, _: Option<DiskId>) -> Result<Chunks, DiskError> {
+        let used = self.state().disk(&disk)?.used_bytes;
         let (sender, chunks) = tokio::sync::mpsc::channel(1);
         sender.try_send(Ok(used.to_le_bytes().to_vec())).expect("the channel holds one");
         Ok(chunks)
     }
 
-    async fn receive(&self, disk: &DiskId, disk_bytes: u64, mut chunks: Chunks) -> Result<(), DiskError> {
+    async fn receive(&self, disk: DiskId, disk_bytes: u64, mut chunks: Chunks) -> Result<(), DiskError> {
         let failed =
             |source| DiskError::Step { step: "receive the disk", what: disk.name().to_owned(), source };
         let chunk =
@@ -458,122 +482,11 @@ impl Disks for Sim {
         let bytes = chunk.map_err(failed)?;
         let used_bytes = bytes.try_into().map_or(0, u64::from_le_bytes);
         let mut state = self.state();
-        match disk {
-            DiskId::Image(id) => {
-                self.fill_if_missing("images", id.as_str())?;
-                state.images.entry(id.clone()).or_default();
-            }
-            DiskId::Snapshot { id, .. } => {
-                self.fill_if_missing("snapshots", id.as_str())?;
-                state.snapshots.entry(id.clone()).or_default();
-            }
-            DiskId::Sandbox { id, .. } => {
-                self.fill_if_missing("sandboxes", id.as_str())?;
-                let disk = Disk { limit_bytes: disk_bytes, used_bytes, files: Files::new() };
-                state.sandboxes.entry(id.clone()).or_insert(disk);
-            }
-            DiskId::Volume(id) => self.receive_volume(&mut state, id)?,
-            DiskId::VolumeSnapshot(id) => self.receive_volume_snapshot(&mut state, id)?,
+        if let Entry::Vacant(vacant) = state.disks.entry(disk) {
+            self.fill(vacant.key(), &self.root(vacant.key()), None)?;
+            vacant.insert(Disk { limit_bytes: disk_bytes, used_bytes, files: Files::new() });
         }
         Ok(())
-    }
-
-    async fn snapshot(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), DiskError> {
-        let mut state = self.state();
-        if !state.snapshots.contains_key(id) {
-            state.check_room()?;
-            let files = state.disk(of)?.files.clone();
-            let root = self.rootfs("snapshots", id.as_str());
-            self.fill(&root, Some(&self.rootfs("sandboxes", of.as_str())))?;
-            state.snapshots.insert(id.clone(), files);
-        }
-        Ok(())
-    }
-
-    async fn create_from_snapshot(
-        &self,
-        id: &SandboxId,
-        snapshot: &SnapshotId,
-        disk_bytes: u64,
-    ) -> Result<PathBuf, DiskError> {
-        let mut state = self.state();
-        if !state.sandboxes.contains_key(id) {
-            state.check_room()?;
-            let files = state.snapshot(snapshot)?.clone();
-            self.fill_from_snapshot(id, snapshot)?;
-            state.sandboxes.insert(id.clone(), Disk { limit_bytes: disk_bytes, used_bytes: 0, files });
-        }
-        Ok(self.rootfs("sandboxes", id.as_str()))
-    }
-
-    async fn replace_from_snapshot(
-        &self,
-        id: &SandboxId,
-        snapshot: &SnapshotId,
-        disk_bytes: u64,
-    ) -> Result<PathBuf, DiskError> {
-        let mut state = self.state();
-        state.check_room()?;
-        let files = state.snapshot(snapshot)?.clone();
-        self.fill_from_snapshot(id, snapshot)?;
-        state.sandboxes.insert(id.clone(), Disk { limit_bytes: disk_bytes, used_bytes: 0, files });
-        Ok(self.rootfs("sandboxes", id.as_str()))
-    }
-
-    async fn locate_snapshot(&self, id: &SnapshotId) -> Result<PathBuf, DiskError> {
-        let (state, root) = (self.state(), self.snapshot_root("snapshots", id));
-        let files = state.snapshot(id)?;
-        if self.folder.is_none() {
-            self.spread(&root, files)?;
-        }
-        Ok(root)
-    }
-
-    async fn stage_snapshot(&self, id: &SnapshotId, base: Option<&SnapshotId>) -> Result<PathBuf, DiskError> {
-        let state = self.state();
-        state.check_room()?;
-        let (nothing, root) = (Files::new(), self.snapshot_root("arriving", id));
-        let files = base.map_or(Ok(&nothing), |base| state.snapshot(base))?;
-        match self.folder {
-            Some(_) => {
-                let base = base.map(|base| self.snapshot_root("snapshots", base));
-                self.fill(&root, base.as_deref())?;
-            }
-            None => self.spread(&root, files)?,
-        }
-        Ok(root)
-    }
-
-    async fn seal_snapshot(&self, id: &SnapshotId) -> Result<(), DiskError> {
-        let mut state = self.state();
-        if state.snapshots.contains_key(id) {
-            return Ok(());
-        }
-        let root = self.snapshot_root("arriving", id);
-        if !root.exists() {
-            return Err(DiskError::SnapshotNotFound { snapshot: id.clone() });
-        }
-        let mut files = Files::new();
-        gather(&root, "", &mut files).map_err(step("read the files of", &root))?;
-        self.fill(&self.snapshot_root("snapshots", id), Some(&root))?;
-        std::fs::remove_dir_all(&root).map_err(step("remove", &root))?;
-        state.snapshots.insert(id.clone(), files);
-        Ok(())
-    }
-
-    /// The total size of the files that neither the image nor another snapshot contains unchanged.
-    async fn snapshot_bytes(&self, id: &SnapshotId) -> Result<u64, DiskError> {
-        let state = self.state();
-        let own = state.snapshot(id)?;
-        let others: Vec<&Files> = state
-            .images
-            .values()
-            .chain(state.snapshots.iter().filter(|(other, _)| *other != id).map(|(_, files)| files))
-            .collect();
-        let alone = |(path, content): &(&String, &String)| {
-            !others.iter().any(|files| files.get(*path) == Some(*content))
-        };
-        Ok(own.iter().filter(alone).map(|(_, content)| content.len() as u64).sum())
     }
 
     async fn changes(
@@ -585,11 +498,8 @@ impl Disks for Sim {
         effort: Effort,
     ) -> Result<Changes, DiskError> {
         let state = self.state();
-        let before = match from {
-            Some(from) => state.snapshot(from)?,
-            None => state.image(image)?,
-        };
-        let paths = differing(before, state.snapshot(to)?);
+        let before = state.files(&from.map_or_else(|| image.into(), DiskId::from))?;
+        let paths = differing(before, state.files(&to.into())?);
         let seen = if effort == Effort::Glance { paths.len().min(GLANCE_MAX) } else { paths.len() };
         let more = seen < paths.len();
         let paths = paths
@@ -600,40 +510,13 @@ impl Disks for Sim {
         Ok(Changes { paths, total: seen as u64, more, since: from.cloned() })
     }
 
-    async fn freeze(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), DiskError> {
-        let mut state = self.state();
-        if !state.frozen.contains_key(id) {
-            state.check_room()?;
-            let files = state.disk(of)?.files.clone();
-            let root = self.rootfs("frozen", id.as_str());
-            self.fill(&root, Some(&self.rootfs("sandboxes", of.as_str())))?;
-            state.frozen.insert(id.clone(), files);
-        }
-        Ok(())
-    }
-
-    async fn thaw(&self, id: &SnapshotId) -> Result<(), DiskError> {
-        let mut state = self.state();
-        self.empty(&self.rootfs("frozen", id.as_str()))?;
-        state.frozen.remove(id);
-        Ok(())
-    }
-
-    async fn locate_tree(&self, tree: &Tree) -> Result<PathBuf, DiskError> {
-        self.state().tree(tree)?;
-        Ok(match tree {
-            Tree::Image(id) => self.rootfs("images", id.as_str()),
-            Tree::Snapshot(id) => self.rootfs("snapshots", id.as_str()),
-            Tree::Frozen(id) => self.rootfs("frozen", id.as_str()),
-        })
-    }
-
     /// In a folder: what a walk of both trees finds.
     async fn compare(&self, old: &Tree, new: &Tree, _: Times) -> Result<Comparison, DiskError> {
         let mut trees = Vec::new();
         for tree in [old, new] {
-            let path = self.locate_tree(tree).await?;
-            let table = self.state().tree(tree)?.clone();
+            let disk = tree.into();
+            let table = self.state().files(&disk)?.clone();
+            let path = self.root(&disk);
             trees.push(match self.folder {
                 Some(_) => walk(&path).map_err(step("walk", &path))?,
                 None => table,
@@ -647,27 +530,8 @@ impl Disks for Sim {
     }
 
     async fn names_of(&self, tree: &Tree, path: &[u8]) -> Result<Vec<Vec<u8>>, DiskError> {
-        self.state().tree(tree)?;
+        self.state().files(&tree.into())?;
         Ok(vec![path.to_vec()])
-    }
-
-    async fn sync(&self, id: &SandboxId) -> Result<(), DiskError> {
-        self.state().disk(id).map(drop)
-    }
-
-    async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), DiskError> {
-        let mut state = self.state();
-        for folder in ["arriving", "snapshots"] {
-            let root = self.snapshot_root(folder, id);
-            match std::fs::remove_dir_all(&root) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(step("remove", &root)(error));
-                }
-                Ok(()) | Err(_) => {}
-            }
-        }
-        state.snapshots.remove(id);
-        Ok(())
     }
 
     async fn stage_dump(&self, id: &DumpId) -> Result<PathBuf, DiskError> {
@@ -689,39 +553,6 @@ impl Disks for Sim {
         let _state = self.state();
         dump::remove(&self.dumps.path, id)
     }
-
-    async fn create_volume(
-        &self,
-        id: &VolumeId,
-        from: Option<&VolumeSnapshotId>,
-        _: u64,
-    ) -> Result<PathBuf, DiskError> {
-        self.make_volume(id, from)
-    }
-
-    async fn locate_volume(&self, id: &VolumeId) -> Result<PathBuf, DiskError> {
-        self.find_volume(id)
-    }
-
-    async fn volume_used(&self, id: &VolumeId) -> Result<u64, DiskError> {
-        self.find_volume(id).map(|_| 0)
-    }
-
-    async fn remove_volume(&self, id: &VolumeId) -> Result<(), DiskError> {
-        self.drop_volume(id)
-    }
-
-    async fn snapshot_volume(&self, id: &VolumeSnapshotId, of: &VolumeId) -> Result<(), DiskError> {
-        self.copy_volume(id, of)
-    }
-
-    async fn replace_volume(&self, id: &VolumeId, from: &VolumeSnapshotId, _: u64) -> Result<(), DiskError> {
-        self.put_back_volume(id, from)
-    }
-
-    async fn remove_volume_snapshot(&self, id: &VolumeSnapshotId) -> Result<(), DiskError> {
-        self.drop_volume_snapshot(id)
-    }
 }
 
 #[cfg(test)]
@@ -739,29 +570,29 @@ mod tests {
     async fn snapshots_children_and_images_of_a_sandbox_contain_its_files() {
         let sim = Sim::default();
         let (image, id) = (crate::conformance::sealed(&sim).await, SandboxId::generate());
-        sim.create(&id, &image, 1000).await.unwrap();
+        sim.create((&id).into(), Some((&image).into()), 1000).await.unwrap();
         sim.write(&id, "/kept", "first").unwrap();
         let (first, second) = (SnapshotId::generate(), SnapshotId::generate());
-        sim.snapshot(&first, &id).await.unwrap();
+        sim.snapshot((&first).into(), (&id).into()).await.unwrap();
         sim.write(&id, "/kept", "second").unwrap();
         sim.write(&id, "/new", "x").unwrap();
-        sim.snapshot(&second, &id).await.unwrap();
+        sim.snapshot((&second).into(), (&id).into()).await.unwrap();
 
         let child = SandboxId::generate();
-        sim.create_from_snapshot(&child, &second, 1000).await.unwrap();
+        sim.create((&child).into(), Some((&second).into()), 1000).await.unwrap();
         assert_eq!(sim.read(&child, "/kept").as_deref(), Some("second"));
-        sim.replace_from_snapshot(&id, &first, 1000).await.unwrap();
+        sim.replace((&id).into(), (&first).into(), 1000).await.unwrap();
         assert_eq!((sim.read(&id, "/kept").as_deref(), sim.read(&id, "/new")), (Some("first"), None));
         let changed = sim.changes(Some(&first), &second, &image, 1, Effort::Whole).await.unwrap();
         assert_eq!((changed.total, changed.paths.len(), changed.paths[0].kind), (2, 1, ChangeKind::Changed));
-        assert_eq!(sim.snapshot_bytes(&second).await.unwrap(), 7);
+        assert_eq!(sim.used((&second).into()).await.unwrap(), 7);
 
         let committed = ImageId::generate();
-        sim.stage_image_of_sandbox(&committed, &child).await.unwrap();
-        sim.seal_image(&committed).await.unwrap();
+        sim.stage((&committed).into(), Some((&child).into())).await.unwrap();
+        sim.seal((&committed).into()).await.unwrap();
         sim.unlink(&child, "/new").unwrap();
         let other = SandboxId::generate();
-        sim.create(&other, &committed, 1000).await.unwrap();
+        sim.create((&other).into(), Some((&committed).into()), 1000).await.unwrap();
         assert_eq!(sim.files(&other).unwrap().len(), 2);
         assert_eq!(sim.files(&child).unwrap().len(), 1);
     }
@@ -769,12 +600,12 @@ mod tests {
     #[tokio::test]
     async fn a_full_pool_refuses_to_create_and_keeps_what_it_has() {
         let (sim, image, id) = (Sim::new(100), ImageId::generate(), SandboxId::generate());
-        sim.stage_image(&image).await.unwrap();
-        sim.seal_image(&image).await.unwrap();
-        sim.create(&id, &image, 1000).await.unwrap();
+        sim.stage((&image).into(), None).await.unwrap();
+        sim.seal((&image).into()).await.unwrap();
+        sim.create((&id).into(), Some((&image).into()), 1000).await.unwrap();
         assert!(sim.charge(&id, 100) && !sim.charge(&id, 1));
-        let refused = sim.create(&SandboxId::generate(), &image, 1).await;
+        let refused = sim.create((&SandboxId::generate()).into(), Some((&image).into()), 1).await;
         assert!(matches!(refused, Err(DiskError::Full { .. })), "{refused:?}");
-        sim.create(&id, &image, 1000).await.unwrap();
+        sim.create((&id).into(), Some((&image).into()), 1000).await.unwrap();
     }
 }

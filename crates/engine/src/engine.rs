@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use burrow_catalog::{Catalog, EventRow, Page, PageRequest, SandboxFilter, SandboxRow};
-use burrow_disks::Space;
+use burrow_disks::{Chunks, DiskId, Space};
 use burrow_guest::protocol::{MachineStats, Request as GuestRequest};
 use burrow_model::{
     Image, ImageId, Limits, MemorySpec, RotatePolicy, SandboxId, SandboxSpec, SleepPolicy, SnapshotPolicy,
@@ -90,18 +90,14 @@ impl Engine {
     }
 
     /// The files of a sandbox as a stream, for backups, including everything that its processes have written so far.
-    pub async fn send_sandbox(&self, row: &SandboxRow) -> Result<burrow_disks::Chunks, EngineError> {
+    pub async fn send_sandbox(&self, row: &SandboxRow) -> Result<Chunks, EngineError> {
         held_trees::settle(&self.shared, row).await;
-        let (id, image) = (row.id.clone(), row.image.clone());
-        self.send_disk(&burrow_disks::DiskId::Sandbox { id, image }).await
+        self.send_disk((&row.id).into(), Some((&row.image).into())).await
     }
 
-    /// A disk as a stream, for backups; for a sandbox's disk use [`Engine::send_sandbox`].
-    pub async fn send_disk(
-        &self,
-        volume: &burrow_disks::DiskId,
-    ) -> Result<burrow_disks::Chunks, EngineError> {
-        Ok(self.shared.seams.disks.send(volume).await?)
+    /// A disk as a stream, for backups: see [`burrow_disks::Disks::send`]. For a sandbox's disk use [`Engine::send_sandbox`].
+    pub async fn send_disk(&self, disk: DiskId, base: Option<DiskId>) -> Result<Chunks, EngineError> {
+        Ok(self.shared.seams.disks.send(disk, base).await?)
     }
 
     /// A tenant's events after number `seq`, oldest first. Includes every event up to the time of this call.
@@ -339,13 +335,13 @@ impl Engine {
         let stats = guest.call(&GuestRequest::Stats).await?;
         let runtime = self.shared.runtime(&guest.sandbox().spec.driver)?;
         let incidents = runtime.incidents(id).await?;
-        let disk = self.shared.seams.disks.used(id).await?;
+        let disk = self.shared.seams.disks.used(id.into()).await?;
         Ok((guest.sandbox().clone(), stats, incidents, disk))
     }
 
     /// The space that its disk uses in the pool. Does not wake the sandbox.
     pub async fn disk_used(&self, guest: &Guest) -> Result<u64, EngineError> {
-        Ok(self.shared.seams.disks.used(&guest.sandbox().id).await?)
+        Ok(self.shared.seams.disks.used((&guest.sandbox().id).into()).await?)
     }
 
     /// Statistics of a sleeping sandbox, without its agent.
@@ -375,7 +371,7 @@ impl Engine {
             stats.ram_bytes = runtime.dump_bytes(&row.id).await?;
             incidents = runtime.incidents(&row.id).await?;
         }
-        let disk = self.shared.seams.disks.used(&row.id).await?;
+        let disk = self.shared.seams.disks.used((&row.id).into()).await?;
         Ok((row, stats, incidents, disk))
     }
 

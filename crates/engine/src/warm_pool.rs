@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use burrow_catalog::WarmRow;
-use burrow_disks::DiskError;
+use burrow_disks::{DiskError, DiskId};
 use burrow_model::{ImageId, Limits, SandboxId, TenantId};
 use burrow_network::Dial;
 use burrow_runtime::{Begun, BootOptions, Runtime};
@@ -316,7 +316,7 @@ async fn begin_missing(shared: &Arc<Shared>, making: &mut JoinSet<bool>) -> Resu
     if missing.is_empty() {
         return Ok(());
     }
-    missing.retain(|kind| shared.runtime(&kind.driver).is_ok_and(|runtime| runtime.begins_ahead()));
+    missing.retain(|kind| shared.runtime(&kind.driver).is_ok_and(|runtime| runtime.boot_ahead().is_some()));
     if missing.is_empty() || !has_room(shared).await {
         return Err(Stuck);
     }
@@ -366,7 +366,7 @@ async fn make(shared: Arc<Shared>, kind: Kind, id: SandboxId) -> bool {
                 return true;
             }
             Ok(_) => Ok(()),
-            Err(EngineError::Disk(DiskError::ImageNotFound { .. })) => {
+            Err(EngineError::Disk(DiskError::NotFound { disk: DiskId::Image(_) })) => {
                 // The image was removed during its creation: no sandbox of this kind can be created again.
                 state.kinds.retain(|known| *known != kind);
                 Ok(())
@@ -386,8 +386,14 @@ async fn try_make(shared: &Shared, kind: &Kind, id: &SandboxId) -> Result<WarmSa
     let seams = &shared.seams;
     let runtime = shared.runtime(&kind.driver)?;
     let start = starting_points::start_of(shared, &kind.tenant, &kind.image, &runtime, &kind.limits).await?;
-    let root =
-        seams.disks.create(id, &start.disk, starting_points::bytes_of(runtime.form(), &kind.limits)).await?;
+    let root = seams
+        .disks
+        .create(
+            id.into(),
+            Some((&start.disk).into()),
+            starting_points::bytes_of(runtime.form(), &kind.limits),
+        )
+        .await?;
     faults::hit("warm.disk")?;
     let link = connect(shared, &*runtime, id).await?;
     faults::hit("warm.network")?;
@@ -400,7 +406,7 @@ async fn try_make(shared: &Shared, kind: &Kind, id: &SandboxId) -> Result<WarmSa
         template: start.template.clone(),
         mounts: Vec::new(),
     };
-    let begun = runtime.begin(id, options).await?;
+    let begun = runtime.needs_boot_ahead(id)?.begin(id, options).await?;
     faults::hit("warm.machine")?;
     Ok(WarmSandbox { id: id.clone(), kind: kind.clone(), dial: link.dial, begun, runtime })
 }

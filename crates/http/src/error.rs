@@ -12,8 +12,8 @@ use axum::response::{IntoResponse, Response};
 use burrow_api::{ErrorBody, ErrorCode, ErrorDetail};
 use burrow_audit::StoreError;
 use burrow_catalog::CatalogError;
-use burrow_disks::DiskError;
 use burrow_disks::volume_files::VolumeFileError;
+use burrow_disks::{DiskError, DiskId};
 use burrow_egress::EgressError;
 use burrow_engine::EngineError;
 use burrow_guest::protocol::{ErrorCode as GuestCode, RequestError};
@@ -460,14 +460,14 @@ fn code_of_disk(error: &DiskError) -> ErrorCode {
         DiskError::NoBuilder | DiskError::NoMirror | DiskError::TooNew { .. } => ErrorCode::Unsupported,
         // Of objects that the catalog lists.
         DiskError::Damaged { .. }
-        | DiskError::SnapshotNotFound { .. }
-        | DiskError::VolumeNotFound { .. }
-        | DiskError::VolumeSnapshotNotFound { .. }
+        | DiskError::NotFound {
+            disk: DiskId::Snapshot(_) | DiskId::Frozen(_) | DiskId::Volume(_) | DiskId::VolumeSnapshot(_),
+        }
         | DiskError::DumpNotFound { .. } => ErrorCode::Damaged,
         DiskError::Step { source, .. } => code_of_io(source).unwrap_or(ErrorCode::Internal),
         // The catalog lists an image that is missing in the pool: another process deleted it.
-        DiskError::ImageNotFound { .. }
-        | DiskError::NotFound { .. }
+        DiskError::NotFound { disk: DiskId::Image(_) | DiskId::Sandbox(_) }
+        | DiskError::WrongKind { .. }
         | DiskError::NotDumpable { .. }
         | DiskError::NotBtrfs { .. }
         | DiskError::MountTaken { .. }

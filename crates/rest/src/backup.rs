@@ -88,22 +88,22 @@ async fn write(app: &App, archive: &Archive, copy: TempCopy) -> io::Result<()> {
     archive.file("catalog.db", &copy.path).await?;
     let catalog = app.engine.catalog();
     for row in catalog.all_images().await.map_err(io::Error::other)? {
-        let image = DiskId::Image(row.image.id.clone());
-        stream_disk(archive, row.image.id.as_str(), app.engine.send_disk(&image).await).await?;
+        let sent = app.engine.send_disk(DiskId::from(&row.image.id), None).await;
+        stream_disk(archive, row.image.id.as_str(), sent).await?;
     }
     snapshots(app, archive).await?;
     for row in catalog.all_sandboxes().await.map_err(io::Error::other)? {
         stream_disk(archive, row.id.as_str(), app.engine.send_sandbox(&row).await).await?;
     }
     for row in catalog.all_volumes().await.map_err(io::Error::other)? {
-        let disk = DiskId::Volume(row.volume.id.clone());
-        stream_disk(archive, row.volume.id.as_str(), app.engine.send_disk(&disk).await).await?;
+        let sent = app.engine.send_disk(DiskId::from(&row.volume.id), None).await;
+        stream_disk(archive, row.volume.id.as_str(), sent).await?;
     }
     for row in
         catalog.all_volume_snapshots().await.map_err(io::Error::other)?.into_iter().filter(|row| row.ready)
     {
-        let snapshot = DiskId::VolumeSnapshot(row.snapshot.id.clone());
-        stream_disk(archive, row.snapshot.id.as_str(), app.engine.send_disk(&snapshot).await).await?;
+        let sent = app.engine.send_disk(DiskId::from(&row.snapshot.id), None).await;
+        stream_disk(archive, row.snapshot.id.as_str(), sent).await?;
     }
     memory(app, archive).await?;
     audit(app, archive).await?;
@@ -151,8 +151,9 @@ async fn snapshots(app: &App, archive: &Archive) -> io::Result<()> {
     for row in app.engine.catalog().all_snapshots().await.map_err(io::Error::other)? {
         let Snapshot { id, image, parent, .. } = row.snapshot;
         let parent = parent.filter(|parent| sent.contains(parent));
-        let snapshot = DiskId::Snapshot { id: id.clone(), image, parent };
-        if row.ready && stream_disk(archive, id.as_str(), app.engine.send_disk(&snapshot).await).await? {
+        let base = parent.as_ref().map_or_else(|| DiskId::Image(image), DiskId::from);
+        let stream = app.engine.send_disk(DiskId::from(&id), Some(base)).await;
+        if row.ready && stream_disk(archive, id.as_str(), stream).await? {
             sent.insert(id);
         }
     }
@@ -164,13 +165,7 @@ async fn stream_disk(archive: &Archive, name: &str, sent: Result<Chunks, EngineE
     let mut chunks = match sent {
         Ok(chunks) => chunks,
         // Deleted since the catalog was copied.
-        Err(EngineError::Disk(
-            DiskError::NotFound { .. }
-            | DiskError::ImageNotFound { .. }
-            | DiskError::SnapshotNotFound { .. }
-            | DiskError::VolumeNotFound { .. }
-            | DiskError::VolumeSnapshotNotFound { .. },
-        )) => return Ok(false),
+        Err(EngineError::Disk(DiskError::NotFound { .. })) => return Ok(false),
         Err(error) => return Err(io::Error::other(error)),
     };
     let mut number = 0u32;

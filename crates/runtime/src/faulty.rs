@@ -11,8 +11,9 @@ use burrow_model::{Fails, Fault, Limits, SandboxId};
 
 use crate::disks::{DiskAccess, Give, OpenDisks};
 use crate::{
-    Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Form, Incidents, Machine, Obstacle,
-    OpenFile, RestoreOptions, RestoredKinds, Runtime, RuntimeError, TemplateOptions,
+    Begun, BootAhead, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents, Machine,
+    Obstacle, OpenFile, OwnDisks, RestoreOptions, RestoredKinds, Runtime, RuntimeError, TemplateOptions,
+    Trials,
 };
 
 /// Wraps a driver and makes one call fail.
@@ -47,6 +48,12 @@ impl<R> Faulty<R> {
     }
 }
 
+impl<R: Runtime> Faulty<R> {
+    fn driver(&self) -> &dyn Runtime {
+        &self.inner
+    }
+}
+
 #[async_trait]
 impl<R: Runtime> Runtime for Faulty<R> {
     fn name(&self) -> &'static str {
@@ -57,57 +64,24 @@ impl<R: Runtime> Runtime for Faulty<R> {
         self.inner.capabilities()
     }
 
+    fn boot_ahead(&self) -> Option<&dyn BootAhead> {
+        self.inner.boot_ahead().map(|_| self as &dyn BootAhead)
+    }
+
+    fn own_disks(&self) -> Option<&dyn OwnDisks> {
+        self.inner.own_disks().map(|_| self as &dyn OwnDisks)
+    }
+
+    fn trials(&self) -> Option<&dyn Trials> {
+        self.inner.trials().map(|_| self as &dyn Trials)
+    }
+
     async fn prepare_image(&self, root: &Path) -> io::Result<()> {
         self.inner.prepare_image(root).await
     }
 
-    fn form(&self) -> Form {
-        self.inner.form()
-    }
-
-    async fn make_disk(&self, tree: &Path, into: &Path) -> io::Result<()> {
-        self.inner.make_disk(tree, into).await
-    }
-
-    fn template_kind(&self, limits: &Limits) -> Option<String> {
-        self.inner.template_kind(limits)
-    }
-
-    async fn make_template(&self, id: &SandboxId, options: TemplateOptions) -> Result<Dumped, RuntimeError> {
-        self.run(self.inner.make_template(id, options)).await
-    }
-
-    async fn settle_files(&self, id: &SandboxId) -> Result<(), RuntimeError> {
-        self.run(self.inner.settle_files(id)).await
-    }
-
-    async fn open_disks(&self, options: OpenDisks) -> Result<Box<dyn DiskAccess>, RuntimeError> {
-        self.run(self.inner.open_disks(options)).await
-    }
-
-    async fn change_files(&self, id: &SandboxId, give: Give) -> Result<(), RuntimeError> {
-        self.run(self.inner.change_files(id, give)).await
-    }
-
     async fn boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError> {
         self.run(self.inner.boot(id, options)).await
-    }
-
-    fn begins_ahead(&self) -> bool {
-        self.inner.begins_ahead()
-    }
-
-    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError> {
-        self.run(self.inner.begin(id, options)).await
-    }
-
-    async fn finish(
-        &self,
-        id: &SandboxId,
-        begun: Begun,
-        options: FinishOptions,
-    ) -> Result<Machine, RuntimeError> {
-        self.run(self.inner.finish(id, begun, options)).await
     }
 
     async fn adopt(&self, id: &SandboxId, machine: &Machine) -> Result<bool, RuntimeError> {
@@ -136,18 +110,6 @@ impl<R: Runtime> Runtime for Faulty<R> {
 
     async fn dump(&self, id: &SandboxId, options: DumpOptions) -> Result<Dumped, RuntimeError> {
         self.run(self.inner.dump(id, options)).await
-    }
-
-    async fn untried(&self, id: &SandboxId, images: &Path) -> Result<Vec<String>, RuntimeError> {
-        self.run(self.inner.untried(id, images)).await
-    }
-
-    fn restored_kinds(&self) -> Option<RestoredKinds> {
-        self.inner.restored_kinds()
-    }
-
-    fn recall_kinds(&self, record: RestoredKinds) -> bool {
-        self.inner.recall_kinds(record)
     }
 
     async fn restore(&self, id: &SandboxId, options: RestoreOptions) -> Result<Machine, RuntimeError> {
@@ -192,6 +154,70 @@ impl<R: Runtime> Runtime for Faulty<R> {
 
     async fn inventory(&self) -> Result<Vec<SandboxId>, RuntimeError> {
         self.run(self.inner.inventory()).await
+    }
+}
+
+#[async_trait]
+impl<R: Runtime> BootAhead for Faulty<R> {
+    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError> {
+        self.run(self.driver().needs_boot_ahead(id)?.begin(id, options)).await
+    }
+
+    async fn finish(
+        &self,
+        id: &SandboxId,
+        begun: Begun,
+        options: FinishOptions,
+    ) -> Result<Machine, RuntimeError> {
+        self.run(self.driver().needs_boot_ahead(id)?.finish(id, begun, options)).await
+    }
+}
+
+#[async_trait]
+impl<R: Runtime> OwnDisks for Faulty<R> {
+    async fn make_disk(&self, tree: &Path, into: &Path) -> io::Result<()> {
+        match self.inner.own_disks() {
+            Some(disks) => disks.make_disk(tree, into).await,
+            None => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    fn template_kind(&self, limits: &Limits) -> Option<String> {
+        self.inner.own_disks()?.template_kind(limits)
+    }
+
+    async fn make_template(&self, id: &SandboxId, options: TemplateOptions) -> Result<Dumped, RuntimeError> {
+        self.run(self.driver().needs_own_disks()?.make_template(id, options)).await
+    }
+
+    async fn settle_files(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        self.run(self.driver().needs_own_disks()?.settle_files(id)).await
+    }
+
+    async fn open_disks(&self, options: OpenDisks) -> Result<Box<dyn DiskAccess>, RuntimeError> {
+        self.run(self.driver().needs_own_disks()?.open_disks(options)).await
+    }
+
+    async fn change_files(&self, id: &SandboxId, give: Give) -> Result<(), RuntimeError> {
+        self.run(self.driver().needs_own_disks()?.change_files(id, give)).await
+    }
+}
+
+#[async_trait]
+impl<R: Runtime> Trials for Faulty<R> {
+    async fn untried(&self, id: &SandboxId, images: &Path) -> Result<Vec<String>, RuntimeError> {
+        match self.inner.trials() {
+            Some(trials) => self.run(trials.untried(id, images)).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn restored_kinds(&self) -> Option<RestoredKinds> {
+        self.inner.trials()?.restored_kinds()
+    }
+
+    fn recall_kinds(&self, record: RestoredKinds) -> bool {
+        self.inner.trials().is_some_and(|trials| trials.recall_kinds(record))
     }
 }
 

@@ -14,6 +14,7 @@ mod dump;
 pub mod faulty;
 mod launcher;
 pub mod microvm;
+mod optional;
 mod process;
 mod report;
 mod sandbox_locks;
@@ -30,6 +31,7 @@ use burrow_network::Attachment;
 use serde::{Deserialize, Serialize};
 
 pub use dump::{DumpOptions, Dumped, Introduce, Obstacle, RestoreOptions, RestoredKinds};
+pub use optional::{BootAhead, OwnDisks, Trials};
 
 /// A driver that runs machines.
 ///
@@ -43,55 +45,24 @@ pub trait Runtime: fmt::Debug + Send + Sync {
     /// What this driver can do here, probed once at start-up.
     fn capabilities(&self) -> Capabilities;
 
-    /// The form in which its machines store files.
-    fn form(&self) -> Form {
-        Form::Tree
-    }
-
-    /// Creates the disk from which machines of this driver start, from a tree of files, in the empty directory `into`.
-    /// Only for a driver whose form is [`Form::Disk`].
-    async fn make_disk(&self, tree: &Path, into: &Path) -> io::Result<()> {
-        let _ = (tree, into);
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    /// Identifies compatible templates: machines with these limits can be created from a template with the same text.
-    /// `None`: this driver has no templates.
-    fn template_kind(&self, limits: &Limits) -> Option<String> {
-        let _ = limits;
+    /// For machines that are started before they have an identity. `None`: not supported.
+    fn boot_ahead(&self) -> Option<&dyn BootAhead> {
         None
     }
 
-    /// Boots a machine up to the point where it would receive its identity, dumps it, and ends it. `id` belongs to no
-    /// sandbox; `destroy` removes what a crash leaves under it.
-    async fn make_template(&self, id: &SandboxId, options: TemplateOptions) -> Result<Dumped, RuntimeError> {
-        let _ = options;
-        Err(RuntimeError::NotAhead { id: id.clone() })
+    /// For machines whose files are on disks of their own. `None`: they are a tree of the host's files.
+    fn own_disks(&self) -> Option<&dyn OwnDisks> {
+        None
     }
 
-    /// Returns when everything that the machine's processes have written so far is in its files, as the host sees them.
-    /// The files of a paused machine already are.
-    async fn settle_files(&self, id: &SandboxId) -> Result<(), RuntimeError> {
-        let _ = id;
-        Ok(())
+    /// For dumps of which only a trial shows whether they can be restored. `None`: machines are dumped as a whole.
+    fn trials(&self) -> Option<&dyn Trials> {
+        None
     }
 
-    /// Reads disks of this driver's machines in a separate machine, which has access to nothing else and is discarded.
-    async fn open_disks(
-        &self,
-        options: disks::OpenDisks,
-    ) -> Result<Box<dyn disks::DiskAccess>, RuntimeError> {
-        let _ = options;
-        Err(RuntimeError::Disks { reason: format!("machines of the driver `{}` have no disks", self.name()) })
-    }
-
-    /// Applies the changes that `give` writes to the files of a *paused* machine, as
-    /// [`burrow_trees::carry::send_actions`] does. Its agent does this while nothing else runs in the machine.
-    /// Afterwards the changes are on the disk, and the machine is paused as before. A failure may leave some of them
-    /// applied. Only for a driver whose form is [`Form::Disk`].
-    async fn change_files(&self, id: &SandboxId, give: disks::Give) -> Result<(), RuntimeError> {
-        let _ = (id, give);
-        Err(RuntimeError::Disks { reason: format!("machines of the driver `{}` have no disks", self.name()) })
+    /// The form in which its machines store files.
+    fn form(&self) -> Form {
+        if self.own_disks().is_some() { Form::Disk } else { Form::Tree }
     }
 
     /// Adds to an image's files what would otherwise be added at the boot of every machine. Called once, while the
@@ -111,31 +82,6 @@ pub trait Runtime: fmt::Debug + Send + Sync {
 
     /// Starts the machine and returns when its guest agent listens. The machine outlives this process.
     async fn boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError>;
-
-    /// Whether [`Self::begin`] and [`Self::finish`] are supported.
-    fn begins_ahead(&self) -> bool {
-        false
-    }
-
-    /// Starts a machine as far as possible without its identity: its agent waits for its boot document, and
-    /// [`Self::finish`] takes no longer than the agent itself. `boot_document` is ignored. [`Self::destroy`] ends and
-    /// removes the machine, like any other. Without `finish`, it does not outlive this process.
-    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError> {
-        let _ = options;
-        Err(RuntimeError::NotAhead { id: id.clone() })
-    }
-
-    /// Gives a pre-created machine its name and its boot document, and returns when its agent listens. After a failure
-    /// the machine is unusable, and `destroy` removes it.
-    async fn finish(
-        &self,
-        id: &SandboxId,
-        begun: Begun,
-        options: FinishOptions,
-    ) -> Result<Machine, RuntimeError> {
-        let _ = (begun, options);
-        Err(RuntimeError::NotAhead { id: id.clone() })
-    }
 
     /// Finds a machine that was started before this daemon: by pid, start time and boot id, never by pid alone.
     /// `false`: it no longer exists.
@@ -163,24 +109,6 @@ pub trait Runtime: fmt::Debug + Send + Sync {
     /// Dropping the future does not end the dump: the next operation on this sandbox waits for its end, and then finds
     /// it paused. After the death of this process, [`Self::recover`] is needed.
     async fn dump(&self, id: &SandboxId, options: DumpOptions) -> Result<Dumped, RuntimeError>;
-
-    /// The kinds of state in a dump that this driver has not restored, in words: only a trial shows whether they can be
-    /// restored. Empty for a driver that dumps machines as a whole.
-    async fn untried(&self, _id: &SandboxId, _images: &Path) -> Result<Vec<String>, RuntimeError> {
-        Ok(Vec::new())
-    }
-
-    /// The kinds that this driver has restored, of a limited size, without those of a restore that failed later. The caller stores them and passes them to
-    /// [`Self::recall_kinds`] after it opened the driver again. `None` for a driver that needs no trials.
-    fn restored_kinds(&self) -> Option<RestoredKinds> {
-        None
-    }
-
-    /// Counts the kinds of an earlier driver as restored, if it had the same host properties. `false`: they are ignored.
-    fn recall_kinds(&self, record: RestoredKinds) -> bool {
-        let _ = record;
-        false
-    }
 
     /// Creates a machine from a dump, with the files of that time, and leaves it *paused*: nothing in it has run,
     /// except its first process while `introduce` was called. An existing machine is ended first. A failure leaves
@@ -228,6 +156,19 @@ pub trait Runtime: fmt::Debug + Send + Sync {
 
     /// The sandboxes that have a machine or remains of one here, for recovery.
     async fn inventory(&self) -> Result<Vec<SandboxId>, RuntimeError>;
+}
+
+impl dyn Runtime + '_ {
+    /// [`Runtime::boot_ahead`], or the error for a sandbox whose driver has none.
+    pub fn needs_boot_ahead(&self, id: &SandboxId) -> Result<&dyn BootAhead, RuntimeError> {
+        self.boot_ahead().ok_or_else(|| RuntimeError::NotAhead { id: id.clone() })
+    }
+
+    /// [`Runtime::own_disks`], or the error for a driver without them.
+    pub fn needs_own_disks(&self) -> Result<&dyn OwnDisks, RuntimeError> {
+        let reason = || format!("machines of the driver `{}` have no disks", self.name());
+        self.own_disks().ok_or_else(|| RuntimeError::Disks { reason: reason() })
+    }
 }
 
 #[derive(Debug)]
@@ -282,7 +223,7 @@ pub struct TemplateOptions {
 pub struct Template {
     /// The directory of its dump.
     pub images: PathBuf,
-    /// As returned by [`Runtime::make_template`].
+    /// As returned by [`OwnDisks::make_template`].
     pub about: String,
 }
 

@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
-    Ability, Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents, Machine, Mount,
-    Obstacle, RestoreOptions, RestoredKinds, Runtime, RuntimeError,
+    Ability, Begun, BootAhead, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents,
+    Machine, Mount, Obstacle, RestoreOptions, RestoredKinds, Runtime, RuntimeError, Trials,
 };
 
 /// The one file of a simulated dump.
@@ -336,6 +336,14 @@ impl Runtime for Sim {
         }
     }
 
+    fn boot_ahead(&self) -> Option<&dyn BootAhead> {
+        Some(self)
+    }
+
+    fn trials(&self) -> Option<&dyn Trials> {
+        Some(self)
+    }
+
     async fn boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError> {
         let BootOptions { limits, hostname, boot_document, mounts, root: _, attachment: _, template: _ } =
             options;
@@ -354,29 +362,6 @@ impl Runtime for Sim {
             mounts,
         };
         Ok(self.place(id, fresh))
-    }
-
-    fn begins_ahead(&self) -> bool {
-        true
-    }
-
-    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError> {
-        let (hostname, root) = (options.hostname.clone(), options.root.clone());
-        let machine = self.boot(id, BootOptions { boot_document: Vec::new(), ..options }).await?;
-        Ok(Begun { machine, hostname, root, socket: None })
-    }
-
-    async fn finish(
-        &self,
-        id: &SandboxId,
-        begun: Begun,
-        options: FinishOptions,
-    ) -> Result<Machine, RuntimeError> {
-        self.change(id, |seen| {
-            seen.hostname = options.hostname;
-            seen.boot_document = options.boot_document;
-        })?;
-        Ok(begun.machine)
     }
 
     async fn adopt(&self, id: &SandboxId, machine: &Machine) -> Result<bool, RuntimeError> {
@@ -431,28 +416,6 @@ impl Runtime for Sim {
         let about = serde_json::to_string(&about).map_err(|error| failed(error.into()))?;
         self.change(id, |seen| seen.paused = true)?;
         Ok(Dumped { about, paused_us: u64::from(!seen.paused) })
-    }
-
-    /// A machine is one kind, and each name in its RAM another.
-    async fn untried(&self, id: &SandboxId, images: &Path) -> Result<Vec<String>, RuntimeError> {
-        let failed = |error: io::Error| RuntimeError::Dump { id: id.clone(), reason: error.to_string() };
-        let ram = read_ram(images, BTreeMap::new()).map_err(failed)?;
-        let tried = &self.world().tried;
-        Ok(kinds(&ram).filter(|kind| !tried.contains(kind)).collect())
-    }
-
-    fn restored_kinds(&self) -> Option<RestoredKinds> {
-        let world = self.world();
-        Some(RestoredKinds { host: world.kernel.clone(), kinds: world.tried.clone() })
-    }
-
-    fn recall_kinds(&self, record: RestoredKinds) -> bool {
-        let mut world = self.world();
-        let applies = record.host == world.kernel;
-        if applies {
-            world.tried.extend(record.kinds);
-        }
-        applies
     }
 
     async fn restore(&self, id: &SandboxId, options: RestoreOptions) -> Result<Machine, RuntimeError> {
@@ -548,6 +511,53 @@ impl Runtime for Sim {
 
     async fn inventory(&self) -> Result<Vec<SandboxId>, RuntimeError> {
         Ok(self.world().machines.keys().cloned().collect())
+    }
+}
+
+#[async_trait]
+impl BootAhead for Sim {
+    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError> {
+        let (hostname, root) = (options.hostname.clone(), options.root.clone());
+        let machine = self.boot(id, BootOptions { boot_document: Vec::new(), ..options }).await?;
+        Ok(Begun { machine, hostname, root, socket: None })
+    }
+
+    async fn finish(
+        &self,
+        id: &SandboxId,
+        begun: Begun,
+        options: FinishOptions,
+    ) -> Result<Machine, RuntimeError> {
+        self.change(id, |seen| {
+            seen.hostname = options.hostname;
+            seen.boot_document = options.boot_document;
+        })?;
+        Ok(begun.machine)
+    }
+}
+
+#[async_trait]
+impl Trials for Sim {
+    /// A machine is one kind, and each name in its RAM another.
+    async fn untried(&self, id: &SandboxId, images: &Path) -> Result<Vec<String>, RuntimeError> {
+        let failed = |error: io::Error| RuntimeError::Dump { id: id.clone(), reason: error.to_string() };
+        let ram = read_ram(images, BTreeMap::new()).map_err(failed)?;
+        let tried = &self.world().tried;
+        Ok(kinds(&ram).filter(|kind| !tried.contains(kind)).collect())
+    }
+
+    fn restored_kinds(&self) -> Option<RestoredKinds> {
+        let world = self.world();
+        Some(RestoredKinds { host: world.kernel.clone(), kinds: world.tried.clone() })
+    }
+
+    fn recall_kinds(&self, record: RestoredKinds) -> bool {
+        let mut world = self.world();
+        let applies = record.host == world.kernel;
+        if applies {
+            world.tried.extend(record.kinds);
+        }
+        applies
     }
 }
 

@@ -112,8 +112,8 @@ impl World {
         let egress = SimEgress::new();
         network.serve_by_default(guest::spawn().await);
         let image = image();
-        disks.stage_image(&image.id).await.unwrap();
-        disks.seal_image(&image.id).await.unwrap();
+        disks.stage((&image.id).into(), None).await.unwrap();
+        disks.seal((&image.id).into()).await.unwrap();
         catalog.insert_image(&catalog.default_tenant(), image).await.unwrap();
         let clock = Arc::new(ManualClock::at(1_000_000));
         let seams = Seams {

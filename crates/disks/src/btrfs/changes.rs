@@ -28,7 +28,7 @@ use rustix::io::Errno;
 
 use super::stream::{Command, Commands};
 use super::{Inner, exclusive, ioctl, younger};
-use crate::{ChangedPath, Comparison, DiskError, Effort, Times, Tree, step};
+use crate::{ChangedPath, Comparison, DiskError, DiskId, Effort, Times, Tree, step};
 
 /// How many names are compared. Beyond that, the result contains only those compared: each takes about 200 bytes of RAM.
 const CONSIDERED_MAX: usize = 1_000_000;
@@ -61,23 +61,17 @@ impl Inner {
         paths_max: usize,
         effort: Effort,
     ) -> Result<Changes, DiskError> {
-        let old = match &from {
-            Some(from) => self.open_snapshot(from)?,
-            None => self.open_image(image)?,
-        };
-        let new = self.open_snapshot(to)?;
-        let path = self.snapshots.path.join(to.as_str());
+        let before = from.as_ref().map_or_else(|| image.into(), DiskId::from);
+        let after = to.into();
+        let (old, new) = (self.open(&before)?, self.open(&after)?);
         let considered_max = match effort {
             Effort::Whole => Ok(CONSIDERED_MAX),
             Effort::Glance => at_a_glance(from.as_ref().map(|_| &old), &new),
         };
         let compared = considered_max.and_then(|max| compare(&old, &new, max, Times::Ignored));
         // A disk removed during the comparison appeared empty or incomplete; the result is then worthless.
-        match &from {
-            Some(from) => drop(self.open_snapshot(from)?),
-            None => drop(self.open_image(image)?),
-        }
-        self.open_snapshot(to)?;
+        self.find(&before)?;
+        let path = self.find(&after)?;
         let (kinds, followed) = compared.map_err(step("compare with what was before", &path))?;
         let total = kinds.len() as u64;
         let shown = |(path, (kind, _)): (Vec<u8>, (ChangeKind, bool))| Change {
@@ -97,12 +91,12 @@ impl Inner {
         new: &Tree,
         times: Times,
     ) -> Result<Comparison, DiskError> {
-        let compared = compare(&self.open_tree(old)?, &self.open_tree(new)?, CONSIDERED_MAX, times);
+        let (old, new) = (old.into(), new.into());
+        let compared = compare(&self.open(&old)?, &self.open(&new)?, CONSIDERED_MAX, times);
         // A tree removed during the comparison appeared empty or incomplete; the result is then worthless.
-        for tree in [old, new] {
-            self.open_tree(tree)?;
-        }
-        let (kinds, followed) = compared.map_err(step("compare with another", &self.tree_path(new)))?;
+        self.find(&old)?;
+        let path = self.find(&new)?;
+        let (kinds, followed) = compared.map_err(step("compare with another", &path))?;
         let told = |(path, (kind, written))| ChangedPath { path, kind, written };
         let paths = kinds.into_iter().map(told).collect();
         Ok(Comparison { paths, more: followed == Followed::InPart })
@@ -112,7 +106,8 @@ impl Inner {
 impl Inner {
     /// See [`crate::Disks::names_of`].
     pub(super) fn names_of(&self, tree: &Tree, path: &[u8]) -> Result<Vec<Vec<u8>>, DiskError> {
-        let opened = self.open_tree(tree)?;
+        let disk = tree.into();
+        let opened = self.open(&disk)?;
         let found = || -> io::Result<Vec<Vec<u8>>> {
             let Some(seen) = look(&opened, &[ROOTFS, path].concat())? else { return Ok(Vec::new()) };
             if seen.directory {
@@ -120,7 +115,7 @@ impl Inner {
             }
             Ok(ioctl::paths_of(&opened, seen.inode)?.iter().filter_map(|name| inside(name)).collect())
         };
-        found().map_err(step("find the names of a file in", &self.tree_path(tree)))
+        found().map_err(step("find the names of a file in", &self.path(&disk)))
     }
 }
 

@@ -28,10 +28,10 @@ const PLACE_AT: usize = 21;
 const INLINE: u8 = 0;
 
 impl Inner {
-    /// See [`crate::Disks::snapshot_bytes`] and above.
+    /// See [`crate::Disks::used`] and above.
     pub(super) fn snapshot_bytes(&self, id: &SnapshotId) -> Result<u64, DiskError> {
-        let snapshot = self.open_snapshot(id)?;
-        let path = self.snapshots.path.join(id.as_str());
+        let disk = id.into();
+        let (snapshot, path) = (self.open(&disk)?, self.path(&disk));
         let info = ioctl::subvolume_info(&snapshot).map_err(step("look at the snapshot", &path))?;
         let (before, after) = self.neighbours(&info)?;
         let since = before.unwrap_or_else(|| base(&snapshot));

@@ -35,7 +35,6 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod transfer;
-mod volumes;
 mod younger;
 
 use std::fmt;
@@ -47,9 +46,9 @@ use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use burrow_model::{ImageId, SandboxId, VolumeId};
+use burrow_model::SandboxId;
 
-use crate::{DiskError, step};
+use crate::{DiskError, DiskId, step};
 use dumps::Dumps;
 use housekeeper::Housekeeper;
 use ioctl::Access;
@@ -129,8 +128,8 @@ impl BtrfsDisks {
             pool,
             quotas,
         });
-        let mut live: Vec<Owner> = inner.sandboxes.ids::<SandboxId>()?.iter().map(Owner::from).collect();
-        live.extend(inner.volumes.ids::<VolumeId>()?.iter().map(Owner::from));
+        let mut live: Vec<Owner> = inner.sandboxes.ids()?.into_iter().map(Owner::Sandbox).collect();
+        live.extend(inner.volumes.ids()?.into_iter().map(Owner::Volume));
         inner.quotas.retire_marked(retired.id_names()?, &live);
         for folder in [&inner.transfer, &inner.replacing, &inner.arriving] {
             inner.sweep(folder)?;
@@ -181,91 +180,181 @@ impl BtrfsDisks {
 // === impl Inner ===
 
 impl Inner {
-    fn stage_image(&self, id: &ImageId) -> Result<PathBuf, DiskError> {
+    /// Where the disks of a kind are.
+    fn folder(&self, disk: &DiskId) -> &Folder {
+        match disk {
+            DiskId::Image(_) => &self.images,
+            DiskId::Sandbox(_) => &self.sandboxes,
+            DiskId::Snapshot(_) => &self.snapshots,
+            DiskId::Frozen(_) => &self.transfer,
+            DiskId::Volume(_) => &self.volumes,
+            DiskId::VolumeSnapshot(_) => &self.volume_snapshots,
+        }
+    }
+
+    /// Where the disks of a kind are filled, if they are.
+    fn staging(&self, disk: &DiskId) -> Option<&Folder> {
+        match disk {
+            DiskId::Image(_) => Some(&self.staged),
+            DiskId::Snapshot(_) => Some(&self.arriving),
+            DiskId::Sandbox(_) | DiskId::Frozen(_) | DiskId::Volume(_) | DiskId::VolumeSnapshot(_) => None,
+        }
+    }
+
+    fn path(&self, disk: &DiskId) -> PathBuf {
+        self.folder(disk).path.join(disk.name())
+    }
+
+    fn holds(&self, disk: &DiskId) -> bool {
+        self.folder(disk).holds(disk.name())
+    }
+
+    /// The path of an existing disk.
+    fn find(&self, disk: &DiskId) -> Result<PathBuf, DiskError> {
+        match self.holds(disk) {
+            true => Ok(self.path(disk)),
+            false => Err(DiskError::NotFound { disk: disk.clone() }),
+        }
+    }
+
+    fn open(&self, disk: &DiskId) -> Result<File, DiskError> {
+        let path = self.find(disk)?;
+        File::open(&path).map_err(step("open the disk", &path))
+    }
+
+    /// See [`crate::Disks::stage`]. It joins no quota group, because only the data of sandboxes and volumes is charged.
+    fn stage(&self, disk: DiskId, from: Option<&DiskId>) -> Result<PathBuf, DiskError> {
+        let Some(folder) = self.staging(&disk) else { return Err(disk.not_for("stage")) };
         self.check_room()?;
-        self.remove(&self.staged, id.as_str())?;
-        let path = self.staged.path.join(id.as_str());
-        ioctl::create_subvolume(&self.staged.directory, id.as_str())
-            .map_err(self.failed("stage the image", &path))?;
+        let source = from.map(|from| self.open(from)).transpose()?;
+        let name = disk.name();
+        self.remove(folder, name)?;
+        let path = folder.path.join(name);
         let rootfs = path.join("rootfs");
-        DirBuilder::new().mode(0o755).create(&rootfs).map_err(self.failed("make the directory", &rootfs))?;
+        match source {
+            Some(source) => ioctl::snapshot(&folder.directory, name, &source, Access::Writable, None),
+            None => ioctl::create_subvolume(&folder.directory, name)
+                .and_then(|()| DirBuilder::new().mode(0o755).create(&rootfs)),
+        }
+        .map_err(self.failed("stage the disk", &path))?;
         Ok(rootfs)
     }
 
-    /// A writable snapshot in `staged/`. It joins no quota group, because only the data of sandboxes is charged.
-    fn stage_copy(&self, id: &ImageId, source: &File) -> Result<PathBuf, DiskError> {
-        self.check_room()?;
-        self.remove(&self.staged, id.as_str())?;
-        let path = self.staged.path.join(id.as_str());
-        ioctl::snapshot(&self.staged.directory, id.as_str(), source, Access::Writable, None)
-            .map_err(self.failed("stage the image", &path))?;
-        Ok(path.join("rootfs"))
-    }
-
-    fn open_image(&self, image: &ImageId) -> Result<File, DiskError> {
-        let path = self.images.path.join(image.as_str());
-        match File::open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(DiskError::ImageNotFound { image: image.clone() })
-            }
-            opened => opened.map_err(step("open the image", &path)),
-        }
-    }
-
-    fn seal_image(&self, id: &ImageId) -> Result<(), DiskError> {
-        if !self.images.holds(id.as_str()) {
-            let path = self.staged.path.join(id.as_str());
+    /// The kernel writes the content to disk and returns after its commit: the disk exists completely or not at all.
+    fn seal(&self, disk: DiskId) -> Result<(), DiskError> {
+        let Some(folder) = self.staging(&disk) else { return Err(disk.not_for("seal")) };
+        if !self.holds(&disk) {
+            let path = folder.path.join(disk.name());
             let staged = match File::open(&path) {
                 Ok(staged) => staged,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    return Err(DiskError::ImageNotFound { image: id.clone() });
+                    return Err(DiskError::NotFound { disk });
                 }
-                Err(error) => return Err(step("open the staged image", &path)(error)),
+                Err(error) => return Err(step("open the staged disk", &path)(error)),
             };
-            ioctl::snapshot(&self.images.directory, id.as_str(), &staged, Access::ReadOnly, None)
-                .map_err(self.failed("seal the image", &path))?;
+            let sealed = &self.folder(&disk).directory;
+            ioctl::snapshot(sealed, disk.name(), &staged, Access::ReadOnly, None)
+                .map_err(self.failed("seal the disk", &path))?;
         }
-        self.remove(&self.staged, id.as_str())
+        self.remove(folder, disk.name())
     }
 
-    /// A writable copy of `source` for a sandbox, in one transaction with its quota.
-    fn make_sandbox(
-        &self,
-        id: &SandboxId,
-        disk_bytes: u64,
-        source: impl FnOnce() -> Result<File, DiskError>,
-    ) -> Result<PathBuf, DiskError> {
-        let path = self.sandboxes.path.join(id.as_str());
-        if self.sandboxes.holds(id.as_str()) {
-            return Ok(path.join("rootfs"));
+    /// See [`crate::Disks::create`]: in one transaction with its quota.
+    fn create(&self, disk: DiskId, from: Option<&DiskId>, disk_bytes: u64) -> Result<PathBuf, DiskError> {
+        let rootfs = self.path(&disk).join("rootfs");
+        if self.holds(&disk) {
+            return Ok(rootfs);
         }
         self.check_room()?;
-        let source = source()?;
-        let made = self.quotas.with_group(&self.pool.directory, id, disk_bytes, |group| {
-            ioctl::snapshot(&self.sandboxes.directory, id.as_str(), &source, Access::Writable, group)
-        });
-        match made {
-            Ok(()) => self.note_base(&self.sandboxes, id),
+        let source = match (from, &disk) {
+            (Some(from), _) => self.open(from)?,
+            (None, DiskId::Volume(_)) => self.empty_volume(disk.name())?,
+            (None, _) => return Err(disk.not_for("create without a source")),
+        };
+        let made = self.copy_with_quota(self.folder(&disk), &disk, &source, disk_bytes);
+        drop(source);
+        if from.is_none() {
+            self.remove(&self.replacing, disk.name())?;
+        }
+        match made? {
+            Ok(()) => {}
             // Another caller created the same disk since the check.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => {
-                self.quotas.retire(id);
-                return Err(self.failed("make the disk", &path)(error));
+                self.quotas.retire(&owner(&disk, "create")?);
+                return Err(self.failed("make the disk", &self.path(&disk))(error));
             }
         }
-        Ok(path.join("rootfs"))
+        Ok(rootfs)
     }
 
-    fn locate(&self, id: &SandboxId) -> Result<PathBuf, DiskError> {
-        if self.sandboxes.holds(id.as_str()) {
-            Ok(self.sandboxes.path.join(id.as_str()).join("rootfs"))
-        } else {
-            Err(DiskError::NotFound { id: id.clone() })
+    /// A writable copy of `source` in `folder`, charged to the owner of `disk`.
+    fn copy_with_quota(
+        &self,
+        folder: &Folder,
+        disk: &DiskId,
+        source: &File,
+        disk_bytes: u64,
+    ) -> Result<io::Result<()>, DiskError> {
+        let owner = owner(disk, "create")?;
+        let made = self.quotas.with_group(&self.pool.directory, &owner, disk_bytes, |group| {
+            ioctl::snapshot(&folder.directory, disk.name(), source, Access::Writable, group)
+        });
+        if made.is_ok() && matches!(disk, DiskId::Sandbox(_)) {
+            self.note_base(folder, disk.name());
         }
+        Ok(made)
+    }
+
+    /// Creates an empty volume, first in a directory that the next start empties: a volume exists completely or not at all.
+    fn empty_volume(&self, name: &str) -> Result<File, DiskError> {
+        self.remove(&self.replacing, name)?;
+        let path = self.replacing.path.join(name);
+        ioctl::create_subvolume(&self.replacing.directory, name)
+            .map_err(self.failed("make the volume", &path))?;
+        let rootfs = path.join("rootfs");
+        crate::volume_files::make_root(&rootfs).map_err(self.failed("make the directory", &rootfs))?;
+        File::open(&path).map_err(step("open the volume", &path))
+    }
+
+    fn remove_disk(&self, disk: &DiskId) -> Result<(), DiskError> {
+        // The mark comes first: a crash after the removal must not leave a group that no mark names.
+        if let Ok(owner) = owner(disk, "remove") {
+            self.quotas.retire(&owner);
+        }
+        if let Some(folder) = self.staging(disk) {
+            self.remove(folder, disk.name())?;
+        }
+        self.remove(self.folder(disk), disk.name())
+    }
+
+    /// The bytes charged to a sandbox or a volume.
+    fn charged(&self, disk: DiskId) -> Result<u64, DiskError> {
+        let path = self.find(&disk)?;
+        match self.quotas.support() {
+            QuotaSupport::Enforced => self
+                .quotas
+                .used(&self.pool.directory, &owner(&disk, "measure")?)
+                .map_err(step("read the usage of", &path)),
+            QuotaSupport::Unavailable { reason } => Err(DiskError::NoQuotas { reason: reason.clone() }),
+        }
+    }
+
+    fn set_quota(&self, id: &SandboxId, disk_bytes: u64) -> Result<(), DiskError> {
+        let path = self.find(&id.into())?;
+        let owner = Owner::Sandbox(id.clone());
+        self.quotas.limit(&self.pool.directory, &owner, disk_bytes).map_err(step("limit the disk", &path))
+    }
+
+    fn sync(&self, id: &SandboxId) -> Result<(), DiskError> {
+        let disk = id.into();
+        // As `sync` does for a process: file contents too, not only the transaction.
+        rustix::fs::syncfs(self.open(&disk)?)
+            .map_err(|error| self.failed("sync the disk", &self.path(&disk))(error.into()))
     }
 
     /// Removes a subvolume and those nested in it. Does nothing if it does not exist. Does not wait for a commit, which would
-    /// take several times as long: see [`Disks::destroy`].
+    /// take several times as long: see [`crate::Disks::remove`].
     fn remove(&self, folder: &Folder, name: &str) -> Result<(), DiskError> {
         let path = folder.path.join(name);
         match destroy_unless_sent(folder, name) {
@@ -330,6 +419,17 @@ impl Inner {
             return DiskError::Full { needed_bytes: RESERVE_BYTES, free_bytes };
         }
         error
+    }
+}
+
+/// The owner that a disk is charged to.
+fn owner(disk: &DiskId, operation: &'static str) -> Result<Owner, DiskError> {
+    match disk {
+        DiskId::Sandbox(id) => Ok(Owner::Sandbox(id.clone())),
+        DiskId::Volume(id) => Ok(Owner::Volume(id.clone())),
+        DiskId::Image(_) | DiskId::Snapshot(_) | DiskId::Frozen(_) | DiskId::VolumeSnapshot(_) => {
+            Err(disk.clone().not_for(operation))
+        }
     }
 }
 

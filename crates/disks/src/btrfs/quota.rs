@@ -87,18 +87,6 @@ impl Owner {
     }
 }
 
-impl From<&SandboxId> for Owner {
-    fn from(id: &SandboxId) -> Self {
-        Self::Sandbox(id.clone())
-    }
-}
-
-impl From<&VolumeId> for Owner {
-    fn from(id: &VolumeId) -> Self {
-        Self::Volume(id.clone())
-    }
-}
-
 impl FromStr for Owner {
     type Err = burrow_model::IdError;
 
@@ -156,14 +144,14 @@ impl Quotas {
     pub(super) fn with_group<T>(
         &self,
         pool: &File,
-        owner: impl Into<Owner>,
+        owner: &Owner,
         bytes: u64,
         make: impl FnOnce(Option<u64>) -> io::Result<T>,
     ) -> io::Result<T> {
         if !self.enforced() {
             return make(None);
         }
-        let group = group_of(&owner.into());
+        let group = group_of(owner);
         // Removed from the list under the lock, so the housekeeper cannot remove the group.
         if let Some(retired) = self.retired().remove(&group) {
             self.unmark(&retired.id);
@@ -178,17 +166,17 @@ impl Quotas {
     }
 
     /// Changes a limit. If more is used already, nothing can be written until enough is removed.
-    pub(super) fn limit(&self, pool: &File, owner: impl Into<Owner>, bytes: u64) -> io::Result<()> {
+    pub(super) fn limit(&self, pool: &File, owner: &Owner, bytes: u64) -> io::Result<()> {
         if !self.enforced() {
             return Ok(());
         }
-        ioctl::limit_qgroup(pool, group_of(&owner.into()), bytes)?;
+        ioctl::limit_qgroup(pool, group_of(owner), bytes)?;
         ioctl::commit(pool)
     }
 
     /// Bytes charged to the owner's group. The kernel charges at a commit, so this commits first, unless that happened
     /// a moment ago: reading the usage of many sandboxes must not commit once for each.
-    pub(super) fn used(&self, pool: &File, owner: impl Into<Owner>) -> io::Result<u64> {
+    pub(super) fn used(&self, pool: &File, owner: &Owner) -> io::Result<u64> {
         {
             let mut committed = self.committed.lock().unwrap_or_else(PoisonError::into_inner);
             if committed.is_none_or(|at| at.elapsed() > USAGE_AGE_MAX) {
@@ -196,18 +184,18 @@ impl Quotas {
                 *committed = Some(Instant::now());
             }
         }
-        let group = group_of(&owner.into());
+        let group = group_of(owner);
         let number = group & ((1 << LEVEL_SHIFT) - 1);
         let text = fs::read_to_string(self.sysfs.join(format!("{LEVEL}_{number}")).join("referenced"))?;
         text.trim().parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
     }
 
     /// Leaves the group of a destroyed owner to the housekeeper.
-    pub(super) fn retire(&self, owner: impl Into<Owner>) {
+    pub(super) fn retire(&self, owner: &Owner) {
         if !self.enforced() {
             return;
         }
-        let id = owner.into();
+        let id = owner.clone();
         let mut retired = self.retired();
         if retired.len() < RETIRED_MAX {
             self.mark(&id);
@@ -308,7 +296,7 @@ mod tests {
 
     #[test]
     fn groups_are_on_our_level_and_differ_between_owners() {
-        let (one, two) = (Owner::from(&SandboxId::generate()), Owner::from(&VolumeId::generate()));
+        let (one, two) = (Owner::Sandbox(SandboxId::generate()), Owner::Volume(VolumeId::generate()));
         for owner in [&one, &two] {
             assert_eq!(owner.as_str().parse::<Owner>().unwrap(), *owner, "parsed from its mark");
         }

@@ -10,11 +10,12 @@ use std::fs;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use burrow_model::ImageId;
 use tempfile::TempDir;
 
 use super::*;
 use crate::command::{command, run};
-use crate::{ChangedPath, Comparison, Disks, Effort, Inventory, Space, Times, Tree, conformance};
+use crate::{ChangedPath, Comparison, DiskId, Disks, Effort, Inventory, Space, Times, Tree, conformance};
 
 const MIB: u64 = 1 << 20;
 
@@ -38,10 +39,10 @@ impl TestPool {
     /// A sealed image with one file, `greeting`, and a sandbox created from it.
     async fn sandbox(&self, disk_bytes: u64) -> (ImageId, SandboxId, PathBuf) {
         let (image, id) = (ImageId::generate(), SandboxId::generate());
-        let staged = self.disks.stage_image(&image).await.unwrap();
+        let staged = self.disks.stage((&image).into(), None).await.unwrap();
         fs::write(staged.join("greeting"), "hello").unwrap();
-        self.disks.seal_image(&image).await.unwrap();
-        let rootfs = self.disks.create(&id, &image, disk_bytes).await.unwrap();
+        self.disks.seal((&image).into()).await.unwrap();
+        let rootfs = self.disks.create((&id).into(), Some((&image).into()), disk_bytes).await.unwrap();
         (image, id, rootfs)
     }
 }
@@ -100,7 +101,8 @@ async fn a_sandbox_starts_with_the_files_of_its_image_and_never_changes_it() {
     assert_eq!(fs::read_to_string(rootfs.join("greeting")).unwrap(), "hello");
     fs::write(rootfs.join("greeting"), "changed").unwrap();
 
-    let second = pool.disks.create(&SandboxId::generate(), &image, 64 * MIB).await.unwrap();
+    let second =
+        pool.disks.create((&SandboxId::generate()).into(), Some((&image).into()), 64 * MIB).await.unwrap();
     assert_eq!(fs::read_to_string(second.join("greeting")).unwrap(), "hello");
     let sealed = pool.disks.root().join("images").join(image.as_str()).join("rootfs/greeting");
     assert_eq!(fs::write(sealed, "no").unwrap_err().kind(), io::ErrorKind::ReadOnlyFilesystem);
@@ -110,9 +112,9 @@ async fn a_sandbox_starts_with_the_files_of_its_image_and_never_changes_it() {
 async fn a_staged_image_is_emptied_when_it_is_staged_again() {
     let pool = TestPool::new();
     let image = ImageId::generate();
-    let rootfs = pool.disks.stage_image(&image).await.unwrap();
+    let rootfs = pool.disks.stage((&image).into(), None).await.unwrap();
     fs::write(rootfs.join("half"), "made").unwrap();
-    let again = pool.disks.stage_image(&image).await.unwrap();
+    let again = pool.disks.stage((&image).into(), None).await.unwrap();
     assert_eq!(fs::read_dir(again).unwrap().count(), 0);
 }
 
@@ -122,7 +124,7 @@ async fn writing_past_the_quota_fails_and_removing_makes_room_again() {
     let (_, id, rootfs) = pool.sandbox(16 * MIB).await;
     let error = fill(&rootfs.join("big"), 24).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded, "{error}");
-    let used = pool.disks.used(&id).await.unwrap();
+    let used = pool.disks.used((&id).into()).await.unwrap();
     assert!(used <= 16 * MIB, "{used} bytes are charged");
 
     fs::remove_file(rootfs.join("big")).unwrap();
@@ -132,9 +134,9 @@ async fn writing_past_the_quota_fails_and_removing_makes_room_again() {
 
     pool.disks.set_quota(&id, 48 * MIB).await.unwrap();
     fill(&rootfs.join("big"), 24).unwrap();
-    let inner = &pool.disks.inner;
+    let (inner, owner) = (&pool.disks.inner, Owner::Sandbox(id));
     eventually("the new data is charged", || {
-        (28 * MIB..=48 * MIB).contains(&inner.quotas.used(&inner.pool.directory, &id).unwrap())
+        (28 * MIB..=48 * MIB).contains(&inner.quotas.used(&inner.pool.directory, &owner).unwrap())
     });
 }
 
@@ -166,7 +168,7 @@ async fn a_disk_with_nested_subvolumes_is_removed_with_them() {
         ioctl::create_subvolume(File::open(rootfs.join(parent)).unwrap(), name).unwrap();
     }
     fs::write(rootfs.join("one/two/four/file"), "deep").unwrap();
-    pool.disks.destroy(&id).await.unwrap();
+    pool.disks.remove((&id).into()).await.unwrap();
     assert!(!rootfs.exists());
     assert_eq!(pool.disks.inventory().await.unwrap().sandboxes, []);
 }
@@ -184,7 +186,7 @@ async fn the_quota_group_of_a_destroyed_sandbox_goes_once_its_extents_are_freed(
         names.filter(|name| name.to_string_lossy().starts_with("77_")).count()
     };
     assert_eq!(ours(), 1);
-    pool.disks.destroy(&id).await.unwrap();
+    pool.disks.remove((&id).into()).await.unwrap();
     eventually("the group is removed", || {
         inner.quotas.sweep(&inner.pool.directory);
         ioctl::commit(&inner.pool.directory).unwrap();
@@ -197,8 +199,8 @@ async fn a_sandbox_created_again_under_its_id_keeps_its_limit() {
     let pool = TestPool::new();
     let (image, id, rootfs) = pool.sandbox(16 * MIB).await;
     fill(&rootfs.join("data"), 4).unwrap();
-    pool.disks.destroy(&id).await.unwrap();
-    let rootfs = pool.disks.create(&id, &image, 16 * MIB).await.unwrap();
+    pool.disks.remove((&id).into()).await.unwrap();
+    let rootfs = pool.disks.create((&id).into(), Some((&image).into()), 16 * MIB).await.unwrap();
     pool.disks.inner.quotas.sweep(&pool.disks.inner.pool.directory);
     assert_eq!(fill(&rootfs.join("big"), 24).unwrap_err().kind(), io::ErrorKind::QuotaExceeded);
 }
@@ -212,22 +214,22 @@ async fn a_full_pool_refuses_to_create_and_works_again_when_something_is_removed
     let options = Options { pool: PoolSource::Directory(directory), mount: PathBuf::new() };
     let pool = BtrfsDisks::open(options).unwrap();
     let (image, filler) = (conformance::sealed(&*pool).await, SandboxId::generate());
-    let rootfs = pool.create(&filler, &image, 1 << 40).await.unwrap();
+    let rootfs = pool.create((&filler).into(), Some((&image).into()), 1 << 40).await.unwrap();
     let error = fill(&rootfs.join("big"), 512).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
 
     let id = SandboxId::generate();
-    let refused = pool.create(&id, &image, MIB).await;
+    let refused = pool.create((&id).into(), Some((&image).into()), MIB).await;
     assert!(matches!(refused, Err(DiskError::Full { .. })), "{refused:?}");
     assert_eq!(pool.inventory().await.unwrap().sandboxes, std::slice::from_ref(&filler));
-    assert!(matches!(pool.stage_image(&ImageId::generate()).await, Err(DiskError::Full { .. })));
+    assert!(matches!(pool.stage((&ImageId::generate()).into(), None).await, Err(DiskError::Full { .. })));
 
-    pool.destroy(&filler).await.unwrap();
+    pool.remove((&filler).into()).await.unwrap();
     let handle = tokio::runtime::Handle::current();
     tokio::task::spawn_blocking(move || {
         eventually("the pool has room again", || {
             ioctl::commit(&pool.inner.pool.directory).unwrap();
-            handle.block_on(pool.create(&id, &image, MIB)).is_ok()
+            handle.block_on(pool.create((&id).into(), Some((&image).into()), MIB)).is_ok()
         });
     })
     .await
@@ -278,7 +280,7 @@ async fn opening_again_finds_the_same_mount_and_after_unmounting_the_same_files(
         inventory,
         Inventory { sandboxes: vec![id.clone()], images: vec![image], ..Inventory::default() }
     );
-    let rootfs = pool.disks.locate(&id).await.unwrap();
+    let rootfs = pool.disks.locate((&id).into()).await.unwrap();
     assert_eq!(fs::read_to_string(rootfs.join("greeting")).unwrap(), "hello");
     assert_eq!(fs::metadata(pool.disks.root()).unwrap().mode() & 0o7777, 0o700);
 }
@@ -294,7 +296,10 @@ async fn entries_of_the_pool_that_are_not_ids_are_ignored() {
     fs::create_dir(sandboxes.join(plain.as_str())).unwrap();
     fs::write(sandboxes.join(file.as_str()), "").unwrap();
     assert_eq!(pool.disks.inventory().await.unwrap(), Inventory::default());
-    assert!(matches!(pool.disks.locate(&plain).await, Err(DiskError::NotFound { .. })));
+    assert!(matches!(
+        pool.disks.locate((&plain).into()).await,
+        Err(DiskError::NotFound { disk: DiskId::Sandbox(_) })
+    ));
 }
 
 #[tokio::test]
@@ -337,10 +342,10 @@ async fn acknowledged_changes_survive_a_power_cut() {
 
     let disks = BtrfsDisks::open(options(&host)).unwrap();
     let (image, id) = (ImageId::generate(), SandboxId::generate());
-    let staged = disks.stage_image(&image).await.unwrap();
+    let staged = disks.stage((&image).into(), None).await.unwrap();
     fs::write(staged.join("greeting"), "hello").unwrap();
-    disks.seal_image(&image).await.unwrap();
-    disks.create(&id, &image, 4 * MIB).await.unwrap();
+    disks.seal((&image).into()).await.unwrap();
+    disks.create((&id).into(), Some((&image).into()), 4 * MIB).await.unwrap();
     disks.set_quota(&id, 16 * MIB).await.unwrap();
     ioctl::cut_power_of_ext4(File::open(&host).unwrap()).unwrap();
 
@@ -352,7 +357,7 @@ async fn acknowledged_changes_survive_a_power_cut() {
     run(command("mount").args(["-o", "loop"]).args([&disk, &host])).unwrap();
     let disks = BtrfsDisks::open(options(&host)).unwrap();
     let inventory = disks.inventory().await.unwrap();
-    let rootfs = disks.locate(&id).await;
+    let rootfs = disks.locate((&id).into()).await;
     let greeting = fs::read_to_string(mount.join("sandboxes").join(id.as_str()).join("rootfs/greeting"));
     let filled = fill(&mount.join("sandboxes").join(id.as_str()).join("rootfs/big"), 24);
     fs::remove_file(mount.join("sandboxes").join(id.as_str()).join("rootfs/big")).unwrap();

@@ -32,11 +32,11 @@ const CHUNKS_MAX: usize = 4;
 const MESSAGE_BYTES_MAX: u64 = 64 << 10;
 
 /// Starts to send a disk in its present state.
-pub(super) fn send(inner: &Arc<Inner>, disk: &DiskId) -> Result<Chunks, DiskError> {
+pub(super) fn send(inner: &Arc<Inner>, disk: &DiskId, base: Option<&DiskId>) -> Result<Chunks, DiskError> {
     let outgoing = Outgoing::freeze(inner, disk)?;
     let mut program = command("btrfs");
     program.args(["-q", "send"]);
-    if let Some(base) = base(inner, disk) {
+    if let Some(base) = base.and_then(|base| inner.find(base).ok()) {
         program.arg("-p").arg(base);
     }
     program.arg(&outgoing.path).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -55,23 +55,10 @@ pub(super) fn send(inner: &Arc<Inner>, disk: &DiskId) -> Result<Chunks, DiskErro
     Ok(receiver)
 }
 
-/// The disk that a disk is sent as the difference to.
-fn base(inner: &Inner, disk: &DiskId) -> Option<PathBuf> {
-    let held = |folder: &Folder, name: &str| folder.holds(name).then(|| folder.path.join(name));
-    match disk {
-        DiskId::Image(_) | DiskId::Volume(_) | DiskId::VolumeSnapshot(_) => None,
-        DiskId::Sandbox { image, .. } => held(&inner.images, image.as_str()),
-        DiskId::Snapshot { image, parent, .. } => parent
-            .as_ref()
-            .and_then(|parent| held(&inner.snapshots, parent.as_str()))
-            .or_else(|| held(&inner.images, image.as_str())),
-    }
-}
-
 /// Reads a stream that [`send`] produced and puts the disk in its place. An existing disk is left unchanged.
 pub(super) fn receive(
     inner: &Inner,
-    disk: &DiskId,
+    disk: DiskId,
     disk_bytes: u64,
     mut chunks: Chunks,
 ) -> Result<(), DiskError> {
@@ -85,7 +72,7 @@ pub(super) fn receive(
     let ended = finish(child).and(fed);
     let placed = ended
         .map_err(step("receive the disk", Path::new(name)))
-        .and_then(|()| place(inner, disk, disk_bytes));
+        .and_then(|()| place(inner, &disk, disk_bytes));
     inner.remove(&inner.transfer, name)?;
     placed
 }
@@ -93,38 +80,19 @@ pub(super) fn receive(
 fn place(inner: &Inner, disk: &DiskId, disk_bytes: u64) -> Result<(), DiskError> {
     let path = inner.transfer.path.join(disk.name());
     let received = File::open(&path).map_err(step("open the received disk", &path))?;
+    if inner.holds(disk) {
+        return Ok(());
+    }
+    let folder = inner.folder(disk);
     match disk {
-        DiskId::Image(id) if inner.images.holds(id.as_str()) => Ok(()),
-        DiskId::Image(id) => {
-            ioctl::snapshot(&inner.images.directory, id.as_str(), &received, Access::ReadOnly, None)
-                .map_err(inner.failed("put in place the image", &path))
+        DiskId::Sandbox(_) | DiskId::Volume(_) => {
+            inner.copy_with_quota(folder, disk, &received, disk_bytes)?
         }
-        DiskId::Sandbox { id, .. } if inner.sandboxes.holds(id.as_str()) => Ok(()),
-        DiskId::Sandbox { id, .. } => inner
-            .quotas
-            .with_group(&inner.pool.directory, id, disk_bytes, |group| {
-                ioctl::snapshot(&inner.sandboxes.directory, id.as_str(), &received, Access::Writable, group)
-            })
-            .map(|()| inner.note_base(&inner.sandboxes, id))
-            .map_err(inner.failed("put in place the disk", &path)),
-        DiskId::Snapshot { id, .. } if inner.snapshots.holds(id.as_str()) => Ok(()),
-        DiskId::Snapshot { id, .. } => {
-            ioctl::snapshot(&inner.snapshots.directory, id.as_str(), &received, Access::ReadOnly, None)
-                .map_err(inner.failed("put in place the snapshot", &path))
-        }
-        DiskId::Volume(id) if inner.volumes.holds(id.as_str()) => Ok(()),
-        DiskId::Volume(id) => inner
-            .quotas
-            .with_group(&inner.pool.directory, id, disk_bytes, |group| {
-                ioctl::snapshot(&inner.volumes.directory, id.as_str(), &received, Access::Writable, group)
-            })
-            .map_err(inner.failed("put in place the disk", &path)),
-        DiskId::VolumeSnapshot(id) if inner.volume_snapshots.holds(id.as_str()) => Ok(()),
-        DiskId::VolumeSnapshot(id) => {
-            ioctl::snapshot(&inner.volume_snapshots.directory, id.as_str(), &received, Access::ReadOnly, None)
-                .map_err(inner.failed("put in place the snapshot", &path))
+        DiskId::Image(_) | DiskId::Snapshot(_) | DiskId::Frozen(_) | DiskId::VolumeSnapshot(_) => {
+            ioctl::snapshot(&folder.directory, disk.name(), &received, Access::ReadOnly, None)
         }
     }
+    .map_err(inner.failed("put in place the disk", &path))
 }
 
 /// A disk that does not change during the transfer.
@@ -138,31 +106,13 @@ struct Outgoing {
 
 impl Outgoing {
     fn freeze(inner: &Arc<Inner>, disk: &DiskId) -> Result<Self, DiskError> {
-        let inner = Arc::clone(inner);
+        let (inner, path) = (Arc::clone(inner), inner.find(disk)?);
         match disk {
-            DiskId::Image(id) if inner.images.holds(id.as_str()) => {
-                Ok(Self { path: inner.images.path.join(id.as_str()), inner, snapshot: None })
-            }
-            DiskId::Image(id) => Err(DiskError::ImageNotFound { image: id.clone() }),
-            DiskId::Sandbox { id, .. } if inner.sandboxes.holds(id.as_str()) => {
-                let source = inner.sandboxes.path.join(id.as_str());
-                Self::copy(inner, &source, id.as_str())
-            }
-            DiskId::Sandbox { id, .. } => Err(DiskError::NotFound { id: id.clone() }),
+            DiskId::Sandbox(_) | DiskId::Volume(_) => Self::copy(inner, &path, disk.name()),
             // No copy: a later disk that is sent as a difference to it must refer to this very disk.
-            DiskId::Snapshot { id, .. } if inner.snapshots.holds(id.as_str()) => {
-                Ok(Self { path: inner.snapshots.path.join(id.as_str()), inner, snapshot: None })
+            DiskId::Image(_) | DiskId::Snapshot(_) | DiskId::Frozen(_) | DiskId::VolumeSnapshot(_) => {
+                Ok(Self { path, inner, snapshot: None })
             }
-            DiskId::Snapshot { id, .. } => Err(DiskError::SnapshotNotFound { snapshot: id.clone() }),
-            DiskId::Volume(id) if inner.volumes.holds(id.as_str()) => {
-                let source = inner.volumes.path.join(id.as_str());
-                Self::copy(inner, &source, id.as_str())
-            }
-            DiskId::Volume(id) => Err(DiskError::VolumeNotFound { volume: id.clone() }),
-            DiskId::VolumeSnapshot(id) if inner.volume_snapshots.holds(id.as_str()) => {
-                Ok(Self { path: inner.volume_snapshots.path.join(id.as_str()), inner, snapshot: None })
-            }
-            DiskId::VolumeSnapshot(id) => Err(DiskError::VolumeSnapshotNotFound { snapshot: id.clone() }),
         }
     }
 

@@ -150,7 +150,7 @@ impl Actor {
 
     async fn begin_from(&self, start: &Start) -> Result<LiveMachine, EngineError> {
         let disks = &self.shared.seams.disks;
-        let root = disks.create(&self.row.id, &start.disk, self.disk_bytes()).await?;
+        let root = disks.create((&self.row.id).into(), Some((&start.disk).into()), self.disk_bytes()).await?;
         faults::hit("create.disk")?;
         let beginning = StartOptions { renew: false, template: start.template.clone() };
         bring_up(&self.shared, &self.row, root, Operation::Create, beginning).await
@@ -164,7 +164,8 @@ impl Actor {
     ) -> Result<(), EngineError> {
         faults::hit("fork.begun")?;
         let disks = &self.shared.seams.disks;
-        let root = disks.create_from_snapshot(&self.row.id, &base.snapshot, self.disk_bytes()).await?;
+        let root =
+            disks.create((&self.row.id).into(), Some((&base.snapshot).into()), self.disk_bytes()).await?;
         faults::hit("fork.disk")?;
         let Some(kept) = &base.kept else {
             let beginning = StartOptions { renew: true, template: None };

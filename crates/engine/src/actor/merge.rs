@@ -346,7 +346,7 @@ async fn restore_disk(
 ) -> Result<SandboxChange, EngineError> {
     unwind(shared, row, Operation::Restore, &mut |_| Ok(())).await?;
     let bytes = starting_points::disk_bytes(shared, &row.spec);
-    shared.seams.disks.replace_from_snapshot(&row.id, &undo.id, bytes).await?;
+    shared.seams.disks.replace((&row.id).into(), (&undo.id).into(), bytes).await?;
     let detail = Detail { dump: undo.dump.clone(), ..Detail::default() };
     Ok(restored(row, undo, &detail, shared.now_ms()))
 }

@@ -413,7 +413,8 @@ impl Actor {
                 let _ = reply.send(held);
             }
             StateCommand::StageImage { image, reply } => {
-                let staged = self.shared.seams.disks.stage_image_of_sandbox(&image, &self.row.id).await;
+                let staged =
+                    self.shared.seams.disks.stage((&image).into(), Some((&self.row.id).into())).await;
                 let _ = reply.send(staged.map_err(EngineError::from));
             }
             StateCommand::Merge { work, reply } => {
@@ -453,7 +454,7 @@ impl Actor {
 
     /// The path of its files.
     async fn root(&self) -> Result<PathBuf, EngineError> {
-        Ok(self.shared.seams.disks.locate(&self.row.id).await?)
+        Ok(self.shared.seams.disks.locate((&self.row.id).into()).await?)
     }
 
     fn disk_bytes(&self) -> u64 {

@@ -117,7 +117,7 @@ impl Actor {
         })
         .await?;
         let disks = &self.shared.seams.disks;
-        disks.replace_from_snapshot(&self.row.id, &snapshot.id, self.disk_bytes()).await?;
+        disks.replace((&self.row.id).into(), (&snapshot.id).into(), self.disk_bytes()).await?;
         faults::hit("restore.disk")?;
         self.store(settled(&self.row, snapshot, detail, self.shared.now_ms()), Some(operation.clone())).await
     }
@@ -130,7 +130,7 @@ impl Actor {
     ) -> Result<(), EngineError> {
         unwind(&self.shared, &self.row, Operation::Restore, &mut |_| Ok(())).await?;
         let disks = &self.shared.seams.disks;
-        disks.replace_from_snapshot(&self.row.id, &undo.id, self.disk_bytes()).await?;
+        disks.replace((&self.row.id).into(), (&undo.id).into(), self.disk_bytes()).await?;
         let detail = Detail { snapshot: None, dump: undo.dump.clone(), ..Detail::default() };
         self.store(settled(&self.row, undo, &detail, self.shared.now_ms()), Some(operation)).await
     }
@@ -141,7 +141,7 @@ impl Actor {
         snapshot: &Snapshot,
         dump: Option<&burrow_model::DumpId>,
     ) -> Result<Option<OpenedDump>, EngineError> {
-        self.shared.seams.disks.locate_snapshot(&snapshot.id).await?;
+        self.shared.seams.disks.locate((&snapshot.id).into()).await?;
         let Some(dump) = dump else { return Ok(None) };
         // Its processes have files open at these mount points, and at no others.
         if mount_points(&snapshot.spec) != mount_points(&self.row.spec) {

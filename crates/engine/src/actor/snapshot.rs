@@ -11,7 +11,7 @@
 use std::path::PathBuf;
 
 use burrow_catalog::{CatalogError, SnapshotRow};
-use burrow_disks::Effort;
+use burrow_disks::{DiskError, DiskId, Effort};
 use burrow_model::{
     Changes, DumpId, OperationId, Request, Snapshot, SnapshotId, SnapshotKind, SnapshotMemory, State,
 };
@@ -212,7 +212,7 @@ impl Actor {
             stood_still = Some((Instant::now(), 0));
         }
         snapshot.memory = Some(memory::point_of(&self.shared, &self.row).await?);
-        disks.snapshot(&snapshot.id, &self.row.id).await?;
+        disks.snapshot((&snapshot.id).into(), (&self.row.id).into()).await?;
         faults::hit("snapshot.disk")?;
         if let Some((since, before_us)) = stood_still {
             let after_us = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -296,7 +296,7 @@ impl CapturedSnapshot {
             snapshot.changes = changes(shared, &snapshot).await;
             // A snapshot with too many changes to list quickly is not measured here either; see `measure`.
             if !snapshot.changes.more {
-                snapshot.disk_bytes = disks.snapshot_bytes(&snapshot.id).await.unwrap_or(0);
+                snapshot.disk_bytes = disks.used((&snapshot.id).into()).await.unwrap_or(0);
             }
             shared.seams.catalog.finish_snapshot(snapshot.clone(), Some(operation.clone())).await?;
             Ok::<_, EngineError>(())
@@ -314,7 +314,7 @@ impl CapturedSnapshot {
 /// no size.
 async fn measure(shared: &Shared, mut snapshot: Snapshot) {
     let measured = async {
-        snapshot.disk_bytes = shared.seams.disks.snapshot_bytes(&snapshot.id).await?;
+        snapshot.disk_bytes = shared.seams.disks.used((&snapshot.id).into()).await?;
         Ok::<_, EngineError>(shared.seams.catalog.finish_snapshot(snapshot.clone(), None).await?)
     };
     if let Err(error) = measured.await {
@@ -333,7 +333,7 @@ async fn changes(shared: &Shared, snapshot: &Snapshot) -> Changes {
     let max = burrow_model::CHANGES_MAX;
     let parent = snapshot.parent.as_ref();
     let mut found = disks.changes(parent, &snapshot.id, &snapshot.image, max, Effort::Glance).await;
-    if let (Err(burrow_disks::DiskError::SnapshotNotFound { .. }), Some(_)) = (&found, parent) {
+    if let (Err(DiskError::NotFound { disk: DiskId::Snapshot(_) }), Some(_)) = (&found, parent) {
         // The previous snapshot was removed in the meantime.
         found = disks.changes(None, &snapshot.id, &snapshot.image, max, Effort::Glance).await;
     }
@@ -366,7 +366,7 @@ pub(super) async fn undo(
         if let Some(dump) = dump {
             shared.seams.disks.remove_dump(dump).await?;
         }
-        shared.seams.disks.remove_snapshot(snapshot).await?;
+        shared.seams.disks.remove(snapshot.into()).await?;
         Ok::<_, EngineError>(shared.seams.catalog.delete_snapshot(snapshot, Some(operation)).await?)
     };
     if let Err(error) = undone.await {

@@ -114,7 +114,10 @@ pub(super) async fn is_needed(
     runtime: &dyn Runtime,
     dump: &UntriedDump<'_>,
 ) -> Result<bool, EngineError> {
-    let untried = runtime.untried(&row.id, &dump.images).await?;
+    let untried = match runtime.trials() {
+        Some(trials) => trials.untried(&row.id, &dump.images).await?,
+        None => Vec::new(),
+    };
     if !untried.is_empty() {
         tracing::debug!(sandbox = %row.id, ?untried, "a dump holds kinds that were not restored before");
     }
@@ -145,12 +148,12 @@ async fn restore(
     let files = match dump.files {
         Some(snapshot) => snapshot,
         None => {
-            disks.snapshot(&trial.snapshot, &row.id).await?;
+            disks.snapshot((&trial.snapshot).into(), (&row.id).into()).await?;
             &trial.snapshot
         }
     };
     let disk_bytes = starting_points::disk_bytes(shared, &row.spec);
-    let root = disks.create_from_snapshot(&trial.sandbox, files, disk_bytes).await?;
+    let root = disks.create((&trial.sandbox).into(), Some(files.into()), disk_bytes).await?;
     let mounts = copy_volumes(shared, row, trial, &dump.mounts).await?;
     faults::hit("hibernate.trial-disk")?;
     let link = shared.seams.network.connect_later(&trial.sandbox).await?;
@@ -184,9 +187,9 @@ async fn copy_volumes(
         let Some(mounted) = row.spec.volumes.iter().find(|mount| mount.volume == copy.of) else { continue };
         let unknown = || EngineError::VolumeNotFound { what: mounted.name.to_string() };
         let found = shared.seams.catalog.volume(&row.tenant, &copy.of).await?.ok_or_else(unknown)?;
-        disks.snapshot_volume(&copy.snapshot, &copy.of).await?;
+        disks.snapshot((&copy.snapshot).into(), (&copy.of).into()).await?;
         let disk_bytes = u64::from(found.volume.disk_mib) * MIB;
-        let source = disks.create_volume(&copy.copy, Some(&copy.snapshot), disk_bytes).await?;
+        let source = disks.create((&copy.copy).into(), Some((&copy.snapshot).into()), disk_bytes).await?;
         if let Some(mount) = mounts.iter_mut().find(|mount| mount.target == mounted.path) {
             mount.source = source;
         }
@@ -207,10 +210,10 @@ pub(crate) async fn remove(shared: &Shared, trial: &Trial) {
         )
         .await?;
         for volume in &trial.volumes {
-            disks.remove_volume(&volume.copy).await?;
-            disks.remove_volume_snapshot(&volume.snapshot).await?;
+            disks.remove((&volume.copy).into()).await?;
+            disks.remove((&volume.snapshot).into()).await?;
         }
-        Ok::<_, EngineError>(disks.remove_snapshot(&trial.snapshot).await?)
+        Ok::<_, EngineError>(disks.remove((&trial.snapshot).into()).await?)
     };
     if let Err(error) = removed.await {
         tracing::warn!(

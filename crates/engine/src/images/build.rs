@@ -236,12 +236,12 @@ impl Build<'_> {
             self.act(at, step, &step_sandbox).await?;
             step_sandbox.stop().await?;
             let disks = &self.engine.shared.seams.disks;
-            let written = match disks.used(step_sandbox.id()).await {
+            let written = match disks.used(step_sandbox.id().into()).await {
                 Ok(bytes) => bytes,
                 Err(DiskError::NoQuotas { .. }) => 0,
                 Err(error) => return Err(error.into()),
             };
-            let root = disks.stage_image_of_sandbox(disk, step_sandbox.id()).await?;
+            let root = disks.stage(disk.into(), Some(step_sandbox.id().into())).await?;
             blocking(move || Ok(inside::forget_machine_id(&root)?)).await?;
             faults::hit("step.staged")?;
             Ok(written)
@@ -275,7 +275,7 @@ impl Build<'_> {
 
     /// The network policy for installing packages: allows exactly the hosts in the image's own package sources.
     async fn sources(&self, files: &ImageId) -> Result<NetworkPolicy, EngineError> {
-        let root = self.engine.shared.seams.disks.locate_image(files).await?;
+        let root = self.engine.shared.seams.disks.locate(files.into()).await?;
         blocking(move || {
             let mut texts = Vec::new();
             texts.extend(inside::read_file(&root, sources::FILE, SOURCES_BYTES_MAX)?);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use burrow_catalog::SandboxRow;
-use burrow_disks::DiskError;
+use burrow_disks::{DiskError, DiskId};
 use burrow_model::{Image, ImageConfig, ImageName, ImageOrigin, ImageStep, SandboxId, TenantId};
 
 use super::finish::NewImage;
@@ -59,7 +59,7 @@ impl Engine {
         let _slot = self.shared.images.permit(&tell).await?;
         tell.stage("copying the sandbox's files", None);
         let base = self.shared.seams.catalog.image_record(tenant, &row.image).await?.map(|row| row.image);
-        let written = match self.shared.seams.disks.used(&row.id).await {
+        let written = match self.shared.seams.disks.used((&row.id).into()).await {
             Ok(bytes) => bytes,
             // Without quotas, the pool does not know the size.
             Err(DiskError::NoQuotas { .. }) => 0,
@@ -84,7 +84,9 @@ impl Engine {
         };
         match self.finish_image(tenant, new, "image.committed").await {
             // The sandbox was deleted in the meantime.
-            Err(EngineError::Disk(DiskError::NotFound { id })) => Err(EngineError::Gone { id }),
+            Err(EngineError::Disk(DiskError::NotFound { disk: DiskId::Sandbox(id) })) => {
+                Err(EngineError::Gone { id })
+            }
             result => result,
         }
     }

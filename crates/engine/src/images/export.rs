@@ -30,7 +30,7 @@ impl Engine {
         let lease = reserve(&self.shared.policy.images, image.size_bytes)?;
         // A separate copy, without the files that the host added, which does not change if the image is removed.
         let disk = ImageId::generate();
-        let root = self.shared.seams.disks.stage_image_from(&disk, &image.id).await?;
+        let root = self.shared.seams.disks.stage((&disk).into(), Some((&image.id).into())).await?;
         let (sender, chunks) = mpsc::channel(PIECES_MAX);
         let (engine, image) = (self.clone(), image.clone());
         let cancelled = self.shared.images.closing();

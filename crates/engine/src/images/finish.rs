@@ -50,7 +50,7 @@ impl Engine {
         let id = ImageId::generate();
         let made = async {
             prepare(shared, &id, &new).await?;
-            shared.seams.disks.seal_image(&id).await?;
+            shared.seams.disks.seal((&id).into()).await?;
             faults::hit("image.sealed")?;
             let image = Image {
                 id: id.clone(),
@@ -81,11 +81,11 @@ impl Engine {
 async fn prepare(shared: &Arc<Shared>, id: &ImageId, new: &NewImage) -> Result<(), EngineError> {
     let disks = &shared.seams.disks;
     let root = match &new.files {
-        Files::None => disks.stage_image(id).await?,
-        Files::Image(disk) => disks.stage_image_from(id, disk).await?,
+        Files::None => disks.stage(id.into(), None).await?,
+        Files::Image(disk) => disks.stage(id.into(), Some(disk.into())).await?,
         Files::Sandbox(sandbox) => held_trees::stage_image(shared, id, sandbox).await?,
         Files::MachineDisk(row) => {
-            let root = disks.stage_image(id).await?;
+            let root = disks.stage(id.into(), None).await?;
             unpack(shared, row, &root).await?;
             root
         }
@@ -147,9 +147,9 @@ pub(super) async fn stage_from(
 ) -> Result<PathBuf, EngineError> {
     let disks = &shared.seams.disks;
     match parent {
-        Some(parent) => Ok(disks.stage_image_from(disk, parent).await?),
+        Some(parent) => Ok(disks.stage(disk.into(), Some(parent.into())).await?),
         None => {
-            let root = disks.stage_image(disk).await?;
+            let root = disks.stage(disk.into(), None).await?;
             let path = root.clone();
             blocking(move || Ok(inside::own_root(&path)?)).await?;
             Ok(root)

@@ -25,7 +25,7 @@ const PASSWD_BYTES_MAX: u64 = 1 << 20;
 impl Engine {
     /// Whether `/etc/passwd` of an image has a user of this name.
     pub async fn image_has_user(&self, image: &Image, user: &str) -> Result<bool, EngineError> {
-        let root = self.shared.seams.disks.locate_image(&image.id).await?;
+        let root = self.shared.seams.disks.locate((&image.id).into()).await?;
         let user = user.to_owned();
         blocking(move || {
             let passwd = inside::read_file(&root, "etc/passwd", PASSWD_BYTES_MAX)?.unwrap_or_default();

@@ -101,7 +101,7 @@ pub(crate) async fn make(
     let catalog = &shared.seams.catalog;
     let made = async {
         let size_bytes = fill.await?;
-        shared.seams.disks.seal_image(&disk).await?;
+        shared.seams.disks.seal((&disk).into()).await?;
         let now_ms = shared.now_ms();
         let row = LayerRow {
             tenant: new.tenant.clone(),
@@ -125,7 +125,7 @@ pub(crate) async fn make(
 
 /// Removes a disk that no row names. If this fails, the next start removes it.
 pub(crate) async fn discard(shared: &Shared, disk: &ImageId) {
-    if let Err(error) = shared.seams.disks.remove_image(disk).await {
+    if let Err(error) = shared.seams.disks.remove(disk.into()).await {
         tracing::warn!(
             disk = %disk, error = &error as &dyn std::error::Error,
             "could not remove an image's disk; the next start tries again"

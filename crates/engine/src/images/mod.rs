@@ -119,10 +119,10 @@ impl Engine {
             }
         });
         let made = async {
-            let disk = shared.seams.disks.stage_image(&id).await?;
+            let disk = shared.seams.disks.stage((&id).into(), None).await?;
             let (config, size_bytes) = shared.seams.images.build(&id, disk.clone(), stages).await?;
             prepare_for_drivers(shared, &disk).await?;
-            shared.seams.disks.seal_image(&id).await?;
+            shared.seams.disks.seal((&id).into()).await?;
             let history = vec![ImageStep { what: "Debian packages".to_owned(), size_bytes, layer: None }];
             let origin = ImageOrigin { kind: "debian".to_owned(), of: None, history };
             let (names, created_ms) = (vec![name], shared.now_ms());

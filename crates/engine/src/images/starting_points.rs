@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use burrow_catalog::LayerRow;
-use burrow_disks::DiskError;
+use burrow_disks::{DiskError, DiskId};
 use burrow_model::{ImageId, Limits, MIB, SandboxId, SandboxSpec, TenantId};
 use burrow_runtime::{Form, Runtime, Template, TemplateOptions};
 
@@ -68,10 +68,12 @@ pub(crate) async fn start_of(
     if runtime.form() == Form::Tree {
         return Ok(Start { disk: image.clone(), template: None, _holds: Vec::new() });
     }
-    if let Some(kind) = runtime.template_kind(limits) {
+    if let Some(kind) = runtime.own_disks().and_then(|disks| disks.template_kind(limits)) {
         match template_of(shared, tenant, image, runtime, limits, &kind).await {
             Ok(start) => return Ok(start),
-            Err(error @ EngineError::Disk(DiskError::ImageNotFound { .. })) => return Err(error),
+            Err(error @ EngineError::Disk(DiskError::NotFound { disk: DiskId::Image(_) })) => {
+                return Err(error);
+            }
             Err(error) => report_cold_start(shared, tenant, image, &error),
         }
     }
@@ -109,14 +111,14 @@ pub(crate) async fn disk_of(
         Claim::Missing(layer_lock) => layer_lock,
     };
     let disks = &shared.seams.disks;
-    let tree = disks.locate_image(image).await?;
+    let tree = disks.locate(image.into()).await?;
     let disk = ImageId::generate();
     let what = format!("{image} as a disk");
     let new = NewLayer { tenant: tenant.clone(), key, parent: None, what };
     let fill = async {
-        let into = disks.stage_image(&disk).await?;
+        let into = disks.stage((&disk).into(), None).await?;
         let unfit = |source| EngineError::ImageUnfit { driver: runtime.name(), source };
-        runtime.make_disk(&tree, &into).await.map_err(unfit)?;
+        runtime.needs_own_disks()?.make_disk(&tree, &into).await.map_err(unfit)?;
         faults::hit("disk.made")?;
         held_bytes(&into).await
     };
@@ -198,7 +200,7 @@ async fn usable(
 ) -> Result<Option<(ImageId, Template)>, EngineError> {
     let Some(disk) = row.parent else { return Ok(None) };
     let disks = &shared.seams.disks;
-    let (images, there) = (disks.locate_image(&row.disk).await, disks.locate_image(&disk).await);
+    let (images, there) = (disks.locate((&row.disk).into()).await, disks.locate((&disk).into()).await);
     let (Ok(images), Ok(_)) = (images, there) else { return Ok(None) };
     let Ok(about) = tokio::fs::read_to_string(images.join(ABOUT)).await else { return Ok(None) };
     match runtime.misfit(&about).await {
@@ -221,7 +223,7 @@ async fn make_template(
     let disks = &shared.seams.disks;
     let (disk, _hold) = disk_of(shared, tenant, image, runtime).await?;
     let (booted, kept) = (ImageId::generate(), ImageId::generate());
-    let images = disks.stage_image(&kept).await?;
+    let images = disks.stage((&kept).into(), None).await?;
     let mut about = String::new();
     let on_disk = NewLayer {
         tenant: tenant.clone(),
@@ -231,7 +233,7 @@ async fn make_template(
         what: format!("{image} as a disk, booted"),
     };
     let boot = async {
-        let root = disks.stage_image_from(&booted, &disk).await?;
+        let root = disks.stage((&booted).into(), Some((&disk).into())).await?;
         about = boot_once(shared, runtime, limits, &root, &images).await?;
         faults::hit("template.made")?;
         held_bytes(&root).await
@@ -259,6 +261,7 @@ async fn boot_once(
     images: &Path,
 ) -> Result<String, EngineError> {
     let (id, network) = (SandboxId::generate(), &shared.seams.network);
+    let disks = runtime.needs_own_disks()?;
     let link = network.connect_later(&id).await?;
     let options = TemplateOptions {
         root: root.to_owned(),
@@ -266,7 +269,7 @@ async fn boot_once(
         limits: *limits,
         attachment: link.attachment,
     };
-    let made = runtime.make_template(&id, options).await;
+    let made = disks.make_template(&id, options).await;
     network.release(&id).await?;
     Ok(made?.about)
 }

@@ -125,7 +125,7 @@ impl Engine {
             }
             None => None,
         };
-        let root = disks.locate_snapshot(&snapshot.id).await?;
+        let root = disks.locate((&snapshot.id).into()).await?;
         let tenant = tenant.clone();
         Ok(ExportPlan { tenant, snapshot, header, root, changed, kept, _pins: pins, _permit: permit })
     }

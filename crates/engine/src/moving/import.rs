@@ -255,7 +255,7 @@ fn fill(
     let snapshot = &plan.snapshot;
     let disks = &shared.seams.disks;
     let base = plan.base.as_ref().map(|(id, _)| id);
-    let root = handle.block_on(disks.stage_snapshot(&snapshot.id, base))?;
+    let root = handle.block_on(disks.stage((&snapshot.id).into(), base.map(Into::into)))?;
     let dump = match &snapshot.dump {
         Some(dump) => Some(handle.block_on(disks.stage_dump(dump))?),
         None => None,
@@ -357,7 +357,7 @@ async fn settle(
 ) -> Result<(Snapshot, VerifiedFile), EngineError> {
     let disks = &shared.seams.disks;
     let mut snapshot = plan.snapshot.clone();
-    disks.seal_snapshot(&snapshot.id).await?;
+    disks.seal((&snapshot.id).into()).await?;
     faults::hit("import.sealed")?;
     if let (Some(dump), Some(about)) = (&snapshot.dump, &filled.about) {
         snapshot.ram_bytes = disks.seal_dump(dump, &about.to_text(), true).await?;
@@ -366,7 +366,7 @@ async fn settle(
     if let Some(memory) = &mut snapshot.memory {
         memory.point = filled.point;
     }
-    snapshot.disk_bytes = disks.snapshot_bytes(&snapshot.id).await.unwrap_or(0);
+    snapshot.disk_bytes = disks.used((&snapshot.id).into()).await.unwrap_or(0);
     let (catalog, identity) = (&shared.seams.catalog, filled.proven.identity.to_string());
     catalog.note_identity(tenant, &snapshot.id, &identity, shared.now_ms()).await?;
     catalog.finish_snapshot(snapshot.clone(), Some(operation)).await?;
@@ -379,7 +379,7 @@ async fn undo(shared: &Shared, snapshot: &Snapshot, operation: OperationId) {
         if let Some(dump) = &snapshot.dump {
             shared.seams.disks.remove_dump(dump).await?;
         }
-        shared.seams.disks.remove_snapshot(&snapshot.id).await?;
+        shared.seams.disks.remove((&snapshot.id).into()).await?;
         if let Some(memory) = &snapshot.memory {
             shared.seams.memory.remove(&memory.space).await?;
         }

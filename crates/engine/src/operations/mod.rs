@@ -86,8 +86,9 @@ pub(crate) async fn bring_up_warm(
     rates::limit_network(shared, row).await?;
     let options =
         FinishOptions { hostname: hostname(row), boot_document: boot_document(shared, row, false).await? };
+    let driver = ready.runtime.needs_boot_ahead(&row.id)?;
     let (attached, machine) =
-        tokio::join!(egress::attach(shared, row), ready.runtime.finish(&row.id, ready.begun, options));
+        tokio::join!(egress::attach(shared, row), driver.finish(&row.id, ready.begun, options));
     let machine = machine?;
     attached?;
     rates::limit_disk(row, &*ready.runtime).await?;
@@ -212,7 +213,7 @@ pub(crate) async fn remove(
                 egress::detach(shared, id).await?;
                 shared.seams.network.release(id).await?;
             }
-            Resource::Disk => shared.seams.disks.destroy(id).await?,
+            Resource::Disk => shared.seams.disks.remove(id.into()).await?,
         }
         after(*resource)?;
     }

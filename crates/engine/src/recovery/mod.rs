@@ -428,7 +428,7 @@ async fn remove_made(shared: &Shared, operation: &OperationRow, detail: &Detail)
         shared.seams.disks.remove_dump(dump).await?;
     }
     if let Some(snapshot) = &detail.snapshot {
-        shared.seams.disks.remove_snapshot(snapshot).await?;
+        shared.seams.disks.remove(snapshot.into()).await?;
         shared.seams.catalog.delete_snapshot(snapshot, Some(operation.id.clone())).await?;
     }
     Ok(())
@@ -451,7 +451,7 @@ async fn complete_restore(
         return mark_stopped(shared, row, Some(operation.id.clone())).await;
     };
     let disk_bytes = starting_points::disk_bytes(shared, &row.spec);
-    shared.seams.disks.replace_from_snapshot(&row.id, &snapshot.id, disk_bytes).await?;
+    shared.seams.disks.replace((&row.id).into(), (&snapshot.id).into(), disk_bytes).await?;
     let now_ms = shared.now_ms();
     let change = actor::restored(row, &snapshot, detail, now_ms);
     catalog.update_sandbox(&row.id, change, Some(operation.id.clone())).await?;

@@ -14,8 +14,8 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use burrow_catalog::SandboxRow;
-use burrow_disks::Inventory;
-use burrow_model::{DumpId, ImageId, SandboxId, Snapshot, SnapshotId, State, VolumeId, VolumeSnapshotId};
+use burrow_disks::{DiskId, Inventory};
+use burrow_model::{DumpId, SandboxId, Snapshot, SnapshotId, State};
 use burrow_runtime::Runtime;
 
 use crate::operations::journal::{Detail, Trial};
@@ -29,12 +29,8 @@ pub(crate) struct SweepPlan {
     bases: Vec<Snapshot>,
     machines: Vec<(Arc<dyn Runtime>, SandboxId)>,
     networks: Vec<SandboxId>,
-    disks: Vec<SandboxId>,
-    snapshots: Vec<SnapshotId>,
+    disks: Vec<DiskId>,
     dumps: Vec<DumpId>,
-    volumes: Vec<VolumeId>,
-    volume_snapshots: Vec<VolumeSnapshotId>,
-    images: Vec<ImageId>,
 }
 
 /// Lists resources that no row names. The seams list only resources that Burrow created, so no others are affected.
@@ -73,12 +69,15 @@ pub(crate) async fn plan(shared: &Shared) -> Result<SweepPlan, EngineError> {
         bases,
         machines,
         networks,
-        images: found.staged.into_iter().chain(unnamed_images).collect(),
-        disks: unknown(found.sandboxes),
-        snapshots: unnamed_snapshots,
+        disks: unknown(found.sandboxes)
+            .iter()
+            .map(DiskId::from)
+            .chain(unnamed_snapshots.iter().map(DiskId::from))
+            .chain(unnamed_volumes.iter().map(DiskId::from))
+            .chain(volume_snapshots.iter().map(DiskId::from))
+            .chain(found.staged.into_iter().chain(unnamed_images).map(DiskId::Image))
+            .collect(),
         dumps,
-        volumes: unnamed_volumes,
-        volume_snapshots,
     })
 }
 
@@ -102,27 +101,20 @@ impl SweepPlan {
         for id in &self.networks {
             remove_logged("an unused network", id, async { Ok(seams.network.release(id).await?) }).await;
         }
-        for id in &self.disks {
-            remove_logged("an unused disk", id, async { Ok(seams.disks.destroy(id).await?) }).await;
-        }
-        for id in &self.snapshots {
-            let removed = async { Ok(seams.disks.remove_snapshot(id).await?) };
-            remove_logged("an unfinished snapshot", id, removed).await;
+        for disk in self.disks {
+            let what = match disk {
+                DiskId::Sandbox(_) => "an unused disk",
+                DiskId::Image(_)
+                | DiskId::Snapshot(_)
+                | DiskId::Frozen(_)
+                | DiskId::Volume(_)
+                | DiskId::VolumeSnapshot(_) => "an unfinished disk",
+            };
+            let id = disk.to_string();
+            remove_logged(what, &id, async { Ok(seams.disks.remove(disk).await?) }).await;
         }
         for id in &self.dumps {
             remove_logged("an unused dump", id, async { Ok(seams.disks.remove_dump(id).await?) }).await;
-        }
-        for id in &self.volumes {
-            let removed = async { Ok(seams.disks.remove_volume(id).await?) };
-            remove_logged("an unfinished volume", id, removed).await;
-        }
-        for id in &self.volume_snapshots {
-            let removed = async { Ok(seams.disks.remove_volume_snapshot(id).await?) };
-            remove_logged("an unfinished snapshot of a volume", id, removed).await;
-        }
-        for id in &self.images {
-            let removed = async { Ok(seams.disks.remove_image(id).await?) };
-            remove_logged("an unfinished image", id, removed).await;
         }
         if let Err(error) = memory::sweep(shared).await {
             tracing::error!(error = &error as &dyn std::error::Error, "could not remove unused memory");

@@ -468,7 +468,7 @@ pub(crate) async fn remove_snapshot(
         return Err(EngineError::SnapshotInUse { id: snapshot.id.clone(), by });
     }
     shared.seams.catalog.delete_snapshot(&snapshot.id, None).await?;
-    shared.seams.disks.remove_snapshot(&snapshot.id).await?;
+    shared.seams.disks.remove((&snapshot.id).into()).await?;
     if let Some(dump) = &snapshot.dump {
         dump::remove_if_unused(shared, dump).await;
     }

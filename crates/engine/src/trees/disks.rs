@@ -97,7 +97,7 @@ impl PoolScratch {
         let room = shared.seams.disks.space().await?.free_bytes;
         let room = room.saturating_sub(shared.policy.pool_reserve_bytes);
         let bounds = Bounds { bytes_max: BOUNDS.bytes_max.min(room), ..BOUNDS };
-        let root = shared.seams.disks.stage_image(&disk).await?;
+        let root = shared.seams.disks.stage((&disk).into(), None).await?;
         Ok(Self { root, bounds, disk: Some(disk), shared: shared.clone() })
     }
 
@@ -140,7 +140,8 @@ pub(crate) async fn parts(
 ) -> Result<DiskParts, EngineError> {
     let scratch = PoolScratch::make(shared).await?;
     let disks = roots.iter().map(|root| DiskOf { root: root.to_path_buf(), writable: false }).collect();
-    let mut disks = runtime.open_disks(OpenDisks { disks, scratch: scratch.root.clone() }).await?;
+    let mut disks =
+        runtime.needs_own_disks()?.open_disks(OpenDisks { disks, scratch: scratch.root.clone() }).await?;
     let read = async {
         let (mut changed, mut names) = (Vec::new(), BTreeSet::new());
         for number in 1..roots.len() {
@@ -189,7 +190,8 @@ pub(crate) async fn unpack(
     let scratch = PoolScratch::make(shared).await?;
     let disks = vec![DiskOf { root: disk.path.clone(), writable: false }];
     let unpacked = async {
-        let mut disks = runtime.open_disks(OpenDisks { disks, scratch: scratch.root.clone() }).await?;
+        let mut disks =
+            runtime.needs_own_disks()?.open_disks(OpenDisks { disks, scratch: scratch.root.clone() }).await?;
         copy_out(&mut *disks, 0, Names::All, into, &scratch, UID_COUNT).await?;
         Ok::<_, EngineError>(disks.close().await?)
     };
@@ -212,12 +214,13 @@ pub(crate) async fn change(
         carry::send_actions(&actions, sources, &from_pool, out).map_err(with_cause)
     });
     if lives {
-        runtime.change_files(id, give).await?;
+        runtime.needs_own_disks()?.change_files(id, give).await?;
     } else {
         let scratch = PoolScratch::make(shared).await?;
-        let root = shared.seams.disks.locate(id).await?;
+        let root = shared.seams.disks.locate(id.into()).await?;
         let disks = vec![DiskOf { root, writable: true }];
-        let mut disks = runtime.open_disks(OpenDisks { disks, scratch: scratch.root.clone() }).await?;
+        let mut disks =
+            runtime.needs_own_disks()?.open_disks(OpenDisks { disks, scratch: scratch.root.clone() }).await?;
         disks.apply(0, give).await?;
         disks.close().await?;
         scratch.release().await;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use burrow_catalog::SandboxRow;
-use burrow_disks::{DiskError, Tree};
+use burrow_disks::{DiskError, DiskId, Tree};
 use burrow_model::{Image, ImageId, SandboxId, Snapshot, SnapshotId, State, TenantId};
 
 use crate::EngineError;
@@ -63,10 +63,10 @@ impl HeldTree {
         let disks = &shared.seams.disks;
         let frozen = SnapshotId::generate();
         settle(shared, row).await;
-        disks.freeze(&frozen, &row.id).await?;
+        disks.snapshot(DiskId::Frozen(frozen.clone()), (&row.id).into()).await?;
         let (tree, path) = (Tree::Frozen(frozen.clone()), PathBuf::new());
         let mut held = Self { tree, path, shared: shared.clone(), _pin: None, frozen: Some(frozen) };
-        held.path = disks.locate_tree(&held.tree).await?;
+        held.path = disks.locate((&held.tree).into()).await?;
         Ok(held)
     }
 
@@ -76,8 +76,8 @@ impl HeldTree {
             Tree::Snapshot(id) => Some(Pins::pin(&shared.pins, id).await),
             Tree::Image(_) | Tree::Frozen(_) => None,
         };
-        let path = match shared.seams.disks.locate_tree(&tree).await {
-            Err(DiskError::SnapshotNotFound { snapshot }) => {
+        let path = match shared.seams.disks.locate((&tree).into()).await {
+            Err(DiskError::NotFound { disk: DiskId::Snapshot(snapshot) }) => {
                 return Err(EngineError::SnapshotNotFound { what: snapshot.to_string() });
             }
             located => located?,
@@ -133,8 +133,12 @@ pub(crate) async fn settle(shared: &Shared, row: &SandboxRow) {
     if row.state != State::Running {
         return;
     }
-    let settled =
-        async { Ok::<_, EngineError>(shared.runtime(&row.spec.driver)?.settle_files(&row.id).await?) };
+    let settled = async {
+        match shared.runtime(&row.spec.driver)?.own_disks() {
+            Some(disks) => Ok::<_, EngineError>(disks.settle_files(&row.id).await?),
+            None => Ok(()),
+        }
+    };
     if let Err(error) = settled.await {
         tracing::warn!(
             sandbox = %row.id, error = &error as &dyn std::error::Error,
@@ -144,7 +148,7 @@ pub(crate) async fn settle(shared: &Shared, row: &SandboxRow) {
 }
 
 async fn remove_copy(shared: &Shared, frozen: &SnapshotId) {
-    if let Err(error) = shared.seams.disks.thaw(frozen).await {
+    if let Err(error) = shared.seams.disks.remove(DiskId::Frozen(frozen.clone())).await {
         tracing::warn!(
             error = &error as &dyn std::error::Error,
             "could not remove the copy of a tree after a comparison; the next start removes it"

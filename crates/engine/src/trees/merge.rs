@@ -415,7 +415,7 @@ pub(crate) async fn apply_plan(
     trees: Trees,
     actions: Vec<Action>,
 ) -> Result<(), EngineError> {
-    let live = shared.seams.disks.locate(parent).await?;
+    let live = shared.seams.disks.locate(parent.into()).await?;
     blocking(move || {
         let live = Root::open(&live)?;
         let sources = Sources { ours: &trees.ours, theirs: &trees.theirs };
@@ -444,7 +444,7 @@ pub(crate) async fn restore_files(
     let changed = changed_since(shared, &before, &now).await;
     now.release().await;
     let changed: BTreeSet<Vec<u8>> = changed?.into_iter().map(|changed| changed.path).collect();
-    let live = shared.seams.disks.locate(&parent.id).await?;
+    let live = shared.seams.disks.locate((&parent.id).into()).await?;
     let source = before.path.clone();
     blocking(move || {
         let (live, source) = (Root::open(&live)?, Root::open(&source)?);

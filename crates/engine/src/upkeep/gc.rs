@@ -59,7 +59,7 @@ impl Engine {
         for snapshot in &lineage.snapshots {
             if let Some((why, removable)) = self.stale_snapshot(snapshot, &lineage.sandboxes, options).await?
             {
-                let bytes = self.shared.seams.disks.snapshot_bytes(&snapshot.id).await.unwrap_or(0);
+                let bytes = self.shared.seams.disks.used((&snapshot.id).into()).await.unwrap_or(0);
                 let item = GcItem {
                     thing: GcThing::Snapshot,
                     id: snapshot.id.to_string(),
@@ -79,7 +79,7 @@ impl Engine {
                     id: row.id.to_string(),
                     name: row.name.as_ref().map(ToString::to_string),
                     why,
-                    bytes: self.shared.seams.disks.used(&row.id).await.unwrap_or(0),
+                    bytes: self.shared.seams.disks.used((&row.id).into()).await.unwrap_or(0),
                     action: planned(self.shared.policy.idle.gc_sandboxes),
                 };
                 report.settle(item, options.apply, self.delete(tenant, &row.id)).await;

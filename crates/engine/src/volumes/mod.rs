@@ -95,7 +95,7 @@ impl Engine {
             return Err(EngineError::LimitAboveMax { field: "disk_mib", given: disk_mib, max });
         }
         crate::snapshots::dump::check_room(&self.shared, 0).await?;
-        let (catalog, volumes) = (&self.shared.seams.catalog, &self.shared.seams.disks);
+        let (catalog, disks) = (&self.shared.seams.catalog, &self.shared.seams.disks);
         let created_ms = self.now_ms();
         let volume = Volume {
             id: VolumeId::generate(),
@@ -108,7 +108,7 @@ impl Engine {
         catalog.insert_volume(tenant, volume.clone()).await?;
         let made = async {
             faults::hit("volume.begun")?;
-            volumes.create_volume(&volume.id, from.as_ref(), bytes(disk_mib)).await?;
+            disks.create((&volume.id).into(), from.as_ref().map(Into::into), bytes(disk_mib)).await?;
             faults::hit("volume.made")?;
             Ok::<_, EngineError>(catalog.settle_volume(&volume.id).await?)
         };
@@ -143,7 +143,7 @@ impl Engine {
 
     /// Bytes charged to it; `None` if quotas are not enabled on the pool.
     pub async fn volume_used(&self, id: &VolumeId) -> Result<Option<u64>, EngineError> {
-        match self.shared.seams.disks.volume_used(id).await {
+        match self.shared.seams.disks.used(id.into()).await {
             Ok(bytes) => Ok(Some(bytes)),
             Err(DiskError::NoQuotas { .. }) => Ok(None),
             Err(error) => Err(error.into()),
@@ -174,13 +174,13 @@ impl Engine {
         name: Option<Name>,
     ) -> Result<VolumeSnapshot, EngineError> {
         crate::snapshots::dump::check_room(&self.shared, 0).await?;
-        let (catalog, volumes) = (&self.shared.seams.catalog, &self.shared.seams.disks);
+        let (catalog, disks) = (&self.shared.seams.catalog, &self.shared.seams.disks);
         let id = VolumeSnapshotId::generate();
         let snapshot = VolumeSnapshot { id, volume: volume.id.clone(), name, created_ms: self.now_ms() };
         catalog.insert_volume_snapshot(tenant, snapshot.clone()).await?;
         let taken = async {
             faults::hit("volume.snapshot.begun")?;
-            volumes.snapshot_volume(&snapshot.id, &volume.id).await?;
+            disks.snapshot((&snapshot.id).into(), (&volume.id).into()).await?;
             faults::hit("volume.snapshot.taken")?;
             Ok::<_, EngineError>(catalog.settle_volume_snapshot(&snapshot.id).await?)
         };
@@ -231,7 +231,7 @@ impl Engine {
     ) -> Result<(), EngineError> {
         // Its row first: a crash in between leaves a subvolume without a row, which the next start removes.
         self.shared.seams.catalog.delete_volume_snapshot(tenant, &snapshot.id).await?;
-        self.shared.seams.disks.remove_volume_snapshot(&snapshot.id).await?;
+        self.shared.seams.disks.remove((&snapshot.id).into()).await?;
         let detail = serde_json::json!({ "volume": snapshot.volume, "snapshot": snapshot.id });
         self.shared.event(tenant, "volume.snapshot-deleted", None, detail);
         Ok(())
@@ -245,11 +245,11 @@ impl Engine {
         snapshot: &VolumeSnapshot,
     ) -> Result<(), EngineError> {
         let _lock = self.shared.volumes.lock_exclusive(&volume.id).ok_or_else(|| busy(volume))?;
-        let (catalog, volumes) = (&self.shared.seams.catalog, &self.shared.seams.disks);
+        let (catalog, disks) = (&self.shared.seams.catalog, &self.shared.seams.disks);
         catalog.begin_volume_restore(tenant, &volume.id, &snapshot.id).await?;
         let replaced = async {
             faults::hit("volume.restore.begun")?;
-            volumes.replace_volume(&volume.id, &snapshot.id, bytes(volume.disk_mib)).await?;
+            disks.replace((&volume.id).into(), (&snapshot.id).into(), bytes(volume.disk_mib)).await?;
             faults::hit("volume.restore.replaced")
         };
         // Whether it was replaced or not, its contents are consistent: nothing else has to be done.
@@ -271,7 +271,7 @@ impl Engine {
         if row.volume.state != VolumeState::Ready {
             return Err(busy(&row.volume));
         }
-        let root = self.shared.seams.disks.locate_volume(id).await?;
+        let root = self.shared.seams.disks.locate(id.into()).await?;
         Ok(OpenVolume { files: Arc::new(VolumeFiles::open(&root)?), _lock: Arc::new(lock) })
     }
 
@@ -331,7 +331,7 @@ pub(crate) async fn mounts_of(shared: &Shared, row: &SandboxRow) -> Result<Vec<M
         if found.volume.state != VolumeState::Ready {
             return Err(busy(&found.volume));
         }
-        let source = shared.seams.disks.locate_volume(&mount.volume).await?;
+        let source = shared.seams.disks.locate((&mount.volume).into()).await?;
         mounts.push(Mount { source, target: mount.path.clone(), mode: mount.mode });
     }
     Ok(mounts)
@@ -364,13 +364,13 @@ pub(crate) async fn recover(shared: &Arc<Shared>, tasks: &mut JoinSet<()>) -> Re
 
 /// Completes or undoes the unfinished operation of one volume. Until then the volume is busy.
 async fn settle(shared: &Shared, row: &VolumeRow) -> Result<(), EngineError> {
-    let (catalog, volumes) = (&shared.seams.catalog, &shared.seams.disks);
+    let (catalog, disks) = (&shared.seams.catalog, &shared.seams.disks);
     let id = &row.volume.id;
     match (row.volume.state, &row.goes_to) {
         (VolumeState::Ready, _) => {}
         (VolumeState::Making, _) => undo_create(shared, id).await,
         (VolumeState::Restoring, Some(snapshot)) => {
-            volumes.replace_volume(id, snapshot, bytes(row.volume.disk_mib)).await?;
+            disks.replace(id.into(), snapshot.into(), bytes(row.volume.disk_mib)).await?;
             catalog.settle_volume(id).await?;
         }
         (VolumeState::Restoring, None) => catalog.settle_volume(id).await?,
@@ -401,9 +401,9 @@ pub(crate) async fn unnamed(
 async fn remove(shared: &Shared, id: &VolumeId, snapshots: &[VolumeSnapshotId]) -> Result<(), EngineError> {
     faults::hit("volume.remove.begun")?;
     for snapshot in snapshots {
-        shared.seams.disks.remove_volume_snapshot(snapshot).await?;
+        shared.seams.disks.remove(snapshot.into()).await?;
     }
-    shared.seams.disks.remove_volume(id).await?;
+    shared.seams.disks.remove(id.into()).await?;
     faults::hit("volume.remove.removed")?;
     shared.seams.catalog.delete_volume(id).await?;
     shared.volumes.forget(id);
@@ -413,7 +413,7 @@ async fn remove(shared: &Shared, id: &VolumeId, snapshots: &[VolumeSnapshotId]) 
 /// If this fails, the row remains, and the next start undoes it.
 async fn undo_create(shared: &Shared, id: &VolumeId) {
     let undone = async {
-        shared.seams.disks.remove_volume(id).await?;
+        shared.seams.disks.remove(id.into()).await?;
         Ok::<_, EngineError>(shared.seams.catalog.delete_volume(id).await?)
     };
     if let Err(error) = undone.await {
@@ -423,7 +423,7 @@ async fn undo_create(shared: &Shared, id: &VolumeId) {
 
 async fn undo_snapshot(shared: &Shared, tenant: &TenantId, id: &VolumeSnapshotId) {
     let undone = async {
-        shared.seams.disks.remove_volume_snapshot(id).await?;
+        shared.seams.disks.remove(id.into()).await?;
         Ok::<_, EngineError>(shared.seams.catalog.delete_volume_snapshot(tenant, id).await?)
     };
     if let Err(error) = undone.await {

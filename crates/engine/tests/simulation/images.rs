@@ -179,7 +179,7 @@ async fn a_layer_without_a_disk_after_a_backup_is_removed_from_the_catalog() {
     import(&engine, &world, "x", "app", Tell::nobody()).await.unwrap();
     engine.shutdown().await;
     let layer = world.catalog.all_layers().await.unwrap().remove(0);
-    world.disks.inner.remove_image(&layer.disk).await.unwrap();
+    world.disks.inner.remove((&layer.disk).into()).await.unwrap();
     let engine = world.engine().await;
     assert!(world.catalog.all_layers().await.unwrap().is_empty());
     // The image has its own files; importing it again makes the layer again.

@@ -12,12 +12,12 @@ fn options(text: &str) -> VolumeOptions {
 }
 
 async fn write(world: &World, volume: &Volume, content: &str) {
-    let root = world.disks.inner.locate_volume(&volume.id).await.unwrap();
+    let root = world.disks.inner.locate((&volume.id).into()).await.unwrap();
     std::fs::write(root.join("file"), content).unwrap();
 }
 
 async fn read(world: &World, volume: &Volume) -> String {
-    let root = world.disks.inner.locate_volume(&volume.id).await.unwrap();
+    let root = world.disks.inner.locate((&volume.id).into()).await.unwrap();
     std::fs::read_to_string(root.join("file")).unwrap()
 }
 
@@ -112,11 +112,11 @@ async fn the_next_start_completes_or_undoes_unfinished_volume_operations() {
         ..data.clone()
     };
     catalog.insert_volume(tenant, half.clone()).await.unwrap();
-    world.disks.inner.create_volume(&half.id, None, 1).await.unwrap();
+    world.disks.inner.create((&half.id).into(), None, 1).await.unwrap();
     let stray = burrow_model::VolumeId::generate();
-    world.disks.inner.create_volume(&stray, None, 1).await.unwrap();
+    world.disks.inner.create((&stray).into(), None, 1).await.unwrap();
     let lost = burrow_model::VolumeSnapshotId::generate();
-    world.disks.inner.snapshot_volume(&lost, &stray).await.unwrap();
+    world.disks.inner.snapshot((&lost).into(), (&stray).into()).await.unwrap();
 
     world.engine().await;
     assert_consistent(&world, "after a crash").await;

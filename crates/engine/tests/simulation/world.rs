@@ -130,8 +130,8 @@ impl World {
     /// Directly in the simulated pool, without the armed fault.
     async fn make_image(&self) {
         let id = ImageId::generate();
-        self.disks.inner.stage_image(&id).await.unwrap();
-        self.disks.inner.seal_image(&id).await.unwrap();
+        self.disks.inner.stage((&id).into(), None).await.unwrap();
+        self.disks.inner.seal((&id).into()).await.unwrap();
         let image = burrow_model::Image {
             id,
             names: vec![name("debian").into()],

@@ -49,8 +49,8 @@ use crate::launcher::{LaunchError, Launcher, raise_core_limit};
 use crate::process::Process;
 use crate::sandbox_locks::SandboxLocks;
 use crate::{
-    Ability, Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents, Machine,
-    Obstacle, OpenFile, RestoreOptions, RestoredKinds, Runtime, RuntimeError,
+    Ability, Begun, BootAhead, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents,
+    Machine, Obstacle, OpenFile, RestoreOptions, RestoredKinds, Runtime, RuntimeError, Trials,
 };
 use boot::{Start, Started, await_report, ended_early};
 use criu::Criu;
@@ -214,6 +214,14 @@ impl Runtime for ContainerRuntime {
         self.capabilities.clone()
     }
 
+    fn boot_ahead(&self) -> Option<&dyn BootAhead> {
+        (self.capabilities.available == Ability::Yes).then_some(self)
+    }
+
+    fn trials(&self) -> Option<&dyn Trials> {
+        Some(self)
+    }
+
     async fn prepare_image(&self, root: &Path) -> io::Result<()> {
         let path = root.to_owned();
         let prepare = move |shared: &Shared| Root::open(&path)?.prepare_image(&shared.guest_binary);
@@ -253,48 +261,6 @@ impl Runtime for ContainerRuntime {
                 Err(error)
             }
         }
-    }
-
-    fn begins_ahead(&self) -> bool {
-        self.capabilities.available == Ability::Yes
-    }
-
-    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError> {
-        if !self.begins_ahead() {
-            return Err(RuntimeError::NotAhead { id: id.clone() });
-        }
-        let (start, _) = Start::of(id, options)?;
-        let (hostname, root) = (start.hostname.clone(), start.root.clone());
-        let started = self.work(id, move |shared, _| {
-            let started = shared.start(&start)?;
-            precreated::warm(&start.root);
-            Ok(started)
-        });
-        match started.await? {
-            Started { machine: Some(machine), socket } => {
-                Ok(Begun { machine, hostname, root, socket: Some(socket) })
-            }
-            Started { machine: None, .. } => {
-                self.clean_up(id).await;
-                Err(ended_early(id))
-            }
-        }
-    }
-
-    async fn finish(
-        &self,
-        id: &SandboxId,
-        begun: Begun,
-        options: FinishOptions,
-    ) -> Result<Machine, RuntimeError> {
-        let Begun { machine, hostname, root, socket } = begun;
-        let Some(socket) = socket else { return Err(ended_early(id)) };
-        if hostname != options.hostname {
-            let renamed = machine.clone();
-            self.work(id, move |_, id| precreated::rename(id, &renamed, &root, &options.hostname)).await?;
-        }
-        await_report(id, socket, &options.boot_document).await?;
-        Ok(machine)
     }
 
     async fn adopt(&self, id: &SandboxId, machine: &Machine) -> Result<bool, RuntimeError> {
@@ -341,19 +307,6 @@ impl Runtime for ContainerRuntime {
 
     async fn dump(&self, id: &SandboxId, options: DumpOptions) -> Result<Dumped, RuntimeError> {
         self.work(id, move |shared, id| shared.dump(id, &options)).await
-    }
-
-    async fn untried(&self, id: &SandboxId, images: &Path) -> Result<Vec<String>, RuntimeError> {
-        let images = images.to_owned();
-        self.work(id, move |shared, id| shared.untried(id, &images)).await
-    }
-
-    fn restored_kinds(&self) -> Option<RestoredKinds> {
-        self.shared.tried.record()
-    }
-
-    fn recall_kinds(&self, record: RestoredKinds) -> bool {
-        self.shared.tried.recall(record)
     }
 
     async fn restore(&self, id: &SandboxId, options: RestoreOptions) -> Result<Machine, RuntimeError> {
@@ -427,6 +380,60 @@ impl Runtime for ContainerRuntime {
     async fn inventory(&self) -> Result<Vec<SandboxId>, RuntimeError> {
         let found = self.off_thread(Shared::inventory).await;
         found.map_err(|source| RuntimeError::Host { step: "list the machines", source })
+    }
+}
+
+#[async_trait]
+impl BootAhead for ContainerRuntime {
+    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError> {
+        let (start, _) = Start::of(id, options)?;
+        let (hostname, root) = (start.hostname.clone(), start.root.clone());
+        let started = self.work(id, move |shared, _| {
+            let started = shared.start(&start)?;
+            precreated::warm(&start.root);
+            Ok(started)
+        });
+        match started.await? {
+            Started { machine: Some(machine), socket } => {
+                Ok(Begun { machine, hostname, root, socket: Some(socket) })
+            }
+            Started { machine: None, .. } => {
+                self.clean_up(id).await;
+                Err(ended_early(id))
+            }
+        }
+    }
+
+    async fn finish(
+        &self,
+        id: &SandboxId,
+        begun: Begun,
+        options: FinishOptions,
+    ) -> Result<Machine, RuntimeError> {
+        let Begun { machine, hostname, root, socket } = begun;
+        let Some(socket) = socket else { return Err(ended_early(id)) };
+        if hostname != options.hostname {
+            let renamed = machine.clone();
+            self.work(id, move |_, id| precreated::rename(id, &renamed, &root, &options.hostname)).await?;
+        }
+        await_report(id, socket, &options.boot_document).await?;
+        Ok(machine)
+    }
+}
+
+#[async_trait]
+impl Trials for ContainerRuntime {
+    async fn untried(&self, id: &SandboxId, images: &Path) -> Result<Vec<String>, RuntimeError> {
+        let images = images.to_owned();
+        self.work(id, move |shared, id| shared.untried(id, &images)).await
+    }
+
+    fn restored_kinds(&self) -> Option<RestoredKinds> {
+        self.shared.tried.record()
+    }
+
+    fn recall_kinds(&self, record: RestoredKinds) -> bool {
+        self.shared.tried.recall(record)
     }
 }
 

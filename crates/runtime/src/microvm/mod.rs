@@ -57,8 +57,8 @@ use crate::launcher::Launcher;
 use crate::process::Process;
 use crate::sandbox_locks::SandboxLocks;
 use crate::{
-    Ability, Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Form, Incidents, Machine,
-    Obstacle, RestoreOptions, Runtime, RuntimeError, TemplateOptions,
+    Ability, Begun, BootAhead, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents,
+    Machine, Obstacle, OwnDisks, RestoreOptions, Runtime, RuntimeError, TemplateOptions,
 };
 use compatibility::{DumpOrigin, HostProperties};
 use model::Model;
@@ -181,32 +181,13 @@ impl Runtime for MicrovmRuntime {
         self.capabilities.clone()
     }
 
-    fn form(&self) -> Form {
-        Form::Disk
+    /// Only of a template: a machine that has to boot takes as long either way.
+    fn boot_ahead(&self) -> Option<&dyn BootAhead> {
+        (self.capabilities.available == Ability::Yes).then_some(self)
     }
 
-    async fn make_disk(&self, tree: &Path, into: &Path) -> io::Result<()> {
-        let (tree, into) = (tree.to_owned(), into.to_owned());
-        self.off_thread(move |_| disk::make_fitting(&tree, &into).map(drop)).await
-    }
-
-    fn template_kind(&self, limits: &Limits) -> Option<String> {
-        if self.capabilities.available != Ability::Yes {
-            return None;
-        }
-        let model = Model::new(limits, self.acceleration.accelerator, self.shared.here.tsc_khz);
-        let Shared { booted_with, here, .. } = &*self.shared;
-        Some(format!("{}:{}:{}:{booted_with}", model.fingerprint(), limits.disk_mib, here.emulator))
-    }
-
-    async fn make_template(&self, id: &SandboxId, options: TemplateOptions) -> Result<Dumped, RuntimeError> {
-        self.check_available(id)?;
-        self.work(id, move |shared, id| {
-            let made = shared.make_template(id, options);
-            shared.clean_up(id);
-            made
-        })
-        .await
+    fn own_disks(&self) -> Option<&dyn OwnDisks> {
+        Some(self)
     }
 
     async fn boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError> {
@@ -216,37 +197,6 @@ impl Runtime for MicrovmRuntime {
             None => shared.boot(id, options),
         })
         .await
-    }
-
-    /// Only of a template: a machine that has to boot takes as long either way.
-    fn begins_ahead(&self) -> bool {
-        self.capabilities.available == Ability::Yes
-    }
-
-    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError> {
-        self.check_available(id)?;
-        self.work(id, move |shared, id| shared.cleaned(id, |shared| shared.begin(id, options))).await
-    }
-
-    async fn finish(
-        &self,
-        id: &SandboxId,
-        begun: Begun,
-        options: FinishOptions,
-    ) -> Result<Machine, RuntimeError> {
-        self.work(id, move |shared, id| shared.finish(id, begun, options)).await
-    }
-
-    async fn settle_files(&self, id: &SandboxId) -> Result<(), RuntimeError> {
-        self.work(id, |shared, id| shared.settle_files(id)).await
-    }
-
-    async fn open_disks(&self, options: OpenDisks) -> Result<Box<dyn DiskAccess>, RuntimeError> {
-        Ok(Box::new(self.open_reader(options).await?))
-    }
-
-    async fn change_files(&self, id: &SandboxId, give: Give) -> Result<(), RuntimeError> {
-        self.work(id, move |shared, id| shared.change_files(id, give)).await
     }
 
     async fn adopt(&self, id: &SandboxId, machine: &Machine) -> Result<bool, RuntimeError> {
@@ -380,6 +330,62 @@ impl Runtime for MicrovmRuntime {
     async fn inventory(&self) -> Result<Vec<SandboxId>, RuntimeError> {
         let found = self.off_thread(Shared::inventory).await;
         found.map_err(|source| RuntimeError::Host { step: "list the machines", source })
+    }
+}
+
+#[async_trait]
+impl BootAhead for MicrovmRuntime {
+    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError> {
+        self.check_available(id)?;
+        self.work(id, move |shared, id| shared.cleaned(id, |shared| shared.begin(id, options))).await
+    }
+
+    async fn finish(
+        &self,
+        id: &SandboxId,
+        begun: Begun,
+        options: FinishOptions,
+    ) -> Result<Machine, RuntimeError> {
+        self.work(id, move |shared, id| shared.finish(id, begun, options)).await
+    }
+}
+
+#[async_trait]
+impl OwnDisks for MicrovmRuntime {
+    async fn make_disk(&self, tree: &Path, into: &Path) -> io::Result<()> {
+        let (tree, into) = (tree.to_owned(), into.to_owned());
+        self.off_thread(move |_| disk::make_fitting(&tree, &into).map(drop)).await
+    }
+
+    fn template_kind(&self, limits: &Limits) -> Option<String> {
+        if self.capabilities.available != Ability::Yes {
+            return None;
+        }
+        let model = Model::new(limits, self.acceleration.accelerator, self.shared.here.tsc_khz);
+        let Shared { booted_with, here, .. } = &*self.shared;
+        Some(format!("{}:{}:{}:{booted_with}", model.fingerprint(), limits.disk_mib, here.emulator))
+    }
+
+    async fn make_template(&self, id: &SandboxId, options: TemplateOptions) -> Result<Dumped, RuntimeError> {
+        self.check_available(id)?;
+        self.work(id, move |shared, id| {
+            let made = shared.make_template(id, options);
+            shared.clean_up(id);
+            made
+        })
+        .await
+    }
+
+    async fn settle_files(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        self.work(id, |shared, id| shared.settle_files(id)).await
+    }
+
+    async fn open_disks(&self, options: OpenDisks) -> Result<Box<dyn DiskAccess>, RuntimeError> {
+        Ok(Box::new(self.open_reader(options).await?))
+    }
+
+    async fn change_files(&self, id: &SandboxId, give: Give) -> Result<(), RuntimeError> {
+        self.work(id, move |shared, id| shared.change_files(id, give)).await
     }
 }
 

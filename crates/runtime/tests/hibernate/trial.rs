@@ -1,6 +1,6 @@
 //! Trials of a dump while the dumped machine is still frozen.
 
-use burrow_runtime::{RestoreOptions, Runtime as _};
+use burrow_runtime::{RestoreOptions, Runtime as _, Trials as _};
 
 use super::support::{Host, poll};
 use super::survive::{PORT, ask, copy_of};

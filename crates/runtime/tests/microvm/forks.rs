@@ -5,7 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use burrow_model::{Limits, SandboxId};
 use burrow_runtime::microvm::disk;
-use burrow_runtime::{BootOptions, FinishOptions, Runtime as _, RuntimeError, Template, TemplateOptions};
+use burrow_runtime::{
+    BootAhead as _, BootOptions, FinishOptions, OwnDisks as _, Runtime as _, RuntimeError, Template,
+    TemplateOptions,
+};
 
 use crate::support::{Host, LIMITS, TOKEN, TestMachine};
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use burrow_runtime::Runtime as _;
+use burrow_runtime::{OwnDisks as _, Runtime as _};
 
 use crate::support::{Host, TestMachine};
 

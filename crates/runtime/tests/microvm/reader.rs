@@ -9,7 +9,7 @@ use std::sync::Arc;
 use burrow_network::linux::UID_BASE;
 use burrow_runtime::disks::{DiskAccess, DiskOf, Give, Names, OpenDisks, Take};
 use burrow_runtime::microvm::disk;
-use burrow_runtime::{Runtime as _, RuntimeError};
+use burrow_runtime::{OwnDisks as _, Runtime as _, RuntimeError};
 use burrow_trees::apply::Sources;
 use burrow_trees::plan::{Action, Content};
 use burrow_trees::survey::{Became, Survey};

@@ -30,13 +30,13 @@ impl Edited {
             fs::write(rootfs.join(file), file.repeat(3000)).unwrap();
         }
         let before = SnapshotId::generate();
-        pool.disks.snapshot(&before, &id).await.unwrap();
+        pool.disks.snapshot((&before).into(), (&id).into()).await.unwrap();
         Self { pool, image, id, rootfs, before }
     }
 
     async fn changes(&self) -> Changes {
         let after = SnapshotId::generate();
-        self.pool.disks.snapshot(&after, &self.id).await.unwrap();
+        self.pool.disks.snapshot((&after).into(), (&self.id).into()).await.unwrap();
         self.pool.disks.changes(Some(&self.before), &after, &self.image, 1000, Effort::Whole).await.unwrap()
     }
 
@@ -138,11 +138,11 @@ async fn a_file_with_two_names_changes_under_both() {
     let path = |name: &str| edited.rootfs.join(name);
     fs::hard_link(path("top"), path("c/also")).unwrap();
     let between = SnapshotId::generate();
-    edited.pool.disks.snapshot(&between, &edited.id).await.unwrap();
+    edited.pool.disks.snapshot((&between).into(), (&edited.id).into()).await.unwrap();
     assert_eq!(edited.shown().await, "+/c/also", "another name is no change of the file");
     fs::write(path("top"), "changed").unwrap();
     let after = SnapshotId::generate();
-    edited.pool.disks.snapshot(&after, &edited.id).await.unwrap();
+    edited.pool.disks.snapshot((&after).into(), (&edited.id).into()).await.unwrap();
     let changes =
         edited.pool.disks.changes(Some(&between), &after, &edited.image, 9, Effort::Whole).await.unwrap();
     assert_eq!(show(&changes.paths), "*/c/also */top");
@@ -167,7 +167,7 @@ async fn no_more_paths_are_listed_than_asked_for_and_all_are_counted() {
         fs::write(edited.rootfs.join(format!("file-{file:02}")), "x").unwrap();
     }
     let after = SnapshotId::generate();
-    edited.pool.disks.snapshot(&after, &edited.id).await.unwrap();
+    edited.pool.disks.snapshot((&after).into(), (&edited.id).into()).await.unwrap();
     let changes = edited
         .pool
         .disks
@@ -191,17 +191,17 @@ async fn a_disk_is_not_removed_during_a_comparison() {
     for file in 0..2000 {
         fs::write(edited.rootfs.join(format!("file-{file}")), "x").unwrap();
     }
-    edited.pool.disks.snapshot(&after, &edited.id).await.unwrap();
+    edited.pool.disks.snapshot((&after).into(), (&edited.id).into()).await.unwrap();
     let disks = &edited.pool.disks;
     let (compared, removed) = tokio::join!(
         disks.changes(Some(&edited.before), &after, &edited.image, 1, Effort::Whole),
-        disks.remove_snapshot(&after)
+        disks.remove((&after).into())
     );
     removed.unwrap();
     // Whichever finished first.
     match compared {
         Ok(changes) => assert_eq!(changes.total, 2000),
-        Err(DiskError::SnapshotNotFound { snapshot }) => assert_eq!(snapshot, after),
+        Err(DiskError::NotFound { disk: DiskId::Snapshot(snapshot) }) => assert_eq!(snapshot, after),
         Err(other) => panic!("{other:?}"),
     }
 }
@@ -219,14 +219,14 @@ async fn paths_too_long_to_compare_cost_the_list_and_not_the_snapshot() {
     }
     let after = SnapshotId::generate();
     let disks = &edited.pool.disks;
-    disks.snapshot(&after, &edited.id).await.unwrap();
+    disks.snapshot((&after).into(), (&edited.id).into()).await.unwrap();
     match disks.changes(Some(&edited.before), &after, &edited.image, 1, Effort::Whole).await {
         Ok(changes) => assert!(changes.total >= 15, "those short enough are there: {changes:?}"),
         Err(DiskError::Step { .. }) => {}
         Err(other) => panic!("{other:?}"),
     }
-    disks.replace_from_snapshot(&edited.id, &after, MIB).await.unwrap();
-    disks.remove_snapshot(&after).await.unwrap();
+    disks.replace((&edited.id).into(), (&after).into(), MIB).await.unwrap();
+    disks.remove((&after).into()).await.unwrap();
 }
 
 #[tokio::test]
@@ -239,7 +239,7 @@ async fn a_frozen_sandbox_is_compared_with_what_it_was_made_from_with_times_if_a
     touched.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
     // The new name may have been created in the same tick of the clock as the older ones.
     File::open(&edited.rootfs).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
-    disks.freeze(&frozen, &edited.id).await.unwrap();
+    disks.snapshot(DiskId::Frozen(frozen.clone()), (&edited.id).into()).await.unwrap();
     fs::write(edited.rootfs.join("later"), "not in it").unwrap();
     let (old, new) = (Tree::Snapshot(edited.before.clone()), Tree::Frozen(frozen.clone()));
     let compared = |times| {
@@ -253,9 +253,9 @@ async fn a_frozen_sandbox_is_compared_with_what_it_was_made_from_with_times_if_a
     let timed = [path(b"/", ChangeKind::Changed), path(b"/a/b/two", ChangeKind::Changed)];
     let all = timed.into_iter().chain(written).collect();
     assert_eq!(compared(Times::Count).await, Comparison { paths: all, more: false });
-    let read = disks.locate_tree(&new).await.unwrap();
+    let read = disks.locate((&new).into()).await.unwrap();
     assert_eq!(fs::read(read.join("top")).unwrap(), b"changed");
-    disks.thaw(&frozen).await.unwrap();
+    disks.remove(DiskId::Frozen(frozen.clone())).await.unwrap();
     assert!(!read.exists());
 }
 
@@ -266,7 +266,7 @@ async fn all_names_of_a_file_are_returned_and_none_of_a_directory() {
     fs::hard_link(edited.rootfs.join("top"), edited.rootfs.join("a/b/also")).unwrap();
     let frozen = SnapshotId::generate();
     disks.sync(&edited.id).await.unwrap();
-    disks.freeze(&frozen, &edited.id).await.unwrap();
+    disks.snapshot(DiskId::Frozen(frozen.clone()), (&edited.id).into()).await.unwrap();
     let tree = Tree::Frozen(frozen);
     let mut names = disks.names_of(&tree, b"/top").await.unwrap();
     names.sort();
@@ -384,14 +384,14 @@ async fn after_random_edits_the_changes_are_those_a_walk_finds() {
             edit(&mut random, &rootfs, number);
         }
         let snapshot = SnapshotId::generate();
-        pool.disks.snapshot(&snapshot, &id).await.unwrap();
-        let after = pool.disks.locate_snapshot(&snapshot).await.unwrap();
+        pool.disks.snapshot((&snapshot).into(), (&id).into()).await.unwrap();
+        let after = pool.disks.locate((&snapshot).into()).await.unwrap();
         // Compared with the image, the previous snapshot, and any other: also one of another branch of the sandbox's history.
-        let image_root = pool.disks.locate_image(&image).await.unwrap();
+        let image_root = pool.disks.locate((&image).into()).await.unwrap();
         let others = [None, taken.last().cloned(), taken.get(random.below(taken.len().max(1))).cloned()];
         for from in others {
             let before = match &from {
-                Some(from) => pool.disks.locate_snapshot(from).await.unwrap(),
+                Some(from) => pool.disks.locate(from.into()).await.unwrap(),
                 None => image_root.clone(),
             };
             let changes = pool
@@ -405,7 +405,7 @@ async fn after_random_edits_the_changes_are_those_a_walk_finds() {
         taken.push(snapshot);
         if random.below(5) == 0 {
             let back = &taken[random.below(taken.len())];
-            pool.disks.replace_from_snapshot(&id, back, 256 * MIB).await.unwrap();
+            pool.disks.replace((&id).into(), back.into(), 256 * MIB).await.unwrap();
         }
     }
 }
@@ -447,7 +447,7 @@ async fn after_usual_edits_a_search_by_age_finds_what_a_walk_finds() {
     }
     let mut number = 0;
     let (mut told, mut before) = (0, SnapshotId::generate());
-    pool.disks.snapshot(&before, &id).await.unwrap();
+    pool.disks.snapshot((&before).into(), (&id).into()).await.unwrap();
     for seed in 0..80 {
         let mut random = Random(seed);
         for _ in 0..random.below(8) {
@@ -455,14 +455,14 @@ async fn after_usual_edits_a_search_by_age_finds_what_a_walk_finds() {
             usual_edit(&mut random, &rootfs, number);
         }
         let after = SnapshotId::generate();
-        pool.disks.snapshot(&after, &id).await.unwrap();
-        let [old, new] = [&before, &after].map(|id| pool.disks.inner.open_snapshot(id).unwrap());
+        pool.disks.snapshot((&after).into(), (&id).into()).await.unwrap();
+        let [old, new] = [&before, &after].map(|id| pool.disks.inner.open(&id.into()).unwrap());
         told += u32::from(younger::find(&old, &new).unwrap().is_some());
         let changes =
             pool.disks.changes(Some(&before), &after, &image, usize::MAX, Effort::Whole).await.unwrap();
         let roots = [
-            pool.disks.locate_snapshot(&before).await.unwrap(),
-            pool.disks.locate_snapshot(&after).await.unwrap(),
+            pool.disks.locate((&before).into()).await.unwrap(),
+            pool.disks.locate((&after).into()).await.unwrap(),
         ];
         let (found, wanted) = (show(&changes.paths), show(&expected(&roots[0], &roots[1])));
         assert_eq!(found, wanted, "with the seed {seed}");
@@ -477,13 +477,13 @@ async fn disks_without_a_common_snapshot_are_not_compared_by_age() {
     let pool = TestPool::new();
     let (_, id, rootfs) = pool.sandbox(64 * MIB).await;
     let [first, second, third] = [(); 3].map(|()| SnapshotId::generate());
-    pool.disks.snapshot(&first, &id).await.unwrap();
+    pool.disks.snapshot((&first).into(), (&id).into()).await.unwrap();
     fs::write(rootfs.join("one"), "1").unwrap();
-    pool.disks.snapshot(&second, &id).await.unwrap();
-    pool.disks.replace_from_snapshot(&id, &first, 64 * MIB).await.unwrap();
-    pool.disks.snapshot(&third, &id).await.unwrap();
+    pool.disks.snapshot((&second).into(), (&id).into()).await.unwrap();
+    pool.disks.replace((&id).into(), (&first).into(), 64 * MIB).await.unwrap();
+    pool.disks.snapshot((&third).into(), (&id).into()).await.unwrap();
     let [first, second, third] =
-        [first, second, third].map(|id| pool.disks.inner.open_snapshot(&id).unwrap());
+        [first, second, third].map(|id| pool.disks.inner.open(&(&id).into()).unwrap());
     let is_told = |old, new| younger::find(old, new).unwrap().is_some();
     assert!(is_told(&first, &second), "a later one of the same disk");
     assert!(is_told(&first, &third), "one of a disk that was made from it");

@@ -64,9 +64,9 @@ impl Host {
 
     async fn sandbox(&self) -> (SandboxId, PathBuf) {
         let (image, id) = (ImageId::generate(), SandboxId::generate());
-        self.disks().stage_image(&image).await.unwrap();
-        self.disks().seal_image(&image).await.unwrap();
-        let rootfs = self.disks().create(&id, &image, 64 * MIB).await.unwrap();
+        self.disks().stage((&image).into(), None).await.unwrap();
+        self.disks().seal((&image).into()).await.unwrap();
+        let rootfs = self.disks().create((&id).into(), Some((&image).into()), 64 * MIB).await.unwrap();
         (id, rootfs)
     }
 }
@@ -85,18 +85,18 @@ async fn a_snapshot_that_was_acknowledged_survives_a_power_cut_with_all_that_was
     // No process synced this; the snapshot has to.
     fs::write(rootfs.join("state"), "in RAM only").unwrap();
     fs::write(rootfs.join("large"), vec![7; 9 * MIB as usize]).unwrap();
-    host.disks().snapshot(&snapshot, &id).await.unwrap();
+    host.disks().snapshot((&snapshot).into(), (&id).into()).await.unwrap();
     host.lose_power_and_boot();
 
-    let files = host.disks().locate_snapshot(&snapshot).await.unwrap();
+    let files = host.disks().locate((&snapshot).into()).await.unwrap();
     assert_eq!(fs::read_to_string(files.join("state")).unwrap(), "in RAM only");
     assert_eq!(fs::read(files.join("large")).unwrap(), vec![7; 9 * MIB as usize]);
 
     // And so does a sandbox made of it.
     let child = SandboxId::generate();
-    host.disks().create_from_snapshot(&child, &snapshot, 16 * MIB).await.unwrap();
+    host.disks().create((&child).into(), Some((&snapshot).into()), 16 * MIB).await.unwrap();
     host.lose_power_and_boot();
-    let files = host.disks().locate(&child).await.unwrap();
+    let files = host.disks().locate((&child).into()).await.unwrap();
     assert_eq!(fs::read_to_string(files.join("state")).unwrap(), "in RAM only");
     assert_eq!(fill(&files.join("big"), 24).unwrap_err().kind(), io::ErrorKind::QuotaExceeded);
 }
@@ -131,19 +131,19 @@ async fn a_replacement_that_was_acknowledged_survives_a_power_cut_and_one_that_w
     let (id, rootfs) = host.sandbox().await;
     fs::write(rootfs.join("state"), "new").unwrap();
     let snapshot = SnapshotId::generate();
-    host.disks().snapshot(&snapshot, &id).await.unwrap();
+    host.disks().snapshot((&snapshot).into(), (&id).into()).await.unwrap();
     fs::write(rootfs.join("state"), "old").unwrap();
     File::open(rootfs.join("state")).unwrap().sync_all().unwrap();
     {
         let inner = &host.disks().inner;
-        let source = inner.open_snapshot(&snapshot).unwrap();
-        inner.prepare_replacement(&id, &source, 64 * MIB).unwrap();
+        let source = inner.open(&(&snapshot).into()).unwrap();
+        inner.prepare_replacement(&(&id).into(), &source, 64 * MIB).unwrap();
     }
     host.lose_power_and_boot();
     assert_eq!(fs::read_to_string(rootfs.join("state")).unwrap(), "old");
     assert_eq!(fs::read_dir(host.disks().root().join("replacing")).unwrap().count(), 0);
 
-    host.disks().replace_from_snapshot(&id, &snapshot, 16 * MIB).await.unwrap();
+    host.disks().replace((&id).into(), (&snapshot).into(), 16 * MIB).await.unwrap();
     host.lose_power_and_boot();
     assert_eq!(fs::read_to_string(rootfs.join("state")).unwrap(), "new");
     assert_eq!(fs::read_dir(host.disks().root().join("replacing")).unwrap().count(), 0);
@@ -156,7 +156,7 @@ async fn on_a_disk_that_fails_nothing_is_acknowledged() {
     let mut host = Host::new();
     let (id, rootfs) = host.sandbox().await;
     let before = SnapshotId::generate();
-    host.disks().snapshot(&before, &id).await.unwrap();
+    host.disks().snapshot((&before).into(), (&id).into()).await.unwrap();
     let dump = DumpId::generate();
     let staged = host.disks().stage_dump(&dump).await.unwrap();
     fs::write(staged.join("pages-1.img"), vec![5; 9 * MIB as usize]).unwrap();
@@ -166,8 +166,8 @@ async fn on_a_disk_that_fails_nothing_is_acknowledged() {
     host.disks().seal_dump(&dump, "about", false).await.unwrap_err();
     host.disks().seal_dump(&dump, "about", false).await.unwrap_err();
     let after = SnapshotId::generate();
-    host.disks().snapshot(&after, &id).await.unwrap_err();
-    host.disks().replace_from_snapshot(&id, &before, 64 * MIB).await.unwrap_err();
+    host.disks().snapshot((&after).into(), (&id).into()).await.unwrap_err();
+    host.disks().replace((&id).into(), (&before).into(), 64 * MIB).await.unwrap_err();
     host.shut_down();
     host.boot();
     let inventory = host.disks().inventory().await.unwrap();

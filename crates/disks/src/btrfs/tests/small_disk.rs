@@ -52,9 +52,9 @@ async fn a_new_pool_fits_its_disk_and_stays_writable_when_a_sandbox_fills_it() {
     let disks = BtrfsDisks::open(disk.options()).unwrap();
     assert!(!disk.backing().is_overcommitted(), "{:?}", disk.backing());
     let (image, id) = (ImageId::generate(), SandboxId::generate());
-    disks.stage_image(&image).await.unwrap();
-    disks.seal_image(&image).await.unwrap();
-    let rootfs = disks.create(&id, &image, 1 << 40).await.unwrap();
+    disks.stage((&image).into(), None).await.unwrap();
+    disks.seal((&image).into()).await.unwrap();
+    let rootfs = disks.create((&id).into(), Some((&image).into()), 1 << 40).await.unwrap();
     // As much as other writers may write if they leave the bytes promised to the pool.
     fill(&disk.root().join("others"), disk.backing().unpromised_bytes() / MIB - 32).unwrap();
     let stopped = fill(&rootfs.join("big"), 4096).unwrap_err();

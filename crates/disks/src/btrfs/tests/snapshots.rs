@@ -18,12 +18,12 @@ async fn a_snapshot_holds_what_was_written_before_and_never_changes() {
     // Possibly in RAM only.
     fs::write(rootfs.join("fresh"), "as it was").unwrap();
     let snapshot = SnapshotId::generate();
-    pool.disks.snapshot(&snapshot, &id).await.unwrap();
+    pool.disks.snapshot((&snapshot).into(), (&id).into()).await.unwrap();
     fs::write(rootfs.join("fresh"), "later").unwrap();
     fs::write(rootfs.join("new"), "later").unwrap();
     fs::remove_file(rootfs.join("greeting")).unwrap();
     // A repeated call takes no new snapshot.
-    pool.disks.snapshot(&snapshot, &id).await.unwrap();
+    pool.disks.snapshot((&snapshot).into(), (&id).into()).await.unwrap();
 
     let read = |name: &str| fs::read_to_string(file_of(&pool, &snapshot, name));
     assert_eq!(read("fresh").unwrap(), "as it was");
@@ -31,7 +31,7 @@ async fn a_snapshot_holds_what_was_written_before_and_never_changes() {
     assert_eq!(read("new").unwrap_err().kind(), io::ErrorKind::NotFound);
     let refused = fs::write(file_of(&pool, &snapshot, "fresh"), "no").unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::ReadOnlyFilesystem);
-    assert_eq!(pool.disks.locate_snapshot(&snapshot).await.unwrap(), file_of(&pool, &snapshot, "").join(""));
+    assert_eq!(pool.disks.locate((&snapshot).into()).await.unwrap(), file_of(&pool, &snapshot, "").join(""));
 }
 
 /// A writer that writes one file to disk before it writes the other, as a database does. In no snapshot is the second number
@@ -62,12 +62,12 @@ async fn a_snapshot_under_write_load_keeps_the_order_of_what_was_synced_and_a_pa
         let read =
             |name| fs::read_to_string(file_of(&pool, &snapshot, name)).unwrap().parse::<u32>().unwrap();
         if round % 2 == 0 {
-            pool.disks.snapshot(&snapshot, &id).await.unwrap();
+            pool.disks.snapshot((&snapshot).into(), (&id).into()).await.unwrap();
             let (first, second) = (read("one"), read("two"));
             assert!(first >= second, "{first} {second}");
         } else {
             let number = number.lock().await;
-            pool.disks.snapshot(&snapshot, &id).await.unwrap();
+            pool.disks.snapshot((&snapshot).into(), (&id).into()).await.unwrap();
             assert_eq!((read("one"), read("two")), (*number, *number));
         }
     }
@@ -81,8 +81,8 @@ async fn a_child_starts_from_the_snapshot_and_the_two_go_their_own_ways() {
     let (_, id, rootfs) = pool.sandbox(64 * MIB).await;
     fs::write(rootfs.join("mine"), "parent").unwrap();
     let (snapshot, child) = (SnapshotId::generate(), SandboxId::generate());
-    pool.disks.snapshot(&snapshot, &id).await.unwrap();
-    let other = pool.disks.create_from_snapshot(&child, &snapshot, 16 * MIB).await.unwrap();
+    pool.disks.snapshot((&snapshot).into(), (&id).into()).await.unwrap();
+    let other = pool.disks.create((&child).into(), Some((&snapshot).into()), 16 * MIB).await.unwrap();
     assert_eq!(fs::read_to_string(other.join("mine")).unwrap(), "parent");
     fs::write(other.join("mine"), "child").unwrap();
     assert_eq!(fs::read_to_string(rootfs.join("mine")).unwrap(), "parent");
@@ -100,23 +100,23 @@ async fn generations_of_snapshots_and_sandboxes_are_removed_in_any_order() {
     // A nested subvolume, which a process inside could create: it is not in the snapshot, and is removed with its parent.
     ioctl::create_subvolume(File::open(&rootfs).unwrap(), "nested").unwrap();
     for generation in 0..5 {
-        let rootfs = pool.disks.locate(&parent).await.unwrap();
+        let rootfs = pool.disks.locate((&parent).into()).await.unwrap();
         fs::write(rootfs.join(format!("generation-{generation}")), "x").unwrap();
         let (snapshot, child) = (SnapshotId::generate(), SandboxId::generate());
-        pool.disks.snapshot(&snapshot, &parent).await.unwrap();
-        pool.disks.create_from_snapshot(&child, &snapshot, 64 * MIB).await.unwrap();
+        pool.disks.snapshot((&snapshot).into(), (&parent).into()).await.unwrap();
+        pool.disks.create((&child).into(), Some((&snapshot).into()), 64 * MIB).await.unwrap();
         snapshots.push(snapshot);
         sandboxes.push(child.clone());
         parent = child;
     }
-    let last = pool.disks.locate(&parent).await.unwrap();
-    pool.disks.remove_image(&image).await.unwrap();
+    let last = pool.disks.locate((&parent).into()).await.unwrap();
+    pool.disks.remove((&image).into()).await.unwrap();
     for (sandbox, snapshot) in sandboxes[..5].iter().zip(&snapshots) {
-        pool.disks.destroy(sandbox).await.unwrap();
-        pool.disks.remove_snapshot(snapshot).await.unwrap();
+        pool.disks.remove(sandbox.into()).await.unwrap();
+        pool.disks.remove(snapshot.into()).await.unwrap();
     }
     assert!((0..5).all(|generation| last.join(format!("generation-{generation}")).exists()));
-    pool.disks.destroy(&parent).await.unwrap();
+    pool.disks.remove((&parent).into()).await.unwrap();
     assert_eq!(pool.disks.inventory().await.unwrap(), Inventory::default());
 }
 
@@ -126,12 +126,12 @@ async fn a_replaced_disk_has_the_snapshots_content_and_may_be_replaced_again() {
     let (_, id, rootfs) = pool.sandbox(64 * MIB).await;
     fs::write(rootfs.join("good"), "state").unwrap();
     let snapshot = SnapshotId::generate();
-    pool.disks.snapshot(&snapshot, &id).await.unwrap();
+    pool.disks.snapshot((&snapshot).into(), (&id).into()).await.unwrap();
     for _ in 0..3 {
         fs::write(rootfs.join("good"), "broken").unwrap();
         fs::write(rootfs.join("more"), "x").unwrap();
         ioctl::create_subvolume(File::open(&rootfs).unwrap(), "nested").unwrap();
-        assert_eq!(pool.disks.replace_from_snapshot(&id, &snapshot, 64 * MIB).await.unwrap(), rootfs);
+        assert_eq!(pool.disks.replace((&id).into(), (&snapshot).into(), 64 * MIB).await.unwrap(), rootfs);
         assert_eq!(fs::read_to_string(rootfs.join("good")).unwrap(), "state");
         assert!(!rootfs.join("more").exists() && !rootfs.join("nested").exists());
     }
@@ -147,16 +147,16 @@ async fn a_crash_at_any_step_of_a_replacement_leaves_the_old_or_the_new_disk() {
         let (_, id, rootfs) = pool.sandbox(64 * MIB).await;
         fs::write(rootfs.join("state"), "new").unwrap();
         let snapshot = SnapshotId::generate();
-        pool.disks.snapshot(&snapshot, &id).await.unwrap();
+        pool.disks.snapshot((&snapshot).into(), (&id).into()).await.unwrap();
         fs::write(rootfs.join("state"), "old").unwrap();
         {
             let inner = &pool.disks.inner;
-            let source = inner.open_snapshot(&snapshot).unwrap();
+            let source = inner.open(&(&snapshot).into()).unwrap();
             if steps >= 1 {
-                inner.prepare_replacement(&id, &source, 32 * MIB).unwrap();
+                inner.prepare_replacement(&(&id).into(), &source, 32 * MIB).unwrap();
             }
             if steps >= 2 {
-                inner.put_replacement(&id).unwrap();
+                inner.put_replacement(&(&id).into()).unwrap();
             }
             if steps >= 3 {
                 inner.remove(&inner.replacing, id.as_str()).unwrap();
@@ -168,7 +168,7 @@ async fn a_crash_at_any_step_of_a_replacement_leaves_the_old_or_the_new_disk() {
         assert_eq!(pool.disks.inventory().await.unwrap().sandboxes, std::slice::from_ref(&id));
         assert_eq!(fs::read_dir(pool.disks.root().join("replacing")).unwrap().count(), 0);
         // Repeated, it succeeds.
-        pool.disks.replace_from_snapshot(&id, &snapshot, 16 * MIB).await.unwrap();
+        pool.disks.replace((&id).into(), (&snapshot).into(), 16 * MIB).await.unwrap();
         assert_eq!(fs::read_to_string(rootfs.join("state")).unwrap(), "new");
         assert_eq!(fill(&rootfs.join("big"), 24).unwrap_err().kind(), io::ErrorKind::QuotaExceeded);
     }
@@ -180,13 +180,13 @@ async fn after_a_restore_only_what_snapshots_hold_stays_charged() {
     let (_, id, rootfs) = pool.sandbox(64 * MIB).await;
     fill(&rootfs.join("kept"), 8).unwrap();
     let snapshot = SnapshotId::generate();
-    pool.disks.snapshot(&snapshot, &id).await.unwrap();
+    pool.disks.snapshot((&snapshot).into(), (&id).into()).await.unwrap();
     fill(&rootfs.join("lost"), 40).unwrap();
-    pool.disks.replace_from_snapshot(&id, &snapshot, 64 * MIB).await.unwrap();
+    pool.disks.replace((&id).into(), (&snapshot).into(), 64 * MIB).await.unwrap();
     let inner = Arc::clone(&pool.disks.inner);
     let charged = |inner: &Inner| {
         ioctl::commit(&inner.pool.directory).unwrap();
-        inner.quotas.used(&inner.pool.directory, &id).unwrap()
+        inner.quotas.used(&inner.pool.directory, &Owner::Sandbox(id.clone())).unwrap()
     };
     eventually("what the old disk alone had is no longer charged", || charged(&inner) < 10 * MIB);
     assert!(charged(&inner) >= 8 * MIB, "the snapshot's data is the sandbox's");
@@ -194,14 +194,14 @@ async fn after_a_restore_only_what_snapshots_hold_stays_charged() {
     fill(&rootfs.join("again"), 40).unwrap();
     fs::remove_file(rootfs.join("again")).unwrap();
 
-    pool.disks.remove_snapshot(&snapshot).await.unwrap();
+    pool.disks.remove((&snapshot).into()).await.unwrap();
     fs::remove_file(rootfs.join("kept")).unwrap();
     eventually("nothing is charged any more", || charged(&inner) < MIB);
-    pool.disks.destroy(&id).await.unwrap();
+    pool.disks.remove((&id).into()).await.unwrap();
     eventually("the quota group is removed too", || {
         ioctl::commit(&inner.pool.directory).unwrap();
         inner.quotas.sweep(&inner.pool.directory);
-        inner.quotas.used(&inner.pool.directory, &id).is_err()
+        inner.quotas.used(&inner.pool.directory, &Owner::Sandbox(id.clone())).is_err()
     });
 }
 
@@ -211,24 +211,24 @@ async fn a_snapshot_is_measured_by_what_no_other_snapshot_holds() {
     let (_, id, rootfs) = pool.sandbox(256 * MIB).await;
     fill(&rootfs.join("one"), 4).unwrap();
     let snapshots: Vec<SnapshotId> = (0..4).map(|_| SnapshotId::generate()).collect();
-    let measure = async |at: usize| pool.disks.snapshot_bytes(&snapshots[at]).await.unwrap() / MIB;
-    pool.disks.snapshot(&snapshots[0], &id).await.unwrap();
+    let measure = async |at: usize| pool.disks.used((&snapshots[at]).into()).await.unwrap() / MIB;
+    pool.disks.snapshot((&snapshots[0]).into(), (&id).into()).await.unwrap();
     assert_eq!(measure(0).await, 4, "all that was written to the sandbox");
     fill(&rootfs.join("two"), 8).unwrap();
-    pool.disks.snapshot(&snapshots[1], &id).await.unwrap();
+    pool.disks.snapshot((&snapshots[1]).into(), (&id).into()).await.unwrap();
     assert_eq!((measure(0).await, measure(1).await), (0, 8), "the first is in the second");
     fs::remove_file(rootfs.join("two")).unwrap();
     fs::write(rootfs.join("small"), "x".repeat(100)).unwrap();
-    pool.disks.snapshot(&snapshots[2], &id).await.unwrap();
+    pool.disks.snapshot((&snapshots[2]).into(), (&id).into()).await.unwrap();
     assert_eq!((measure(0).await, measure(1).await, measure(2).await), (0, 8, 0));
-    assert_eq!(pool.disks.snapshot_bytes(&snapshots[2]).await.unwrap(), 100);
+    assert_eq!(pool.disks.used((&snapshots[2]).into()).await.unwrap(), 100);
 
     // Restored to the first snapshot: data written afterwards counts from there.
-    pool.disks.replace_from_snapshot(&id, &snapshots[0], 256 * MIB).await.unwrap();
+    pool.disks.replace((&id).into(), (&snapshots[0]).into(), 256 * MIB).await.unwrap();
     fill(&rootfs.join("three"), 2).unwrap();
-    pool.disks.snapshot(&snapshots[3], &id).await.unwrap();
+    pool.disks.snapshot((&snapshots[3]).into(), (&id).into()).await.unwrap();
     assert_eq!(measure(3).await, 2);
-    pool.disks.destroy(&id).await.unwrap();
+    pool.disks.remove((&id).into()).await.unwrap();
     assert_eq!(measure(3).await, 2, "also when the sandbox is gone");
 }
 
@@ -245,12 +245,12 @@ async fn a_snapshot_of_a_hundred_thousand_files_takes_no_more_room_than_one_of_n
         }
     }
     let first = SnapshotId::generate();
-    pool.disks.snapshot(&first, &id).await.unwrap();
+    pool.disks.snapshot((&first).into(), (&id).into()).await.unwrap();
     let before = pool.disks.space().await.unwrap().free_bytes;
     let (second, child) = (SnapshotId::generate(), SandboxId::generate());
     fs::write(rootfs.join("folder-7/file-7"), "changed").unwrap();
-    pool.disks.snapshot(&second, &id).await.unwrap();
-    let other = pool.disks.create_from_snapshot(&child, &second, 64 * MIB).await.unwrap();
+    pool.disks.snapshot((&second).into(), (&id).into()).await.unwrap();
+    let other = pool.disks.create((&child).into(), Some((&second).into()), 64 * MIB).await.unwrap();
     let after = pool.disks.space().await.unwrap().free_bytes;
     assert!(before.saturating_sub(after) < 4 * MIB, "{before} {after}");
     assert_eq!(fs::read_dir(other.join("folder-99")).unwrap().count(), 1000);
@@ -268,7 +268,7 @@ async fn a_snapshot_of_a_hundred_thousand_files_takes_no_more_room_than_one_of_n
     // Removals are not found by a search for new data, but the effort is limited all the same.
     (0..100).for_each(|folder| fs::remove_dir_all(rootfs.join(format!("folder-{folder}"))).unwrap());
     let emptied = SnapshotId::generate();
-    pool.disks.snapshot(&emptied, &id).await.unwrap();
+    pool.disks.snapshot((&emptied).into(), (&id).into()).await.unwrap();
     let gone = pool.disks.changes(Some(&second), &emptied, &image, 1000, Effort::Glance).await.unwrap();
     assert!(gone.more && gone.total < 10_000, "{} {}", gone.total, gone.more);
     let all = pool.disks.changes(Some(&second), &emptied, &image, 0, Effort::Whole).await.unwrap();
@@ -283,15 +283,15 @@ async fn a_full_pool_refuses_a_snapshot_with_the_figures_and_keeps_nothing_of_it
     let pool = TestPool { disks: BtrfsDisks::open(small).unwrap(), folder };
     let (_, id, rootfs) = pool.sandbox(1 << 40).await;
     let (snapshot, dump) = (SnapshotId::generate(), DumpId::generate());
-    pool.disks.snapshot(&snapshot, &id).await.unwrap();
+    pool.disks.snapshot((&snapshot).into(), (&id).into()).await.unwrap();
     let staged = pool.disks.stage_dump(&dump).await.unwrap();
     fs::write(staged.join("core-1.img"), "x").unwrap();
     assert_eq!(fill(&rootfs.join("big"), 512).unwrap_err().kind(), io::ErrorKind::StorageFull);
 
     let refused = [
-        pool.disks.snapshot(&SnapshotId::generate(), &id).await.map(drop),
-        pool.disks.replace_from_snapshot(&id, &snapshot, MIB).await.map(drop),
-        pool.disks.create_from_snapshot(&SandboxId::generate(), &snapshot, MIB).await.map(drop),
+        pool.disks.snapshot((&SnapshotId::generate()).into(), (&id).into()).await.map(drop),
+        pool.disks.replace((&id).into(), (&snapshot).into(), MIB).await.map(drop),
+        pool.disks.create((&SandboxId::generate()).into(), Some((&snapshot).into()), MIB).await.map(drop),
         pool.disks.stage_dump(&DumpId::generate()).await.map(drop),
         // Staged while there was room; the room runs out midway.
         pool.disks.seal_dump(&dump, &"x".repeat(16 << 20), false).await.map(drop),
@@ -304,5 +304,5 @@ async fn a_full_pool_refuses_a_snapshot_with_the_figures_and_keeps_nothing_of_it
     assert_eq!((inventory.snapshots, inventory.dumps), (vec![snapshot.clone()], vec![]));
     assert_eq!(inventory.sandboxes, std::slice::from_ref(&id));
     assert!(rootfs.join("big").exists(), "the sandbox is as it was");
-    pool.disks.remove_snapshot(&snapshot).await.unwrap();
+    pool.disks.remove((&snapshot).into()).await.unwrap();
 }
