@@ -16,8 +16,8 @@ use std::time::Duration;
 use burrow_catalog::{Catalog, CatalogError};
 use burrow_disks::btrfs::{BtrfsDisks, PoolSource};
 use burrow_engine::{
-    Clock as _, EgressSettings, Engine, EngineError, ImagePolicy, MovingPolicy, NoOwnApi, Policy, Seams,
-    SteadyClock, SystemClock, Times,
+    Clock as _, EgressSettings, Engine, EngineError, ImagePolicy, MovingPolicy, NoExecObserver, NoOwnApi,
+    Policy, Seams, SteadyClock, SystemClock, Times,
 };
 use burrow_model::State;
 use burrow_network::linux::LinuxNetwork;
@@ -40,7 +40,9 @@ use burrow_config::{Config, ConfigError, Pool};
 use burrow_http::activity::Patience;
 use burrow_http::app::App;
 use burrow_http::audit::Audit;
+use burrow_http::exec_trace::ExecRecords;
 use burrow_http::memory::{Keeper, MemorySetupError};
+use burrow_http::metrics::Metrics;
 
 /// Time limits of the shutdown. `burrow down` waits for a minute.
 const DRAIN: DrainTime = DrainTime { requests: Duration::from_secs(10), operations: Duration::from_secs(45) };
@@ -240,13 +242,6 @@ pub(crate) fn make_directory(path: &Path) -> Result<(), ServeError> {
     })
 }
 
-/// Continues the work that an earlier daemon left unfinished.
-async fn resume(app: &Arc<App>) {
-    burrow_http::rollback::resume(app).await;
-    resume_races(app).await;
-    burrow_http::remember::resume(app).await;
-}
-
 /// Continues the races that an earlier daemon did not finish.
 async fn resume_races(app: &App) {
     if let Err(error) = app.engine.resume_races().await {
@@ -262,10 +257,11 @@ async fn serve(
 ) -> Result<(), ServeError> {
     let tls = config.tls.as_ref().map(Tls::open).transpose()?;
     let keeper = Keeper::open(&config)?;
-    let audit = open_audit(&config).await?;
+    let records = open_records(&config).await?;
     let listeners = OwnListeners::new();
     let (seams, egress, epochs) = open_seams(&config, accept_rollback).await?;
-    let seams = Seams { own: Arc::new(ServedListeners(listeners.clone())), ..seams };
+    let (own, execs) = (Arc::new(ServedListeners(listeners.clone())), Arc::new(records.clone()));
+    let seams = Seams { own, execs, ..seams };
     let config = config.with_driver(&seams.runtimes);
     let catalog = seams.catalog.clone();
     let policy = Policy {
@@ -289,14 +285,13 @@ async fn serve(
     announce(&config, address)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), url = format!("{scheme}://{address}"), "ready");
-    let draining = CancellationToken::new();
     let run_dir = config.run_dir.clone();
-    let app = App::new(engine.clone(), config, keeper, audit, draining.clone());
+    let app = App::new(engine.clone(), config, keeper, records);
     periodic::memory::spawn(&app);
     periodic::audit::spawn(&app);
     periodic::audit_feed::spawn(&app);
     open_listeners(&listeners, &app);
-    resume(&app).await;
+    resume_races(&app).await;
     let running = Running {
         stop: CancellationToken::new(),
         kill: CancellationToken::new(),
@@ -351,11 +346,12 @@ async fn end_ssh(shells: Option<tokio::task::JoinHandle<()>>) {
 }
 
 /// Before anything happens that has to be recorded.
-async fn open_audit(config: &Config) -> Result<Audit, ServeError> {
+async fn open_records(config: &Config) -> Result<ExecRecords, ServeError> {
     let config = config.clone();
     let opened = tokio::task::spawn_blocking(move || Audit::open(&config)).await;
     let opened = opened.map_err(|panic| ServeError::Threads { source: io::Error::other(panic) })?;
-    opened.map_err(|source| ServeError::Audit { source })
+    let audit = Arc::new(opened.map_err(|source| ServeError::Audit { source })?);
+    Ok(ExecRecords { audit, metrics: Arc::new(Metrics::new()) })
 }
 
 /// Runs until it is aborted. A failure is retried with the next increment.
@@ -496,6 +492,7 @@ fn open_seams_blocking(
         memory,
         vault: vault::open(&config.secrets).map_err(|source| ServeError::Vault { source })?,
         own: Arc::new(NoOwnApi),
+        execs: Arc::new(NoExecObserver),
     };
     let package_urls = burrow_disks::debian::source_urls(mirror(config).as_ref());
     Ok((seams, egress::settings(&config.egress, &package_urls), epochs))

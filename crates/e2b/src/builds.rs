@@ -33,8 +33,8 @@ use super::{copies, mcp};
 use crate::copies::Copies;
 use burrow_http::app::{App, Part};
 use burrow_http::auth::{Admin, Caller, Reader};
-use burrow_http::convert;
 use burrow_http::input::{Segments, pairs};
+use burrow_http::{convert, exec_trace};
 
 /// Maximum number of builds that are kept; the oldest finished one is removed first.
 const BUILDS_MAX: usize = 256;
@@ -284,9 +284,17 @@ pub(super) async fn start(
     let no_cache = wish.force || wish.steps.iter().any(|step| step.force);
     // As with E2B's builds: clients that may create images may download from any public host.
     let network = NetworkPolicy { mode: NetworkMode::Open, ..NetworkPolicy::closed() };
-    let (tenant, instructions) = (caller.tenant().clone(), wish.steps);
-    let work =
-        Work { app: app.clone(), tenant, id: path.build, name, no_cache, network, sizes, instructions };
+    let work = Work {
+        app: app.clone(),
+        tenant: caller.tenant().clone(),
+        actor: exec_trace::actor(caller.trace()),
+        id: path.build,
+        name,
+        no_cache,
+        network,
+        sizes,
+        instructions: wish.steps,
+    };
     app.tasks.spawn(async move { work.run(base, commands, inherits).await });
     Ok(StatusCode::ACCEPTED)
 }
@@ -343,6 +351,7 @@ async fn base(app: &App, caller: &Caller, wish: &Instructions) -> Result<Base, R
 struct Work {
     app: Arc<App>,
     tenant: TenantId,
+    actor: Option<String>,
     id: String,
     name: ImageName,
     no_cache: bool,
@@ -407,6 +416,7 @@ impl Work {
                 image: &image,
                 name: &self.name,
                 build: &self.id,
+                actor: self.actor.clone(),
                 network: self.network.clone(),
                 log: &|text| self.log("info", text),
             };

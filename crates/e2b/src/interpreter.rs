@@ -29,6 +29,7 @@ use burrow_gateway::e2b::tokens;
 use burrow_http::app::App;
 use burrow_http::audit::Trace;
 use burrow_http::error::ApiError;
+use burrow_http::exec_trace;
 use burrow_http::request_target::Addressee;
 use burrow_http::routes::{Routes, delete, get, post};
 use burrow_interpreter::{BridgeRequest, Interpreter};
@@ -63,6 +64,7 @@ async fn no_such_call() -> Refusal {
 pub(crate) struct InterpreterRequest {
     tenant: TenantId,
     sandbox: SandboxId,
+    actor: Option<String>,
 }
 
 impl FromRequestParts<Arc<App>> for InterpreterRequest {
@@ -86,13 +88,15 @@ impl FromRequestParts<Arc<App>> for InterpreterRequest {
                 })?
             }
         };
-        if let Some(trace) = parts.extensions.get::<Trace>() {
+        let trace = parts.extensions.get::<Trace>();
+        if let Some(trace) = trace {
             trace.asked_inside(&tenant, &sandbox, by_token);
         }
+        let actor = exec_trace::actor(trace);
         if !reach::is_reached(app, &tenant, &sandbox, Call::Use).await {
             return Err(gone(&text));
         }
-        Ok(Self { tenant, sandbox })
+        Ok(Self { tenant, sandbox, actor })
     }
 }
 
@@ -113,7 +117,7 @@ async fn pass(
     asking: InterpreterRequest,
     request: Request,
 ) -> Result<Response, Refusal> {
-    let InterpreterRequest { tenant, sandbox } = asking;
+    let InterpreterRequest { tenant, sandbox, actor } = asking;
     let (parts, body) = request.into_parts();
     let slot = app.part::<Gateway>().slot(&sandbox)?;
     let body = match parts.method {
@@ -121,7 +125,7 @@ async fn pass(
         _ => Some(read(body).await?),
     };
     let question = BridgeRequest { method: parts.method, path: parts.uri.path().to_owned(), body };
-    let answer = Interpreter { app, tenant, sandbox }.ask(&question).await?;
+    let answer = Interpreter { app, tenant, sandbox, actor }.ask(&question).await?;
     let (answered, body) = answer.into_parts();
     let body = body.map_frame(move |frame| {
         let _held = &slot;

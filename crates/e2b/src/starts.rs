@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use burrow_api::{CreateExec, CreateSandbox, StdinMode};
-use burrow_engine::{CreateOptions, EngineError, SnapshotOptions, StartedExec};
+use burrow_engine::{CreateOptions, EngineError, ExecEvent, ExecOptions, ExecSession, SnapshotOptions};
 use burrow_guest::client::GuestError;
-use burrow_guest::protocol::{AttachNotice, ExecOutcome, ExecState, Frame, ReadMode};
+use burrow_guest::protocol::{ExecOutcome, ReadMode};
 use burrow_images::recipe::Run;
 use burrow_model::{
     BUILD_LABEL, Image, ImageId, ImageName, Lifetime, Limits, NetworkPolicy, SandboxId, Snapshot,
@@ -29,7 +29,7 @@ use super::steps::TEMPLATE_LABEL;
 use burrow_gateway::e2b::tokens;
 use burrow_gateway::e2b::variables::variables;
 use burrow_http::app::App;
-use burrow_http::convert;
+use burrow_http::{convert, exec_trace};
 
 const START_LABEL: &str = "e2b.start-cmd";
 const READY_LABEL: &str = "e2b.ready-cmd";
@@ -198,6 +198,8 @@ pub(super) struct Starting<'a> {
     /// The future name of the template.
     pub(super) name: &'a ImageName,
     pub(super) build: &'a str,
+    /// Who builds it, as the audit log names them.
+    pub(super) actor: Option<String>,
     pub(super) network: NetworkPolicy,
     pub(super) log: &'a (dyn Fn(&str) + Send + Sync),
 }
@@ -292,44 +294,29 @@ impl Starting<'_> {
         }
     }
 
-    async fn exec(&self, sandbox: &SandboxId, command: &str, mode: ReadMode) -> Result<StartedExec, Refusal> {
+    async fn exec(&self, sandbox: &SandboxId, command: &str, mode: ReadMode) -> Result<ExecSession, Refusal> {
         let request = CreateExec {
             argv: Run::Bash(command.to_owned()).argv(),
             stdin: StdinMode::Null,
             env: variables(sandbox, self.name.as_str()),
             ..CreateExec::default()
         };
-        let mut options = convert::exec_options(&request)?;
-        options.attach = Some(mode);
-        Ok(self.app.engine.exec(self.tenant, sandbox, options).await?)
+        let options = ExecOptions { attach: Some(mode), ..convert::exec_options(&request)? };
+        let origin = exec_trace::internal(self.actor.clone());
+        Ok(self.app.engine.exec(self.tenant, sandbox, options, origin).await?)
     }
 
     /// Reads a command's output to its end; logs each line with the prefix `label`, if given.
-    async fn read(&self, started: StartedExec, label: Option<&str>) -> Result<ExecOutcome, Refusal> {
-        let (guest, mut connection) = (started.guest, started.connection);
-        loop {
-            match connection.next().await.map_err(|error| guest.error(error))? {
-                Some(Frame::Stdout { bytes, .. }) => self.output(label, "stdout", &bytes),
-                Some(Frame::Stderr { bytes, .. }) => self.output(label, "stderr", &bytes),
-                Some(Frame::Control(json)) => {
-                    let notice = burrow_guest::client::parse(&json).map_err(|error| guest.error(error))?;
-                    if let AttachNotice::Exit(info) = notice
-                        && let ExecState::Ended(outcome) = info.state
-                    {
-                        return Ok(outcome);
-                    }
+    async fn read(&self, mut session: ExecSession, label: Option<&str>) -> Result<ExecOutcome, Refusal> {
+        let log = |event: &ExecEvent| {
+            if let (Some(label), ExecEvent::Output { stream, bytes, .. }) = (label, event) {
+                for line in String::from_utf8_lossy(bytes).lines() {
+                    (self.log)(&format!("[{label}] [{}]: {line}", stream.as_str()));
                 }
-                Some(Frame::Bytes(_) | Frame::End) => return Err(guest.error(GuestError::OutOfTurn).into()),
-                None => return Err(guest.error(GuestError::HungUp).into()),
             }
-        }
-    }
-
-    fn output(&self, label: Option<&str>, stream: &str, bytes: &[u8]) {
-        let Some(label) = label else { return };
-        for line in String::from_utf8_lossy(bytes).lines() {
-            (self.log)(&format!("[{label}] [{stream}]: {line}"));
-        }
+        };
+        let ended = session.read_to_end(log).await?.record.outcome();
+        ended.ok_or_else(|| session.guest().error(GuestError::OutOfTurn).into())
     }
 }
 

@@ -23,7 +23,10 @@ use crate::snapshots::pins::Pin;
 use crate::snapshots::restored_kinds;
 use crate::trees::held_trees;
 use crate::warm_pool::{Kind, WarmPool, WarmSandbox};
-use crate::{CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, recovery, upkeep, volumes};
+use crate::{
+    Background, CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, execs, recovery, upkeep,
+    volumes,
+};
 
 /// The attempts of a create whose name was held by a sandbox that was then undone.
 const CREATE_ATTEMPTS_MAX: usize = 5;
@@ -59,12 +62,18 @@ impl Engine {
         let engine = Self { shared };
         engine.clear_builds().await?;
         idle::spawn(&engine);
+        execs::resume(&engine).await;
         Ok(engine)
     }
 
     /// Ends background work. Sandboxes continue to run.
     pub async fn shutdown(&self) {
         self.shared.shutdown().await;
+    }
+
+    /// The work that a shutdown waits for.
+    pub fn background(&self) -> &Background {
+        &self.shared.background
     }
 
     pub fn catalog(&self) -> &Catalog {

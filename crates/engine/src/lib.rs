@@ -42,12 +42,14 @@ pub use egress::secrets::{SecretChanged, SecretStatus, SecretUser};
 pub use egress::{DENIED_MAX, Denied, EgressInForce, EgressSettings, EgressTotals};
 pub use engine::{Created, Engine};
 pub use error::EngineError;
-pub use execs::rollback_promises::{OpenPromise, Promise};
-pub use execs::{ExecOptions, ExecRecord, StartedExec};
-pub use guest::Guest;
+pub use execs::{
+    ExecCall, ExecEvent, ExecKind, ExecMoment, ExecObserver, ExecOptions, ExecOrigin, ExecRecord, ExecReport,
+    ExecSession, NoExecObserver, ObservedExec, OutputStream, Rollback, RollbackMode, RollbackStatus,
+};
 pub use guest::own_listener::{NoOwnApi, OwnApi};
 pub use guest::ports::{PortList, PortStream};
 pub use guest::services::ServiceStatus;
+pub use guest::{Guest, GuestReader, GuestWriter};
 pub use images::{
     BuildContext, BuildOptions, BuildStage, CommitOptions, ConfigChange, ImageBuilder, ImageDetail,
     ImageItem, ImageProgress, ItemState, OpenedArchive, Pruned, PullOptions, Removed, Tell, packages_recipe,
@@ -63,6 +65,7 @@ pub use race::{
     ATTEMPTS_MAX, Attempt, AttemptChanges, AttemptState, RACE_LABEL, Race, RaceMergeSpec, RaceMerged,
     RaceSpec, RaceStage,
 };
+pub use shared::Background;
 pub use sleep::activity::GuestStream;
 pub use snapshots::{
     FORK_MAX, ForkOptions, Forked, FromSnapshot, Restored, SnapshotOptions, TreeItem, TreeNode,

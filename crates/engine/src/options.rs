@@ -22,7 +22,7 @@ use burrow_network::Network;
 use burrow_runtime::Runtime;
 use burrow_vault::Vault;
 
-use crate::{Clock, EgressSettings, EngineError, ImageBuilder, MovingPolicy, OwnApi};
+use crate::{Clock, EgressSettings, EngineError, ExecObserver, ImageBuilder, MovingPolicy, OwnApi};
 
 /// The drivers of this host.
 #[derive(Clone, Debug)]
@@ -38,6 +38,7 @@ pub struct Seams {
     /// Encrypts secrets for the catalog.
     pub vault: Vault,
     pub own: Arc<dyn OwnApi>,
+    pub execs: Arc<dyn ExecObserver>,
 }
 
 /// The limits that the operator configured.

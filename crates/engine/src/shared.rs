@@ -8,11 +8,14 @@ use burrow_model::{ExecId, ImageConfig, ImageId, SandboxId, TenantId};
 use burrow_runtime::Runtime;
 use serde_json::Value;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::actor::registry::Registry;
 use crate::egress::EgressLog;
 use crate::egress::secrets::SecretChanges;
 use crate::events::Recorder;
+use crate::execs::{Remembering, Rollbacks};
 use crate::images::ImageWork;
 use crate::moving::MovingWork;
 use crate::race::Races;
@@ -39,9 +42,25 @@ pub(crate) struct Shared {
     pub(crate) secrets: SecretChanges,
     pub(crate) races: Races,
     pub(crate) volumes: volumes::FileLocks,
+    pub(crate) background: Background,
+    /// Execs with a snapshot for a rollback.
+    pub(crate) rollbacks: Rollbacks,
+    /// Execs that will be stored in memory.
+    pub(crate) remembering: Remembering,
     recorder: Recorder,
     image_configs: Mutex<HashMap<ImageId, ImageConfig>>,
     actors: Actors,
+}
+
+/// The work in the background, of the engine and of the daemon above it.
+#[derive(Clone, Debug, Default)]
+pub struct Background {
+    /// Work that continues when its client disconnects; joined at shutdown.
+    pub tasks: TaskTracker,
+    /// Of these, the operations on sandboxes, which may take as long as it takes to write or read their RAM.
+    pub operations: TaskTracker,
+    /// Cancelled when the daemon is about to shut down: streams report that and end.
+    pub draining: CancellationToken,
 }
 
 /// Signals when the last actor has ended: each holds a clone of the sender.
@@ -74,6 +93,9 @@ impl Shared {
             secrets: SecretChanges::new(),
             races: Races::default(),
             volumes: volumes::FileLocks::default(),
+            background: Background::default(),
+            rollbacks: Rollbacks::default(),
+            remembering: Remembering::new(),
             image_configs: Mutex::new(HashMap::new()),
             actors: Actors { alive: Mutex::new(Some(alive)), ended: tokio::sync::Mutex::new(ended) },
         })
@@ -134,6 +156,7 @@ impl Shared {
         self.recorder.event(event);
     }
 
+    /// Marks that an exec needs no more remembering, after its row is stored.
     pub(crate) fn record_remembered(&self, exec: ExecId) {
         self.recorder.remembered(exec);
     }
@@ -166,6 +189,7 @@ impl Shared {
 
     /// Completes the work in progress, accepts no more, and stores the queued records.
     pub(crate) async fn shutdown(&self) {
+        self.background.draining.cancel();
         self.images.close();
         self.races.cancel_all();
         self.registry.close();

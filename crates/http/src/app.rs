@@ -5,16 +5,17 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use burrow_config::Config;
-use burrow_engine::Engine;
+use burrow_engine::{Background, Engine};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::audit::Audit;
 use crate::error::ApiError;
+use crate::exec_trace::ExecRecords;
+use crate::idempotency;
 use crate::memory::Keeper;
 use crate::metrics::Metrics;
-use crate::{idempotency, remember, rollback};
 
 /// Maximum number of parts. There is a fixed number of interfaces.
 const PARTS_MAX: usize = 16;
@@ -50,27 +51,21 @@ impl fmt::Debug for Parts {
 pub struct App {
     pub engine: Engine,
     pub config: Config,
-    pub metrics: Metrics,
+    pub metrics: Arc<Metrics>,
     /// The verifiable audit log.
-    pub audit: Audit,
+    pub audit: Arc<Audit>,
     /// Limits concurrent requests.
     pub requests: Arc<Semaphore>,
-    /// Work that continues when its client disconnects; joined at shutdown.
+    /// Those of [`Engine::background`].
     pub tasks: TaskTracker,
-    /// Of these, the operations on sandboxes, which may take as long as it takes to write or read their RAM.
     pub operations: TaskTracker,
+    pub draining: CancellationToken,
     /// Requests with an `Idempotency-Key` that are in progress.
     pub idempotent_requests: idempotency::IdempotentRequests,
-    /// Execs with a snapshot for a rollback.
-    pub rollbacks: rollback::Rollbacks,
-    /// Execs that will be recorded in memory.
-    pub remembering: remember::Remembering,
     /// Quotas, disk reserve and consolidation of memory.
     pub memory: Keeper,
     /// The state of the interfaces above this crate.
     parts: Parts,
-    /// Cancelled when the daemon is about to shut down: streams report that and end.
-    pub draining: CancellationToken,
 }
 
 impl App {
@@ -78,17 +73,15 @@ impl App {
         engine: Engine,
         config: Config,
         memory: Keeper,
-        audit: Audit,
-        draining: CancellationToken,
+        ExecRecords { audit, metrics }: ExecRecords,
     ) -> Arc<Self> {
+        let Background { tasks, operations, draining } = engine.background().clone();
         Arc::new(Self {
-            metrics: Metrics::new(),
+            metrics,
             requests: Arc::new(Semaphore::new(config.bounds.requests)),
-            tasks: TaskTracker::new(),
-            operations: TaskTracker::new(),
+            tasks,
+            operations,
             idempotent_requests: idempotency::IdempotentRequests::default(),
-            rollbacks: rollback::Rollbacks::default(),
-            remembering: remember::Remembering::new(),
             memory,
             audit,
             parts: Parts::default(),

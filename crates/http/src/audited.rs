@@ -22,7 +22,7 @@ use serde::Deserialize;
 
 use super::observe::RequestId;
 use crate::app::App;
-use crate::audit::{Recorded, Trace};
+use crate::audit::Trace;
 use crate::own_listener::OwnListener;
 
 /// Responses to creates are smaller; a larger one is not inspected.
@@ -31,10 +31,7 @@ const INSPECTED_BYTES_MAX: u64 = 64 * 1024;
 impl App {
     /// Records an event, and counts it.
     pub async fn audited(&self, event: Event) {
-        match self.audit.record(event, self.engine.now_ms()).await {
-            Recorded::Stored => self.metrics.audit.recorded(),
-            Recorded::Waits => self.metrics.audit.failed(),
-        }
+        self.audit.record_counted(event, self.engine.now_ms(), &self.metrics).await;
     }
 }
 

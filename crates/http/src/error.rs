@@ -117,29 +117,37 @@ impl std::fmt::Display for Cause {
     }
 }
 
-impl From<EngineError> for ApiError {
-    fn from(error: EngineError) -> Self {
+impl ApiError {
+    /// Without the cause, which the engine has logged.
+    pub(crate) fn described(error: &EngineError) -> Self {
         if let EngineError::Wake { id, reason } = error {
             let hint = format!(
                 "`burrow wake {id}` tries again; `burrow start {id} --files-only` starts it from its files, without the processes"
             );
-            return Self { hint: Some(hint), ..Self::from(*reason) };
+            return Self { hint: Some(hint), ..Self::described(reason) };
         }
-        let code = code_of_engine(&error);
+        let code = code_of_engine(error);
         let hint =
-            error.hint().or_else(|| hint_of_seam(&error)).map(str::to_owned).or_else(|| general_hint(code));
+            error.hint().or_else(|| hint_of_seam(error)).map(str::to_owned).or_else(|| general_hint(code));
         // Messages that would name files of the host are replaced.
-        let message = if matches!(&error, EngineError::Image(ImageError::Io { .. })) {
+        let message = if matches!(error, EngineError::Image(ImageError::Io { .. })) {
             "could not store or read the image's files".to_owned()
-        } else if matches!(&error, EngineError::Vault(inner) if code_of_vault(inner) == ErrorCode::Internal) {
+        } else if matches!(error, EngineError::Vault(inner) if code_of_vault(inner) == ErrorCode::Internal) {
             "could not encrypt or decrypt the secret".to_owned()
-        } else if let EngineError::Memory(inner) = &error {
+        } else if let EngineError::Memory(inner) = error {
             memory_message(inner)
         } else {
             error.to_string()
         };
-        let api = Self { code, message: printable(&message), hint, cause: None };
-        let ours = is_ours(code) && !is_the_owners(&error);
+        Self { code, message: printable(&message), hint, cause: None }
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> Self {
+        let api = Self::described(&error);
+        let error = if let EngineError::Wake { reason, .. } = error { *reason } else { error };
+        let ours = is_ours(api.code) && !is_the_owners(&error);
         if ours { api.cause(error) } else { api }
     }
 }

@@ -6,19 +6,17 @@ use axum::body::Body;
 use axum::response::Response;
 use burrow_api::{ErrorCode, ErrorDetail};
 use burrow_engine::{Guest, GuestStream};
-use burrow_guest::client::{Connection, FrameReader, FrameWriter, parse};
-use burrow_guest::protocol::{AttachNotice, Frame};
+use burrow_guest::client::Connection;
+use burrow_guest::protocol::Frame;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use serde::Serialize;
-use tokio::io::{ReadHalf, WriteHalf};
 
 use crate::app::App;
 use crate::error::ApiError;
 
-pub type GuestReader = FrameReader<ReadHalf<GuestStream>>;
-pub type GuestWriter = FrameWriter<WriteHalf<GuestStream>>;
+pub use burrow_engine::{GuestReader, GuestWriter};
 
 /// A response with one JSON value per line, each sent as soon as it is available.
 pub fn lines<T: Serialize>(values: impl Stream<Item = T> + Send + 'static) -> Response {
@@ -125,12 +123,4 @@ impl GuestBody {
 /// The error that interrupts a response whose status has been sent.
 pub fn broken(error: ApiError) -> io::Error {
     io::Error::other(error.into_detail().message)
-}
-
-/// The notice in a frame that contains no output.
-pub fn notice(guest: &Guest, frame: &Frame) -> Result<AttachNotice, ApiError> {
-    match frame {
-        Frame::Control(json) => parse(json).map_err(|error| guest.error(error).into()),
-        Frame::Bytes(_) | Frame::Stdout { .. } | Frame::Stderr { .. } | Frame::End => Err(out_of_turn(guest)),
-    }
 }

@@ -95,6 +95,8 @@ pub struct Interpreter {
     pub app: Arc<App>,
     pub tenant: TenantId,
     pub sandbox: SandboxId,
+    /// Who starts the bridge, as the audit log names them.
+    pub actor: Option<String>,
 }
 
 /// A request to the bridge.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::body::Body;
 use burrow_api::{ErrorCode, defaults};
 use burrow_catalog::SandboxRow;
-use burrow_engine::{ExecOptions, Guest};
+use burrow_engine::{ExecOptions, Guest, RollbackMode};
 use burrow_guest::protocol::{ExecInfo, ExecState, FileEntry, Request, StdinMode, WriteFile};
 use burrow_model::ExecId;
 use http::Method;
@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::{BridgeRequest, Interpreter};
 use burrow_gateway::e2b::variables::variables;
 use burrow_http::error::ApiError;
+use burrow_http::exec_trace;
 use burrow_http::request_target::CODE_PORT;
 use burrow_http::upload::upload;
 
@@ -109,9 +110,11 @@ impl Interpreter {
             attach: None,
             hold: false,
             then_stop: false,
+            rollback: RollbackMode::Nothing,
         };
-        let started = self.app.engine.exec(&self.tenant, &self.sandbox, options).await;
-        Ok(started.map_err(ApiError::from).map_err(without_python)?.id)
+        let origin = exec_trace::internal(self.actor.clone());
+        let started = self.app.engine.exec(&self.tenant, &self.sandbox, options, origin).await;
+        Ok(started.map_err(ApiError::from).map_err(without_python)?.id().clone())
     }
 
     async fn wait(&self, guest: &Guest, exec: &ExecId) -> Result<(), ApiError> {

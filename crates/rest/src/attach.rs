@@ -18,28 +18,24 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_
 use axum::response::Response;
 use burrow_api::{AttachClientMessage, AttachServerMessage, encode_output};
 use burrow_audit::{Action, Event, Outcome, Text};
-use burrow_engine::Guest;
-use burrow_guest::protocol::{
-    Attach, AttachInput, AttachNotice, ExecInfo, Frame, ReadMode, Request, TerminalSize,
-};
+use burrow_engine::{EngineError, ExecEvent, ExecSession, Guest};
+use burrow_guest::client::GuestError;
+use burrow_guest::protocol::{Attach, AttachInput, Frame, ReadMode, TerminalSize};
 use burrow_model::ExecId;
-use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::egress::with_denials;
 use super::execs::ExecPath;
 use burrow_http::app::App;
 use burrow_http::auth::Executor;
 use burrow_http::error::ApiError;
 use burrow_http::input::{Params, Segments};
 use burrow_http::refusals::{Common, GuestRefusals};
-use burrow_http::remember::{Tails, remembered};
-use burrow_http::stream::{GuestReader, GuestWriter, hung_up, next_frame, notice, shutting_down};
+use burrow_http::stream::{GuestWriter, shutting_down};
 use burrow_http::upload::send_bytes;
-use burrow_http::{convert, rollback};
+use burrow_http::{convert, exec_trace};
 
 /// The largest message that a client may send. A larger one closes the connection with code 1009.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -94,45 +90,33 @@ pub(crate) async fn attach(
             .hint("`GET …/output` returns the output without a WebSocket")
     })?;
     let (sandbox, exec) = path.resolve(&app, &caller).await?;
-    // First of all: a failed command is rolled back as soon as no client reads its output any more.
-    let held = app.rollbacks.reader(&exec);
-    let guest = app.engine.guest(caller.tenant(), &sandbox).await?;
     let mode = match params.mode {
         Mode::Lossless => ReadMode::Lossless,
         Mode::Lossy => ReadMode::Lossy,
     };
-    let request =
-        Request::Attach(Attach { exec: exec.to_string(), offset: params.offset, mode, follow: true });
-    let mut connection = guest.open(&request).await?;
-    let _info: ExecInfo = guest.reply(&mut connection).await?;
-    let (reader, writer) = connection.split();
-    let input_audit =
-        InputAudit { actor: caller.trace().and_then(|trace| trace.facts().actor), exec, noted: false };
+    let actor = exec_trace::actor(caller.trace());
+    let input_audit = InputAudit { actor: actor.map(Text::from), exec: exec.clone(), noted: false };
+    let attach = Attach { exec: exec.into(), offset: params.offset, mode, follow: true };
+    let session = app.engine.attach_exec(caller.tenant(), &sandbox, attach).await?;
     Ok(upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX).on_upgrade(
         move |socket| {
             // Tracked, so that a shutdown waits until the client has received the last message.
             let tasks = app.tasks.clone();
-            tasks.track_future(serve(app, guest, (reader, writer), held, input_audit, socket))
+            tasks.track_future(serve(app, session, input_audit, socket))
         },
     ))
 }
 
-async fn serve(
-    app: Arc<App>,
-    guest: Guest,
-    (mut reader, mut writer): (GuestReader, GuestWriter),
-    held: Option<rollback::Reader>,
-    mut input_audit: InputAudit,
-    socket: WebSocket,
-) {
+async fn serve(app: Arc<App>, mut session: ExecSession, mut input_audit: InputAudit, socket: WebSocket) {
     let (mut sink, mut stream) = socket.split();
+    let (guest, mut writer) = (session.guest().clone(), session.take_input());
     let last = tokio::select! {
-        last = pump_output(&app, &guest, &mut reader, held, &mut sink) => last,
+        last = pump_output(&app, &mut session, &mut sink) => last,
         refused = pump_input(&app, &guest, &mut input_audit, &mut writer, &mut stream) => refused,
     };
     let Some(last) = last else { return };
     // The exec has ended. A client that is still reading must not keep the guest busy or the sandbox awake.
-    drop((reader, writer, guest));
+    drop((session, writer, guest));
     let shutdown = async {
         app.draining.cancelled().await;
         tokio::time::sleep(CLOSE_PATIENCE).await;
@@ -169,45 +153,30 @@ impl InputAudit {
 type Sink = SplitSink<WebSocket, Message>;
 
 /// Sends output until the end. Returns the last message, which the caller sends, or `None` if the client is gone.
-async fn pump_output(
-    app: &Arc<App>,
-    guest: &Guest,
-    reader: &mut GuestReader,
-    held: Option<rollback::Reader>,
-    sink: &mut Sink,
-) -> Option<AttachServerMessage> {
-    let mut tails = Tails::default();
+async fn pump_output(app: &App, session: &mut ExecSession, sink: &mut Sink) -> Option<AttachServerMessage> {
     loop {
-        let frame = match next_frame(app, guest, reader).await {
+        let message = match app.draining.run_until_cancelled(session.next()).await {
             None => return Some(AttachServerMessage::Error { error: shutting_down() }),
-            Some(Err(error)) => return Some(AttachServerMessage::Error { error: error.into_detail() }),
-            Some(Ok(None)) => {
-                return Some(AttachServerMessage::Error { error: hung_up(guest).into_detail() });
+            Some(Err(error)) => return Some(failed(error)),
+            Some(Ok(ExecEvent::Output { stream, offset, bytes })) => {
+                Message::Binary(encode_output(convert::output_stream(stream), offset, &bytes).into())
             }
-            Some(Ok(Some(frame))) => frame,
-        };
-        let message = if let Some((stream, offset, bytes)) = convert::stream_of(&frame) {
-            tails.push(stream, bytes);
-            Message::Binary(Bytes::from(encode_output(stream, offset, bytes)))
-        } else {
-            match notice(guest, &frame) {
-                Ok(AttachNotice::Gap { from, to }) => text(&AttachServerMessage::Gap { from, to })?,
-                Ok(AttachNotice::Exit(info)) => {
-                    let exec = convert::exec_started(&guest.sandbox().id, info);
-                    let exec = with_denials(app, &guest.sandbox().tenant, exec).await;
-                    let exec = rollback::final_exec(app, held, exec).await;
-                    let exec = Box::new(remembered(app, guest, exec, &tails).await);
-                    return Some(AttachServerMessage::Exit { exec });
-                }
-                // The request asked to follow the output, so it cannot end like this.
-                Ok(AttachNotice::Drained { .. }) => {
-                    return Some(AttachServerMessage::Error { error: hung_up(guest).into_detail() });
-                }
-                Err(error) => return Some(AttachServerMessage::Error { error: error.into_detail() }),
+            Some(Ok(ExecEvent::Gap { from, to })) => text(&AttachServerMessage::Gap { from, to })?,
+            Some(Ok(ExecEvent::Exit(info))) => {
+                let exec = Box::new(convert::exec_report(session.ended(info).await));
+                return Some(AttachServerMessage::Exit { exec });
+            }
+            // The request asked to follow the output, so it cannot end like this.
+            Some(Ok(ExecEvent::Drained { .. })) => {
+                return Some(failed(session.guest().error(GuestError::HungUp)));
             }
         };
         sink.send(message).await.ok()?;
     }
+}
+
+fn failed(error: EngineError) -> AttachServerMessage {
+    AttachServerMessage::Error { error: ApiError::from(error).into_detail() }
 }
 
 /// Passes input on until the client is gone (`None`) or sends an invalid message.

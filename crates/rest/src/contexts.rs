@@ -19,6 +19,7 @@ use burrow_http::app::App;
 use burrow_http::auth::{Caller, Executor, Reader};
 use burrow_http::convert::{check_path, check_variables};
 use burrow_http::error::ApiError;
+use burrow_http::exec_trace;
 use burrow_http::input::{JsonBody, NoParams, Params, Segments};
 use burrow_http::pages::{PageParams, page_of_list};
 use burrow_http::refusals::{Common, GuestRefusals, WithBody};
@@ -76,7 +77,8 @@ impl ContextPath {
 
 async fn interpreter(app: &Arc<App>, caller: &Caller, sandbox: &str) -> Result<Interpreter, ApiError> {
     let sandbox = caller.sandbox(app, sandbox).await?;
-    Ok(Interpreter { app: app.clone(), tenant: caller.tenant().clone(), sandbox })
+    let actor = exec_trace::actor(caller.trace());
+    Ok(Interpreter { app: app.clone(), tenant: caller.tenant().clone(), sandbox, actor })
 }
 
 /// Checks the id of a context before it becomes part of a path.

@@ -1,37 +1,34 @@
 //! Execs: start, list, inspect, wait, signal, resize, feed.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use burrow_api::{CreateExec, Exec, Page, RunResult, SendSignal, TerminalSize, defaults};
 use burrow_catalog::{Idempotency, PageRequest};
-use burrow_engine::{EngineError, ExecOptions, Guest, StartedExec};
-use burrow_guest::protocol::{AttachNotice, Frame, Request};
+use burrow_engine::{
+    EngineError, ExecEvent, ExecOptions, ExecOrigin, ExecSession, OutputStream, RollbackMode,
+};
+use burrow_guest::protocol::{Frame, Request};
 use burrow_model::{ExecId, SandboxId, TenantId};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::egress::with_denials;
 use super::sandboxes::SandboxPath;
 use burrow_http::app::App;
-use burrow_http::audit::Trace;
 use burrow_http::auth::{Caller, Executor, Reader, check_reference};
-use burrow_http::convert;
 use burrow_http::error::ApiError;
-use burrow_http::exec_trace::ExecTrace;
 use burrow_http::idempotency::{Begin, IdempotentResponse, once};
 use burrow_http::input::{JsonBody, NoParams, Params, Segments, idempotency_key};
 use burrow_http::pages::{PageParams, page};
 use burrow_http::refusals::{Common, GuestRefusals, IdempotencyRefusals, ObjectRefusals, WithBody};
-use burrow_http::remember::{Tails, remember_at_end, remembered, remembered_late};
-use burrow_http::rollback::{RollbackGuard, RollbackMode};
-use burrow_http::stream::{GuestReader, GuestWriter, hung_up, out_of_turn};
+use burrow_http::stream::GuestWriter;
 use burrow_http::upload::{send_bytes, upload};
+use burrow_http::{convert, exec_trace};
 
 /// Duration of a wait: the default, and the maximum. Clients repeat the request to wait longer.
 const WAIT_MS: u64 = 60_000;
@@ -104,27 +101,25 @@ pub(crate) async fn create(
     body: JsonBody<CreateExec>,
 ) -> Result<IdempotentResponse, ApiError> {
     let mut options = convert::exec_options(&body.value)?;
-    let wish = RollbackMode::of(&body.value)?;
     let key = idempotency_key(&headers)?;
     let sandbox = caller.sandbox(&app, &path.sandbox).await?;
     let tenant = caller.tenant().clone();
     let scope = format!("execs of {sandbox}");
-    let exec_trace = ExecTrace::of(&caller, &options);
+    let is_guarded = options.rollback != RollbackMode::Nothing;
     let mut begin = Begin::Durably;
-    if wish == RollbackMode::Nothing
-        && let Some(key) = &key
-    {
+    if !is_guarded && let Some(key) = &key {
         // The id is derived from the request, and no guest starts an id twice. So a repeat after a crash of this daemon
         // finds the exec.
         begin = Begin::Here;
         options.id =
             Some(ExecId::of_bytes(Idempotency::of(key, &body.bytes).digest(&[tenant.as_str(), &scope])));
     }
-    let work = run(app.clone(), tenant.clone(), sandbox, options, body.value.input, wish, exec_trace);
-    if wish == RollbackMode::Nothing {
+    let origin = exec_trace::call(caller.trace());
+    let work = run(app.clone(), tenant.clone(), sandbox, options, body.value.input, origin);
+    if !is_guarded {
         return once(&app, &tenant, key, &scope, &body.bytes, begin, work).await;
     }
-    // When a client disconnects, no unreferenced snapshot and no effects of a failed command may remain.
+    // When a client disconnects, a command with a rollback still receives all of its input.
     let work_app = app.clone();
     let work = async move { work_app.run_to_completion(work).await };
     once(&app, &tenant, key, &scope, &body.bytes, begin, work).await
@@ -136,120 +131,55 @@ async fn run(
     sandbox: SandboxId,
     options: ExecOptions,
     input: Option<String>,
-    wish: RollbackMode,
-    exec_trace: ExecTrace,
+    origin: ExecOrigin,
 ) -> Result<IdempotentResponse, ApiError> {
-    let guarded = RollbackGuard::take(&app, &tenant, &sandbox, &options.argv, wish).await?;
-    let began = Instant::now();
-    let (wait, then_stop) = (options.attach.is_some(), options.then_stop);
-    let secrets = burrow_memory::remember::secret_values(&options.env);
-    let begun = match guarded.as_ref().and_then(|guarded| guarded.promise()) {
-        Some(promise) => app.engine.exec_promising(&tenant, &sandbox, options, &promise).await,
-        None => app.engine.exec(&tenant, &sandbox, options).await,
-    };
-    let started = match (begun, &guarded) {
-        (Err(error), Some(guarded)) => {
-            guarded.not_needed(&app).await;
-            return Err(error.into());
-        }
-        (started, _) => started?,
-    };
-    app.metrics.exec_started(began.elapsed());
-    let id = started.id.clone();
-    exec_trace.began(&app, &tenant, &sandbox, &id).await;
-    app.remembering.given(&id, secrets);
-    if let Some(guarded) = &guarded {
-        guarded.began(&app, &id);
-    }
-    if wait {
-        let ended = match (finish(started, input).await, &guarded) {
-            // Its sandbox may have been put to sleep: the exec may still end, and fail.
-            (Err(error), Some(guarded)) => {
-                guarded.keep_promise(&app, id);
-                return Err(error);
-            }
-            (result, _) => result?,
-        };
-        let EndedExec { mut result, tails, guest } = ended;
-        exec_trace.ended(&result.exec);
-        result.exec = with_denials(&app, &tenant, result.exec).await;
-        if let Some(guarded) = &guarded {
-            result.exec = guarded.finish(&app, result.exec).await;
-        }
-        // Last of all: after a rollback, the exec is remembered in the restored branch.
-        result.exec = remembered(&app, &guest, result.exec, &tails).await;
-        return IdempotentResponse::json(StatusCode::OK, &result);
-    }
-    if let Some(guarded) = &guarded {
-        guarded.keep_promise(&app, id);
+    let waits = options.attach.is_some();
+    let session = app.engine.exec(&tenant, &sandbox, options, origin).await?;
+    if waits {
+        return IdempotentResponse::json(StatusCode::OK, &finish(session, input).await?);
     }
     if let Some(input) = input {
-        feed(&app, &started, input).await;
+        feed(&app, &session, input).await;
     }
-    // If the sandbox stops after the exec (`then_stop`), it stops once the output was read, and the daemon's own reader
-    // would count as that.
-    if !then_stop {
-        remember_at_end(&app, &started.guest, &started.id, guarded);
-    }
-    let exec = app.rollbacks.with_status(convert::exec_started(&sandbox, started.info));
-    IdempotentResponse::json(StatusCode::CREATED, &exec)
+    IdempotentResponse::json(StatusCode::CREATED, &convert::exec_report(session.report()))
 }
 
 /// Runs one exec to its end, as a request with `wait` does. For calls that run several execs: each is recorded.
 pub(super) async fn run_to_end(
-    app: &Arc<App>,
+    app: &App,
     tenant: &TenantId,
     sandbox: &SandboxId,
     request: &CreateExec,
-    trace: Option<Trace>,
+    origin: ExecOrigin,
 ) -> Result<RunResult, ApiError> {
     let options = convert::exec_options(request)?;
-    let exec_trace = ExecTrace::by(trace, &options);
-    let secrets = burrow_memory::remember::secret_values(&options.env);
-    let began = Instant::now();
-    let started = app.engine.exec(tenant, sandbox, options).await?;
-    app.metrics.exec_started(began.elapsed());
-    exec_trace.step_began(app, tenant, sandbox, &started.id).await;
-    app.remembering.given(&started.id, secrets);
-    let EndedExec { mut result, tails, guest } = finish(started, request.input.clone()).await?;
-    exec_trace.step_ended(app, tenant, sandbox, &result.exec).await;
-    result.exec = with_denials(app, tenant, result.exec).await;
-    result.exec = remembered(app, &guest, result.exec, &tails).await;
-    Ok(result)
-}
-
-/// The result of an exec that was waited for.
-struct EndedExec {
-    result: RunResult,
-    tails: Tails,
-    guest: Guest,
+    finish(app.engine.exec(tenant, sandbox, options, origin).await?, request.input.clone()).await
 }
 
 /// Sends the input and collects the output until the exec has ended.
-async fn finish(started: StartedExec, input: Option<String>) -> Result<EndedExec, ApiError> {
-    let StartedExec { guest, connection, .. } = started;
-    let (mut reader, mut writer) = connection.split();
+async fn finish(mut session: ExecSession, input: Option<String>) -> Result<RunResult, ApiError> {
+    let mut writer = session.take_input();
     let mut output = CollectedOutput::default();
-    let ended = match input {
-        None => output.collect(&guest, &mut reader).await?,
-        // Concurrently: otherwise a process that writes output before it has read all of its input would cause a deadlock.
-        Some(input) => {
-            let collected = output.collect(&guest, &mut reader);
-            tokio::pin!(collected);
-            tokio::select! {
-                ended = &mut collected => ended?,
-                () = feed_attached(&mut writer, input) => collected.await?,
+    let ended = {
+        let collected = session.read_to_end(|event| output.add(event));
+        match input {
+            None => collected.await?,
+            // Concurrently: otherwise a process that writes output before it has read all of its input would cause a deadlock.
+            Some(input) => {
+                tokio::pin!(collected);
+                tokio::select! {
+                    ended = &mut collected => ended?,
+                    () = feed_attached(&mut writer, input) => collected.await?,
+                }
             }
         }
     };
-    let exec = convert::exec_started(&guest.sandbox().id, ended);
-    let result = RunResult {
-        exec,
+    Ok(RunResult {
+        exec: convert::exec_report(ended),
         stdout: text(output.stdout),
         stderr: text(output.stderr),
         truncated: output.truncated,
-    };
-    Ok(EndedExec { result, tails: output.tails, guest })
+    })
 }
 
 /// A process that no longer reads its input is not an error.
@@ -260,8 +190,8 @@ async fn feed_attached(writer: &mut GuestWriter, input: String) {
 }
 
 /// For an exec that no request waits for. Small input is written at once; the rest as the process reads.
-async fn feed(app: &Arc<App>, started: &StartedExec, input: String) {
-    let (guest, exec) = (started.guest.clone(), started.id.clone());
+async fn feed(app: &App, session: &ExecSession, input: String) {
+    let (guest, exec) = (session.guest().clone(), session.id().clone());
     let task = app.tasks.spawn(async move {
         let request = Request::ExecStdin { exec: exec.to_string(), close: true };
         if let Err(error) = upload::<()>(&guest, &request, Body::from(input)).await {
@@ -277,35 +207,16 @@ struct CollectedOutput {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     truncated: bool,
-    /// The last bytes of each stream.
-    tails: Tails,
 }
 
 impl CollectedOutput {
-    async fn collect(
-        &mut self,
-        guest: &Guest,
-        reader: &mut GuestReader,
-    ) -> Result<burrow_guest::protocol::ExecInfo, ApiError> {
-        loop {
-            let frame = reader.next().await.map_err(|error| guest.error(error))?;
-            if let Some((stream, _, bytes)) = frame.as_ref().and_then(convert::stream_of) {
-                self.tails.push(stream, bytes);
-            }
-            match frame {
-                Some(Frame::Stdout { bytes, .. }) => self.truncated |= append(&mut self.stdout, &bytes),
-                Some(Frame::Stderr { bytes, .. }) => self.truncated |= append(&mut self.stderr, &bytes),
-                Some(Frame::Control(json)) => {
-                    match burrow_guest::client::parse(&json).map_err(|e| guest.error(e))? {
-                        AttachNotice::Exit(info) => return Ok(info),
-                        AttachNotice::Gap { .. } => self.truncated = true,
-                        AttachNotice::Drained { .. } => return Err(out_of_turn(guest)),
-                    }
-                }
-                Some(Frame::Bytes(_) | Frame::End) => return Err(out_of_turn(guest)),
-                None => return Err(hung_up(guest)),
-            }
-        }
+    fn add(&mut self, event: &ExecEvent) {
+        self.truncated |= match event {
+            ExecEvent::Output { stream: OutputStream::Stdout, bytes, .. } => append(&mut self.stdout, bytes),
+            ExecEvent::Output { stream: OutputStream::Stderr, bytes, .. } => append(&mut self.stderr, bytes),
+            ExecEvent::Gap { .. } => true,
+            ExecEvent::Drained { .. } | ExecEvent::Exit(_) => false,
+        };
     }
 }
 
@@ -347,8 +258,8 @@ pub(crate) async fn get(
     Segments(path): Segments<ExecPath>,
 ) -> Result<Json<Exec>, ApiError> {
     let (sandbox, exec) = path.resolve(&app, &caller).await?;
-    let found = convert::exec(app.engine.exec_info(caller.tenant(), &sandbox, &exec).await?);
-    Ok(Json(app.rollbacks.with_status(with_denials(&app, caller.tenant(), found).await)))
+    let record = app.engine.exec_info(caller.tenant(), &sandbox, &exec).await?;
+    Ok(Json(convert::exec_report(app.engine.report_exec(record).await)))
 }
 
 /// Names an exec of any sandbox.
@@ -378,7 +289,7 @@ pub(crate) async fn find(
     if caller.bound_to().is_some_and(|bound| *bound != record.row.sandbox) {
         return Err(unknown().into());
     }
-    Ok(Json(app.rollbacks.with_status(with_denials(&app, caller.tenant(), convert::exec(record)).await)))
+    Ok(Json(convert::exec_report(app.engine.report_exec(record).await)))
 }
 
 /// How long to wait.
@@ -410,8 +321,7 @@ pub(crate) async fn wait(
     let waited =
         app.draining.run_until_cancelled(app.engine.wait_exec(caller.tenant(), &sandbox, &exec, bound)).await;
     let record = waited.ok_or(EngineError::ShuttingDown)??;
-    let exec = app.rollbacks.with_status(with_denials(&app, caller.tenant(), convert::exec(record)).await);
-    Ok(Json(remembered_late(&app, caller.tenant(), &sandbox, exec).await))
+    Ok(Json(convert::exec_report(app.engine.report_awaited_exec(record).await)))
 }
 
 #[utoipa::path(

@@ -11,26 +11,22 @@ use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use burrow_api::{OutputChunk, OutputStream};
-use burrow_engine::Guest;
-use burrow_guest::protocol::{Attach, AttachNotice, ExecInfo, Frame, ReadMode, Request};
+use burrow_engine::{ExecEvent, ExecSession};
+use burrow_guest::protocol::{Attach, ReadMode};
 use bytes::Bytes;
 use futures_util::stream;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::egress::with_denials;
 use super::execs::ExecPath;
 use burrow_http::app::App;
 use burrow_http::auth::Reader;
+use burrow_http::convert;
 use burrow_http::error::ApiError;
 use burrow_http::input::{Params, Segments};
 use burrow_http::refusals::{Common, GuestRefusals};
-use burrow_http::remember::{Tails, remembered};
-use burrow_http::stream::{
-    GuestReader, GuestWriter, broken, hung_up, lines, next_frame, notice, shutting_down,
-};
-use burrow_http::{convert, rollback};
+use burrow_http::stream::{broken, lines, shutting_down};
 
 /// Which part of the output, and in which format.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -74,19 +70,14 @@ pub(crate) async fn output(
     Params(params): Params<OutputParams>,
 ) -> Result<Response, ApiError> {
     let (sandbox, exec) = path.resolve(&app, &caller).await?;
-    // First of all: a failed command is rolled back as soon as no client reads its output any more.
-    let held = app.rollbacks.reader(&exec).filter(|_| params.follow);
-    let guest = app.engine.guest(caller.tenant(), &sandbox).await?;
-    let request = Request::Attach(Attach {
+    let attach = Attach {
         exec: exec.to_string(),
         offset: params.offset,
         mode: ReadMode::Lossy,
         follow: params.follow,
-    });
-    let mut connection = guest.open(&request).await?;
-    let _info: ExecInfo = guest.reply(&mut connection).await?;
-    let (reader, writer) = connection.split();
-    let source = Source { app, guest, reader, _writer: writer, held, tails: Tails::default(), ended: false };
+    };
+    let session = app.engine.attach_exec(caller.tenant(), &sandbox, attach).await?;
+    let source = Source { app, session, ended: false };
     Ok(match params.format {
         Format::Ndjson => lines(chunks(source)),
         Format::Raw => raw(source),
@@ -96,47 +87,26 @@ pub(crate) async fn output(
 /// An attached connection.
 pub(super) struct Source {
     app: Arc<App>,
-    guest: Guest,
-    reader: GuestReader,
-    /// Kept open: the guest would take its closing for a disconnected reader.
-    _writer: GuestWriter,
-    /// For an exec with a rollback, which waits for its readers.
-    held: Option<rollback::Reader>,
-    tails: Tails,
+    session: ExecSession,
     ended: bool,
 }
 
 impl Source {
     /// The next chunk. An error is the last chunk.
     async fn next(&mut self) -> OutputChunk {
-        let chunk = match next_frame(&self.app, &self.guest, &mut self.reader).await {
+        let chunk = match self.app.draining.run_until_cancelled(self.session.next()).await {
             None => OutputChunk::Error { error: shutting_down() },
-            Some(Err(error)) => OutputChunk::Error { error: error.into_detail() },
-            Some(Ok(None)) => OutputChunk::Error { error: hung_up(&self.guest).into_detail() },
-            Some(Ok(Some(frame))) => {
-                if let Some((stream, _, bytes)) = convert::stream_of(&frame) {
-                    self.tails.push(stream, bytes);
-                }
-                chunk(&self.guest, &frame)
+            Some(Err(error)) => OutputChunk::Error { error: ApiError::from(error).into_detail() },
+            Some(Ok(ExecEvent::Output { stream, offset, bytes })) => {
+                return shown(convert::output_stream(stream), offset, &bytes);
+            }
+            Some(Ok(ExecEvent::Gap { from, to })) => return OutputChunk::Gap { from, to },
+            Some(Ok(ExecEvent::Drained { offset })) => OutputChunk::Drained { offset },
+            Some(Ok(ExecEvent::Exit(info))) => {
+                OutputChunk::Exit { exec: Box::new(convert::exec_report(self.session.ended(info).await)) }
             }
         };
-        let chunk = match chunk {
-            OutputChunk::Exit { exec } => {
-                let tenant = &self.guest.sandbox().tenant;
-                let exec = with_denials(&self.app, tenant, *exec).await;
-                let exec = rollback::final_exec(&self.app, self.held.take(), exec).await;
-                let exec = remembered(&self.app, &self.guest, exec, &self.tails).await;
-                OutputChunk::Exit { exec: Box::new(exec) }
-            }
-            chunk @ (OutputChunk::Output { .. }
-            | OutputChunk::Gap { .. }
-            | OutputChunk::Drained { .. }
-            | OutputChunk::Error { .. }) => chunk,
-        };
-        self.ended = match &chunk {
-            OutputChunk::Output { .. } | OutputChunk::Gap { .. } => false,
-            OutputChunk::Exit { .. } | OutputChunk::Drained { .. } | OutputChunk::Error { .. } => true,
-        };
+        self.ended = true;
         chunk
     }
 }
@@ -151,20 +121,6 @@ fn chunks(source: Source) -> impl futures_util::Stream<Item = OutputChunk> + Sen
     })
 }
 
-fn chunk(guest: &Guest, frame: &Frame) -> OutputChunk {
-    if let Some((stream, offset, bytes)) = convert::stream_of(frame) {
-        return shown(stream, offset, bytes);
-    }
-    match notice(guest, frame) {
-        Ok(AttachNotice::Gap { from, to }) => OutputChunk::Gap { from, to },
-        Ok(AttachNotice::Exit(info)) => {
-            OutputChunk::Exit { exec: Box::new(convert::exec_started(&guest.sandbox().id, info)) }
-        }
-        Ok(AttachNotice::Drained { offset }) => OutputChunk::Drained { offset },
-        Err(error) => OutputChunk::Error { error: error.into_detail() },
-    }
-}
-
 fn shown(stream: OutputStream, offset: u64, bytes: &Bytes) -> OutputChunk {
     match std::str::from_utf8(bytes) {
         Ok(text) => OutputChunk::Output { stream, offset, text: Some(text.to_owned()), base64: None },
@@ -176,17 +132,12 @@ fn shown(stream: OutputStream, offset: u64, bytes: &Bytes) -> OutputChunk {
 fn raw(source: Source) -> Response {
     let bytes = stream::try_unfold(source, |mut source| async move {
         loop {
-            let frame = next_frame(&source.app, &source.guest, &mut source.reader).await;
-            let frame = frame.ok_or_else(|| io::Error::other("the daemon is shutting down"))?;
-            let frame =
-                frame.and_then(|frame| frame.ok_or_else(|| hung_up(&source.guest))).map_err(broken)?;
-            if let Some((_, _, bytes)) = convert::stream_of(&frame) {
-                let bytes = bytes.clone();
-                return Ok(Some((bytes, source)));
-            }
-            match notice(&source.guest, &frame).map_err(broken)? {
-                AttachNotice::Gap { .. } => {}
-                AttachNotice::Exit(_) | AttachNotice::Drained { .. } => return Ok::<_, io::Error>(None),
+            let event = source.app.draining.run_until_cancelled(source.session.next()).await;
+            let event = event.ok_or_else(|| io::Error::other("the daemon is shutting down"))?;
+            match event.map_err(|error| broken(error.into()))? {
+                ExecEvent::Output { bytes, .. } => return Ok(Some((bytes, source))),
+                ExecEvent::Gap { .. } => {}
+                ExecEvent::Exit(_) | ExecEvent::Drained { .. } => return Ok::<_, io::Error>(None),
             }
         }
     });

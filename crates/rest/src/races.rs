@@ -13,10 +13,10 @@ use utoipa::IntoParams;
 
 use burrow_http::app::App;
 use burrow_http::auth::{Reader, UnboundExecutor};
-use burrow_http::convert;
 use burrow_http::error::ApiError;
 use burrow_http::input::{JsonBody, NoParams, Params, Segments};
 use burrow_http::refusals::{Common, ObjectRefusals, SandboxRefusals, WithBody};
+use burrow_http::{convert, exec_trace};
 
 /// The longest wait for a change; clients repeat the request to wait longer.
 const WAIT_MS_MAX: u64 = 60_000;
@@ -63,8 +63,9 @@ pub(crate) async fn start(
     let spec = convert::race_spec(&body.value)?;
     let parent = caller.sandbox(&app, &body.value.parent).await?;
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
-    let race =
-        app.run_to_completion(async move { Ok(engine.start_race(&tenant, &parent, spec).await?) }).await?;
+    let actor = exec_trace::actor(caller.trace());
+    let started = async move { Ok(engine.start_race(&tenant, &parent, spec, actor).await?) };
+    let race = app.run_to_completion(started).await?;
     Ok((StatusCode::CREATED, Json(convert::race(race))))
 }
 

@@ -66,6 +66,40 @@ async fn every_change_is_recorded_with_its_actor() {
     assert!(!text.contains("hunter2") && !text.contains(secret), "{text}");
 }
 
+/// The execs in the log, with their reasons, of which all name the actor.
+pub(super) async fn execs(world: &World) -> Vec<String> {
+    let events = listed(world, "&action=exec").await;
+    let key = |event: &Value| event["actor"].as_str().is_some_and(|actor| actor.ends_with(" test"));
+    assert!(events.iter().all(key), "{events:#?}");
+    let word = |event: &Value, name: &str| event[name].as_str().unwrap_or("-").to_owned();
+    events.iter().map(|event| format!("{} {}", word(event, "action"), word(event, "reason"))).collect()
+}
+
+#[tokio::test]
+async fn an_exec_is_recorded_even_if_its_client_does_not_wait() {
+    let world = World::new().await;
+    world.sandbox("web").await;
+    for body in ["{\"argv\": [\"echo\"], \"wait\": true}", "{\"argv\": [\"stay\"]}"] {
+        world.send_json("POST", "/v1/sandboxes/web/execs", body).await;
+    }
+    assert_eq!(execs(&world).await, ["exec.start echo", "exec.end exited with 0", "exec.start stay"]);
+}
+
+#[tokio::test]
+async fn the_attempts_of_a_race_and_their_judge_are_recorded() {
+    let world = World::new().await;
+    world.sandbox("web").await;
+    let race = "{\"parent\": \"web\", \"attempts\": 1, \"run\": [\"cat\"], \"judge\": [\"echo\", \"1\"]}";
+    let race = world.send_json("POST", "/v1/races", race).await.expect(201).json();
+    let path = format!("/v1/races/{}?wait_ms=1000&after=", race["id"].as_str().unwrap());
+    let mut state = race;
+    while state["stage"] != "done" {
+        state = world.send("GET", &format!("{path}{}", state["version"])).await.expect(200).json();
+    }
+    assert_eq!(state["attempts"][0]["score"], 1.0, "{state}");
+    assert_eq!(execs(&world).await, ["exec.start cat", "exec.start echo", "exec.end exited with 0"]);
+}
+
 #[tokio::test]
 async fn the_event_of_a_fork_names_the_children() {
     let world = World::new().await;

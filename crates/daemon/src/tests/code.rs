@@ -12,6 +12,7 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+use super::audit::execs;
 use super::world::{Answer, World};
 
 const PORT: u16 = 49999;
@@ -186,6 +187,23 @@ async fn a_sandbox_without_a_bridge_has_no_contexts_and_names_what_is_missing() 
     let refused = world.send_json("POST", RUN, r#"{"code": "1"}"#).await;
     refused.refused(422, "unprocessable");
     assert!(refused.json()["error"]["hint"].as_str().unwrap().contains("--ready python-interpreter"));
+}
+
+#[tokio::test]
+async fn the_start_of_the_bridge_is_recorded() {
+    let bridge = Bridge::saying(200, LINES).await;
+    let (world, _) = lab(&bridge).await;
+    world.network.serve_port(PORT, None);
+    world.send("PUT", "/v1/sandboxes/lab/files?path=/usr/bin/python3").await.expect(200);
+    let served = async {
+        while execs(&world).await.is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        world.network.serve_port(PORT, Some(bridge.address));
+    };
+    let (ran, ()) = tokio::join!(world.send_json("POST", RUN, r#"{"code": "1"}"#), served);
+    ran.expect(200);
+    assert_eq!(execs(&world).await, ["exec.start python3"]);
 }
 
 #[tokio::test]

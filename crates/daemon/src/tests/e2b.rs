@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
+use super::audit::execs;
 use super::world::{Answer, World};
 
 /// A sandbox's id and its token.
@@ -187,6 +188,34 @@ async fn a_private_port_answers_as_e2bs_proxy_does() {
     ask(format!("8000-{}.localhost", burrow_model::SandboxId::generate()), None).await.expect(401);
 }
 
+/// Builds a template; its last status.
+async fn built(world: &World, name: &str, instructions: &Value) -> Value {
+    let body = json!({ "name": name }).to_string();
+    let begun = world.send_json("POST", "/v3/templates", body).await.expect(202).json();
+    let build = begun["buildID"].as_str().unwrap();
+    let path = format!("/v2/templates/{name}/builds/{build}");
+    world.send_json("POST", &path, instructions.to_string()).await.expect(202);
+    loop {
+        let path = format!("/templates/{name}/builds/{build}/status");
+        let status = world.send("GET", &path).await.expect(200).json();
+        if status["status"] != "building" {
+            return status;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_commands_of_a_template_are_recorded() {
+    let world = World::new().await;
+    let instructions = json!({ "fromTemplate": "base", "startCmd": "serve", "readyCmd": "true" });
+    let status = built(&world, "ready", &instructions).await;
+    assert_eq!(status["status"], "ready", "{status}");
+    let found = execs(&world).await;
+    let starts = found.iter().filter(|event| *event == "exec.start /bin/sh").count();
+    assert_eq!(starts, 2, "{found:?}");
+}
+
 #[tokio::test]
 async fn a_build_with_an_invalid_step_fails_at_that_step() {
     let world = World::new().await;
@@ -200,23 +229,7 @@ async fn a_build_with_an_invalid_step_fails_at_that_step() {
             "2",
         ),
     ] {
-        let begun = world.send_json("POST", "/v3/templates", r#"{"name": "fails"}"#).await.expect(202).json();
-        let build = begun["buildID"].as_str().unwrap();
-        world
-            .send_json("POST", &format!("/v2/templates/fails/builds/{build}"), instructions.to_string())
-            .await
-            .expect(202);
-        let status = loop {
-            let status = world
-                .send("GET", &format!("/templates/fails/builds/{build}/status"))
-                .await
-                .expect(200)
-                .json();
-            if status["status"] != "building" {
-                break status;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        };
+        let status = built(&world, "fails", &instructions).await;
         assert_eq!(
             (&status["status"], &status["reason"]["step"]),
             (&json!("error"), &json!(step)),

@@ -25,7 +25,8 @@ struct Guest {
 }
 
 /// Programs that it can run: `echo` (prints its arguments), `cat` (copies its input), `sleep` (runs until the caller gives
-/// up), `false` and `fail` (fail), `late` (fails once its output is read), `stay` (sends output and never ends).
+/// up), `false` and `fail` (fail), `late` (fails once its output is read), `stay` (sends output and never ends), `python3`
+/// (the same, if that file was written), and `/bin/sh` with the command of a template (succeeds).
 pub(super) async fn spawn() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -79,6 +80,7 @@ impl Guest {
                 Some(bytes) => ok(&mut writer, entry(&path, &bytes)).await,
                 None => refuse(&mut writer, ErrorCode::NotFound).await,
             },
+            Request::MakeDir { path, .. } => ok(&mut writer, entry(&path, &Bytes::new())).await,
             Request::ListStream(_) => self.list(&mut writer).await,
             Request::Watch(_) => {
                 ok(&mut writer, ()).await?;
@@ -99,7 +101,6 @@ impl Guest {
             // The error of a sandbox without that program, file or feature.
             Request::ExecStdin { .. }
             | Request::List(_)
-            | Request::MakeDir { .. }
             | Request::Move { .. }
             | Request::ChangeMode { .. }
             | Request::TarOut(_)
@@ -185,7 +186,13 @@ impl Guest {
             output_dropped: 0,
         };
         let program = start.argv[0].as_str();
-        if !["echo", "cat", "sleep", "false", "fail", "late", "stay"].contains(&program) {
+        let exists = match program {
+            "python3" => self.file("/usr/bin/python3").is_some(),
+            // A command of a template.
+            "/bin/sh" => start.argv.len() == 4,
+            program => ["echo", "cat", "sleep", "false", "fail", "late", "stay"].contains(&program),
+        };
+        if !exists {
             return refuse(writer, ErrorCode::CannotExecute).await;
         }
         ok(writer, &info).await?;
@@ -193,7 +200,7 @@ impl Guest {
             ("echo", _, _) => Bytes::from(start.argv[1..].join(" ") + "\n"),
             ("false", _, _) => Bytes::from_static(b"no\n"),
             ("fail", _, _) => Bytes::from_static(b"error: no such table: users\n"),
-            ("late" | "stay", _, _) => {
+            ("late" | "stay" | "python3", _, _) => {
                 let output = (info, Bytes::from_static(b"so far\n"));
                 self.execs.lock().unwrap().insert(start.exec, output);
                 return Some(());

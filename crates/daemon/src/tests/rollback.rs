@@ -199,7 +199,7 @@ async fn an_exec_with_rollback_that_is_sent_twice_with_one_key_runs_once() {
 }
 
 async fn promised(world: &World) -> usize {
-    world.app.engine.open_promises().await.unwrap().len()
+    world.app.engine.catalog().promised_execs().await.unwrap().len()
 }
 
 #[tokio::test]
@@ -234,13 +234,17 @@ async fn a_rollback_that_a_crash_interrupted_is_completed_once() {
     let id: SandboxId = world.sandbox("web").await.parse().unwrap();
     let late = "{\"argv\": [\"late\"], \"hold\": true, \"rollback_on_failure\": true}";
     world.send_json("POST", "/v1/sandboxes/web/execs", late).await.expect(201);
-    let open = world.app.engine.open_promises().await.unwrap().remove(0);
-    world.app.engine.begin_rollback(&open.tenant, &id, &open.exec, &open.promise).await.unwrap();
-    world.app.engine.restore(&open.tenant, &id, &open.promise.snapshot, false).await.unwrap();
+    let catalog = world.app.engine.catalog();
+    let open = catalog.promised_execs().await.unwrap().remove(0);
+    let mut promise = open.command[burrow_catalog::PROMISE].clone();
+    promise["undoing"] = open.generation.into();
+    catalog.set_promise(&open.id, Some(promise.clone())).await.unwrap();
+    let snapshot = promise["snapshot"].as_str().unwrap().parse().unwrap();
+    world.app.engine.restore(&open.tenant, &id, &snapshot, false).await.unwrap();
     let generation = world.app.engine.get(&open.tenant, &id).await.unwrap().generation;
     // The daemon ends here, before it could record that the rollback is done.
     world.restart().await;
-    let path = format!("/v1/sandboxes/web/execs/{}", open.exec);
+    let path = format!("/v1/sandboxes/web/execs/{}", open.id);
     for _ in 0..1_000 {
         if promised(&world).await == 0 {
             break;

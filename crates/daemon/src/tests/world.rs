@@ -19,7 +19,6 @@ use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::guest;
@@ -27,8 +26,10 @@ use crate::front::Front;
 use crate::router::router;
 use burrow_config::Config;
 use burrow_http::app::App;
-use burrow_http::remember::resume as resume_remembering;
-use burrow_http::rollback::resume as resume_promises;
+use burrow_http::audit::Audit;
+use burrow_http::exec_trace::ExecRecords;
+use burrow_http::memory::Keeper;
+use burrow_http::metrics::Metrics;
 
 pub(super) struct World {
     pub(super) app: Arc<App>,
@@ -42,6 +43,9 @@ pub(super) struct World {
     pub(super) router: Front,
     /// An admin key.
     pub(super) key: String,
+    /// The host, for the next daemon.
+    seams: Seams,
+    policy: Policy,
     _state: tempfile::TempDir,
 }
 
@@ -87,13 +91,12 @@ impl World {
         self.app.draining.cancel();
         self.app.tasks.close();
         self.app.tasks.wait().await;
-        let (config, keeper) = (self.app.config.clone(), self.app.memory.clone());
-        let audit = burrow_http::audit::Audit::open(&config).unwrap();
-        let next = App::new(self.app.engine.clone(), config, keeper, audit, CancellationToken::new());
-        resume_promises(&next).await;
-        resume_remembering(&next).await;
-        self.router = router(next.clone());
-        self.app = next;
+        self.app.engine.shutdown().await;
+        let config = self.app.config.clone();
+        let memory = burrow_http::memory::open(&config, self.clock.clone()).await.unwrap();
+        let seams = Seams { memory, ..self.seams.clone() };
+        self.app = start(config, seams, self.policy.clone()).await;
+        self.router = router(self.app.clone());
     }
 
     /// `extra` is additional configuration.
@@ -131,37 +134,25 @@ impl World {
             })
             .unwrap(),
             own: Arc::new(burrow_engine::NoOwnApi),
+            execs: Arc::new(burrow_engine::NoExecObserver),
         };
-        let policy = Policy {
-            images: burrow_engine::ImagePolicy {
-                scratch: std::env::temp_dir(),
-                floor: None,
-                archive_bytes_max: 1 << 30,
-                at_once: 2,
-            },
-            sandboxes_max: config.bounds.sandboxes,
-            pool_reserve_bytes: 0,
-            start_patience: std::time::Duration::from_secs(60),
-            limits_max: config.bounds.limits,
-            warm_pool: config.warm_pool(),
-            egress: crate::egress::settings(&config.egress, &[]),
-            idle: config.idle(),
-            moving: burrow_engine::MovingPolicy {
-                bytes_max: 1 << 30,
-                entries_max: 10_000,
-                at_once: 2,
-                key: burrow_portable::ExportKey::from_seed(&[1; 32]).map(Arc::new),
-                trusted: Vec::new(),
-            },
-        };
-        let engine = Engine::start(seams, policy).await.unwrap();
-        let keeper = burrow_http::memory::Keeper::open(&config).unwrap();
-        let audit = burrow_http::audit::Audit::open(&config).unwrap();
-        let app = App::new(engine, config, keeper, audit, CancellationToken::new());
+        let policy = policy(&config);
+        let app = start(config, seams.clone(), policy.clone()).await;
         let router = router(app.clone());
-        let key = String::new();
-        let mut world =
-            Self { app, runtime, disks, pool, network, egress, clock, router, key, _state: state };
+        let mut world = Self {
+            app,
+            runtime,
+            disks,
+            pool,
+            network,
+            egress,
+            clock,
+            router,
+            key: String::new(),
+            seams,
+            policy,
+            _state: state,
+        };
         world.key = world.new_key(Scope::Admin, None).await;
         world
     }
@@ -235,6 +226,41 @@ impl World {
         let created = self.send_json("POST", "/v1/sandboxes", body).await.expect(201);
         created.json()["id"].as_str().unwrap().to_owned()
     }
+}
+
+fn policy(config: &Config) -> Policy {
+    Policy {
+        images: burrow_engine::ImagePolicy {
+            scratch: std::env::temp_dir(),
+            floor: None,
+            archive_bytes_max: 1 << 30,
+            at_once: 2,
+        },
+        sandboxes_max: config.bounds.sandboxes,
+        pool_reserve_bytes: 0,
+        start_patience: std::time::Duration::from_secs(60),
+        limits_max: config.bounds.limits,
+        warm_pool: config.warm_pool(),
+        egress: crate::egress::settings(&config.egress, &[]),
+        idle: config.idle(),
+        moving: burrow_engine::MovingPolicy {
+            bytes_max: 1 << 30,
+            entries_max: 10_000,
+            at_once: 2,
+            key: burrow_portable::ExportKey::from_seed(&[1; 32]).map(Arc::new),
+            trusted: Vec::new(),
+        },
+    }
+}
+
+/// Starts a daemon.
+async fn start(config: Config, seams: Seams, policy: Policy) -> Arc<App> {
+    let audit = Arc::new(Audit::open(&config).unwrap());
+    let records = ExecRecords { audit, metrics: Arc::new(Metrics::new()) };
+    let seams = Seams { execs: Arc::new(records.clone()), ..seams };
+    let engine = Engine::start(seams, policy).await.unwrap();
+    let keeper = Keeper::open(&config).unwrap();
+    App::new(engine, config, keeper, records)
 }
 
 pub(super) async fn read(response: Response) -> Answer {

@@ -14,10 +14,9 @@ use std::time::Duration;
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use burrow_api::OutputStream;
-use burrow_engine::{Guest, StartedExec};
-use burrow_guest::protocol::{AttachNotice, ExecInfo, ExecOutcome, ExecState, Frame};
-use burrow_model::ExecId;
+use burrow_engine::{ExecEvent, ExecSession, OutputStream};
+use burrow_guest::client::GuestError;
+use burrow_guest::protocol::{ExecInfo, ExecOutcome};
 use bytes::Bytes;
 use futures_util::stream;
 use serde_json::{Value, json};
@@ -29,27 +28,15 @@ use super::connect::{StreamCut, cuttable, end, enveloped, message};
 use burrow_gateway::e2b::reach;
 use burrow_http::app::App;
 use burrow_http::convert;
-use burrow_http::exec_trace::ExecTrace;
-use burrow_http::remember::{Tails, remember_at_end, remembered};
-use burrow_http::stream::{GuestReader, GuestWriter, hung_up, next_frame, notice};
 
 /// The guest kills a process that reached its time limit. The daemon waits this long for the guest's report.
 const LAST_WORD: Duration = Duration::from_millis(250);
 
 pub(super) struct Output {
     app: Arc<App>,
-    guest: Guest,
-    exec: ExecId,
-    reader: GuestReader,
-    /// Kept open: a guest takes its closing for a disconnect of the reader.
-    _writer: GuestWriter,
-    pid: u32,
-    terminal: bool,
+    session: ExecSession,
     keepalive: Duration,
     deadline: Option<Instant>,
-    /// `None` for readers that did not start the process.
-    trace: Option<ExecTrace>,
-    tails: Tails,
     stage: Stage,
 }
 
@@ -63,29 +50,12 @@ enum Stage {
 }
 
 impl Output {
-    pub(super) fn started(app: &Arc<App>, inside: &Inside, started: StartedExec, trace: ExecTrace) -> Self {
-        Self::new(app, inside, started, Some(trace))
-    }
-
-    pub(super) fn joined(app: &Arc<App>, inside: &Inside, joined: StartedExec) -> Self {
-        Self::new(app, inside, joined, None)
-    }
-
-    fn new(app: &Arc<App>, inside: &Inside, exec: StartedExec, trace: Option<ExecTrace>) -> Self {
-        let StartedExec { id, info, guest, connection } = exec;
-        let (reader, writer) = connection.split();
+    pub(super) fn of(app: &Arc<App>, inside: &Inside, session: ExecSession) -> Self {
         Self {
             app: app.clone(),
-            guest,
-            exec: id,
-            reader,
-            _writer: writer,
-            pid: info.pid,
-            terminal: info.terminal,
+            session,
             keepalive: inside.keepalive,
             deadline: inside.timeout.map(|timeout| Instant::now() + timeout),
-            trace,
-            tails: Tails::default(),
             stage: Stage::Begins,
         }
     }
@@ -101,7 +71,7 @@ impl Output {
         match self.stage {
             Stage::Begins => {
                 self.stage = Stage::Goes;
-                Some(Ok(event(json!({ "start": { "pid": self.pid } }))))
+                Some(Ok(event(json!({ "start": { "pid": self.session.info().pid } }))))
             }
             Stage::Goes => Some(self.go_on().await),
             Stage::Ended => {
@@ -114,13 +84,13 @@ impl Output {
 
     async fn go_on(&mut self) -> Result<Bytes, StreamCut> {
         let deadline = self.deadline.map(|deadline| deadline + LAST_WORD);
-        let frame = tokio::select! {
+        let next = tokio::select! {
             biased;
-            frame = next_frame(&self.app, &self.guest, &mut self.reader) => frame,
+            next = self.app.draining.run_until_cancelled(self.session.next()) => next,
             () = until(deadline) => return Ok(self.fail(&out_of_time())),
             () = tokio::time::sleep(self.keepalive) => return Ok(event(json!({ "keepalive": {} }))),
         };
-        match frame {
+        match next {
             None => {
                 let error = RpcError::new(
                     RpcCode::Unavailable,
@@ -129,36 +99,25 @@ impl Output {
                 Ok(self.fail(&error))
             }
             Some(Err(error)) => self.lose(error.into()).await,
-            Some(Ok(None)) => self.lose(hung_up(&self.guest).into()).await,
-            Some(Ok(Some(frame))) => Ok(self.pass_on(&frame).await),
-        }
-    }
-
-    async fn pass_on(&mut self, frame: &Frame) -> Bytes {
-        if let Some((stream, _, bytes)) = convert::stream_of(frame) {
-            self.tails.push(stream, bytes);
-            return data(self.terminal, stream, bytes);
-        }
-        match notice(&self.guest, frame) {
-            Ok(AttachNotice::Exit(info)) => self.exit(info).await,
+            Some(Ok(ExecEvent::Output { stream, bytes, .. })) => {
+                Ok(data(self.session.info().terminal, stream, &bytes))
+            }
             // Only readers of old output get gaps: this reader continues from the current position.
-            Ok(AttachNotice::Gap { .. }) => event(json!({ "keepalive": {} })),
-            Ok(AttachNotice::Drained { .. }) => self.fail(&hung_up(&self.guest).into()),
-            Err(error) => self.fail(&error.into()),
+            Some(Ok(ExecEvent::Gap { .. })) => Ok(event(json!({ "keepalive": {} }))),
+            Some(Ok(ExecEvent::Drained { .. })) => {
+                let error = self.session.guest().error(GuestError::HungUp);
+                Ok(self.fail(&error.into()))
+            }
+            Some(Ok(ExecEvent::Exit(info))) => Ok(self.exit(info).await),
         }
     }
 
     async fn exit(&mut self, info: ExecInfo) -> Bytes {
-        let outcome = match &info.state {
-            ExecState::Ended(outcome) => outcome.clone(),
-            ExecState::Running => return self.fail(&hung_up(&self.guest).into()),
+        let Some(outcome) = self.session.ended(info).await.record.outcome() else {
+            let error = self.session.guest().error(GuestError::OutOfTurn);
+            return self.fail(&error.into());
         };
-        let exec = convert::exec_started(&self.guest.sandbox().id, info);
-        if let Some(trace) = &self.trace {
-            trace.ended(&exec);
-        }
         self.stage = Stage::Ended;
-        remembered(&self.app, &self.guest, exec, &self.tails).await;
         if outcome.timed_out {
             return self.fail(&out_of_time());
         }
@@ -168,7 +127,7 @@ impl Output {
     /// The connection to the guest is lost. When a stream is interrupted, clients ask whether the sandbox is running,
     /// and report that it was killed. After an error, the npm client does not ask.
     async fn lose(&mut self, error: RpcError) -> Result<Bytes, StreamCut> {
-        if !reach::is_ended(&self.app, &self.guest.sandbox().id).await {
+        if !reach::is_ended(&self.app, &self.session.guest().sandbox().id).await {
             return Ok(self.fail(&error));
         }
         self.stage = Stage::Over;
@@ -178,15 +137,6 @@ impl Output {
     fn fail(&mut self, error: &RpcError) -> Bytes {
         self.stage = Stage::Over;
         end(Some(error))
-    }
-}
-
-impl Drop for Output {
-    /// The client disconnected; the process continues, and is recorded when it ends.
-    fn drop(&mut self) {
-        if matches!(self.stage, Stage::Begins | Stage::Goes) {
-            remember_at_end(&self.app, &self.guest, &self.exec, None);
-        }
     }
 }
 

@@ -2,15 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 use burrow_api::{CreateExec, StdinMode, TerminalSize};
-use burrow_engine::{EngineError, ExecOptions, Guest, StartedExec};
+use burrow_engine::{EngineError, ExecOptions, ExecSession, Guest};
 use burrow_guest::protocol::{self, Attach, ErrorCode as GuestCode, ExecInfo, ExecState, ReadMode, Request};
-use burrow_model::ExecId;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -22,8 +20,7 @@ use super::{Inside, broken, marks};
 use crate::envd::Marks;
 use burrow_gateway::e2b::variables::variables;
 use burrow_http::app::App;
-use burrow_http::convert;
-use burrow_http::exec_trace::ExecTrace;
+use burrow_http::{convert, exec_trace};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct StartRequest {
@@ -112,7 +109,6 @@ async fn begin(
     if request.tag.is_some() {
         return Err(no_tags());
     }
-    let began = Instant::now();
     // Like every use, this starts a stopped sandbox.
     let running = app.engine.running(&inside.tenant, &inside.sandbox);
     let mark = match app.part::<Marks>().of(&inside.sandbox, running) {
@@ -127,16 +123,11 @@ async fn begin(
         options.workdir = Some(place(app, inside, &cwd).await?);
     }
     let token = mark.has_mcp.then(|| mcp::token(&options.argv, &options.env).map(str::to_owned)).flatten();
-    let trace = ExecTrace::by(inside.trace.clone(), &options);
-    let secrets = burrow_memory::remember::secret_values(&options.env);
-    let started = run(app, inside, options, mark.has_user).await?;
+    let session = run(app, inside, options, mark.has_user).await?;
     if let Some(token) = token {
         mcp::accept(app, &inside.tenant, &inside.sandbox, &token).await?;
     }
-    app.metrics.exec_started(began.elapsed());
-    trace.began(app, &inside.tenant, &inside.sandbox, &started.id).await;
-    app.remembering.given(&started.id, secrets);
-    Ok(Output::started(app, inside, started, trace))
+    Ok(Output::of(app, inside, session))
 }
 
 fn options(inside: &Inside, request: &StartRequest) -> Result<ExecOptions, RpcError> {
@@ -178,10 +169,12 @@ async fn run(
     inside: &Inside,
     options: ExecOptions,
     has_user: bool,
-) -> Result<StartedExec, RpcError> {
-    let engine = &app.engine;
+) -> Result<ExecSession, RpcError> {
+    let exec = |options| {
+        app.engine.exec(&inside.tenant, &inside.sandbox, options, exec_trace::call(inside.trace.as_ref()))
+    };
     if let Some(name) = options.user.clone() {
-        return match engine.exec(&inside.tenant, &inside.sandbox, options).await {
+        return match exec(options).await {
             Err(EngineError::Guest { source, .. }) if source.code == GuestCode::UnknownUser => {
                 Err(RpcError::new(RpcCode::Unauthenticated, format!("invalid username: '{name}'")))
             }
@@ -189,12 +182,12 @@ async fn run(
         };
     }
     if has_user {
-        return Ok(engine.exec(&inside.tenant, &inside.sandbox, options).await?);
+        return Ok(exec(options).await?);
     }
     let usual = ExecOptions { user: Some(super::DEFAULT_USER.to_owned()), ..options.clone() };
-    match engine.exec(&inside.tenant, &inside.sandbox, usual).await {
+    match exec(usual).await {
         Err(EngineError::Guest { source, .. }) if source.code == GuestCode::UnknownUser => {
-            Ok(engine.exec(&inside.tenant, &inside.sandbox, options).await?)
+            Ok(exec(options).await?)
         }
         started => Ok(started?),
     }
@@ -220,11 +213,9 @@ async fn join(
     let guest = inside.guest(app).await?;
     let found = request?.process.find(&guest).await?;
     let attach =
-        Attach { exec: found.exec.clone(), offset: found.output_end, mode: ReadMode::Lossless, follow: true };
-    let mut connection = guest.open(&Request::Attach(attach)).await?;
-    let info: ExecInfo = guest.reply(&mut connection).await?;
-    let id: ExecId = info.exec.parse().map_err(|_| RpcError::new(RpcCode::Internal, "the exec has no id"))?;
-    Ok(Output::joined(app, inside, StartedExec { id, info, guest, connection }))
+        Attach { exec: found.exec, offset: found.output_end, mode: ReadMode::Lossless, follow: true };
+    let session = app.engine.attach_exec(&inside.tenant, &inside.sandbox, attach).await?;
+    Ok(Output::of(app, inside, session))
 }
 
 pub(super) async fn list(

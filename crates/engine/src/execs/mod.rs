@@ -1,21 +1,33 @@
-//! Execs: the guest runs them; the catalog records them.
+//! Execs: the guest runs them; the catalog records them; [`session`] starts them and does what belongs to one.
 //!
 //! While a sandbox runs, its guest has the true state of its execs. The rows in the catalog serve lists, and the time after: when a
 //! sandbox stops, the last state that the guest reports for each exec is stored, and execs whose state is unknown are marked lost.
 
-pub(crate) mod rollback_promises;
+mod guard;
+mod origin;
+mod remember;
+mod rollback_promises;
+mod session;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use burrow_catalog::{ExecRow, ExecState as StoredState, PageRequest};
 use burrow_guest::client::Connection;
-use burrow_guest::protocol::{ExecInfo, ExecStart, ExecState, ReadMode, Request, StdinMode, TerminalSize};
+use burrow_guest::protocol::{
+    ExecInfo, ExecOutcome, ExecStart, ExecState, ReadMode, Request, StdinMode, TerminalSize,
+};
 use burrow_model::{ExecId, Remember, SandboxId, TenantId};
 
 use crate::egress::secrets;
 use crate::{Engine, EngineError, Guest, GuestStream};
+
+pub(crate) use guard::Rollbacks;
+pub use guard::{Rollback, RollbackMode, RollbackStatus};
+pub use origin::{ExecCall, ExecKind, ExecMoment, ExecObserver, ExecOrigin, NoExecObserver, ObservedExec};
+pub(crate) use remember::Remembering;
 use rollback_promises::Promise;
+pub use session::{ExecEvent, ExecReport, ExecSession, OutputStream};
 
 /// Longest single wait for the end of an exec; callers repeat the request.
 const WAIT_MAX: Duration = Duration::from_secs(300);
@@ -33,20 +45,11 @@ pub struct ExecOptions {
     pub terminal: Option<TerminalSize>,
     pub timeout_ms: Option<u64>,
     pub ring_bytes: u32,
-    /// Continue with the output on the returned connection.
+    /// Continue with the output in the returned session.
     pub attach: Option<ReadMode>,
     pub hold: bool,
     pub then_stop: bool,
-}
-
-/// A started exec.
-#[derive(Debug)]
-pub struct StartedExec {
-    pub id: ExecId,
-    pub info: ExecInfo,
-    pub guest: Guest,
-    /// Positioned after the first answer: output frames follow if `attach` was set.
-    pub connection: Connection<GuestStream>,
+    pub rollback: RollbackMode,
 }
 
 /// The record of an exec.
@@ -57,35 +60,40 @@ pub struct ExecRecord {
     pub info: Option<ExecInfo>,
 }
 
+impl ExecRecord {
+    /// Its outcome, if it has ended and the outcome is known.
+    pub fn outcome(&self) -> Option<ExecOutcome> {
+        match &self.info {
+            Some(ExecInfo { state: ExecState::Ended(outcome), .. }) => Some(outcome.clone()),
+            Some(_) => None,
+            None => serde_json::from_value(self.row.outcome.clone()?).ok(),
+        }
+    }
+
+    /// When it started, and when it ended.
+    fn times(&self) -> (u64, Option<u64>) {
+        match &self.info {
+            Some(info) => (info.started_ms, self.outcome().map(|outcome| outcome.ended_ms)),
+            None => (self.row.started_ms, self.row.ended_ms),
+        }
+    }
+}
+
+/// Continues with the execs of earlier daemons: first keeps their promises, then remembers the others.
+pub(crate) async fn resume(engine: &Engine) {
+    rollback_promises::resume(engine).await;
+    remember::resume(engine).await;
+}
+
 impl Engine {
-    pub async fn exec(
+    /// Sends an exec to its guest. The rollback that is promised, if any, is durable before it runs.
+    async fn launch(
         &self,
-        tenant: &TenantId,
-        sandbox: &SandboxId,
-        options: ExecOptions,
-    ) -> Result<StartedExec, EngineError> {
-        self.start_exec(tenant, sandbox, options, None).await
-    }
-
-    /// Starts an exec whose rollback is promised, durably, before it runs.
-    pub async fn exec_promising(
-        &self,
-        tenant: &TenantId,
-        sandbox: &SandboxId,
-        options: ExecOptions,
-        promise: &Promise,
-    ) -> Result<StartedExec, EngineError> {
-        self.start_exec(tenant, sandbox, options, Some(promise)).await
-    }
-
-    async fn start_exec(
-        &self,
-        tenant: &TenantId,
-        sandbox: &SandboxId,
-        options: ExecOptions,
+        (tenant, sandbox, id): (&TenantId, &SandboxId, &ExecId),
+        options: &ExecOptions,
         promise: Option<&Promise>,
-    ) -> Result<StartedExec, EngineError> {
-        let id = options.id.clone().unwrap_or_else(ExecId::generate);
+        is_remembered: bool,
+    ) -> Result<(ExecInfo, Guest, Connection<GuestStream>), EngineError> {
         let guest = self.guest(tenant, sandbox).await?;
         let config = self.shared.image_config(&guest.row.tenant, &guest.row.image).await?;
         let spec = &guest.row.spec;
@@ -95,11 +103,12 @@ impl Engine {
         env.extend(options.env.clone());
         // Without one the guest uses the home directory of the user.
         let cwd = options.workdir.clone().or_else(|| spec.workdir.clone()).or(config.workdir);
+        let mut row = new_row(&guest, id, options, cwd.as_deref(), is_remembered, self.now_ms());
         let start = ExecStart {
             exec: id.to_string(),
             argv: options.argv.clone(),
             env,
-            cwd: cwd.clone(),
+            cwd,
             user: options.user.clone().or_else(|| spec.user.clone()).or(config.user),
             stdin: options.stdin,
             terminal: options.terminal,
@@ -110,7 +119,7 @@ impl Engine {
             then_stop: options.then_stop,
         };
         if let Some(promise) = promise {
-            let mut row = new_row(&guest, &id, &options, cwd.as_deref(), self.shared.now_ms());
+            let mut row = row.clone();
             row.command[burrow_catalog::PROMISE] = rollback_promises::to_value(promise);
             self.shared.seams.catalog.insert_promised_exec(row).await?;
         }
@@ -121,19 +130,19 @@ impl Engine {
         };
         let (connection, info) = match started.await {
             Err(error) if promise.is_some() => {
-                self.shared.seams.catalog.forget_exec(&id).await?;
+                self.shared.seams.catalog.forget_exec(id).await?;
                 return Err(error);
             }
             started => started?,
         };
         // The row is only for lists, and contains nothing that the guest does not know. So it is stored asynchronously, unless it
         // had to be stored before the exec.
-        let row = new_row(&guest, &id, &options, cwd.as_deref(), info.started_ms);
+        row.started_ms = info.started_ms;
         match promise {
             None => self.shared.record_exec(row),
             Some(_) => self.shared.record_start(&row),
         }
-        Ok(StartedExec { id, info, guest, connection })
+        Ok((info, guest, connection))
     }
 
     pub async fn exec_info(
@@ -162,17 +171,6 @@ impl Engine {
             }
             (None, None) => Err(missing()),
         }
-    }
-
-    /// Execs that earlier daemons should have remembered but did not, newest first.
-    pub async fn unremembered_execs(&self, limit: u32) -> Result<Vec<ExecRow>, EngineError> {
-        self.shared.flush_records().await;
-        Ok(self.shared.seams.catalog.unremembered_execs(limit).await?)
-    }
-
-    /// Marks that an exec needs no more remembering. Stored asynchronously, after its row.
-    pub fn exec_remembered(&self, exec: ExecId) {
-        self.shared.record_remembered(exec);
     }
 
     /// An exec of any sandbox of the tenant.
@@ -254,7 +252,14 @@ pub(crate) async fn settle(shared: &crate::shared::Shared, guest: &Guest) {
     }
 }
 
-fn new_row(guest: &Guest, id: &ExecId, options: &ExecOptions, cwd: Option<&str>, started_ms: u64) -> ExecRow {
+fn new_row(
+    guest: &Guest,
+    id: &ExecId,
+    options: &ExecOptions,
+    cwd: Option<&str>,
+    is_remembered: bool,
+    started_ms: u64,
+) -> ExecRow {
     let mut command = serde_json::json!({
         "workdir": options.workdir, "user": options.user, "terminal": options.terminal.is_some(),
         "timeout_ms": options.timeout_ms, "cwd": cwd,
@@ -263,7 +268,8 @@ fn new_row(guest: &Guest, id: &ExecId, options: &ExecOptions, cwd: Option<&str>,
     // and so does not remember it.
     let knows_secrets = !burrow_memory::remember::secret_values(&options.env).is_empty();
     // A sandbox that ends after its exec ends as soon as the output was read, so the daemon must not read it.
-    if guest.row.spec.memory.remember != Remember::Off && !knows_secrets && !options.then_stop {
+    let remembers = guest.row.spec.memory.remember != Remember::Off && is_remembered;
+    if remembers && !knows_secrets && !options.then_stop {
         command[burrow_catalog::UNREMEMBERED] = true.into();
     }
     ExecRow {

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use burrow_catalog::SandboxRow;
-use burrow_guest::client::{Connection, GuestError};
+use burrow_guest::client::{Connection, FrameReader, FrameWriter, GuestError};
 use burrow_guest::protocol::{PORT, Request};
 use burrow_network::Dial;
 use serde::de::DeserializeOwned;
+use tokio::io::{ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
 use crate::EngineError;
@@ -19,6 +20,9 @@ use crate::sleep::activity::{Cut, GuestStream, Lease};
 
 /// The agent answers at once or never; on a busy host, an answer may take seconds.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub type GuestReader = FrameReader<ReadHalf<GuestStream>>;
+pub type GuestWriter = FrameWriter<WriteHalf<GuestStream>>;
 
 /// Created while the sandbox runs. If it stops, calls fail with `GuestUnreachable`.
 #[derive(Clone, Debug)]

@@ -10,8 +10,7 @@ use std::time::Duration;
 use burrow_catalog::SandboxRow;
 use burrow_guest::client::GuestError;
 use burrow_guest::protocol::{
-    AttachNotice, ExecOutcome, ExecState, FRAME_BYTES_MAX, FileEntry, FileKind, Frame, ReadMode, Request,
-    StdinMode, TarIn, TarSummary,
+    ExecOutcome, FRAME_BYTES_MAX, FileEntry, FileKind, Frame, ReadMode, Request, StdinMode, TarIn, TarSummary,
 };
 use burrow_images::ImageError;
 use burrow_images::recipe::Run;
@@ -25,7 +24,9 @@ use tokio::time::timeout;
 use super::Tell;
 use super::context::CopySource;
 use super::finish::blocking;
-use crate::{CreateOptions, Engine, EngineError, ExecOptions, Guest};
+use crate::{
+    CreateOptions, Denied, Engine, EngineError, ExecEvent, ExecOptions, ExecOrigin, Guest, RollbackMode,
+};
 
 /// Time limit of a step: large packages compile for tens of minutes.
 const STEP_TIME_MAX: Duration = Duration::from_secs(2 * 60 * 60);
@@ -206,60 +207,41 @@ impl<'a> StepSandbox<'a> {
     }
 
     async fn exec(&self, step: &str, options: ExecOptions, tell: &Tell) -> Result<(), EngineError> {
-        let began_ms = self.engine.now_ms();
-        let started = self.engine.exec(self.tenant, &self.row.id, options).await?;
-        let (guest, mut connection) = (started.guest, started.connection);
+        let mut session = self.engine.exec(self.tenant, &self.row.id, options, ExecOrigin::build()).await?;
         let mut tail = Tail::default();
-        let read = async {
-            loop {
-                let frame = connection.next().await.map_err(|error| guest.error(error))?;
-                match frame {
-                    Some(Frame::Stdout { bytes, .. } | Frame::Stderr { bytes, .. }) => {
-                        tail.add(&bytes);
-                        tell.output(&bytes);
-                    }
-                    Some(Frame::Control(json)) => {
-                        let notice =
-                            burrow_guest::client::parse(&json).map_err(|error| guest.error(error))?;
-                        match notice {
-                            AttachNotice::Exit(info) => return Ok(info),
-                            AttachNotice::Gap { .. } | AttachNotice::Drained { .. } => {}
-                        }
-                    }
-                    Some(Frame::Bytes(_) | Frame::End) => return Err(guest.error(GuestError::OutOfTurn)),
-                    None => return Err(guest.error(GuestError::HungUp)),
-                }
+        let read = session.read_to_end(|event| {
+            if let ExecEvent::Output { bytes, .. } = event {
+                tail.add(bytes);
+                tell.output(bytes);
             }
-        };
+        });
         // The guest enforces the time limit of the step; this is for a guest that no longer responds.
         let bound = STEP_TIME_MAX + Duration::from_secs(60);
-        let info = timeout(bound, read).await.map_err(|_| self.too_long())??;
-        match info.state {
-            ExecState::Ended(outcome) if outcome.exit_code == Some(0) => Ok(()),
-            ExecState::Ended(outcome) => Err(EngineError::BuildStep {
+        let ended = timeout(bound, read).await.map_err(|_| self.too_long())??;
+        match ended.record.outcome() {
+            Some(outcome) if outcome.exit_code == Some(0) => Ok(()),
+            Some(outcome) => Err(EngineError::BuildStep {
                 step: crate::engine::shown(step),
-                ended: ended(&outcome),
-                tail: self.refusals(began_ms).await + &tail.text(),
+                ended: ended_as(&outcome),
+                tail: refusals(&ended.denied) + &tail.text(),
             }),
-            ExecState::Running => Err(guest.error(GuestError::OutOfTurn)),
+            None => Err(session.guest().error(GuestError::OutOfTurn)),
         }
-    }
-
-    /// The hosts that the step was denied: programs report this unclearly, if at all.
-    async fn refusals(&self, since_ms: u64) -> String {
-        let id = &self.row.id;
-        let denied = self.engine.denied_during(self.tenant, id, since_ms, self.engine.now_ms(), true).await;
-        // Service records (`_http._tcp.…`) are optional: their lookup is denied without consequences.
-        let missed = denied.iter().filter(|denied| !denied.host.starts_with('_'));
-        missed
-            .take(REFUSALS_MAX)
-            .map(|denied| format!("egress to `{}` denied: {} | ", denied.host, denied.reason))
-            .collect()
     }
 
     fn too_long(&self) -> EngineError {
         EngineError::GuestTimeout { id: self.row.id.clone(), seconds: STEP_TIME_MAX.as_secs() }
     }
+}
+
+/// The hosts that the step was denied: programs report this unclearly, if at all.
+fn refusals(denied: &[Denied]) -> String {
+    // Service records (`_http._tcp.…`) are optional: their lookup is denied without consequences.
+    let missed = denied.iter().filter(|denied| !denied.host.starts_with('_'));
+    missed
+        .take(REFUSALS_MAX)
+        .map(|denied| format!("egress to `{}` denied: {} | ", denied.host, denied.reason))
+        .collect()
 }
 
 async fn is_directory(guest: &Guest, path: String) -> bool {
@@ -289,10 +271,11 @@ fn exec(
         attach: Some(ReadMode::Lossless),
         hold: true,
         then_stop: false,
+        rollback: RollbackMode::Nothing,
     }
 }
 
-fn ended(outcome: &ExecOutcome) -> String {
+fn ended_as(outcome: &ExecOutcome) -> String {
     match (outcome.exit_code, outcome.signal) {
         _ if outcome.timed_out => "timed out".to_owned(),
         _ if outcome.killed_from_outside => "was killed, most likely because it was out of memory".to_owned(),

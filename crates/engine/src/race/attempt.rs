@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use burrow_guest::client::GuestError;
-use burrow_guest::protocol::{AttachNotice, ExecState, Frame, ReadMode, StdinMode};
-use burrow_model::{ExecId, RaceId, TenantId};
+use burrow_guest::protocol::{ExecState, ReadMode, StdinMode};
+use burrow_model::{ExecId, TenantId};
 
-use super::{Attempt, AttemptState, RaceSpec};
+use super::{Attempt, AttemptState, Race};
 use crate::trees::diff::DiffOptions;
 use crate::trees::held_trees::TreeOf;
-use crate::{Engine, EngineError, ExecOptions};
+use crate::{
+    Engine, EngineError, ExecEvent, ExecKind, ExecOptions, ExecOrigin, ExecSession, OutputStream,
+    RollbackMode,
+};
 
 /// One wait for an exec's end; it is repeated.
 const WAIT: Duration = Duration::from_secs(60);
@@ -27,8 +29,7 @@ const RING_BYTES: u32 = 1 << 20;
 pub(super) struct Runner<'a> {
     pub(super) engine: &'a Engine,
     pub(super) tenant: &'a TenantId,
-    pub(super) race: &'a RaceId,
-    pub(super) spec: &'a RaceSpec,
+    pub(super) race: &'a Race,
     pub(super) base: Option<&'a burrow_model::Snapshot>,
 }
 
@@ -63,7 +64,7 @@ impl Runner<'_> {
         if attempt.state == AttemptState::Running {
             self.follow(attempt).await?;
             attempt.changes = self.changes(attempt).await;
-            attempt.state = match self.spec.judge {
+            attempt.state = match self.race.spec.judge {
                 Some(_) => AttemptState::Judging,
                 None => AttemptState::Ended,
             };
@@ -86,9 +87,8 @@ impl Runner<'_> {
         // A sandbox that was stopped in the meantime is started for this; its exec is lost then, and reported as lost.
         let known = self.engine.exec_info(self.tenant, &attempt.sandbox, &exec).await;
         if let Err(EngineError::ExecNotFound { .. }) = known {
-            let options =
-                ExecOptions { id: Some(exec.clone()), ..self.options(&self.spec.run, attempt, None) };
-            self.engine.exec(self.tenant, &attempt.sandbox, options).await?;
+            let options = self.options(&self.race.spec.run, attempt, None);
+            self.exec(attempt, ExecOptions { id: Some(exec.clone()), ..options }).await?;
         } else {
             known?;
         }
@@ -120,39 +120,32 @@ impl Runner<'_> {
 
     /// The judge's score, or why there is none.
     async fn judge(&self, attempt: &Attempt) -> Result<Result<f64, String>, EngineError> {
-        let Some(judge) = &self.spec.judge else { return Ok(Err("there is no judge".to_owned())) };
-        let options = self.options(judge, attempt, Some(ReadMode::Lossless));
-        let started = self.engine.exec(self.tenant, &attempt.sandbox, options).await?;
-        let (guest, mut connection) = (started.guest, started.connection);
+        let Some(judge) = &self.race.spec.judge else { return Ok(Err("there is no judge".to_owned())) };
+        let mut session = self.exec(attempt, self.options(judge, attempt, Some(ReadMode::Lossless))).await?;
         let mut output = Vec::new();
-        let outcome = loop {
-            match connection.next().await.map_err(|error| guest.error(error))? {
-                Some(Frame::Stdout { bytes, .. }) => {
-                    output.extend_from_slice(&bytes);
-                    let excess = output.len().saturating_sub(JUDGE_BYTES_MAX);
-                    output.drain(..excess);
-                }
-                Some(Frame::Stderr { .. }) => {}
-                Some(Frame::Control(json)) => {
-                    match burrow_guest::client::parse(&json).map_err(|error| guest.error(error))? {
-                        AttachNotice::Exit(info) => break info.state,
-                        AttachNotice::Gap { .. } | AttachNotice::Drained { .. } => {}
-                    }
-                }
-                Some(Frame::Bytes(_) | Frame::End) => return Err(guest.error(GuestError::OutOfTurn)),
-                None => return Err(guest.error(GuestError::HungUp)),
+        let keep = |event: &ExecEvent| {
+            if let ExecEvent::Output { stream: OutputStream::Stdout, bytes, .. } = event {
+                output.extend_from_slice(bytes);
+                let excess = output.len().saturating_sub(JUDGE_BYTES_MAX);
+                output.drain(..excess);
             }
         };
+        let outcome = session.read_to_end(keep).await?.record.outcome();
         Ok(match outcome {
-            ExecState::Ended(outcome) if outcome.exit_code == Some(0) => score(&output),
-            ExecState::Ended(outcome) if outcome.timed_out => Err("the judge timed out".to_owned()),
-            ExecState::Ended(_) | ExecState::Running => Err("the judge failed".to_owned()),
+            Some(outcome) if outcome.exit_code == Some(0) => score(&output),
+            Some(outcome) if outcome.timed_out => Err("the judge timed out".to_owned()),
+            Some(_) | None => Err("the judge failed".to_owned()),
         })
+    }
+
+    async fn exec(&self, attempt: &Attempt, options: ExecOptions) -> Result<ExecSession, EngineError> {
+        let origin = ExecOrigin { actor: self.race.actor.clone(), kind: ExecKind::Internal };
+        self.engine.exec(self.tenant, &attempt.sandbox, options, origin).await
     }
 
     fn options(&self, argv: &[String], attempt: &Attempt, attach: Option<ReadMode>) -> ExecOptions {
         let mut env = BTreeMap::new();
-        env.insert("BURROW_RACE".to_owned(), self.race.to_string());
+        env.insert("BURROW_RACE".to_owned(), self.race.id.to_string());
         env.insert("BURROW_ATTEMPT".to_owned(), attempt.number.to_string());
         if let Some(code) = attempt.exit_code {
             env.insert("BURROW_EXIT_CODE".to_owned(), code.to_string());
@@ -166,11 +159,12 @@ impl Runner<'_> {
             user: None,
             stdin: StdinMode::Null,
             terminal: None,
-            timeout_ms: if attach.is_some() { Some(judge_ms) } else { self.spec.timeout_ms },
+            timeout_ms: if attach.is_some() { Some(judge_ms) } else { self.race.spec.timeout_ms },
             ring_bytes: RING_BYTES,
             attach,
             hold: attach.is_some(),
             then_stop: false,
+            rollback: RollbackMode::Nothing,
         }
     }
 }

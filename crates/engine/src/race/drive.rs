@@ -148,13 +148,7 @@ impl RaceDriver {
             Some(base) => self.engine.shared.seams.catalog.snapshot(&self.tenant, base).await?,
             None => None,
         };
-        let runner = Runner {
-            engine: &self.engine,
-            tenant: &self.tenant,
-            race: &race.id,
-            spec: &race.spec,
-            base: base.as_ref(),
-        };
+        let runner = Runner { engine: &self.engine, tenant: &self.tenant, race: &race, base: base.as_ref() };
         // Owned values, so that the futures borrow nothing but the race itself.
         let runs: Vec<_> =
             race.attempts.clone().into_iter().map(|attempt| runner.run(attempt, self)).collect();

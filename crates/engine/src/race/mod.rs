@@ -89,6 +89,9 @@ impl RaceMergeSpec {
 pub struct Race {
     pub id: RaceId,
     pub parent: SandboxId,
+    /// Who started it, as the audit log names them.
+    #[serde(default)]
+    pub actor: Option<String>,
     pub spec: RaceSpec,
     pub stage: RaceStage,
     pub attempts: Vec<Attempt>,
@@ -246,6 +249,7 @@ impl Engine {
         tenant: &TenantId,
         parent: &SandboxId,
         spec: RaceSpec,
+        actor: Option<String>,
     ) -> Result<Race, EngineError> {
         let parent = self.get(tenant, parent).await?;
         if spec.attempts == 0 || spec.attempts > ATTEMPTS_MAX {
@@ -257,6 +261,7 @@ impl Engine {
         let race = Race {
             id: RaceId::generate(),
             parent: parent.id.clone(),
+            actor,
             spec,
             stage: RaceStage::Forking,
             attempts: Vec::new(),
@@ -409,6 +414,7 @@ mod tests {
         Race {
             id: RaceId::generate(),
             parent: SandboxId::generate(),
+            actor: None,
             spec: RaceSpec {
                 attempts: attempts.len(),
                 parallel: 1,

@@ -14,7 +14,8 @@ use burrow_egress::faulty::Faulty as FaultyEgress;
 use burrow_egress::sim::SimEgress;
 use burrow_engine::{
     BuildStage, Clock, CreateOptions, EgressSettings, Engine, EngineError, IdlePolicy, ImageBuilder,
-    LimitsChange, ManualClock, NoOwnApi, Policy, RatesChange, Seams, UpdateOptions, WarmPoolPolicy,
+    LimitsChange, ManualClock, NoExecObserver, NoOwnApi, Policy, RatesChange, Seams, UpdateOptions,
+    WarmPoolPolicy,
 };
 use burrow_guest::client::{FrameReader, FrameWriter, parse};
 use burrow_guest::protocol::{Frame, Hello, Identity, Reply, Request};
@@ -183,6 +184,7 @@ impl World {
             memory: self.memory(clock.clone()).await,
             vault: self.vault(),
             own: Arc::new(NoOwnApi),
+            execs: Arc::new(NoExecObserver),
             clock,
         };
         let policy = Policy { warm_pool: warm_pool(ready), start_patience: self.start_patience, ..policy() };

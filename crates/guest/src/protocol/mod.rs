@@ -20,6 +20,7 @@ mod files;
 mod frame;
 mod machine;
 mod ports;
+mod signal;
 mod vm;
 
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,7 @@ pub use machine::{
     Activity, Boot, BootReport, Identity, MachineStats, RunningService, Service, ServiceRestart, ServiceState,
 };
 pub use ports::{ListeningPort, PortProcess};
+pub use signal::{parse_signal, signal_name};
 pub use vm::{
     ReaderRequest, STREAM_BROKEN, STREAM_END, STREAM_PIECE_BYTES_MAX, VM_LINE_BYTES_MAX, VM_PORT,
     VM_READER_ROLE, VM_ROLE, VM_TRIAL_ROLE, VmAnswer, VmBoot, VmMessage, VmNetwork, VmRequest, VmSettle,

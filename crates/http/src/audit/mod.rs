@@ -26,6 +26,8 @@ use burrow_audit::{Action, Durability, Event, Store, StoreError};
 
 use burrow_config::{AuditConfig, Config};
 
+use crate::metrics::Metrics;
+
 pub use spool::{Spool, SpoolImport};
 pub use trace::Trace;
 
@@ -91,6 +93,14 @@ impl Audit {
                 self.put_back(events, &error);
                 Recorded::Waits
             }
+        }
+    }
+
+    /// The same, and counts the event.
+    pub async fn record_counted(&self, event: Event, now_ms: u64, metrics: &Metrics) {
+        match self.record(event, now_ms).await {
+            Recorded::Stored => metrics.audit.recorded(),
+            Recorded::Waits => metrics.audit.failed(),
         }
     }
 

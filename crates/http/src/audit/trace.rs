@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use burrow_audit::{Action, Text};
 use burrow_catalog::KeyRow;
-use burrow_model::{SandboxId, TenantId, VolumeId};
+use burrow_model::{ExecId, SandboxId, TenantId, VolumeId};
 
 /// Shared by the layer and the code that handles the call.
 #[derive(Clone, Debug, Default)]
@@ -89,11 +89,12 @@ impl Trace {
         self.update(|facts| facts.action = Some(action));
     }
 
-    pub fn exec_began(&self) {
+    pub fn exec_began(&self, exec: &ExecId) {
+        self.target(exec.as_str());
         self.update(|facts| facts.exec_began = true);
     }
 
-    pub fn exec_ended(&self, how: &str) {
-        self.update(|facts| facts.exec_ended = Some(Text::new(how)));
+    pub fn exec_ended(&self, how: Text) {
+        self.update(|facts| facts.exec_ended = Some(how));
     }
 }

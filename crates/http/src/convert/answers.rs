@@ -2,12 +2,13 @@
 
 use burrow_api as api;
 use burrow_catalog::{EventRow, ExecRow, KeyRow, SandboxRow};
-use burrow_engine::{ExecRecord, ServiceStatus};
-use burrow_guest::protocol::{self, ExecInfo, MachineStats};
+use burrow_engine::{ExecRecord, ExecReport, OutputStream, Rollback, ServiceStatus};
+use burrow_guest::protocol::{self, ExecInfo, MachineStats, signal_name};
 use burrow_model::{MIB, SandboxId, State, StopReason};
 use burrow_runtime::{Ability, Incidents};
 
-use super::signal::signal_name;
+use super::{denied, related};
+use crate::error::ApiError;
 
 pub fn sandbox(row: SandboxRow) -> api::Sandbox {
     let memory = super::memory::sandbox_memory(&row);
@@ -112,7 +113,28 @@ pub fn exec(record: ExecRecord) -> api::Exec {
     }
 }
 
-pub fn exec_started(sandbox: &SandboxId, info: ExecInfo) -> api::Exec {
+/// With what belongs to its end.
+pub fn exec_report(report: ExecReport) -> api::Exec {
+    api::Exec {
+        egress_denied: report.denied.into_iter().map(denied).collect(),
+        snapshot: report.status.snapshot.map(String::from),
+        rollback: report.status.rollback.as_ref().map(rollback),
+        related: report.related.into_iter().map(related).collect(),
+        ..exec(report.record)
+    }
+}
+
+fn rollback(rollback: &Rollback) -> api::Rollback {
+    let (state, undo, error) = match rollback {
+        Rollback::Pending => (api::RollbackState::Pending, None, None),
+        Rollback::Unneeded => (api::RollbackState::Unneeded, None, None),
+        Rollback::Done { undo } => (api::RollbackState::Done, undo.as_ref(), None),
+        Rollback::Failed { error } => (api::RollbackState::Failed, None, Some(ApiError::described(error))),
+    };
+    api::Rollback { state, undo: undo.map(ToString::to_string), error: error.map(ApiError::into_detail) }
+}
+
+fn exec_started(sandbox: &SandboxId, info: ExecInfo) -> api::Exec {
     let (state, outcome, ended_ms) = match info.state {
         protocol::ExecState::Running => (api::ExecState::Running, None, None),
         protocol::ExecState::Ended(outcome) => {
@@ -179,12 +201,10 @@ fn exec_outcome(outcome: &protocol::ExecOutcome) -> api::ExecOutcome {
     }
 }
 
-/// A part of an exec's output, if the frame contains one.
-pub fn stream_of(frame: &protocol::Frame) -> Option<(api::OutputStream, u64, &bytes::Bytes)> {
-    match frame {
-        protocol::Frame::Stdout { offset, bytes } => Some((api::OutputStream::Stdout, *offset, bytes)),
-        protocol::Frame::Stderr { offset, bytes } => Some((api::OutputStream::Stderr, *offset, bytes)),
-        protocol::Frame::Control(_) | protocol::Frame::Bytes(_) | protocol::Frame::End => None,
+pub fn output_stream(stream: OutputStream) -> api::OutputStream {
+    match stream {
+        OutputStream::Stdout => api::OutputStream::Stdout,
+        OutputStream::Stderr => api::OutputStream::Stderr,
     }
 }
 

@@ -12,15 +12,15 @@ mod network;
 mod race;
 mod requests;
 mod secrets;
-mod signal;
 mod sleep;
 mod snapshots;
 mod volumes;
 
 pub use answers::{
-    ability, event, exec, exec_started, file_entry, key, sandbox, service, stats, stream_of, watch_event,
+    ability, event, exec, exec_report, file_entry, key, output_stream, sandbox, service, stats, watch_event,
 };
 pub use audit::{audit_consistency, audit_event, audit_inclusion};
+pub use burrow_guest::protocol::{parse_signal, signal_name};
 pub use checks::{check_path, check_text, image_name, image_reference, name, parse_mode, user};
 pub use diff::{diff, diff_options};
 pub use images::{check_image_config, image, image_detail};
@@ -43,7 +43,6 @@ pub use requests::{
     update_options,
 };
 pub use secrets::{secret, secret_spec};
-pub use signal::{parse_signal, signal_name};
 pub use sleep::{rotate_policy, sleep_policy};
 pub use snapshots::{
     fork_options, from_snapshot, snapshot, snapshot_kind_of, snapshot_listed, snapshot_options,

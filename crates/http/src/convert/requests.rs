@@ -6,7 +6,7 @@ use burrow_api::{
     CreateExec, CreateSandbox, CreateService, LimitsRequest, RestartPolicy, SandboxState, Scope, StdinMode,
     UpdateSandbox, defaults,
 };
-use burrow_engine::{CreateOptions, ExecOptions, LimitsChange, RatesChange, UpdateOptions};
+use burrow_engine::{CreateOptions, ExecOptions, LimitsChange, RatesChange, RollbackMode, UpdateOptions};
 use burrow_guest::protocol;
 use burrow_model::{Lifetime, Name, NetworkPolicy, Rates, ServiceSpec};
 
@@ -213,7 +213,25 @@ pub fn exec_options(request: &CreateExec) -> Result<ExecOptions, ApiError> {
         attach: request.wait.then_some(protocol::ReadMode::Lossless),
         hold: request.hold,
         then_stop: request.then_stop,
+        rollback: rollback_mode(request)?,
     })
+}
+
+fn rollback_mode(request: &CreateExec) -> Result<RollbackMode, ApiError> {
+    match (request.snapshot, request.rollback_on_failure) {
+        (false, false) => return Ok(RollbackMode::Nothing),
+        (true, false) => return Ok(RollbackMode::Snapshot),
+        (_, true) => {}
+    }
+    if !request.wait && !request.hold {
+        let message = "`rollback_on_failure` needs a client that waits for the exec: set `wait` or `hold`";
+        return Err(ApiError::invalid(message)
+            .hint("to roll back a detached exec manually, set `snapshot`, and restore that snapshot"));
+    }
+    if request.then_stop {
+        return Err(ApiError::invalid("`then_stop` and `rollback_on_failure` cannot be combined"));
+    }
+    Ok(RollbackMode::Rollback { keep: request.snapshot })
 }
 
 fn argv(argv: Vec<String>, command: Option<String>) -> Result<Vec<String>, ApiError> {

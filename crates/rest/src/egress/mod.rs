@@ -12,7 +12,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use burrow_api::{
     EgressEntry, EgressQuestion, EgressRuleInForce, EgressStatus, EgressStep, EgressTrial, EgressVerdict,
-    Exec, ExecState, Page,
+    Page,
 };
 use burrow_catalog::{EgressFilter, EgressRow};
 use burrow_egress::Target;
@@ -218,19 +218,6 @@ pub(crate) async fn test(
 fn target(text: &str) -> Result<Target, ApiError> {
     let shown: String = text.chars().take(80).collect();
     text.parse().map_err(|error| ApiError::invalid(format!("`target` is invalid: `{shown}`: {error}")))
-}
-
-/// Adds to an exec the connections of its sandbox that were denied while it ran.
-pub(super) async fn with_denials(app: &App, tenant: &TenantId, mut exec: Exec) -> Exec {
-    let Ok(sandbox) = exec.sandbox_id.parse::<SandboxId>() else { return exec };
-    let until = exec.ended_ms.unwrap_or_else(|| app.engine.now_ms());
-    // An exec may have failed because a host was denied, which the egress process may be about to report, so wait for its
-    // report. A successful exec is not delayed.
-    let failed = exec.state == ExecState::Ended
-        && exec.outcome.as_ref().is_some_and(|outcome| outcome.exit_code != Some(0));
-    let denied = app.engine.denied_during(tenant, &sandbox, exec.started_ms, until, failed).await;
-    exec.egress_denied = denied.into_iter().map(convert::denied).collect();
-    exec
 }
 
 #[cfg(test)]

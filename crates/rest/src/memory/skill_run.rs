@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use burrow_api::memory::{RunSkill, SkillRun, SkillRunStep};
 use burrow_api::{CreateExec, ErrorCode, ErrorDetail, RunResult};
-use burrow_engine::ScopedView;
+use burrow_engine::{ExecOrigin, ScopedView};
 use burrow_memory::remember::secrets;
 use burrow_memory::skills::{Outcome, Skill, Step};
 use burrow_model::{SandboxId, SpaceAccess, TenantId};
@@ -22,13 +22,12 @@ use super::super::execs;
 use super::access::{Principal, ReadParams, WriteParams};
 use super::skills::{SkillPath, sandbox_of};
 use burrow_http::app::App;
-use burrow_http::audit::Trace;
 use burrow_http::auth::{Caller, Executor};
-use burrow_http::convert;
 use burrow_http::error::ApiError;
 use burrow_http::input::{MemoryBody, Params, Segments};
 use burrow_http::refusals::{Common, GuestRefusals, MemoryRefusals, WithBody};
 use burrow_http::stream::lines;
+use burrow_http::{convert, exec_trace};
 
 /// Lines that may wait for a client; the output of a step is at most two megabytes.
 const LINES_WAITING_MAX: usize = 4;
@@ -68,7 +67,7 @@ pub(crate) async fn run(
         skill,
         requests,
         progress: body.stream.then_some(lines_out),
-        trace: caller.trace().cloned(),
+        origin: exec_trace::step(caller.trace()),
     };
     let (name, version) = (job.skill.name.clone(), job.skill.version);
     let total = u32::try_from(job.requests.len()).unwrap_or(u32::MAX);
@@ -123,7 +122,7 @@ struct SkillJob {
     requests: Vec<CreateExec>,
     progress: Option<mpsc::Sender<SkillRunStep>>,
     /// Identifies the caller in the audit events of the steps.
-    trace: Option<Trace>,
+    origin: ExecOrigin,
 }
 
 struct SkillRunOutcome {
@@ -149,8 +148,8 @@ impl SkillJob {
         for (step, request) in (1..).zip(&self.requests) {
             let run = request.command.clone().unwrap_or_else(|| request.argv.join(" "));
             self.tell(|| SkillRunStep::Start { step, total, run }).await;
-            match execs::run_to_end(&self.app, &self.tenant, &self.sandbox, request, self.trace.clone()).await
-            {
+            let origin = self.origin.clone();
+            match execs::run_to_end(&self.app, &self.tenant, &self.sandbox, request, origin).await {
                 Ok(result) => {
                     done.ok = is_good(&result);
                     last = Some(summary(&result, &request.env));

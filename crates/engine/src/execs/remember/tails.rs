@@ -1,26 +1,23 @@
 //! The end of an exec's output, which is used to record it.
 
-use burrow_api::{Exec, OutputStream};
-use burrow_engine::Guest;
-use burrow_guest::client::parse;
-use burrow_guest::protocol::{Attach, AttachNotice, ExecInfo, Frame, ReadMode, Request};
+use burrow_guest::protocol::{Attach, ExecInfo, ReadMode};
+use burrow_model::ExecId;
 
-use crate::convert;
-use crate::error::ApiError;
+use crate::{Engine, EngineError, ExecEvent, Guest, OutputStream};
 
 /// Bytes kept of the end of each stream: error messages are usually there.
 const TAIL_BYTES: usize = 16 << 10;
 
 /// The ends of both streams.
 #[derive(Clone, Debug, Default)]
-pub struct Tails {
+pub(in crate::execs) struct Tails {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
 
 impl Tails {
     /// Keeps the end. Copies little: up to twice the limit is collected before it is cut.
-    pub fn push(&mut self, stream: OutputStream, bytes: &[u8]) {
+    pub(in crate::execs) fn push(&mut self, stream: OutputStream, bytes: &[u8]) {
         let kept = match stream {
             OutputStream::Stdout => &mut self.stdout,
             OutputStream::Stderr => &mut self.stderr,
@@ -41,26 +38,21 @@ impl Tails {
 }
 
 /// Fetches the end of an exec's output from its guest.
-pub(super) async fn tails_of(guest: &Guest, exec: &Exec) -> Result<Tails, ApiError> {
-    let offset = exec.output_end.saturating_sub(2 * TAIL_BYTES as u64).max(exec.output_start);
-    let request =
-        Request::Attach(Attach { exec: exec.id.clone(), offset, mode: ReadMode::Lossy, follow: false });
-    let mut connection = guest.open(&request).await?;
-    let _info: ExecInfo = guest.reply(&mut connection).await?;
-    let (mut reader, _writer) = connection.split();
-    let mut tails = Tails::default();
-    while let Some(frame) = reader.next().await.map_err(|error| guest.error(error))? {
-        if let Some((stream, _, bytes)) = convert::stream_of(&frame) {
-            tails.push(stream, bytes);
-            continue;
-        }
-        let Frame::Control(json) = &frame else { break };
-        match parse::<AttachNotice>(json).map_err(|error| guest.error(error))? {
-            AttachNotice::Gap { .. } => {}
-            AttachNotice::Exit(_) | AttachNotice::Drained { .. } => break,
+pub(super) async fn tails_of(
+    engine: &Engine,
+    guest: &Guest,
+    exec: &ExecId,
+    info: &ExecInfo,
+) -> Result<Tails, EngineError> {
+    let offset = info.output_end.saturating_sub(2 * TAIL_BYTES as u64).max(info.output_start);
+    let attach = Attach { exec: exec.to_string(), offset, mode: ReadMode::Lossy, follow: false };
+    let mut session = engine.attach_over(guest.clone(), exec.clone(), attach).await?;
+    loop {
+        match session.next().await? {
+            ExecEvent::Output { .. } | ExecEvent::Gap { .. } => {}
+            ExecEvent::Exit(_) | ExecEvent::Drained { .. } => return Ok(std::mem::take(&mut session.tails)),
         }
     }
-    Ok(tails)
 }
 
 #[cfg(test)]

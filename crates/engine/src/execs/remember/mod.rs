@@ -9,21 +9,17 @@
 //! counted and logged, but is not an error for the client; the next daemon tries again. An exec that was rolled back by
 //! `rollback_on_failure` is recorded afterwards, on the restored branch.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use burrow_api::memory::RelatedMemory;
-use burrow_api::{Exec, ExecOutcome};
 use burrow_catalog::SandboxRow;
-use burrow_engine::{EngineError, Guest};
-use burrow_memory::remember::{self, ExecFacts, SessionOf};
+use burrow_guest::protocol::{ExecInfo, ExecOutcome, ExecState, signal_name};
+use burrow_memory::remember::{self, ExecFacts, Related, SessionOf};
 use burrow_memory::{Condition, Filter, MemoryError, Op, PageRequest, View};
-use burrow_model::{ExecId, Remember, SandboxId, State, TenantId};
+use burrow_model::{ExecId, Remember, State};
 use tokio::sync::oneshot;
 
-use crate::app::App;
-use crate::convert;
-use crate::error::ApiError;
+use super::ExecRecord;
+use crate::{Engine, EngineError, Guest};
 
 mod files;
 mod follow;
@@ -31,10 +27,9 @@ mod recording;
 mod tails;
 
 use files::files_changed;
-pub use follow::remember_at_end;
-pub use follow::resume;
-pub use recording::Remembering;
-pub use tails::Tails;
+pub(super) use follow::{remember_at_end, resume};
+pub(crate) use recording::Remembering;
+pub(super) use tails::Tails;
 use tails::tails_of;
 
 /// How long the response for a failed exec waits for related entries.
@@ -43,45 +38,50 @@ const RELATED_PATIENCE: Duration = Duration::from_millis(50);
 /// Timeout of background requests to the guest.
 const GUEST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Adds to an exec that has ended the entries related to its failure, and records it.
-pub async fn remembered(app: &Arc<App>, guest: &Guest, mut exec: Exec, tails: &Tails) -> Exec {
-    let mode = guest.sandbox().spec.memory.remember;
-    let Some(outcome) = exec.outcome.clone() else { return exec };
+/// Records an exec that has ended. Returns the entries related to its failure.
+pub(super) async fn remembered(
+    engine: &Engine,
+    guest: &Guest,
+    info: &ExecInfo,
+    tails: &Tails,
+) -> Vec<Related> {
+    let (mode, remembering) = (guest.sandbox().spec.memory.remember, &engine.shared.remembering);
+    let ExecState::Ended(outcome) = &info.state else { return Vec::new() };
+    let Ok(exec) = info.exec.parse::<ExecId>() else { return Vec::new() };
     if mode == Remember::Off {
-        app.remembering.take_secrets(&exec);
-        return exec;
+        remembering.take_secrets(&exec);
+        return Vec::new();
     }
-    if !app.remembering.first(&exec) {
-        exec.related = app.remembering.known(&exec).unwrap_or_default();
-        return exec;
+    if !remembering.first(&exec) {
+        return remembering.known(&exec).unwrap_or_default();
     }
-    let Ok(slot) = app.remembering.slots.clone().try_acquire_owned() else {
-        app.metrics.memory.remembered(false);
-        return exec;
+    let Ok(slot) = remembering.slots.clone().try_acquire_owned() else {
+        engine.shared.seams.execs.remembered(false);
+        return Vec::new();
     };
-    let mut facts = facts(guest.sandbox(), &exec, &outcome, tails, app.engine.now_ms());
-    facts.secrets.extend(app.remembering.take_secrets(&exec));
+    let mut facts = facts(guest.sandbox(), info, outcome, tails, engine.now_ms());
+    facts.secrets.extend(remembering.take_secrets(&exec));
     let failed = outcome.exit_code != Some(0);
-    if mode == Remember::Errors && !failed && app.remembering.has_no_open_failure(guest.sandbox()) {
-        app.remembering.note(&guest.sandbox().id, &facts);
-        done(app, &exec);
-        return exec;
+    if mode == Remember::Errors && !failed && remembering.has_no_open_failure(guest.sandbox()) {
+        remembering.note(&guest.sandbox().id, &facts);
+        engine.shared.record_remembered(exec);
+        return Vec::new();
     }
     let (send, related) = oneshot::channel();
-    let (task_app, guest, ended) = (app.clone(), guest.clone(), exec.clone());
-    app.tasks.spawn(async move {
+    let (engine, guest, started_ms) = (engine.clone(), guest.clone(), info.started_ms);
+    engine.shared.background.tasks.clone().spawn(async move {
         let _slot = slot;
-        let kept = record(&task_app, &guest, (mode, &ended), facts, failed.then_some(send)).await;
-        let kept = match kept {
+        let tell = failed.then_some(send);
+        let kept = match record(&engine, &guest, (mode, &exec, started_ms), facts, tell).await {
             // The sandbox was deleted in the meantime, with its memory: an ephemeral one is, after its only exec.
             Err(EngineError::NotFound { .. } | EngineError::Gone { .. } | EngineError::ShuttingDown) => {
                 return;
             }
             kept => kept,
         };
-        task_app.metrics.memory.remembered(kept.is_ok());
+        engine.shared.seams.execs.remembered(kept.is_ok());
         match kept {
-            Ok(()) => done(&task_app, &ended),
+            Ok(()) => engine.shared.record_remembered(exec),
             Err(EngineError::Memory(error)) if error.is_no_room() => {
                 tracing::debug!(sandbox = %guest.sandbox().id, %error, "no space to record an exec in memory");
             }
@@ -91,27 +91,24 @@ pub async fn remembered(app: &Arc<App>, guest: &Guest, mut exec: Exec, tails: &T
             }
         }
     });
-    if failed && let Ok(Ok(related)) = tokio::time::timeout(RELATED_PATIENCE, related).await {
-        exec.related = related;
-    }
-    exec
-}
-
-/// Marks an exec as recorded. If the mark is lost, the next daemon processes the exec again, and stores no duplicate.
-fn done(app: &App, exec: &Exec) {
-    if let Ok(exec) = exec.id.parse() {
-        app.engine.exec_remembered(exec);
+    match failed {
+        true => tokio::time::timeout(RELATED_PATIENCE, related)
+            .await
+            .ok()
+            .and_then(Result::ok)
+            .unwrap_or_default(),
+        false => Vec::new(),
     }
 }
 
 /// The end time is the time of the report, because the sandbox's clock cannot be trusted.
-fn facts(row: &SandboxRow, exec: &Exec, outcome: &ExecOutcome, tails: &Tails, now_ms: u64) -> ExecFacts {
+fn facts(row: &SandboxRow, info: &ExecInfo, outcome: &ExecOutcome, tails: &Tails, now_ms: u64) -> ExecFacts {
     let (stdout_tail, stderr_tail) = tails.texts();
     ExecFacts {
-        exec: Some(exec.id.clone()),
-        command: exec.argv.clone(),
+        exec: Some(info.exec.clone()),
+        command: info.argv.clone(),
         exit_code: outcome.exit_code,
-        signal: outcome.signal.clone(),
+        signal: outcome.signal.map(signal_name),
         duration_ms: outcome.wall_us / 1000,
         stdout_tail,
         stderr_tail,
@@ -127,25 +124,24 @@ fn facts(row: &SandboxRow, exec: &Exec, outcome: &ExecOutcome, tails: &Tails, no
 /// Finds related entries, then records the exec. The sandbox may have been restored to a snapshot: its row names its
 /// present branch.
 async fn record(
-    app: &App,
+    engine: &Engine,
     guest: &Guest,
-    (mode, exec): (Remember, &Exec),
+    (mode, exec, started_ms): (Remember, &ExecId, u64),
     mut facts: ExecFacts,
-    tell: Option<oneshot::Sender<Vec<RelatedMemory>>>,
+    tell: Option<oneshot::Sender<Vec<Related>>>,
 ) -> Result<(), EngineError> {
-    let row = app.engine.get(&guest.sandbox().tenant, &guest.sandbox().id).await?;
+    let row = engine.get(&guest.sandbox().tenant, &guest.sandbox().id).await?;
     let since_ms = row.started_ms;
-    add_origin(app, &row, &exec.id, &mut facts).await?;
-    let scope = app.engine.memory_of_sandbox(row).await?;
+    add_origin(engine, &row, exec, &mut facts).await?;
+    let scope = engine.memory_of_sandbox(row).await?;
     let view = &scope.primary.view;
+    let (remembering, sandbox) = (&engine.shared.remembering, &guest.sandbox().id);
     if let Some(tell) = tell {
         let related = remember::related(view, &facts, None).await?;
-        let related: Vec<RelatedMemory> = related.into_iter().map(convert::related).collect();
-        app.remembering.found(exec, &related);
+        remembering.found(exec, &related);
         let _ = tell.send(related);
     }
     let failed = facts.exit_code != Some(0);
-    let (remembering, sandbox) = (&app.remembering, &guest.sandbox().id);
     if mode == Remember::Errors && !failed {
         facts.earlier = remembering.went_well(sandbox);
         remembering.note(sandbox, &facts);
@@ -155,11 +151,9 @@ async fn record(
             return Ok(());
         }
     }
-    // If the host's disk or the sandbox's quota is full, nothing is recorded.
-    app.memory.room()?;
-    app.memory.room_in(&scope.primary.space)?;
+    // If the sandbox's quota is full, nothing is recorded.
     view.check_quota().await?;
-    facts.files_changed = files_changed(guest, &facts, exec.started_ms).await;
+    facts.files_changed = files_changed(guest, &facts, started_ms).await;
     let of = SessionOf { name: scope.label, since_ms };
     let session = remember::current_session(view, &of, facts.at_ms).await?;
     if failed {
@@ -182,13 +176,12 @@ async fn has_open_failures(view: &View) -> Result<bool, MemoryError> {
 
 /// Adds the working directory and the user of the exec, if the request named them.
 async fn add_origin(
-    app: &App,
+    engine: &Engine,
     row: &SandboxRow,
-    exec: &str,
+    exec: &ExecId,
     facts: &mut ExecFacts,
 ) -> Result<(), EngineError> {
-    let Ok(id) = exec.parse::<ExecId>() else { return Ok(()) };
-    let Some(stored) = app.engine.catalog().exec(&row.tenant, &id).await? else { return Ok(()) };
+    let Some(stored) = engine.catalog().exec(&row.tenant, exec).await? else { return Ok(()) };
     let requested =
         |field: &str| stored.command.get(field).and_then(serde_json::Value::as_str).map(str::to_owned);
     facts.workdir = requested("workdir").or_else(|| requested("cwd")).or(facts.workdir.take());
@@ -197,26 +190,27 @@ async fn add_origin(
 }
 
 /// The same for an exec whose output this daemon has not read: its end is fetched first.
-pub async fn remembered_late(app: &Arc<App>, tenant: &TenantId, sandbox: &SandboxId, mut exec: Exec) -> Exec {
-    if exec.outcome.is_none() {
-        return exec;
+pub(super) async fn remembered_late(engine: &Engine, record: &ExecRecord) -> Vec<Related> {
+    let ExecRecord { row, info } = record;
+    if record.outcome().is_none() {
+        return Vec::new();
     }
-    if let Some(related) = app.remembering.known(&exec) {
-        exec.related = related;
-        return exec;
+    if let Some(related) = engine.shared.remembering.known(&row.id) {
+        return related;
     }
+    let Some(info) = info else { return Vec::new() };
     let fetched = async {
-        let row = app.engine.get(tenant, sandbox).await?;
+        let sandbox = engine.get(&row.tenant, &row.sandbox).await?;
         // A sleeping sandbox is not woken for this.
-        if row.state != State::Running || row.spec.memory.remember == Remember::Off {
+        if sandbox.state != State::Running || sandbox.spec.memory.remember == Remember::Off {
             return Ok(None);
         }
-        let guest = app.engine.guest_if_awake(tenant, sandbox).await?;
-        let tails = tails_of(&guest, &exec).await?;
-        Ok::<_, ApiError>(Some((guest, tails)))
+        let guest = engine.guest_if_awake(&row.tenant, &row.sandbox).await?;
+        let tails = tails_of(engine, &guest, &row.id, info).await?;
+        Ok::<_, EngineError>(Some((guest, tails)))
     };
     match tokio::time::timeout(GUEST_PATIENCE, fetched).await {
-        Ok(Ok(Some((guest, tails)))) => remembered(app, &guest, exec, &tails).await,
-        Ok(Ok(None) | Err(_)) | Err(_) => exec,
+        Ok(Ok(Some((guest, tails)))) => remembered(engine, &guest, info, &tails).await,
+        Ok(Ok(None) | Err(_)) | Err(_) => Vec::new(),
     }
 }

@@ -1,11 +1,11 @@
 //! Finds the files that an exec changed in its working directory.
 
-use burrow_engine::Guest;
 use burrow_guest::client::parse;
 use burrow_guest::protocol::{self, Frame, ListFiles, Request};
 use burrow_memory::remember::ExecFacts;
 
 use super::GUEST_PATIENCE;
+use crate::Guest;
 
 /// Limits of the search: deep enough for a project, small enough to be fast.
 const FILES_DEPTH: u32 = 4;

@@ -12,16 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use burrow_catalog::ExecRow;
-use burrow_engine::{EngineError, Guest};
 use burrow_guest::protocol::{self, ExecInfo, Request};
 use burrow_model::{ExecId, Remember, SandboxId, State, TenantId};
-use tokio::sync::OwnedSemaphorePermit;
 
-use super::tails::tails_of;
+use super::super::guard::RollbackGuard;
+use super::tails::{Tails, tails_of};
 use super::{GUEST_PATIENCE, remembered};
-use crate::app::App;
-use crate::convert;
-use crate::rollback::RollbackGuard;
+use crate::{Engine, EngineError, Guest};
 
 /// The duration of one wait for the end of an exec, which is repeated until it has ended.
 const END_PATIENCE: Duration = Duration::from_secs(300);
@@ -39,20 +36,20 @@ const UNKNOWN_MAX: u32 = 15;
 const RESUMED_MAX: u32 = 512;
 
 /// Records an exec that no request waits for when it ends. Its sandbox may sleep in the meantime, and is not woken for
-/// this. `promise` is a possible rollback, which happens first.
-pub fn remember_at_end(app: &Arc<App>, guest: &Guest, exec: &ExecId, promise: Option<Arc<RollbackGuard>>) {
-    if guest.sandbox().spec.memory.remember == Remember::Off {
+/// this. A possible rollback happens first.
+pub(in crate::execs) fn remember_at_end(engine: &Engine, guest: &Guest, exec: &ExecId) {
+    let of = guest.sandbox();
+    if of.spec.memory.remember == Remember::Off {
         return;
     }
-    let Ok(slot) = app.remembering.followed.clone().try_acquire_owned() else { return };
-    let of = guest.sandbox();
     let followed = Followed { tenant: of.tenant.clone(), sandbox: of.id.clone(), exec: exec.clone() };
-    follow(app, followed, Some(guest.without_lease()), promise, slot);
+    followed.follow(engine, Some(guest.without_lease()));
 }
 
 /// Continues with the execs that earlier daemons have not recorded.
-pub async fn resume(app: &Arc<App>) {
-    let left = match app.engine.unremembered_execs(RESUMED_MAX).await {
+pub(in crate::execs) async fn resume(engine: &Engine) {
+    engine.shared.flush_records().await;
+    let left = match engine.catalog().unremembered_execs(RESUMED_MAX).await {
         Ok(left) => left,
         Err(error) => {
             let error = &error as &dyn std::error::Error;
@@ -63,9 +60,7 @@ pub async fn resume(app: &Arc<App>) {
         }
     };
     for ExecRow { tenant, sandbox, id, .. } in left {
-        let Ok(slot) = app.remembering.followed.clone().try_acquire_owned() else { return };
-        let promise = app.rollbacks.guarded(&id);
-        follow(app, Followed { tenant, sandbox, exec: id }, None, promise, slot);
+        Followed { tenant, sandbox, exec: id }.follow(engine, None);
     }
 }
 
@@ -76,43 +71,47 @@ struct Followed {
     exec: ExecId,
 }
 
-fn follow(
-    app: &Arc<App>,
-    followed: Followed,
-    guest: Option<Guest>,
-    promise: Option<Arc<RollbackGuard>>,
-    slot: OwnedSemaphorePermit,
-) {
-    let work_app = app.clone();
-    app.tasks.spawn(async move {
-        let _slot = slot;
-        let app = &work_app;
-        let work = async {
-            app.engine.recovered(&followed.sandbox).await;
-            let (guest, info) = followed.end(app, guest).await?;
-            let ended = convert::exec_started(&guest.sandbox().id, info);
-            let tails = tails_of(&guest, &ended).await.unwrap_or_default();
-            if let Some(promise) = promise {
-                promise.settled().await;
-            }
-            // Clients that watch the exec receive the entries about its failure first.
-            tokio::time::sleep(WATCHERS_FIRST).await;
-            Some((guest, ended, tails))
-        };
-        let Some(Some((guest, ended, tails))) = app.draining.run_until_cancelled(work).await else { return };
-        match app.engine.get(&followed.tenant, &followed.sandbox).await {
-            Ok(row) if row.spec.memory.remember != Remember::Off => {
-                remembered(app, &guest, ended, &tails).await;
-            }
-            Ok(_) => super::done(app, &ended),
-            Err(_) => {}
-        }
-    });
-}
-
 impl Followed {
+    /// Beyond a number of execs, no more are followed.
+    fn follow(self, engine: &Engine, guest: Option<Guest>) {
+        let Ok(slot) = engine.shared.remembering.followed.clone().try_acquire_owned() else { return };
+        let promise = engine.shared.rollbacks.guard(&self.exec);
+        let engine = engine.clone();
+        engine.shared.background.tasks.clone().spawn(async move {
+            let _slot = slot;
+            let work = self.awaited(&engine, guest, promise);
+            let ended = engine.shared.background.draining.run_until_cancelled(work).await;
+            let Some(Some((guest, info, tails))) = ended else { return };
+            match engine.get(&self.tenant, &self.sandbox).await {
+                Ok(row) if row.spec.memory.remember != Remember::Off => {
+                    remembered(&engine, &guest, &info, &tails).await;
+                }
+                Ok(_) => engine.shared.record_remembered(self.exec),
+                Err(_) => {}
+            }
+        });
+    }
+
+    /// The exec once it has ended and was rolled back, if that was promised.
+    async fn awaited(
+        &self,
+        engine: &Engine,
+        guest: Option<Guest>,
+        promise: Option<Arc<RollbackGuard>>,
+    ) -> Option<(Guest, ExecInfo, Tails)> {
+        engine.recovered(&self.sandbox).await;
+        let (guest, info) = self.end(engine, guest).await?;
+        let tails = tails_of(engine, &guest, &self.exec, &info).await.unwrap_or_default();
+        if let Some(promise) = promise {
+            promise.settled().await;
+        }
+        // Clients that watch the exec receive the entries about its failure first.
+        tokio::time::sleep(WATCHERS_FIRST).await;
+        Some((guest, info, tails))
+    }
+
     /// The exec once it has ended; `None` if its end cannot be known.
-    async fn end(&self, app: &App, mut guest: Option<Guest>) -> Option<(Guest, ExecInfo)> {
+    async fn end(&self, engine: &Engine, mut guest: Option<Guest>) -> Option<(Guest, ExecInfo)> {
         let timeout_ms = u64::try_from(END_PATIENCE.as_millis()).unwrap_or(u64::MAX);
         let wait = Request::ExecWait { exec: self.exec.to_string(), timeout_ms };
         let mut unknown = 0;
@@ -131,9 +130,9 @@ impl Followed {
                 return None;
             }
             // Its machine may sleep or be gone: the row tells which.
-            match app.engine.get(&self.tenant, &self.sandbox).await.ok()?.state {
+            match engine.get(&self.tenant, &self.sandbox).await.ok()?.state {
                 State::Running => {
-                    match app.engine.guest_if_awake(&self.tenant, &self.sandbox).await {
+                    match engine.guest_if_awake(&self.tenant, &self.sandbox).await {
                         Ok(found) => guest = Some(found.without_lease()),
                         // It fell asleep after its row was read.
                         Err(EngineError::Asleep { .. }) => tokio::time::sleep(CHECK_INTERVAL).await,

@@ -3,10 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use burrow_api::Exec;
-use burrow_api::memory::RelatedMemory;
 use burrow_catalog::SandboxRow;
-use burrow_memory::remember::{Earlier, ExecFacts};
+use burrow_memory::remember::{Earlier, ExecFacts, Related};
 use burrow_model::{ExecId, MemoryRef, SandboxId};
 use tokio::sync::Semaphore;
 
@@ -28,12 +26,12 @@ const EARLIER_MAX: usize = 50;
 
 /// Knows which execs were recorded, and limits how many are being recorded.
 #[derive(Debug)]
-pub struct Remembering {
+pub(crate) struct Remembering {
     recorded_execs: Mutex<RecordedExecs>,
     pub(super) slots: Arc<Semaphore>,
     pub(super) followed: Arc<Semaphore>,
     /// Secrets that were passed to running execs. Oldest first.
-    given: Mutex<VecDeque<(String, Vec<String>)>>,
+    given: Mutex<VecDeque<(ExecId, Vec<String>)>>,
     /// Recent successful commands of sandboxes that record failures only. Oldest first.
     went_well: Mutex<VecDeque<(SandboxId, Earlier)>>,
     open_failures: Mutex<OpenFailures>,
@@ -51,18 +49,12 @@ struct OpenFailures {
 #[derive(Debug, Default)]
 struct RecordedExecs {
     /// With the related entries that were found, for later requests.
-    execs: HashMap<String, Vec<RelatedMemory>>,
-    order: VecDeque<String>,
-}
-
-impl Default for Remembering {
-    fn default() -> Self {
-        Self::new()
-    }
+    execs: HashMap<ExecId, Vec<Related>>,
+    order: VecDeque<ExecId>,
 }
 
 impl Remembering {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             recorded_execs: Mutex::default(),
             slots: Arc::new(Semaphore::new(AT_ONCE_MAX)),
@@ -112,21 +104,21 @@ impl Remembering {
     }
 
     /// Keeps the secrets that were passed to an exec until it has ended, so that none of them is recorded.
-    pub fn given(&self, exec: &ExecId, secrets: Vec<String>) {
+    pub(in crate::execs) fn given(&self, exec: &ExecId, secrets: Vec<String>) {
         if secrets.is_empty() {
             return;
         }
         let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
-        given.push_back((exec.to_string(), secrets));
+        given.push_back((exec.clone(), secrets));
         if given.len() > GIVEN_MAX {
             given.pop_front();
         }
     }
 
     /// The secrets that were passed to an exec that has ended, which are no longer kept.
-    pub(super) fn take_secrets(&self, exec: &Exec) -> Vec<String> {
+    pub(super) fn take_secrets(&self, exec: &ExecId) -> Vec<String> {
         let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = given.iter().position(|(of, _)| *of == exec.id);
+        let at = given.iter().position(|(of, _)| of == exec);
         at.and_then(|at| given.remove(at)).map(|(_, secrets)| secrets).unwrap_or_default()
     }
 
@@ -147,25 +139,25 @@ impl Remembering {
     }
 
     /// The related entries of an exec that is already recorded.
-    pub(super) fn known(&self, exec: &Exec) -> Option<Vec<RelatedMemory>> {
-        self.recorded_execs().execs.get(&exec.id).cloned()
+    pub(super) fn known(&self, exec: &ExecId) -> Option<Vec<Related>> {
+        self.recorded_execs().execs.get(exec).cloned()
     }
 
     /// Keeps the related entries for later requests.
-    pub(super) fn found(&self, exec: &Exec, related: &[RelatedMemory]) {
-        if let Some(known) = self.recorded_execs().execs.get_mut(&exec.id) {
+    pub(super) fn found(&self, exec: &ExecId, related: &[Related]) {
+        if let Some(known) = self.recorded_execs().execs.get_mut(exec) {
             *known = related.to_vec();
         }
     }
 
     /// Whether this is the first report of this exec's end.
-    pub(super) fn first(&self, exec: &Exec) -> bool {
+    pub(super) fn first(&self, exec: &ExecId) -> bool {
         let mut recorded_execs = self.recorded_execs();
-        if recorded_execs.execs.contains_key(&exec.id) {
+        if recorded_execs.execs.contains_key(exec) {
             return false;
         }
-        recorded_execs.execs.insert(exec.id.clone(), Vec::new());
-        recorded_execs.order.push_back(exec.id.clone());
+        recorded_execs.execs.insert(exec.clone(), Vec::new());
+        recorded_execs.order.push_back(exec.clone());
         if recorded_execs.order.len() > RECORDED_MAX
             && let Some(oldest) = recorded_execs.order.pop_front()
         {
