@@ -30,20 +30,11 @@ pub(crate) struct GlobalArgs {
     pub(crate) ca_file: Option<OsString>,
 }
 
-/// The key, or why there is none.
-#[derive(Debug)]
-enum KeySource {
-    Found(ApiKey),
-    /// Shown if the daemon refuses the request.
-    Missing {
-        hint: String,
-    },
-}
-
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) args: GlobalArgs,
-    key: KeySource,
+    /// The key, or a hint that is shown if the daemon refuses the request.
+    key: Result<ApiKey, String>,
 }
 
 impl Context {
@@ -65,28 +56,22 @@ impl Context {
 
     fn with_keys(args: GlobalArgs, admin_key: Option<&Path>) -> Self {
         let key = match &args.api_key {
-            Some(key) if !key.trim().is_empty() => KeySource::Found(ApiKey::new(key)),
+            Some(key) if !key.trim().is_empty() => Ok(ApiKey::new(key)),
             _ => find_key(&key_files(admin_key)),
         };
         Self { args, key }
     }
 
     pub(crate) fn client(&self) -> Result<Client, Stop> {
-        let key = match &self.key {
-            KeySource::Found(key) => Some(key.clone()),
-            KeySource::Missing { .. } => None,
-        };
+        let key = self.key.as_ref().ok().cloned();
         let ca_file = self.args.ca_file.clone().map(PathBuf::from);
         let options = ClientOptions { url: self.args.url.clone(), key, ca_file };
-        Client::new(options).or_fail(|| "could not set up the connection".to_owned())
+        Client::new(options).or_fail("could not set up the connection")
     }
 
     /// A better hint than the daemon's for a user without a key.
     pub(crate) fn missing_key_hint(&self) -> Option<&str> {
-        match &self.key {
-            KeySource::Found(_) => None,
-            KeySource::Missing { hint } => Some(hint),
-        }
+        self.key.as_ref().err().map(String::as_str)
     }
 
     /// Whether the daemon is on this host.
@@ -121,11 +106,11 @@ fn is_loopback(url: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn find_key(files: &[PathBuf]) -> KeySource {
+fn find_key(files: &[PathBuf]) -> Result<ApiKey, String> {
     let mut unreadable = None;
     for file in files {
         match fs::read_to_string(file) {
-            Ok(text) if !text.trim().is_empty() => return KeySource::Found(ApiKey::new(&text)),
+            Ok(text) if !text.trim().is_empty() => return Ok(ApiKey::new(&text)),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 unreadable = Some(file.as_path())
@@ -133,7 +118,7 @@ fn find_key(files: &[PathBuf]) -> KeySource {
             Err(_) => {}
         }
     }
-    KeySource::Missing { hint: missing_hint(unreadable) }
+    Err(missing_hint(unreadable))
 }
 
 fn missing_hint(unreadable: Option<&Path>) -> String {
@@ -175,10 +160,7 @@ mod tests {
         fs::write(&files[1], "\n").unwrap();
         fs::write(&files[2], "e2b_first\n").unwrap();
         fs::write(&files[3], "e2b_second\n").unwrap();
-        match find_key(&files) {
-            KeySource::Found(key) => assert_eq!(key, ApiKey::new("e2b_first")),
-            KeySource::Missing { hint } => panic!("{hint}"),
-        }
-        assert!(matches!(find_key(&files[..2]), KeySource::Missing { .. }));
+        assert_eq!(find_key(&files).unwrap(), ApiKey::new("e2b_first"));
+        assert!(find_key(&files[..2]).is_err());
     }
 }

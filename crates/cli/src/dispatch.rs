@@ -3,9 +3,9 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
-use crate::commands;
+use crate::commands::*;
 use crate::context::{Context, GlobalArgs};
 use crate::failure::{CODE_BROKEN_PIPE, CODE_OWN_FAILURE, Failure, Stop};
 use crate::print::paint;
@@ -44,72 +44,97 @@ struct Cli {
     command: Command,
 }
 
-#[derive(Debug, Subcommand)]
-enum Command {
-    Run(commands::run::RunArgs),
-    Create(commands::create::CreateArgs),
-    Ls(commands::ls::LsArgs),
-    Inspect(commands::inspect::InspectArgs),
-    Stats(commands::stats::StatsArgs),
-    Events(commands::events::EventsArgs),
-    Start(commands::power::StartArgs),
-    Stop(commands::power::StopArgs),
-    Pause(commands::power::PauseArgs),
-    Resume(commands::power::ResumeArgs),
-    Hibernate(commands::power::HibernateArgs),
-    Wake(commands::power::WakeArgs),
-    Update(commands::update::UpdateArgs),
-    Rename(commands::rename::RenameArgs),
-    Rm(commands::rm::RmArgs),
-    Exec(commands::exec::ExecArgs),
-    Code(commands::code::CodeArgs),
-    Context(commands::context::ContextArgs),
-    Shell(commands::shell::ShellArgs),
-    Ssh(commands::ssh::SshArgs),
-    SshConfig(commands::ssh::config::SshConfigArgs),
-    Ps(commands::ps::PsArgs),
-    Logs(commands::logs::LogsArgs),
-    Attach(commands::attach::AttachArgs),
-    Kill(commands::kill::KillArgs),
-    Wait(commands::wait::WaitArgs),
-    Service(commands::service::ServiceArgs),
-    Env(commands::env::EnvArgs),
-    Cp(commands::cp::CpArgs),
-    Files(commands::files::FilesArgs),
-    Mcp(commands::mcp::McpArgs),
-    Snapshot(commands::snapshot::SnapshotArgs),
-    Fork(commands::fork::ForkArgs),
-    Diff(commands::diff::DiffArgs),
-    Merge(commands::merge::MergeArgs),
-    Race(commands::race::RaceArgs),
-    Tree(commands::tree::TreeArgs),
-    Export(commands::export::ExportArgs),
-    Import(commands::import::ImportArgs),
-    Memory(commands::memory::MemoryArgs),
-    Kv(commands::kv::KvArgs),
-    Skill(commands::skill::SkillArgs),
-    Artifact(commands::artifact::ArtifactArgs),
-    Space(commands::space::SpaceArgs),
-    Egress(commands::egress::EgressArgs),
-    Secret(commands::secret::SecretArgs),
-    Port(commands::port::PortArgs),
-    PortForward(commands::port_forward::PortForwardArgs),
-    Open(commands::open::OpenArgs),
-    Image(commands::image::ImageArgs),
-    Volume(commands::volume::VolumeArgs),
-    Up(commands::up::UpArgs),
-    Down(commands::down::DownArgs),
-    Serve(commands::serve::ServeArgs),
-    Doctor(commands::doctor::DoctorArgs),
-    Config(commands::config::ConfigArgs),
-    Backup(commands::backup::BackupArgs),
-    Gc(commands::gc::GcArgs),
-    Audit(commands::audit::AuditArgs),
-    Key(commands::key::KeyArgs),
-    SshKey(commands::ssh::key::SshKeyArgs),
-    Version(commands::version::VersionArgs),
-    Completion(commands::completion::CompletionArgs),
-    Help(commands::help::HelpArgs),
+subcommands! {
+    enum Command {
+        Run(run::RunArgs) => run::run,
+        Create(create::CreateArgs) => create::run,
+        Ls(ls::LsArgs) => ls::run,
+        Inspect(inspect::InspectArgs) => inspect::run,
+        Stats(stats::StatsArgs) => stats::run,
+        Events(events::EventsArgs) => events::run,
+        Start(power::StartArgs) => power::start,
+        Stop(power::StopArgs) => power::stop,
+        /// Pause sandboxes: freeze their processes, keep their RAM
+        ///
+        /// Any use wakes them.
+        Pause(power::SandboxesArgs) => power::pause,
+        /// Resume paused sandboxes
+        Resume(power::SandboxesArgs) => power::resume,
+        Hibernate(power::HibernateArgs) => power::hibernate,
+        /// Wake sandboxes that are paused, hibernated or stopped
+        Wake(power::SandboxesArgs) => power::wake,
+        Update(update::UpdateArgs) => update::run,
+        Rename(rename::RenameArgs) => rename::run,
+        Rm(rm::RmArgs) => rm::run,
+        Exec(exec::ExecArgs) => exec::run,
+        Code(code::CodeArgs) => code::run,
+        #[command(subcommand)]
+        Context(context::ContextCommand) => context::run,
+        Shell(shell::ShellArgs) => shell::run,
+        Ssh(ssh::SshArgs) => ssh::run,
+        SshConfig(ssh::config::SshConfigArgs) => ssh::config::run,
+        Ps(ps::PsArgs) => ps::run,
+        Logs(logs::LogsArgs) => logs::run,
+        Attach(attach::AttachArgs) => attach::run,
+        Kill(kill::KillArgs) => kill::run,
+        Wait(wait::WaitArgs) => wait::run,
+        #[command(subcommand)]
+        Service(service::ServiceCommand) => service::run,
+        #[command(subcommand)]
+        Env(env::EnvCommand) => env::run,
+        Cp(cp::CpArgs) => cp::run,
+        #[command(subcommand)]
+        Files(files::FilesCommand) => files::run,
+        Mcp(mcp::McpArgs) => mcp::run,
+        #[command(subcommand)]
+        Snapshot(snapshot::SnapshotCommand) => snapshot::run,
+        Fork(fork::ForkArgs) => fork::run,
+        Diff(diff::DiffArgs) => diff::run,
+        Merge(merge::MergeArgs) => merge::run,
+        Race(race::RaceArgs) => race::run,
+        Tree(tree::TreeArgs) => tree::run,
+        Export(export::ExportArgs) => export::run,
+        Import(import::ImportArgs) => import::run,
+        #[command(subcommand)]
+        Memory(memory::MemoryCommand) => memory::run,
+        #[command(subcommand)]
+        Kv(kv::KvCommand) => kv::run,
+        #[command(subcommand)]
+        Skill(skill::SkillCommand) => skill::run,
+        #[command(subcommand)]
+        Artifact(artifact::ArtifactCommand) => artifact::run,
+        #[command(subcommand)]
+        Space(space::SpaceCommand) => space::run,
+        #[command(subcommand)]
+        Egress(egress::EgressCommand) => egress::run,
+        #[command(subcommand)]
+        Secret(secret::SecretCommand) => secret::run,
+        #[command(subcommand)]
+        Port(port::PortCommand) => port::run,
+        PortForward(port_forward::PortForwardArgs) => port_forward::run,
+        Open(open::OpenArgs) => open::run,
+        #[command(subcommand)]
+        Image(image::ImageCommand) => image::run,
+        #[command(subcommand)]
+        Volume(volume::VolumeCommand) => volume::run,
+        Up(up::UpArgs) => up::run,
+        Down(down::DownArgs) => down::run,
+        Serve(serve::ServeArgs) => serve::run,
+        Doctor(doctor::DoctorArgs) => doctor::run,
+        #[command(subcommand)]
+        Config(config::ConfigCommand) => config::run,
+        Backup(backup::BackupArgs) => backup::run,
+        Gc(gc::GcArgs) => gc::run,
+        #[command(subcommand)]
+        Audit(audit::AuditCommand) => audit::run,
+        #[command(subcommand)]
+        Key(key::KeyCommand) => key::run,
+        #[command(subcommand)]
+        SshKey(ssh::key::SshKeyCommand) => ssh::key::run,
+        Version(version::VersionArgs) => version::run,
+        Completion(completion::CompletionArgs) => completion::run,
+        Help(help::HelpArgs) => help::run,
+    }
 }
 
 /// Runs the program, and returns its exit code.
@@ -119,7 +144,7 @@ pub fn main() -> ExitCode {
     let ctx = Context::new(cli.global);
     // The daemon creates its own runtime.
     let result = if let Command::Serve(args) = cli.command {
-        commands::serve::run(args)
+        serve::serve(args)
     } else {
         on_runtime(&ctx, cli.command)
     };
@@ -138,80 +163,22 @@ pub fn command() -> clap::Command {
 fn on_runtime(ctx: &Context, command: Command) -> Result<(), Stop> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new("could not start").because(&error))?;
+    // The exit codes of processes are distinguished from failures of this program.
+    let runs_process = matches!(
+        command,
+        Command::Run(_)
+            | Command::Exec(_)
+            | Command::Code(_)
+            | Command::Shell(_)
+            | Command::Ssh(_)
+            | Command::Attach(_)
+            | Command::Wait(_)
+    );
     let result = runtime.block_on(run(ctx, command));
+    let result = if runs_process { result.map_err(|stop| stop.with_code(CODE_OWN_FAILURE)) } else { result };
     // A thread may still be blocked in a write without a reader; the process ends without waiting for it.
     runtime.shutdown_background();
     result
-}
-
-async fn run(ctx: &Context, command: Command) -> Result<(), Stop> {
-    let own_failure = |stop: Stop| stop.with_code(CODE_OWN_FAILURE);
-    match command {
-        Command::Run(args) => commands::run::run(ctx, args).await.map_err(own_failure),
-        Command::Create(args) => commands::create::run(ctx, args).await,
-        Command::Ls(args) => commands::ls::run(ctx, args).await,
-        Command::Inspect(args) => commands::inspect::run(ctx, args).await,
-        Command::Stats(args) => commands::stats::run(ctx, args).await,
-        Command::Events(args) => commands::events::run(ctx, args).await,
-        Command::Start(args) => commands::power::start(ctx, args).await,
-        Command::Stop(args) => commands::power::stop(ctx, args).await,
-        Command::Pause(args) => commands::power::pause(ctx, args).await,
-        Command::Resume(args) => commands::power::resume(ctx, args).await,
-        Command::Hibernate(args) => commands::power::hibernate(ctx, args).await,
-        Command::Wake(args) => commands::power::wake(ctx, args).await,
-        Command::Update(args) => commands::update::run(ctx, args).await,
-        Command::Rename(args) => commands::rename::run(ctx, args).await,
-        Command::Rm(args) => commands::rm::run(ctx, args).await,
-        Command::Exec(args) => commands::exec::run(ctx, args).await.map_err(own_failure),
-        Command::Code(args) => commands::code::run(ctx, args).await.map_err(own_failure),
-        Command::Context(args) => commands::context::run(ctx, args).await,
-        Command::Shell(args) => commands::shell::run(ctx, args).await.map_err(own_failure),
-        Command::Ssh(args) => commands::ssh::run(ctx, args).await.map_err(own_failure),
-        Command::SshConfig(args) => commands::ssh::config::run(ctx, args).await,
-        Command::Ps(args) => commands::ps::run(ctx, args).await,
-        Command::Logs(args) => commands::logs::run(ctx, args).await,
-        Command::Attach(args) => commands::attach::run(ctx, args).await.map_err(own_failure),
-        Command::Kill(args) => commands::kill::run(ctx, args).await,
-        Command::Wait(args) => commands::wait::run(ctx, args).await.map_err(own_failure),
-        Command::Service(args) => commands::service::run(ctx, args).await,
-        Command::Env(args) => commands::env::run(ctx, args).await,
-        Command::Cp(args) => commands::cp::run(ctx, args).await,
-        Command::Files(args) => commands::files::run(ctx, args).await,
-        Command::Mcp(args) => commands::mcp::run(ctx, args).await,
-        Command::Snapshot(args) => commands::snapshot::run(ctx, args).await,
-        Command::Fork(args) => commands::fork::run(ctx, args).await,
-        Command::Diff(args) => commands::diff::run(ctx, args).await,
-        Command::Merge(args) => commands::merge::run(ctx, args).await,
-        Command::Race(args) => commands::race::run(ctx, args).await,
-        Command::Tree(args) => commands::tree::run(ctx, args).await,
-        Command::Export(args) => commands::export::run(ctx, args).await,
-        Command::Import(args) => commands::import::run(ctx, args).await,
-        Command::Memory(args) => commands::memory::run(ctx, args).await,
-        Command::Kv(args) => commands::kv::run(ctx, args).await,
-        Command::Skill(args) => commands::skill::run(ctx, args).await,
-        Command::Artifact(args) => commands::artifact::run(ctx, args).await,
-        Command::Space(args) => commands::space::run(ctx, args).await,
-        Command::Egress(args) => commands::egress::run(ctx, args).await,
-        Command::Secret(args) => commands::secret::run(ctx, args).await,
-        Command::Port(args) => commands::port::run(ctx, args).await,
-        Command::PortForward(args) => commands::port_forward::run(ctx, args).await,
-        Command::Open(args) => commands::open::run(ctx, args).await,
-        Command::Image(args) => commands::image::run(ctx, args).await,
-        Command::Volume(args) => commands::volume::run(ctx, args).await,
-        Command::Up(args) => commands::up::run(ctx, args).await,
-        Command::Down(args) => commands::down::run(ctx, args).await,
-        Command::Serve(args) => commands::serve::run(args),
-        Command::Doctor(args) => commands::doctor::run(ctx, args).await,
-        Command::Config(args) => commands::config::run(ctx, args).await,
-        Command::Backup(args) => commands::backup::run(ctx, args).await,
-        Command::Gc(args) => commands::gc::run(ctx, args).await,
-        Command::Audit(args) => commands::audit::run(ctx, args).await,
-        Command::Key(args) => commands::key::run(ctx, args).await,
-        Command::SshKey(args) => commands::ssh::key::run(ctx, args).await,
-        Command::Version(args) => commands::version::run(ctx, args).await,
-        Command::Completion(args) => commands::completion::run(args),
-        Command::Help(args) => commands::help::run(args),
-    }
 }
 
 /// Prints the failure, and returns the exit code.

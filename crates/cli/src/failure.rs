@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-use burrow_api::ErrorCode;
+use burrow_api::{ErrorCode, ErrorDetail};
 use burrow_client::ClientError;
 
 use crate::print::escape::escape;
@@ -58,10 +58,25 @@ impl Failure {
         self
     }
 
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        self.hint_if(Some(hint))
+    }
+
+    pub(crate) fn hint_if(mut self, hint: Option<impl Into<String>>) -> Self {
+        self.hint = hint.map(Into::into);
         self
     }
+
+    /// An error of the daemon that is part of a stream.
+    pub(crate) fn detail(mut self, error: ErrorDetail) -> Self {
+        self.causes.push(error.message);
+        self.hint_if(error.hint)
+    }
+}
+
+/// Fails with a hint.
+pub(crate) fn fail<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T, Stop> {
+    Err(Failure::new(what).hint(hint).into())
 }
 
 impl fmt::Display for Failure {
@@ -101,21 +116,37 @@ impl Stop {
     }
 }
 
+/// The description of an action: a text, or a closure that formats it only if the action fails.
+pub(crate) trait Describe {
+    fn describe(self) -> String;
+}
+
+impl Describe for &str {
+    fn describe(self) -> String {
+        self.to_owned()
+    }
+}
+
+impl<F: FnOnce() -> String> Describe for F {
+    fn describe(self) -> String {
+        self()
+    }
+}
+
 /// Adds the failed action to an error.
 pub(crate) trait OrFail<T> {
-    fn or_fail(self, what: impl FnOnce() -> String) -> Result<T, Stop>;
+    fn or_fail(self, what: impl Describe) -> Result<T, Stop>;
 }
 
 impl<T> OrFail<T> for Result<T, ClientError> {
-    fn or_fail(self, what: impl FnOnce() -> String) -> Result<T, Stop> {
+    fn or_fail(self, what: impl Describe) -> Result<T, Stop> {
         self.map_err(|error| {
             if let ClientError::Local { source } = &error
                 && source.kind() == io::ErrorKind::BrokenPipe
             {
                 return Stop::BrokenPipe;
             }
-            let mut failure = Failure::new(what()).because(&error);
-            failure.hint = error.hint();
+            let mut failure = Failure::new(what.describe()).because(&error).hint_if(error.hint());
             failure.unauthorized = error.code() == Some(ErrorCode::Unauthorized);
             if error.code() == Some(ErrorCode::NoSuchProgram) {
                 failure.code = CODE_NO_SUCH_PROGRAM;
@@ -130,14 +161,11 @@ impl<T> OrFail<T> for Result<T, ClientError> {
 }
 
 impl<T> OrFail<T> for io::Result<T> {
-    fn or_fail(self, what: impl FnOnce() -> String) -> Result<T, Stop> {
+    fn or_fail(self, what: impl Describe) -> Result<T, Stop> {
         self.map_err(|error| {
-            let failure = Failure::new(what()).because(&error);
-            let failure = match error.kind() == io::ErrorKind::PermissionDenied {
-                true => failure.hint("try again with sudo"),
-                false => failure,
-            };
-            failure.into()
+            let failure = Failure::new(what.describe()).because(&error);
+            let denied = error.kind() == io::ErrorKind::PermissionDenied;
+            failure.hint_if(denied.then_some("try again with sudo")).into()
         })
     }
 }

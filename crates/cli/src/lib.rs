@@ -14,6 +14,7 @@ mod local;
 mod parse;
 mod print;
 mod roles;
+mod signals;
 mod terminal;
 mod transfer;
 

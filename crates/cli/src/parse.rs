@@ -1,6 +1,27 @@
 //! Parses arguments: durations, sizes, cores, pairs, modes, signals.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use serde::de::DeserializeOwned;
+
+/// One of these words of the API.
+pub(crate) fn one_of<T: DeserializeOwned + Clone + Send + Sync + 'static>(
+    words: impl IntoIterator<Item = impl Into<PossibleValue>>,
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(words).try_map(|word| api_word::<T>(&word))
+}
+
+/// A value of the API from its word in JSON.
+pub(crate) fn api_word<T: DeserializeOwned>(word: &str) -> Result<T, serde_json::Error> {
+    serde_json::from_value(word.into())
+}
+
+/// A word with its help.
+pub(crate) fn word(word: &'static str, help: &'static str) -> PossibleValue {
+    PossibleValue::new(word).help(help)
+}
 
 /// `30s`, `1h30m`, `500ms`; a bare number is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
@@ -96,6 +117,15 @@ pub(crate) fn label(text: &str) -> Result<(String, String), String> {
     Ok((label.key, label.value))
 }
 
+/// Labels to set and labels to remove, as the API takes them; a label that is in both is set.
+pub(crate) fn label_changes(
+    set: Vec<(String, String)>,
+    removed: Vec<String>,
+) -> BTreeMap<String, Option<String>> {
+    let removed = removed.into_iter().map(|key| (key, None));
+    removed.chain(set.into_iter().map(|(key, value)| (key, Some(value)))).collect()
+}
+
 /// An egress rule, in normal form.
 pub(crate) fn rule(text: &str) -> Result<String, String> {
     let rule = text.parse::<burrow_model::EgressRule>().map_err(|error| error.to_string())?;
@@ -112,36 +142,10 @@ pub(crate) fn mode(text: &str) -> Result<String, String> {
     Ok(format!("{bits:04o}"))
 }
 
-const SIGNALS: [(&str, u8); 28] = [
-    ("HUP", 1),
-    ("INT", 2),
-    ("QUIT", 3),
-    ("ILL", 4),
-    ("TRAP", 5),
-    ("ABRT", 6),
-    ("BUS", 7),
-    ("FPE", 8),
-    ("KILL", 9),
-    ("USR1", 10),
-    ("SEGV", 11),
-    ("USR2", 12),
-    ("PIPE", 13),
-    ("ALRM", 14),
-    ("TERM", 15),
-    ("CHLD", 17),
-    ("CONT", 18),
-    ("STOP", 19),
-    ("TSTP", 20),
-    ("TTIN", 21),
-    ("TTOU", 22),
-    ("URG", 23),
-    ("XCPU", 24),
-    ("XFSZ", 25),
-    ("VTALRM", 26),
-    ("WINCH", 28),
-    ("IO", 29),
-    ("SYS", 31),
-];
+/// The signals of Linux from 1 on; `-` has no name here.
+const SIGNALS: &str = "\
+    HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM - \
+    CHLD CONT STOP TSTP TTIN TTOU URG XCPU XFSZ VTALRM - WINCH IO - SYS";
 
 /// Number of `SIGTERM`, `TERM` or `15` on Linux.
 pub(crate) fn signal_number(text: &str) -> Option<u8> {
@@ -150,7 +154,8 @@ pub(crate) fn signal_number(text: &str) -> Option<u8> {
     }
     let upper = text.to_ascii_uppercase();
     let name = upper.strip_prefix("SIG").unwrap_or(&upper);
-    SIGNALS.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
+    let known = (1..).zip(SIGNALS.split_whitespace()).find(|(_, known)| *known == name && name != "-");
+    known.map(|(number, _)| number)
 }
 
 /// A signal in the format of the API.
@@ -159,6 +164,14 @@ pub(crate) fn signal(text: &str) -> Result<String, String> {
         Some(_) => Ok(text.to_ascii_uppercase()),
         None => Err(format!("`{text}` is not a signal such as TERM, SIGKILL or 9")),
     }
+}
+
+/// For tests: the arguments of a command line.
+#[cfg(test)]
+pub(crate) fn arguments<A: clap::Args>(line: &str) -> A {
+    let command = A::augment_args(clap::Command::new("x"));
+    let words = std::iter::once("x").chain(line.split_whitespace());
+    A::from_arg_matches(&command.try_get_matches_from(words).unwrap()).unwrap()
 }
 
 #[cfg(test)]

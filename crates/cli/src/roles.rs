@@ -24,8 +24,6 @@ pub(crate) fn take_over(role: Option<&OsStr>) {
 /// Runs the daemon until it is stopped.
 pub(crate) fn serve(config: Option<PathBuf>, accept_rollback: bool) -> Result<(), Stop> {
     burrow_daemon::run(ServeOptions { config, accept_rollback }).map_err(|error| {
-        let mut failure = Failure::new("could not run the daemon").because(&error);
-        failure.hint = error.hint();
-        failure.into()
+        Failure::new("could not run the daemon").because(&error).hint_if(error.hint()).into()
     })
 }

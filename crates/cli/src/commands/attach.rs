@@ -1,11 +1,9 @@
 //! `burrow attach`: attaches to a running exec and replays its output.
 
 use burrow_api::ExecState;
-use clap::Args;
 
 use super::target::ExecTarget;
-use crate::context::Context;
-use crate::failure::{OrFail as _, Stop};
+use crate::commands::prelude::*;
 use crate::interact::detach::DetachKeys;
 use crate::interact::{Interaction, interact, outcome};
 

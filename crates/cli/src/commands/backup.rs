@@ -1,18 +1,10 @@
 //! `burrow backup`: writes the daemon's state to an archive, and restores it.
 
 use std::io;
-use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
-use tokio::io::AsyncWriteExt as _;
-
-use crate::context::Context;
-use crate::failure::{Failure, OrFail, Stop};
-use crate::print;
-use crate::print::quantity;
-use crate::transfer::download::staged;
-use crate::transfer::interrupt::unless_interrupted;
-use crate::transfer::progress::Progress;
+use crate::commands::prelude::*;
+use crate::transfer::input;
+use crate::transfer::save::{refuse_terminal, save};
 
 /// Back up the state of the daemon as a tar archive
 ///
@@ -42,7 +34,7 @@ enum Action {
 }
 
 #[derive(Debug, Args)]
-struct RestoreArgs {
+pub(crate) struct RestoreArgs {
     /// Archive to restore; `-` for standard input
     file: PathBuf,
     /// Configuration file; /etc/burrow/config.toml by default, if it exists
@@ -58,64 +50,25 @@ pub(crate) async fn run(ctx: &Context, args: BackupArgs) -> Result<(), Stop> {
                 std::panic::resume_unwind(panic.into_panic());
             })
         }
-        None => unless_interrupted(save(ctx, args.output)).await?,
+        None => unless_interrupted(back_up(ctx, args.output)).await?,
     }
 }
 
-async fn save(ctx: &Context, output: Option<PathBuf>) -> Result<(), Stop> {
-    let what = || "could not back up the daemon's state".to_owned();
-    let to_stdout = output.as_deref().is_none_or(|output| output == Path::new("-"));
-    if to_stdout && io::IsTerminal::is_terminal(&io::stdout()) {
-        return Err(Failure::new(format!("{}: standard output is a terminal", what()))
-            .hint("give a file with -o, or redirect it")
-            .into());
-    }
+async fn back_up(ctx: &Context, output: Option<PathBuf>) -> Result<(), Stop> {
+    let what = "could not back up the daemon's state";
+    refuse_terminal(output.as_deref(), what, "give a file with -o, or redirect it")?;
     let bytes = ctx.client()?.backup().await.or_fail(what)?;
-    let progress = Progress::bytes("backup", None);
-    let Some(output) = output.filter(|_| !to_stdout) else {
-        bytes.copy_to(&mut tokio::io::stdout(), |count| progress.add(count)).await.or_fail(what)?;
-        return Ok(());
-    };
-    // Readable by its owner only, from the first byte on; renamed into place when it is complete.
-    let file = staged(&output).or_fail(what)?;
-    let mut target = tokio::fs::File::from_std(file.reopen().or_fail(what)?);
-    let total = bytes.copy_to(&mut target, |count| progress.add(count)).await.or_fail(what)?;
-    target.flush().await.or_fail(what)?;
-    target.sync_all().await.or_fail(what)?;
-    file.persist(&output).map_err(|error| error.error).or_fail(what)?;
-    sync_parent(&output).or_fail(what)?;
-    progress.finish();
-    print::note(&format!("wrote {} to `{}`", quantity::bytes(total), output.display()));
-    Ok(())
+    save(bytes, None, output.as_deref(), "backup", what).await
 }
 
 fn restore(args: &RestoreArgs) -> Result<(), Stop> {
     let what = || format!("could not restore `{}`", args.file.display());
-    let archive: Box<dyn io::Read> = if args.file == Path::new("-") {
-        Box::new(io::stdin().lock())
-    } else {
-        Box::new(io::BufReader::new(std::fs::File::open(&args.file).or_fail(what)?))
-    };
-    match burrow_daemon::restore(args.config.as_deref(), archive) {
-        Ok(restored) => {
-            print::note(&format!(
-                "restored {} sandboxes, {} snapshots, {} images, {} volumes and {} memory spaces",
-                restored.sandboxes, restored.snapshots, restored.images, restored.volumes, restored.spaces
-            ));
-            Ok(())
-        }
-        Err(error) => {
-            let failure = Failure::new(what()).because(&error);
-            match error.hint() {
-                Some(hint) => Err(failure.hint(hint).into()),
-                None => Err(failure.into()),
-            }
-        }
-    }
-}
-
-/// A new name is durable only after its directory is synced.
-fn sync_parent(path: &Path) -> io::Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::File::open(parent)?.sync_all()
+    let archive = io::BufReader::new(input::open(&args.file).or_fail(what)?);
+    let restored = burrow_daemon::restore(args.config.as_deref(), archive)
+        .map_err(|error| Failure::new(what()).because(&error).hint_if(error.hint()))?;
+    print::note(format!(
+        "restored {} sandboxes, {} snapshots, {} images, {} volumes and {} memory spaces",
+        restored.sandboxes, restored.snapshots, restored.images, restored.volumes, restored.spaces
+    ));
+    Ok(())
 }

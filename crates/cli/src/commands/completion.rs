@@ -1,10 +1,9 @@
 //! `burrow completion`: completions for shells.
 
-use clap::{Args, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap_complete::Shell;
 
-use crate::failure::Stop;
-use crate::print;
+use crate::commands::prelude::*;
 
 /// Print completions for a shell
 #[derive(Debug, Args)]
@@ -14,24 +13,12 @@ Examples:
   burrow completion zsh > \"${fpath[1]}/_burrow\"
   burrow completion fish > ~/.config/fish/completions/burrow.fish")]
 pub(crate) struct CompletionArgs {
-    #[arg(value_enum)]
-    shell: ShellName,
+    #[arg(value_parser = PossibleValuesParser::new(["bash", "zsh", "fish"]).try_map(|shell| shell.parse::<Shell>()))]
+    shell: Shell,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ShellName {
-    Bash,
-    Zsh,
-    Fish,
-}
-
-pub(crate) fn run(args: CompletionArgs) -> Result<(), Stop> {
-    let shell = match args.shell {
-        ShellName::Bash => Shell::Bash,
-        ShellName::Zsh => Shell::Zsh,
-        ShellName::Fish => Shell::Fish,
-    };
+pub(crate) async fn run(_: &Context, args: CompletionArgs) -> Result<(), Stop> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut crate::command(), "burrow", &mut script);
+    clap_complete::generate(args.shell, &mut crate::command(), "burrow", &mut script);
     print::data(&String::from_utf8_lossy(&script))
 }

@@ -1,20 +1,10 @@
 //! `burrow config`: the daemon's configuration.
 
-use clap::{Args, Subcommand};
-
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::print;
+use crate::commands::prelude::*;
 
 /// Show the configuration of the daemon
-#[derive(Debug, Args)]
-pub(crate) struct ConfigArgs {
-    #[command(subcommand)]
-    action: Action,
-}
-
 #[derive(Debug, Subcommand)]
-enum Action {
+pub(crate) enum ConfigCommand {
     /// Show the configuration in effect, as JSON
     Show {
         /// Accepted for consistency; the output is always JSON
@@ -23,11 +13,10 @@ enum Action {
     },
 }
 
-pub(crate) async fn run(ctx: &Context, args: ConfigArgs) -> Result<(), Stop> {
-    match args.action {
-        Action::Show { json: _ } => {
-            let config =
-                ctx.client()?.config().await.or_fail(|| "could not read the configuration".to_owned())?;
+pub(crate) async fn run(ctx: &Context, command: ConfigCommand) -> Result<(), Stop> {
+    match command {
+        ConfigCommand::Show { json: _ } => {
+            let config = ctx.client()?.config().await.or_fail("could not read the configuration")?;
             print::json::pretty(&config)
         }
     }

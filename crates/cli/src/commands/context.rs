@@ -1,30 +1,20 @@
 //! `burrow context`: the language processes in which code runs.
 
-use burrow_api::{CodeContext, CodeContextState, CreateCodeContext};
-use clap::{Args, Subcommand};
+use burrow_api::{CodeContext, CreateCodeContext};
 
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::parse;
-use crate::print::{self, Format, table};
+use crate::commands::prelude::*;
 
 /// Manage code contexts: language processes that keep variables
 ///
 /// `burrow code` runs code in a context. The context `default` always exists.
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
   id=$(burrow context create lab --language bash)
   burrow code lab --context $id -e 'cd /srv; ls'
   burrow context ls lab
   burrow context restart lab default             discard all variables")]
-pub(crate) struct ContextArgs {
-    #[command(subcommand)]
-    action: Action,
-}
-
-#[derive(Debug, Subcommand)]
-enum Action {
+pub(crate) enum ContextCommand {
     /// Create a context and print its id
     Create(CreateArgs),
     /// List contexts
@@ -42,7 +32,7 @@ enum Action {
 }
 
 #[derive(Debug, Args)]
-struct CreateArgs {
+pub(crate) struct CreateArgs {
     /// Language, such as python, javascript or bash; the image determines which are available
     #[arg(short = 'l', long, value_name = "NAME", default_value = "python")]
     language: String,
@@ -58,33 +48,28 @@ struct CreateArgs {
     sandbox: String,
 }
 
-pub(crate) async fn run(ctx: &Context, args: ContextArgs) -> Result<(), Stop> {
+pub(crate) async fn run(ctx: &Context, command: ContextCommand) -> Result<(), Stop> {
     let client = ctx.client()?;
-    match args.action {
-        Action::Create(args) => create(ctx, args).await,
-        Action::Ls { sandbox, format } => {
+    match command {
+        ContextCommand::Create(args) => create(ctx, args).await,
+        ContextCommand::Ls { sandbox, format } => {
             let contexts = client.code_contexts(&sandbox).await;
             let contexts =
                 contexts.or_fail(|| format!("could not list the contexts of sandbox `{sandbox}`"))?;
-            if format.json {
-                return print::json::pretty(&contexts);
-            }
-            let rows: Vec<_> = contexts.iter().map(row).collect();
-            table::print(&["CONTEXT", "LANGUAGE", "STATE", "RUNS", "DIRECTORY"], &rows)
+            format.table(&["CONTEXT", "LANGUAGE", "STATE", "RUNS", "DIRECTORY"], &contexts, row)
         }
-        Action::Rm { sandbox, context } => client
-            .delete_code_context(&sandbox, &context)
-            .await
-            .or_fail(|| format!("could not remove context `{context}` of sandbox `{sandbox}`")),
-        Action::Interrupt { sandbox, context } => client
-            .interrupt_code(&sandbox, &context)
-            .await
-            .or_fail(|| format!("could not interrupt context `{context}` of sandbox `{sandbox}`")),
-        Action::Restart { sandbox, context } => client
-            .restart_code_context(&sandbox, &context)
-            .await
-            .map(drop)
-            .or_fail(|| format!("could not restart context `{context}` of sandbox `{sandbox}`")),
+        ContextCommand::Rm { sandbox, context } => {
+            let what = || format!("could not remove context `{context}` of sandbox `{sandbox}`");
+            client.delete_code_context(&sandbox, &context).await.or_fail(what)
+        }
+        ContextCommand::Interrupt { sandbox, context } => {
+            let what = || format!("could not interrupt context `{context}` of sandbox `{sandbox}`");
+            client.interrupt_code(&sandbox, &context).await.or_fail(what)
+        }
+        ContextCommand::Restart { sandbox, context } => {
+            let what = || format!("could not restart context `{context}` of sandbox `{sandbox}`");
+            client.restart_code_context(&sandbox, &context).await.or_fail(what).map(drop)
+        }
     }
 }
 
@@ -96,22 +81,14 @@ async fn create(ctx: &Context, args: CreateArgs) -> Result<(), Stop> {
     };
     let made = ctx.client()?.create_code_context(&args.sandbox, &request).await;
     let made = made.or_fail(|| format!("could not create a context in sandbox `{}`", args.sandbox))?;
-    match args.json {
-        true => print::json::pretty(&made),
-        false => print::line(&made.id),
-    }
+    Format { json: args.json }.show(&made, |made| print::line(&made.id))
 }
 
 fn row(context: &CodeContext) -> Vec<String> {
-    let state = match context.state {
-        CodeContextState::Idle => "idle",
-        CodeContextState::Busy => "busy",
-        CodeContextState::Dead => "dead",
-    };
     vec![
         context.id.clone(),
         context.language.clone(),
-        state.to_owned(),
+        print::json::word(context.state),
         context.execution_count.to_string(),
         context.cwd.clone(),
     ]

@@ -1,9 +1,6 @@
 //! `burrow cp`: files between this host and sandboxes.
 
-use clap::Args;
-
-use crate::context::Context;
-use crate::failure::{Failure, Stop};
+use crate::commands::prelude::*;
 use crate::transfer::endpoint::Endpoint;
 use crate::transfer::{download, upload};
 
@@ -41,9 +38,7 @@ pub(crate) async fn run(ctx: &Context, args: CpArgs) -> Result<(), Stop> {
         (Endpoint::Remote(from), Endpoint::Pipe) => download::archive(&client, from).await,
         (Endpoint::Remote(from), Endpoint::Remote(to)) => upload::across(&client, from, to, user).await,
         (Endpoint::Local(_) | Endpoint::Pipe, Endpoint::Local(_) | Endpoint::Pipe) => {
-            Err(Failure::new("could not copy: neither side is in a sandbox")
-                .hint("write one side as SANDBOX:/path")
-                .into())
+            fail("could not copy: neither side is in a sandbox", "write one side as SANDBOX:/path")
         }
     }
 }

@@ -1,19 +1,13 @@
 //! `burrow create`: creates a sandbox, or with --if-not-exists returns an existing one.
 
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
-
 use burrow_api::CreateSandbox;
 use burrow_client::Created;
-use clap::Args;
 
 use super::creation::create_sandbox;
 use super::egress::apply;
 use super::flags::SandboxFlags;
-use crate::context::Context;
-use crate::failure::{Failure, OrFail, Stop};
-use crate::print;
-use crate::print::escape::escape;
+use crate::commands::prelude::*;
+use crate::transfer::input::read_text;
 
 /// Largest specification: the limit of the daemon for JSON.
 const SPEC_BYTES_MAX: u64 = burrow_api::defaults::JSON_BODY_BYTES_MAX as u64;
@@ -71,9 +65,7 @@ pub(crate) async fn run(ctx: &Context, args: CreateArgs) -> Result<(), Stop> {
     let from = args.sandbox.from.clone();
     let request = args.sandbox.over(request);
     if request.if_not_exists && request.name.is_none() {
-        return Err(Failure::new("could not create a sandbox: --if-not-exists needs a name")
-            .hint("add --name NAME")
-            .into());
+        return fail("could not create a sandbox: --if-not-exists needs a name", "add --name NAME");
     }
     let client = ctx.client()?;
     let request = match &args.policy {
@@ -85,23 +77,17 @@ pub(crate) async fn run(ctx: &Context, args: CreateArgs) -> Result<(), Stop> {
     };
     let (created, sandbox) = create_sandbox(&client, &request, from.as_deref()).await?;
     if created == Created::Existed && std::io::IsTerminal::is_terminal(&std::io::stderr()) {
-        print::note(&format!(
+        print::note(format!(
             "sandbox `{}` exists already",
             escape(sandbox.name.as_deref().unwrap_or(&sandbox.id))
         ));
     }
-    if args.json { print::json::pretty(&sandbox) } else { print::line(&sandbox.id) }
+    Format { json: args.json }.show(&sandbox, |sandbox| print::line(&sandbox.id))
 }
 
 fn read(file: &Path) -> Result<CreateSandbox, Stop> {
     let what = || format!("could not read the specification `{}`", file.display());
-    let mut text = String::new();
-    if file == Path::new("-") {
-        std::io::stdin().take(SPEC_BYTES_MAX).read_to_string(&mut text).or_fail(what)?;
-    } else {
-        let opened = std::fs::File::open(file).or_fail(what)?;
-        opened.take(SPEC_BYTES_MAX).read_to_string(&mut text).or_fail(what)?;
-    }
+    let text = read_text(file, SPEC_BYTES_MAX).or_fail(what)?;
     parse(&text).map_err(|error| {
         Failure::new(what()).because(&error).hint("`burrow create --help` shows a specification").into()
     })

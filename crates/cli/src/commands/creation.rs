@@ -1,11 +1,10 @@
 //! Creates a sandbox from flags and a specification, from an image or from a snapshot.
 
 use burrow_api::{CreateSandbox, NetworkRequest, Sandbox, SandboxFromSnapshot, UpdateNetwork, UpdateSandbox};
-use burrow_client::{Client, Created};
+use burrow_client::Created;
 
 use super::life::lacks_snapshot;
-use crate::failure::{Failure, OrFail as _, Stop};
-use crate::transfer::progress::Progress;
+use crate::commands::prelude::*;
 
 /// `from`: a snapshot to start from instead of an image.
 pub(super) async fn create_sandbox(
@@ -18,15 +17,19 @@ pub(super) async fn create_sandbox(
         None => "could not create a sandbox".to_owned(),
     };
     if lacks_snapshot(request.rotate.as_ref()) {
-        let failure = Failure::new(format!("{}: a rotation needs a snapshot to restore", what()));
-        return Err(failure.hint("add --from SNAPSHOT; `burrow snapshot ls` lists them").into());
+        return fail(
+            format!("{}: a rotation needs a snapshot to restore", what()),
+            "add --from SNAPSHOT; `burrow snapshot ls` lists them",
+        );
     }
     let Some(snapshot) = from else {
         return client.create_sandbox_or_find(request).await.or_fail(what);
     };
     if let Some(part) = fixed_by_snapshot(request) {
-        let failure = Failure::new(format!("{}: with --from, `{part}` comes from the snapshot", what()));
-        return Err(failure.hint("omit it, or omit --from").into());
+        return fail(
+            format!("{}: with --from, `{part}` comes from the snapshot", what()),
+            "omit it, or omit --from",
+        );
     }
     let _working = Progress::working(&format!("restoring {snapshot}"));
     let sandbox = client.create_sandbox_from(snapshot, &from_snapshot(request)).await.or_fail(what)?;

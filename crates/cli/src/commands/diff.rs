@@ -1,14 +1,9 @@
 //! `burrow diff`: shows the differences between two trees of files.
 
 use burrow_api::{ChangeKind, Diff, DiffEntry, DiffRequest, FileKind};
-use clap::Args;
 
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::print::escape::escape;
+use crate::commands::prelude::*;
 use crate::print::paint::{self, Colour, paint};
-use crate::print::{self, Format, quantity};
-use crate::transfer::progress::Progress;
 
 /// Show the differences between sandboxes, snapshots or images
 ///
@@ -55,9 +50,7 @@ pub(crate) async fn run(ctx: &Context, args: DiffArgs) -> Result<(), Stop> {
         content: args.content,
         limit: None,
     };
-    let working = Progress::working("comparing");
-    let diff = ctx.client()?.diff(&request).await;
-    drop(working);
+    let diff = Progress::during("comparing", ctx.client()?.diff(&request)).await;
     let diff = diff.or_fail(|| format!("could not compare `{}` with `{}`", args.from, args.to))?;
     if args.format.json {
         return print::json::pretty(&diff);
@@ -73,9 +66,7 @@ pub(crate) async fn run(ctx: &Context, args: DiffArgs) -> Result<(), Stop> {
     } else {
         print::note(&summary)
     }
-    for line in remarks(&diff) {
-        print::note(&line);
-    }
+    print::notes(remarks(&diff));
     Ok(())
 }
 

@@ -1,14 +1,7 @@
 //! `burrow doctor`: checks this host, and suggests a fix for each problem.
 
-use std::path::PathBuf;
-
-use clap::Args;
-
-use crate::context::Context;
+use crate::commands::prelude::*;
 use crate::doctor::{self, Check, Verdict};
-use crate::failure::Stop;
-use crate::print::escape::escape;
-use crate::print::{self, Format};
 
 /// Check this host and suggest fixes for problems
 ///
@@ -25,11 +18,8 @@ pub(crate) struct DoctorArgs {
 pub(crate) async fn run(ctx: &Context, args: DoctorArgs) -> Result<(), Stop> {
     let checks = doctor::examine(ctx, args.config.as_deref()).await;
     let healthy = checks.iter().all(|check| check.verdict != Verdict::Fail);
-    if args.format.json {
-        print::json::pretty(&serde_json::json!({ "ok": healthy, "checks": checks }))?;
-    } else {
-        print::data(&report(&checks))?;
-    }
+    let json = serde_json::json!({ "ok": healthy, "checks": checks });
+    args.format.show(&json, |_| print::data(&report(&checks)))?;
     if healthy { Ok(()) } else { Err(Stop::Exit(1)) }
 }
 
@@ -70,8 +60,8 @@ mod tests {
     #[test]
     fn a_report_names_each_problem_with_its_fix() {
         let checks = vec![
-            Check::ok("kernel", "version", "6.18"),
-            Check::fail("network", "nft", "not found").fix("apt-get install -y nftables"),
+            Check { area: "kernel", ..Check::ok("version", "6.18") },
+            Check { area: "network", ..Check::fail("nft", "not found").fix("apt-get install -y nftables") },
         ];
         assert_eq!(
             report(&checks),

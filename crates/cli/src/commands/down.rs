@@ -1,17 +1,11 @@
 //! `burrow down`: stops the daemon; sandboxes keep running.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
 use burrow_api::SandboxState;
-use burrow_client::{Client, SandboxQuery};
-use clap::Args;
+use burrow_client::SandboxQuery;
 
 use super::host::{self, RunningDaemon};
-use crate::context::Context;
-use crate::failure::{Failure, OrFail, Stop};
+use crate::commands::prelude::*;
 use crate::local::LocalDaemon;
-use crate::print;
 
 /// The daemon lets current requests finish, for 10 s at most, and then cleans up.
 const END_LIMIT: Duration = Duration::from_secs(60);
@@ -30,11 +24,12 @@ pub(crate) struct DownArgs {
 }
 
 pub(crate) async fn run(ctx: &Context, args: DownArgs) -> Result<(), Stop> {
-    let what = || "could not stop the daemon".to_owned();
+    let what = "could not stop the daemon";
     if !ctx.is_local() {
-        return Err(Failure::new(format!("{}: `{}` is not this host", what(), ctx.args.url))
-            .hint("unset BURROW_URL, or run `burrow down` there")
-            .into());
+        return fail(
+            format!("{}: `{}` is not this host", what, ctx.args.url),
+            "unset BURROW_URL, or run `burrow down` there",
+        );
     }
     let daemon = LocalDaemon::read(args.config.as_deref())?;
     let client = daemon.context(ctx).client()?;
@@ -51,27 +46,23 @@ pub(crate) async fn run(ctx: &Context, args: DownArgs) -> Result<(), Stop> {
     }
     let Some(running) = RunningDaemon::find(&daemon.pid_file()) else {
         if answers && !host::is_root() {
-            return Err(Failure::new(format!("{}: root is required", what()))
-                .hint("sudo burrow down")
-                .into());
+            return fail(format!("{}: root is required", what), "sudo burrow down");
         }
         if answers {
-            return Err(Failure::new(format!(
-                "{}: a daemon answers at `{}`, but it has no pid file",
-                what(),
-                client.url()
-            ))
-            .hint("stop it where it was started, e.g. with Ctrl-C in its terminal")
-            .into());
+            return fail(
+                format!("{}: a daemon answers at `{}`, but it has no pid file", what, client.url()),
+                "stop it where it was started, e.g. with Ctrl-C in its terminal",
+            );
         }
         print::note("the daemon is not running");
         return Ok(());
     };
     running.terminate().or_fail(what)?;
     if !running.ended(END_LIMIT).await.or_fail(what)? {
-        return Err(Failure::new(format!("{}: it did not exit within {} s", what(), END_LIMIT.as_secs()))
-            .hint("see its log: /var/log/burrow.log")
-            .into());
+        return fail(
+            format!("{}: it did not exit within {} s", what, END_LIMIT.as_secs()),
+            "see its log: /var/log/burrow.log",
+        );
     }
     print::note(match args.stop_sandboxes {
         true => "all sandboxes and the daemon have stopped; `burrow up` starts it again",
@@ -83,8 +74,7 @@ pub(crate) async fn run(ctx: &Context, args: DownArgs) -> Result<(), Stop> {
 async fn stop_all(client: &Client) -> Result<(), Stop> {
     for state in [SandboxState::Running, SandboxState::Paused] {
         let query = SandboxQuery { labels: Vec::new(), state: Some(state) };
-        let sandboxes =
-            client.all_sandboxes(&query).await.or_fail(|| "could not list sandboxes".to_owned())?;
+        let sandboxes = client.all_sandboxes(&query).await.or_fail("could not list sandboxes")?;
         for sandbox in sandboxes {
             match client.stop_sandbox(&sandbox.id, None).await {
                 // It has stopped meanwhile, and was deleted if it was ephemeral.

@@ -3,25 +3,14 @@
 use std::collections::BTreeMap;
 
 use burrow_api::UpdateSandbox;
-use clap::{Args, Subcommand};
 
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::parse;
-use crate::print::escape::escape;
-use crate::print::{self, Format};
+use crate::commands::prelude::*;
 
 /// Manage the environment variables of a sandbox
 ///
 /// Changes apply to execs that start afterwards.
-#[derive(Debug, Args)]
-pub(crate) struct EnvArgs {
-    #[command(subcommand)]
-    action: Action,
-}
-
 #[derive(Debug, Subcommand)]
-enum Action {
+pub(crate) enum EnvCommand {
     /// Set variables
     Set {
         sandbox: String,
@@ -43,24 +32,21 @@ enum Action {
     },
 }
 
-pub(crate) async fn run(ctx: &Context, args: EnvArgs) -> Result<(), Stop> {
-    match args.action {
-        Action::Set { sandbox, variables } => {
+pub(crate) async fn run(ctx: &Context, command: EnvCommand) -> Result<(), Stop> {
+    match command {
+        EnvCommand::Set { sandbox, variables } => {
             change(ctx, &sandbox, variables.into_iter().map(|(key, value)| (key, Some(value))).collect())
                 .await
         }
-        Action::Rm { sandbox, keys } => {
+        EnvCommand::Rm { sandbox, keys } => {
             change(ctx, &sandbox, keys.into_iter().map(|key| (key, None)).collect()).await
         }
-        Action::Ls { sandbox, format } => {
+        EnvCommand::Ls { sandbox, format } => {
             let found = ctx.client()?.sandbox(&sandbox).await;
             let env = found.or_fail(|| format!("could not read the environment of sandbox `{sandbox}`"))?.env;
-            if format.json {
-                return print::json::pretty(&env);
-            }
-            let lines: String =
-                env.iter().map(|(key, value)| format!("{}={}\n", escape(key), escape(value))).collect();
-            print::data(&lines)
+            format.show(&env, |env| {
+                print::lines(env.iter().map(|(key, value)| format!("{}={}", escape(key), escape(value))))
+            })
         }
     }
 }

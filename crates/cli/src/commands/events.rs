@@ -2,12 +2,8 @@
 
 use burrow_api::Event;
 use burrow_client::EventQuery;
-use clap::Args;
 
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::print::escape::escape;
-use crate::print::{self, Format, quantity};
+use crate::commands::prelude::*;
 
 /// Show events of sandboxes
 #[derive(Debug, Args)]
@@ -31,15 +27,11 @@ pub(crate) struct EventsArgs {
 }
 
 pub(crate) async fn run(ctx: &Context, args: EventsArgs) -> Result<(), Stop> {
-    let what = || "could not read the events".to_owned();
+    let what = "could not read the events";
     let query = EventQuery { since: args.since, follow: args.follow, sandbox: args.sandbox };
     let mut events = ctx.client()?.events(query).await.or_fail(what)?;
     while let Some(event) = events.next().await.or_fail(what)? {
-        if args.format.json {
-            print::json::compact(&event)?;
-        } else {
-            print::line(&line(&event))?;
-        }
+        args.format.line(&event, line)?;
     }
     Ok(())
 }

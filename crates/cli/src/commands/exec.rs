@@ -1,15 +1,11 @@
 //! `burrow exec`: runs a process in a sandbox, with its input, output, signals and exit code.
 
 use burrow_api::{CreateExec, Exec};
-use burrow_client::Client;
-use clap::Args;
 
 use super::flags::ProcessFlags;
 use super::rollback::RollbackFlags;
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
+use crate::commands::prelude::*;
 use crate::interact::{Interaction, interact, outcome};
-use crate::{parse, print};
 
 /// Run a process in a sandbox
 ///

@@ -1,21 +1,15 @@
 //! `burrow export`: writes a snapshot to a portable file.
 
-use std::io::{self, IsTerminal as _};
-use std::path::{Path, PathBuf};
+use std::io;
 
 use burrow_client::{ByteStream, ExportOptions};
-use clap::Args;
 use tokio::io::AsyncWriteExt as _;
 
-use crate::context::Context;
-use crate::failure::{Failure, OrFail, Stop};
-use crate::print::escape::escape;
-use crate::print::{self, Format, quantity};
-use crate::transfer::bridge::{SendOutcome, to_blocking};
-use crate::transfer::download::staged;
+use crate::commands::prelude::*;
+use crate::transfer::bridge::{pour, to_blocking};
 use crate::transfer::encrypt::{EncryptFlags, encrypt};
-use crate::transfer::interrupt::unless_interrupted;
-use crate::transfer::progress::Progress;
+use crate::transfer::input::is_standard;
+use crate::transfer::save::{commit, note_written, refuse_terminal, staged};
 
 /// Export a snapshot to a portable file
 ///
@@ -61,12 +55,8 @@ pub(crate) async fn run(ctx: &Context, args: ExportArgs) -> Result<(), Stop> {
 
 async fn write(ctx: &Context, args: ExportArgs) -> Result<(), Stop> {
     let what = || format!("could not export snapshot `{}`", args.snapshot);
-    let standard = args.file.as_os_str() == "-";
-    if standard && io::stdout().is_terminal() {
-        return Err(Failure::new(format!("{}: standard output is a terminal", what()))
-            .hint("name a file, or redirect it")
-            .into());
-    }
+    let standard = is_standard(&args.file);
+    refuse_terminal(Some(&args.file), what, "name a file, or redirect it")?;
     let encryptor = args.encrypt.encryptor()?;
     let encrypted = encryptor.is_some();
     let options = ExportOptions { since: args.since.clone(), files_only: args.files_only };
@@ -89,44 +79,31 @@ async fn write(ctx: &Context, args: ExportArgs) -> Result<(), Stop> {
         }
     };
     if let Some(file) = file {
-        file.as_file().sync_all().or_fail(what)?;
-        file.persist(&args.file).map_err(|error| error.error).or_fail(what)?;
+        commit(file, &args.file).or_fail(what)?;
     }
     progress.finish();
     let signer = export.signer.as_deref();
     if standard {
         return Ok(());
     }
-    if args.format.json {
-        return print::json::pretty(&ExportReport { file: &args.file, bytes, signer, encrypted });
-    }
-    let shown = escape(&args.file.display().to_string());
-    print::note(&format!("wrote {} to `{shown}`", quantity::bytes(bytes)));
-    if let Some(signer) = signer {
-        print::note(&format!("signed by {}", escape(signer)));
-    }
-    Ok(())
+    args.format.show(&ExportReport { file: &args.file, bytes, signer, encrypted }, |_| {
+        note_written(bytes, &args.file);
+        print::notes(signer.map(|signer| format!("signed by {}", escape(signer))));
+        Ok(())
+    })
 }
 
 /// Encrypts the stream on its own thread.
 async fn encrypt_to(
-    mut bytes: ByteStream,
+    bytes: ByteStream,
     encryptor: age::Encryptor,
     into: impl io::Write + Send + 'static,
     progress: &Progress,
-    what: impl Fn() -> String + Copy,
+    what: impl Describe + Copy,
 ) -> Result<u64, Stop> {
     let (sender, mut reader) = to_blocking();
     let sealing = tokio::task::spawn_blocking(move || encrypt(encryptor, &mut reader, into));
-    let mut total = 0;
-    while let Some(piece) = bytes.chunk().await.or_fail(what)? {
-        total += piece.len() as u64;
-        progress.add(piece.len() as u64);
-        if sender.send(piece).await == SendOutcome::ReaderGone {
-            break;
-        }
-    }
-    sender.finish().await;
+    let total = pour(bytes, sender, progress).await.or_fail(what)?;
     sealing.await.map_err(io::Error::other).and_then(|sealed| sealed).or_fail(what)?;
     Ok(total)
 }

@@ -1,33 +1,22 @@
 //! `burrow files`: reads and changes single files of a sandbox.
 
-use std::io::IsTerminal as _;
+use burrow_api::{
+    ChangeMode, FileEntry, FileKind, MakeDirectory, MoveFile, OutputStream, WatchEvent, WatchEventKind,
+};
+use burrow_client::{DownloadRange, UploadBody, UploadOptions, WatchOptions};
 
-use burrow_api::{ChangeMode, FileEntry, FileKind, MakeDirectory, MoveFile, WatchEvent, WatchEventKind};
-use burrow_client::{Client, DownloadRange, UploadBody, UploadOptions, WatchOptions};
-use clap::{Args, Subcommand};
-use tokio::io::AsyncWriteExt as _;
-
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::parse;
-use crate::print::escape::{StreamEscaper, escape};
-use crate::print::{self, Format, quantity, table};
+use crate::commands::prelude::*;
+use crate::print::process_output::ProcessOutput;
 
 /// Read and change single files of a sandbox
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
   burrow files ls web /srv
   burrow files cat web /etc/os-release
   echo hello | burrow files write web /srv/index.html --mode 644
   burrow files watch web /srv --recursive --json")]
-pub(crate) struct FilesArgs {
-    #[command(subcommand)]
-    action: Action,
-}
-
-#[derive(Debug, Subcommand)]
-enum Action {
+pub(crate) enum FilesCommand {
     /// List a directory
     Ls {
         sandbox: String,
@@ -101,7 +90,7 @@ enum Action {
 }
 
 #[derive(Debug, Args)]
-struct CatArgs {
+pub(crate) struct CatArgs {
     /// Offset of the first byte
     #[arg(long, default_value_t = 0)]
     offset: u64,
@@ -116,7 +105,7 @@ struct CatArgs {
 }
 
 #[derive(Debug, Args)]
-struct WriteArgs {
+pub(crate) struct WriteArgs {
     /// Octal permission bits
     #[arg(short = 'm', long, value_parser = parse::mode)]
     mode: Option<String>,
@@ -136,25 +125,27 @@ struct WriteArgs {
     path: String,
 }
 
-pub(crate) async fn run(ctx: &Context, args: FilesArgs) -> Result<(), Stop> {
+pub(crate) async fn run(ctx: &Context, command: FilesCommand) -> Result<(), Stop> {
     let client = ctx.client()?;
-    match args.action {
-        Action::Ls { sandbox, path, depth, format } => ls(&client, &sandbox, &path, depth, format).await,
-        Action::Cat(args) => cat(&client, args).await,
-        Action::Write(args) => write(&client, args).await,
-        Action::Rm { recursive, sandbox, paths } => {
+    match command {
+        FilesCommand::Ls { sandbox, path, depth, format } => {
+            ls(&client, &sandbox, &path, depth, format).await
+        }
+        FilesCommand::Cat(args) => cat(&client, args).await,
+        FilesCommand::Write(args) => write(&client, args).await,
+        FilesCommand::Rm { recursive, sandbox, paths } => {
             for path in paths {
                 let removed = client.remove_file(&sandbox, &path, recursive).await;
                 removed.or_fail(|| format!("could not remove `{sandbox}:{path}`"))?;
             }
             Ok(())
         }
-        Action::Mv { sandbox, from, to } => {
+        FilesCommand::Mv { sandbox, from, to } => {
             let what = || format!("could not move `{sandbox}:{from}` to `{to}`");
             let request = MoveFile { from: from.clone(), to: to.clone() };
             client.move_file(&sandbox, &request).await.or_fail(what).map(drop)
         }
-        Action::Mkdir { parents, mode, user, sandbox, paths } => {
+        FilesCommand::Mkdir { parents, mode, user, sandbox, paths } => {
             for path in paths {
                 let what = || format!("could not create directory `{sandbox}:{path}`");
                 let request =
@@ -163,7 +154,7 @@ pub(crate) async fn run(ctx: &Context, args: FilesArgs) -> Result<(), Stop> {
             }
             Ok(())
         }
-        Action::Chmod { sandbox, mode, paths } => {
+        FilesCommand::Chmod { sandbox, mode, paths } => {
             for path in paths {
                 let what = || format!("could not change the mode of `{sandbox}:{path}`");
                 let request = ChangeMode { path: path.clone(), mode: mode.clone() };
@@ -171,12 +162,12 @@ pub(crate) async fn run(ctx: &Context, args: FilesArgs) -> Result<(), Stop> {
             }
             Ok(())
         }
-        Action::Stat { follow, sandbox, path, format } => {
+        FilesCommand::Stat { follow, sandbox, path, format } => {
             let entry = client.stat(&sandbox, &path, follow).await;
             let entry = entry.or_fail(|| format!("could not stat `{sandbox}:{path}`"))?;
-            if format.json { print::json::pretty(&entry) } else { show(&[entry], |entry| &entry.path) }
+            format.show(&entry, |entry| show(std::slice::from_ref(entry), |entry| &entry.path))
         }
-        Action::Watch { recursive, sandbox, path, format } => {
+        FilesCommand::Watch { recursive, sandbox, path, format } => {
             watch(&client, &sandbox, &path, WatchOptions { recursive }, format).await
         }
     }
@@ -185,16 +176,13 @@ pub(crate) async fn run(ctx: &Context, args: FilesArgs) -> Result<(), Stop> {
 async fn ls(client: &Client, sandbox: &str, path: &str, depth: u32, format: Format) -> Result<(), Stop> {
     let list = client.list_files(sandbox, path, depth).await;
     let entries = list.or_fail(|| format!("could not list `{sandbox}:{path}`"))?.entries;
-    if format.json {
-        return print::json::pretty(&entries);
-    }
     // Below the first level, a bare name would be ambiguous.
-    show(&entries, |entry| if depth > 1 { &entry.path } else { &entry.name })
+    format.show(&entries, |entries| show(entries, |entry| if depth > 1 { &entry.path } else { &entry.name }))
 }
 
 fn show(entries: &[FileEntry], name: impl Fn(&FileEntry) -> &String) -> Result<(), Stop> {
-    let rows: Vec<_> = entries.iter().map(|entry| row(entry, name(entry))).collect();
-    table::print(&["MODE", "USER", "GROUP", "SIZE", "MODIFIED", "NAME"], &rows)
+    let header = &["MODE", "USER", "GROUP", "SIZE", "MODIFIED", "NAME"];
+    table::print(header, entries, |entry| row(entry, name(entry)))
 }
 
 fn row(entry: &FileEntry, name: &str) -> Vec<String> {
@@ -227,17 +215,12 @@ async fn cat(client: &Client, args: CatArgs) -> Result<(), Stop> {
         return Ok(());
     }
     let mut download = client.download(&args.sandbox, &args.path, range).await.or_fail(what)?;
-    let mut stdout = tokio::io::stdout();
     // A file may contain control characters; a pipe gets the bytes unchanged.
-    if args.raw || !std::io::stdout().is_terminal() {
-        return download.bytes.copy_to(&mut stdout, |_| {}).await.or_fail(what).map(drop);
-    }
-    let mut escaper = StreamEscaper::default();
+    let mut output = ProcessOutput::new(args.raw);
     while let Some(chunk) = download.bytes.chunk().await.or_fail(what)? {
-        stdout.write_all(escaper.feed(&chunk).as_bytes()).await.map_err(Stop::output)?;
+        output.write(OutputStream::Stdout, &chunk)?;
     }
-    stdout.write_all(escaper.finish().as_bytes()).await.map_err(Stop::output)?;
-    stdout.flush().await.map_err(Stop::output)
+    output.finish()
 }
 
 async fn write(client: &Client, args: WriteArgs) -> Result<(), Stop> {
@@ -263,27 +246,16 @@ async fn watch(
     let what = || format!("could not watch `{sandbox}:{path}`");
     let mut events = client.watch(sandbox, path, options).await.or_fail(what)?;
     while let Some(event) = events.next().await.or_fail(what)? {
-        if format.json {
-            print::json::compact(&event)?;
-        } else if event.kind == WatchEventKind::Ready {
-            print::note(&format!("watching `{}`", escape(&event.path)));
-        } else {
-            print::line(&change(&event))?;
+        match event.kind == WatchEventKind::Ready && !format.json {
+            true => print::note(format!("watching `{}`", escape(&event.path))),
+            false => format.line(&event, change)?,
         }
     }
     Ok(())
 }
 
 fn change(event: &WatchEvent) -> String {
-    let kind = match event.kind {
-        WatchEventKind::Ready => "ready",
-        WatchEventKind::Created => "created",
-        WatchEventKind::Written => "written",
-        WatchEventKind::Removed => "removed",
-        WatchEventKind::Renamed => "renamed",
-        WatchEventKind::Attributes => "attributes",
-        WatchEventKind::Overflow => "overflow",
-    };
+    let kind = print::json::word(event.kind);
     match &event.from {
         Some(from) => format!("{kind:<10}  {} -> {}", escape(from), escape(&event.path)),
         None => format!("{kind:<10}  {}", escape(&event.path)),

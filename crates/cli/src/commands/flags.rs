@@ -1,19 +1,18 @@
 //! Flags that several commands share.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use burrow_api::{
     CreateExec, CreateSandbox, LimitsRequest, NetworkMode, NetworkRequest, StdinMode, UpdateNetwork,
 };
-use clap::{Args, ValueEnum};
 
 use super::life::LifeFlags;
 use super::memory::related::RelatedFlags;
 use super::memory::sandbox_flags::MemoryFlags;
 use super::volume::VolumeFlags;
+use crate::commands::prelude::*;
 use crate::interact::detach::DetachKeys;
-use crate::{parse, terminal};
+use crate::terminal;
 
 /// Resource limits of a sandbox.
 #[derive(Clone, Debug, Args)]
@@ -66,33 +65,16 @@ impl LimitFlags {
     }
 }
 
-/// The network mode of a sandbox.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Net {
-    /// No destination
-    None,
-    /// Destinations named by its rules
-    Allowlist,
-    /// Any public host
-    Open,
-}
-
-impl From<Net> for NetworkMode {
-    fn from(net: Net) -> Self {
-        match net {
-            Net::None => Self::None,
-            Net::Allowlist => Self::Allowlist,
-            Net::Open => Self::Open,
-        }
-    }
-}
-
 /// The network policy of a sandbox.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct NetworkFlags {
     /// Network mode
-    #[arg(long, value_enum, value_name = "MODE")]
-    net: Option<Net>,
+    #[arg(long, value_name = "MODE", value_parser = parse::one_of::<NetworkMode>([
+        parse::word("none", "No destination"),
+        parse::word("allowlist", "Destinations named by its rules"),
+        parse::word("open", "Any public host"),
+    ]))]
+    net: Option<NetworkMode>,
     /// Egress rule, e.g. '*.example.com:443' or tcp://db.example.com:5432; may be repeated
     #[arg(long = "allow", value_name = "RULE", value_parser = parse::rule)]
     allow: Vec<String>,
@@ -115,7 +97,7 @@ impl NetworkFlags {
             return base;
         }
         let mut request = base.unwrap_or_default();
-        request.mode = self.net.map(NetworkMode::from).or(request.mode);
+        request.mode = self.net.or(request.mode);
         if !self.allow.is_empty() {
             request.allow.get_or_insert_default().extend(self.allow);
         }
@@ -132,7 +114,7 @@ impl NetworkFlags {
     /// The flags as a change of an existing sandbox.
     pub(crate) fn change(self) -> UpdateNetwork {
         UpdateNetwork {
-            mode: self.net.map(NetworkMode::from),
+            mode: self.net,
             add: self.allow,
             add_sets: self.sets,
             add_deny: self.deny,
@@ -205,6 +187,20 @@ impl SandboxFlags {
     }
 }
 
+/// Where a process runs, with which variables.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PlaceFlags {
+    /// Environment variable; may be repeated
+    #[arg(short = 'e', long = "env", value_name = "KEY=VALUE", value_parser = parse::variable)]
+    pub(crate) env: Vec<(String, String)>,
+    /// Working directory
+    #[arg(short = 'w', long, value_name = "DIRECTORY")]
+    pub(crate) workdir: Option<String>,
+    /// User to run as
+    #[arg(short = 'u', long, value_name = "USER")]
+    pub(crate) user: Option<String>,
+}
+
 /// How a process is run, and how to interact with it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ProcessFlags {
@@ -248,7 +244,7 @@ impl ProcessFlags {
             env,
             stdin: if self.interactive { StdinMode::Pipe } else { StdinMode::Null },
             terminal: self.tty.then(terminal::size),
-            timeout_ms: self.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
+            timeout_ms: self.timeout.map(quantity::millis),
             ring_bytes: self.keep.map(|mebibytes| mebibytes.saturating_mul(1 << 20)),
             // A client that detaches does not return before the hold expires.
             hold: !self.detach,
@@ -260,18 +256,10 @@ impl ProcessFlags {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Debug, Parser)]
-    struct Flags {
-        #[command(flatten)]
-        sandbox: SandboxFlags,
-    }
 
     #[test]
     fn flags_override_the_file_and_add_to_its_maps() {
-        let flags =
-            Flags::parse_from(["x", "--name", "flag", "--ram", "2G", "--label", "b=2", "-e", "A=flag"]);
+        let flags: SandboxFlags = parse::arguments("--name flag --ram 2G --label b=2 -e A=flag");
         let base = CreateSandbox {
             name: Some("file".to_owned()),
             image: Some("debian".to_owned()),
@@ -280,7 +268,7 @@ mod tests {
             env: [("A".to_owned(), "file".to_owned())].into(),
             ..CreateSandbox::default()
         };
-        let request = flags.sandbox.over(base);
+        let request = flags.over(base);
         assert_eq!(request.name.as_deref(), Some("flag"));
         assert_eq!(request.image.as_deref(), Some("debian"));
         let limits = request.limits.unwrap();
@@ -292,23 +280,23 @@ mod tests {
 
     #[test]
     fn a_rate_alone_is_a_limit_and_keeps_the_other_limits_of_the_file() {
-        let flags = Flags::parse_from(["x", "--net-rate", "10"]);
+        let flags: SandboxFlags = parse::arguments("--net-rate 10");
         let file = LimitsRequest { disk_mib_per_second: Some(5), ..LimitsRequest::default() };
         let base = CreateSandbox { limits: Some(file), ..CreateSandbox::default() };
-        let limits = flags.sandbox.over(base).limits.unwrap();
+        let limits = flags.over(base).limits.unwrap();
         assert_eq!((limits.network_mib_per_second, limits.disk_mib_per_second), (Some(10), Some(5)));
     }
 
     #[test]
     fn rules_are_added_to_those_of_the_file_and_a_mode_overrides() {
-        let flags = Flags::parse_from(["x", "--net", "open", "--allow", "Example.com", "--allow-set", "apt"]);
+        let flags: SandboxFlags = parse::arguments("--net open --allow Example.com --allow-set apt");
         let file = NetworkRequest {
             mode: Some(NetworkMode::None),
             allow: Some(vec!["example.org".to_owned()]),
             ..NetworkRequest::default()
         };
         let base = CreateSandbox { network: Some(file), ..CreateSandbox::default() };
-        let network = flags.sandbox.over(base).network.unwrap();
+        let network = flags.over(base).network.unwrap();
         assert_eq!(network.mode, Some(NetworkMode::Open));
         assert_eq!(network.allow.unwrap(), ["example.org", "example.com"]);
         assert_eq!(network.sets.unwrap(), ["apt"]);

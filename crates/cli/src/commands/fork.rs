@@ -1,16 +1,8 @@
 //! `burrow fork`: creates sandboxes from the present state of another.
 
-use std::time::Duration;
-
 use burrow_api::{ForkSandbox, Forked};
-use clap::Args;
 
-use crate::context::Context;
-use crate::failure::{CODE_GENERAL, OrFail, Stop};
-use crate::parse;
-use crate::print::escape::escape;
-use crate::print::{self, Format, quantity};
-use crate::transfer::progress::Progress;
+use crate::commands::prelude::*;
 
 /// Fork a sandbox, and print the ids of its children
 ///
@@ -57,21 +49,18 @@ pub(crate) async fn run(ctx: &Context, args: ForkArgs) -> Result<(), Stop> {
         ephemeral: args.ephemeral,
         ttl_seconds: args.ttl.map(|ttl| ttl.as_secs()),
     };
-    let working = Progress::working(&format!("forking {}", args.sandbox));
-    let forked = ctx.client()?.fork_sandbox(&args.sandbox, &request).await;
-    drop(working);
+    let forked = Progress::during(
+        &format!("forking {}", args.sandbox),
+        ctx.client()?.fork_sandbox(&args.sandbox, &request),
+    )
+    .await;
     let forked = forked.or_fail(|| format!("could not fork sandbox `{}`", args.sandbox))?;
-    if args.format.json {
-        print::json::pretty(&forked)?;
-    } else {
-        let ids: String = forked.children.iter().map(|child| format!("{}\n", child.id)).collect();
-        print::data(&ids)?;
-        print::note(&summary(&args.sandbox, &forked));
-    }
+    let ids = forked.children.iter().map(|child| &child.id);
+    args.format.report(&forked, ids, [summary(&args.sandbox, &forked)])?;
     for failure in &forked.failed {
-        print::note(&format!("error: {}", escape(&failure.message)));
+        print::note(format!("error: {}", escape(&failure.message)));
         if let Some(hint) = &failure.hint {
-            print::note(&format!("hint: {}", escape(hint)));
+            print::hint(hint);
         }
     }
     if forked.failed.is_empty() { Ok(()) } else { Err(Stop::Exit(CODE_GENERAL)) }
@@ -87,7 +76,7 @@ fn names(name: Option<String>, count: u32) -> Vec<String> {
 }
 
 fn summary(parent: &str, forked: &Forked) -> String {
-    let count = quantity::count(forked.children.len(), "child", "children");
+    let count = quantity::count(forked.children.len() as u64, "child", "children");
     format!("{count} of `{}`, which was paused for {}", escape(parent), quantity::pause(forked.pause_us))
 }
 

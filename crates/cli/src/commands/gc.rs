@@ -1,16 +1,8 @@
 //! `burrow gc`: finds stale objects and what they cost, and removes them.
 
-use std::time::Duration;
-
 use burrow_api::{GarbageAction, GarbageItem, GarbageKind, GarbageReport};
-use clap::Args;
 
-use crate::context::Context;
-use crate::failure::{CODE_GENERAL, Failure, OrFail, Stop};
-use crate::parse;
-use crate::print::escape::escape;
-use crate::print::{self, Format, ask, quantity, table};
-use crate::transfer::progress::Progress;
+use crate::commands::prelude::*;
 
 /// Find and remove stale sandboxes, snapshots and images
 ///
@@ -39,34 +31,30 @@ pub(crate) struct GcArgs {
 
 pub(crate) async fn run(ctx: &Context, args: GcArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
-    let what = || "could not list stale objects".to_owned();
+    let what = "could not list stale objects";
     if !args.apply || !args.yes {
         let report = client.garbage(Some(args.unused_for)).await.or_fail(what)?;
-        if !args.apply {
+        if !args.apply || !has_work(&report) {
             return show(&report, args.format);
         }
-        if !has_work(&report) {
-            return show(&report, args.format);
-        }
-        if !ask::can_ask() {
-            let failure =
-                Failure::new("could not clean up: confirmation is required, but there is no terminal");
-            return Err(failure.hint("add --yes, or preview with `burrow gc`").into());
-        }
-        print::note(table::render(HEADER, &rows(&report)).trim_end());
+        ask::require_terminal("could not clean up", "add --yes, or preview with `burrow gc`")?;
+        print::note(shown(&report).trim_end());
         if !ask::confirm(&question(&report))? {
             print::note("nothing was removed");
             return Ok(());
         }
     }
-    let working = Progress::working("cleaning up");
-    let report = client.collect_garbage(Some(args.unused_for)).await;
-    drop(working);
-    let report = report.or_fail(|| "could not clean up".to_owned())?;
+    let report = Progress::during("cleaning up", client.collect_garbage(Some(args.unused_for))).await;
+    let report = report.or_fail("could not clean up")?;
     show(&report, args.format)?;
     for item in &report.items {
         if let Some(failure) = &item.failure {
-            print::note(&format!("error: {} `{}`: {}", kind(item.kind), escape(&item.id), escape(failure)));
+            print::note(format!(
+                "error: {} `{}`: {}",
+                print::json::word(item.kind),
+                escape(&item.id),
+                escape(failure)
+            ));
         }
     }
     match report.items.iter().all(|item| item.failure.is_none()) {
@@ -75,29 +63,24 @@ pub(crate) async fn run(ctx: &Context, args: GcArgs) -> Result<(), Stop> {
     }
 }
 
-const HEADER: &[&str] = &["KIND", "ID", "NAME", "COST", "ACTION", "REASON"];
-
 fn show(report: &GarbageReport, format: Format) -> Result<(), Stop> {
-    if format.json {
-        return print::json::pretty(report);
-    }
-    table::print(HEADER, &rows(report))?;
-    print::note(&summary(report));
-    Ok(())
+    format.report(report, shown(report).lines(), [summary(report)])
 }
 
-fn rows(report: &GarbageReport) -> Vec<Vec<String>> {
-    let row = |item: &GarbageItem| {
-        vec![
-            kind(item.kind).to_owned(),
-            item.id.clone(),
-            item.name.clone().unwrap_or_default(),
-            quantity::bytes(item.bytes),
-            action(item, report.applied).to_owned(),
-            item.why.clone(),
-        ]
-    };
-    report.items.iter().map(row).collect()
+fn shown(report: &GarbageReport) -> String {
+    let header = &["KIND", "ID", "NAME", "COST", "ACTION", "REASON"];
+    table::of(header, &report.items, |item| row(item, report.applied))
+}
+
+fn row(item: &GarbageItem, applied: bool) -> Vec<String> {
+    vec![
+        print::json::word(item.kind),
+        item.id.clone(),
+        item.name.clone().unwrap_or_default(),
+        quantity::bytes(item.bytes),
+        action(item, applied).to_owned(),
+        item.why.clone(),
+    ]
 }
 
 fn has_work(report: &GarbageReport) -> bool {
@@ -107,7 +90,7 @@ fn has_work(report: &GarbageReport) -> bool {
 fn question(report: &GarbageReport) -> String {
     let count = |wanted| {
         let fitting = report.items.iter().filter(|item| item.kind == wanted);
-        fitting.filter(|item| item.action == GarbageAction::Remove).count()
+        fitting.filter(|item| item.action == GarbageAction::Remove).count() as u64
     };
     let parts = [
         (count(GarbageKind::Sandbox), "sandbox", "sandboxes"),
@@ -133,14 +116,6 @@ fn summary(report: &GarbageReport) -> String {
     match report.applied {
         true => format!("{bytes} freed"),
         false => format!("`burrow gc --apply` would free {bytes}; nothing was removed"),
-    }
-}
-
-fn kind(kind: GarbageKind) -> &'static str {
-    match kind {
-        GarbageKind::Sandbox => "sandbox",
-        GarbageKind::Snapshot => "snapshot",
-        GarbageKind::Image => "image",
     }
 }
 
@@ -184,8 +159,9 @@ mod tests {
 
     #[test]
     fn a_report_shows_the_plan_and_afterwards_the_result() {
-        let actions =
-            |report: &GarbageReport| rows(report).into_iter().map(|row| row[4].clone()).collect::<Vec<_>>();
+        let actions = |report: &GarbageReport| {
+            report.items.iter().map(|item| row(item, report.applied)[4].clone()).collect::<Vec<_>>()
+        };
         assert_eq!(actions(&report(false)), ["remove", "remove", "remove", "keep"]);
         assert_eq!(actions(&report(true)), ["removed", "removed", "failed", "keep"]);
         assert_eq!(question(&report(false)), "remove 1 sandbox, 1 snapshot, 1 image?");

@@ -1,10 +1,9 @@
 //! `burrow help`: the help of the program or of a command.
 
-use clap::Args;
 use clap::builder::StyledStr;
 
-use crate::failure::{Failure, Stop};
-use crate::print::{self, paint};
+use crate::commands::prelude::*;
+use crate::print::paint;
 
 /// Show this list, or the help of a command
 #[derive(Debug, Args)]
@@ -18,7 +17,7 @@ pub(crate) struct HelpArgs {
     command: Vec<String>,
 }
 
-pub(crate) fn run(args: HelpArgs) -> Result<(), Stop> {
+pub(crate) async fn run(_: &Context, args: HelpArgs) -> Result<(), Stop> {
     let help = text(&args.command)?;
     print::data(&if paint::colours_on_stdout() { help.ansi().to_string() } else { help.to_string() })
 }

@@ -4,15 +4,14 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
 use tokio::process::{Child, Command};
 
-use crate::print::escape::StreamEscaper;
+use crate::commands::prelude::*;
+use crate::print::escape::escape_lines;
 
 const UNIT: &str = "burrow.service";
 const UNIT_DIRECTORIES: [&str; 3] = ["/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"];
@@ -84,9 +83,7 @@ impl BackgroundDaemon {
         if read.is_err() {
             return String::new();
         }
-        let mut escaper = StreamEscaper::default();
-        let shown = escaper.feed(&text) + &escaper.finish();
-        shown.trim_end().to_owned()
+        escape_lines(&text).trim_end().to_owned()
     }
 }
 

@@ -1,20 +1,14 @@
 //! `burrow import`: reads a snapshot from a portable file.
 
-use std::io::{self, Read};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use burrow_client::{ImportOptions, UploadBody};
-use clap::Args;
 
-use crate::context::Context;
-use crate::failure::{Failure, OrFail, Stop};
-use crate::print::escape::escape;
-use crate::print::{self, Format, quantity};
+use crate::commands::prelude::*;
 use crate::transfer::bridge::from_blocking;
 use crate::transfer::encrypt::{DecryptFlags, decrypt};
-use crate::transfer::interrupt::unless_interrupted;
-use crate::transfer::progress::Progress;
+use crate::transfer::input::{self, is_standard};
+use crate::transfer::upload::{body, counted, length};
 
 /// Import a snapshot from a file and print its id
 ///
@@ -53,48 +47,29 @@ pub(crate) async fn run(ctx: &Context, args: ImportArgs) -> Result<(), Stop> {
 async fn read(ctx: &Context, args: ImportArgs) -> Result<(), Stop> {
     let what = || format!("could not import `{}`", escape(&args.file.display().to_string()));
     let identities = args.decrypt.identities()?;
-    let standard = args.file.as_os_str() == "-";
-    let total = if standard {
-        None
-    } else {
-        let metadata = std::fs::metadata(&args.file).or_fail(what)?;
-        if !metadata.is_file() {
-            return Err(Failure::new(format!("{}: not a regular file", what())).into());
-        }
-        Some(metadata.len())
-    };
-    let body = match identities {
+    let (body, progress) = match identities {
         Some(identities) => {
-            let from: Box<dyn Read + Send> = match standard {
-                true => Box::new(io::stdin()),
-                false => Box::new(std::fs::File::open(&args.file).or_fail(what)?),
-            };
+            let total = if is_standard(&args.file) { None } else { Some(length(&args.file, what)?) };
+            let from = input::open(&args.file).or_fail(what)?;
             let (mut writer, stream) = from_blocking();
             tokio::task::spawn_blocking(move || {
                 if let Err(error) = decrypt(&identities, from, &mut writer) {
                     writer.fail(&error);
                 }
             });
-            UploadBody::from_stream(stream, None)
+            let progress = Arc::new(Progress::bytes("sending", total));
+            (counted(UploadBody::from_stream(stream, None), &progress), progress)
         }
-        None if standard => UploadBody::from_reader(tokio::io::stdin(), None),
-        None => UploadBody::from_reader(tokio::fs::File::open(&args.file).await.or_fail(what)?, total),
+        None => body(&args.file, what).await?,
     };
-    let progress = Arc::new(Progress::bytes("sending", total));
-    let counter = progress.clone();
-    let body = body.inspect(move |bytes| counter.add(bytes.len() as u64));
     let options =
         ImportOptions { name: args.name.clone(), files_only: args.files_only, trust: args.trust.clone() };
     let imported = ctx.client()?.import_snapshot(&options, body).await;
     progress.finish();
     let imported = imported.or_fail(what)?;
-    if args.format.json {
-        return print::json::pretty(&imported);
-    }
-    print::line(&escape(&imported.snapshot.id))?;
     let processes = if imported.snapshot.processes { "with its processes" } else { "without processes" };
-    let names = quantity::count(usize::try_from(imported.entries).unwrap_or(usize::MAX), "entry", "entries");
+    let names = quantity::count(imported.entries, "entry", "entries");
     let content = quantity::bytes(imported.content_bytes);
-    print::note(&format!("snapshot `{}`, {names}, {content}, {processes}", escape(&imported.origin)));
-    Ok(())
+    let note = format!("snapshot `{}`, {names}, {content}, {processes}", escape(&imported.origin));
+    args.format.report(&imported, [escape(&imported.snapshot.id)], [note])
 }

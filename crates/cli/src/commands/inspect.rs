@@ -1,10 +1,6 @@
 //! `burrow inspect`: the details of sandboxes, as JSON.
 
-use clap::Args;
-
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::print;
+use crate::commands::prelude::*;
 
 /// Show the details of sandboxes as JSON
 ///

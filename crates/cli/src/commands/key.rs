@@ -1,36 +1,24 @@
 //! `burrow key`: API keys.
 
-use std::time::Duration;
-
 use burrow_api::{CreateKey, Key, Scope};
-use clap::{Args, Subcommand, ValueEnum};
 
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::parse;
-use crate::print::{self, Format, quantity, table};
+use crate::commands::prelude::*;
 
 /// Manage API keys
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
   burrow key create ci --scope exec --ttl 90d
   export BURROW_API_KEY=$(burrow key create laptop --scope admin)
   burrow key revoke keyabc…")]
-pub(crate) struct KeyArgs {
-    #[command(subcommand)]
-    action: Action,
-}
-
-#[derive(Debug, Subcommand)]
-enum Action {
+pub(crate) enum KeyCommand {
     /// Create a key and print it; it is shown only once
     Create {
         /// Name of the key
         name: String,
         /// Rights: read, exec (use sandboxes) or admin (everything)
-        #[arg(long, value_enum, default_value_t = ScopeName::Exec)]
-        scope: ScopeName,
+        #[arg(long, default_value = "exec", value_parser = parse::one_of::<Scope>(["read", "exec", "admin"]))]
+        scope: Scope,
         /// Restrict the key to this sandbox
         #[arg(long)]
         sandbox: Option<String>,
@@ -69,40 +57,27 @@ enum Action {
     },
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ScopeName {
-    Read,
-    Exec,
-    Admin,
-}
-
-pub(crate) async fn run(ctx: &Context, args: KeyArgs) -> Result<(), Stop> {
+pub(crate) async fn run(ctx: &Context, command: KeyCommand) -> Result<(), Stop> {
     let client = ctx.client()?;
-    match args.action {
-        Action::Create { name, scope, sandbox, ttl, format } => {
-            let scope = match scope {
-                ScopeName::Read => Scope::Read,
-                ScopeName::Exec => Scope::Exec,
-                ScopeName::Admin => Scope::Admin,
-            };
+    match command {
+        KeyCommand::Create { name, scope, sandbox, ttl, format } => {
             let request = CreateKey { name, scope, sandbox, ttl_seconds: ttl.map(|ttl| ttl.as_secs()) };
             let created = client.create_key(&request).await;
             let created = created.or_fail(|| format!("could not create key `{}`", request.name))?;
-            if format.json {
-                return print::json::pretty(&created);
-            }
-            print::note(&format!("key {}: store it now, it is shown only once", created.key.id));
-            print::line(&created.secret)
+            format.show(&created, |created| {
+                print::note(format!("key {}: store it now, it is shown only once", created.key.id));
+                print::line(&created.secret)
+            })
         }
-        Action::Ls { format } => {
-            let keys = client.keys().await.or_fail(|| "could not list keys".to_owned())?;
-            if format.json { print::json::pretty(&keys) } else { show(&keys) }
+        KeyCommand::Ls { format } => {
+            let keys = client.keys().await.or_fail("could not list keys")?;
+            format.table(HEADER, &keys, row)
         }
-        Action::Show { key, format } => {
+        KeyCommand::Show { key, format } => {
             let key = client.key(&key).await.or_fail(|| format!("could not show key `{key}`"))?;
-            if format.json { print::json::pretty(&key) } else { show(&[key]) }
+            format.show(&key, |key| table::print(HEADER, std::slice::from_ref(key), row))
         }
-        Action::RevokeTokens { sandbox, volume } => {
+        KeyCommand::RevokeTokens { sandbox, volume } => {
             if let Some(sandbox) = sandbox {
                 let revoked = client.revoke_tokens(&sandbox).await;
                 revoked.or_fail(|| format!("could not revoke the tokens of sandbox `{sandbox}`"))?;
@@ -113,7 +88,7 @@ pub(crate) async fn run(ctx: &Context, args: KeyArgs) -> Result<(), Stop> {
             }
             Ok(())
         }
-        Action::Revoke { keys } => {
+        KeyCommand::Revoke { keys } => {
             for key in keys {
                 client.revoke_key(&key).await.or_fail(|| format!("could not revoke key `{key}`"))?;
             }
@@ -122,18 +97,10 @@ pub(crate) async fn run(ctx: &Context, args: KeyArgs) -> Result<(), Stop> {
     }
 }
 
-fn show(keys: &[Key]) -> Result<(), Stop> {
-    let now_ms = quantity::now_ms();
-    let rows: Vec<_> = keys.iter().map(|key| row(key, now_ms)).collect();
-    table::print(&["ID", "NAME", "KEY", "SCOPE", "SANDBOX", "STATE", "AGE", "LAST USED"], &rows)
-}
+const HEADER: &[&str] = &["ID", "NAME", "KEY", "SCOPE", "SANDBOX", "STATE", "AGE", "LAST USED"];
 
-fn row(key: &Key, now_ms: u64) -> Vec<String> {
-    let scope = match key.scope {
-        Scope::Read => "read",
-        Scope::Exec => "exec",
-        Scope::Admin => "admin",
-    };
+fn row(key: &Key) -> Vec<String> {
+    let now_ms = quantity::now_ms();
     let state = match (key.revoked_ms, key.expires_ms) {
         (Some(_), _) => "revoked".to_owned(),
         (None, Some(at)) if at <= now_ms => "expired".to_owned(),
@@ -144,7 +111,7 @@ fn row(key: &Key, now_ms: u64) -> Vec<String> {
         key.id.clone(),
         key.name.clone(),
         format!("{}…", key.prefix),
-        scope.to_owned(),
+        print::json::word(key.scope),
         key.sandbox_id.clone().unwrap_or_default(),
         state,
         quantity::age(key.created_ms, now_ms),

@@ -1,12 +1,9 @@
 //! `burrow kill`: a signal to an exec.
 
 use burrow_api::SendSignal;
-use clap::Args;
 
 use super::target::ExecTarget;
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::parse;
+use crate::commands::prelude::*;
 
 /// Send a signal to an exec
 #[derive(Debug, Args)]

@@ -3,9 +3,8 @@
 use burrow_api::{
     CreateSandbox, RotatePolicy, RotateRequest, SleepRequest, SnapshotPolicyRequest, UpdateSandbox, defaults,
 };
-use clap::Args;
 
-use crate::parse;
+use crate::commands::prelude::*;
 
 /// Automatic behaviour of a sandbox. In seconds; 0 means never, as in the API.
 #[derive(Clone, Debug, Default, Args)]
@@ -94,16 +93,9 @@ pub(crate) fn lacks_snapshot(rotate: Option<&RotateRequest>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Debug, Parser)]
-    struct Flags {
-        #[command(flatten)]
-        life: LifeFlags,
-    }
 
     fn flags(line: &str) -> LifeFlags {
-        Flags::parse_from(std::iter::once("x").chain(line.split_whitespace())).life
+        parse::arguments(line)
     }
 
     #[test]

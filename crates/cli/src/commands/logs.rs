@@ -4,14 +4,11 @@ use std::collections::VecDeque;
 
 use base64::Engine as _;
 use burrow_api::{Exec, OutputChunk, OutputStream};
-use burrow_client::{AttachEvent, AttachMode, AttachOptions, Client, OutputQuery};
-use clap::Args;
+use burrow_client::{AttachEvent, AttachMode, AttachOptions, OutputQuery};
 
 use super::target::ExecTarget;
-use crate::context::Context;
-use crate::failure::{Failure, OrFail, Stop};
-use crate::print;
-use crate::print::process_output::ProcessOutput;
+use crate::commands::prelude::*;
+use crate::print::process_output::{ProcessOutput, gap};
 
 /// Show the output of an exec
 ///
@@ -93,10 +90,7 @@ async fn print_stored(
                 end = end.max(to);
                 // Old execs have always lost the start of their output; it matters only if --from asks for it.
                 if args.from > 0 {
-                    print::note(&format!(
-                        "note: {} bytes of output are no longer stored",
-                        to.saturating_sub(from)
-                    ));
+                    print::note(gap(from, to));
                 }
             }
             OutputChunk::Exit { .. } => break,
@@ -104,12 +98,7 @@ async fn print_stored(
                 end = end.max(offset);
                 break;
             }
-            OutputChunk::Error { error } => {
-                let mut failure = Failure::new(what());
-                failure.causes.push(error.message);
-                failure.hint = error.hint;
-                return Err(failure.into());
-            }
+            OutputChunk::Error { error } => return Err(Failure::new(what()).detail(error).into()),
         }
     }
     for (stream, line) in tail.map(Tail::lines).unwrap_or_default() {
@@ -127,12 +116,7 @@ async fn follow(client: &Client, exec: &Exec, offset: u64, sink: &mut ProcessOut
     while let Some(event) = attachment.next().await.or_fail(what)? {
         match event {
             AttachEvent::Output { stream, bytes, .. } => sink.write(stream, &bytes)?,
-            AttachEvent::Gap { from, to } => {
-                print::note(&format!(
-                    "note: {} bytes of output are no longer stored",
-                    to.saturating_sub(from)
-                ));
-            }
+            AttachEvent::Gap { from, to } => print::note(gap(from, to)),
             AttachEvent::Reattached { .. } => {}
             AttachEvent::Exit(_) => break,
         }

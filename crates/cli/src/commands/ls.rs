@@ -2,11 +2,8 @@
 
 use burrow_api::{Sandbox, SandboxState};
 use burrow_client::SandboxQuery;
-use clap::Args;
 
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::print::{self, Format, quantity, table};
+use crate::commands::prelude::*;
 
 /// Characters of an id in tables: enough to be unique, and few enough to type.
 const ID_SHOWN: usize = 12;
@@ -40,40 +37,33 @@ pub(crate) struct LsArgs {
 
 pub(crate) async fn run(ctx: &Context, args: LsArgs) -> Result<(), Stop> {
     let query = SandboxQuery { labels: args.labels, state: args.state };
-    let sandboxes =
-        ctx.client()?.all_sandboxes(&query).await.or_fail(|| "could not list sandboxes".to_owned())?;
-    if args.format.json {
-        return print::json::pretty(&sandboxes);
-    }
+    let sandboxes = ctx.client()?.all_sandboxes(&query).await.or_fail("could not list sandboxes")?;
     if args.quiet {
-        let ids: String = sandboxes.iter().map(|sandbox| format!("{}\n", sandbox.id)).collect();
-        return print::data(&ids);
+        return print::lines(sandboxes.iter().map(|sandbox| &sandbox.id));
     }
-    let now_ms = quantity::now_ms();
-    let rows: Vec<_> = sandboxes.iter().map(|sandbox| row(sandbox, now_ms)).collect();
-    table::print(&["ID", "NAME", "STATE", "IMAGE", "AGE", "LABELS"], &rows)
+    args.format.table(&["ID", "NAME", "STATE", "IMAGE", "AGE", "LABELS"], &sandboxes, row)
 }
 
-fn row(sandbox: &Sandbox, now_ms: u64) -> Vec<String> {
+fn row(sandbox: &Sandbox) -> Vec<String> {
     vec![
         short(&sandbox.id),
         sandbox.name.clone().unwrap_or_default(),
-        state_shown(sandbox, now_ms),
+        state_shown(sandbox),
         sandbox.image.clone(),
-        quantity::age(sandbox.created_ms, now_ms),
+        quantity::age_now(sandbox.created_ms),
         table::pairs(&sandbox.labels),
     ]
 }
 
 /// The state, and how long the sandbox has been asleep.
-fn state_shown(sandbox: &Sandbox, now_ms: u64) -> String {
+fn state_shown(sandbox: &Sandbox) -> String {
     if sandbox.recovering.is_some() {
         return "recovering".to_owned();
     }
     let state = sandbox.state.as_str();
     let asleep = matches!(sandbox.state, SandboxState::Paused | SandboxState::Hibernated);
     match sandbox.asleep_since_ms.filter(|_| asleep) {
-        Some(since_ms) => format!("{state} {}", quantity::age(since_ms, now_ms)),
+        Some(since_ms) => format!("{state} {}", quantity::age_now(since_ms)),
         None => state.to_owned(),
     }
 }
@@ -83,26 +73,7 @@ pub(crate) fn short(id: &str) -> String {
 }
 
 fn state(text: &str) -> Result<SandboxState, String> {
-    use SandboxState::{
-        Creating, Deleting, Failed, Hibernated, Hibernating, Paused, Restoring, Running, Starting, Stopped,
-        Stopping, Waking,
-    };
-    let all = [
-        Creating,
-        Starting,
-        Running,
-        Paused,
-        Hibernating,
-        Hibernated,
-        Waking,
-        Restoring,
-        Stopping,
-        Stopped,
-        Deleting,
-        Failed,
-    ];
-    all.into_iter().find(|state| state.as_str() == text).ok_or_else(|| {
-        let names: Vec<_> = all.iter().map(|state| state.as_str()).collect();
-        format!("a state is one of {}", names.join(", "))
-    })
+    let states = "creating, starting, running, paused, hibernating, hibernated, waking, restoring, stopping, stopped, \
+                  deleting, failed";
+    parse::api_word(text).map_err(|_| format!("a state is one of {states}"))
 }

@@ -1,10 +1,8 @@
 //! `burrow mcp`: serves a sandbox as tools for a language model, over standard input and output.
 
 use burrow_mcp::Wanted;
-use clap::Args;
 
-use crate::context::Context;
-use crate::failure::{Failure, Stop};
+use crate::commands::prelude::*;
 
 /// Serve a sandbox as tools for a language model (MCP over stdio)
 ///

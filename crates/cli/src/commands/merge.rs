@@ -3,14 +3,9 @@
 use burrow_api::{
     DiffNode, FileConflict, FileKind, MergeMemoryPolicy, MergePolicy, MergeRule, MergeSandbox, Merged,
 };
-use clap::Args;
 
-use crate::context::Context;
-use crate::failure::{CODE_GENERAL, Failure, OrFail, Stop};
-use crate::print::escape::escape;
+use crate::commands::prelude::*;
 use crate::print::paint::{self, Colour, paint};
-use crate::print::{self, Format, ask, quantity};
-use crate::transfer::progress::Progress;
 
 /// Maximum number of paths shown of each kind; `--json` has all of them.
 const SHOWN_MAX: usize = 30;
@@ -71,6 +66,18 @@ pub(super) fn rule(text: &str) -> Result<(Option<String>, MergePolicy), String> 
     Ok((glob, policy))
 }
 
+/// The policies of patterns, and the policy of all other paths.
+pub(super) fn split(policies: Vec<(Option<String>, MergePolicy)>) -> (Vec<MergeRule>, MergePolicy) {
+    let (mut rules, mut otherwise) = (Vec::new(), MergePolicy::Fail);
+    for (glob, policy) in policies {
+        match glob {
+            Some(glob) => rules.push(MergeRule { glob, policy }),
+            None => otherwise = policy,
+        }
+    }
+    (rules, otherwise)
+}
+
 pub(super) fn memory_policy(text: &str) -> Result<MergeMemoryPolicy, String> {
     let policy = MergeMemoryPolicy::ALL.into_iter().find(|policy| policy.as_str() == text);
     policy.ok_or_else(|| format!("`{text}` is not one of none, list, ours, theirs, both, fail"))
@@ -78,30 +85,22 @@ pub(super) fn memory_policy(text: &str) -> Result<MergeMemoryPolicy, String> {
 
 pub(crate) async fn run(ctx: &Context, args: MergeArgs) -> Result<(), Stop> {
     let [child] = &args.children[..] else {
-        let failure = Failure::new("several children cannot be merged at once");
-        return Err(failure
-            .hint("merge them one after the other: each merge is based on the previous one")
-            .into());
+        return fail(
+            "several children cannot be merged at once",
+            "merge them one after the other: each merge is based on the previous one",
+        );
     };
-    let mut request = MergeSandbox {
+    let (policies, policy) = split(args.policies);
+    let request = MergeSandbox {
         child: child.clone(),
         dry_run: args.dry_run,
-        policies: Vec::new(),
-        policy: MergePolicy::Fail,
+        policies,
+        policy,
         all: args.all,
         memory: args.memory,
     };
-    for (glob, policy) in args.policies {
-        match glob {
-            Some(glob) => request.policies.push(MergeRule { glob, policy }),
-            None => request.policy = policy,
-        }
-    }
     if !args.dry_run && !args.yes {
-        if !ask::can_ask() {
-            let failure = Failure::new("could not merge: confirmation is required, but there is no terminal");
-            return Err(failure.hint("add --yes, or preview with --dry-run").into());
-        }
+        ask::require_terminal("could not merge", "add --yes, or preview with --dry-run")?;
         let foreseen = merge(ctx, &args.into, &MergeSandbox { dry_run: true, ..request.clone() }).await?;
         print::data(&shown(&foreseen, paint::colours_on_stdout()))?;
         if !foreseen.conflicts.is_empty() {
@@ -120,26 +119,19 @@ pub(crate) async fn run(ctx: &Context, args: MergeArgs) -> Result<(), Stop> {
 
 /// Reports the result of a merge. A merge with conflicts is a failure.
 pub(super) fn report(merged: &Merged, into: &str, format: Format) -> Result<(), Stop> {
-    if format.json {
-        print::json::pretty(merged)?;
-    } else {
-        print::data(&shown(merged, paint::colours_on_stdout()))?;
-        for line in notes(merged, into) {
-            print::note(&line);
-        }
-    }
+    format.report(merged, shown(merged, paint::colours_on_stdout()).lines(), notes(merged, into))?;
     if merged.conflicts.is_empty() { Ok(()) } else { Err(conflicts(merged)) }
 }
 
 async fn merge(ctx: &Context, into: &str, request: &MergeSandbox) -> Result<Merged, Stop> {
-    let working = Progress::working(&format!("merging {}", request.child));
-    let merged = ctx.client()?.merge_sandbox(into, request).await;
-    drop(working);
+    let merged =
+        Progress::during(&format!("merging {}", request.child), ctx.client()?.merge_sandbox(into, request))
+            .await;
     merged.or_fail(|| format!("could not merge `{}` into `{into}`", request.child))
 }
 
 fn conflicts(merged: &Merged) -> Stop {
-    let count = quantity::count(merged.conflicts.len(), "conflict", "conflicts");
+    let count = quantity::count(merged.conflicts.len() as u64, "conflict", "conflicts");
     Failure::new(format!("{count}: nothing was merged"))
         .hint("decide with --policy 'GLOB=ours' (or theirs, union, text), or change one of the two sandboxes")
         .into()
@@ -212,7 +204,7 @@ fn side(node: Option<&DiffNode>) -> String {
 /// Notes about the merge.
 fn notes(merged: &Merged, into: &str) -> Vec<String> {
     let mut lines = Vec::new();
-    let paths = quantity::count(usize::try_from(merged.total).unwrap_or(usize::MAX), "path", "paths");
+    let paths = quantity::count(merged.total, "path", "paths");
     match (merged.applied, merged.conflicts.is_empty()) {
         (true, _) => lines.push(format!(
             "{paths} merged into `{}`, which was paused for {}",

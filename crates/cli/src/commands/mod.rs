@@ -1,5 +1,44 @@
 //! One file per command: its arguments and its implementation.
 
+/// Declares the subcommands of a command, each with the function that runs it, and a function `run` for all of them.
+macro_rules! subcommands {
+    ($(#[$about:meta])* $vis:vis enum $name:ident {
+        $($(#[$attribute:meta])* $variant:ident($args:ty) => $run:expr,)*
+    }) => {
+        #[derive(Debug, clap::Subcommand)]
+        $(#[$about])*
+        $vis enum $name {
+            $($(#[$attribute])* $variant($args),)*
+        }
+
+        $vis async fn run(ctx: &crate::context::Context, command: $name) -> Result<(), crate::failure::Stop> {
+            match command {
+                $($name::$variant(args) => $run(ctx, args).await,)*
+            }
+        }
+    };
+}
+pub(crate) use subcommands;
+
+/// The names that most commands use.
+mod prelude {
+    pub(crate) use std::path::{Path, PathBuf};
+    pub(crate) use std::time::Duration;
+
+    pub(crate) use burrow_client::Client;
+    pub(crate) use clap::{Args, Subcommand};
+
+    pub(crate) use crate::context::Context;
+    pub(crate) use crate::failure::{
+        CODE_GENERAL, CODE_OWN_FAILURE, CODE_TIMED_OUT, Describe, Failure, OrFail, Stop, fail,
+    };
+    pub(crate) use crate::parse;
+    pub(crate) use crate::print::escape::escape;
+    pub(crate) use crate::print::{self, Format, ask, quantity, table};
+    pub(crate) use crate::transfer::interrupt::unless_interrupted;
+    pub(crate) use crate::transfer::progress::Progress;
+}
+
 pub(crate) mod artifact;
 pub(crate) mod attach;
 pub(crate) mod audit;
@@ -38,6 +77,7 @@ pub(crate) mod mcp;
 pub(crate) mod memory;
 pub(crate) mod merge;
 pub(crate) mod open;
+mod pages;
 pub(crate) mod port;
 pub(crate) mod port_forward;
 pub(crate) mod power;

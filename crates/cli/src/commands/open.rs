@@ -1,14 +1,9 @@
 //! `burrow open`: opens a port in the browser.
 
 use std::process::{Command, Stdio};
-use std::time::Duration;
-
-use clap::Args;
 
 use super::port::{url_request, what};
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::{parse, print};
+use crate::commands::prelude::*;
 
 /// Open a port of a sandbox in the browser
 ///
@@ -35,7 +30,7 @@ pub(crate) async fn run(ctx: &Context, args: OpenArgs) -> Result<(), Stop> {
     let link = ctx.client()?.port_url(&args.sandbox, args.port, &url_request(args.expires)).await;
     let link = link.or_fail(|| what(&args.sandbox, args.port))?;
     if !args.print && has_display() && browse(&link.url) {
-        print::note(&format!("opened port {} of `{}` in the browser", args.port, args.sandbox));
+        print::note(format!("opened port {} of `{}` in the browser", args.port, args.sandbox));
         return Ok(());
     }
     print::line(&link.url)

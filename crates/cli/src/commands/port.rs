@@ -1,19 +1,13 @@
 //! `burrow port`: lists the ports of a sandbox, and controls access to them.
 
-use std::time::Duration;
-
 use burrow_api::{CreatePortUrl, Port};
-use clap::{Args, Subcommand};
 
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::parse;
-use crate::print::{self, Format, table};
+use crate::commands::prelude::*;
 
 /// List the ports of a sandbox, and control access to them
 ///
 /// A port is private: it needs your API key (header X-Burrow-Key), or a link from `port url` or `open`.
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
   burrow port ls web
@@ -21,13 +15,7 @@ Examples:
   burrow port unpublish web 8080
   burrow port url web 8080 --expires 1h        a link that needs no key
   curl -H \"X-Burrow-Key: $BURROW_API_KEY\" http://8080-web.localhost:7700/")]
-pub(crate) struct PortArgs {
-    #[command(subcommand)]
-    action: Action,
-}
-
-#[derive(Debug, Subcommand)]
-enum Action {
+pub(crate) enum PortCommand {
     /// List listening ports with their processes and access
     Ls {
         sandbox: String,
@@ -51,7 +39,7 @@ enum Action {
 }
 
 #[derive(Debug, Args)]
-struct UrlArgs {
+pub(crate) struct UrlArgs {
     /// Lifetime of the link, 30 days at most
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse::duration_from_second)]
     expires: Duration,
@@ -62,31 +50,27 @@ struct UrlArgs {
     format: Format,
 }
 
-pub(crate) async fn run(ctx: &Context, args: PortArgs) -> Result<(), Stop> {
+pub(crate) async fn run(ctx: &Context, command: PortCommand) -> Result<(), Stop> {
     let client = ctx.client()?;
-    match args.action {
-        Action::Ls { sandbox, format } => {
+    match command {
+        PortCommand::Ls { sandbox, format } => {
             let ports = client.ports(&sandbox).await;
             let ports = ports.or_fail(|| format!("could not list the ports of sandbox `{sandbox}`"))?;
-            if format.json {
-                return print::json::pretty(&ports);
-            }
-            let rows: Vec<_> = ports.iter().map(row).collect();
-            table::print(&["PORT", "ACCESS", "ADDRESS", "USER", "PID", "COMMAND", "URL"], &rows)
+            format.table(&["PORT", "ACCESS", "ADDRESS", "USER", "PID", "COMMAND", "URL"], &ports, row)
         }
-        Action::Publish { sandbox, port } => client
+        PortCommand::Publish { sandbox, port } => client
             .publish_port(&sandbox, port)
             .await
             .or_fail(|| format!("could not publish port {port} of sandbox `{sandbox}`")),
-        Action::Unpublish { sandbox, port } => client
+        PortCommand::Unpublish { sandbox, port } => client
             .unpublish_port(&sandbox, port)
             .await
             .or_fail(|| format!("could not make port {port} of sandbox `{sandbox}` private")),
-        Action::Url(args) => {
+        PortCommand::Url(args) => {
             let request = url_request(args.expires);
             let link = client.port_url(&args.sandbox, args.port, &request).await;
             let link = link.or_fail(|| what(&args.sandbox, args.port))?;
-            if args.format.json { print::json::pretty(&link) } else { print::line(&link.url) }
+            args.format.show(&link, |link| print::line(&link.url))
         }
     }
 }

@@ -3,19 +3,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use burrow_client::Client;
-use clap::Args;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
-use crate::context::Context;
-use crate::failure::{Failure, OrFail, Stop};
-use crate::print;
-use crate::print::escape::escape;
+use crate::commands::prelude::*;
+use crate::transfer::interrupt::Interrupts;
 
 /// Concurrent connections over all ports, half the limit of a sandbox; further ones wait.
 const CONNECTIONS_MAX: usize = 128;
@@ -75,7 +69,7 @@ pub(crate) async fn run(ctx: &Context, args: PortForwardArgs) -> Result<(), Stop
         listeners.push((listener, address, forward.remote));
     }
     for (_, address, remote) in &listeners {
-        print::line(&format!("{address} -> {}:{remote}", args.sandbox))?;
+        print::line(format!("{address} -> {}:{remote}", args.sandbox))?;
     }
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut forwards = JoinSet::new();
@@ -83,8 +77,9 @@ pub(crate) async fn run(ctx: &Context, args: PortForwardArgs) -> Result<(), Stop
         let target = ForwardTarget { client: client.clone(), sandbox: id.clone(), remote };
         forwards.spawn(accept(listener, target, permits.clone()));
     }
-    until_interrupted().await
+    Interrupts::install()?.next().await;
     // Dropping the set closes open connections.
+    Ok(())
 }
 
 #[derive(Clone, Debug)]
@@ -104,7 +99,7 @@ async fn accept(listener: TcpListener, target: ForwardTarget, permits: Arc<Semap
                     connections.spawn(forward(target.clone(), local, permit));
                 }
                 Err(error) => {
-                    print::note(&format!("could not accept a connection: {error}"));
+                    print::note(format!("could not accept a connection: {error}"));
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -135,20 +130,10 @@ fn report(remote: u16, error: &burrow_client::ClientError) {
         return;
     }
     let failure = Failure::new(format!("a connection to port {remote} ended")).because(error);
-    print::note(&failure.to_string());
+    print::note(failure.to_string());
     if let Some(hint) = error.hint() {
-        print::note(&format!("hint: {}", escape(&hint)));
+        print::hint(&hint);
     }
-}
-
-async fn until_interrupted() -> Result<(), Stop> {
-    let catch = |kind| signal(kind).or_fail(|| "could not wait for signals".to_owned());
-    let (mut interrupt, mut terminate) = (catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?);
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,14 +1,8 @@
 //! `burrow start|stop|pause|resume|hibernate|wake`, for one or several sandboxes.
 
-use std::time::Duration;
-
 use burrow_client::ClientError;
-use clap::Args;
 
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::parse;
-use crate::transfer::progress::Progress;
+use crate::commands::prelude::*;
 
 /// Stop sandboxes: end their processes, keep their files
 #[derive(Debug, Args)]
@@ -30,22 +24,6 @@ pub(crate) struct StartArgs {
     files_only: bool,
 }
 
-/// Pause sandboxes: freeze their processes, keep their RAM
-///
-/// Any use wakes them.
-#[derive(Debug, Args)]
-pub(crate) struct PauseArgs {
-    #[arg(required = true, value_name = "SANDBOX")]
-    sandboxes: Vec<String>,
-}
-
-/// Resume paused sandboxes
-#[derive(Debug, Args)]
-pub(crate) struct ResumeArgs {
-    #[arg(required = true, value_name = "SANDBOX")]
-    sandboxes: Vec<String>,
-}
-
 /// Hibernate sandboxes: save their processes to disk, free RAM
 ///
 /// Any use wakes them. Processes continue where they were; connections to the outside are closed. If a process cannot
@@ -59,9 +37,9 @@ pub(crate) struct HibernateArgs {
     untried: bool,
 }
 
-/// Wake sandboxes that are paused, hibernated or stopped
+// Arguments of commands that take sandboxes only, which document themselves.
 #[derive(Debug, Args)]
-pub(crate) struct WakeArgs {
+pub(crate) struct SandboxesArgs {
     #[arg(required = true, value_name = "SANDBOX")]
     sandboxes: Vec<String>,
 }
@@ -81,12 +59,12 @@ pub(crate) async fn start(ctx: &Context, args: StartArgs) -> Result<(), Stop> {
     each(&args.sandboxes, "start", start).await
 }
 
-pub(crate) async fn pause(ctx: &Context, args: PauseArgs) -> Result<(), Stop> {
+pub(crate) async fn pause(ctx: &Context, args: SandboxesArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
     each(&args.sandboxes, "pause", async |sandbox| client.pause_sandbox(sandbox).await.map(drop)).await
 }
 
-pub(crate) async fn resume(ctx: &Context, args: ResumeArgs) -> Result<(), Stop> {
+pub(crate) async fn resume(ctx: &Context, args: SandboxesArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
     each(&args.sandboxes, "resume", async |sandbox| client.resume_sandbox(sandbox).await.map(drop)).await
 }
@@ -103,7 +81,7 @@ pub(crate) async fn hibernate(ctx: &Context, args: HibernateArgs) -> Result<(), 
     each(&args.sandboxes, "hibernate", hibernate).await
 }
 
-pub(crate) async fn wake(ctx: &Context, args: WakeArgs) -> Result<(), Stop> {
+pub(crate) async fn wake(ctx: &Context, args: SandboxesArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
     let wake = async |sandbox: &str| {
         let _working = Progress::working(&format!("waking {sandbox}"));
@@ -112,23 +90,29 @@ pub(crate) async fn wake(ctx: &Context, args: WakeArgs) -> Result<(), Stop> {
     each(&args.sandboxes, "wake", wake).await
 }
 
-/// Tries all sandboxes and reports each failure; the last one decides the exit code.
 pub(super) async fn each(
     sandboxes: &[String],
     verb: &str,
     act: impl AsyncFn(&str) -> Result<(), ClientError>,
 ) -> Result<(), Stop> {
+    try_all(sandboxes, async |sandbox| {
+        act(sandbox).await.or_fail(|| format!("could not {verb} sandbox `{sandbox}`"))
+    })
+    .await
+}
+
+/// Tries all items and reports each failure; the last one decides the exit code.
+pub(super) async fn try_all(
+    items: &[String],
+    act: impl AsyncFn(&str) -> Result<(), Stop>,
+) -> Result<(), Stop> {
     let mut last = Ok(());
-    for sandbox in sandboxes {
-        let result = act(sandbox).await.or_fail(|| format!("could not {verb} sandbox `{sandbox}`"));
-        if let Err(Stop::Failed(failure)) = &last
-            && result.is_err()
-        {
-            crate::print::note(&format!("error: {failure}"));
+    for item in items {
+        let Err(stop) = act(item).await else { continue };
+        if let Err(Stop::Failed(failure)) = last {
+            crate::print::note(format!("error: {failure}"));
         }
-        if result.is_err() {
-            last = result;
-        }
+        last = Err(stop);
     }
     last
 }

@@ -1,12 +1,9 @@
 //! `burrow ps`: the execs of a sandbox.
 
 use burrow_api::{Exec, ExecState};
-use clap::Args;
 
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
+use crate::commands::prelude::*;
 use crate::interact::outcome;
-use crate::print::{self, Format, quantity, table};
 
 /// List the execs of a sandbox
 #[derive(Debug, Args)]
@@ -26,19 +23,13 @@ pub(crate) async fn run(ctx: &Context, args: PsArgs) -> Result<(), Stop> {
     let what = || format!("could not list the execs of sandbox `{}`", args.sandbox);
     let mut execs = ctx.client()?.execs(&args.sandbox).await.or_fail(what)?;
     execs.retain(|exec| !args.running || exec.state == ExecState::Running);
-    if args.format.json {
-        return print::json::pretty(&execs);
-    }
     if args.quiet {
-        let ids: String = execs.iter().map(|exec| format!("{}\n", exec.id)).collect();
-        return print::data(&ids);
+        return print::lines(execs.iter().map(|exec| &exec.id));
     }
-    let now_ms = quantity::now_ms();
-    let rows: Vec<_> = execs.iter().map(|exec| row(exec, now_ms)).collect();
-    table::print(&["EXEC", "STATE", "AGE", "PID", "COMMAND"], &rows)
+    args.format.table(&["EXEC", "STATE", "AGE", "PID", "COMMAND"], &execs, row)
 }
 
-fn row(exec: &Exec, now_ms: u64) -> Vec<String> {
+fn row(exec: &Exec) -> Vec<String> {
     let state = match exec.state {
         ExecState::Running => "running".to_owned(),
         ExecState::Lost => "lost".to_owned(),
@@ -47,7 +38,7 @@ fn row(exec: &Exec, now_ms: u64) -> Vec<String> {
     vec![
         exec.id.clone(),
         state,
-        quantity::age(exec.started_ms, now_ms),
+        quantity::age_now(exec.started_ms),
         exec.pid.map(|pid| pid.to_string()).unwrap_or_default(),
         exec.argv.join(" ").chars().take(60).collect(),
     ]

@@ -1,19 +1,11 @@
 //! `burrow race`: runs the same task in several forks, and keeps the best result.
 
-use std::time::Duration;
-
 use burrow_api::{
-    MergeMemoryPolicy, MergePolicy, MergeRace, MergeRule, Race, RaceAttempt, RaceAttemptState, RaceStage,
-    StartRace,
+    MergeMemoryPolicy, MergePolicy, MergeRace, Race, RaceAttempt, RaceAttemptState, RaceStage, StartRace,
 };
-use clap::{Args, Subcommand};
 
-use super::merge::{memory_policy, rule};
-use crate::context::Context;
-use crate::failure::{CODE_GENERAL, Failure, OrFail, Stop};
-use crate::parse;
-use crate::print::escape::escape;
-use crate::print::{self, Format, quantity};
+use super::merge::{memory_policy, rule, split};
+use crate::commands::prelude::*;
 
 /// How long one request waits for a change.
 const WAIT_MS: u64 = 20_000;
@@ -92,19 +84,6 @@ pub(crate) struct HowArgs {
     memory: MergeMemoryPolicy,
 }
 
-impl HowArgs {
-    fn split(self) -> (Vec<MergeRule>, MergePolicy) {
-        let (mut rules, mut otherwise) = (Vec::new(), MergePolicy::Fail);
-        for (glob, policy) in self.policies {
-            match glob {
-                Some(glob) => rules.push(MergeRule { glob, policy }),
-                None => otherwise = policy,
-            }
-        }
-        (rules, otherwise)
-    }
-}
-
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List races, newest first
@@ -150,11 +129,8 @@ async fn act(ctx: &Context, action: Action) -> Result<(), Stop> {
     let client = ctx.client()?;
     match action {
         Action::Ls { format } => {
-            let races = client.races().await.or_fail(|| "could not list races".to_owned())?.races;
-            if format.json {
-                return print::json::pretty(&races);
-            }
-            print::data(&races.iter().map(|race| format!("{}\n", headline(race))).collect::<String>())
+            let races = client.races().await.or_fail("could not list races")?.races;
+            format.show(&races, |races| print::lines(races.iter().map(headline)))
         }
         Action::Show { race, format } => {
             let race = client.race(&race, None).await.or_fail(|| format!("could not show race `{race}`"))?;
@@ -166,7 +142,7 @@ async fn act(ctx: &Context, action: Action) -> Result<(), Stop> {
         }
         Action::Merge { race, dry_run, how, format } => {
             let memory = how.memory;
-            let (policies, policy) = how.split();
+            let (policies, policy) = split(how.policies);
             let request = MergeRace { dry_run, policies, policy, memory };
             let merged = client.merge_race(&race, &request).await;
             let merged = merged.or_fail(|| format!("could not merge the winner of race `{race}`"))?;
@@ -184,7 +160,7 @@ async fn start(ctx: &Context, args: RaceArgs) -> Result<(), Stop> {
         return Err(Failure::new("a race needs a sandbox and a command").into());
     };
     let memory = args.how.memory;
-    let (policies, policy) = args.how.split();
+    let (policies, policy) = split(args.how.policies);
     let request = StartRace {
         parent: parent.clone(),
         attempts: args.attempts,
@@ -204,7 +180,7 @@ async fn start(ctx: &Context, args: RaceArgs) -> Result<(), Stop> {
     if args.detach {
         return print::line(&race.id);
     }
-    print::note(&format!("race {}: `burrow race wait {}` follows it", race.id, race.id));
+    print::note(format!("race {}: `burrow race wait {}` follows it", race.id, race.id));
     follow(ctx, race, args.format).await
 }
 
@@ -278,34 +254,31 @@ fn headline(race: &Race) -> String {
 }
 
 fn show(race: &Race, format: Format) -> Result<(), Stop> {
-    if format.json {
-        return print::json::pretty(race);
-    }
-    let mut text = format!("{}\n", headline(race));
-    for attempt in &race.attempts {
-        let gone = if attempt.gone { "" } else { &*format!("  {}", escape(&attempt.sandbox)) };
-        text.push_str(&format!("  {}{gone}\n", attempt_line(attempt)));
-    }
-    if let Some(failure) = &race.failure {
-        text.push_str(&format!("  failed: {}\n", escape(failure)));
-    }
-    if let Some(merged) = &race.merged {
-        match (&merged.undo, merged.conflicts.is_empty()) {
-            (Some(undo), _) => text.push_str(&format!(
-                "  merged: {} paths; undo: burrow snapshot restore {} --in-place {}\n",
-                merged.total,
-                escape(undo),
-                escape(&race.parent)
-            )),
-            (None, true) => text.push_str("  merged: nothing was left to merge\n"),
-            (None, false) => text.push_str(&format!(
-                "  not merged: {}; `burrow race merge {} --policy theirs` resolves them\n",
-                quantity::count(merged.conflicts.len(), "conflict", "conflicts"),
-                escape(&race.id)
-            )),
+    format.show(race, |race| print::lines(lines(race)))
+}
+
+fn lines(race: &Race) -> Vec<String> {
+    let mut lines = vec![headline(race)];
+    lines.extend(race.attempts.iter().map(|attempt| {
+        let sandbox = if attempt.gone { String::new() } else { format!("  {}", escape(&attempt.sandbox)) };
+        format!("  {}{sandbox}", attempt_line(attempt))
+    }));
+    lines.extend(race.failure.as_ref().map(|failure| format!("  failed: {}", escape(failure))));
+    let Some(merged) = &race.merged else { return lines };
+    let (paths, parent) = (merged.total, escape(&race.parent));
+    lines.push(match (&merged.undo, merged.conflicts.is_empty()) {
+        (Some(undo), _) => {
+            let undo = format!("burrow snapshot restore {} --in-place {parent}", escape(undo));
+            format!("  merged: {paths} paths; undo: {undo}")
         }
-    }
-    print::data(&text)
+        (None, true) => "  merged: nothing was left to merge".to_owned(),
+        (None, false) => {
+            let conflicts = quantity::count(merged.conflicts.len() as u64, "conflict", "conflicts");
+            let merge = format!("burrow race merge {} --policy theirs", escape(&race.id));
+            format!("  not merged: {conflicts}; `{merge}` resolves them")
+        }
+    });
+    lines
 }
 
 #[cfg(test)]

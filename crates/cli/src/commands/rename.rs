@@ -1,10 +1,8 @@
 //! `burrow rename`: renames a sandbox.
 
 use burrow_api::UpdateSandbox;
-use clap::Args;
 
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
+use crate::commands::prelude::*;
 
 /// Rename a sandbox
 #[derive(Debug, Args)]

@@ -1,10 +1,7 @@
 //! `burrow rm`: deletes sandboxes.
 
-use clap::Args;
-
 use super::power::each;
-use crate::context::Context;
-use crate::failure::Stop;
+use crate::commands::prelude::*;
 
 /// Delete sandboxes with their data, running or not
 ///

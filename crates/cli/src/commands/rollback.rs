@@ -1,17 +1,10 @@
 //! `exec --snapshot` and `--rollback-on-failure`: a snapshot before the command, and a rollback when it fails.
 
-use std::time::Duration;
-
 use burrow_api::{CreateExec, Exec, Rollback, RollbackState};
-use burrow_client::Client;
-use clap::Args;
 use tokio::time::Instant;
 
-use crate::failure::{CODE_OWN_FAILURE, Failure, OrFail as _, Stop};
+use crate::commands::prelude::*;
 use crate::interact::{End, outcome};
-use crate::print;
-use crate::print::escape::escape;
-use crate::transfer::progress::Progress;
 
 /// Restoring a sandbox with much RAM takes long; beyond this limit, something is blocked.
 const ROLLBACK_LIMIT: Duration = Duration::from_secs(600);
@@ -36,7 +29,7 @@ impl RollbackFlags {
     /// Prints which snapshot was taken.
     pub(crate) fn print_snapshot(self, exec: &Exec) {
         if let Some(snapshot) = exec.snapshot.as_deref().filter(|_| self.snapshot) {
-            print::note(&format!("snapshot `{}`", escape(snapshot)));
+            print::note(format!("snapshot `{}`", escape(snapshot)));
         }
     }
 
@@ -57,7 +50,7 @@ impl RollbackFlags {
             }
             match verdict(&found) {
                 Some(Ok(line)) => {
-                    print::note(&line);
+                    print::note(line);
                     return Ok(());
                 }
                 Some(Err(failure)) => return Err(failure.into()),
@@ -110,27 +103,10 @@ fn with_manual_rollback(mut failure: Failure, exec: &Exec) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burrow_api::{ErrorCode, ErrorDetail, ExecState};
+    use burrow_api::{ErrorCode, ErrorDetail};
 
     fn exec(rollback: Option<Rollback>) -> Exec {
-        Exec {
-            id: "exe".to_owned(),
-            sandbox_id: "sbx".to_owned(),
-            argv: Vec::new(),
-            state: ExecState::Ended,
-            pid: None,
-            terminal: false,
-            started_ms: 0,
-            ended_ms: None,
-            outcome: None,
-            output_end: 0,
-            output_start: 0,
-            output_dropped: 0,
-            egress_denied: Vec::new(),
-            snapshot: Some("snp1".to_owned()),
-            rollback,
-            related: Vec::new(),
-        }
+        Exec { snapshot: Some("snp1".to_owned()), rollback, ..outcome::example_exec() }
     }
 
     fn rollback(state: RollbackState, undo: Option<&str>) -> Option<Rollback> {

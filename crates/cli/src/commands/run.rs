@@ -3,20 +3,15 @@
 use std::io::IsTerminal as _;
 
 use burrow_api::{CreateExec, CreateSandbox, Exec, Sandbox};
-use burrow_client::Client;
-use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::creation::create_sandbox;
 use super::exec::{self, StartedExec};
 use super::flags::{ProcessFlags, SandboxFlags};
 use super::rollback::RollbackFlags;
 use super::shell;
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
+use crate::commands::prelude::*;
 use crate::interact::{End, interact, outcome};
-use crate::print;
-use crate::print::escape::escape;
+use crate::transfer::interrupt::Interrupts;
 
 /// Create a sandbox and run a command in it
 ///
@@ -53,7 +48,7 @@ pub(crate) async fn run(ctx: &Context, mut args: RunArgs) -> Result<(), Stop> {
     let (sandbox, exec) = interruptible(&client, &create, &mut args).await?;
     if !args.rm {
         let name = sandbox.name.as_deref().unwrap_or(&sandbox.id);
-        print::note(&format!("sandbox `{}`", escape(name)));
+        print::note(format!("sandbox `{}`", escape(name)));
     }
     if !args.rm || args.process.detach {
         return exec::run_started(&client, StartedExec { exec, process: &args.process, undo: args.undo })
@@ -106,20 +101,13 @@ async fn interruptible(
     create: &CreateSandbox,
     args: &mut RunArgs,
 ) -> Result<(Sandbox, Exec), Stop> {
-    let what = || "could not watch for signals".to_owned();
-    let mut interrupt = signal(SignalKind::interrupt()).or_fail(what)?;
-    let mut terminate = signal(SignalKind::terminate()).or_fail(what)?;
+    let mut interrupts = Interrupts::install()?;
     // Never dropped midway, since a pending request may still create a sandbox.
     let (_, sandbox) = create_sandbox(client, create, args.sandbox.from.as_deref()).await?;
-    let started = tokio::select! {
-        biased;
-        Some(()) = interrupt.recv() => Err(Stop::Exit(130)),
-        Some(()) = terminate.recv() => Err(Stop::Exit(143)),
-        exec = start(client, &sandbox, args) => exec,
-    };
+    let started = interrupts.unless(start(client, &sandbox, args)).await;
     match started {
-        Ok(exec) => Ok((sandbox, exec)),
-        Err(stop) => {
+        Ok(Ok(exec)) => Ok((sandbox, exec)),
+        Ok(Err(stop)) | Err(stop) => {
             // With --rm it would be deleted after the command; without, an unused sandbox is not wanted either.
             let _ = client.delete_sandbox(&sandbox.id).await;
             Err(stop)

@@ -1,10 +1,6 @@
 //! `burrow serve`: the daemon, in the foreground.
 
-use std::path::PathBuf;
-
-use clap::Args;
-
-use crate::failure::Stop;
+use crate::commands::prelude::*;
 use crate::roles;
 
 /// Run the daemon in the foreground
@@ -21,10 +17,15 @@ pub(crate) struct ServeArgs {
     new_session: bool,
 }
 
-pub(crate) fn run(args: ServeArgs) -> Result<(), Stop> {
+/// Blocks; the daemon creates its own runtime.
+pub(crate) fn serve(args: ServeArgs) -> Result<(), Stop> {
     if args.new_session {
         // Fails only for the leader of a process group, which has its own session or group already.
         let _ = rustix::process::setsid();
     }
     roles::serve(args.config, args.accept_rollback)
+}
+
+pub(crate) async fn run(_: &Context, args: ServeArgs) -> Result<(), Stop> {
+    serve(args)
 }

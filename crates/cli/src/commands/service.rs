@@ -1,27 +1,18 @@
 //! `burrow service`: supervised processes, started with their sandbox.
 
-use burrow_api::{CreateService, RestartPolicy, Service, ServiceState};
-use clap::{Args, Subcommand, ValueEnum};
+use burrow_api::{CreateService, RestartPolicy, Service};
 
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::parse;
-use crate::print::{self, Format, table};
+use crate::commands::flags::PlaceFlags;
+use crate::commands::prelude::*;
 
 /// Manage services: supervised processes of a sandbox
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
   burrow service add web app --restart on-failure -w /srv -- python3 -m http.server 8000
   burrow service ls web
   burrow logs web --service app -f")]
-pub(crate) struct ServiceArgs {
-    #[command(subcommand)]
-    action: Action,
-}
-
-#[derive(Debug, Subcommand)]
-enum Action {
+pub(crate) enum ServiceCommand {
     /// Add or replace a service, and start it
     Add(AddArgs),
     /// List services
@@ -37,19 +28,12 @@ enum Action {
 }
 
 #[derive(Debug, Args)]
-struct AddArgs {
+pub(crate) struct AddArgs {
     /// When to restart it after it ended
-    #[arg(long, value_enum, default_value_t = Restart::Always)]
-    restart: Restart,
-    /// Environment variable; may be repeated
-    #[arg(short = 'e', long = "env", value_name = "KEY=VALUE", value_parser = parse::variable)]
-    env: Vec<(String, String)>,
-    /// Working directory
-    #[arg(short = 'w', long, value_name = "DIRECTORY")]
-    workdir: Option<String>,
-    /// User to run as
-    #[arg(short = 'u', long, value_name = "USER")]
-    user: Option<String>,
+    #[arg(long, default_value = "always", value_parser = parse::one_of::<RestartPolicy>(["always", "on-failure", "never"]))]
+    restart: RestartPolicy,
+    #[command(flatten)]
+    place: PlaceFlags,
     sandbox: String,
     name: String,
     /// Command and arguments
@@ -57,32 +41,21 @@ struct AddArgs {
     argv: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Restart {
-    Always,
-    OnFailure,
-    Never,
-}
-
-pub(crate) async fn run(ctx: &Context, args: ServiceArgs) -> Result<(), Stop> {
+pub(crate) async fn run(ctx: &Context, command: ServiceCommand) -> Result<(), Stop> {
     let client = ctx.client()?;
-    match args.action {
-        Action::Add(args) => add(ctx, args).await,
-        Action::Ls { sandbox, format } => {
+    match command {
+        ServiceCommand::Add(args) => add(ctx, args).await,
+        ServiceCommand::Ls { sandbox, format } => {
             let services = client.services(&sandbox).await;
             let services =
                 services.or_fail(|| format!("could not list the services of sandbox `{sandbox}`"))?;
-            if format.json {
-                return print::json::pretty(&services);
-            }
-            let rows: Vec<_> = services.iter().map(row).collect();
-            table::print(&["NAME", "STATE", "RESTART", "RESTARTS", "EXEC", "COMMAND"], &rows)
+            format.table(&["NAME", "STATE", "RESTART", "RESTARTS", "EXEC", "COMMAND"], &services, row)
         }
-        Action::Rm { sandbox, name } => client
+        ServiceCommand::Rm { sandbox, name } => client
             .delete_service(&sandbox, &name)
             .await
             .or_fail(|| format!("could not remove service `{name}` of sandbox `{sandbox}`")),
-        Action::Restart { sandbox, name } => client
+        ServiceCommand::Restart { sandbox, name } => client
             .restart_service(&sandbox, &name)
             .await
             .or_fail(|| format!("could not restart service `{name}` of sandbox `{sandbox}`")),
@@ -93,35 +66,20 @@ async fn add(ctx: &Context, args: AddArgs) -> Result<(), Stop> {
     let service = CreateService {
         argv: args.argv,
         command: None,
-        env: args.env.into_iter().collect(),
-        workdir: args.workdir,
-        user: args.user,
-        restart: match args.restart {
-            Restart::Always => RestartPolicy::Always,
-            Restart::OnFailure => RestartPolicy::OnFailure,
-            Restart::Never => RestartPolicy::Never,
-        },
+        env: args.place.env.into_iter().collect(),
+        workdir: args.place.workdir,
+        user: args.place.user,
+        restart: args.restart,
     };
     let put = ctx.client()?.put_service(&args.sandbox, &args.name, &service).await;
     put.or_fail(|| format!("could not add service `{}` to sandbox `{}`", args.name, args.sandbox)).map(drop)
 }
 
 fn row(service: &Service) -> Vec<String> {
-    let state = match service.state {
-        ServiceState::Running => "running",
-        ServiceState::BackingOff => "backing off",
-        ServiceState::Ended => "ended",
-        ServiceState::Stopped => "stopped",
-    };
-    let restart = match service.restart {
-        RestartPolicy::Always => "always",
-        RestartPolicy::OnFailure => "on-failure",
-        RestartPolicy::Never => "never",
-    };
     vec![
         service.name.clone(),
-        state.to_owned(),
-        restart.to_owned(),
+        print::json::word(service.state).replace('_', " "),
+        print::json::word(service.restart),
         service.restarts.to_string(),
         service.exec_id.clone().unwrap_or_default(),
         service.argv.join(" ").chars().take(60).collect(),

@@ -3,14 +3,11 @@
 use std::io::IsTerminal as _;
 
 use burrow_api::CreateExec;
-use clap::Args;
 
 use super::exec;
-use super::flags::ProcessFlags;
+use super::flags::{PlaceFlags, ProcessFlags};
 use super::rollback::RollbackFlags;
-use crate::context::Context;
-use crate::failure::Stop;
-use crate::parse;
+use crate::commands::prelude::*;
 
 /// Open a login shell in a sandbox
 ///
@@ -23,15 +20,8 @@ Examples:
 pub(crate) struct ShellArgs {
     #[command(flatten)]
     process: ProcessFlags,
-    /// Environment variable; may be repeated
-    #[arg(short = 'e', long = "env", value_name = "KEY=VALUE", value_parser = parse::variable)]
-    env: Vec<(String, String)>,
-    /// Working directory
-    #[arg(short = 'w', long, value_name = "DIRECTORY")]
-    workdir: Option<String>,
-    /// User to run as
-    #[arg(short = 'u', long, value_name = "USER")]
-    user: Option<String>,
+    #[command(flatten)]
+    place: PlaceFlags,
     sandbox: String,
 }
 
@@ -43,7 +33,11 @@ pub(crate) async fn run(ctx: &Context, mut args: ShellArgs) -> Result<(), Stop> 
     if !args.process.detach {
         args.process.make_interactive(std::io::stdin().is_terminal());
     }
-    let request =
-        CreateExec { argv: argv(), workdir: args.workdir, user: args.user, ..args.process.request(args.env) };
+    let request = CreateExec {
+        argv: argv(),
+        workdir: args.place.workdir,
+        user: args.place.user,
+        ..args.process.request(args.place.env)
+    };
     exec::start(&ctx.client()?, &args.sandbox, request, &args.process, RollbackFlags::default()).await
 }

@@ -1,16 +1,13 @@
 //! `burrow stats`: resource usage of sandboxes.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use burrow_api::{SandboxState, Stats};
-use burrow_client::{Client, SandboxQuery};
-use clap::Args;
+use burrow_client::SandboxQuery;
 
 use super::ls::short;
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::print::{self, Format, quantity, table};
+use crate::commands::prelude::*;
 
 const REFRESH: Duration = Duration::from_secs(1);
 
@@ -49,7 +46,7 @@ async fn collect(client: &Client, given: &[String]) -> Result<Vec<Stats>, Stop> 
     let mut all = Vec::new();
     if given.is_empty() {
         let query = SandboxQuery { labels: Vec::new(), state: Some(SandboxState::Running) };
-        let running = client.all_sandboxes(&query).await.or_fail(|| "could not list sandboxes".to_owned())?;
+        let running = client.all_sandboxes(&query).await.or_fail("could not list sandboxes")?;
         for sandbox in running {
             // A sandbox that was deleted meanwhile is skipped.
             if let Ok(stats) = client.stats(&sandbox.id).await {
@@ -66,11 +63,8 @@ async fn collect(client: &Client, given: &[String]) -> Result<Vec<Stats>, Stop> 
 }
 
 fn show(all: &[Stats], before: &HashMap<String, (u64, Instant)>, follow: bool) -> Result<(), Stop> {
-    let rows: Vec<_> = all.iter().map(|stats| row(stats, before.get(&stats.id))).collect();
-    let text = table::render(
-        &["ID", "CPU", "CPU TIME", "RAM", "DISK", "PROCESSES", "EXECS", "RECEIVED", "SENT", "UP"],
-        &rows,
-    );
+    let header = &["ID", "CPU", "CPU TIME", "RAM", "DISK", "PROCESSES", "EXECS", "RECEIVED", "SENT", "UP"];
+    let text = table::of(header, all, |stats| row(stats, before.get(&stats.id)));
     if follow && std::io::IsTerminal::is_terminal(&std::io::stdout()) {
         // Cursor home, then clear to the end: the table replaces the last one without flicker.
         return print::data(&format!("\u{1b}[H\u{1b}[J{text}"));

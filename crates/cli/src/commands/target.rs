@@ -1,12 +1,11 @@
 //! Finds an exec: by id, by the first characters of its id, or as the latest exec of a sandbox.
 
 use burrow_api::{ErrorCode, Exec, ExecState};
-use burrow_client::{Client, SandboxQuery};
+use burrow_client::SandboxQuery;
 use burrow_model::ExecId;
-use clap::Args;
 use futures_util::StreamExt as _;
 
-use crate::failure::{Failure, OrFail, Stop};
+use crate::commands::prelude::*;
 
 /// Sandboxes queried concurrently: enough to hide the round trip, few enough not to load the daemon.
 const LOOKUPS_AT_ONCE: usize = 8;
@@ -106,38 +105,24 @@ async fn scan(client: &Client, prefix: &str) -> Result<Exec, Stop> {
 fn only_one(mut found: Vec<Exec>, prefix: &str) -> Result<Exec, Stop> {
     match found.len() {
         1 => Ok(found.remove(0)),
-        0 => Err(Failure::new(format!("could not find an exec `{prefix}`"))
-            .hint("`burrow ps SANDBOX` lists the execs of a sandbox")
-            .into()),
-        count => Err(Failure::new(format!("ambiguous id prefix `{prefix}`: matches {count} execs"))
-            .hint("give more characters of the id")
-            .into()),
+        0 => fail(
+            format!("could not find an exec `{prefix}`"),
+            "`burrow ps SANDBOX` lists the execs of a sandbox",
+        ),
+        count => fail(
+            format!("ambiguous id prefix `{prefix}`: matches {count} execs"),
+            "give more characters of the id",
+        ),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interact::outcome::example_exec;
 
     fn exec(id: &str, state: ExecState, started_ms: u64) -> Exec {
-        Exec {
-            id: id.to_owned(),
-            sandbox_id: "sbx".to_owned(),
-            argv: Vec::new(),
-            state,
-            pid: None,
-            terminal: false,
-            started_ms,
-            ended_ms: None,
-            outcome: None,
-            output_end: 0,
-            output_start: 0,
-            output_dropped: 0,
-            egress_denied: Vec::new(),
-            snapshot: None,
-            rollback: None,
-            related: Vec::new(),
-        }
+        Exec { id: id.to_owned(), state, started_ms, ..example_exec() }
     }
 
     #[test]

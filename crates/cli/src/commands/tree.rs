@@ -6,15 +6,11 @@
 use std::collections::BTreeMap;
 
 use burrow_api::{SandboxState, SnapshotKind, Tree, TreeNode, TreeNodeKind};
-use burrow_client::Client;
-use clap::Args;
 
 use super::ls::short;
-use crate::context::Context;
-use crate::failure::{Failure, OrFail, Stop};
+use crate::commands::prelude::*;
 use crate::print::forest::{self, Cell, Item, Style};
 use crate::print::paint::{self, Colour};
-use crate::print::{self, Format, quantity};
 
 /// Show the lineage of sandboxes
 #[derive(Debug, Args)]
@@ -67,13 +63,15 @@ pub(crate) async fn snapshots(ctx: &Context, args: SnapshotTreeArgs) -> Result<(
 }
 
 async fn show(client: &Client, sandbox: Option<&str>, view: View, format: Format) -> Result<(), Stop> {
-    let tree = client.tree().await.or_fail(|| "could not read the lineage".to_owned())?;
+    let tree = client.tree().await.or_fail("could not read the lineage")?;
     let mut nodes = tree.nodes;
     if let Some(sandbox) = sandbox {
         nodes = of_sandbox(&nodes, sandbox);
         if nodes.is_empty() {
-            let failure = Failure::new(format!("could not find a sandbox `{sandbox}`, or snapshots of it"));
-            return Err(failure.hint("`burrow tree` shows all of them").into());
+            return fail(
+                format!("could not find a sandbox `{sandbox}`, or snapshots of it"),
+                "`burrow tree` shows all of them",
+            );
         }
     }
     if format.json {

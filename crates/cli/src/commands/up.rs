@@ -1,19 +1,12 @@
 //! `burrow up`: starts the daemon, and builds the default image.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
-use burrow_client::{Client, ClientError};
-use clap::Args;
+use burrow_client::ClientError;
 use tokio::time::Instant;
 
 use super::host::{self, BackgroundDaemon};
 use super::image;
-use crate::context::Context;
-use crate::failure::{Failure, OrFail, Stop};
+use crate::commands::prelude::*;
 use crate::local::LocalDaemon;
-use crate::print;
-use crate::transfer::progress::Progress;
 
 /// A daemon that adopts hundreds of sandboxes needs seconds; beyond this limit it hangs.
 const READY_LIMIT: Duration = Duration::from_secs(120);
@@ -34,12 +27,10 @@ pub(crate) struct UpArgs {
 
 pub(crate) async fn run(ctx: &Context, args: UpArgs) -> Result<(), Stop> {
     if !ctx.is_local() {
-        return Err(Failure::new(format!(
-            "could not start the daemon at `{}`: it is not this host",
-            ctx.args.url
-        ))
-        .hint("unset BURROW_URL, or run `burrow up` there")
-        .into());
+        return fail(
+            format!("could not start the daemon at `{}`: it is not this host", ctx.args.url),
+            "unset BURROW_URL, or run `burrow up` there",
+        );
     }
     let daemon = LocalDaemon::read(args.config.as_deref())?;
     let client = daemon.context(ctx).client()?;
@@ -47,7 +38,7 @@ pub(crate) async fn run(ctx: &Context, args: UpArgs) -> Result<(), Stop> {
         Ok(_) => None,
         Err(error) if error.is_unreachable() => start(&args, &daemon).await?,
         Err(error) => {
-            return Err(error).or_fail(|| "could not ask the daemon whether it is ready".to_owned());
+            return Err(error).or_fail("could not ask the daemon whether it is ready");
         }
     };
     wait(&client, started).await?;
@@ -63,15 +54,15 @@ pub(crate) async fn run(ctx: &Context, args: UpArgs) -> Result<(), Stop> {
 
 /// `None`: systemd starts it.
 async fn start(args: &UpArgs, daemon: &LocalDaemon) -> Result<Option<BackgroundDaemon>, Stop> {
-    let what = || "could not start the daemon".to_owned();
+    let what = "could not start the daemon";
     if !host::is_root() {
-        return Err(Failure::new(format!("{}: root is required", what())).hint("sudo burrow up").into());
+        return fail(format!("{}: root is required", what), "sudo burrow up");
     }
     if host::has_unit() && args.config.is_none() {
         host::systemctl("start").await.or_fail(what)?;
         return Ok(None);
     }
-    BackgroundDaemon::start(args.config.as_deref(), &daemon.state_dir).or_fail(what).map(Some)
+    BackgroundDaemon::start(args.config.as_deref(), &daemon.config.state_dir).or_fail(what).map(Some)
 }
 
 async fn wait(client: &Client, mut started: Option<BackgroundDaemon>) -> Result<(), Stop> {
@@ -86,7 +77,7 @@ async fn wait(client: &Client, mut started: Option<BackgroundDaemon>) -> Result<
             Ok(readiness) => readiness.waiting_for.join(", "),
             Err(ClientError::Connect { .. } | ClientError::Broken { .. }) => "starting".to_owned(),
             Err(error) => {
-                return Err(error).or_fail(|| "could not ask the daemon whether it is ready".to_owned());
+                return Err(error).or_fail("could not ask the daemon whether it is ready");
             }
         };
         progress.stage(&waiting_for, None);
@@ -118,7 +109,7 @@ fn start_failure(started: &BackgroundDaemon, what: &str) -> Stop {
 }
 
 fn welcome(url: &str) {
-    print::note(&format!("the daemon is ready at {url}"));
+    print::note(format!("the daemon is ready at {url}"));
     print::note("next steps:");
     print::note("  burrow run --rm -- uname -a      a sandbox for one command");
     print::note("  burrow create --name dev         a persistent sandbox");

@@ -1,16 +1,12 @@
 //! `burrow update`: changes limits, labels, network policy, sleep policy and memory of a sandbox.
 
 use burrow_api::{UpdateNetwork, UpdateSandbox};
-use clap::Args;
 
 use super::flags::{LimitFlags, NetworkFlags};
 use super::life::{LifeFlags, lacks_snapshot};
 use super::memory::sandbox_flags::MemoryFlags;
 use super::volume::VolumeFlags;
-use crate::context::Context;
-use crate::failure::{Failure, OrFail, Stop};
-use crate::parse;
-use crate::print::{self, Format};
+use crate::commands::prelude::*;
 
 /// Change limits, labels, network and policies of a sandbox
 ///
@@ -79,20 +75,16 @@ pub(crate) async fn run(ctx: &Context, args: UpdateArgs) -> Result<(), Stop> {
     let plain = plain && args.memory.is_empty() && args.unattach.is_empty();
     let plain = plain && args.volumes.volumes.is_empty() && !args.no_volumes;
     if plain && network.is_none() && args.life.is_empty() {
-        return Err(Failure::new(format!(
-            "could not update sandbox `{}`: no change was given",
-            args.sandbox
-        ))
-        .hint("give --ram, --cpu, --disk, --label, --net, --allow, --sleep-after or another option; see `burrow update --help`")
-        .into());
+        return fail(
+            format!("could not update sandbox `{}`: no change was given", args.sandbox),
+            "give --ram, --cpu, --disk, --label, --net, --allow, --sleep-after or another option; see `burrow update --help`",
+        );
     }
-    let set = args.labels.into_iter().map(|(key, value)| (key, Some(value)));
-    let removed = args.unlabels.into_iter().map(|key| (key, None));
     let client = ctx.client()?;
     let what = || format!("could not update sandbox `{}`", args.sandbox);
     let mut update = UpdateSandbox {
         limits: args.limits.over(None),
-        labels: removed.chain(set).collect(),
+        labels: parse::label_changes(args.labels, args.unlabels),
         network,
         volumes: Some(args.volumes.volumes).filter(|volumes| args.no_volumes || !volumes.is_empty()),
         ..UpdateSandbox::default()
@@ -104,9 +96,11 @@ pub(crate) async fn run(ctx: &Context, args: UpdateArgs) -> Result<(), Stop> {
     update.memory = args.memory.change(&client, &args.sandbox, &args.unattach).await.or_fail(what)?;
     args.life.change(args.from.as_deref(), known.as_ref(), &mut update);
     if lacks_snapshot(update.rotate.as_ref()) {
-        let failure = Failure::new(format!("{}: a rotation needs a snapshot to restore", what()));
-        return Err(failure.hint("add --from SNAPSHOT; `burrow snapshot ls` lists them").into());
+        return fail(
+            format!("{}: a rotation needs a snapshot to restore", what()),
+            "add --from SNAPSHOT; `burrow snapshot ls` lists them",
+        );
     }
     let updated = client.update_sandbox(&args.sandbox, &update).await.or_fail(what)?;
-    if args.format.json { print::json::pretty(&updated) } else { Ok(()) }
+    args.format.show(&updated, |_| Ok(()))
 }

@@ -1,11 +1,6 @@
 //! `burrow version`: the versions of this program and of the daemon.
 
-use clap::Args;
-
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::print::escape::escape;
-use crate::print::{self, Format};
+use crate::commands::prelude::*;
 
 /// Show the version of this program and of the daemon
 #[derive(Debug, Args)]
@@ -25,20 +20,14 @@ pub(crate) async fn run(ctx: &Context, args: VersionArgs) -> Result<(), Stop> {
     let server = ctx.client()?.version().await;
     // The version of this program is useful even if the daemon does not answer.
     show(args.format, own, server.as_ref().ok())?;
-    server.or_fail(|| "could not read the daemon's version".to_owned()).map(drop)
+    server.or_fail("could not read the daemon's version").map(drop)
 }
 
 fn show(format: Format, own: &str, server: Option<&burrow_api::Version>) -> Result<(), Stop> {
-    if format.json {
-        return print::json::pretty(&serde_json::json!({ "client": { "version": own }, "server": server }));
-    }
-    print::line(&format!("client  {own}"))?;
-    match server {
-        Some(server) => print::line(&format!(
-            "server  {} (guest protocol {})",
-            escape(&server.version),
-            server.guest_generation
-        )),
-        None => Ok(()),
-    }
+    let json = serde_json::json!({ "client": { "version": own }, "server": server });
+    let server = server.map(|server| {
+        let version = escape(&server.version);
+        format!("server  {version} (guest protocol {})", server.guest_generation)
+    });
+    format.show(&json, |_| print::lines(std::iter::once(format!("client  {own}")).chain(server)))
 }

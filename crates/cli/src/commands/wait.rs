@@ -1,16 +1,10 @@
 //! `burrow wait`: waits for the end of an exec.
 
-use std::time::Duration;
-
 use burrow_client::WaitOutcome;
-use clap::Args;
 
 use super::target::ExecTarget;
-use crate::context::Context;
-use crate::failure::{CODE_TIMED_OUT, Failure, OrFail, Stop};
+use crate::commands::prelude::*;
 use crate::interact::outcome;
-use crate::parse;
-use crate::print::{self, Format};
 
 /// Wait for an exec to end and exit with its code
 #[derive(Debug, Args)]

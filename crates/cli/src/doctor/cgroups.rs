@@ -5,8 +5,6 @@ use std::path::Path;
 
 use super::Check;
 
-const AREA: &str = "cgroups";
-
 /// For hosts with systemd, the only ones with the hybrid layout.
 const USE_V2: &str =
     "add `systemd.unified_cgroup_hierarchy=1` to the kernel's command line and reboot, for cgroup v2";
@@ -41,9 +39,9 @@ fn examine_at(root: &Path) -> Vec<Check> {
     let present: Vec<&str> = CONTROLLERS.into_iter().filter(|name| has(root, layout, name)).collect();
     let missing: Vec<&str> = CONTROLLERS.into_iter().filter(|name| !present.contains(name)).collect();
     checks.push(if missing.is_empty() {
-        Check::ok(AREA, "controllers", present.join(", "))
+        Check::ok("controllers", present.join(", "))
     } else {
-        let check = Check::fail(AREA, "controllers", format!("missing: {}", missing.join(", ")));
+        let check = Check::fail("controllers", format!("missing: {}", missing.join(", ")));
         if missing.contains(&"memory") {
             check.fix("add `cgroup_enable=memory` to the kernel's command line and reboot")
         } else {
@@ -67,21 +65,19 @@ fn layout(root: &Path) -> Layout {
 
 fn layout_check(layout: Layout) -> Check {
     match layout {
-        Layout::Unified => Check::ok(AREA, "layout", "v2"),
+        Layout::Unified => Check::ok("layout", "v2"),
         Layout::Hybrid => Check::warn(
-            AREA,
             "layout",
             "hybrid, controllers on v1: the buffers of a sandbox's sockets are not part of its RAM limit",
         )
         .fix(USE_V2),
         Layout::Legacy => Check::warn(
-            AREA,
             "layout",
             "v1 only: without a v2 tree sandboxes cannot be paused or killed at once, and the buffers of a sandbox's sockets are \
              not part of its RAM limit",
         )
         .fix(format!("{USE_V2}; or, for a v2 tree beside v1: {MOUNT_V2}")),
-        Layout::Missing => Check::fail(AREA, "layout", "nothing is mounted at /sys/fs/cgroup")
+        Layout::Missing => Check::fail("layout", "nothing is mounted at /sys/fs/cgroup")
             .fix("sudo mount -t cgroup2 none /sys/fs/cgroup"),
     }
 }

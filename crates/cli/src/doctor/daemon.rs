@@ -3,34 +3,24 @@
 use burrow_api::{Ability, Driver, ErrorCode, HostInfo, Ssh};
 use burrow_client::Client;
 
-use super::Check;
+use super::{Check, Verdict};
 use crate::context::Context;
 use crate::print::quantity;
 
-const AREA: &str = "daemon";
 /// A pool with less than this share left is nearly full.
 const POOL_FREE_PERCENT: u64 = 10;
 
 pub(super) async fn examine(ctx: &Context) -> Vec<Check> {
-    let client = match ctx.client() {
-        Ok(client) => client,
-        Err(_) => {
-            return vec![Check::fail(
-                AREA,
-                "address",
-                format!("`{}` is not the address of a daemon", ctx.args.url),
-            )];
-        }
+    let Ok(client) = ctx.client() else {
+        let found = format!("`{}` is not the address of a daemon", ctx.args.url);
+        return vec![Check::fail("address", found)];
     };
     let mut checks = Vec::new();
     match client.readiness().await {
-        Ok(readiness) if readiness.ready => checks.push(Check::ok(AREA, "ready", ctx.args.url.clone())),
+        Ok(readiness) if readiness.ready => checks.push(Check::ok("ready", ctx.args.url.clone())),
         Ok(readiness) => {
-            checks.push(Check::warn(
-                AREA,
-                "ready",
-                format!("not yet; waits for {}", readiness.waiting_for.join(", ")),
-            ));
+            let found = format!("not yet; waits for {}", readiness.waiting_for.join(", "));
+            checks.push(Check::warn("ready", found));
         }
         Err(error) => {
             let found = if error.is_unreachable() {
@@ -38,7 +28,7 @@ pub(super) async fn examine(ctx: &Context) -> Vec<Check> {
             } else {
                 error.to_string()
             };
-            checks.push(Check::warn(AREA, "ready", found).fix("sudo burrow up"));
+            checks.push(Check::warn("ready", found).fix("sudo burrow up"));
             return checks;
         }
     }
@@ -50,9 +40,9 @@ pub(super) async fn examine(ctx: &Context) -> Vec<Check> {
         Ok(host) => checks.extend(host_checks(&host)),
         Err(error) if error.code() == Some(ErrorCode::Unauthorized) => {
             let hint = ctx.missing_key_hint().unwrap_or("set BURROW_API_KEY to a valid key").to_owned();
-            checks.push(Check::warn(AREA, "key", error.to_string()).fix(hint));
+            checks.push(Check::warn("key", error.to_string()).fix(hint));
         }
-        Err(error) => checks.push(Check::warn(AREA, "host", error.to_string())),
+        Err(error) => checks.push(Check::warn("host", error.to_string())),
     }
     checks
 }
@@ -61,14 +51,13 @@ pub(super) async fn examine(ctx: &Context) -> Vec<Check> {
 async fn audit(client: &Client) -> Option<Check> {
     match client.audit_checkpoint().await {
         Ok(checkpoint) => {
-            let events = usize::try_from(checkpoint.size).unwrap_or(usize::MAX);
-            let found = format!("{}, signed", quantity::count(events, "event", "events"));
-            Some(Check::ok(AREA, "audit", found))
+            let found = format!("{}, signed", quantity::count(checkpoint.size, "event", "events"));
+            Some(Check::ok("audit", found))
         }
         Err(error) if matches!(error.code(), Some(ErrorCode::Unauthorized | ErrorCode::Forbidden)) => None,
         Err(error) => {
             let fix = "free space on the disk of `state_dir`; without an audit log, no secret is injected";
-            Some(Check::warn(AREA, "audit", error.to_string()).fix(fix))
+            Some(Check::warn("audit", error.to_string()).fix(fix))
         }
     }
 }
@@ -76,19 +65,19 @@ async fn audit(client: &Client) -> Option<Check> {
 async fn version(client: &Client) -> Check {
     let own = env!("CARGO_PKG_VERSION");
     match client.version().await {
-        Ok(version) if version.version == own => Check::ok(AREA, "version", own),
+        Ok(version) if version.version == own => Check::ok("version", own),
         Ok(version) => {
-            Check::warn(AREA, "version", format!("the daemon is {}, this program {own}", version.version))
+            Check::warn("version", format!("the daemon is {}, this program {own}", version.version))
                 .fix("sudo burrow down && sudo burrow up")
         }
-        Err(error) => Check::warn(AREA, "version", error.to_string()),
+        Err(error) => Check::warn("version", error.to_string()),
     }
 }
 
 fn ssh(ssh: Ssh) -> Check {
     match ssh.address {
-        Some(address) => Check::ok(AREA, "ssh", format!("served at {address}")),
-        None => Check::note(AREA, "ssh", "not served: it is disabled, or its port is in use")
+        Some(address) => Check::ok("ssh", format!("served at {address}")),
+        None => Check::note("ssh", "not served: it is disabled, or its port is in use")
             .fix("set `ssh.listen` in the configuration to a free address, and restart the daemon"),
     }
 }
@@ -99,12 +88,12 @@ fn host_checks(host: &HostInfo) -> Vec<Check> {
         checks.extend(driver_checks(driver));
     }
     if !host.drivers.iter().any(|driver| driver.available.yes) {
-        checks.push(Check::fail(AREA, "drivers", "no driver can run sandboxes on this host"));
+        checks.push(Check::fail("drivers", "no driver can run sandboxes on this host"));
         return checks;
     }
     let default =
         format!("sandboxes run as `{}` by default; `--isolation` overrides it", host.default_driver);
-    checks.push(Check::ok(AREA, "isolation", default));
+    checks.push(Check::ok("isolation", default));
     checks
 }
 
@@ -117,41 +106,34 @@ fn pool(host: &HostInfo) -> Check {
         host.sandboxes_running
     );
     if host.pool_free_bytes.saturating_mul(100) >= host.pool_total_bytes.saturating_mul(POOL_FREE_PERCENT) {
-        Check::ok(AREA, "pool", shown)
+        Check::ok("pool", shown)
     } else {
-        Check::warn(AREA, "pool", shown).fix("delete unused sandboxes: `burrow ls`, `burrow rm SANDBOX`")
+        Check::warn("pool", shown).fix("delete unused sandboxes: `burrow ls`, `burrow rm SANDBOX`")
     }
 }
 
 fn driver_checks(driver: &Driver) -> Vec<Check> {
+    let name = &driver.name;
+    let check = |verdict, found: String| Check::new("driver", verdict, format!("{name}{found}"));
     if !driver.available.yes {
-        let check =
-            Check::note(AREA, "driver", format!("{}: not available{}", driver.name, why(&driver.available)));
-        return vec![with_fix(check, &driver.available)];
+        let found = format!(": not available{}", why(&driver.available));
+        return vec![check(Verdict::Note, found).fix_if(driver.available.fix.clone())];
     }
-    let mut checks = vec![Check::ok(AREA, "driver", format!("{} runs sandboxes", driver.name))];
-    if let Some(note) = &driver.note {
-        checks.push(Check::note(AREA, "driver", format!("{}: {note}", driver.name)));
-    }
-    for (what, ability) in
-        [("pause", &driver.pause), ("hibernate", &driver.hibernate), ("limits", &driver.limits)]
-    {
-        checks.push(if ability.yes {
-            Check::ok(AREA, "driver", format!("{}: {what}", driver.name))
-        } else {
-            with_fix(
-                Check::warn(AREA, "driver", format!("{}: no {what}{}", driver.name, why(ability))),
-                ability,
-            )
-        });
-    }
-    if let Some(rate) = &driver.disk_rate {
-        checks.push(if rate.yes {
-            Check::ok(AREA, "driver", format!("{}: disk rates", driver.name))
-        } else {
-            // This is not a problem of the host.
-            Check::note(AREA, "driver", format!("{}: no disk rates{}", driver.name, why(rate)))
-        });
+    let mut checks = vec![check(Verdict::Ok, " runs sandboxes".to_owned())];
+    checks.extend(driver.note.as_ref().map(|note| check(Verdict::Note, format!(": {note}"))));
+    // A missing limit of disk rates is not a problem of the host.
+    let abilities = [
+        ("pause", Some(&driver.pause), Verdict::Warn),
+        ("hibernate", Some(&driver.hibernate), Verdict::Warn),
+        ("limits", Some(&driver.limits), Verdict::Warn),
+        ("disk rates", driver.disk_rate.as_ref(), Verdict::Note),
+    ];
+    for (what, ability, missing) in abilities {
+        checks.extend(ability.map(|ability| match (ability.yes, missing) {
+            (true, _) => check(Verdict::Ok, format!(": {what}")),
+            (false, Verdict::Note) => check(missing, format!(": no {what}{}", why(ability))),
+            (false, _) => check(missing, format!(": no {what}{}", why(ability))).fix_if(ability.fix.clone()),
+        }));
     }
     checks
 }
@@ -160,17 +142,9 @@ fn why(ability: &Ability) -> String {
     ability.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default()
 }
 
-fn with_fix(check: Check, ability: &Ability) -> Check {
-    match &ability.fix {
-        Some(fix) => check.fix(fix.clone()),
-        None => check,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Verdict;
 
     fn ability(yes: bool) -> Ability {
         if yes {
@@ -222,7 +196,7 @@ mod tests {
             let address = address.map(str::to_owned);
             ssh(Ssh { address, host_key: None, host_fingerprint: None })
         };
-        assert_eq!(check(Some("127.0.0.1:2222")), Check::ok(AREA, "ssh", "served at 127.0.0.1:2222"));
+        assert_eq!(check(Some("127.0.0.1:2222")), Check::ok("ssh", "served at 127.0.0.1:2222"));
         let off = check(None);
         assert!(off.verdict == Verdict::Note && off.fix.unwrap().contains("`ssh.listen`"), "{}", off.found);
     }

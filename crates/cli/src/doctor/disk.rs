@@ -8,7 +8,6 @@ use super::Check;
 use crate::local::LocalDaemon;
 use crate::print::quantity;
 
-const AREA: &str = "disk";
 /// The default image, a few sandboxes, and some free space.
 const SPACE_WANTED: u64 = 5 << 30;
 const SPACE_NEEDED: u64 = 1 << 30;
@@ -17,7 +16,7 @@ pub(super) async fn examine(daemon: Option<&LocalDaemon>) -> Vec<Check> {
     // It runs programs to get their versions, which blocks.
     let findings = tokio::task::spawn_blocking(probes::volumes).await.unwrap_or_default();
     let mut checks: Vec<_> = findings.into_iter().map(finding).collect();
-    let state = daemon.map_or(Path::new("/var/lib/burrow"), |daemon| &daemon.state_dir);
+    let state = daemon.map_or(Path::new("/var/lib/burrow"), |daemon| &daemon.config.state_dir);
     checks.push(space("space for state", state));
     checks.extend(PoolBacking::of(&state.join(probes::POOL_FILE)).ok().map(promised));
     checks
@@ -25,16 +24,13 @@ pub(super) async fn examine(daemon: Option<&LocalDaemon>) -> Vec<Check> {
 
 fn finding(finding: DisksFinding) -> Check {
     match finding.found {
-        Ok(found) => Check::ok(AREA, finding.subject, found),
+        Ok(found) => Check::ok(finding.subject, found),
         Err(problem) => {
             let check = match problem.fatal {
-                true => Check::fail(AREA, finding.subject, problem.reason),
-                false => Check::warn(AREA, finding.subject, problem.reason),
+                true => Check::fail(finding.subject, problem.reason),
+                false => Check::warn(finding.subject, problem.reason),
             };
-            match problem.fix {
-                Some(fix) => check.fix(format!("sudo {fix}")),
-                None => check,
-            }
+            check.fix_if(problem.fix.map(|fix| format!("sudo {fix}")))
         }
     }
 }
@@ -42,7 +38,7 @@ fn finding(finding: DisksFinding) -> Check {
 fn space(name: &'static str, path: &Path) -> Check {
     let existing = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let Ok(found) = rustix::fs::statvfs(existing) else {
-        return Check::warn(AREA, name, format!("could not get the free space of `{}`", existing.display()));
+        return Check::warn(name, format!("could not get the free space of `{}`", existing.display()));
     };
     let free = found.f_bavail.saturating_mul(found.f_frsize);
     space_check(name, existing, free)
@@ -58,9 +54,9 @@ fn promised(backing: PoolBacking) -> Check {
     if backing.is_overcommitted() {
         let fix =
             "free space on the disk of `state_dir`, then restart the daemon: it shrinks the pool if possible";
-        Check::fail(AREA, "space for the pool", shown).fix(fix.to_owned())
+        Check::fail("space for the pool", shown).fix(fix.to_owned())
     } else {
-        Check::ok(AREA, "space for the pool", shown)
+        Check::ok("space for the pool", shown)
     }
 }
 
@@ -71,11 +67,11 @@ fn space_check(name: &'static str, path: &Path, free: u64) -> Check {
         path.display()
     );
     if free >= SPACE_WANTED {
-        Check::ok(AREA, name, shown)
+        Check::ok(name, shown)
     } else if free >= SPACE_NEEDED {
-        Check::warn(AREA, name, format!("{shown}, less than {}", quantity::bytes(SPACE_WANTED))).fix(fix)
+        Check::warn(name, format!("{shown}, less than {}", quantity::bytes(SPACE_WANTED))).fix(fix)
     } else {
-        Check::fail(AREA, name, format!("{shown}, less than {}", quantity::bytes(SPACE_NEEDED))).fix(fix)
+        Check::fail(name, format!("{shown}, less than {}", quantity::bytes(SPACE_NEEDED))).fix(fix)
     }
 }
 

@@ -9,7 +9,6 @@ use burrow_daemon::probes::{BOUNDS, Standing, apparmor};
 use super::Check;
 use super::program::{Version, version_in};
 
-const AREA: &str = "kernel";
 /// `cgroup.kill` came with 5.14; 5.15 is the first long-term kernel that has everything the container driver calls.
 const FLOOR: Version = Version { major: 5, minor: 15 };
 /// No host was set up before this: 1 January 2025.
@@ -34,21 +33,20 @@ fn apparmor_check(standing: apparmor::Standing, has_parser: bool) -> Check {
     let name = "AppArmor";
     match (standing, has_parser) {
         (apparmor::Standing::NoAppArmor, _) => {
-            Check::ok(AREA, name, "not enabled in this kernel: containers run without a profile")
+            Check::ok(name, "not enabled in this kernel: containers run without a profile")
         }
         (apparmor::Standing::Loaded, _) => {
-            Check::ok(AREA, name, format!("active: the profile `{}` is loaded", apparmor::PROFILE))
+            Check::ok(name, format!("active: the profile `{}` is loaded", apparmor::PROFILE))
         }
         (apparmor::Standing::NotLoaded, true) => {
             let found = format!(
                 "enabled; the profile `{}` is not loaded: containers run without it",
                 apparmor::PROFILE
             );
-            Check::ok(AREA, name, found)
+            Check::ok(name, found)
                 .fix("start the daemon with `runtime.apparmor = true` in its configuration: it loads the profile, or says why it cannot")
         }
         (apparmor::Standing::NotLoaded, false) => Check::ok(
-            AREA,
             name,
             "enabled; `apparmor_parser`, which loads the profile of containers, is missing: they run without it",
         )
@@ -67,7 +65,7 @@ fn shared_limits() -> Check {
         })
         .collect();
     if low.is_empty() {
-        return Check::ok(AREA, name, "high enough that no sandbox can exhaust them");
+        return Check::ok(name, "high enough that no sandbox can exhaust them");
     }
     let found: Vec<String> = low
         .iter()
@@ -75,36 +73,36 @@ fn shared_limits() -> Check {
         .collect();
     let settings: Vec<String> =
         low.iter().map(|(bound, _)| format!("{}={}", bound.name, bound.value())).collect();
-    Check::warn(AREA, name, found.join("; ")).fix(format!("sudo sysctl -w {}", settings.join(" ")))
+    Check::warn(name, found.join("; ")).fix(format!("sudo sysctl -w {}", settings.join(" ")))
 }
 
 fn version_check(release: &str, version: Option<Version>) -> Check {
     match version {
-        Some(version) if version >= FLOOR => Check::ok(AREA, "version", release),
-        Some(_) => Check::fail(AREA, "version", format!("{release} is older than {FLOOR}"))
+        Some(version) if version >= FLOOR => Check::ok("version", release),
+        Some(_) => Check::fail("version", format!("{release} is older than {FLOOR}"))
             .fix("install a newer kernel of your distribution and reboot"),
-        None => Check::warn(AREA, "version", format!("`{release}` is not a known version format")),
+        None => Check::warn("version", format!("`{release}` is not a known version format")),
     }
 }
 
 fn user_namespaces() -> Check {
     let name = "user namespaces";
     if !Path::new("/proc/self/ns/user").exists() {
-        return Check::fail(AREA, name, "the kernel was built without them")
+        return Check::fail(name, "the kernel was built without them")
             .fix("install the kernel of your distribution");
     }
     let most = fs::read_to_string("/proc/sys/user/max_user_namespaces").ok();
     match most.as_deref().map(str::trim).and_then(|text| text.parse::<u64>().ok()) {
-        Some(0) => Check::fail(AREA, name, "disabled").fix("sudo sysctl -w user.max_user_namespaces=15000"),
-        Some(most) => Check::ok(AREA, name, format!("up to {most}")),
-        None => Check::ok(AREA, name, "available"),
+        Some(0) => Check::fail(name, "disabled").fix("sudo sysctl -w user.max_user_namespaces=15000"),
+        Some(most) => Check::ok(name, format!("up to {most}")),
+        None => Check::ok(name, "available"),
     }
 }
 
 fn architecture(machine: &str) -> Check {
     match machine {
-        "x86_64" | "aarch64" => Check::ok(AREA, "architecture", machine),
-        _ => Check::fail(AREA, "architecture", format!("the container driver does not support {machine}")),
+        "x86_64" | "aarch64" => Check::ok("architecture", machine),
+        _ => Check::fail("architecture", format!("the container driver does not support {machine}")),
     }
 }
 
@@ -112,11 +110,9 @@ fn architecture(machine: &str) -> Check {
 fn clock(now: SystemTime) -> Check {
     match now.duration_since(UNIX_EPOCH) {
         Ok(since) if since >= CLOCK_FLOOR => {
-            Check::ok(AREA, "clock", humantime::format_rfc3339_seconds(now).to_string())
+            Check::ok("clock", humantime::format_rfc3339_seconds(now).to_string())
         }
-        _ => {
-            Check::fail(AREA, "clock", "it is set to a time before 2025").fix("sudo timedatectl set-ntp true")
-        }
+        _ => Check::fail("clock", "it is set to a time before 2025").fix("sudo timedatectl set-ntp true"),
     }
 }
 

@@ -46,28 +46,32 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    fn new(area: &'static str, name: &'static str, verdict: Verdict, found: impl Into<String>) -> Self {
-        Self { area, name, verdict, found: found.into(), fix: None }
+    fn new(name: &'static str, verdict: Verdict, found: impl Into<String>) -> Self {
+        Self { area: "", name, verdict, found: found.into(), fix: None }
     }
 
-    pub(crate) fn ok(area: &'static str, name: &'static str, found: impl Into<String>) -> Self {
-        Self::new(area, name, Verdict::Ok, found)
+    pub(crate) fn ok(name: &'static str, found: impl Into<String>) -> Self {
+        Self::new(name, Verdict::Ok, found)
     }
 
-    pub(crate) fn note(area: &'static str, name: &'static str, found: impl Into<String>) -> Self {
-        Self::new(area, name, Verdict::Note, found)
+    pub(crate) fn note(name: &'static str, found: impl Into<String>) -> Self {
+        Self::new(name, Verdict::Note, found)
     }
 
-    pub(crate) fn warn(area: &'static str, name: &'static str, found: impl Into<String>) -> Self {
-        Self::new(area, name, Verdict::Warn, found)
+    pub(crate) fn warn(name: &'static str, found: impl Into<String>) -> Self {
+        Self::new(name, Verdict::Warn, found)
     }
 
-    pub(crate) fn fail(area: &'static str, name: &'static str, found: impl Into<String>) -> Self {
-        Self::new(area, name, Verdict::Fail, found)
+    pub(crate) fn fail(name: &'static str, found: impl Into<String>) -> Self {
+        Self::new(name, Verdict::Fail, found)
     }
 
-    pub(crate) fn fix(mut self, command: impl Into<String>) -> Self {
-        self.fix = Some(command.into());
+    pub(crate) fn fix(self, command: impl Into<String>) -> Self {
+        self.fix_if(Some(command))
+    }
+
+    pub(crate) fn fix_if(mut self, command: Option<impl Into<String>>) -> Self {
+        self.fix = command.map(Into::into);
         self
     }
 }
@@ -79,28 +83,26 @@ pub(crate) async fn examine(ctx: &Context, config: Option<&Path>) -> Vec<Check> 
     };
     let local = daemon.as_ref().map(|daemon| daemon.context(ctx));
     let ctx = local.as_ref().unwrap_or(ctx);
-    let mut checks = kernel::examine();
-    checks.extend(cgroups::examine());
-    checks.extend(disk::examine(daemon.as_ref()).await);
-    checks.extend(network::examine(ctx, daemon.as_ref()).await);
-    checks.extend(processes::examine(daemon.as_ref()).await);
-    checks.extend(secrets::examine(daemon.as_ref()));
-    checks.extend(problem);
-    checks.extend(daemon::examine(ctx).await);
-    checks
+    let daemon = daemon.as_ref();
+    let areas = [
+        ("kernel", kernel::examine()),
+        ("cgroups", cgroups::examine()),
+        ("disk", disk::examine(daemon).await),
+        ("network", network::examine(ctx, daemon).await),
+        ("processes", processes::examine(daemon).await),
+        ("secrets", secrets::examine(daemon)),
+        ("daemon", problem.into_iter().chain(daemon::examine(ctx).await).collect()),
+    ];
+    let of_area =
+        |(area, checks): (_, Vec<Check>)| checks.into_iter().map(move |check| Check { area, ..check });
+    areas.into_iter().flat_map(of_area).collect()
 }
 
 /// With an unreadable configuration, the daemon does not start.
 fn configuration(stop: Stop) -> Check {
-    let check = |found: String| Check::fail("daemon", "configuration", found);
+    let check = |found: String| Check::fail("configuration", found);
     match stop {
-        Stop::Failed(failure) => {
-            let shown = check(failure.to_string());
-            match failure.hint {
-                Some(hint) => shown.fix(hint),
-                None => shown,
-            }
-        }
+        Stop::Failed(failure) => check(failure.to_string()).fix_if(failure.hint),
         Stop::Exit(_) | Stop::BrokenPipe => check("it could not be read".to_owned()),
     }
 }

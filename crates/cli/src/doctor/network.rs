@@ -10,14 +10,13 @@ use super::program::{Version, find, first_line, version_in};
 use crate::context::Context;
 use crate::local::LocalDaemon;
 
-const AREA: &str = "network";
 const NFT_FLOOR: Version = Version { major: 1, minor: 0 };
 
 pub(super) async fn examine(ctx: &Context, daemon: Option<&LocalDaemon>) -> Vec<Check> {
     let mut checks = vec![nft().await, slot().await];
     if let Some(daemon) = daemon.filter(|_| ctx.is_local()) {
         checks.push(port(ctx, daemon).await);
-        checks.push(egress_user(daemon.egress_uid));
+        checks.push(egress_user(daemon.config.egress.uid));
     }
     checks
 }
@@ -27,13 +26,11 @@ fn egress_user(uid: u32) -> Check {
     let name = "egress user";
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     match owner(&passwd, uid) {
-        None => Check::ok(AREA, name, format!("no other user has uid {uid}")),
-        Some(user) => Check::warn(
-            AREA,
-            name,
-            format!("uid {uid} is also `{user}`, which could kill the egress process"),
-        )
-        .fix("set `egress.uid` in the configuration to a number that no user has"),
+        None => Check::ok(name, format!("no other user has uid {uid}")),
+        Some(user) => {
+            Check::warn(name, format!("uid {uid} is also `{user}`, which could kill the egress process"))
+                .fix("set `egress.uid` in the configuration to a number that no user has")
+        }
     }
 }
 
@@ -49,32 +46,24 @@ fn owner(passwd: &str, uid: u32) -> Option<&str> {
 async fn slot() -> Check {
     let name = "sandbox network";
     if !rustix::process::geteuid().is_root() {
-        return Check::note(AREA, name, "this check requires root: sudo burrow doctor");
+        return Check::note(name, "this check requires root: sudo burrow doctor");
     }
     match tokio::task::spawn_blocking(probes::network).await {
-        Ok(Ok(())) => Check::ok(AREA, name, "created and removed"),
-        Ok(Err(unable)) => {
-            let check = Check::fail(AREA, name, unable.reason);
-            match unable.fix {
-                Some(fix) => check.fix(fix),
-                None => check,
-            }
-        }
-        Err(panic) => Check::warn(AREA, name, format!("the attempt failed: {panic}")),
+        Ok(Ok(())) => Check::ok(name, "created and removed"),
+        Ok(Err(unable)) => Check::fail(name, unable.reason).fix_if(unable.fix),
+        Err(panic) => Check::warn(name, format!("the attempt failed: {panic}")),
     }
 }
 
 async fn nft() -> Check {
     let Some(program) = find("nft") else {
-        return Check::fail(AREA, "nft", "not found").fix(install("nftables"));
+        return Check::fail("nft", "not found").fix(install("nftables"));
     };
     let line = first_line(&program, "--version").await.unwrap_or_default();
     match version_in(&line) {
-        Some(version) if version >= NFT_FLOOR => Check::ok(AREA, "nft", line),
-        Some(_) => {
-            Check::fail(AREA, "nft", format!("{line} is older than {NFT_FLOOR}")).fix(install("nftables"))
-        }
-        None => Check::warn(AREA, "nft", format!("`{}` does not print its version", program.display())),
+        Some(version) if version >= NFT_FLOOR => Check::ok("nft", line),
+        Some(_) => Check::fail("nft", format!("{line} is older than {NFT_FLOOR}")).fix(install("nftables")),
+        None => Check::warn("nft", format!("`{}` does not print its version", program.display())),
     }
 }
 
@@ -85,13 +74,13 @@ async fn port(ctx: &Context, daemon: &LocalDaemon) -> Check {
         Err(_) => false,
     };
     if answers {
-        return Check::ok(AREA, "port", format!("the daemon answers at {}", ctx.args.url));
+        return Check::ok("port", format!("the daemon answers at {}", ctx.args.url));
     }
-    let listen = daemon.listen;
+    let listen = daemon.config.listen;
     match TcpListener::bind(listen) {
-        Ok(_) => Check::ok(AREA, "port", format!("{listen} is free")),
+        Ok(_) => Check::ok("port", format!("{listen} is free")),
         Err(error) => {
-            Check::fail(AREA, "port", format!("could not listen on {listen}: {error}")).fix(format!(
+            Check::fail("port", format!("could not listen on {listen}: {error}")).fix(format!(
                 "sudo ss -ltnp 'sport = :{}' shows which process does; or set another `listen` in the configuration",
                 listen.port()
             ))

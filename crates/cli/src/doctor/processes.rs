@@ -7,7 +7,6 @@ use super::Check;
 use super::program::{Version, find, first_line, version_in};
 use crate::local::LocalDaemon;
 
-const AREA: &str = "processes";
 /// Installed by the setup: the versions of distributions are often too old.
 const CRIU_OWN: &str = "/usr/local/lib/burrow/criu/sbin/criu";
 /// Kernels from 6.16 on break older ones.
@@ -16,7 +15,7 @@ const QEMU_OWN: &str = "/usr/local/lib/burrow/qemu/run/qemu-system-x86_64";
 const KERNEL_OWN: &str = "/usr/local/lib/burrow/vm/vmlinux";
 
 pub(super) async fn examine(daemon: Option<&LocalDaemon>) -> Vec<Check> {
-    let chosen = daemon.and_then(|daemon| daemon.criu.clone());
+    let chosen = daemon.and_then(|daemon| daemon.config.runtime.criu.clone());
     vec![criu(chosen).await, qemu(), kvm()]
 }
 
@@ -26,15 +25,14 @@ async fn criu(chosen: Option<PathBuf>) -> Check {
     let fix = "run `make up` in Burrow's source directory again: it provides CRIU";
     let own = || Some(PathBuf::from(CRIU_OWN)).filter(|path| path.is_file());
     let Some(program) = chosen.or_else(own).or_else(|| find("criu")) else {
-        return Check::warn(AREA, name, "not found: sandboxes cannot hibernate, only stop").fix(fix);
+        return Check::warn(name, "not found: sandboxes cannot hibernate, only stop").fix(fix);
     };
     let line = first_line(&program, "--version").await.unwrap_or_default();
     match version_in(&line) {
         Some(version) if version >= CRIU_FLOOR => {
-            Check::ok(AREA, name, format!("{version} at {}", program.display()))
+            Check::ok(name, format!("{version} at {}", program.display()))
         }
         Some(version) => Check::warn(
-            AREA,
             name,
             format!(
                 "{version} at {} is older than {CRIU_FLOOR}: sandboxes cannot hibernate, only stop",
@@ -42,9 +40,7 @@ async fn criu(chosen: Option<PathBuf>) -> Check {
             ),
         )
         .fix(fix),
-        None => {
-            Check::warn(AREA, name, format!("`{}` does not print its version", program.display())).fix(fix)
-        }
+        None => Check::warn(name, format!("`{}` does not print its version", program.display())).fix(fix),
     }
 }
 
@@ -56,23 +52,21 @@ fn qemu() -> Check {
     for needed in [QEMU_OWN, KERNEL_OWN] {
         if !Path::new(needed).is_file() {
             let lacks = format!("`{needed}` does not exist: no microVMs, only containers");
-            return Check::note(AREA, name, lacks).fix(fix);
+            return Check::note(name, lacks).fix(fix);
         }
     }
-    Check::ok(AREA, name, format!("at {QEMU_OWN}, with a kernel for its guests"))
+    Check::ok(name, format!("at {QEMU_OWN}, with a kernel for its guests"))
 }
 
 fn kvm() -> Check {
     let path = Path::new("/dev/kvm");
     if !path.exists() {
-        return Check::note(AREA, "KVM", "no /dev/kvm: microVMs are emulated, ten to thirty times slower");
+        return Check::note("KVM", "no /dev/kvm: microVMs are emulated, ten to thirty times slower");
     }
     match File::options().read(true).write(true).open(path) {
-        Ok(_) => Check::note(
-            AREA,
-            "KVM",
-            "/dev/kvm can be opened; the daemon boots a machine to check whether it works",
-        ),
-        Err(error) => Check::note(AREA, "KVM", format!("/dev/kvm cannot be opened: {error}")),
+        Ok(_) => {
+            Check::note("KVM", "/dev/kvm can be opened; the daemon boots a machine to check whether it works")
+        }
+        Err(error) => Check::note("KVM", format!("/dev/kvm cannot be opened: {error}")),
     }
 }

@@ -22,8 +22,9 @@ use bytes::Bytes;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 
-use crate::failure::{CODE_OWN_FAILURE, Failure, OrFail, Stop};
+use crate::failure::{CODE_OWN_FAILURE, Failure, OrFail, Stop, fail};
 use crate::print;
+use crate::print::process_output::gap;
 use crate::terminal::RawMode;
 use detach::DetachKeys;
 
@@ -68,7 +69,7 @@ pub(crate) async fn interact(client: &Client, options: Interaction) -> Result<En
         .await
         .or_fail(|| format!("could not attach to exec `{}`", options.exec))?;
     let raw = match options.terminal && options.input {
-        true => RawMode::enter().or_fail(|| "could not set up the terminal".to_owned())?,
+        true => RawMode::enter().or_fail("could not set up the terminal")?,
         false => None,
     };
     // At most one message of each kind is pending.
@@ -79,7 +80,7 @@ pub(crate) async fn interact(client: &Client, options: Interaction) -> Result<En
         tasks.spawn(input::pump(sender.clone(), keys, messages.clone()));
     }
     let watch = signals::Watch { forward: options.forward_signals, resize: options.terminal };
-    let signals = signals::Signals::install(watch).or_fail(|| "could not watch for signals".to_owned())?;
+    let signals = signals::ExecSignals::install(watch).or_fail("could not watch for signals")?;
     tasks.spawn(signals.pump(sender, messages));
     let end = Output { client, options: &options, raw: &raw }.run(attachment, received).await;
     // The tasks end with the set; a thread blocked on standard input ends with the program.
@@ -115,9 +116,7 @@ impl Output<'_> {
                         Some(AttachEvent::Output { stream: OutputStream::Stderr, bytes, .. }) => {
                             self.write(&mut stderr, &bytes).await?;
                         }
-                        Some(AttachEvent::Gap { from, to }) => {
-                            self.print_note(&format!("note: {} bytes of output are no longer stored", to.saturating_sub(from)));
-                        }
+                        Some(AttachEvent::Gap { from, to }) => self.print_note(&gap(from, to)),
                         Some(AttachEvent::Reattached { input_in_doubt }) => self.reattached(input_in_doubt).await?,
                         Some(AttachEvent::Exit(exec)) => return Ok(End::Exit(exec)),
                         None => return Err(Failure::new("the stream of the exec ended without its outcome").into()),
@@ -143,16 +142,12 @@ impl Output<'_> {
             Err(error) => {
                 let stop = Stop::output(error);
                 if matches!(stop, Stop::BrokenPipe) {
-                    self.forward_broken_pipe().await;
+                    // The kernel ends a process that writes to a closed pipe; for a remote process, this program does.
+                    self.end_exec("PIPE").await;
                 }
                 Err(stop)
             }
         }
-    }
-
-    /// The kernel ends a process that writes to a closed pipe; for a remote process, this program does it.
-    async fn forward_broken_pipe(&self) {
-        self.end_exec("PIPE").await;
     }
 
     /// A user at a terminal sees what is missing and types it again. A program that reads from a pipe would not
@@ -160,12 +155,13 @@ impl Output<'_> {
     async fn reattached(&self, input_in_doubt: bool) -> Result<(), Stop> {
         if input_in_doubt && !self.options.terminal {
             self.end_exec("HUP").await;
-            return Err(Failure::new(format!(
-                "the connection to exec `{}` was lost while its input was being sent, and part of it may be missing",
-                self.options.exec
-            ))
-            .hint("the process was sent SIGHUP; start it again")
-            .into());
+            return fail(
+                format!(
+                    "the connection to exec `{}` was lost while its input was being sent, and part of it may be missing",
+                    self.options.exec
+                ),
+                "the process was sent SIGHUP; start it again",
+            );
         }
         self.print_note("note: the connection was lost and restored");
         Ok(())
@@ -189,6 +185,6 @@ impl Output<'_> {
     fn print_note(&self, text: &str) {
         // In raw mode, a line end does not return to the first column.
         let end = if self.raw.is_some() { "\r" } else { "" };
-        print::note(&format!("{end}{text}{end}"));
+        print::note(format!("{end}{text}{end}"));
     }
 }

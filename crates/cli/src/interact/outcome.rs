@@ -16,17 +16,17 @@ pub(crate) async fn exit_as(client: &Client, end: End, exec: &str) -> Result<(),
             explain(client, &exec).await;
             let code = exit_code(&exec);
             if let Some(line) = denied(&exec).filter(|_| code != 0) {
-                print::note(&line);
+                print::note(line);
             }
             exit_with(code)
         }
         End::Detached => {
             // The cursor may be behind a prompt.
-            print::note(&format!("\ndetached; `burrow attach {exec}` reattaches"));
+            print::note(format!("\ndetached; `burrow attach {exec}` reattaches"));
             Ok(())
         }
         End::Left(code) => {
-            print::note(&format!("exec `{exec}` keeps running; `burrow attach {exec}` reattaches"));
+            print::note(format!("exec `{exec}` keeps running; `burrow attach {exec}` reattaches"));
             exit_with(code)
         }
     }
@@ -54,7 +54,7 @@ pub(crate) fn exit_code(exec: &Exec) -> u8 {
 pub(crate) async fn explain(client: &Client, exec: &Exec) {
     let Some(outcome) = &exec.outcome else {
         if exec.state == ExecState::Lost {
-            print::note(&format!("exec `{}` was lost when its sandbox stopped", exec.id));
+            print::note(format!("exec `{}` was lost when its sandbox stopped", exec.id));
         }
         return;
     };
@@ -67,8 +67,8 @@ pub(crate) async fn explain(client: &Client, exec: &Exec) {
             Ok(stats) if stats.oom_kills == 0 => {}
             Ok(_) => {
                 print::note("the kernel killed the process: out of memory");
-                print::note(&format!(
-                    "hint: `burrow update {} --ram 2G` gives its sandbox more RAM",
+                print::hint(&format!(
+                    "`burrow update {} --ram 2G` gives its sandbox more RAM",
                     exec.sandbox_id
                 ));
             }
@@ -98,30 +98,37 @@ fn denied(exec: &Exec) -> Option<String> {
     Some(format!("note: egress from its sandbox to {host}{more} was denied: {reason}; {help}"))
 }
 
+/// For tests.
+#[cfg(test)]
+pub(crate) fn example_exec() -> Exec {
+    Exec {
+        id: "exe".to_owned(),
+        sandbox_id: "sbx".to_owned(),
+        argv: Vec::new(),
+        state: ExecState::Ended,
+        pid: None,
+        terminal: false,
+        started_ms: 0,
+        ended_ms: None,
+        outcome: None,
+        output_end: 0,
+        output_start: 0,
+        output_dropped: 0,
+        egress_denied: Vec::new(),
+        snapshot: None,
+        rollback: None,
+        related: Vec::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use burrow_api::{EgressDenied, ExecOutcome};
 
     fn exec(outcome: Option<ExecOutcome>) -> Exec {
-        Exec {
-            id: "exe".to_owned(),
-            sandbox_id: "sbx".to_owned(),
-            argv: Vec::new(),
-            state: if outcome.is_some() { ExecState::Ended } else { ExecState::Lost },
-            pid: None,
-            terminal: false,
-            started_ms: 0,
-            ended_ms: None,
-            outcome,
-            output_end: 0,
-            output_start: 0,
-            output_dropped: 0,
-            egress_denied: Vec::new(),
-            snapshot: None,
-            rollback: None,
-            related: Vec::new(),
-        }
+        let state = if outcome.is_some() { ExecState::Ended } else { ExecState::Lost };
+        Exec { state, outcome, ..example_exec() }
     }
 
     fn outcome(exit_code: Option<i32>, signal: Option<&str>, timed_out: bool) -> Option<ExecOutcome> {

@@ -3,10 +3,11 @@
 use std::io;
 
 use burrow_client::AttachSender;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc;
 
 use super::TaskMessage;
+use crate::signals::Signals;
 use crate::terminal;
 
 /// After this many Ctrl-C in a row that the exec ignores, this program exits.
@@ -23,31 +24,24 @@ pub(super) struct Watch {
 }
 
 #[derive(Debug)]
-pub(super) struct Signals {
+pub(super) struct ExecSignals {
     watch: Watch,
-    interrupt: Signal,
-    terminate: Signal,
-    hang_up: Signal,
-    quit: Signal,
-    user1: Signal,
-    user2: Signal,
-    window: Signal,
-    continued: Signal,
+    signals: Signals<&'static str>,
 }
 
-impl Signals {
+impl ExecSignals {
     pub(super) fn install(watch: Watch) -> io::Result<Self> {
-        Ok(Self {
-            watch,
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hang_up: signal(SignalKind::hangup())?,
-            quit: signal(SignalKind::quit())?,
-            user1: signal(SignalKind::user_defined1())?,
-            user2: signal(SignalKind::user_defined2())?,
-            window: signal(SignalKind::window_change())?,
-            continued: signal(SignalKind::from_raw(SIGCONT))?,
-        })
+        let signals = Signals::install(&[
+            ("INT", SignalKind::interrupt()),
+            ("TERM", SignalKind::terminate()),
+            ("HUP", SignalKind::hangup()),
+            ("QUIT", SignalKind::quit()),
+            ("USR1", SignalKind::user_defined1()),
+            ("USR2", SignalKind::user_defined2()),
+            ("WINCH", SignalKind::window_change()),
+            ("CONT", SignalKind::from_raw(SIGCONT)),
+        ])?;
+        Ok(Self { watch, signals })
     }
 
     /// Ends when the exec accepts no more, or when this program must exit.
@@ -58,24 +52,13 @@ impl Signals {
             return;
         }
         loop {
-            let name = tokio::select! {
-                Some(()) = self.interrupt.recv() => {
-                    interrupts += 1;
-                    "INT"
-                }
-                Some(()) = self.terminate.recv() => "TERM",
-                Some(()) = self.hang_up.recv() => "HUP",
-                Some(()) = self.quit.recv() => "QUIT",
-                Some(()) = self.user1.recv() => "USR1",
-                Some(()) = self.user2.recv() => "USR2",
-                Some(()) = self.window.recv() => "WINCH",
-                Some(()) = self.continued.recv() => "CONT",
-            };
-            let went_on = match name {
+            let name = self.signals.next().await;
+            interrupts += u32::from(name == "INT");
+            let done = match name {
                 "WINCH" | "CONT" => self.redraw(name, &sender, &messages).await,
                 _ => self.forward(name, interrupts, &sender, &messages).await,
             };
-            if went_on.is_none() {
+            if done.is_none() {
                 return;
             }
         }

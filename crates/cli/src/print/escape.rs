@@ -16,7 +16,7 @@ pub(crate) fn escape(text: &str) -> String {
 }
 
 /// Whether a character can control a terminal, or change the order in which a line is displayed.
-fn is_harmful(character: char) -> bool {
+pub(super) fn is_harmful(character: char) -> bool {
     character.is_control()
         || matches!(character,
             // Direction marks and overrides: they display `exe.txt` as `txt.exe`.
@@ -49,6 +49,12 @@ pub(crate) struct StreamEscaper {
     partial: Vec<u8>,
     /// A carriage return whose next character is not known yet.
     carriage_return: bool,
+}
+
+/// A whole text, of several lines.
+pub(crate) fn escape_lines(text: &[u8]) -> String {
+    let mut escaper = StreamEscaper::default();
+    escaper.feed(text) + &escaper.finish()
 }
 
 impl StreamEscaper {

@@ -6,15 +6,22 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Stop};
 use crate::print;
+use crate::print::escape::is_harmful;
 
 /// Prints a value over several lines.
 pub(crate) fn pretty<T: Serialize + ?Sized>(value: &T) -> Result<(), Stop> {
-    print::line(&harmless(&serde_json::to_string_pretty(value).map_err(encode)?))
+    print::line(harmless(&serde_json::to_string_pretty(value).map_err(encode)?))
 }
 
 /// Prints a value on one line, as one of a stream.
 pub(crate) fn compact<T: Serialize + ?Sized>(value: &T) -> Result<(), Stop> {
-    print::line(&harmless(&serde_json::to_string(value).map_err(encode)?))
+    print::line(harmless(&serde_json::to_string(value).map_err(encode)?))
+}
+
+/// The word that stands for a value in JSON.
+pub(crate) fn word(value: impl Serialize) -> String {
+    let word = serde_json::to_value(value).ok().and_then(|value| Some(value.as_str()?.to_owned()));
+    word.unwrap_or_default()
 }
 
 fn encode(error: serde_json::Error) -> Stop {
@@ -26,10 +33,8 @@ fn encode(error: serde_json::Error) -> Stop {
 fn harmless(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
-        let harmful = character == '\u{7f}'
-            || ('\u{80}'..='\u{9f}').contains(&character)
-            || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        if harmful {
+        // Line ends separate the lines of indented JSON; those in strings are escaped already.
+        if character != '\n' && is_harmful(character) {
             write!(shown, "\\u{:04x}", character as u32).expect("writing to a string succeeds");
         } else {
             shown.push(character);

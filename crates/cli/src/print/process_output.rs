@@ -23,6 +23,11 @@ struct Destination<W> {
     escaper: Option<StreamEscaper>,
 }
 
+/// The message about output that was replaced by newer output.
+pub(crate) fn gap(from: u64, to: u64) -> String {
+    format!("note: {} bytes of output are no longer stored", to.saturating_sub(from))
+}
+
 impl ProcessOutput {
     /// `raw`: nothing is escaped, terminal or not.
     pub(crate) fn new(raw: bool) -> Self {

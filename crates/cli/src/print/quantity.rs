@@ -1,10 +1,18 @@
 //! Times and sizes in readable form.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(crate) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How old something is now.
+pub(crate) fn age_now(then_ms: u64) -> String {
+    age(then_ms, now_ms())
 }
 
 /// How long ago, in its largest unit: `42s`, `3m`, `5h`, `12d`.
@@ -36,7 +44,7 @@ pub(crate) fn bytes(count: u64) -> String {
 
 /// `2026-11-15T02:39:53Z`
 pub(crate) fn timestamp(at_ms: u64) -> String {
-    let at = UNIX_EPOCH + std::time::Duration::from_millis(at_ms);
+    let at = UNIX_EPOCH + Duration::from_millis(at_ms);
     humantime::format_rfc3339_seconds(at).to_string()
 }
 
@@ -46,7 +54,7 @@ pub(crate) fn seconds(micros: u64) -> String {
 }
 
 /// `1 child`, `3 children`
-pub(crate) fn count(count: usize, one: &str, many: &str) -> String {
+pub(crate) fn count(count: u64, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }
 

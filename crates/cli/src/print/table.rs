@@ -25,8 +25,19 @@ pub(crate) fn render(header: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-pub(crate) fn print(header: &[&str], rows: &[Vec<String>]) -> Result<(), Stop> {
-    print::data(&render(header, rows))
+pub(crate) fn print<T>(header: &[&str], items: &[T], row: impl Fn(&T) -> Vec<String>) -> Result<(), Stop> {
+    print::data(&of(header, items, row))
+}
+
+/// A table with a row for each item.
+pub(crate) fn of<T>(header: &[&str], items: &[T], row: impl Fn(&T) -> Vec<String>) -> String {
+    render(header, &items.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Prints the properties of one object.
+pub(crate) fn facts<'a>(facts: impl IntoIterator<Item = (&'a str, String)>) -> Result<(), Stop> {
+    let rows: Vec<_> = facts.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    print::data(&render(&["", ""], &rows))
 }
 
 /// `a=1,b=2`

@@ -2,9 +2,13 @@
 
 use std::io::{self, Read, Write};
 
+use burrow_client::{ByteStream, ClientError, UploadBody};
 use bytes::{Buf as _, Bytes};
 use futures_util::Stream;
 use tokio::sync::mpsc;
+
+use super::progress::Progress;
+use crate::failure::{Describe, OrFail as _, Stop};
 
 /// Pieces in the queue; times the size of a piece, this is the memory use of a transfer.
 const QUEUE: usize = 8;
@@ -26,6 +30,43 @@ pub(crate) fn from_blocking() -> (QueueWriter, impl Stream<Item = io::Result<Byt
     (QueueWriter { queue: sender, buffer: Vec::with_capacity(PIECE_BYTES) }, stream)
 }
 
+/// Sends a download to a reader. Ends early, without an error, if the reader ends: the reader reports its own error.
+pub(crate) async fn pour(
+    mut bytes: ByteStream,
+    sender: QueueSender,
+    progress: &Progress,
+) -> Result<u64, ClientError> {
+    let mut total = 0;
+    while let Some(chunk) = bytes.chunk().await? {
+        total += chunk.len() as u64;
+        progress.add(chunk.len() as u64);
+        if !sender.send(chunk).await {
+            return Ok(total);
+        }
+    }
+    sender.finish().await;
+    Ok(total)
+}
+
+/// Sends what `write` writes on its own thread.
+pub(crate) async fn send_written<W: Send + 'static, S>(
+    write: impl FnOnce(&mut QueueWriter) -> io::Result<W> + Send + 'static,
+    send: impl AsyncFnOnce(UploadBody) -> Result<S, ClientError>,
+    what: impl Describe,
+) -> Result<(S, W), Stop> {
+    let (mut writer, stream) = from_blocking();
+    let writing =
+        tokio::task::spawn_blocking(move || write(&mut writer).inspect_err(|error| writer.fail(error)));
+    let sent = send(UploadBody::from_stream(stream, None)).await;
+    match (sent, writing.await.expect("writing does not panic")) {
+        (Ok(sent), Ok(written)) => Ok((sent, written)),
+        // If the daemon refused the request, a broken pipe of the writer is a consequence; otherwise it is the cause.
+        (_, Err(local)) if local.kind() != io::ErrorKind::BrokenPipe => Err(local).or_fail(what),
+        (Err(error), _) => Err(error).or_fail(what),
+        (Ok(_), Err(local)) => Err(local).or_fail(what),
+    }
+}
+
 /// If it is dropped without [`QueueSender::finish`], the reader gets an error: a truncated archive must not look
 /// complete.
 #[derive(Debug)]
@@ -39,22 +80,13 @@ enum QueueItem {
     End,
 }
 
-/// Whether there is still a reader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SendOutcome {
-    Yes,
-    ReaderGone,
-}
-
 impl QueueSender {
-    pub(crate) async fn send(&self, bytes: Bytes) -> SendOutcome {
-        match self.queue.send(QueueItem::Bytes(bytes)).await {
-            Ok(()) => SendOutcome::Yes,
-            Err(_) => SendOutcome::ReaderGone,
-        }
+    /// Whether there is still a reader.
+    async fn send(&self, bytes: Bytes) -> bool {
+        self.queue.send(QueueItem::Bytes(bytes)).await.is_ok()
     }
 
-    pub(crate) async fn finish(self) {
+    async fn finish(self) {
         let _ = self.queue.send(QueueItem::End).await;
     }
 }
@@ -139,7 +171,7 @@ mod tests {
         });
         let mut stream = Box::pin(stream);
         while let Some(piece) = stream.try_next().await.unwrap() {
-            assert_eq!(sender.send(piece).await, SendOutcome::Yes);
+            assert!(sender.send(piece).await);
         }
         sender.finish().await;
         writing.await.unwrap().unwrap();

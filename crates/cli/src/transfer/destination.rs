@@ -12,6 +12,7 @@ use rustix::fs::{Dir, renameat};
 use rustix::io::Errno;
 
 use super::archive_reader::ArchiveError;
+use super::save::parent;
 use super::unpack::{self, Unpacked, open_directory};
 
 /// Unpacks `archive` as the directory `destination`, which may exist.
@@ -19,11 +20,7 @@ pub(crate) fn unpack_to(archive: impl Read, destination: &Path) -> Result<Unpack
     let wrap = |error: io::Error| ArchiveError::Write { path: destination.display().to_string(), error };
     let exists = destination.is_dir();
     // On the same file system as the destination, so that a rename suffices.
-    let beside = if exists {
-        destination
-    } else {
-        destination.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-    };
+    let beside = if exists { destination } else { parent(destination) };
     let staging = tempfile::Builder::new().prefix(".burrow-").tempdir_in(beside).map_err(wrap)?;
     let root = File::open(staging.path()).map_err(wrap)?;
     let unpacked = unpack::unpack(archive, root.as_fd())?;

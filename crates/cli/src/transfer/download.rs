@@ -1,21 +1,21 @@
 //! Copies from a sandbox to this host.
 
 use std::fs::Permissions;
-use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use burrow_api::FileKind;
-use burrow_client::{ByteStream, Client, ClientError};
+use burrow_client::Client;
 use tokio::io::AsyncWriteExt as _;
 
 use super::archive_reader::ArchiveError;
-use super::bridge::{QueueSender, SendOutcome, to_blocking};
+use super::bridge::{pour, to_blocking};
 use super::destination::unpack_to;
 use super::endpoint::{LocalPath, RemotePath};
 use super::interrupt::unless_interrupted;
 use super::progress::Progress;
-use crate::failure::{Failure, OrFail, Stop};
+use super::save::{refuse_terminal, staged};
+use crate::failure::{Failure, OrFail, Stop, fail};
 
 /// Downloads a file or directory of a sandbox.
 pub(crate) async fn download(client: &Client, from: &RemotePath, to: &LocalPath) -> Result<(), Stop> {
@@ -25,9 +25,7 @@ pub(crate) async fn download(client: &Client, from: &RemotePath, to: &LocalPath)
         FileKind::File => {
             let into_directory = to.path.is_dir();
             if to.directory && !into_directory {
-                return Err(Failure::new(what())
-                    .hint(format!("`{}` is not a directory", to.path.display()))
-                    .into());
+                return fail(what(), format!("`{}` is not a directory", to.path.display()));
             }
             let target = if into_directory { to.path.join(from.name()) } else { to.path.clone() };
             unless_interrupted(file(client, from, &target)).await?
@@ -37,20 +35,14 @@ pub(crate) async fn download(client: &Client, from: &RemotePath, to: &LocalPath)
                 if to.path.is_dir() && !from.contents { to.path.join(from.name()) } else { to.path.clone() };
             tree(client, from, target).await
         }
-        FileKind::Symlink | FileKind::Other => {
-            Err(Failure::new(what()).hint("it is not a file or directory").into())
-        }
+        FileKind::Symlink | FileKind::Other => fail(what(), "it is not a file or directory"),
     }
 }
 
 /// Streams a tar archive to standard output.
 pub(crate) async fn archive(client: &Client, from: &RemotePath) -> Result<(), Stop> {
     let what = || format!("could not read `{}` as an archive", from.shown());
-    if io::IsTerminal::is_terminal(&io::stdout()) {
-        return Err(Failure::new(format!("{}: standard output is a terminal", what()))
-            .hint("redirect it, or pipe it into `tar x`")
-            .into());
-    }
+    refuse_terminal(None, what, "redirect it, or pipe it into `tar x`")?;
     let bytes = client.download_tar(&from.sandbox, &from.path).await.or_fail(what)?;
     let progress = Progress::bytes(&from.shown(), None);
     bytes.copy_to(&mut tokio::io::stdout(), |count| progress.add(count)).await.or_fail(what)?;
@@ -81,12 +73,6 @@ async fn file(client: &Client, from: &RemotePath, to: &Path) -> Result<(), Stop>
     Ok(())
 }
 
-/// A temporary file beside the destination, which replaces it when complete.
-pub(crate) fn staged(to: &Path) -> io::Result<tempfile::NamedTempFile> {
-    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    tempfile::Builder::new().prefix(".burrow-").tempfile_in(parent)
-}
-
 /// Permission bits only: a sandbox must not grant privileges on this host.
 fn mode(text: Option<&str>) -> u32 {
     text.and_then(|text| u32::from_str_radix(text, 8).ok()).map_or(0o644, |mode| mode & 0o777)
@@ -104,18 +90,6 @@ async fn tree(client: &Client, from: &RemotePath, to: PathBuf) -> Result<(), Sto
     progress.finish();
     received?.or_fail(what)?;
     unpacked.map(drop).map_err(|error| refusal(&what(), error))
-}
-
-/// Ends early, without an error, if the reader ends: the reader reports its own error.
-async fn pour(mut bytes: ByteStream, sender: QueueSender, progress: &Progress) -> Result<(), ClientError> {
-    while let Some(chunk) = bytes.chunk().await? {
-        progress.add(chunk.len() as u64);
-        if sender.send(chunk).await == SendOutcome::ReaderGone {
-            return Ok(());
-        }
-    }
-    sender.finish().await;
-    Ok(())
 }
 
 fn refusal(what: &str, error: ArchiveError) -> Stop {

@@ -2,25 +2,37 @@
 
 use std::future::Future;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 
 use crate::failure::{OrFail, Stop};
+use crate::signals::Signals;
 
-/// 128 + the signal's number, as a shell shows it.
-const CODE_HUNG_UP: u8 = 129;
-const CODE_INTERRUPTED: u8 = 130;
-const CODE_TERMINATED: u8 = 143;
+/// The signals that end this program, with 128 + their numbers, as a shell shows them.
+#[derive(Debug)]
+pub(crate) struct Interrupts(Signals<u8>);
+
+impl Interrupts {
+    pub(crate) fn install() -> Result<Self, Stop> {
+        let ends = [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()];
+        let signals = Signals::install(&[129, 130, 143].into_iter().zip(ends).collect::<Vec<_>>());
+        signals.or_fail("could not watch for signals").map(Self)
+    }
+
+    pub(crate) async fn next(&mut self) -> u8 {
+        self.0.next().await
+    }
+
+    /// Does the work, or drops it on a signal to end, also on one that arrived before.
+    pub(crate) async fn unless<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
+        tokio::select! {
+            biased;
+            code = self.next() => Err(Stop::Exit(code)),
+            result = work => Ok(result),
+        }
+    }
+}
 
 /// Does the work, or drops it on a signal to end; its temporary files are then removed.
 pub(crate) async fn unless_interrupted<T>(work: impl Future<Output = T>) -> Result<T, Stop> {
-    let what = || "could not watch for signals".to_owned();
-    let mut interrupt = signal(SignalKind::interrupt()).or_fail(what)?;
-    let mut terminate = signal(SignalKind::terminate()).or_fail(what)?;
-    let mut hang_up = signal(SignalKind::hangup()).or_fail(what)?;
-    tokio::select! {
-        result = work => Ok(result),
-        Some(()) = interrupt.recv() => Err(Stop::Exit(CODE_INTERRUPTED)),
-        Some(()) = terminate.recv() => Err(Stop::Exit(CODE_TERMINATED)),
-        Some(()) = hang_up.recv() => Err(Stop::Exit(CODE_HUNG_UP)),
-    }
+    Interrupts::install()?.unless(work).await
 }

@@ -9,6 +9,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::print;
 use crate::print::escape::escape;
 
+/// How often spinners turn.
+pub(crate) const TICK: Duration = Duration::from_millis(200);
+
+pub(crate) fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).expect("the templates are ours").progress_chars("=> ")
+}
+
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -45,16 +52,21 @@ impl Progress {
         progress
     }
 
+    /// Shows work of unknown length while `work` runs.
+    pub(crate) async fn during<T>(label: &str, work: impl Future<Output = T>) -> T {
+        let _working = Self::working(label);
+        work.await
+    }
+
     fn new(label: &str, total: Option<u64>) -> Self {
         let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
         Self { bar, label: escape(label), printed: Mutex::new(None) }
     }
 
     fn style(&self, template: &str) {
-        let style = ProgressStyle::with_template(template).expect("the template is ours");
-        self.bar.set_style(style.progress_chars("=> "));
+        self.bar.set_style(style(template));
         if std::io::stderr().is_terminal() {
-            self.bar.enable_steady_tick(Duration::from_millis(200));
+            self.bar.enable_steady_tick(TICK);
         }
     }
 

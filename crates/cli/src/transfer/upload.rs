@@ -1,6 +1,7 @@
 //! Copies from this host into a sandbox.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use burrow_api::FileKind;
@@ -8,11 +9,12 @@ use burrow_client::{Client, UploadBody, UploadOptions};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 
-use super::bridge::from_blocking;
+use super::bridge::{QueueWriter, send_written};
 use super::endpoint::{LocalPath, RemotePath};
+use super::input::is_standard;
 use super::pack::pack;
 use super::progress::Progress;
-use crate::failure::{Failure, OrFail, Stop};
+use crate::failure::{Describe, Failure, OrFail, Stop, fail};
 use crate::print;
 use crate::print::escape::escape;
 
@@ -38,7 +40,7 @@ pub(crate) async fn upload(
         return tree(client, from, &RemotePath { path: target, ..to.clone() }, user).await;
     }
     if !metadata.is_file() {
-        return Err(Failure::new(what()).hint("it is not a file or directory").into());
+        return fail(what(), "it is not a file or directory");
     }
     let target = if into_directory { to.join(&name()?) } else { to.path.clone() };
     let file = tokio::fs::File::open(&from.path).await.or_fail(what)?;
@@ -69,35 +71,16 @@ pub(crate) async fn archive(client: &Client, to: &RemotePath, user: Option<&str>
 async fn tree(client: &Client, from: &LocalPath, to: &RemotePath, user: Option<&str>) -> Result<(), Stop> {
     let what = || format!("could not copy `{}` to `{}`", from.path.display(), to.shown());
     let progress = Arc::new(Progress::bytes(&to.shown(), None));
-    let (mut writer, stream) = from_blocking();
     let (directory, counter) = (from.path.clone(), progress.clone());
-    let packing = tokio::task::spawn_blocking(move || {
-        let packed = pack(&directory, &mut writer, |bytes| counter.add(bytes));
-        if let Err(error) = &packed {
-            writer.fail(error);
-        }
-        packed
-    });
-    let sent = client.upload_tar(&to.sandbox, &to.path, user, UploadBody::from_stream(stream, None)).await;
-    let packed = packing.await.expect("packing does not panic");
+    let write = move |writer: &mut QueueWriter| pack(&directory, writer, |bytes| counter.add(bytes));
+    let send = async |body| client.upload_tar(&to.sandbox, &to.path, user, body).await;
+    let (_, packed) = send_written(write, send, what).await?;
     progress.finish();
-    match (sent, packed) {
-        (Ok(_), Ok(packed)) => {
-            for path in packed.left_out {
-                print::note(&format!(
-                    "skipped `{}`: it is not a file, directory or link",
-                    escape(&path.display().to_string())
-                ));
-            }
-            Ok(())
-        }
-        // If the daemon refused the upload, a broken pipe of the packer is a consequence; otherwise it is the cause.
-        (Err(error), Ok(_)) => Err(error).or_fail(what),
-        (Err(error), Err(local)) if local.kind() == std::io::ErrorKind::BrokenPipe => {
-            Err(error).or_fail(what)
-        }
-        (_, Err(local)) => Err(local).or_fail(what),
+    for path in packed.left_out {
+        let shown = escape(&path.display().to_string());
+        print::note(format!("skipped `{shown}`: it is not a file, directory or link"));
     }
+    Ok(())
 }
 
 /// Whether the destination is a directory; one that does not exist is not.
@@ -112,8 +95,36 @@ async fn is_directory(client: &Client, to: &RemotePath) -> Result<bool, burrow_c
     }
 }
 
+/// A file, or with `-` standard input, as a request body with a progress bar.
+pub(crate) async fn body(
+    file: &Path,
+    what: impl Describe + Copy,
+) -> Result<(UploadBody, Arc<Progress>), Stop> {
+    let (body, total) = if is_standard(file) {
+        (UploadBody::from_reader(tokio::io::stdin(), None), None)
+    } else {
+        let opened = tokio::fs::File::open(file).await.or_fail(what)?;
+        let total = Some(length(file, what)?);
+        (UploadBody::from_reader(opened, total), total)
+    };
+    let progress = Arc::new(Progress::bytes("sending", total));
+    Ok((counted(body, &progress), progress))
+}
+
+/// The length of a regular file.
+pub(crate) fn length(file: &Path, what: impl Describe + Copy) -> Result<u64, Stop> {
+    let metadata = std::fs::metadata(file).or_fail(what)?;
+    match metadata.is_file() {
+        true => Ok(metadata.len()),
+        false => fail(
+            format!("{}: `{}` is not a regular file", what.describe(), file.display()),
+            "give a file, or `-` for standard input",
+        ),
+    }
+}
+
 /// The same bytes, counted for the progress display.
-fn counted(body: UploadBody, progress: &Arc<Progress>) -> UploadBody {
+pub(crate) fn counted(body: UploadBody, progress: &Arc<Progress>) -> UploadBody {
     let progress = progress.clone();
     body.inspect(move |bytes: &Bytes| progress.add(bytes.len() as u64))
 }
@@ -154,7 +165,7 @@ pub(crate) async fn across(
             client.upload_tar(&to.sandbox, &into, user, counted(body, &progress)).await.or_fail(what)?;
         }
         FileKind::Symlink | FileKind::Other => {
-            return Err(Failure::new(what()).hint("it is not a file or directory").into());
+            return fail(what(), "it is not a file or directory");
         }
     }
     progress.finish();

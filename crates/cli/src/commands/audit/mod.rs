@@ -1,22 +1,18 @@
 //! `burrow audit`: reads, exports and verifies the audit log.
 
+use crate::commands::prelude::*;
+
 mod export;
 mod prove;
 mod show;
 mod verify;
-
-use clap::{Args, Subcommand};
-
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::print::{self, Format};
 
 /// Read, export and verify the audit log
 ///
 /// The log records every call that changes something, every exec and every egress decision. It is a Merkle tree
 /// (RFC 6962) with signed checkpoints: store a checkpoint on another machine, and `verify` detects every event that
 /// was removed, reordered or changed.
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
   burrow audit ls --action egress.inject --secret openai-api-key
@@ -25,13 +21,7 @@ Examples:
   burrow audit verify --checkpoint /mnt/elsewhere/burrow.checkpoint
   burrow audit export -o audit.jsonl
   burrow audit verify --export audit.jsonl --checkpoint burrow.checkpoint --public-key burrow.pub")]
-pub(crate) struct AuditArgs {
-    #[command(subcommand)]
-    action: Action,
-}
-
-#[derive(Debug, Subcommand)]
-enum Action {
+pub(crate) enum AuditCommand {
     /// List events, newest first
     Ls(show::LsArgs),
     /// Show the newest events; -f follows new ones
@@ -57,25 +47,22 @@ enum Action {
     },
 }
 
-pub(crate) async fn run(ctx: &Context, args: AuditArgs) -> Result<(), Stop> {
-    match args.action {
-        Action::Ls(args) => show::ls(ctx, args).await,
-        Action::Tail(args) => show::tail(ctx, args).await,
-        Action::Verify(args) => verify::run(ctx, args).await,
-        Action::Export(args) => export::export(ctx, args).await,
-        Action::Prove(args) => prove::run(ctx, args).await,
-        Action::Checkpoint { format } => {
-            let what = || "could not get the audit log's checkpoint".to_owned();
+pub(crate) async fn run(ctx: &Context, command: AuditCommand) -> Result<(), Stop> {
+    match command {
+        AuditCommand::Ls(args) => show::ls(ctx, args).await,
+        AuditCommand::Tail(args) => show::tail(ctx, args).await,
+        AuditCommand::Verify(args) => verify::run(ctx, args).await,
+        AuditCommand::Export(args) => export::export(ctx, args).await,
+        AuditCommand::Prove(args) => prove::run(ctx, args).await,
+        AuditCommand::Checkpoint { format } => {
+            let what = "could not get the audit log's checkpoint";
             let checkpoint = ctx.client()?.audit_checkpoint().await.or_fail(what)?;
-            if format.json { print::json::pretty(&checkpoint) } else { print::data(&checkpoint.note) }
+            format.show(&checkpoint, |checkpoint| print::data(&checkpoint.note))
         }
-        Action::Key { format } => {
-            let what = || "could not get the audit log's public key".to_owned();
+        AuditCommand::Key { format } => {
+            let what = "could not get the audit log's public key";
             let key = ctx.client()?.audit_checkpoint().await.or_fail(what)?.public_key;
-            if format.json {
-                return print::json::pretty(&serde_json::json!({ "public_key": key }));
-            }
-            print::line(&key)
+            format.show(&serde_json::json!({ "public_key": key }), |_| print::line(&key))
         }
     }
 }

@@ -2,14 +2,11 @@
 
 use burrow_audit::note::PublicKey;
 use burrow_audit::tree::{Hash, proves_consistency, proves_inclusion};
-use clap::Args;
 
-use crate::context::Context;
-use crate::failure::{Failure, OrFail, Stop};
-use crate::print::{self, Format};
+use crate::commands::prelude::*;
 
 #[derive(Debug, Args)]
-pub(super) struct ProveArgs {
+pub(crate) struct ProveArgs {
     /// Index of the event
     #[arg(required_unless_present = "grown_from")]
     index: Option<u64>,
@@ -21,7 +18,7 @@ pub(super) struct ProveArgs {
 }
 
 pub(super) async fn run(ctx: &Context, args: ProveArgs) -> Result<(), Stop> {
-    let what = || "could not get the proof".to_owned();
+    let what = "could not get the proof";
     let client = ctx.client()?;
     let checkpoint = client.audit_checkpoint().await.or_fail(what)?;
     let signed = checkpoint.public_key.parse::<PublicKey>().and_then(|key| key.verify(&checkpoint.note));
@@ -34,22 +31,23 @@ pub(super) async fn run(ctx: &Context, args: ProveArgs) -> Result<(), Stop> {
         let proof = client.audit_consistency(from, Some(signed.size)).await.or_fail(what)?;
         let (old, path) = (hash(&proof.from_root)?, hashes(&proof.path)?);
         holds(proves_consistency(from, &old, signed.size, &signed.root, &path))?;
-        if args.format.json {
-            return print::json::pretty(&proof);
-        }
-        return print::line(&format!(
-            "proven: the log of {} events extends the log of {from} events, whose root is {old}",
-            signed.size
-        ));
+        let size = signed.size;
+        return args.format.show(&proof, |_| {
+            print::line(format!(
+                "proven: the log of {size} events extends the log of {from} events, whose root is {old}"
+            ))
+        });
     }
     let index = args.index.unwrap_or_default();
     let proof = client.audit_inclusion(index, Some(signed.size)).await.or_fail(what)?;
     let (leaf, path) = (hash(&proof.leaf)?, hashes(&proof.path)?);
     holds(proves_inclusion(&leaf, index, signed.size, &path, &signed.root))?;
-    if args.format.json {
-        return print::json::pretty(&proof);
-    }
-    print::line(&format!("proven: event {index} is in the log of {} events; its leaf is {leaf}", signed.size))
+    args.format.show(&proof, |_| {
+        print::line(format!(
+            "proven: event {index} is in the log of {} events; its leaf is {leaf}",
+            signed.size
+        ))
+    })
 }
 
 fn hash(hex: &str) -> Result<Hash, Stop> {

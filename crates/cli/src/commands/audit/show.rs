@@ -1,22 +1,16 @@
 //! `burrow audit ls`, `burrow audit tail`.
 
-use std::time::Duration;
-
 use burrow_api::AuditEvent;
 use burrow_client::{AuditQuery, PageQuery};
-use clap::Args;
 
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::parse;
-use crate::print::escape::escape;
-use crate::print::{self, Format, quantity, table};
+use crate::commands::pages;
+use crate::commands::prelude::*;
 
 /// Number of events shown by default.
 const EVENTS: u32 = 50;
 
 #[derive(Debug, Args)]
-pub(super) struct LsArgs {
+pub(crate) struct LsArgs {
     /// Only events of this sandbox
     #[arg(long)]
     sandbox: Option<String>,
@@ -46,7 +40,7 @@ pub(super) struct LsArgs {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct TailArgs {
+pub(crate) struct TailArgs {
     /// Follow new events
     #[arg(short = 'f', long)]
     follow: bool,
@@ -66,14 +60,10 @@ pub(super) struct TailArgs {
     format: Format,
 }
 
-fn what() -> String {
-    "could not read the audit log".to_owned()
-}
+const WHAT: &str = "could not read the audit log";
 
 pub(super) async fn ls(ctx: &Context, args: LsArgs) -> Result<(), Stop> {
-    let ago = |duration: Duration| {
-        quantity::now_ms().saturating_sub(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
-    };
+    let ago = |duration: Duration| quantity::now_ms().saturating_sub(quantity::millis(duration));
     let query = AuditQuery {
         sandbox: args.sandbox,
         action: args.action,
@@ -84,22 +74,9 @@ pub(super) async fn ls(ctx: &Context, args: LsArgs) -> Result<(), Stop> {
         until_ms: args.until.map(ago),
     };
     let client = ctx.client()?;
-    let (mut events, mut cursor) = (Vec::new(), None);
-    loop {
-        let left = args.limit - u32::try_from(events.len()).unwrap_or(args.limit);
-        let page = PageQuery { cursor, limit: Some(left.min(burrow_api::defaults::PAGE_LIMIT_MAX)) };
-        let found = client.audit(&query, &page).await.or_fail(what)?;
-        events.extend(found.items);
-        cursor = found.next_cursor;
-        if cursor.is_none() || events.len() >= args.limit as usize {
-            break;
-        }
-    }
-    if args.format.json {
-        return print::json::pretty(&events);
-    }
-    let rows: Vec<_> = events.iter().map(row).collect();
-    table::print(&["INDEX", "TIME", "ACTION", "OUTCOME", "WHO", "SANDBOX", "WHAT"], &rows)
+    let read = pages::read(args.limit as usize, async |page| client.audit(&query, page).await).await;
+    let (events, _) = read.or_fail(WHAT)?;
+    args.format.table(&["INDEX", "TIME", "ACTION", "OUTCOME", "WHO", "SANDBOX", "WHAT"], &events, row)
 }
 
 pub(super) async fn tail(ctx: &Context, args: TailArgs) -> Result<(), Stop> {
@@ -110,15 +87,13 @@ pub(super) async fn tail(ctx: &Context, args: TailArgs) -> Result<(), Stop> {
         ..AuditQuery::default()
     };
     let client = ctx.client()?;
-    let show = |event: &AuditEvent| {
-        if args.format.json { print::json::compact(event) } else { print::line(&line(event)) }
-    };
+    let show = |event: &AuditEvent| args.format.line(event, line);
     // Subscribed before the newest events are read, so that no event is missed in between.
-    let size = client.audit_checkpoint().await.or_fail(what)?.size;
+    let size = client.audit_checkpoint().await.or_fail(WHAT)?.size;
     let mut from = size;
     if args.lines > 0 {
         let page = PageQuery { cursor: None, limit: Some(args.lines) };
-        let newest = client.audit(&query, &page).await.or_fail(what)?.items;
+        let newest = client.audit(&query, &page).await.or_fail(WHAT)?.items;
         for event in newest.iter().rev() {
             show(event)?;
             from = from.max(event.index + 1);
@@ -127,9 +102,9 @@ pub(super) async fn tail(ctx: &Context, args: TailArgs) -> Result<(), Stop> {
     if !args.follow {
         return Ok(());
     }
-    let mut events = client.follow_audit(query, Some(from)).await.or_fail(what)?;
+    let mut events = client.follow_audit(query, Some(from)).await.or_fail(WHAT)?;
     loop {
-        show(&events.next().await.or_fail(what)?)?;
+        show(&events.next().await.or_fail(WHAT)?)?;
     }
 }
 

@@ -1,23 +1,20 @@
 //! `burrow audit verify`: recomputes the tree in this process, from the daemon's log or from an export.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
-use std::path::{Path, PathBuf};
 
 use burrow_audit::export::LINE_BYTES_MAX;
 use burrow_audit::note::{Checkpoint, NOTE_BYTES_MAX, PublicKey};
 use burrow_audit::verify::{Verified, Verifier, VerifyError};
 use burrow_client::ByteStream;
-use clap::Args;
 
-use crate::context::Context;
-use crate::failure::{Failure, OrFail, Stop};
-use crate::print::{self, Format, quantity};
+use crate::commands::prelude::*;
+use crate::transfer::bridge::{pour, to_blocking};
+use crate::transfer::input::{self, read_text};
 
 const TAMPERED_HINT: &str = "the log was changed; preserve it and your checkpoints as evidence";
 
 #[derive(Debug, Args)]
-pub(super) struct VerifyArgs {
+pub(crate) struct VerifyArgs {
     /// Export to check instead of the daemon's log; `-` for standard input
     #[arg(long, value_name = "FILE")]
     export: Option<PathBuf>,
@@ -33,7 +30,7 @@ pub(super) struct VerifyArgs {
 }
 
 pub(super) async fn run(ctx: &Context, args: VerifyArgs) -> Result<(), Stop> {
-    let what = || "could not verify the audit log".to_owned();
+    let what = "could not verify the audit log";
     let given = args.public_key.as_deref().map(public_key).transpose()?;
     let (key, verified) = match &args.export {
         Some(file) => {
@@ -49,7 +46,7 @@ pub(super) async fn run(ctx: &Context, args: VerifyArgs) -> Result<(), Stop> {
             };
             let stored = stored_checkpoints(&args.checkpoint, Some(&key))?;
             let stream = client.export_audit().await.or_fail(what)?;
-            (Some(key.clone()), from_daemon(stream, Verifier::new(stored), &key).await?)
+            (Some(key.clone()), from_daemon(stream, Verifier::new(stored), key).await?)
         }
     };
     match verified {
@@ -61,45 +58,37 @@ pub(super) async fn run(ctx: &Context, args: VerifyArgs) -> Result<(), Stop> {
 }
 
 fn print_result(verified: &Verified, key: Option<&PublicKey>, format: Format) -> Result<(), Stop> {
-    if format.json {
-        return print::json::pretty(&serde_json::json!({
-            "verified": true,
-            "tenant": verified.tenant,
-            "events": verified.events,
-            "removed": verified.removed,
-            "root": verified.root.hex(),
-            "checkpoints": verified.kept,
-            "public_key": key.map(ToString::to_string),
-            "note": verified.note,
-        }));
-    }
-    let events = usize::try_from(verified.events).unwrap_or(usize::MAX);
-    print::line(&format!(
-        "verified: {}, root {}",
-        quantity::count(events, "event", "events"),
-        verified.root
-    ))?;
+    let events = quantity::count(verified.events, "event", "events");
+    let (mut lines, mut notes) = (vec![format!("verified: {events}, root {}", verified.root)], Vec::new());
     if verified.removed > 0 {
-        print::line(&format!(
-            "{} of them were removed, as the log records; only their hashes are stored",
-            verified.removed
-        ))?;
+        let what = "of them were removed, as the log records; only their hashes are stored";
+        lines.push(format!("{} {what}", verified.removed));
     }
     match key {
-        Some(key) => print::line(&format!("signed by {key}"))?,
-        None => print::note("note: no --public-key was given, so the signature was not checked"),
+        Some(key) => lines.push(format!("signed by {key}")),
+        None => notes.push("note: no --public-key was given, so the signature was not checked"),
     }
-    match verified.kept {
-        0 => print::note(
+    match verified.kept as u64 {
+        0 => notes.push(
             "note: without a --checkpoint that was stored elsewhere, a log that was truncated, or rewritten with \
              its own key, is not detected",
         ),
-        kept => print::line(&format!(
-            "it extends {}",
-            quantity::count(kept, "stored checkpoint", "stored checkpoints")
-        ))?,
+        kept => {
+            let stored = quantity::count(kept, "stored checkpoint", "stored checkpoints");
+            lines.push(format!("it extends {stored}"));
+        }
     }
-    Ok(())
+    let json = serde_json::json!({
+        "verified": true,
+        "tenant": verified.tenant,
+        "events": verified.events,
+        "removed": verified.removed,
+        "root": verified.root.hex(),
+        "checkpoints": verified.kept,
+        "public_key": key.map(ToString::to_string),
+        "note": verified.note,
+    });
+    format.report(&json, lines, notes)
 }
 
 /// Checkpoints from files, signed by the key if there is one.
@@ -108,9 +97,7 @@ fn stored_checkpoints(files: &[PathBuf], key: Option<&PublicKey>) -> Result<Vec<
         .iter()
         .map(|file| {
             let what = || format!("could not use the checkpoint `{}`", file.display());
-            let mut note = String::new();
-            let limit = NOTE_BYTES_MAX as u64 + 1;
-            File::open(file).or_fail(what)?.take(limit).read_to_string(&mut note).or_fail(what)?;
+            let note = read_text(file, NOTE_BYTES_MAX as u64 + 1).or_fail(what)?;
             // A copy made by hand may lack the last line break.
             let note = format!("{}\n", note.trim_end());
             let read = match key {
@@ -124,18 +111,14 @@ fn stored_checkpoints(files: &[PathBuf], key: Option<&PublicKey>) -> Result<Vec<
 
 /// The key itself, or a file that contains it.
 fn public_key(text: &str) -> Result<PublicKey, Stop> {
-    let what = || "could not use the public key".to_owned();
+    let what = "could not use the public key";
     let text = match text.parse::<PublicKey>() {
         Ok(key) => return Ok(key),
-        Err(_) if Path::new(text).exists() => {
-            let mut found = String::new();
-            File::open(text).or_fail(what)?.take(1024).read_to_string(&mut found).or_fail(what)?;
-            found
-        }
+        Err(_) if Path::new(text).exists() => read_text(Path::new(text), 1024).or_fail(what)?,
         Err(_) => text.to_owned(),
     };
     text.parse()
-        .map_err(|error| Failure::new(what()).because(&error).hint("`burrow audit key` prints it").into())
+        .map_err(|error| Failure::new(what).because(&error).hint("`burrow audit key` prints it").into())
 }
 
 fn from_file(
@@ -143,12 +126,7 @@ fn from_file(
     verifier: Verifier,
     key: Option<&PublicKey>,
 ) -> io::Result<Result<Verified, VerifyError>> {
-    let reader: Box<dyn BufRead> = if file == Path::new("-") {
-        Box::new(io::stdin().lock())
-    } else {
-        Box::new(BufReader::with_capacity(1 << 20, File::open(file)?))
-    };
-    from_reader(reader, verifier, key)
+    from_reader(BufReader::with_capacity(1 << 20, input::open(file)?), verifier, key)
 }
 
 fn from_reader(
@@ -172,31 +150,16 @@ fn from_reader(
 
 /// Verifies the log of the daemon line by line, as it arrives.
 async fn from_daemon(
-    mut stream: ByteStream,
-    mut verifier: Verifier,
-    key: &PublicKey,
+    stream: ByteStream,
+    verifier: Verifier,
+    key: PublicKey,
 ) -> Result<Result<Verified, VerifyError>, Stop> {
-    let what = || "could not read the audit log".to_owned();
-    let mut rest: Vec<u8> = Vec::new();
-    while let Some(chunk) = stream.chunk().await.or_fail(what)? {
-        rest.extend_from_slice(&chunk);
-        let mut from = 0;
-        while let Some(length) = rest[from..].iter().position(|byte| *byte == b'\n') {
-            if let Err(error) = verifier.line(&rest[from..=from + length]) {
-                return Ok(Err(error));
-            }
-            from += length + 1;
-        }
-        rest.drain(..from);
-        if rest.len() > LINE_BYTES_MAX {
-            // The line is longer than the limit; the verifier rejects it.
-            break;
-        }
-    }
-    if !rest.is_empty()
-        && let Err(error) = verifier.line(&rest)
-    {
-        return Ok(Err(error));
-    }
-    Ok(verifier.finish(Some(key)))
+    let what = "could not read the audit log";
+    let (sender, reader) = to_blocking();
+    let checking =
+        tokio::task::spawn_blocking(move || from_reader(BufReader::new(reader), verifier, Some(&key)));
+    let received = pour(stream, sender, &Progress::bytes("audit log", None)).await;
+    let checked = checking.await.expect("checking does not panic");
+    received.or_fail(what)?;
+    checked.or_fail(what)
 }

@@ -3,18 +3,13 @@
 mod repl;
 mod show;
 
-use std::io::{IsTerminal as _, Read as _};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::io::IsTerminal as _;
 
 use burrow_api::{CodeEvent, CodeRunStatus, RunCode};
-use burrow_client::Client;
-use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::context::Context;
-use crate::failure::{CODE_GENERAL, CODE_TIMED_OUT, Failure, OrFail, Stop};
-use crate::{parse, print};
+use crate::commands::prelude::*;
+use crate::transfer::input::read_text;
 use show::CodeOutput;
 
 /// The largest code that the daemon accepts in one request.
@@ -83,7 +78,7 @@ pub(crate) async fn run(ctx: &Context, args: CodeArgs) -> Result<(), Stop> {
         "python" => "default".to_owned(),
         language => format!("default-{language}"),
     });
-    let timeout_ms = args.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+    let timeout_ms = args.timeout.map(quantity::millis);
     let request = RunCode { timeout_ms, env: args.env.into_iter().collect(), ..RunCode::default() };
     let shown = CodeOutput::new(args.save, args.json);
     let mut session = Session { client: &client, sandbox: &args.sandbox, context, request, shown };
@@ -91,7 +86,7 @@ pub(crate) async fn run(ctx: &Context, args: CodeArgs) -> Result<(), Stop> {
         (Some(file), _) => vec![read(file).or_fail(|| format!("could not read `{}`", file.display()))?],
         (None, code) if !code.is_empty() => code,
         (None, _) if std::io::stdin().is_terminal() => return repl::run(&mut session).await,
-        (None, _) => vec![read(Path::new("-")).or_fail(|| "could not read standard input".to_owned())?],
+        (None, _) => vec![read(Path::new("-")).or_fail("could not read standard input")?],
     };
     for code in pieces {
         match session.run(code).await? {
@@ -106,15 +101,9 @@ pub(crate) async fn run(ctx: &Context, args: CodeArgs) -> Result<(), Stop> {
     Ok(())
 }
 
+/// One byte more than the limit, so that longer code is rejected rather than truncated.
 fn read(file: &Path) -> std::io::Result<String> {
-    let mut text = String::new();
-    // One byte more than the limit, so that longer code is rejected rather than truncated.
-    if file == Path::new("-") {
-        std::io::stdin().take(CODE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    } else {
-        std::fs::File::open(file)?.take(CODE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    }
-    Ok(text)
+    read_text(file, CODE_BYTES_MAX + 1)
 }
 
 impl Session<'_> {
@@ -146,9 +135,10 @@ impl Session<'_> {
                 }
             };
             let Some(event) = event else {
-                return Err(Failure::new(what())
-                    .hint("the daemon ended the stream, and the code was interrupted; its variables are kept")
-                    .into());
+                return fail(
+                    what(),
+                    "the daemon ended the stream, and the code was interrupted; its variables are kept",
+                );
             };
             self.shown.show(&event)?;
             match event {
@@ -157,9 +147,7 @@ impl Session<'_> {
                     return Ok(status);
                 }
                 CodeEvent::Broken { error } => {
-                    let mut failure = Failure::new(format!("{}: {}", what(), error.message));
-                    failure.hint = error.hint;
-                    return Err(failure.into());
+                    return Err(Failure::new(what()).detail(error).into());
                 }
                 CodeEvent::Stdout { .. }
                 | CodeEvent::Stderr { .. }

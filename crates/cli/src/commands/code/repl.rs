@@ -9,8 +9,7 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Config, Editor, Helper};
 
 use super::Session;
-use crate::failure::{Failure, Stop};
-use crate::print;
+use crate::commands::prelude::*;
 
 const PROMPT: &str = ">>> ";
 

@@ -1,15 +1,13 @@
 //! Shows the output of code: text, with control characters escaped on a terminal, and images as files.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use burrow_api::{CodeEvent, CodeResult, OutputStream};
 
-use crate::failure::{OrFail as _, Stop};
+use crate::commands::prelude::*;
 use crate::print::process_output::ProcessOutput;
-use crate::print::{self, quantity};
 
 /// Where the output goes.
 pub(super) struct CodeOutput<Out = io::Stdout, Err = io::Stderr> {
@@ -63,9 +61,7 @@ impl<Out: Write, Err: Write> CodeOutput<Out, Err> {
                 }
             }
         }
-        for line in kept {
-            print::note(&line);
-        }
+        print::notes(kept);
         Ok(())
     }
 

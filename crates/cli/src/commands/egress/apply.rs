@@ -1,21 +1,16 @@
 //! `burrow egress apply`: applies a policy file: first its secrets, then the whole policy of each sandbox at once.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 
 use burrow_api::policy::{PolicyDocument, RuleDocument, check};
 use burrow_api::{Sandbox, Secret};
-use burrow_client::Client;
 use burrow_model::network::RequestScope;
 use burrow_model::{Name, NetworkPolicy};
-use clap::Args;
 use serde::Serialize;
 
 use super::declared;
 use super::document::PolicyFile;
-use crate::failure::{Failure, OrFail, Stop};
-use crate::print::escape::escape;
-use crate::print::{self, Format};
+use crate::commands::prelude::*;
 
 /// Apply a policy file, replacing the current policy
 #[derive(Debug, Args)]
@@ -39,7 +34,7 @@ A policy:
 Examples:
   burrow egress apply -f policy.yaml web worker
   burrow egress apply -f policy.yaml web --dry-run")]
-pub(super) struct ApplyArgs {
+pub(crate) struct ApplyArgs {
     /// Policy in YAML or JSON; `-` for standard input
     #[arg(short = 'f', long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
@@ -104,7 +99,7 @@ pub(super) async fn run(client: &Client, args: ApplyArgs) -> Result<(), Stop> {
             client.replace_egress_policy(sandbox, &document).await.or_fail(|| what(sandbox))?;
         }
     }
-    if format.json { print::json::pretty(&applied) } else { print::data(&shown(&applied)) }
+    format.show(&applied, |applied| print::data(&shown(applied)))
 }
 
 /// Sets the secrets of a policy file, and returns its network policy, for a sandbox that is created with it.
@@ -116,8 +111,10 @@ pub(crate) async fn for_new_sandbox(
     let known = declared::known(client).await?;
     policy.check_ceilings(&|name| ceiling(&known, name))?;
     let Some(network) = &policy.checked.network else {
-        let failure = Failure::new(format!("the policy `{}` has no `egress` section", file.display()));
-        return Err(failure.hint("add `egress:` with its rules").into());
+        return fail(
+            format!("the policy `{}` has no `egress` section", file.display()),
+            "add `egress:` with its rules",
+        );
     };
     let values = declared::values(&policy.checked.secrets, &known)?;
     declared::set(client, &policy.checked.secrets, values).await?;
@@ -137,12 +134,11 @@ fn ceiling(known: &HashMap<Name, Secret>, name: &Name) -> Option<Vec<RequestScop
 fn check_named(policy: &PolicyFile, sandboxes: &[String], file: &Path) -> Result<(), Stop> {
     let what = format!("could not apply `{}`", file.display());
     match (&policy.checked.network, sandboxes) {
-        (Some(_), []) => Err(Failure::new(format!("{what}: no sandbox was given"))
-            .hint("name the sandboxes: `burrow egress apply -f FILE SANDBOX…`")
-            .into()),
-        (None, [_, ..]) => {
-            Err(Failure::new(format!("{what}: it has no `egress` section")).hint("omit the sandboxes").into())
-        }
+        (Some(_), []) => fail(
+            format!("{what}: no sandbox was given"),
+            "name the sandboxes: `burrow egress apply -f FILE SANDBOX…`",
+        ),
+        (None, [_, ..]) => fail(format!("{what}: it has no `egress` section"), "omit the sandboxes"),
         (Some(_), [_, ..]) | (None, []) => Ok(()),
     }
 }
@@ -190,11 +186,10 @@ fn lines(
 }
 
 fn changed(sandbox: &str, before: &Sandbox, after: &NetworkPolicy) -> PolicyChange {
-    let text = |items: Vec<String>| items;
     let requests: Vec<RuleDocument> = after.requests.iter().map(RuleDocument::from).collect();
-    let allow = text(after.rules.iter().map(ToString::to_string).collect());
-    let sets = text(after.sets.iter().map(ToString::to_string).collect());
-    let deny = text(after.deny.iter().map(ToString::to_string).collect());
+    let allow = after.rules.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let sets = after.sets.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let deny = after.deny.iter().map(ToString::to_string).collect::<Vec<_>>();
     let after = lines(mode(after), &allow, &sets, &deny, &requests);
     let network = &before.network;
     let before = lines(network.mode, &network.allow, &network.sets, &network.deny, &network.requests);

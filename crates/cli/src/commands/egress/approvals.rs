@@ -1,22 +1,17 @@
 //! `burrow egress approvals`, `approve` and `refuse`: requests that wait for approval.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use burrow_api::EgressApproval;
-use burrow_client::Client;
-use clap::Args;
 
-use crate::failure::{Failure, OrFail, Stop};
-use crate::print::escape::escape;
-use crate::print::{self, Format, quantity, table};
+use crate::commands::prelude::*;
 
 /// Time between two polls for waiting requests.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// List requests that wait for approval
 #[derive(Debug, Args)]
-pub(super) struct ApprovalsArgs {
+pub(crate) struct ApprovalsArgs {
     sandbox: String,
     /// Follow new requests, one per line
     #[arg(short = 'w', long)]
@@ -27,7 +22,7 @@ pub(super) struct ApprovalsArgs {
 
 /// Approve or refuse requests that wait for approval
 #[derive(Debug, Args)]
-pub(super) struct AnswerArgs {
+pub(crate) struct AnswerArgs {
     sandbox: String,
     /// Ids of the requests, as listed by `burrow egress approvals`
     #[arg(value_name = "APPROVAL", required_unless_present = "wait")]
@@ -43,10 +38,10 @@ pub(super) async fn list(client: &Client, args: ApprovalsArgs) -> Result<(), Sto
     loop {
         let waiting = ask(client, &sandbox).await?;
         if !watch {
-            return if format.json { print::json::pretty(&waiting) } else { print::data(&shown(&waiting)) };
+            return format.table(&["APPROVAL", "REQUEST", "SECRET", "SINCE", "RULE"], &waiting, row);
         }
         for approval in waiting.iter().filter(|approval| seen.insert(approval.id)) {
-            if format.json { print::json::compact(approval)? } else { print::line(&line(approval))? }
+            format.line(approval, line)?
         }
         seen.retain(|id| waiting.iter().any(|approval| approval.id == *id));
         tokio::time::sleep(PAUSE).await;
@@ -57,7 +52,7 @@ pub(super) async fn answer(client: &Client, args: AnswerArgs, allow: bool) -> Re
     let AnswerArgs { sandbox, mut ids, wait } = args;
     while wait && ids.is_empty() {
         ids.extend(ask(client, &sandbox).await?.into_iter().take(1).map(|approval| {
-            print::note(&line(&approval));
+            print::note(line(&approval));
             approval.id
         }));
         if ids.is_empty() {
@@ -80,14 +75,10 @@ async fn ask(client: &Client, sandbox: &str) -> Result<Vec<EgressApproval>, Stop
     client.egress_approvals(sandbox).await.or_fail(what)
 }
 
-fn shown(waiting: &[EgressApproval]) -> String {
-    let row = |approval: &EgressApproval| {
-        let since = quantity::timestamp(approval.since_ms);
-        let secret = approval.secret.clone().unwrap_or_default();
-        vec![approval.id.to_string(), request(approval), secret, since, approval.rule.clone()]
-    };
-    let rows: Vec<_> = waiting.iter().map(row).collect();
-    table::render(&["APPROVAL", "REQUEST", "SECRET", "SINCE", "RULE"], &rows)
+fn row(approval: &EgressApproval) -> Vec<String> {
+    let since = quantity::timestamp(approval.since_ms);
+    let secret = approval.secret.clone().unwrap_or_default();
+    vec![approval.id.to_string(), request(approval), secret, since, approval.rule.clone()]
 }
 
 fn request(approval: &EgressApproval) -> String {

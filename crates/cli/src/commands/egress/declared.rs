@@ -4,19 +4,18 @@ use std::collections::HashMap;
 
 use burrow_api::policy::SecretSource;
 use burrow_api::{Secret, SecretPlaceholder, SecretScope, SecretSlot, SetSecret};
-use burrow_client::Client;
 use burrow_model::network::RequestScope;
 use burrow_model::{Name, SecretBytes, SecretSpec, Slot};
 
+use crate::commands::prelude::*;
 use crate::commands::secret::value::ValueSource;
-use crate::failure::{Failure, OrFail, Stop};
 
 /// Declared secrets with the sources of their values.
 type Declared = [(SecretSpec, Option<SecretSource>)];
 
 /// The tenant's secrets by name.
 pub(super) async fn known(client: &Client) -> Result<HashMap<Name, Secret>, Stop> {
-    let secrets = client.secrets().await.or_fail(|| "could not list secrets".to_owned())?;
+    let secrets = client.secrets().await.or_fail("could not list secrets")?;
     let named = |secret: Secret| Some((secret.name.parse().ok()?, secret));
     Ok(secrets.into_iter().filter_map(named).collect())
 }
@@ -65,11 +64,10 @@ pub(super) fn values(
             if known.get(name).is_some_and(|known| same(known, spec)) {
                 return Ok(None);
             }
-            let failure =
-                Failure::new(format!("secret `{name}` does not exist as declared, and has no `from`"));
-            return Err(failure
-                .hint("add the source of its value: `from: { env: VARIABLE }`, or `file`, or `command`")
-                .into());
+            return fail(
+                format!("secret `{name}` does not exist as declared, and has no `from`"),
+                "add the source of its value: `from: { env: VARIABLE }`, or `file`, or `command`",
+            );
         };
         let what = format!("value of secret `{name}`");
         ValueSource::of(source).read(&what, spec.slot == Slot::ClientCert).map(Some)

@@ -4,7 +4,6 @@
 //! its line is found by parsing the file once more, with a visitor that fails on purpose at that path.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
 
 use burrow_api::policy::{Checked, Fault, PolicyDocument, Step, check};
 use burrow_model::Name;
@@ -12,7 +11,7 @@ use burrow_model::network::RequestScope;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::commands::memory::input;
-use crate::failure::{Failure, Stop};
+use crate::commands::prelude::*;
 
 /// A policy file that passed every check that does not need the daemon.
 #[derive(Debug)]

@@ -7,22 +7,18 @@ pub(crate) mod document;
 
 use burrow_api::policy::{RuleDocument, check};
 use burrow_api::{
-    BudgetLeft, EgressEntry, EgressExplanation, EgressQuestion, EgressRequestRule, EgressStatus,
-    EgressVerdict, UpdateNetwork, UpdateSandbox,
+    BudgetLeft, EgressCounters, EgressEntry, EgressExplanation, EgressQuestion, EgressRequestRule,
+    EgressStatus, EgressStep, EgressVerdict, UpdateNetwork, UpdateSandbox,
 };
-use burrow_client::{Client, EgressLogQuery, PageQuery};
-use clap::{Args, Subcommand};
+use burrow_client::{EgressLogQuery, PageQuery};
 
-use crate::context::Context;
-use crate::failure::{Failure, OrFail, Stop};
-use crate::print::escape::escape;
-use crate::print::{self, Format, quantity, table};
+use crate::commands::prelude::*;
 
 /// Number of log entries shown by default.
 const LINES: u32 = 50;
 
 /// Manage the network access of sandboxes, and read its log
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
   burrow egress allow web '*.example.com' tcp://db.example.com:5432
@@ -32,13 +28,7 @@ Examples:
   burrow egress explain web https://api.openai.com/v1/responses -X POST
   burrow egress approvals web --watch
   burrow egress test web example.com:443")]
-pub(crate) struct EgressArgs {
-    #[command(subcommand)]
-    action: Action,
-}
-
-#[derive(Debug, Subcommand)]
-enum Action {
+pub(crate) enum EgressCommand {
     /// Show the log of connections and requests, oldest first
     Log {
         sandbox: String,
@@ -101,36 +91,36 @@ enum Action {
     Refuse(approvals::AnswerArgs),
 }
 
-pub(crate) async fn run(ctx: &Context, args: EgressArgs) -> Result<(), Stop> {
+pub(crate) async fn run(ctx: &Context, command: EgressCommand) -> Result<(), Stop> {
     let client = ctx.client()?;
-    match args.action {
-        Action::Log { sandbox, follow, denied, lines, format } => {
+    match command {
+        EgressCommand::Log { sandbox, follow, denied, lines, format } => {
             log(&client, &sandbox, denied, lines, follow, format).await
         }
-        Action::Explain { sandbox, target, method, format } => {
+        EgressCommand::Explain { sandbox, target, method, format } => {
             let question = EgressQuestion { target, method: Some(method) };
             explain(&client, &sandbox, question, format).await
         }
-        Action::Test { sandbox, target, format } => test(&client, &sandbox, target, format).await,
-        Action::Show { sandbox, format } => {
+        EgressCommand::Test { sandbox, target, format } => test(&client, &sandbox, target, format).await,
+        EgressCommand::Show { sandbox, format } => {
             let what = || format!("could not show the network policy of sandbox `{sandbox}`");
             let status = client.egress(&sandbox).await.or_fail(what)?;
-            if format.json { print::json::pretty(&status) } else { print::data(&shown(&status)) }
+            format.show(&status, |status| print::data(&shown(status)))
         }
-        Action::Allow { sandbox, rules, secret: None } => {
+        EgressCommand::Allow { sandbox, rules, secret: None } => {
             change(&client, &sandbox, UpdateNetwork { add: rules, ..UpdateNetwork::default() }).await
         }
-        Action::Allow { sandbox, rules, secret: Some(secret) } => {
+        EgressCommand::Allow { sandbox, rules, secret: Some(secret) } => {
             let add_requests = with_secret(&rules, &secret)?;
             change(&client, &sandbox, UpdateNetwork { add_requests, ..UpdateNetwork::default() }).await
         }
-        Action::Deny { sandbox, rules } => {
+        EgressCommand::Deny { sandbox, rules } => {
             change(&client, &sandbox, UpdateNetwork { remove: rules, ..UpdateNetwork::default() }).await
         }
-        Action::Apply(args) => apply::run(&client, args).await,
-        Action::Approvals(args) => approvals::list(&client, args).await,
-        Action::Approve(args) => approvals::answer(&client, args, true).await,
-        Action::Refuse(args) => approvals::answer(&client, args, false).await,
+        EgressCommand::Apply(args) => apply::run(&client, args).await,
+        EgressCommand::Approvals(args) => approvals::list(&client, args).await,
+        EgressCommand::Approve(args) => approvals::answer(&client, args, true).await,
+        EgressCommand::Refuse(args) => approvals::answer(&client, args, false).await,
     }
 }
 
@@ -144,9 +134,10 @@ fn with_secret(hosts: &[String], secret: &str) -> Result<Vec<RuleDocument>, Stop
     // Checked here, since the daemon's error would name a rule that the user did not type.
     match check::rules(&rules, &[]) {
         Ok(_) => Ok(rules),
-        Err(fault) => Err(Failure::new(format!("could not add the rules: {}", fault.reason))
-            .hint("with --secret, give hosts such as `api.example.com`")
-            .into()),
+        Err(fault) => fail(
+            format!("could not add the rules: {}", fault.reason),
+            "with --secret, give hosts such as `api.example.com`",
+        ),
     }
 }
 
@@ -155,7 +146,7 @@ async fn change(client: &Client, sandbox: &str, network: UpdateNetwork) -> Resul
     let what = || format!("could not change the network policy of sandbox `{sandbox}`");
     let updated = client.update_sandbox(sandbox, &update).await.or_fail(what)?;
     if updated.network.mode != burrow_api::NetworkMode::Allowlist {
-        print::note(&format!(
+        print::note(format!(
             "note: rules have no effect while its mode is `{}`; `burrow update {sandbox} --net allowlist` changes that",
             updated.network.mode.as_str()
         ));
@@ -179,9 +170,7 @@ async fn log(
         let oldest_first: Vec<_> = newest.items.into_iter().rev().collect();
         return print::json::pretty(&oldest_first);
     }
-    let show = |entry: &EgressEntry| {
-        if format.json { print::json::compact(entry) } else { print::line(&line(entry)) }
-    };
+    let show = |entry: &EgressEntry| format.line(entry, line);
     for entry in newest.items.iter().rev() {
         show(entry)?;
     }
@@ -205,37 +194,33 @@ async fn explain(
 ) -> Result<(), Stop> {
     let what = || format!("could not explain `{}` for sandbox `{sandbox}`", question.target);
     let answer = client.explain_egress(sandbox, &question).await.or_fail(what)?;
-    if format.json { print::json::pretty(&answer) } else { print::data(&explained(&answer)) }
+    format.show(&answer, |answer| print::lines(explained(answer)))
 }
 
-fn explained(answer: &EgressExplanation) -> String {
+fn explained(answer: &EgressExplanation) -> Vec<String> {
     let verdict = if answer.allowed { "allowed" } else { "denied" };
     let host = escape(&answer.host);
-    let mut text = match &answer.request {
+    let mut lines = vec![match &answer.request {
         Some(request) => {
             let (method, path) = (escape(&request.method), escape(&request.path));
-            format!("{verdict}: {method} https://{host}:{}{path}\n", answer.port)
+            format!("{verdict}: {method} https://{host}:{}{path}", answer.port)
         }
-        None => format!("{verdict}: {} to {host}:{}\n", answer.protocol.as_str(), answer.port),
-    };
-    text.push_str(&format!("because: {}\n", escape(&answer.because)));
+        None => format!("{verdict}: {} to {host}:{}", answer.protocol.as_str(), answer.port),
+    }];
+    lines.push(format!("because: {}", escape(&answer.because)));
     if let Some(request) = &answer.request {
         let decrypted = if request.decrypted { "yes" } else { "no, it is passed through" };
-        text.push_str(&format!("decrypted: {decrypted}\n"));
-        if let (Some(secret), Some(slot)) = (&request.secret, &request.slot) {
-            text.push_str(&format!("secret: {} in {}\n", escape(secret), escape(slot)));
-        }
-        if let Some(left) = &request.left {
-            text.push_str(&format!("budget left: {}\n", self::left(left)));
-        }
+        lines.push(format!("decrypted: {decrypted}"));
+        let secret = request.secret.as_ref().zip(request.slot.as_ref());
+        lines.extend(secret.map(|(secret, slot)| format!("secret: {} in {}", escape(secret), escape(slot))));
+        lines.extend(request.left.as_ref().map(|left| format!("budget left: {}", self::left(left))));
         if request.approval {
-            text.push_str("approval: required; `burrow egress approvals` lists the requests that wait\n");
+            let how = "required; `burrow egress approvals` lists the requests that wait";
+            lines.push(format!("approval: {how}"));
         }
     }
-    if let Some(hint) = &answer.hint {
-        text.push_str(&format!("hint: {}\n", escape(hint)));
-    }
-    text
+    lines.extend(answer.hint.as_ref().map(|hint| format!("hint: {}", escape(hint))));
+    lines
 }
 
 fn left(left: &BudgetLeft) -> String {
@@ -252,41 +237,30 @@ async fn test(client: &Client, sandbox: &str, target: String, format: Format) ->
     let what = || format!("could not test `{target}` for sandbox `{sandbox}`");
     let question = EgressQuestion { target: target.clone(), method: None };
     let trial = client.test_egress(sandbox, &question).await.or_fail(what)?;
-    if format.json {
-        print::json::pretty(&trial)?;
-    } else {
-        for step in &trial.steps {
-            let mark = if step.ok { "ok" } else { "failed" };
-            let took = step.took_us as f64 / 1000.0;
-            print::line(&format!(
-                "{:<8} {mark:<7} {took:>8.1} ms  {}",
-                escape(&step.step),
-                escape(&step.detail)
-            ))?;
-        }
-        let (host, port) = (escape(&trial.host), trial.port);
-        print::line(&format!("{} {host}:{port}", if trial.reached { "reached" } else { "did not reach" }))?;
-        if let Some(hint) = &trial.hint {
-            print::line(&format!("hint: {}", escape(hint)))?;
-        }
-    }
+    let step_line = |step: &EgressStep| {
+        let (mark, took) = (if step.ok { "ok" } else { "failed" }, step.took_us as f64 / 1000.0);
+        let (step, detail) = (escape(&step.step), escape(&step.detail));
+        format!("{step:<8} {mark:<7} {took:>8.1} ms  {detail}")
+    };
+    format.show(&trial, |trial| {
+        let result = if trial.reached { "reached" } else { "did not reach" };
+        let result = format!("{result} {}:{}", escape(&trial.host), trial.port);
+        let hint = trial.hint.as_ref().map(|hint| format!("hint: {}", escape(hint)));
+        print::lines(trial.steps.iter().map(step_line).chain([result]).chain(hint))
+    })?;
     // Scripts can rely on the exit code alone.
     if trial.reached { Ok(()) } else { Err(Stop::Exit(1)) }
 }
 
 fn shown(status: &EgressStatus) -> String {
     let mut text = format!("mode: {}\n", status.network.mode.as_str());
-    let rows: Vec<_> = status
-        .rules
-        .iter()
-        .map(|rule| vec![rule.rule.clone(), rule.set.clone().unwrap_or_default()])
-        .collect();
-    if !rows.is_empty() || status.requests.is_empty() {
-        text.push_str(&table::render(&["RULE", "SET"], &rows));
+    if !status.rules.is_empty() || status.requests.is_empty() {
+        text.push_str(&table::of(&["RULE", "SET"], &status.rules, |rule| {
+            vec![rule.rule.clone(), rule.set.clone().unwrap_or_default()]
+        }));
     }
     if !status.requests.is_empty() {
-        let rows: Vec<_> = status.requests.iter().map(request_row).collect();
-        text.push_str(&table::render(&["REQUESTS", "APPROVAL", "LEFT"], &rows));
+        text.push_str(&table::of(&["REQUESTS", "APPROVAL", "LEFT"], &status.requests, request_row));
     }
     for (rule, problem) in status.requests.iter().filter_map(|rule| Some((rule, rule.problem.as_ref()?))) {
         text.push_str(&format!("`{}` allows nothing: {}\n", escape(&rule.text), escape(problem)));
@@ -296,32 +270,22 @@ fn shown(status: &EgressStatus) -> String {
         text.push_str(&format!("sets that are no longer in the configuration: {sets}\n"));
     }
     if let Some(counters) = &status.counters {
+        let EgressCounters { allowed, denied, failed, connections_open: open, log_dropped, .. } = counters;
+        let (sent, received) =
+            (quantity::bytes(counters.sent_bytes), quantity::bytes(counters.received_bytes));
         text.push_str(&format!(
-            "since it started: {} allowed, {} denied, {} failed, {} open, {} sent, {} received\n",
-            counters.allowed,
-            counters.denied,
-            counters.failed,
-            counters.connections_open,
-            quantity::bytes(counters.sent_bytes),
-            quantity::bytes(counters.received_bytes),
+            "since it started: {allowed} allowed, {denied} denied, {failed} failed, {open} open, {sent} sent, {received} received\n"
         ));
-        if counters.log_dropped > 0 {
-            text.push_str(&format!(
-                "{} log entries were dropped: they arrived too fast\n",
-                counters.log_dropped
-            ));
+        if *log_dropped > 0 {
+            text.push_str(&format!("{log_dropped} log entries were dropped: they arrived too fast\n"));
         }
     }
     text
 }
 
 fn request_row(rule: &EgressRequestRule) -> Vec<String> {
-    let approval = match rule.rule.approve {
-        Some(burrow_api::policy::Approve::Once) => "once",
-        Some(burrow_api::policy::Approve::Session) => "session",
-        None => "",
-    };
-    vec![rule.text.clone(), approval.to_owned(), rule.left.as_ref().map(left).unwrap_or_default()]
+    let approval = rule.rule.approve.map(print::json::word).unwrap_or_default();
+    vec![rule.text.clone(), approval, rule.left.as_ref().map(left).unwrap_or_default()]
 }
 
 fn line(entry: &EgressEntry) -> String {

@@ -1,21 +1,15 @@
 //! `burrow image build` and `commit`: creates images.
 
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
-
 use burrow_api::{BuildImage, Image, ImageConfigChange, ImageFrom, NetworkMode, NetworkRequest};
-use burrow_client::{Client, UploadBody};
 use clap::builder::PossibleValuesParser;
-use clap::{Args, ValueEnum};
 
 use super::bundle::{self, Bundle};
 use super::follow::follow;
-use super::is_standard;
 use super::transfer::print_ids;
-use crate::context::Context;
-use crate::failure::{Failure, OrFail, Stop};
-use crate::parse;
-use crate::transfer::bridge::from_blocking;
+use crate::commands::prelude::*;
+use crate::transfer::bridge::send_written;
+use crate::transfer::input::read_text;
+use crate::transfer::save::parent;
 
 /// Build files that are included in the program, by the name of their image. One may be based on an earlier one.
 const READY: [(&str, &str); 3] = [
@@ -47,7 +41,7 @@ A build file:
     - env: { NODE_ENV: production }
     - workdir: /srv/app
     - cmd: [node, server.js]")]
-pub(super) struct BuildArgs {
+pub(crate) struct BuildArgs {
     /// Build file; `-` for standard input
     #[arg(short = 'f', long, value_name = "FILE", conflicts_with_all = ["packages", "from", "ready"])]
     file: Option<PathBuf>,
@@ -74,8 +68,8 @@ pub(super) struct BuildArgs {
     #[arg(long, conflicts_with_all = ["file", "packages", "ready"])]
     rebuild: bool,
     /// Network mode of `run` steps; `open` by default with `--ready`
-    #[arg(long, value_name = "MODE", value_enum, conflicts_with = "packages")]
-    net: Option<Net>,
+    #[arg(long, value_name = "MODE", value_parser = parse::one_of::<NetworkMode>(["none", "allowlist", "open"]), conflicts_with = "packages")]
+    net: Option<NetworkMode>,
     /// Host that `run` steps may reach; may be repeated
     #[arg(long, value_name = "RULE", conflicts_with = "packages")]
     allow: Vec<String>,
@@ -84,18 +78,11 @@ pub(super) struct BuildArgs {
     json: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Net {
-    None,
-    Allowlist,
-    Open,
-}
-
 /// Create an image from the current state of a sandbox
 ///
 /// The image has the files, the environment and the user of the sandbox. The sandbox keeps running.
 #[derive(Debug, Args)]
-pub(super) struct CommitArgs {
+pub(crate) struct CommitArgs {
     /// Sandbox to create the image from
     sandbox: String,
     /// Name of the image
@@ -131,9 +118,10 @@ pub(super) async fn run(ctx: &Context, args: BuildArgs) -> Result<(), Stop> {
     } else {
         let request = if args.packages.is_empty() {
             if args.no_cache {
-                return Err(Failure::new("could not build: --no-cache is for packages and build files")
-                    .hint("--rebuild builds the default image again")
-                    .into());
+                return fail(
+                    "could not build: --no-cache is for packages and build files",
+                    "--rebuild builds the default image again",
+                );
             }
             BuildImage { name: args.name, rebuild: args.rebuild, ..BuildImage::default() }
         } else {
@@ -199,11 +187,7 @@ impl BuildArgs {
     /// The network of `run` steps; `None` for the daemon's default.
     fn network(&self) -> Option<NetworkRequest> {
         (self.net.is_some() || !self.allow.is_empty()).then(|| NetworkRequest {
-            mode: self.net.map(|net| match net {
-                Net::None => NetworkMode::None,
-                Net::Allowlist => NetworkMode::Allowlist,
-                Net::Open => NetworkMode::Open,
-            }),
+            mode: self.net,
             allow: (!self.allow.is_empty()).then(|| self.allow.clone()),
             ..NetworkRequest::default()
         })
@@ -214,7 +198,7 @@ async fn from_file(client: &Client, args: BuildArgs) -> Result<Vec<Image>, Stop>
     let network = args.network();
     let file = args.file.unwrap_or_default();
     let what = || format!("could not build `{}`", file.display());
-    let recipe = read(&file).or_fail(what)?;
+    let recipe = read_text(&file, RECIPE_BYTES_MAX).or_fail(what)?;
     let copied = bundle::copied(&recipe);
     let request = BuildImage {
         from: ImageFrom::Recipe,
@@ -228,42 +212,11 @@ async fn from_file(client: &Client, args: BuildArgs) -> Result<Vec<Image>, Stop>
         let lines = client.build_image(&request).await.or_fail(what)?;
         return follow(lines, what).await;
     }
-    let directory = args.context.unwrap_or_else(|| directory_of(&file));
-    let (mut writer, stream) = from_blocking();
+    let directory = args.context.unwrap_or_else(|| parent(&file).to_owned());
     let bundle = Bundle { request, directory, copied };
-    let packing = tokio::task::spawn_blocking(move || {
-        let packed = bundle.pack(&mut writer);
-        if let Err(error) = &packed {
-            writer.fail(error);
-        }
-        packed
-    });
-    let sent = client.build_image_with(UploadBody::from_stream(stream, None)).await;
-    let packed = packing.await.expect("packing does not panic");
-    match (sent, packed) {
-        (Ok(lines), Ok(())) => follow(lines, what).await,
-        // If the daemon refused the build, a broken pipe of the packer is a consequence; otherwise it is the cause.
-        (Err(error), Err(local)) if local.kind() == std::io::ErrorKind::BrokenPipe => {
-            Err(error).or_fail(what)
-        }
-        (Err(error), Ok(())) => Err(error).or_fail(what),
-        (_, Err(local)) => Err(local).or_fail(what),
-    }
-}
-
-fn read(file: &Path) -> std::io::Result<String> {
-    let mut text = String::new();
-    if is_standard(file) {
-        std::io::stdin().take(RECIPE_BYTES_MAX).read_to_string(&mut text)?;
-    } else {
-        std::fs::File::open(file)?.take(RECIPE_BYTES_MAX).read_to_string(&mut text)?;
-    }
-    Ok(text)
-}
-
-fn directory_of(file: &Path) -> PathBuf {
-    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-    parent.unwrap_or(Path::new(".")).to_owned()
+    let send = async |body| client.build_image_with(body).await;
+    let (lines, ()) = send_written(move |writer| bundle.pack(writer), send, what).await?;
+    follow(lines, what).await
 }
 
 pub(super) async fn commit(ctx: &Context, args: CommitArgs) -> Result<(), Stop> {

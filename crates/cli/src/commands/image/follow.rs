@@ -2,15 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
-use std::time::Duration;
 
 use burrow_api::{BuildProgress, Image, ItemState};
 use burrow_client::NdjsonStream;
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar};
 
-use crate::failure::{Failure, OrFail, Stop};
-use crate::print;
-use crate::print::escape::escape;
+use crate::commands::prelude::*;
+use crate::transfer::progress::{TICK, style};
 
 /// The progress display.
 #[derive(Debug)]
@@ -43,15 +41,12 @@ pub(super) async fn follow(
             }
             BuildProgress::Error { error } => {
                 screen.clear();
-                let mut failure = Failure::new(what());
-                failure.causes.push(error.message);
-                failure.hint = error.hint;
-                return Err(failure.into());
+                return Err(Failure::new(what()).detail(error).into());
             }
         }
     }
     screen.clear();
-    Err(Failure::new(what()).hint("the daemon ended the stream without a result; see its log").into())
+    fail(what(), "the daemon ended the stream without a result; see its log")
 }
 
 impl ProgressDisplay {
@@ -80,11 +75,11 @@ impl ProgressDisplay {
     }
 
     fn item(&mut self, index: u32, count: u32, what: &str, state: ItemState, bytes: u64, total: Option<u64>) {
-        let word = word(state);
+        let word = print::json::word(state);
         let what = escape(what);
         let Some(bars) = &self.bars else {
             if self.states.insert(index, state) != Some(state) {
-                print::note(&format!("[{}/{count}] {what}: {word}", index + 1));
+                print::note(format!("[{}/{count}] {what}: {word}", index + 1));
             }
             return;
         };
@@ -130,21 +125,5 @@ impl ProgressDisplay {
         if let Some(bars) = &self.bars {
             let _ = bars.clear();
         }
-    }
-}
-
-const TICK: Duration = Duration::from_millis(200);
-
-fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).expect("the templates are ours").progress_chars("=> ")
-}
-
-fn word(state: ItemState) -> &'static str {
-    match state {
-        ItemState::Downloading => "downloading",
-        ItemState::Unpacking => "unpacking",
-        ItemState::Running => "running",
-        ItemState::Cached => "cached",
-        ItemState::Done => "done",
     }
 }

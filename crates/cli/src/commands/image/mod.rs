@@ -1,24 +1,17 @@
 //! `burrow image`: the images that sandboxes start from.
 
+use crate::commands::prelude::*;
+
 mod build;
 mod bundle;
 mod follow;
 mod show;
 mod transfer;
 
-use std::path::Path;
-
-use clap::{Args, Subcommand};
-
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::print::escape::escape;
-use crate::print::{self, Format, quantity};
-
 pub(crate) use build::default as build_default;
 
 /// Manage the images that sandboxes start from
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
   burrow image pull python:3.12 && burrow run --rm --image python:3.12 -- python3 -V
@@ -27,13 +20,7 @@ Examples:
   burrow image commit dev --name my-setup
   burrow image export my-setup -o my-setup.tar
   docker save app | burrow image import -")]
-pub(crate) struct ImageArgs {
-    #[command(subcommand)]
-    action: Action,
-}
-
-#[derive(Debug, Subcommand)]
-enum Action {
+pub(crate) enum ImageCommand {
     /// List images
     Ls {
         #[command(flatten)]
@@ -73,53 +60,37 @@ enum Action {
     },
 }
 
-/// Whether the path is `-`, standard input or output.
-pub(super) fn is_standard(file: &Path) -> bool {
-    file == Path::new("-")
-}
-
-pub(crate) async fn run(ctx: &Context, args: ImageArgs) -> Result<(), Stop> {
-    match args.action {
-        Action::Ls { format } => show::list(ctx, format).await,
-        Action::Inspect(args) => show::inspect(ctx, args).await,
-        Action::Build(args) => build::run(ctx, args).await,
-        Action::Pull(args) => transfer::pull(ctx, args).await,
-        Action::Import(args) => transfer::import(ctx, args).await,
-        Action::Export(args) => transfer::export(ctx, args).await,
-        Action::Commit(args) => build::commit(ctx, args).await,
-        Action::Tag { image, name } => {
+pub(crate) async fn run(ctx: &Context, command: ImageCommand) -> Result<(), Stop> {
+    match command {
+        ImageCommand::Ls { format } => show::list(ctx, format).await,
+        ImageCommand::Inspect(args) => show::inspect(ctx, args).await,
+        ImageCommand::Build(args) => build::run(ctx, args).await,
+        ImageCommand::Pull(args) => transfer::pull(ctx, args).await,
+        ImageCommand::Import(args) => transfer::import(ctx, args).await,
+        ImageCommand::Export(args) => transfer::export(ctx, args).await,
+        ImageCommand::Commit(args) => build::commit(ctx, args).await,
+        ImageCommand::Tag { image, name } => {
             let what = || format!("could not add the name `{name}` to image `{image}`");
             let tagged = ctx.client()?.tag_image(&image, &name).await.or_fail(what)?;
             print::line(&tagged.id)
         }
-        Action::Untag { name } => {
+        ImageCommand::Untag { name } => {
             let what = || format!("could not remove the name `{name}`");
             ctx.client()?.untag_image(&name, &name).await.or_fail(what)
         }
-        Action::Rm { images } => {
+        ImageCommand::Rm { images } => {
             let client = ctx.client()?;
             for image in images {
                 client.remove_image(&image).await.or_fail(|| format!("could not remove image `{image}`"))?;
-                print::line(&escape(&image))?;
+                print::line(escape(&image))?;
             }
             Ok(())
         }
-        Action::Prune { format } => {
-            let pruned =
-                ctx.client()?.prune_images().await.or_fail(|| "could not clean up images".to_owned())?;
-            if format.json {
-                return print::json::pretty(&pruned);
-            }
-            for image in &pruned.images {
-                print::line(&escape(image))?;
-            }
-            print::note(&format!(
-                "removed {} images and {} layers, {} freed",
-                pruned.images.len(),
-                pruned.layers,
-                quantity::bytes(pruned.freed_bytes)
-            ));
-            Ok(())
+        ImageCommand::Prune { format } => {
+            let pruned = ctx.client()?.prune_images().await.or_fail("could not clean up images")?;
+            let (images, freed) = (pruned.images.len(), quantity::bytes(pruned.freed_bytes));
+            let note = format!("removed {images} images and {} layers, {freed} freed", pruned.layers);
+            format.report(&pruned, pruned.images.iter().map(|image| escape(image)), [note])
         }
     }
 }

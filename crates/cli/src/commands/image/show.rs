@@ -1,15 +1,12 @@
 //! `burrow image ls` and `inspect`.
 
-use burrow_api::{Image, ImageDetail};
-use clap::Args;
+use burrow_api::{Image, ImageDetail, ImageStep};
 
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::print::{self, Format, quantity, table};
+use crate::commands::prelude::*;
 
 /// Show an image: configuration, layers, history, and the sandboxes that use it
 #[derive(Debug, Args)]
-pub(super) struct InspectArgs {
+pub(crate) struct InspectArgs {
     /// Name or id
     image: String,
     #[command(flatten)]
@@ -17,43 +14,31 @@ pub(super) struct InspectArgs {
 }
 
 pub(super) async fn list(ctx: &Context, format: Format) -> Result<(), Stop> {
-    let images = ctx.client()?.images().await.or_fail(|| "could not list images".to_owned())?;
-    if format.json {
-        return print::json::pretty(&images);
-    }
-    let now_ms = quantity::now_ms();
-    let rows: Vec<_> = images.iter().map(|image| row(image, now_ms)).collect();
-    table::print(&["ID", "NAME", "SIZE", "ORIGIN", "AGE"], &rows)
+    let images = ctx.client()?.images().await.or_fail("could not list images")?;
+    format.table(&["ID", "NAME", "SIZE", "ORIGIN", "AGE"], &images, row)
 }
 
-fn row(image: &Image, now_ms: u64) -> Vec<String> {
+fn row(image: &Image) -> Vec<String> {
     vec![
         image.id.clone(),
         image.names.join(" "),
         quantity::bytes(image.size_bytes),
         image.origin.clone(),
-        quantity::age(image.created_ms, now_ms),
+        quantity::age_now(image.created_ms),
     ]
 }
 
 pub(super) async fn inspect(ctx: &Context, args: InspectArgs) -> Result<(), Stop> {
     let what = || format!("could not inspect image `{}`", args.image);
     let detail = ctx.client()?.image(&args.image).await.or_fail(what)?;
-    if args.format.json {
-        return print::json::pretty(&detail);
-    }
-    let rows: Vec<Vec<String>> =
-        facts(&detail).into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
-    table::print(&["", ""], &rows)?;
-    if !detail.history.is_empty() {
-        let steps: Vec<_> = detail
-            .history
-            .iter()
-            .map(|step| vec![quantity::bytes(step.size_bytes), step.what.clone()])
-            .collect();
-        table::print(&["SIZE", "STEP"], &steps)?;
-    }
-    Ok(())
+    args.format.show(&detail, |detail| {
+        table::facts(facts(detail))?;
+        if detail.history.is_empty() {
+            return Ok(());
+        }
+        let step = |step: &ImageStep| vec![quantity::bytes(step.size_bytes), step.what.clone()];
+        table::print(&["SIZE", "STEP"], &detail.history, step)
+    })
 }
 
 fn facts(detail: &ImageDetail) -> Vec<(&'static str, String)> {

@@ -1,22 +1,15 @@
 //! `burrow kv set|rm|incr|cas|batch`.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
 use burrow_api::ErrorCode;
 use burrow_api::memory::{KvIncrement, KvItem, KvOperation, KvSet};
 use burrow_client::ClientError;
-use clap::Args;
 use serde_json::Value;
 
 use super::CODE_CONFLICT;
 use crate::commands::memory::arguments::json_or_text;
 use crate::commands::memory::flags::WriteFlags;
 use crate::commands::memory::input;
-use crate::context::Context;
-use crate::failure::{Failure, OrFail, Stop};
-use crate::parse;
-use crate::print::{self, Format};
+use crate::commands::prelude::*;
 
 /// Set a key, and print its version
 ///
@@ -28,7 +21,7 @@ Examples:
   burrow kv set web plan '{\"step\": 3, \"of\": 7}'
   burrow kv set web notes --file notes.md --text
   burrow kv set web lock/build \"$$\" --ttl 5m --if-absent || echo 'another build is running'")]
-pub(super) struct SetArgs {
+pub(crate) struct SetArgs {
     #[command(flatten)]
     target: WriteFlags,
     #[arg(id = "name", value_name = "KEY")]
@@ -43,7 +36,7 @@ pub(super) struct SetArgs {
 }
 
 #[derive(Debug, Args)]
-struct ValueArgs {
+pub(crate) struct ValueArgs {
     /// Value; `-` for standard input
     #[arg(conflicts_with = "file", allow_hyphen_values = true)]
     value: Option<String>,
@@ -65,17 +58,13 @@ impl ValueArgs {
             (None, Some(file)) => input::read(file, what)?,
             (Some(_), _) => input::read(std::path::Path::new("-"), what)?,
             (None, None) => {
-                let failure = Failure::new(format!("{}: no value was given", what()));
-                return Err(failure
-                    .hint("give it as an argument, with --file FILE, or on standard input with `-`")
-                    .into());
+                return fail(
+                    format!("{}: no value was given", what()),
+                    "give it as an argument, with --file FILE, or on standard input with `-`",
+                );
             }
         };
         Ok(if self.text { Value::String(source) } else { json_or_text(&source) })
-    }
-
-    fn ttl_seconds(&self) -> Option<u64> {
-        self.ttl.map(|ttl| ttl.as_secs())
     }
 }
 
@@ -88,7 +77,7 @@ Examples:
   version=$(burrow kv get web plan/step --json | jq .version)
   burrow kv cas web plan/step 4 --version $version
   burrow kv cas web owner me --absent")]
-pub(super) struct CasArgs {
+pub(crate) struct CasArgs {
     #[command(flatten)]
     target: WriteFlags,
     #[arg(id = "name", value_name = "KEY")]
@@ -107,7 +96,7 @@ pub(super) struct CasArgs {
 
 /// Remove keys; missing keys are ignored
 #[derive(Debug, Args)]
-pub(super) struct RmArgs {
+pub(crate) struct RmArgs {
     #[command(flatten)]
     target: WriteFlags,
     #[arg(id = "names", required = true, value_name = "KEY")]
@@ -123,7 +112,7 @@ pub(super) struct RmArgs {
 Examples:
   burrow kv incr web counters/deploys
   burrow kv incr web budget --by -2.5")]
-pub(super) struct IncrArgs {
+pub(crate) struct IncrArgs {
     #[command(flatten)]
     target: WriteFlags,
     #[arg(id = "name", value_name = "KEY")]
@@ -148,7 +137,7 @@ pub(super) struct IncrArgs {
 Examples:
   burrow kv batch web --file changes.jsonl
   printf '%s\\n' '{\"op\":\"set\",\"key\":\"a\",\"value\":1}' '{\"op\":\"delete\",\"key\":\"b\"}' | burrow kv batch web")]
-pub(super) struct BatchArgs {
+pub(crate) struct BatchArgs {
     #[command(flatten)]
     target: WriteFlags,
     /// File with the changes; standard input by default
@@ -176,31 +165,28 @@ impl<T> OrConflict<T> for Result<T, ClientError> {
 }
 
 pub(super) async fn set(ctx: &Context, args: SetArgs) -> Result<(), Stop> {
-    let what = || format!("could not set key `{}` of `{}`", args.key, args.target.of);
-    let request = KvSet {
-        value: args.value.read(what)?,
-        ttl_seconds: args.value.ttl_seconds(),
-        if_version: None,
-        if_absent: args.if_absent,
-    };
-    let item = args.target.memory(ctx)?.kv_set(&args.key, &request).await.or_conflict(what)?;
-    version(&item, args.format)
+    store(ctx, &args.target, &args.key, &args.value, (None, args.if_absent), args.format).await
 }
 
 pub(super) async fn compare_and_set(ctx: &Context, args: CasArgs) -> Result<(), Stop> {
-    let what = || format!("could not set key `{}` of `{}`", args.key, args.target.of);
-    let request = KvSet {
-        value: args.value.read(what)?,
-        ttl_seconds: args.value.ttl_seconds(),
-        if_version: args.version,
-        if_absent: args.absent,
-    };
-    let item = args.target.memory(ctx)?.kv_set(&args.key, &request).await.or_conflict(what)?;
-    version(&item, args.format)
+    store(ctx, &args.target, &args.key, &args.value, (args.version, args.absent), args.format).await
 }
 
-fn version(item: &KvItem, format: Format) -> Result<(), Stop> {
-    if format.json { print::json::pretty(item) } else { print::line(&item.version.to_string()) }
+/// `condition`: the expected version, and whether the key must not exist.
+async fn store(
+    ctx: &Context,
+    target: &WriteFlags,
+    key: &str,
+    value: &ValueArgs,
+    condition: (Option<u64>, bool),
+    format: Format,
+) -> Result<(), Stop> {
+    let what = || format!("could not set key `{key}` of `{}`", target.of);
+    let (if_version, if_absent) = condition;
+    let ttl_seconds = value.ttl.map(|ttl| ttl.as_secs());
+    let request = KvSet { value: value.read(what)?, ttl_seconds, if_version, if_absent };
+    let item = target.memory(ctx)?.kv_set(key, &request).await.or_conflict(what)?;
+    format.show(&item, |item| print::line(item.version.to_string()))
 }
 
 pub(super) async fn remove(ctx: &Context, args: RmArgs) -> Result<(), Stop> {
@@ -220,7 +206,7 @@ pub(super) async fn increment(ctx: &Context, args: IncrArgs) -> Result<(), Stop>
         ttl_seconds: args.ttl.map(|ttl| ttl.as_secs()),
     };
     let item = args.target.memory(ctx)?.kv_increment(&request).await.or_fail(what)?;
-    if args.format.json { print::json::pretty(&item) } else { super::show::value(&item.value) }
+    args.format.show(&item, |item| super::show::value(&item.value))
 }
 
 pub(super) async fn batch(ctx: &Context, args: BatchArgs) -> Result<(), Stop> {
@@ -230,15 +216,9 @@ pub(super) async fn batch(ctx: &Context, args: BatchArgs) -> Result<(), Stop> {
             .hint("a line is an object such as {\"op\":\"set\",\"key\":\"a\",\"value\":1}")
     })?;
     let changed = args.target.memory(ctx)?.kv_batch(ops).await.or_conflict(what)?;
-    if args.format.json {
-        return print::json::pretty(&changed.items);
-    }
-    let versions: String = changed
-        .items
-        .iter()
-        .map(|item| item.as_ref().map_or_else(|| "-\n".to_owned(), |item| format!("{}\n", item.version)))
-        .collect();
-    print::data(&versions)
+    let version =
+        |item: &Option<KvItem>| item.as_ref().map_or("-".to_owned(), |item| item.version.to_string());
+    args.format.show(&changed.items, |items| print::lines(items.iter().map(version)))
 }
 
 fn operations(text: &str) -> Result<Vec<KvOperation>, (usize, String)> {

@@ -1,16 +1,13 @@
 //! `burrow kv get|ls|history`.
 
 use burrow_api::memory::{KvItem, KvVersion};
-use burrow_client::PageQuery;
-use clap::Args;
 use serde_json::Value;
 
 use super::CODE_ABSENT;
 use crate::commands::memory::flags::ReadFlags;
 use crate::commands::memory::show::{date, excerpt, text_width, verbatim};
-use crate::context::Context;
-use crate::failure::{Failure, OrFail, Stop};
-use crate::print::{self, Format, quantity, table};
+use crate::commands::pages;
+use crate::commands::prelude::*;
 
 /// Print the value of a key
 ///
@@ -21,7 +18,7 @@ Examples:
   burrow kv get web plan/step
   burrow kv get web plan/step --as-of 2h
   burrow kv get web plan/step --json | jq .version")]
-pub(super) struct GetArgs {
+pub(crate) struct GetArgs {
     #[command(flatten)]
     target: ReadFlags,
     #[arg(id = "name", value_name = "KEY")]
@@ -40,7 +37,7 @@ Examples:
   burrow kv ls web plan/ --json
   burrow kv rm web $(burrow kv ls web tmp/ -q)"
 )]
-pub(super) struct LsArgs {
+pub(crate) struct LsArgs {
     #[command(flatten)]
     target: ReadFlags,
     /// Only keys that start with this prefix
@@ -55,7 +52,7 @@ pub(super) struct LsArgs {
 
 /// Show every version of a key, oldest first
 #[derive(Debug, Args)]
-pub(super) struct HistoryArgs {
+pub(crate) struct HistoryArgs {
     #[command(flatten)]
     target: ReadFlags,
     #[arg(id = "name", value_name = "KEY")]
@@ -72,7 +69,7 @@ pub(super) async fn get(ctx: &Context, args: GetArgs) -> Result<(), Stop> {
             Failure { code: CODE_ABSENT, ..Failure::new(format!("{}: the key does not exist", what())) };
         return Err(failure.hint(format!("`burrow kv ls {}` lists the keys", args.target.of)).into());
     };
-    if args.format.json { print::json::pretty(&item) } else { value(&item.value) }
+    args.format.show(&item, |item| value(&item.value))
 }
 
 /// Prints text verbatim, anything else as JSON; control characters are escaped on a terminal.
@@ -89,27 +86,13 @@ pub(super) fn value(value: &Value) -> Result<(), Stop> {
 pub(super) async fn list(ctx: &Context, args: LsArgs) -> Result<(), Stop> {
     let what = || format!("could not list the keys of `{}`", args.target.of);
     let memory = args.target.memory(ctx)?;
-    let mut items: Vec<KvItem> = Vec::new();
-    let mut query = PageQuery { cursor: None, limit: Some(burrow_api::defaults::PAGE_LIMIT_MAX) };
-    loop {
-        let page = memory.kv_list(&args.prefix, &query).await.or_fail(what)?;
-        items.extend(page.items);
-        query.cursor = page.next_cursor;
-        if query.cursor.is_none() {
-            break;
-        }
-    }
-    if args.format.json {
-        return print::json::pretty(&items);
-    }
+    let read = pages::read(usize::MAX, async |page| memory.kv_list(&args.prefix, page).await).await;
+    let (items, _) = read.or_fail(what)?;
     if args.quiet {
-        let keys: String =
-            items.iter().map(|item| format!("{}\n", crate::print::escape::escape(&item.key))).collect();
-        return print::data(&keys);
+        return print::lines(items.iter().map(|item| escape(&item.key)));
     }
     let (now_ms, width) = (quantity::now_ms(), text_width(64));
-    let rows: Vec<_> = items.iter().map(|item| row(item, now_ms, width)).collect();
-    table::print(&["KEY", "VERSION", "AGE", "EXPIRES", "VALUE"], &rows)
+    args.format.table(&["KEY", "VERSION", "AGE", "EXPIRES", "VALUE"], &items, |item| row(item, now_ms, width))
 }
 
 fn row(item: &KvItem, now_ms: u64, width: usize) -> Vec<String> {
@@ -125,12 +108,8 @@ fn row(item: &KvItem, now_ms: u64, width: usize) -> Vec<String> {
 pub(super) async fn history(ctx: &Context, args: HistoryArgs) -> Result<(), Stop> {
     let what = || format!("could not show the history of key `{}` of `{}`", args.key, args.target.of);
     let versions = args.target.memory(ctx)?.kv_history(&args.key).await.or_fail(what)?;
-    if args.format.json {
-        return print::json::pretty(&versions);
-    }
     let width = text_width(32);
-    let rows: Vec<_> = versions.iter().map(|version| version_row(version, width)).collect();
-    table::print(&["VERSION", "DATE", "VALUE"], &rows)
+    args.format.table(&["VERSION", "DATE", "VALUE"], &versions, |version| version_row(version, width))
 }
 
 fn version_row(version: &KvVersion, width: usize) -> Vec<String> {

@@ -2,13 +2,9 @@
 
 use burrow_api::memory::KvEvent;
 use burrow_client::MemoryOf;
-use clap::Args;
 
 use crate::commands::memory::show::{excerpt, text_width};
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::print::escape::escape;
-use crate::print::{self, Format};
+use crate::commands::prelude::*;
 
 /// Show changes of keys as they happen
 ///
@@ -21,7 +17,7 @@ Examples:
   burrow kv watch web
   burrow kv watch web plan/ --since 17 --json
   burrow kv watch web done --count 1           waits for one change")]
-pub(super) struct WatchArgs {
+pub(crate) struct WatchArgs {
     /// Sandbox or space; `space:NAME` if both have this name
     #[arg(value_name = "SANDBOX")]
     of: String,
@@ -52,15 +48,12 @@ pub(super) async fn run(ctx: &Context, args: WatchArgs) -> Result<(), Stop> {
         let event = watch.next().await.or_fail(what)?;
         if let KvEvent::Heartbeat { seq } = &event {
             if !std::mem::replace(&mut announced, true) {
-                print::note(&format!("watching `{}` from number {seq}", escape(&args.of)));
+                print::note(format!("watching `{}` from number {seq}", escape(&args.of)));
             }
             continue;
         }
         left -= 1;
-        match args.format.json {
-            true => print::json::compact(&event)?,
-            false => print::line(&line(&event, text_width(40)))?,
-        }
+        args.format.line(&event, |event| line(event, text_width(40)))?;
     }
     Ok(())
 }

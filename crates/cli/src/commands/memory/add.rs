@@ -1,21 +1,17 @@
 //! `burrow memory add`: stores one entry or many.
 
-use std::io::{self, BufRead as _, BufReader, Read as _};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufRead as _, BufReader, Read};
 
 use burrow_api::defaults;
 use burrow_api::memory::{AddedEntry, NewEntry};
 use burrow_client::Memory;
-use clap::Args;
 use serde_json::{Map, Value};
 
 use super::arguments;
 use super::flags::WriteFlags;
 use super::input;
-use crate::context::Context;
-use crate::failure::{Failure, OrFail, Stop};
-use crate::print::{self, Format, quantity};
-use crate::transfer::progress::Progress;
+use crate::commands::prelude::*;
+use crate::transfer::input::{self as file_input, is_standard};
 
 /// Longest line: an entry with the largest text, every byte of it escaped, and the largest metadata.
 const LINE_BYTES_MAX: u64 = 1 << 20;
@@ -34,7 +30,7 @@ Examples:
   burrow memory add web 'we use Postgres 16 now' --supersedes mem7h3k2m9pqx1c8r5v7y
   burrow memory add web --jsonl --file notes.jsonl        one entry per line, in the format of the API
   burrow memory add space:ops 'the pager rings at four'")]
-pub(super) struct AddArgs {
+pub(crate) struct AddArgs {
     #[command(flatten)]
     target: WriteFlags,
     #[command(flatten)]
@@ -130,7 +126,7 @@ fn show(added: &[AddedEntry], format: Format) -> Result<(), Stop> {
     for entry in added {
         print::line(&entry.id)?;
         if let Some(older) = &entry.duplicate_of {
-            print::note(&format!("note: `{older}` has the same text"));
+            print::note(format!("note: `{older}` has the same text"));
         }
     }
     Ok(())
@@ -161,7 +157,7 @@ async fn add_many(memory: &Memory, args: &AddArgs) -> Result<(), Stop> {
         show(&added, args.format)?;
     }
     progress.finish();
-    print::note(&quantity::count(stored, "entry stored", "entries stored"));
+    print::note(quantity::count(stored as u64, "entry stored", "entries stored"));
     Ok(())
 }
 
@@ -191,7 +187,7 @@ fn parse(args: &AddArgs, line: &str) -> Result<NewEntry, String> {
 
 /// Lines of a file or of standard input, in batches.
 struct Lines {
-    source: Box<dyn io::BufRead>,
+    source: BufReader<Box<dyn Read + Send>>,
     total: Option<u64>,
     number: u64,
     bytes: u64,
@@ -200,13 +196,8 @@ struct Lines {
 
 impl Lines {
     fn open(file: &Path) -> io::Result<Self> {
-        let (source, total): (Box<dyn io::BufRead>, _) = if file == Path::new("-") {
-            (Box::new(BufReader::new(io::stdin())), None)
-        } else {
-            let file = std::fs::File::open(file)?;
-            let total = file.metadata()?.len();
-            (Box::new(BufReader::new(file)), Some(total))
-        };
+        let total = if is_standard(file) { None } else { Some(std::fs::metadata(file)?.len()) };
+        let source = BufReader::new(file_input::open(file)?);
         Ok(Self { source, total, number: 0, bytes: 0, over: false })
     }
 
@@ -228,9 +219,10 @@ impl Lines {
             self.bytes += count as u64;
             size += count;
             if line.len() as u64 > LINE_BYTES_MAX {
-                let failure =
-                    Failure::new(format!("line {} is longer than {LINE_BYTES_MAX} bytes", self.number));
-                return Err(failure.hint("store large texts as artifacts: `burrow artifact put`").into());
+                return fail(
+                    format!("line {} is longer than {LINE_BYTES_MAX} bytes", self.number),
+                    "store large texts as artifacts: `burrow artifact put`",
+                );
             }
             let text = String::from_utf8(line).map_err(|_| {
                 Failure::new(format!("line {} is not UTF-8", self.number))
@@ -248,25 +240,14 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: AddArgs,
-    }
-
-    fn arguments(line: &str) -> AddArgs {
-        Line::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).unwrap().args
-    }
 
     #[test]
     fn flags_are_defaults_for_lines() {
-        let args = arguments("web --jsonl --kind fact --session s --meta a=1");
+        let args = parse::arguments("web --jsonl --kind fact --session s --meta a=1");
         let own = parse(&args, r#"{"text":"x","kind":"decision"}"#).unwrap();
         assert_eq!((own.kind.as_str(), own.session.as_deref()), ("decision", Some("s")));
         assert_eq!(own.metadata["a"], 1);
-        let plain = parse(&arguments("web --lines --kind fact"), "{\"text\":1}").unwrap();
+        let plain = parse(&parse::arguments("web --lines --kind fact"), "{\"text\":1}").unwrap();
         assert_eq!((plain.text.as_str(), plain.kind.as_str()), ("{\"text\":1}", "fact"));
         assert!(parse(&args, r#"{"txet":"x"}"#).unwrap_err().contains("txet"));
         assert!(parse(&args, "plain").is_err());

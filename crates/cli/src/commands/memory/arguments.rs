@@ -1,11 +1,11 @@
 //! Parses arguments of the memory commands: times, points to read as of, metadata and conditions on it.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
+use burrow_api::memory::{MetadataOperator, MetadataTest};
 use serde_json::Value;
 
-use crate::parse;
-use crate::print::quantity;
+use crate::commands::prelude::*;
 
 /// A smaller bare number is a position in the log: no log gets this long, and as a time it would be in 1973.
 const TIME_MS_MIN: u64 = 100_000_000_000;
@@ -73,51 +73,34 @@ pub(crate) fn json_or_text(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
 
-/// How a condition compares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Comparison {
-    Equal,
-    Unequal,
-    Less,
-    More,
-    Exists,
-}
-
-/// A condition on metadata.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Condition {
-    pub(crate) path: String,
-    pub(crate) comparison: Comparison,
-    pub(crate) value: Value,
-}
-
 /// `KEY=VALUE`, `KEY!=VALUE`, `KEY<VALUE`, `KEY>VALUE`, or `KEY` for "exists".
-pub(crate) fn condition(text: &str) -> Result<Condition, String> {
+pub(crate) fn condition(text: &str) -> Result<MetadataTest, String> {
     let bad = || format!("`{text}` is not KEY=VALUE, KEY!=VALUE, KEY<VALUE, KEY>VALUE or KEY");
     let Some(at) = text.find(['=', '!', '<', '>']) else {
         return match text.trim().is_empty() {
             true => Err(bad()),
             false => {
-                Ok(Condition { path: text.to_owned(), comparison: Comparison::Exists, value: Value::Null })
+                let (path, operator) = (text.to_owned(), MetadataOperator::Exists);
+                Ok(MetadataTest { path, operator, value: Value::Null })
             }
         };
     };
     let (path, rest) = text.split_at(at);
-    let (comparison, value) = if let Some(value) = rest.strip_prefix("!=") {
-        (Comparison::Unequal, value)
+    let (operator, value) = if let Some(value) = rest.strip_prefix("!=") {
+        (MetadataOperator::Ne, value)
     } else if let Some(value) = rest.strip_prefix('=') {
-        (Comparison::Equal, value)
+        (MetadataOperator::Eq, value)
     } else if let Some(value) = rest.strip_prefix('<') {
-        (Comparison::Less, value)
+        (MetadataOperator::Lt, value)
     } else if let Some(value) = rest.strip_prefix('>') {
-        (Comparison::More, value)
+        (MetadataOperator::Gt, value)
     } else {
         return Err(bad());
     };
     if path.is_empty() || value.is_empty() {
         return Err(bad());
     }
-    Ok(Condition { path: path.to_owned(), comparison, value: json_or_text(value) })
+    Ok(MetadataTest { path: path.to_owned(), operator, value: json_or_text(value) })
 }
 
 /// A share between 0 and 1.
@@ -165,17 +148,17 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(text: &str, path: &str, comparison: Comparison, value: Value) {
-        assert_eq!(condition(text).unwrap(), Condition { path: path.to_owned(), comparison, value });
+    fn check(text: &str, path: &str, operator: MetadataOperator, value: Value) {
+        assert_eq!(condition(text).unwrap(), MetadataTest { path: path.to_owned(), operator, value });
     }
 
     #[test]
     fn conditions_compare_values_or_test_existence() {
-        check("team=a", "team", Comparison::Equal, json!("a"));
-        check("team!=a", "team", Comparison::Unequal, json!("a"));
-        check("run.cost<3.5", "run.cost", Comparison::Less, json!(3.5));
-        check("n>10", "n", Comparison::More, json!(10));
-        check("ticket", "ticket", Comparison::Exists, Value::Null);
+        check("team=a", "team", MetadataOperator::Eq, json!("a"));
+        check("team!=a", "team", MetadataOperator::Ne, json!("a"));
+        check("run.cost<3.5", "run.cost", MetadataOperator::Lt, json!(3.5));
+        check("n>10", "n", MetadataOperator::Gt, json!(10));
+        check("ticket", "ticket", MetadataOperator::Exists, Value::Null);
         for bad in ["", "=a", "a=", "a!b", "<3"] {
             assert!(condition(bad).is_err(), "{bad:?}");
         }

@@ -1,17 +1,12 @@
 //! `burrow memory context` and `turn`: a block for a prompt, and storing the turn afterwards.
 
-use std::path::PathBuf;
-
 use burrow_api::memory::{ContextBlock, ContextRequest, StoreTurn, TurnMessage};
 use burrow_api::{OutputStream, defaults};
-use clap::Args;
 
 use super::flags::{FilterFlags, SearchFlags, WriteFlags};
 use super::{input, show};
-use crate::context::Context;
-use crate::failure::{Failure, OrFail, Stop};
+use crate::commands::prelude::*;
 use crate::print::process_output::ProcessOutput;
-use crate::print::{self, Format, quantity};
 
 /// Print a block for a prompt, made from memory, within a token budget
 ///
@@ -26,7 +21,7 @@ Examples:
   burrow memory turn web turn.json                           after it
 
 Messages are JSON: [{\"role\": \"user\", \"content\": \"…\"}, …]")]
-pub(super) struct ContextArgs {
+pub(crate) struct ContextArgs {
     #[command(flatten)]
     target: SearchFlags,
     /// Topic of the block
@@ -53,7 +48,7 @@ pub(super) struct ContextArgs {
 Examples:
   burrow memory turn web turn.json
   echo '[{\"role\":\"user\",\"content\":\"hi\"},{\"role\":\"assistant\",\"content\":\"hello\"}]' | burrow memory turn web -")]
-pub(super) struct TurnArgs {
+pub(crate) struct TurnArgs {
     #[command(flatten)]
     target: WriteFlags,
     /// File with messages as JSON; `-` for standard input
@@ -88,13 +83,10 @@ pub(super) async fn context(ctx: &Context, args: ContextArgs) -> Result<(), Stop
         spaces: args.spaces,
     };
     let block = args.target.memory(ctx)?.context(&request).await.or_fail(what)?;
-    if args.format.json {
-        return print::json::pretty(&block);
-    }
-    for line in show::missing_arms(&block.arms) {
-        print::note(&line);
-    }
-    write(&block)
+    args.format.show(&block, |block| {
+        print::notes(show::missing_arms(&block.arms));
+        write(block)
+    })
 }
 
 /// Prints the block, with control characters escaped on a terminal: memory contains what programs in sandboxes stored. It ends
@@ -121,15 +113,9 @@ pub(super) async fn turn(ctx: &Context, args: TurnArgs) -> Result<(), Stop> {
         agent: args.agent.clone(),
     };
     let stored = args.target.memory(ctx)?.store_turn(&turn).await.or_fail(what)?;
-    if args.format.json {
-        return print::json::pretty(&stored);
-    }
-    for id in &stored.ids {
-        print::line(id)?;
-    }
-    let count = quantity::count(usize::try_from(stored.added).unwrap_or(usize::MAX), "message", "messages");
-    print::note(&format!("{count} stored in session `{}`", crate::print::escape::escape(&stored.session)));
-    Ok(())
+    let count = quantity::count(stored.added, "message", "messages");
+    let note = format!("{count} stored in session `{}`", escape(&stored.session));
+    args.format.report(&stored, &stored.ids, [note])
 }
 
 /// A list of messages, or an object that contains one, like requests to models.

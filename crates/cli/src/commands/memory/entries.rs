@@ -2,16 +2,15 @@
 
 use burrow_api::memory::{MemoryEntry, MemorySession, MemoryVersion, UpdateEntry};
 use burrow_client::{Memory, PageQuery};
-use clap::Args;
 use serde_json::Value;
 
 use super::arguments;
 use super::flags::{FilterFlags, ReadFlags, WriteFlags};
 use super::input::TextArgs;
 use super::show::{self, date, excerpt};
-use crate::context::Context;
-use crate::failure::{Failure, OrFail, Stop};
-use crate::print::{self, Format, table};
+use crate::commands::pages;
+use crate::commands::prelude::*;
+use crate::print::escape::escape_lines;
 
 /// Number of entries shown by default: about one screen.
 const LIMIT: usize = 50;
@@ -28,7 +27,7 @@ Examples:
   burrow memory ls web --all -q | wc -l
   burrow memory ls web --as-of before-upgrade --json"
 )]
-pub(super) struct LsArgs {
+pub(crate) struct LsArgs {
     #[command(flatten)]
     target: ReadFlags,
     /// Maximum number of entries
@@ -52,7 +51,7 @@ pub(super) struct LsArgs {
 Examples:
   burrow memory get web mem7h3k2m9pqx1c8r5v7y
   burrow memory get web mem7h3k2m9pqx1c8r5v7y --text > note.txt      verbatim")]
-pub(super) struct GetArgs {
+pub(crate) struct GetArgs {
     #[command(flatten)]
     target: ReadFlags,
     /// Id of the entry
@@ -71,7 +70,7 @@ Examples:
   burrow memory update web mem7h3k2m9pqx1c8r5v7y 'the deploy key is on db-3'
   burrow memory update web mem7h3k2m9pqx1c8r5v7y --importance 0.9 --meta ticket=OPS-12
   burrow memory update web mem7h3k2m9pqx1c8r5v7y --valid-to 2026-12-31 --if-version 2")]
-pub(super) struct UpdateArgs {
+pub(crate) struct UpdateArgs {
     #[command(flatten)]
     target: WriteFlags,
     /// Id of the entry
@@ -105,7 +104,7 @@ pub(super) struct UpdateArgs {
 
 /// Show all versions of an entry
 #[derive(Debug, Args)]
-pub(super) struct HistoryArgs {
+pub(crate) struct HistoryArgs {
     #[command(flatten)]
     target: ReadFlags,
     /// Id of the entry
@@ -120,7 +119,7 @@ pub(super) struct HistoryArgs {
 Examples:
   burrow memory sessions web
   burrow memory ls web --session \"$(burrow memory sessions web --json | jq -r .[0].session)\"")]
-pub(super) struct SessionsArgs {
+pub(crate) struct SessionsArgs {
     #[command(flatten)]
     target: ReadFlags,
     /// Maximum number of sessions
@@ -135,27 +134,14 @@ pub(super) async fn list(ctx: &Context, args: LsArgs) -> Result<(), Stop> {
     let limit = if args.all { usize::MAX } else { args.limit };
     let filter = args.filter.filter();
     let memory = args.target.memory(ctx)?;
-    let mut query = PageQuery::default();
-    let mut entries: Vec<MemoryEntry> = Vec::new();
-    let mut more = true;
-    while more && entries.len() < limit {
-        query.limit = Some(u32::try_from(limit - entries.len()).unwrap_or(PAGE).min(PAGE));
-        let page = memory.list(&filter, &query).await.or_fail(what)?;
-        more = page.next_cursor.is_some();
-        query.cursor = page.next_cursor;
-        entries.extend(page.items);
-    }
-    if args.format.json {
-        return print::json::pretty(&entries);
-    }
+    let read = pages::read(limit, async |page| memory.list(&filter, page).await).await;
+    let (entries, more) = read.or_fail(what)?;
     if args.quiet {
-        let ids: String = entries.iter().map(|entry| format!("{}\n", entry.id)).collect();
-        return print::data(&ids);
+        return print::lines(entries.iter().map(|entry| &entry.id));
     }
     let width = show::text_width(60);
-    let rows: Vec<_> = entries.iter().map(|entry| row(entry, width)).collect();
-    table::print(&["NUMBER", "DATE", "KIND", "ID", "TEXT"], &rows)?;
-    if more {
+    args.format.table(&["NUMBER", "DATE", "KIND", "ID", "TEXT"], &entries, |entry| row(entry, width))?;
+    if more && !args.format.json {
         print::note("there are more entries: --all shows all, -n N shows N");
     }
     Ok(())
@@ -175,16 +161,13 @@ fn row(entry: &MemoryEntry, width: usize) -> Vec<String> {
 pub(super) async fn get(ctx: &Context, args: GetArgs) -> Result<(), Stop> {
     let what = || format!("could not show entry `{}` of the memory of `{}`", args.id, args.target.of);
     let entry = args.target.memory(ctx)?.entry(&args.id).await.or_fail(what)?;
-    if args.format.json {
-        return print::json::pretty(&entry);
-    }
     if args.text {
         return show::verbatim(&entry.text);
     }
-    let rows: Vec<Vec<String>> =
-        show::facts(&entry).into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
-    table::print(&["", ""], &rows)?;
-    print::line(&format!("\n{}", show::harmless(&entry.text)))
+    args.format.show(&entry, |entry| {
+        table::facts(show::facts(entry))?;
+        print::line(format!("\n{}", escape_lines(entry.text.as_bytes())))
+    })
 }
 
 pub(super) async fn update(ctx: &Context, args: UpdateArgs) -> Result<(), Stop> {
@@ -204,27 +187,25 @@ pub(super) async fn update(ctx: &Context, args: UpdateArgs) -> Result<(), Stop> 
     let changes_metadata = !args.metadata.is_empty() || !args.unmetadata.is_empty();
     if !changes_metadata && change == (UpdateEntry { if_version: args.if_version, ..UpdateEntry::default() })
     {
-        let failure = Failure::new(format!("{}: no change was given", what()));
-        return Err(failure
-            .hint("give a text, --kind, --meta, --importance or another option; see `burrow memory update --help`")
-            .into());
+        return fail(
+            format!("{}: no change was given", what()),
+            "give a text, --kind, --meta, --importance or another option; see `burrow memory update --help`",
+        );
     }
     if changes_metadata {
         merge_metadata(&memory, &args, &mut change).await?;
     }
     let entry = memory.update(&args.id, &change).await.or_fail(what)?;
-    if args.format.json {
-        return print::json::pretty(&entry);
-    }
-    print::note(&format!("version {}", entry.version));
-    Ok(())
+    args.format.show(&entry, |entry| {
+        print::note(format!("version {}", entry.version));
+        Ok(())
+    })
 }
 
 /// The API replaces all metadata; this sets and removes single keys on the version that was read.
 async fn merge_metadata(memory: &Memory, args: &UpdateArgs, change: &mut UpdateEntry) -> Result<(), Stop> {
-    let known = memory.entry(&args.id).await;
-    let known = known
-        .or_fail(|| format!("could not read entry `{}` of the memory of `{}`", args.id, args.target.of))?;
+    let what = || format!("could not read entry `{}` of the memory of `{}`", args.id, args.target.of);
+    let known = memory.entry(&args.id).await.or_fail(what)?;
     let mut metadata = known.metadata;
     metadata.retain(|key, _| !args.unmetadata.contains(key));
     metadata.extend(args.metadata.iter().cloned());
@@ -236,12 +217,10 @@ async fn merge_metadata(memory: &Memory, args: &UpdateArgs, change: &mut UpdateE
 pub(super) async fn history(ctx: &Context, args: HistoryArgs) -> Result<(), Stop> {
     let what = || format!("could not show the history of entry `{}`", args.id);
     let versions = args.target.memory(ctx)?.history(&args.id).await.or_fail(what)?;
-    if args.format.json {
-        return print::json::pretty(&versions);
-    }
     let width = show::text_width(56);
-    let rows: Vec<_> = versions.iter().map(|version| version_row(version, width)).collect();
-    table::print(&["NUMBER", "DATE", "CHANGE", "VERSION", "TEXT"], &rows)
+    args.format.table(&["NUMBER", "DATE", "CHANGE", "VERSION", "TEXT"], &versions, |version| {
+        version_row(version, width)
+    })
 }
 
 fn version_row(version: &MemoryVersion, width: usize) -> Vec<String> {
@@ -257,12 +236,10 @@ pub(super) async fn sessions(ctx: &Context, args: SessionsArgs) -> Result<(), St
     let page =
         PageQuery { cursor: None, limit: Some(u32::try_from(args.limit).unwrap_or(PAGE).clamp(1, PAGE)) };
     let sessions = args.target.memory(ctx)?.sessions(&page).await.or_fail(what)?.items;
-    if args.format.json {
-        return print::json::pretty(&sessions);
-    }
     let width = show::text_width(80);
-    let rows: Vec<_> = sessions.iter().map(|session| session_row(session, width)).collect();
-    table::print(&["SESSION", "FROM", "TO", "ENTRIES", "STATE", "BEGINS"], &rows)
+    args.format.table(&["SESSION", "FROM", "TO", "ENTRIES", "STATE", "BEGINS"], &sessions, |session| {
+        session_row(session, width)
+    })
 }
 
 fn session_row(session: &MemorySession, width: usize) -> Vec<String> {

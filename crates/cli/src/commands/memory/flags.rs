@@ -1,12 +1,10 @@
 //! Flags that the memory commands share: the memory, the time of reads, filters.
 
-use burrow_api::memory::{EntryFilter, MetadataOperator, MetadataTest};
+use burrow_api::memory::{EntryFilter, MetadataTest};
 use burrow_client::{Memory, MemoryOf};
-use clap::Args;
 
-use super::arguments::{self, Comparison, Condition};
-use crate::context::Context;
-use crate::failure::Stop;
+use super::arguments;
+use crate::commands::prelude::*;
 
 /// The memory to search in all its spaces, and the time of the read.
 #[derive(Clone, Debug, Args)]
@@ -66,6 +64,45 @@ impl WriteFlags {
     }
 }
 
+// The types below have no documentation for clap: each command documents itself.
+
+// Arguments of a command that reads a memory.
+#[derive(Debug, Args)]
+pub(crate) struct ReadArgs {
+    #[command(flatten)]
+    pub(crate) target: ReadFlags,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+// Arguments of a command that reads an object of a memory.
+#[derive(Debug, Args)]
+pub(crate) struct ReadNamedArgs {
+    #[command(flatten)]
+    pub(crate) target: ReadFlags,
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+// Arguments of a command that changes a memory.
+#[derive(Debug, Args)]
+pub(crate) struct WriteArgs {
+    #[command(flatten)]
+    pub(crate) target: WriteFlags,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+// Arguments of a command that removes objects of a memory.
+#[derive(Debug, Args)]
+pub(crate) struct RemoveArgs {
+    #[command(flatten)]
+    pub(crate) target: WriteFlags,
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+}
+
 /// Filters for entries.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Filters")]
@@ -75,7 +112,7 @@ pub(crate) struct FilterFlags {
     kinds: Vec<String>,
     /// Only entries with this metadata: KEY=VALUE, KEY!=VALUE, KEY<VALUE, KEY>VALUE, or KEY; may be repeated
     #[arg(long = "meta", value_name = "CONDITION", value_parser = arguments::condition)]
-    metadata: Vec<Condition>,
+    metadata: Vec<MetadataTest>,
     /// Only entries from then or later: a time, or how long ago (2h)
     #[arg(long, value_name = "WHEN", value_parser = arguments::moment)]
     since: Option<u64>,
@@ -106,7 +143,7 @@ impl FilterFlags {
     pub(crate) fn filter(&self) -> EntryFilter {
         EntryFilter {
             kinds: self.kinds.clone(),
-            metadata: self.metadata.iter().map(test).collect(),
+            metadata: self.metadata.clone(),
             since_ms: self.since,
             until_ms: self.until,
             session: self.session.clone(),
@@ -125,50 +162,20 @@ impl FilterFlags {
     }
 }
 
-fn test(condition: &Condition) -> MetadataTest {
-    let operator = match condition.comparison {
-        Comparison::Equal => MetadataOperator::Eq,
-        Comparison::Unequal => MetadataOperator::Ne,
-        Comparison::Less => MetadataOperator::Lt,
-        Comparison::More => MetadataOperator::Gt,
-        Comparison::Exists => MetadataOperator::Exists,
-    };
-    MetadataTest { path: condition.path.clone(), operator, value: condition.value.clone() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        filter: FilterFlags,
-    }
+    use burrow_api::memory::MetadataOperator;
 
     #[test]
     fn flags_become_the_filter_of_the_api() {
-        let line = Line::parse_from([
-            "x",
-            "--kind",
-            "fact",
-            "--kind",
-            "error",
-            "--meta",
-            "cost<3",
-            "--meta",
-            "ticket",
-            "--session",
-            "s",
-            "--cold",
-        ]);
-        let filter = line.filter.filter();
+        let line = "--kind fact --kind error --meta cost<3 --meta ticket --session s --cold";
+        let filter = parse::arguments::<FilterFlags>(line).filter();
         assert_eq!(filter.kinds, ["fact", "error"]);
         assert_eq!(filter.metadata[0].operator, MetadataOperator::Lt);
         assert_eq!(filter.metadata[1].operator, MetadataOperator::Exists);
         assert_eq!(filter.session.as_deref(), Some("s"));
         assert!(filter.include_cold && !filter.include_superseded);
-        assert!(Line::parse_from(["x"]).filter.given().is_none());
+        assert!(parse::arguments::<FilterFlags>("").given().is_none());
     }
 }

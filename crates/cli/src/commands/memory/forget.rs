@@ -1,17 +1,10 @@
 //! `burrow memory forget` and `erase`: hide entries, or remove them permanently.
 
-use std::time::Duration;
-
 use burrow_api::memory::{EntryFilter, EraseEntries, ErasedEntries, ForgetEntries, ForgottenEntries};
-use clap::Args;
 
 use super::flags::{FilterFlags, WriteFlags};
-use crate::context::Context;
-use crate::failure::{CODE_GENERAL, Failure, OrFail, Stop};
-use crate::parse;
-use crate::print::ask::{can_ask, confirm};
-use crate::print::escape::escape;
-use crate::print::{self, Format, quantity};
+use crate::commands::prelude::*;
+use crate::print::ask::{confirm, require_terminal};
 
 /// Maximum number of ids in one request of the API.
 const IDS_MAX: usize = 1_000;
@@ -25,7 +18,7 @@ Examples:
   burrow memory forget web mem7h3k2m9pqx1c8r5v7y
   burrow memory forget web --kind observation --session nightly --dry-run
   burrow memory forget web --older-than 90d")]
-pub(super) struct ForgetArgs {
+pub(crate) struct ForgetArgs {
     #[command(flatten)]
     selection: SelectionArgs,
 }
@@ -41,7 +34,7 @@ Examples:
   burrow memory erase web mem7h3k2m9pqx1c8r5v7y
   burrow memory erase web --user alice --dry-run
   burrow memory erase web --user alice --yes")]
-pub(super) struct EraseArgs {
+pub(crate) struct EraseArgs {
     #[command(flatten)]
     selection: SelectionArgs,
     /// Do not ask for confirmation
@@ -50,7 +43,7 @@ pub(super) struct EraseArgs {
 }
 
 #[derive(Debug, Args)]
-struct SelectionArgs {
+pub(crate) struct SelectionArgs {
     #[command(flatten)]
     target: WriteFlags,
     /// Ids of entries
@@ -77,6 +70,17 @@ enum Selection {
 }
 
 impl SelectionArgs {
+    fn request(&self, what: &str) -> Result<ForgetEntries, Stop> {
+        let invalid = || format!("{what}: no valid selection of entries was given");
+        let selection = self.selection().map_err(|hint| Failure::new(invalid()).hint(hint))?;
+        let request = ForgetEntries { dry_run: self.dry_run, ..ForgetEntries::default() };
+        Ok(match selection {
+            Selection::Ids(ids) => ForgetEntries { ids, ..request },
+            Selection::Filter(filter) => ForgetEntries { filter: Some(filter), ..request },
+            Selection::OlderThan(age) => ForgetEntries { older_than_seconds: Some(age), ..request },
+        })
+    }
+
     fn selection(&self) -> Result<Selection, &'static str> {
         let filter = self.filter.given();
         match (self.ids.is_empty(), filter, self.older_than) {
@@ -99,34 +103,16 @@ impl SelectionArgs {
 pub(super) async fn forget(ctx: &Context, args: ForgetArgs) -> Result<(), Stop> {
     let args = args.selection;
     let what = || format!("could not forget entries of the memory of `{}`", args.target.of);
-    let selection = args.selection().map_err(|hint| {
-        Failure::new(format!("{}: no valid selection of entries was given", what())).hint(hint)
-    })?;
-    let request = forgetting(selection, args.dry_run);
+    let request = args.request(&what())?;
     let gone = args.target.memory(ctx)?.forget(&request).await.or_fail(what)?;
-    show(&gone, "forgotten", "would be forgotten", args.format)
-}
-
-fn forgetting(selection: Selection, dry_run: bool) -> ForgetEntries {
-    match selection {
-        Selection::Ids(ids) => ForgetEntries { ids, dry_run, ..ForgetEntries::default() },
-        Selection::Filter(filter) => {
-            ForgetEntries { filter: Some(filter), dry_run, ..ForgetEntries::default() }
-        }
-        Selection::OlderThan(seconds) => {
-            ForgetEntries { older_than_seconds: Some(seconds), dry_run, ..ForgetEntries::default() }
-        }
-    }
+    show(&gone, args.format)
 }
 
 pub(super) async fn erase(ctx: &Context, args: EraseArgs) -> Result<(), Stop> {
     let EraseArgs { selection: args, yes } = args;
     let what = || format!("could not erase entries of the memory of `{}`", args.target.of);
-    let selection = args.selection().map_err(|hint| {
-        Failure::new(format!("{}: no valid selection of entries was given", what())).hint(hint)
-    })?;
     let memory = args.target.memory(ctx)?;
-    let plan = forgetting(selection, args.dry_run);
+    let plan = args.request(&what())?;
     let mut request = EraseEntries {
         ids: plan.ids,
         filter: plan.filter,
@@ -134,18 +120,11 @@ pub(super) async fn erase(ctx: &Context, args: EraseArgs) -> Result<(), Stop> {
         dry_run: true,
     };
     if !args.dry_run && !yes {
-        if !can_ask() {
-            let failure =
-                Failure::new(format!("{}: confirmation is required, but there is no terminal", what()));
-            return Err(failure.hint("add --yes, or preview with --dry-run").into());
-        }
+        require_terminal(&what(), "add --yes, or preview with --dry-run")?;
         let doomed = memory.erase(&request).await.or_fail(what)?;
-        let count = quantity::count(usize::try_from(doomed.count).unwrap_or(usize::MAX), "entry", "entries");
-        let question = format!(
-            "erase {count} of `{}` permanently from every version and snapshot?",
-            escape(&args.target.of)
-        );
-        if !confirm(&question)? {
+        let count = quantity::count(doomed.count, "entry", "entries");
+        let of = escape(&args.target.of);
+        if !confirm(&format!("erase {count} of `{of}` permanently from every version and snapshot?"))? {
             return Err(Stop::Exit(CODE_GENERAL));
         }
     }
@@ -155,20 +134,12 @@ pub(super) async fn erase(ctx: &Context, args: EraseArgs) -> Result<(), Stop> {
 }
 
 fn show_erased(gone: &ErasedEntries, of: &str, format: Format) -> Result<(), Stop> {
-    if format.json {
-        return print::json::pretty(gone);
-    }
-    let ids: String = gone.ids.iter().chain(&gone.summaries).map(|id| format!("{id}\n")).collect();
-    print::data(&ids)?;
-    erased_notes(gone, of).iter().for_each(|note| print::note(note));
-    Ok(())
+    format.report(gone, gone.ids.iter().chain(&gone.summaries), erased_notes(gone, of))
 }
 
 fn erased_notes(gone: &ErasedEntries, of: &str) -> Vec<String> {
-    let counted =
-        |count: u64| quantity::count(usize::try_from(count).unwrap_or(usize::MAX), "entry", "entries");
     let verb = if gone.dry_run { "would be erased" } else { "erased" };
-    let mut notes = vec![format!("{} {verb}", counted(gone.count))];
+    let mut notes = vec![format!("{} {verb}", quantity::count(gone.count, "entry", "entries"))];
     if !gone.summaries.is_empty() {
         notes.push(format!("{} of them are summaries of the others", gone.summaries.len()));
     }
@@ -183,30 +154,18 @@ fn erased_notes(gone: &ErasedEntries, of: &str) -> Vec<String> {
     notes
 }
 
-fn show(gone: &ForgottenEntries, done: &str, planned: &str, format: Format) -> Result<(), Stop> {
-    if format.json {
-        return print::json::pretty(gone);
-    }
-    let ids: String = gone.ids.iter().map(|id| format!("{id}\n")).collect();
-    print::data(&ids)?;
-    let count = quantity::count(usize::try_from(gone.count).unwrap_or(usize::MAX), "entry", "entries");
-    print::note(&format!("{count} {}", if gone.dry_run { planned } else { done }));
-    Ok(())
+fn show(gone: &ForgottenEntries, format: Format) -> Result<(), Stop> {
+    let count = quantity::count(gone.count, "entry", "entries");
+    let verb = if gone.dry_run { "would be forgotten" } else { "forgotten" };
+    format.report(gone, &gone.ids, [format!("{count} {verb}")])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: SelectionArgs,
-    }
 
     fn selection(line: &str) -> Result<Selection, &'static str> {
-        Line::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).unwrap().args.selection()
+        parse::arguments::<SelectionArgs>(line).selection()
     }
 
     #[test]

@@ -1,11 +1,9 @@
 //! Text input: from an argument, a file, or standard input; bounded, and UTF-8.
 
-use std::io::{self, IsTerminal as _, Read};
-use std::path::{Path, PathBuf};
+use std::io::{self, IsTerminal as _, Read as _};
 
-use clap::Args;
-
-use crate::failure::{Failure, OrFail as _, Stop};
+use crate::commands::prelude::*;
+use crate::transfer::input;
 
 /// Most bytes read from a file or standard input: more than any text, value or skill the daemon accepts, so that users
 /// see the daemon's error, which states its limit.
@@ -44,10 +42,10 @@ impl TextArgs {
             return Ok(text);
         }
         if io::stdin().is_terminal() {
-            let failure = Failure::new(format!("{}: no text was given", what()));
-            return Err(failure
-                .hint("give it as an argument, with --file FILE, or on standard input with `-`")
-                .into());
+            return fail(
+                format!("{}: no text was given", what()),
+                "give it as an argument, with --file FILE, or on standard input with `-`",
+            );
         }
         read(Path::new("-"), what)
     }
@@ -55,26 +53,18 @@ impl TextArgs {
 
 /// A whole file, or with `-` standard input, without its final line end.
 pub(crate) fn read(file: &Path, what: impl Fn() -> String) -> Result<String, Stop> {
-    let bytes = match file == Path::new("-") {
-        true => bounded(io::stdin().lock()),
-        false => std::fs::File::open(file).and_then(bounded),
-    };
-    let bytes = bytes.or_fail(|| format!("{}: could not read `{}`", what(), file.display()))?;
-    text(bytes, &what())
-}
-
-fn bounded(source: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    source.take(TEXT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    let read = input::open(file).and_then(|file| file.take(TEXT_BYTES_MAX + 1).read_to_end(&mut bytes));
+    read.or_fail(|| format!("{}: could not read `{}`", what(), file.display()))?;
+    text(bytes, &what())
 }
 
 fn text(bytes: Vec<u8>, what: &str) -> Result<String, Stop> {
     if bytes.len() as u64 > TEXT_BYTES_MAX {
-        let failure = Failure::new(format!("{what}: the text is larger than {TEXT_BYTES_MAX} bytes"));
-        return Err(failure
-            .hint("store it as an artifact with `burrow artifact put`, and add an entry that describes it")
-            .into());
+        return fail(
+            format!("{what}: the text is larger than {TEXT_BYTES_MAX} bytes"),
+            "store it as an artifact with `burrow artifact put`, and add an entry that describes it",
+        );
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();

@@ -1,37 +1,16 @@
 //! `burrow memory stats|merge|consolidate|check|rebuild`: statistics and maintenance.
 
-use std::time::Duration;
-
 use burrow_api::memory::{
     ConsolidateMemory, ConsolidatedMemory, EntryPolicy, KvPolicy, MemoryCheck, MemoryStats, MergeMemory,
     MergedMemory, SpaceAccess,
 };
-use clap::{Args, ValueEnum};
 
 use super::arguments;
-use super::flags::{ReadFlags, WriteFlags};
-use crate::context::Context;
-use crate::failure::{CODE_GENERAL, OrFail, Stop};
-use crate::parse;
-use crate::print::escape::escape;
-use crate::print::{self, Format, quantity, table};
-use crate::transfer::progress::Progress;
+use super::flags::{ReadArgs, WriteArgs, WriteFlags};
+use crate::commands::prelude::*;
 
 /// Maximum number of problems shown; --json has all of them.
 const PROBLEMS_SHOWN: usize = 20;
-
-/// Show statistics of the memory: entries, sizes, index coverage
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  burrow memory stats web
-  burrow memory stats space:ops --json")]
-pub(super) struct StatsArgs {
-    #[command(flatten)]
-    target: ReadFlags,
-    #[command(flatten)]
-    format: Format,
-}
 
 /// Merge the memory of a fork into that of its parent
 ///
@@ -44,43 +23,31 @@ Examples:
   burrow memory merge web --from try --dry-run
   burrow memory merge web --from try --kv theirs
   burrow memory merge web --from try --entries both      decides the conflicts of an earlier merge")]
-pub(super) struct MergeArgs {
+pub(crate) struct MergeArgs {
     #[command(flatten)]
     target: WriteFlags,
     /// Sandbox to merge from
     #[arg(long, value_name = "SANDBOX")]
     from: String,
     /// Which side wins if both changed an entry, also for conflicts of an earlier merge; by default they are listed
-    #[arg(long, value_enum, value_name = "WHO")]
-    entries: Option<EntryWinner>,
+    #[arg(long, value_name = "WHO", value_parser = parse::one_of::<EntryPolicy>([
+        parse::word("ours", "Keep the version of the parent"),
+        parse::word("theirs", "Take the version of the fork"),
+        parse::word("both", "Keep both versions"),
+    ]))]
+    entries: Option<EntryPolicy>,
     /// Which side wins if both changed a key, a skill or an artifact
-    #[arg(long, value_enum, value_name = "WHO")]
-    kv: Option<Winner>,
+    #[arg(long, value_name = "WHO", value_parser = parse::one_of::<KvPolicy>([
+        parse::word("ours", "Keep the version of the parent"),
+        parse::word("theirs", "Take the version of the fork"),
+        parse::word("fail", "Merge nothing"),
+    ]))]
+    kv: Option<KvPolicy>,
     /// Only show what would happen
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     format: Format,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum EntryWinner {
-    /// Keep the version of the parent
-    Ours,
-    /// Take the version of the fork
-    Theirs,
-    /// Keep both versions
-    Both,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Winner {
-    /// Keep the version of the parent
-    Ours,
-    /// Take the version of the fork
-    Theirs,
-    /// Merge nothing
-    Fail,
 }
 
 /// Compact old memory: join duplicates, summarise old sessions, move the rest to the cold tier
@@ -93,7 +60,7 @@ Examples:
   burrow memory consolidate web --dry-run
   burrow memory consolidate web --older-than 30d
   burrow memory consolidate web --keep 0.5                keep half of the entries warm")]
-pub(super) struct ConsolidateArgs {
+pub(crate) struct ConsolidateArgs {
     #[command(flatten)]
     target: WriteFlags,
     /// Only entries older than this, e.g. 30d
@@ -115,40 +82,11 @@ pub(super) struct ConsolidateArgs {
     format: Format,
 }
 
-/// Check that the memory is intact, and that its indices match the log
-///
-/// The exit code is 1 if there are problems.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  burrow memory check web
-  burrow memory check space:ops || burrow memory rebuild space:ops")]
-pub(super) struct CheckArgs {
-    #[command(flatten)]
-    target: WriteFlags,
-    #[command(flatten)]
-    format: Format,
-}
-
-/// Rebuild the indices from the log
-#[derive(Debug, Args)]
-pub(super) struct RebuildArgs {
-    #[command(flatten)]
-    target: WriteFlags,
-    #[command(flatten)]
-    format: Format,
-}
-
-pub(super) async fn stats(ctx: &Context, args: StatsArgs) -> Result<(), Stop> {
+pub(super) async fn stats(ctx: &Context, args: ReadArgs) -> Result<(), Stop> {
     let stats = args.target.memory(ctx)?.stats().await;
     let stats =
         stats.or_fail(|| format!("could not get the statistics of the memory of `{}`", args.target.of))?;
-    if args.format.json {
-        return print::json::pretty(&stats);
-    }
-    let rows: Vec<Vec<String>> =
-        facts(&stats).into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
-    table::print(&["", ""], &rows)
+    args.format.show(&stats, |stats| table::facts(facts(stats)))
 }
 
 fn facts(stats: &MemoryStats) -> Vec<(&'static str, String)> {
@@ -194,25 +132,11 @@ fn facts(stats: &MemoryStats) -> Vec<(&'static str, String)> {
 
 pub(super) async fn merge(ctx: &Context, args: MergeArgs) -> Result<(), Stop> {
     let what = || format!("could not merge the memory of `{}` into that of `{}`", args.from, args.target.of);
-    let kv = args.kv.map(|kv| match kv {
-        Winner::Ours => KvPolicy::Ours,
-        Winner::Theirs => KvPolicy::Theirs,
-        Winner::Fail => KvPolicy::Fail,
-    });
-    let entries = args.entries.map(|entries| match entries {
-        EntryWinner::Ours => EntryPolicy::Ours,
-        EntryWinner::Theirs => EntryPolicy::Theirs,
-        EntryWinner::Both => EntryPolicy::Both,
-    });
-    let request = MergeMemory { from: args.from.clone(), dry_run: args.dry_run, entries, kv };
-    let working = Progress::working("merging");
-    let merged = args.target.memory(ctx)?.merge(&request).await;
-    drop(working);
+    let request =
+        MergeMemory { from: args.from.clone(), dry_run: args.dry_run, entries: args.entries, kv: args.kv };
+    let merged = Progress::during("merging", args.target.memory(ctx)?.merge(&request)).await;
     let merged = merged.or_fail(what)?;
-    if args.format.json {
-        return print::json::pretty(&merged);
-    }
-    merge_lines(&merged).iter().try_for_each(|line| print::line(line))
+    args.format.show(&merged, |merged| print::lines(merge_lines(merged)))
 }
 
 fn merge_lines(merged: &MergedMemory) -> Vec<String> {
@@ -246,17 +170,12 @@ pub(super) async fn consolidate(ctx: &Context, args: ConsolidateArgs) -> Result<
         dry_run: args.dry_run,
         older_than_seconds: args.older_than.map(|age| age.as_secs()),
         entries: args.entries,
-        budget_ms: args.budget.map(|budget| u64::try_from(budget.as_millis()).unwrap_or(u64::MAX)),
+        budget_ms: args.budget.map(quantity::millis),
         target_share: args.keep,
     };
-    let working = Progress::working("consolidating");
-    let done = args.target.memory(ctx)?.consolidate(&request).await;
-    drop(working);
+    let done = Progress::during("consolidating", args.target.memory(ctx)?.consolidate(&request)).await;
     let done = done.or_fail(what)?;
-    if args.format.json {
-        return print::json::pretty(&done);
-    }
-    consolidation_lines(&done).iter().try_for_each(|line| print::line(line))
+    args.format.show(&done, |done| print::lines(consolidation_lines(done)))
 }
 
 fn consolidation_lines(done: &ConsolidatedMemory) -> Vec<String> {
@@ -278,39 +197,28 @@ fn consolidation_lines(done: &ConsolidatedMemory) -> Vec<String> {
     lines
 }
 
-pub(super) async fn check(ctx: &Context, args: CheckArgs) -> Result<(), Stop> {
-    let working = Progress::working("checking");
-    let check = args.target.memory(ctx)?.check().await;
-    drop(working);
+pub(super) async fn check(ctx: &Context, args: WriteArgs) -> Result<(), Stop> {
+    let check = Progress::during("checking", args.target.memory(ctx)?.check()).await;
     let check = check.or_fail(|| format!("could not check the memory of `{}`", args.target.of))?;
     verdict(&check, &args.target.of, args.format)
 }
 
-pub(super) async fn rebuild(ctx: &Context, args: RebuildArgs) -> Result<(), Stop> {
-    let working = Progress::working("rebuilding");
-    let check = args.target.memory(ctx)?.rebuild().await;
-    drop(working);
+pub(super) async fn rebuild(ctx: &Context, args: WriteArgs) -> Result<(), Stop> {
+    let check = Progress::during("rebuilding", args.target.memory(ctx)?.rebuild()).await;
     let check = check.or_fail(|| format!("could not rebuild the indices of `{}`", args.target.of))?;
     verdict(&check, &args.target.of, args.format)
 }
 
 fn verdict(check: &MemoryCheck, of: &str, format: Format) -> Result<(), Stop> {
-    if format.json {
-        print::json::pretty(check)?;
-    } else {
-        let (counted, problems) = check_lines(check);
-        print::line(&counted)?;
-        for problem in &problems {
-            print::note(problem);
-        }
-        if !check.ok {
-            print::note(&format!(
-                "hint: `burrow memory rebuild {}` rebuilds the indices from the log; to repair an artifact, store the same \
-                 content again",
-                escape(of)
-            ));
-        }
+    let (counted, mut notes) = check_lines(check);
+    if !check.ok {
+        notes.push(format!(
+            "hint: `burrow memory rebuild {}` rebuilds the indices from the log; to repair an artifact, store the same \
+             content again",
+            escape(of)
+        ));
     }
+    format.report(check, [counted], notes)?;
     if check.ok { Ok(()) } else { Err(Stop::Exit(CODE_GENERAL)) }
 }
 

@@ -3,11 +3,10 @@
 use std::io::IsTerminal as _;
 
 use burrow_api::memory::RelatedMemory;
-use clap::Args;
 
 use super::show::{date, excerpt};
+use crate::commands::prelude::*;
 use crate::interact::{End, outcome};
-use crate::print;
 use crate::print::paint::{self, Colour};
 use crate::terminal;
 
@@ -38,7 +37,7 @@ impl RelatedFlags {
         let width = usize::from(terminal::size().columns).clamp(40, WIDTH_MAX);
         for line in lines(&exec.related, width) {
             match paint::colours(terminal) {
-                true => print::note(&paint::paint(&line, Colour::Faint)),
+                true => print::note(paint::paint(&line, Colour::Faint)),
                 false => print::note(&line),
             }
         }

@@ -1,8 +1,9 @@
 //! Flags for the memory of a sandbox: `--memory`, `--attach`, `--remember`.
 
 use burrow_api::memory::{AttachedSpace, MemoryRequest, Remember, SpaceAccess};
-use burrow_client::{Client, ClientError};
-use clap::{Args, ValueEnum};
+use burrow_client::ClientError;
+
+use crate::commands::prelude::*;
 
 /// The memory settings of a sandbox.
 #[derive(Clone, Debug, Default, Args)]
@@ -14,28 +15,12 @@ pub(crate) struct MemoryFlags {
     #[arg(long = "attach", value_name = "SPACE[:ro|rw]", value_parser = attached)]
     attach: Vec<AttachedSpace>,
     /// Execs that are recorded in memory automatically
-    #[arg(long, value_enum, value_name = "WHAT")]
-    remember: Option<RememberMode>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum RememberMode {
-    /// No execs
-    Off,
-    /// Failed execs, and the commands that then succeeded
-    Errors,
-    /// All execs
-    All,
-}
-
-impl From<RememberMode> for Remember {
-    fn from(mode: RememberMode) -> Self {
-        match mode {
-            RememberMode::Off => Self::Off,
-            RememberMode::Errors => Self::Errors,
-            RememberMode::All => Self::All,
-        }
-    }
+    #[arg(long, value_name = "WHAT", value_parser = parse::one_of::<Remember>([
+        parse::word("off", "No execs"),
+        parse::word("errors", "Failed execs, and the commands that then succeeded"),
+        parse::word("all", "All execs"),
+    ]))]
+    remember: Option<Remember>,
 }
 
 /// `SPACE`, `SPACE:ro`, `SPACE:rw`
@@ -64,7 +49,7 @@ impl MemoryFlags {
         }
         let mut request = base.unwrap_or_default();
         request.space = self.memory.or(request.space);
-        request.remember = self.remember.map(Remember::from).or(request.remember);
+        request.remember = self.remember.or(request.remember);
         if !self.attach.is_empty() {
             let known = request.attached.take().unwrap_or_default();
             request.attached = Some(joined(known, self.attach, &[]));
@@ -82,8 +67,7 @@ impl MemoryFlags {
         if self.is_empty() && detach.is_empty() {
             return Ok(None);
         }
-        let mut request =
-            MemoryRequest { space: self.memory, attached: None, remember: self.remember.map(Remember::from) };
+        let mut request = MemoryRequest { space: self.memory, attached: None, remember: self.remember };
         if !self.attach.is_empty() || !detach.is_empty() {
             let known =
                 client.sandbox(sandbox).await?.memory.map(|memory| memory.attached).unwrap_or_default();
@@ -117,16 +101,9 @@ fn joined(known: Vec<AttachedSpace>, added: Vec<AttachedSpace>, detached: &[Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        memory: MemoryFlags,
-    }
 
     fn flags(line: &str) -> MemoryFlags {
-        Line::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).unwrap().memory
+        parse::arguments(line)
     }
 
     #[test]

@@ -1,18 +1,11 @@
 //! `burrow memory search`: entries that match a query, best first.
 
-use std::time::Duration;
-
 use burrow_api::defaults;
 use burrow_api::memory::{ArmState, MemoryHit, SearchMemory, SearchResult, SearchWeights};
-use clap::Args;
 
 use super::flags::{FilterFlags, SearchFlags};
 use super::show::{self, date, excerpt};
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::parse;
-use crate::print::escape::escape;
-use crate::print::{self, Format, table};
+use crate::commands::prelude::*;
 
 /// Width of the columns before the text of a hit: score, date, kind, id, space, and the gaps between them.
 const COLUMNS_WIDTH: usize = 72;
@@ -29,7 +22,7 @@ Examples:
   burrow memory search web 'failing test' --meta target=install -n 3 --json
   burrow memory search web 'api key' --as-of before-upgrade
   burrow memory forget web $(burrow memory search web 'old office' -q)")]
-pub(super) struct SearchArgs {
+pub(crate) struct SearchArgs {
     #[command(flatten)]
     target: SearchFlags,
     /// Words, a question, or a whole message
@@ -54,55 +47,40 @@ pub(super) struct SearchArgs {
     min_score: Option<f32>,
     /// Weight of an arm, e.g. words=1,meaning=0.5; also neighbours, recency, importance
     #[arg(long, value_name = "ARM=WEIGHT", value_delimiter = ',', value_parser = weight)]
-    weights: Vec<(Arm, f32)>,
+    weights: Vec<(String, f32)>,
     #[command(flatten)]
     filter: FilterFlags,
     #[command(flatten)]
     format: Format,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Arm {
-    Words,
-    Meaning,
-    Neighbours,
-    Recency,
-    Importance,
+fn place<'w>(weights: &'w mut SearchWeights, arm: &str) -> Option<&'w mut Option<f32>> {
+    Some(match arm {
+        "words" | "lexical" => &mut weights.lexical,
+        "meaning" | "vector" => &mut weights.vector,
+        "neighbours" => &mut weights.neighbours,
+        "recency" => &mut weights.recency,
+        "importance" => &mut weights.importance,
+        _ => return None,
+    })
 }
 
-fn weight(text: &str) -> Result<(Arm, f32), String> {
+fn weight(text: &str) -> Result<(String, f32), String> {
     let bad = || format!("`{text}` is not ARM=WEIGHT, such as words=1 or meaning=0.5");
     let (arm, weight) = text.split_once('=').ok_or_else(bad)?;
-    let arm = match arm {
-        "words" | "lexical" => Arm::Words,
-        "meaning" | "vector" => Arm::Meaning,
-        "neighbours" => Arm::Neighbours,
-        "recency" => Arm::Recency,
-        "importance" => Arm::Importance,
-        _ => return Err(bad()),
-    };
+    place(&mut SearchWeights::default(), arm).ok_or_else(bad)?;
     match weight.parse::<f32>() {
-        Ok(weight) if (0.0..=10.0).contains(&weight) => Ok((arm, weight)),
+        Ok(weight) if (0.0..=10.0).contains(&weight) => Ok((arm.to_owned(), weight)),
         _ => Err(format!("{}, from 0 to 10", bad())),
     }
 }
 
-fn weights(given: &[(Arm, f32)]) -> Option<SearchWeights> {
-    if given.is_empty() {
-        return None;
-    }
+fn weights(given: &[(String, f32)]) -> Option<SearchWeights> {
     let mut weights = SearchWeights::default();
     for (arm, weight) in given {
-        let place = match arm {
-            Arm::Words => &mut weights.lexical,
-            Arm::Meaning => &mut weights.vector,
-            Arm::Neighbours => &mut weights.neighbours,
-            Arm::Recency => &mut weights.recency,
-            Arm::Importance => &mut weights.importance,
-        };
-        *place = Some(*weight);
+        *place(&mut weights, arm)? = Some(*weight);
     }
-    Some(weights)
+    Some(weights).filter(|_| !given.is_empty())
 }
 
 pub(super) async fn run(ctx: &Context, args: SearchArgs) -> Result<(), Stop> {
@@ -122,16 +100,13 @@ pub(super) async fn run(ctx: &Context, args: SearchArgs) -> Result<(), Stop> {
     if args.format.json {
         return print::json::pretty(&found);
     }
-    for line in show::missing_arms(&found.arms) {
-        print::note(&line);
-    }
+    print::notes(show::missing_arms(&found.arms));
     if args.quiet {
-        let ids: String = found.hits.iter().map(|hit| format!("{}\n", hit.entry.id)).collect();
-        return print::data(&ids);
+        return print::lines(found.hits.iter().map(|hit| &hit.entry.id));
     }
     print::data(&shown(&found, args.why, show::text_width(COLUMNS_WIDTH)))?;
     if args.why {
-        print::note(&arms(&found));
+        print::note(arms(&found));
     }
     Ok(())
 }
@@ -280,11 +255,11 @@ mod tests {
 
     #[test]
     fn weights_are_given_by_arm() {
-        assert_eq!(weight("meaning=0.5").unwrap(), (Arm::Meaning, 0.5));
+        assert_eq!(weight("meaning=0.5").unwrap(), ("meaning".to_owned(), 0.5));
         for bad in ["meaning", "meaning=11", "sense=1", "words=x"] {
             assert!(weight(bad).is_err(), "{bad}");
         }
-        let weights = weights(&[(Arm::Words, 1.0), (Arm::Recency, 0.0)]).unwrap();
+        let weights = weights(&[("words".to_owned(), 1.0), ("recency".to_owned(), 0.0)]).unwrap();
         assert_eq!((weights.lexical, weights.recency, weights.vector), (Some(1.0), Some(0.0), None));
     }
 

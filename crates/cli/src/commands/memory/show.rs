@@ -5,10 +5,8 @@ use std::io::IsTerminal as _;
 use burrow_api::memory::{ArmReport, ArmState, MemoryEntry};
 use serde_json::{Map, Value};
 
-use crate::failure::Stop;
-use crate::print;
-use crate::print::escape::{StreamEscaper, escape};
-use crate::print::quantity;
+use crate::commands::prelude::*;
+use crate::print::escape::escape_lines;
 use crate::terminal;
 
 /// Width of texts if the width of the terminal is unknown, and their minimum width.
@@ -59,18 +57,7 @@ pub(crate) fn verbatim(text: &str) -> Result<(), Stop> {
     if !std::io::stdout().is_terminal() {
         return print::data(text);
     }
-    let mut escaper = StreamEscaper::default();
-    let mut shown = escaper.feed(text.as_bytes());
-    shown.push_str(&escaper.finish());
-    print::line(&shown)
-}
-
-/// The text, always escaped: for output within other lines.
-pub(crate) fn harmless(text: &str) -> String {
-    let mut escaper = StreamEscaper::default();
-    let mut shown = escaper.feed(text.as_bytes());
-    shown.push_str(&escaper.finish());
-    shown
+    print::line(escape_lines(text.as_bytes()))
 }
 
 /// All fields of an entry except its text, as name and value.

@@ -2,12 +2,12 @@
 
 use burrow_api::{SecretPlaceholder, SecretScope, SecretSlot};
 use burrow_model::network::{HostPattern, Method, PathPattern};
-use clap::{Args, ValueEnum};
+use clap::ValueEnum;
 
-use crate::failure::{Failure, Stop};
+use crate::commands::prelude::*;
 
 #[derive(Debug, Args)]
-pub(super) struct Declaration {
+pub(crate) struct Declaration {
     /// Requests it may be sent with: `[METHODS ]https://HOST[:PORT][/PATH]`, as in `POST,GET
     /// https://api.example.com/v1/**`
     #[arg(long, value_name = "REQUESTS", value_parser = scope)]
@@ -63,17 +63,18 @@ impl Declaration {
         let known = self.preset.map(Preset::declared);
         let slot = self.slot().or_else(|| known.as_ref().map(|known| known.slot.clone()));
         let Some(slot) = slot else {
-            let failure = Failure::new("the slot of the secret is missing");
-            let hint = "give `--header`, `--grpc-metadata`, `--query`, `--basic` or `--client-cert`, or a `--preset`";
-            return Err(failure.hint(hint).into());
+            return fail(
+                "the slot of the secret is missing",
+                "give `--header`, `--grpc-metadata`, `--query`, `--basic` or `--client-cert`, or a `--preset`",
+            );
         };
         let (allow, placeholder) = known.map(|known| (known.allow, known.placeholder)).unwrap_or_default();
         let allow = if self.allow.is_empty() { allow } else { self.allow };
         if allow.is_empty() {
-            let failure = Failure::new("the requests that the secret may be sent with are missing");
-            return Err(failure
-                .hint("give `--allow 'POST https://api.example.com/v1/**'`, or a `--preset`")
-                .into());
+            return fail(
+                "the requests that the secret may be sent with are missing",
+                "give `--allow 'POST https://api.example.com/v1/**'`, or a `--preset`",
+            );
         }
         Ok(CompleteDeclaration { allow, slot, placeholder: self.placeholder.or(placeholder) })
     }

@@ -4,19 +4,16 @@ mod declare;
 pub(crate) mod value;
 
 use burrow_api::{RotateSecret, Secret, SecretSlot, SetSecret};
-use clap::{Args, Subcommand};
-
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::print::{self, Format, quantity, table};
 
 use declare::Declaration;
 use value::ValueSource;
 
+use crate::commands::prelude::*;
+
 /// Manage secrets, which sandboxes use but never see
 ///
 /// A secret is inserted into requests after they left the sandbox.
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
   burrow secret set openai --preset openai
@@ -27,13 +24,7 @@ Examples:
   burrow secret set client --from-file chain-and-key.pem --allow https://mtls.example.com --client-cert
   burrow secret rotate openai --from-file new-key
   burrow secret ls")]
-pub(crate) struct SecretArgs {
-    #[command(subcommand)]
-    action: Action,
-}
-
-#[derive(Debug, Subcommand)]
-enum Action {
+pub(crate) enum SecretCommand {
     /// Declare a secret and set its value, or change its declaration
     #[command(after_help = "Without a source, the value is read from the terminal without being shown.")]
     Set {
@@ -74,10 +65,10 @@ enum Action {
     },
 }
 
-pub(crate) async fn run(ctx: &Context, args: SecretArgs) -> Result<(), Stop> {
+pub(crate) async fn run(ctx: &Context, command: SecretCommand) -> Result<(), Stop> {
     let client = ctx.client()?;
-    match args.action {
-        Action::Set { name, source, declaration, format } => {
+    match command {
+        SecretCommand::Set { name, source, declaration, format } => {
             let what = || format!("could not set secret `{name}`");
             let declared = declaration.read()?;
             let value =
@@ -88,24 +79,24 @@ pub(crate) async fn run(ctx: &Context, args: SecretArgs) -> Result<(), Stop> {
                 placeholder: declared.placeholder,
                 value,
             };
-            report(&client.set_secret(&name, &request).await.or_fail(what)?, &format)
+            report(&client.set_secret(&name, &request).await.or_fail(what)?, format)
         }
-        Action::Rotate { name, source, format } => {
+        SecretCommand::Rotate { name, source, format } => {
             let what = || format!("could not rotate secret `{name}`");
             let known = client.secret(&name).await.or_fail(what)?;
             let value =
                 source.read(&format!("new value of `{name}`"), known.slot == SecretSlot::ClientCert)?;
-            report(&client.rotate_secret(&name, &RotateSecret { value }).await.or_fail(what)?, &format)
+            report(&client.rotate_secret(&name, &RotateSecret { value }).await.or_fail(what)?, format)
         }
-        Action::Ls { format } => {
-            let secrets = client.secrets().await.or_fail(|| "could not list secrets".to_owned())?;
-            if format.json { print::json::pretty(&secrets) } else { show(&secrets) }
+        SecretCommand::Ls { format } => {
+            let secrets = client.secrets().await.or_fail("could not list secrets")?;
+            format.table(HEADER, &secrets, row)
         }
-        Action::Show { name, format } => {
+        SecretCommand::Show { name, format } => {
             let secret = client.secret(&name).await.or_fail(|| format!("could not show secret `{name}`"))?;
-            if format.json { print::json::pretty(&secret) } else { show(&[secret]) }
+            format.show(&secret, |secret| table::print(HEADER, std::slice::from_ref(secret), row))
         }
-        Action::Rm { names, force } => {
+        SecretCommand::Rm { names, force } => {
             for name in names {
                 let what = || format!("could not remove secret `{name}`");
                 client.delete_secret(&name, force).await.or_fail(what)?;
@@ -115,21 +106,16 @@ pub(crate) async fn run(ctx: &Context, args: SecretArgs) -> Result<(), Stop> {
     }
 }
 
-fn report(secret: &Secret, format: &Format) -> Result<(), Stop> {
-    if format.json {
-        return print::json::pretty(secret);
-    }
-    print::note(&format!("secret {}, version {}", secret.name, secret.version));
-    Ok(())
+fn report(secret: &Secret, format: Format) -> Result<(), Stop> {
+    format.show(secret, |secret| {
+        print::note(format!("secret {}, version {}", secret.name, secret.version));
+        Ok(())
+    })
 }
 
-fn show(secrets: &[Secret]) -> Result<(), Stop> {
-    let now_ms = quantity::now_ms();
-    let rows: Vec<_> = secrets.iter().map(|secret| row(secret, now_ms)).collect();
-    table::print(&["NAME", "VERSION", "SLOT", "ALLOWED", "PLACEHOLDER", "CHANGED", "USED BY"], &rows)
-}
+const HEADER: &[&str] = &["NAME", "VERSION", "SLOT", "ALLOWED", "PLACEHOLDER", "CHANGED", "USED BY"];
 
-fn row(secret: &Secret, now_ms: u64) -> Vec<String> {
+fn row(secret: &Secret) -> Vec<String> {
     let used_by = secret.used_by.iter().map(|user| user.name.as_ref().unwrap_or(&user.id).clone());
     vec![
         secret.name.clone(),
@@ -137,7 +123,7 @@ fn row(secret: &Secret, now_ms: u64) -> Vec<String> {
         declare::slot_text(&secret.slot),
         secret.allow.iter().map(declare::scope_text).collect::<Vec<_>>().join(" "),
         secret.placeholder.as_ref().map(|placeholder| placeholder.env.clone()).unwrap_or_default(),
-        format!("{} ago", quantity::age(secret.changed_ms, now_ms)),
+        format!("{} ago", quantity::age_now(secret.changed_ms)),
         used_by.collect::<Vec<_>>().join(" "),
     ]
 }

@@ -2,13 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use burrow_model::{SECRET_BYTES_MAX, SecretBytes};
-use clap::Args;
 
-use crate::failure::{Failure, OrFail as _, Stop};
+use crate::commands::prelude::*;
 use crate::terminal;
 
 #[derive(Debug, Args)]
@@ -59,13 +57,14 @@ impl ValueSource {
         } else if let Some(command) = &self.from_command {
             of_command(command)?
         } else if self.stdin.is_some() {
-            bounded(io::stdin().lock()).or_fail(|| "could not read standard input".to_owned())?
+            bounded(io::stdin().lock()).or_fail("could not read standard input")?
         } else if io::stdin().is_terminal() {
             terminal::read_hidden(&format!("{what}: ")).or_fail(|| format!("could not read the {what}"))?
         } else {
-            let failure = Failure::new("no source of the value was given");
-            let hint = "give `-` for standard input, `--from-env`, `--from-file` or `--from-command`";
-            return Err(failure.hint(hint).into());
+            return fail(
+                "no source of the value was given",
+                "give `-` for standard input, `--from-env`, `--from-file` or `--from-command`",
+            );
         };
         Ok(if whole { read } else { without_line_end(&read) })
     }
@@ -80,7 +79,7 @@ fn bounded(reader: impl Read) -> io::Result<SecretBytes> {
 }
 
 fn of_command(command: &str) -> Result<SecretBytes, Stop> {
-    let what = || "could not run the command".to_owned();
+    let what = "could not run the command";
     let mut child = Command::new("sh").args(["-c", command]).stdout(Stdio::piped()).spawn().or_fail(what)?;
     let read = child.stdout.take().map(bounded).transpose();
     let status = child.wait().or_fail(what)?;

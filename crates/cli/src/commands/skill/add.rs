@@ -1,19 +1,14 @@
 //! `burrow skill add`: adds a skill from a file, or from commands on the command line.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use burrow_api::memory::{NewSkill, SkillParameter, SkillStep};
-use clap::Args;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::commands::memory::flags::WriteFlags;
 use crate::commands::memory::input;
-use crate::context::Context;
-use crate::failure::{Failure, OrFail, Stop};
-use crate::print::escape::escape;
-use crate::print::{self, Format};
+use crate::commands::prelude::*;
 
 /// Add a skill, or a new version of one
 #[derive(Debug, Args)]
@@ -33,7 +28,7 @@ A file, in YAML or JSON:
     - { run: './deploy.sh {{host}}', timeout_seconds: 300 }
     - { interpreter: python3, text: 'print(1)' }
     - { tool: notify, arguments: { channel: ops } }")]
-pub(super) struct AddArgs {
+pub(crate) struct AddArgs {
     #[command(flatten)]
     target: WriteFlags,
     /// Name: lower-case letters, digits and hyphens
@@ -101,10 +96,8 @@ pub(super) async fn run(ctx: &Context, args: AddArgs) -> Result<(), Stop> {
             .hint("`burrow skill add --help` shows how steps are written")
     })?;
     let added = args.target.memory(ctx)?.skill_put(&skill).await.or_fail(what)?;
-    if args.format.json {
-        return print::json::pretty(&added);
-    }
-    print::line(&format!("{} version {}", escape(&added.name), added.version))
+    args.format
+        .show(&added, |added| print::line(format!("{} version {}", escape(&added.name), added.version)))
 }
 
 /// Flags override the file; steps of both are used, those of the file first.

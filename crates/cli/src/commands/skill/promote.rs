@@ -2,15 +2,10 @@
 
 use burrow_api::memory::PromoteSkill;
 use burrow_api::{Exec, ExecState};
-use burrow_client::Client;
-use clap::Args;
 
 use super::show::details;
 use crate::commands::memory::flags::WriteFlags;
-use crate::context::Context;
-use crate::failure::{Failure, OrFail, Stop};
-use crate::print::escape::escape;
-use crate::print::{self, Format};
+use crate::commands::prelude::*;
 
 /// Make a skill from past execs
 ///
@@ -23,7 +18,7 @@ Examples:
   burrow skill promote web --name deploy exe7h3k2 exe1c8r5
   burrow skill promote web --name deploy --last 2 --param host=db-2      db-2 becomes {{host}}
   burrow skill promote space:ops --sandbox web --name deploy --last 4    into a space")]
-pub(super) struct PromoteArgs {
+pub(crate) struct PromoteArgs {
     #[command(flatten)]
     target: WriteFlags,
     /// First exec
@@ -74,14 +69,8 @@ pub(super) async fn run(ctx: &Context, args: PromoteArgs) -> Result<(), Stop> {
         parameters: args.parameters.iter().cloned().collect(),
     };
     let skill = args.target.memory(ctx)?.skill_promote(&request).await.or_fail(what)?;
-    if args.format.json {
-        return print::json::pretty(&skill);
-    }
-    print::line(&format!("{} version {}", escape(&skill.name), skill.version))?;
-    for line in details(&skill) {
-        print::note(&line);
-    }
-    Ok(())
+    let name = format!("{} version {}", escape(&skill.name), skill.version);
+    args.format.report(&skill, [name], details(&skill))
 }
 
 /// The range of the last `count` execs.
@@ -114,35 +103,20 @@ fn range(mut execs: Vec<Exec>, count: usize, include_failed: bool) -> Option<(St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interact::outcome::example_exec;
     use burrow_api::ExecOutcome;
 
     fn exec(id: &str, started_ms: u64, exit_code: i32) -> Exec {
-        Exec {
-            id: id.to_owned(),
-            sandbox_id: "sbx".to_owned(),
-            argv: Vec::new(),
-            state: ExecState::Ended,
-            pid: None,
-            terminal: false,
-            started_ms,
-            ended_ms: None,
-            outcome: Some(ExecOutcome {
-                exit_code: Some(exit_code),
-                signal: None,
-                timed_out: false,
-                killed_from_outside: false,
-                cpu_us: 0,
-                ram_max_bytes: 0,
-                wall_us: 0,
-            }),
-            output_end: 0,
-            output_start: 0,
-            output_dropped: 0,
-            egress_denied: Vec::new(),
-            snapshot: None,
-            rollback: None,
-            related: Vec::new(),
-        }
+        let outcome = ExecOutcome {
+            exit_code: Some(exit_code),
+            signal: None,
+            timed_out: false,
+            killed_from_outside: false,
+            cpu_us: 0,
+            ram_max_bytes: 0,
+            wall_us: 0,
+        };
+        Exec { id: id.to_owned(), started_ms, outcome: Some(outcome), ..example_exec() }
     }
 
     #[test]

@@ -1,20 +1,15 @@
 //! `burrow skill run` and `outcome`: runs a skill, and records the outcome.
 
 use std::io::Write;
-use std::time::Duration;
 
 use burrow_api::memory::{RunSkill, SkillOutcome, SkillRunStep};
 use burrow_api::{OutputStream, RunResult};
-use clap::Args;
 
 use crate::commands::memory::flags::WriteFlags;
 use crate::commands::memory::show::excerpt;
-use crate::context::Context;
-use crate::failure::{CODE_OWN_FAILURE, Failure, OrFail, Stop};
+use crate::commands::prelude::*;
 use crate::interact::outcome;
-use crate::parse;
 use crate::print::process_output::ProcessOutput;
-use crate::print::{self, Format};
 
 /// Run a skill in a sandbox, and record the outcome
 ///
@@ -26,7 +21,7 @@ Examples:
   burrow skill run web deploy -p host=db-3
   burrow skill run space:ops deploy --in web -p host=db-3     a skill of a space, in a sandbox
   burrow skill run web deploy --version 2 --json")]
-pub(super) struct RunArgs {
+pub(crate) struct RunArgs {
     #[command(flatten)]
     target: WriteFlags,
     name: String,
@@ -52,7 +47,7 @@ pub(super) struct RunArgs {
 Examples:
   burrow skill outcome web deploy --ok
   burrow skill outcome web deploy --failed --detail 'the host was down' --exit-code 2")]
-pub(super) struct OutcomeArgs {
+pub(crate) struct OutcomeArgs {
     #[command(flatten)]
     target: WriteFlags,
     name: String,
@@ -97,7 +92,7 @@ pub(super) async fn run(ctx: &Context, args: RunArgs) -> Result<(), Stop> {
     while let Some(step) = steps.next().await.or_fail(what)? {
         match step {
             SkillRunStep::Start { step, total, run } => {
-                print::note(&format!("[{step}/{total}] {}", excerpt(&run, 100)));
+                print::note(format!("[{step}/{total}] {}", excerpt(&run, 100)));
             }
             SkillRunStep::Step { result, .. } => {
                 write_output(&result, &mut output)?;
@@ -109,10 +104,7 @@ pub(super) async fn run(ctx: &Context, args: RunArgs) -> Result<(), Stop> {
             }
             SkillRunStep::Error { error, recorded } => {
                 warn_unrecorded(recorded);
-                let mut failure = Failure::new(what());
-                failure.causes.push(error.message);
-                failure.hint = error.hint;
-                return Err(Stop::from(failure).with_code(CODE_OWN_FAILURE));
+                return Err(Stop::from(Failure::new(what()).detail(error)).with_code(CODE_OWN_FAILURE));
             }
         }
     }
@@ -129,7 +121,7 @@ fn write_output<Out: Write, Err: Write>(
     output.write(OutputStream::Stderr, result.stderr.as_bytes())?;
     output.finish()?;
     if result.truncated {
-        print::note(&format!(
+        print::note(format!(
             "note: the output was truncated; `burrow logs {}` shows more of it",
             result.exec.id
         ));
@@ -161,7 +153,7 @@ pub(super) async fn outcome(ctx: &Context, args: OutcomeArgs) -> Result<(), Stop
         ok: args.ok && !args.failed,
         exit_code: args.exit_code,
         detail: args.detail.clone(),
-        took_ms: args.took.map_or(0, |took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
+        took_ms: args.took.map_or(0, quantity::millis),
         at_ms: None,
     };
     args.target.memory(ctx)?.skill_outcome(&args.name, args.version, &outcome).await.or_fail(what).map(drop)

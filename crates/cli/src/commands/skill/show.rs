@@ -2,14 +2,11 @@
 
 use burrow_api::defaults;
 use burrow_api::memory::{FindSkills, Skill, SkillStep};
-use clap::Args;
 
-use crate::commands::memory::flags::{ReadFlags, SearchFlags, WriteFlags};
-use crate::commands::memory::show::{date, excerpt, harmless, text_width};
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::print::escape::escape;
-use crate::print::{self, Format, quantity, table};
+use crate::commands::memory::flags::{ReadArgs, ReadFlags, ReadNamedArgs, RemoveArgs, SearchFlags};
+use crate::commands::memory::show::{date, excerpt, text_width};
+use crate::commands::prelude::*;
+use crate::print::escape::escape_lines;
 
 /// Search skills, best first, by relevance and success
 #[derive(Debug, Args)]
@@ -17,7 +14,7 @@ use crate::print::{self, Format, quantity, table};
 Examples:
   burrow skill search web 'roll out a new version'
   burrow skill search web deploy --json | jq -r .hits[0].skill.name")]
-pub(super) struct SearchArgs {
+pub(crate) struct SearchArgs {
     #[command(flatten)]
     target: SearchFlags,
     /// Task to find skills for
@@ -29,19 +26,9 @@ pub(super) struct SearchArgs {
     format: Format,
 }
 
-/// List skills
-#[derive(Debug, Args)]
-#[command(visible_alias = "list")]
-pub(super) struct LsArgs {
-    #[command(flatten)]
-    target: ReadFlags,
-    #[command(flatten)]
-    format: Format,
-}
-
 /// Show a skill: description, steps, outcomes
 #[derive(Debug, Args)]
-pub(super) struct ShowArgs {
+pub(crate) struct ShowArgs {
     #[command(flatten)]
     target: ReadFlags,
     name: String,
@@ -52,37 +39,13 @@ pub(super) struct ShowArgs {
     format: Format,
 }
 
-/// List the versions of a skill, oldest first
-#[derive(Debug, Args)]
-pub(super) struct VersionsArgs {
-    #[command(flatten)]
-    target: ReadFlags,
-    name: String,
-    #[command(flatten)]
-    format: Format,
-}
-
-/// Remove skills; reads as of earlier still find them
-#[derive(Debug, Args)]
-pub(super) struct RmArgs {
-    #[command(flatten)]
-    target: WriteFlags,
-    #[arg(required = true, value_name = "NAME")]
-    names: Vec<String>,
-}
-
 pub(super) async fn search(ctx: &Context, args: SearchArgs) -> Result<(), Stop> {
     let what = || format!("could not search the skills of `{}`", args.target.of);
     let find = FindSkills { query: args.query.clone(), limit: Some(args.limit) };
     let found = args.target.memory(ctx)?.skill_search(&find).await.or_fail(what)?;
-    if args.format.json {
-        return print::json::pretty(&found);
-    }
     let width = text_width(60);
-    let rows: Vec<_> = found
-        .hits
-        .iter()
-        .map(|hit| {
+    args.format.show(&found, |found| {
+        table::print(&["SCORE", "NAME", "SPACE", "RUNS", "DESCRIPTION"], &found.hits, |hit| {
             vec![
                 format!("{:.2}", hit.score),
                 hit.skill.name.clone(),
@@ -91,8 +54,7 @@ pub(super) async fn search(ctx: &Context, args: SearchArgs) -> Result<(), Stop> 
                 excerpt(&hit.skill.description, width),
             ]
         })
-        .collect();
-    table::print(&["SCORE", "NAME", "SPACE", "RUNS", "DESCRIPTION"], &rows)
+    })
 }
 
 /// `9 of 10 succeeded`
@@ -103,45 +65,35 @@ fn record(skill: &Skill) -> String {
     }
 }
 
-pub(super) async fn list(ctx: &Context, args: LsArgs) -> Result<(), Stop> {
+const HEADER: &[&str] = &["NAME", "VERSION", "STEPS", "RUNS", "DATE", "DESCRIPTION"];
+
+pub(super) async fn list(ctx: &Context, args: ReadArgs) -> Result<(), Stop> {
     let what = || format!("could not list the skills of `{}`", args.target.of);
     let skills = args.target.memory(ctx)?.skills().await.or_fail(what)?;
-    if args.format.json { print::json::pretty(&skills) } else { print_table(&skills) }
+    args.format.table(HEADER, &skills, row)
 }
 
-pub(super) async fn versions(ctx: &Context, args: VersionsArgs) -> Result<(), Stop> {
+pub(super) async fn versions(ctx: &Context, args: ReadNamedArgs) -> Result<(), Stop> {
     let what = || format!("could not list the versions of skill `{}` of `{}`", args.name, args.target.of);
     let skills = args.target.memory(ctx)?.skill_versions(&args.name).await.or_fail(what)?;
-    if args.format.json { print::json::pretty(&skills) } else { print_table(&skills) }
+    args.format.table(HEADER, &skills, row)
 }
 
-fn print_table(skills: &[Skill]) -> Result<(), Stop> {
-    let width = text_width(70);
-    let rows: Vec<_> = skills
-        .iter()
-        .map(|skill| {
-            vec![
-                skill.name.clone(),
-                skill.version.to_string(),
-                quantity::count(skill.steps.len(), "step", "steps"),
-                record(skill),
-                date(skill.created_ms),
-                excerpt(&skill.description, width),
-            ]
-        })
-        .collect();
-    table::print(&["NAME", "VERSION", "STEPS", "RUNS", "DATE", "DESCRIPTION"], &rows)
+fn row(skill: &Skill) -> Vec<String> {
+    vec![
+        skill.name.clone(),
+        skill.version.to_string(),
+        quantity::count(skill.steps.len() as u64, "step", "steps"),
+        record(skill),
+        date(skill.created_ms),
+        excerpt(&skill.description, text_width(70)),
+    ]
 }
 
 pub(super) async fn show(ctx: &Context, args: ShowArgs) -> Result<(), Stop> {
     let what = || format!("could not show skill `{}` of `{}`", args.name, args.target.of);
     let skill = args.target.memory(ctx)?.skill(&args.name, args.version).await.or_fail(what)?;
-    if args.format.json {
-        return print::json::pretty(&skill);
-    }
-    let text: String =
-        heading(&skill).into_iter().chain(details(&skill)).map(|line| format!("{line}\n")).collect();
-    print::data(&text)
+    args.format.show(&skill, |skill| print::lines(heading(skill).into_iter().chain(details(skill))))
 }
 
 fn heading(skill: &Skill) -> Vec<String> {
@@ -149,7 +101,7 @@ fn heading(skill: &Skill) -> Vec<String> {
         vec![format!("{} version {}, {}", escape(&skill.name), skill.version, date(skill.created_ms))];
     for (name, text) in [("", &skill.description), ("when to use: ", &skill.when_to_use)] {
         if !text.is_empty() {
-            lines.push(format!("{name}{}", harmless(text)));
+            lines.push(format!("{name}{}", escape_lines(text.as_bytes())));
         }
     }
     let last = skill.last.as_ref().map_or_else(String::new, |last| {
@@ -203,16 +155,14 @@ fn step_line(step: &SkillStep) -> String {
 
 /// A text of several lines, indented below its first line.
 fn indented(text: &str) -> String {
-    harmless(text).trim_end().replace('\n', "\n       ")
+    escape_lines(text.as_bytes()).trim_end().replace('\n', "\n       ")
 }
 
-pub(super) async fn remove(ctx: &Context, args: RmArgs) -> Result<(), Stop> {
+pub(super) async fn remove(ctx: &Context, args: RemoveArgs) -> Result<(), Stop> {
     let memory = args.target.memory(ctx)?;
     for name in &args.names {
-        memory
-            .skill_forget(name)
-            .await
-            .or_fail(|| format!("could not remove skill `{name}` of `{}`", args.target.of))?;
+        let what = || format!("could not remove skill `{name}` of `{}`", args.target.of);
+        memory.skill_forget(name).await.or_fail(what)?;
     }
     Ok(())
 }

@@ -1,16 +1,9 @@
 //! `burrow snapshot create`: takes a snapshot.
 
-use std::time::Duration;
-
 use burrow_api::{CreateSnapshot, Snapshot};
-use clap::Args;
 
 use super::changes;
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::parse;
-use crate::print::{self, Format, quantity};
-use crate::transfer::progress::Progress;
+use crate::commands::prelude::*;
 
 /// Take a snapshot of a sandbox in any state, and print its id
 ///
@@ -21,7 +14,7 @@ Examples:
   burrow snapshot create web --name before-upgrade --description 'as tested on Monday'
   burrow snapshot create web --files-only --expires 7d --label nightly=yes
   id=$(burrow snapshot create web 2>/dev/null)")]
-pub(super) struct CreateArgs {
+pub(crate) struct CreateArgs {
     /// Sandbox to snapshot
     sandbox: String,
     /// Name, accepted wherever an id is
@@ -51,18 +44,13 @@ pub(super) async fn run(ctx: &Context, args: CreateArgs) -> Result<(), Stop> {
         files_only: args.files_only,
         expires_seconds: args.expires.map(|expires| expires.as_secs()),
     };
-    let working = Progress::working(&format!("taking a snapshot of {}", args.sandbox));
-    let snapshot = ctx.client()?.create_snapshot(&args.sandbox, &request).await;
-    drop(working);
+    let snapshot = Progress::during(
+        &format!("taking a snapshot of {}", args.sandbox),
+        ctx.client()?.create_snapshot(&args.sandbox, &request),
+    )
+    .await;
     let snapshot = snapshot.or_fail(|| format!("could not take a snapshot of sandbox `{}`", args.sandbox))?;
-    if args.format.json {
-        return print::json::pretty(&snapshot);
-    }
-    print::line(&snapshot.id)?;
-    for line in notes(&snapshot) {
-        print::note(&line);
-    }
-    Ok(())
+    args.format.report(&snapshot, [&snapshot.id], notes(&snapshot))
 }
 
 fn notes(snapshot: &Snapshot) -> Vec<String> {

@@ -1,14 +1,8 @@
 //! `burrow snapshot policy`: automatic snapshots of a sandbox.
 
-use std::time::Duration;
-
 use burrow_api::{Sandbox, SnapshotPolicy, SnapshotPolicyRequest, UpdateSandbox, defaults};
-use clap::Args;
 
-use crate::context::Context;
-use crate::failure::{Failure, OrFail, Stop};
-use crate::parse;
-use crate::print::{self, Format, quantity};
+use crate::commands::prelude::*;
 
 /// Show or set the automatic snapshots of a sandbox
 ///
@@ -20,7 +14,7 @@ Examples:
   burrow snapshot policy web                               show the policy
   burrow snapshot policy web --every 15m --keep 10
   burrow snapshot policy web --off")]
-pub(super) struct PolicyArgs {
+pub(crate) struct PolicyArgs {
     sandbox: String,
     /// Period, at least 10s
     #[arg(long, value_name = "DURATION", value_parser = parse::duration_from_second)]
@@ -72,7 +66,7 @@ fn requested_policy(
 }
 
 fn show(sandbox: &Sandbox, format: Format) -> Result<(), Stop> {
-    if format.json { print::json::pretty(&sandbox.snapshot_policy) } else { print::line(&line(sandbox)) }
+    format.show(&sandbox.snapshot_policy, |_| print::line(line(sandbox)))
 }
 
 fn line(sandbox: &Sandbox) -> String {
@@ -89,17 +83,10 @@ fn line(sandbox: &Sandbox) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: PolicyArgs,
-    }
 
     #[track_caller]
     fn check(line: &str, known: Option<SnapshotPolicy>, expected: Option<(u64, u32, bool)>) {
-        let args = Line::parse_from(["x", "web"].into_iter().chain(line.split_whitespace())).args;
+        let args = parse::arguments(&format!("web {line}"));
         let found = requested_policy(&args, known).unwrap();
         let found = found.map(|policy| (policy.every_seconds, policy.keep, policy.files_only));
         assert_eq!(found, expected, "{line}");
@@ -114,7 +101,7 @@ mod tests {
         check("--keep 5", known, Some((60, 5, true)));
         check("--files-only --every 1m --keep 1", None, Some((60, 1, true)));
         check("--off", known, Some((0, 3, false)));
-        let keep = Line::parse_from(["x", "web", "--keep", "5"]).args;
+        let keep = parse::arguments("web --keep 5");
         assert!(requested_policy(&keep, None).is_err(), "no period was given");
     }
 }

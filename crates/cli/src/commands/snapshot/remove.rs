@@ -1,16 +1,10 @@
 //! `burrow snapshot rm`: deletes snapshots, by name or by age.
 
-use std::time::Duration;
-
 use burrow_api::{ErrorCode, Snapshot, SnapshotKind};
-use burrow_client::{Client, SnapshotQuery};
-use clap::Args;
+use burrow_client::SnapshotQuery;
 
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::parse;
-use crate::print::escape::escape;
-use crate::print::{self, ask, quantity};
+use crate::commands::power::try_all;
+use crate::commands::prelude::*;
 
 /// Delete snapshots, and free their space
 ///
@@ -21,7 +15,7 @@ Examples:
   burrow snapshot rm before-upgrade snp7h3k
   burrow snapshot rm --older-than 30d                      of all sandboxes
   burrow snapshot rm --older-than 7d --sandbox web --yes")]
-pub(super) struct RmArgs {
+pub(crate) struct RmArgs {
     /// Names or ids
     #[arg(value_name = "SNAPSHOT", required_unless_present = "older_than")]
     snapshots: Vec<String>,
@@ -40,23 +34,8 @@ pub(super) async fn run(ctx: &Context, args: RmArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
     match args.older_than {
         Some(age) if args.snapshots.is_empty() => delete_older(&client, age, args.sandbox, args.yes).await,
-        age => delete_named(&client, &args.snapshots, age).await,
+        age => try_all(&args.snapshots, async |snapshot| remove_if_old(&client, snapshot, age).await).await,
     }
-}
-
-/// Tries all snapshots and reports each failure; the last one decides the exit code.
-async fn delete_named(client: &Client, snapshots: &[String], age: Option<Duration>) -> Result<(), Stop> {
-    let mut last = Ok(());
-    for snapshot in snapshots {
-        let result = remove_if_old(client, snapshot, age).await;
-        if let (Err(Stop::Failed(failure)), true) = (&last, result.is_err()) {
-            print::note(&format!("error: {failure}"));
-        }
-        if result.is_err() {
-            last = result;
-        }
-    }
-    last
 }
 
 async fn remove_if_old(client: &Client, snapshot: &str, age: Option<Duration>) -> Result<(), Stop> {
@@ -64,12 +43,12 @@ async fn remove_if_old(client: &Client, snapshot: &str, age: Option<Duration>) -
     if let Some(age) = age {
         let found = client.snapshot(snapshot).await.or_fail(what)?;
         if !is_older(&found, age, quantity::now_ms()) {
-            print::note(&format!("snapshot `{}` is newer and was kept", escape(snapshot)));
+            print::note(format!("snapshot `{}` is newer and was kept", escape(snapshot)));
             return Ok(());
         }
     }
     client.delete_snapshot(snapshot).await.or_fail(what)?;
-    print::line(&escape(snapshot))
+    print::line(escape(snapshot))
 }
 
 async fn delete_older(
@@ -80,7 +59,7 @@ async fn delete_older(
 ) -> Result<(), Stop> {
     let query = SnapshotQuery { sandbox, labels: Vec::new(), kinds: Vec::new() };
     let now_ms = quantity::now_ms();
-    let mut found = client.all_snapshots(&query).await.or_fail(|| "could not list snapshots".to_owned())?;
+    let mut found = client.all_snapshots(&query).await.or_fail("could not list snapshots")?;
     // Snapshots that forks are based on are deleted automatically with them.
     found.retain(|snapshot| snapshot.kind != SnapshotKind::Fork && is_older(snapshot, age, now_ms));
     if found.is_empty() {
@@ -89,7 +68,7 @@ async fn delete_older(
     }
     let bytes =
         found.iter().fold(0u64, |sum, it| sum.saturating_add(it.disk_bytes).saturating_add(it.ram_bytes));
-    let count = quantity::count(found.len(), "snapshot", "snapshots");
+    let count = quantity::count(found.len() as u64, "snapshot", "snapshots");
     let question = format!("delete {count}, {}?", quantity::bytes(bytes));
     if !yes && ask::can_ask() && !ask::confirm(&question)? {
         print::note("nothing was deleted");
@@ -97,11 +76,11 @@ async fn delete_older(
     }
     for snapshot in &found {
         match client.delete_snapshot(&snapshot.id).await {
-            Ok(()) => print::line(&escape(&snapshot.id))?,
+            Ok(()) => print::line(escape(&snapshot.id))?,
             // It was deleted meanwhile.
             Err(error) if error.is_not_found() => {}
             Err(error) if error.code() == Some(ErrorCode::SnapshotInUse) => {
-                print::note(&format!("snapshot `{}` is in use and was kept", escape(&snapshot.id)));
+                print::note(format!("snapshot `{}` is in use and was kept", escape(&snapshot.id)));
             }
             Err(error) => {
                 return Err(error).or_fail(|| format!("could not delete snapshot `{}`", snapshot.id));

@@ -1,15 +1,8 @@
 //! `burrow snapshot restore`: rolls a sandbox back, or creates a new one from a snapshot.
 
 use burrow_api::{RestoreSandbox, Restored, SandboxFromSnapshot};
-use burrow_client::Client;
-use clap::Args;
 
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::parse;
-use crate::print::escape::escape;
-use crate::print::{self, Format, ask, quantity};
-use crate::transfer::progress::Progress;
+use crate::commands::prelude::*;
 
 /// Roll a sandbox back to a snapshot, or create a new one from it, and print its id
 ///
@@ -22,7 +15,7 @@ Examples:
   burrow snapshot restore before-upgrade --in-place web
   burrow snapshot restore before-upgrade --name web2
   burrow snapshot restore before-upgrade --files-only       boots from the files")]
-pub(super) struct RestoreArgs {
+pub(crate) struct RestoreArgs {
     /// Name or id
     snapshot: String,
     /// Roll this sandbox back, instead of creating a new one
@@ -64,12 +57,14 @@ async fn restore_as_new(client: &Client, args: RestoreArgs) -> Result<(), Stop> 
         ttl_seconds: None,
         network: None,
     };
-    let working = Progress::working(&format!("restoring {}", args.snapshot));
-    let sandbox = client.create_sandbox_from(&args.snapshot, &request).await;
-    drop(working);
+    let sandbox = Progress::during(
+        &format!("restoring {}", args.snapshot),
+        client.create_sandbox_from(&args.snapshot, &request),
+    )
+    .await;
     let sandbox =
         sandbox.or_fail(|| format!("could not create a sandbox from snapshot `{}`", args.snapshot))?;
-    if args.format.json { print::json::pretty(&sandbox) } else { print::line(&sandbox.id) }
+    args.format.show(&sandbox, |sandbox| print::line(&sandbox.id))
 }
 
 async fn in_place(client: &Client, sandbox: &str, args: RestoreArgs) -> Result<(), Stop> {
@@ -88,16 +83,10 @@ async fn in_place(client: &Client, sandbox: &str, args: RestoreArgs) -> Result<(
         }
     }
     let request = RestoreSandbox { snapshot: args.snapshot.clone(), files_only: args.files_only };
-    let working = Progress::working(&format!("restoring {sandbox}"));
-    let restored = client.restore_sandbox(sandbox, &request).await;
-    drop(working);
+    let restored =
+        Progress::during(&format!("restoring {sandbox}"), client.restore_sandbox(sandbox, &request)).await;
     let restored = restored.or_fail(what)?;
-    if args.format.json {
-        return print::json::pretty(&restored);
-    }
-    print::line(&restored.sandbox.id)?;
-    print::note(&undo(&restored));
-    Ok(())
+    args.format.report(&restored, [&restored.sandbox.id], [undo(&restored)])
 }
 
 fn undo(restored: &Restored) -> String {

@@ -2,13 +2,10 @@
 
 use burrow_api::{Snapshot, SnapshotKind};
 use burrow_client::SnapshotQuery;
-use clap::Args;
 
 use super::{changes, kind};
 use crate::commands::ls::short;
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::print::{self, Format, quantity, table};
+use crate::commands::prelude::*;
 
 /// List snapshots, newest first
 ///
@@ -22,7 +19,7 @@ Examples:
   burrow snapshot ls web --kind policy
   burrow snapshot rm $(burrow snapshot ls -q --label tmp=yes)"
 )]
-pub(super) struct LsArgs {
+pub(crate) struct LsArgs {
     /// Only snapshots of this sandbox
     sandbox: Option<String>,
     /// Print ids only
@@ -44,7 +41,7 @@ pub(super) struct LsArgs {
 
 /// Show the details of a snapshot, and the changes since the previous one
 #[derive(Debug, Args)]
-pub(super) struct InspectArgs {
+pub(crate) struct InspectArgs {
     /// Name or id
     snapshot: String,
     #[command(flatten)]
@@ -55,18 +52,16 @@ pub(super) async fn list(ctx: &Context, args: LsArgs) -> Result<(), Stop> {
     let all = args.all || !args.kinds.is_empty();
     let query = SnapshotQuery { sandbox: args.sandbox, labels: args.labels, kinds: args.kinds };
     let found = ctx.client()?.all_snapshots(&query).await;
-    let mut snapshots = found.or_fail(|| "could not list snapshots".to_owned())?;
+    let mut snapshots = found.or_fail("could not list snapshots")?;
     snapshots.retain(|snapshot| all || snapshot.kind != SnapshotKind::Fork);
-    if args.format.json {
-        return print::json::pretty(&snapshots);
-    }
     if args.quiet {
-        let ids: String = snapshots.iter().map(|snapshot| format!("{}\n", snapshot.id)).collect();
-        return print::data(&ids);
+        return print::lines(snapshots.iter().map(|snapshot| &snapshot.id));
     }
-    let now_ms = quantity::now_ms();
-    let rows: Vec<_> = snapshots.iter().map(|snapshot| row(snapshot, now_ms)).collect();
-    table::print(&["ID", "NAME", "SANDBOX", "KIND", "CONTENT", "SIZE", "AGE", "EXPIRES", "LABELS"], &rows)
+    args.format.table(
+        &["ID", "NAME", "SANDBOX", "KIND", "CONTENT", "SIZE", "AGE", "EXPIRES", "LABELS"],
+        &snapshots,
+        |snapshot| row(snapshot, quantity::now_ms()),
+    )
 }
 
 fn row(snapshot: &Snapshot, now_ms: u64) -> Vec<String> {
@@ -94,14 +89,10 @@ fn size(snapshot: &Snapshot) -> u64 {
 pub(super) async fn inspect(ctx: &Context, args: InspectArgs) -> Result<(), Stop> {
     let what = || format!("could not inspect snapshot `{}`", args.snapshot);
     let snapshot = ctx.client()?.snapshot(&args.snapshot).await.or_fail(what)?;
-    if args.format.json {
-        return print::json::pretty(&snapshot);
-    }
-    let rows: Vec<Vec<String>> =
-        facts(&snapshot).into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
-    table::print(&["", ""], &rows)?;
-    let lines: String = changes::shown(&snapshot.changes).iter().map(|line| format!("{line}\n")).collect();
-    print::data(&format!("\n{lines}"))
+    args.format.show(&snapshot, |snapshot| {
+        table::facts(facts(snapshot))?;
+        print::lines(std::iter::once(String::new()).chain(changes::shown(&snapshot.changes)))
+    })
 }
 
 fn facts(snapshot: &Snapshot) -> Vec<(&'static str, String)> {

@@ -4,12 +4,9 @@ use std::fmt::Write as _;
 use std::fs;
 
 use burrow_client::SandboxQuery;
-use clap::Args;
 
 use super::settings::{SshSettings, folder};
-use crate::context::Context;
-use crate::failure::{OrFail as _, Stop};
-use crate::print;
+use crate::commands::prelude::*;
 
 /// Print a configuration for the OpenSSH client
 ///
@@ -29,7 +26,7 @@ pub(crate) struct SshConfigArgs {
 pub(crate) async fn run(ctx: &Context, args: SshConfigArgs) -> Result<(), Stop> {
     let settings = SshSettings::find(ctx).await?;
     let sandboxes = ctx.client()?.all_sandboxes(&SandboxQuery::default()).await;
-    let sandboxes = sandboxes.or_fail(|| "could not list sandboxes".to_owned())?;
+    let sandboxes = sandboxes.or_fail("could not list sandboxes")?;
     let names = sandboxes.into_iter().map(|sandbox| sandbox.name.unwrap_or(sandbox.id));
     let text = page(&settings, names);
     if !args.write {
@@ -37,8 +34,8 @@ pub(crate) async fn run(ctx: &Context, args: SshConfigArgs) -> Result<(), Stop> 
     }
     let path = folder()?.join("config");
     fs::write(&path, text).or_fail(|| format!("could not write `{}`", path.display()))?;
-    print::note(&format!("wrote `{}`; put this at the top of ~/.ssh/config:", path.display()));
-    print::line(&format!("Include \"{}\"", path.display()))
+    print::note(format!("wrote `{}`; put this at the top of ~/.ssh/config:", path.display()));
+    print::line(format!("Include \"{}\"", path.display()))
 }
 
 fn page(settings: &SshSettings, names: impl Iterator<Item = String>) -> String {

@@ -1,14 +1,9 @@
 //! `burrow ssh-key`: the public keys that may log in.
 
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
-
 use burrow_api::{AddSshKey, SshKey};
-use clap::{Args, Subcommand};
 
-use crate::context::Context;
-use crate::failure::{Failure, OrFail as _, Stop};
-use crate::print::{self, Format, quantity, table};
+use crate::commands::prelude::*;
+use crate::transfer::input::read_text;
 
 /// A public key is a line.
 const FILE_BYTES_MAX: u64 = 16 << 10;
@@ -19,20 +14,14 @@ const USUAL: [&str; 2] = [".ssh/id_ed25519.pub", ".ssh/id_ecdsa.pub"];
 /// Manage public keys for SSH logins
 ///
 /// An SSH key has the rights of the API key that it was added with, for as long as that API key is valid.
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
   burrow ssh-key add                                  your own, from ~/.ssh
   burrow ssh-key add ada.pub --name ada
   ssh-add -L | head -1 | burrow ssh-key add -
   burrow ssh-key rm ada")]
-pub(crate) struct SshKeyArgs {
-    #[command(subcommand)]
-    action: Action,
-}
-
-#[derive(Debug, Subcommand)]
-enum Action {
+pub(crate) enum SshKeyCommand {
     /// Add a public key
     Add {
         /// File with the key; `-` for standard input
@@ -57,20 +46,20 @@ enum Action {
     },
 }
 
-pub(crate) async fn run(ctx: &Context, args: SshKeyArgs) -> Result<(), Stop> {
+pub(crate) async fn run(ctx: &Context, command: SshKeyCommand) -> Result<(), Stop> {
     let client = ctx.client()?;
-    match args.action {
-        Action::Add { file, name, format } => {
-            let public_key = read(file.as_deref())?;
+    match command {
+        SshKeyCommand::Add { file, name, format } => {
+            let public_key = read(file)?;
             let added = client.add_ssh_key(&AddSshKey { public_key, name }).await;
-            let added = added.or_fail(|| "could not add the key".to_owned())?;
-            if format.json { print::json::pretty(&added) } else { print::line(&added.id) }
+            let added = added.or_fail("could not add the key")?;
+            format.show(&added, |added| print::line(&added.id))
         }
-        Action::Ls { format } => {
-            let keys = client.ssh_keys().await.or_fail(|| "could not list SSH keys".to_owned())?;
-            if format.json { print::json::pretty(&keys) } else { show(&keys) }
+        SshKeyCommand::Ls { format } => {
+            let keys = client.ssh_keys().await.or_fail("could not list SSH keys")?;
+            format.table(&["ID", "NAME", "FINGERPRINT", "API KEY", "AGE", "LAST USED"], &keys, row)
         }
-        Action::Rm { keys } => {
+        SshKeyCommand::Rm { keys } => {
             for key in keys {
                 client.remove_ssh_key(&key).await.or_fail(|| format!("could not remove SSH key `{key}`"))?;
             }
@@ -79,23 +68,9 @@ pub(crate) async fn run(ctx: &Context, args: SshKeyArgs) -> Result<(), Stop> {
     }
 }
 
-fn read(file: Option<&Path>) -> Result<String, Stop> {
-    let file = match file {
-        Some(file) if file == Path::new("-") => {
-            return bounded(&mut std::io::stdin().lock(), "standard input");
-        }
-        Some(file) => file.to_owned(),
-        None => usual()?,
-    };
-    let shown = file.display().to_string();
-    let mut opened = std::fs::File::open(&file).or_fail(|| format!("could not open `{shown}`"))?;
-    bounded(&mut opened, &shown)
-}
-
-fn bounded(from: &mut dyn std::io::Read, shown: &str) -> Result<String, Stop> {
-    let mut text = String::new();
-    from.take(FILE_BYTES_MAX).read_to_string(&mut text).or_fail(|| format!("could not read `{shown}`"))?;
-    Ok(text)
+fn read(file: Option<PathBuf>) -> Result<String, Stop> {
+    let file = file.map_or_else(usual, Ok)?;
+    read_text(&file, FILE_BYTES_MAX).or_fail(|| format!("could not read `{}`", file.display()))
 }
 
 fn usual() -> Result<PathBuf, Stop> {
@@ -107,14 +82,8 @@ fn usual() -> Result<PathBuf, Stop> {
     })
 }
 
-fn show(keys: &[SshKey]) -> Result<(), Stop> {
-    let now_ms = quantity::now_ms();
-    let row = |key: &SshKey| {
-        let used =
-            key.last_used_ms.map(|at| format!("{} ago", quantity::age(at, now_ms))).unwrap_or_default();
-        let age = quantity::age(key.created_ms, now_ms);
-        vec![key.id.clone(), key.name.clone(), key.fingerprint.clone(), key.key_id.clone(), age, used]
-    };
-    let rows: Vec<_> = keys.iter().map(row).collect();
-    table::print(&["ID", "NAME", "FINGERPRINT", "API KEY", "AGE", "LAST USED"], &rows)
+fn row(key: &SshKey) -> Vec<String> {
+    let used = key.last_used_ms.map(|at| format!("{} ago", quantity::age_now(at))).unwrap_or_default();
+    let age = quantity::age_now(key.created_ms);
+    vec![key.id.clone(), key.name.clone(), key.fingerprint.clone(), key.key_id.clone(), age, used]
 }

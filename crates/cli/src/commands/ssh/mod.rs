@@ -7,11 +7,9 @@ mod settings;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use clap::Args;
-
-use crate::context::Context;
-use crate::failure::{Failure, Stop};
 use settings::SshSettings;
+
+use crate::commands::prelude::*;
 
 /// Log in to a sandbox over SSH
 ///

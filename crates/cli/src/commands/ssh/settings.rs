@@ -4,14 +4,12 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
 
 use burrow_api::{AddSshKey, ErrorCode};
-use burrow_client::Client;
 use burrow_ssh::KeyFile;
 
-use crate::context::{Context, configuration_directory, host_of};
-use crate::failure::{Failure, OrFail as _, Stop};
+use crate::commands::prelude::*;
+use crate::context::{configuration_directory, host_of};
 
 /// The settings that `ssh` needs.
 #[derive(Debug)]
@@ -26,11 +24,12 @@ impl SshSettings {
     /// Asks the daemon, creates a key if there is none, and makes sure that the gateway accepts it.
     pub(super) async fn find(ctx: &Context) -> Result<Self, Stop> {
         let client = ctx.client()?;
-        let gateway =
-            client.ssh().await.or_fail(|| "could not get the address of the SSH gateway".to_owned())?;
+        let gateway = client.ssh().await.or_fail("could not get the address of the SSH gateway")?;
         let (Some(address), Some(host_key)) = (gateway.address, gateway.host_key) else {
-            let hint = "set `ssh.listen` in its configuration; `burrow shell` needs no SSH";
-            return Err(Failure::new("the daemon does not serve SSH").hint(hint).into());
+            return fail(
+                "the daemon does not serve SSH",
+                "set `ssh.listen` in its configuration; `burrow shell` needs no SSH",
+            );
         };
         let address: SocketAddr = address
             .parse()
@@ -68,7 +67,7 @@ const ALIAS: &str = "burrow";
 /// `~/.config/burrow/ssh`, accessible to its owner only.
 pub(super) fn folder() -> Result<PathBuf, Stop> {
     let Some(home) = configuration_directory() else {
-        return Err(Failure::new("there is no home directory to store a key in").hint("set HOME").into());
+        return fail("there is no home directory to store a key in", "set HOME");
     };
     let folder = home.join("burrow/ssh");
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
@@ -80,8 +79,10 @@ pub(super) fn folder() -> Result<PathBuf, Stop> {
 fn reached_at(address: SocketAddr, daemon: Option<String>, local: bool) -> Result<String, Stop> {
     let ip = address.ip();
     if ip.is_loopback() && !local {
-        let hint = "set `ssh.listen` in its configuration to a public address; or log in on its host";
-        return Err(Failure::new("the daemon serves SSH to its own host only").hint(hint).into());
+        return fail(
+            "the daemon serves SSH to its own host only",
+            "set `ssh.listen` in its configuration to a public address; or log in on its host",
+        );
     }
     match daemon {
         Some(daemon) if ip.is_unspecified() => Ok(daemon),
@@ -95,7 +96,7 @@ fn file_name(host: &str) -> String {
 
 /// A key that was added with another API key has other rights, or none: it is replaced.
 async fn ensure_key(client: &Client, path: &Path) -> Result<(), Stop> {
-    let what = || "could not add an SSH key".to_owned();
+    let what = "could not add an SSH key";
     match client.add_ssh_key(&request(path)?).await {
         Err(error) if error.code() == Some(ErrorCode::Conflict) => {
             fs::remove_file(path).or_fail(|| format!("could not replace `{}`", path.display()))?;

@@ -1,20 +1,11 @@
 //! `burrow volume snapshot`: snapshots of the files of a volume.
 
 use burrow_api::{CreateVolumeSnapshot, VolumeSnapshot};
-use clap::{Args, Subcommand};
 
-use crate::context::Context;
-use crate::failure::{OrFail, Stop};
-use crate::print::{self, Format, quantity, table};
-
-#[derive(Debug, Args)]
-pub(crate) struct SnapshotArgs {
-    #[command(subcommand)]
-    action: Action,
-}
+use crate::commands::prelude::*;
 
 #[derive(Debug, Subcommand)]
-enum Action {
+pub(crate) enum SnapshotCommand {
     /// Take a snapshot of a volume and print its id
     Create {
         /// Name or id
@@ -46,19 +37,22 @@ enum Action {
     },
 }
 
-pub(super) async fn run(ctx: &Context, args: SnapshotArgs) -> Result<(), Stop> {
-    match args.action {
-        Action::Create { volume, name, format } => {
+pub(super) async fn run(ctx: &Context, command: SnapshotCommand) -> Result<(), Stop> {
+    match command {
+        SnapshotCommand::Create { volume, name, format } => {
             let taken = ctx.client()?.snapshot_volume(&volume, &CreateVolumeSnapshot { name }).await;
             let taken = taken.or_fail(|| format!("could not snapshot volume `{volume}`"))?;
-            if format.json { print::json::pretty(&taken) } else { print::line(&taken.id) }
+            format.show(&taken, |taken| print::line(&taken.id))
         }
-        Action::Ls { volume, quiet, format } => {
+        SnapshotCommand::Ls { volume, quiet, format } => {
             let found = ctx.client()?.volume_snapshots(&volume).await;
             let found = found.or_fail(|| format!("could not list the snapshots of volume `{volume}`"))?;
-            list(&found, quiet, format)
+            if quiet {
+                return print::lines(found.iter().map(|snapshot| &snapshot.id));
+            }
+            format.table(&["ID", "NAME", "AGE"], &found, row)
         }
-        Action::Rm { volume, snapshots } => {
+        SnapshotCommand::Rm { volume, snapshots } => {
             let client = ctx.client()?;
             for snapshot in &snapshots {
                 let removed = client.delete_volume_snapshot(&volume, snapshot).await;
@@ -69,19 +63,8 @@ pub(super) async fn run(ctx: &Context, args: SnapshotArgs) -> Result<(), Stop> {
     }
 }
 
-fn list(snapshots: &[VolumeSnapshot], quiet: bool, format: Format) -> Result<(), Stop> {
-    if format.json {
-        return print::json::pretty(&snapshots);
-    }
-    if quiet {
-        let ids: String = snapshots.iter().map(|snapshot| format!("{}\n", snapshot.id)).collect();
-        return print::data(&ids);
-    }
-    let now_ms = quantity::now_ms();
-    let row = |snapshot: &VolumeSnapshot| {
-        let name = snapshot.name.clone().unwrap_or_default();
-        // The full id, since `volume create --from` accepts no prefix.
-        vec![snapshot.id.clone(), name, quantity::age(snapshot.created_ms, now_ms)]
-    };
-    table::print(&["ID", "NAME", "AGE"], &snapshots.iter().map(row).collect::<Vec<_>>())
+/// The full id, since `volume create --from` accepts no prefix.
+fn row(snapshot: &VolumeSnapshot) -> Vec<String> {
+    let name = snapshot.name.clone().unwrap_or_default();
+    vec![snapshot.id.clone(), name, quantity::age_now(snapshot.created_ms)]
 }
