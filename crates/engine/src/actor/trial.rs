@@ -9,7 +9,7 @@
 //! (invariant 1). It has its own id and its own copies of all files, since locks, sockets and deleted files of the machine are still
 //! in use.
 //!
-//! The driver decides whether a trial is needed: see `Runtime::untried`. The sandbox of a hibernate is frozen during its trial, so the
+//! The driver decides whether a trial is needed: see `Trials::untried`. The sandbox of a hibernate is frozen during its trial, so the
 //! wait for the trials of other sandboxes is bounded.
 
 use std::path::PathBuf;
