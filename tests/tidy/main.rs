@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
+mod circles;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -95,6 +97,28 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("guest", &["trees"]),
     ("images", &[]),
     ("trees", &[]),
+];
+
+/// Files of a crate that may import each other in a circle. Such files can only be understood together.
+const CIRCLE_FILES_MAX: usize = 3;
+
+/// Crates with larger circles, and the size of the largest. Lower these numbers; never raise one.
+const LARGE_CIRCLES: &[(&str, usize)] = &[
+    ("catalog", 25),
+    ("cli", 8),
+    ("config", 4),
+    ("daemon", 4),
+    ("e2b", 15),
+    ("egress", 15),
+    ("engine", 50),
+    ("gateway", 7),
+    ("guest", 35),
+    ("images", 4),
+    ("memory", 5),
+    ("rest", 6),
+    ("runtime", 21),
+    ("ssh", 10),
+    ("vault", 4),
 ];
 
 fn root() -> PathBuf {
@@ -302,6 +326,28 @@ fn arrows_between_crates_point_one_way() {
             }
         }
     }
+}
+
+#[test]
+fn circles_of_imports_are_small_and_the_large_ones_do_not_grow() {
+    let mut wrong = Vec::new();
+    for entry in fs::read_dir(root().join("crates")).unwrap() {
+        let folder = entry.unwrap().path();
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        let limit =
+            LARGE_CIRCLES.iter().find(|(of, _)| *of == name).map_or(CIRCLE_FILES_MAX, |(_, max)| *max);
+        let sources = circles::Crate::read(&folder.join("src"));
+        let found = sources.circles(CIRCLE_FILES_MAX);
+        let largest = found.first().map_or(CIRCLE_FILES_MAX, Vec::len);
+        if largest > limit {
+            let files: Vec<_> = found[0].iter().map(|file| file.strip_prefix(root()).unwrap()).collect();
+            wrong.push(format!("{name}: {largest} files import each other in a circle: {files:?}"));
+        }
+        if largest < limit {
+            wrong.push(format!("{name}: lower its limit in LARGE_CIRCLES to {largest}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
