@@ -448,12 +448,9 @@ pub(crate) fn zombies_of(sandbox: &Sandbox<'_>, wanted: u32) -> Finding {
         (left == 0).then_some(left)
     });
     sandbox.delete();
-    let on_host = zombies_on_host(sandbox.ground);
-    ensure(on_host == 0, || format!("{on_host} zombies on the host"))?;
-    Ok(format!(
-        "EAGAIN after {} zombies; {wanted} orphans reaped, {left} left, {on_host} on the host",
-        run.number("zombies")
-    ))
+    // The execs of the other sandboxes are zombies for a moment, too.
+    eventually("the host to have no zombies", || (zombies_on_host(sandbox.ground) == 0).then_some(()));
+    Ok(format!("EAGAIN after {} zombies; {wanted} orphans reaped, {left} left", run.number("zombies")))
 }
 
 /// Zombies that were in cgroups of this daemon; other programs may have some of their own.
