@@ -317,7 +317,7 @@ pub struct Space {
 pub enum DiskError {
     #[error("{disk} does not exist in the pool")]
     NotFound { disk: DiskId },
-    #[error("{disk} is not of a kind to {operation}")]
+    #[error("{disk} does not support the operation `{operation}`")]
     WrongKind { operation: &'static str, disk: DiskId },
     #[error("dump `{dump}` does not exist in the pool")]
     DumpNotFound { dump: DumpId },

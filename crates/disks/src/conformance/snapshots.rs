@@ -99,17 +99,17 @@ async fn nothing_has_changed_where_nothing_was_written(disks: &dyn Disks) {
 
 async fn unknown_things_are_named_in_the_error(disks: &dyn Disks) {
     let (image, id, known) = taken(disks).await;
-    let (nobody, unknown) = (SandboxId::generate(), SnapshotId::generate());
-    let answer = disks.snapshot((&unknown).into(), (&nobody).into()).await;
+    let (unknown_sandbox, unknown) = (SandboxId::generate(), SnapshotId::generate());
+    let answer = disks.snapshot((&unknown).into(), (&unknown_sandbox).into()).await;
     assert!(
-        matches!(&answer, Err(DiskError::NotFound { disk: DiskId::Sandbox(id) }) if *id == nobody),
+        matches!(&answer, Err(DiskError::NotFound { disk: DiskId::Sandbox(id) }) if *id == unknown_sandbox),
         "{answer:?}"
     );
     let named = |answer: Result<(), DiskError>| {
         let named = matches!(&answer, Err(DiskError::NotFound { disk: DiskId::Snapshot(snapshot) }) if *snapshot == unknown);
         assert!(named, "{answer:?}");
     };
-    named(disks.create((&nobody).into(), Some((&unknown).into()), DISK_BYTES).await.map(drop));
+    named(disks.create((&unknown_sandbox).into(), Some((&unknown).into()), DISK_BYTES).await.map(drop));
     named(disks.replace((&id).into(), (&unknown).into(), DISK_BYTES).await.map(drop));
     named(disks.locate((&unknown).into()).await.map(drop));
     named(disks.used((&unknown).into()).await.map(drop));
@@ -120,7 +120,7 @@ async fn unknown_things_are_named_in_the_error(disks: &dyn Disks) {
     let answer = disks.changes(None, &known, &image, 1, Effort::Whole).await;
     assert!(matches!(&answer, Err(DiskError::NotFound { disk: DiskId::Image(_) })), "{answer:?}");
     let inventory = disks.inventory().await.expect("the inventory is readable");
-    assert!(!inventory.snapshots.contains(&unknown) && !inventory.sandboxes.contains(&nobody));
+    assert!(!inventory.snapshots.contains(&unknown) && !inventory.sandboxes.contains(&unknown_sandbox));
     disks.remove((&unknown).into()).await.expect("removing nothing works");
     disks.remove((&known).into()).await.expect("removing works");
     disks.remove((&id).into()).await.expect("destroying works");
@@ -157,10 +157,10 @@ async fn a_frozen_disk_can_be_compared_until_it_is_thawed(disks: &dyn Disks) {
         let named = matches!(&answer, Err(DiskError::NotFound { disk: DiskId::Frozen(snapshot) }) if *snapshot == frozen);
         assert!(named, "{answer:?}");
     }
-    let nobody = SandboxId::generate();
-    let answer = disks.snapshot(DiskId::Frozen(frozen.clone()), (&nobody).into()).await;
+    let unknown_sandbox = SandboxId::generate();
+    let answer = disks.snapshot(DiskId::Frozen(frozen.clone()), (&unknown_sandbox).into()).await;
     assert!(
-        matches!(&answer, Err(DiskError::NotFound { disk: DiskId::Sandbox(id) }) if *id == nobody),
+        matches!(&answer, Err(DiskError::NotFound { disk: DiskId::Sandbox(id) }) if *id == unknown_sandbox),
         "{answer:?}"
     );
     disks.remove((&id).into()).await.expect("destroying works");

@@ -260,7 +260,7 @@ impl RollbackGuard {
                     continue;
                 }
             }
-            // The sandbox sleeps or is gone, or its guest does not respond or does not know the exec: its row tells
+            // The sandbox sleeps or is gone, or its guest does not respond or does not know the exec: its row shows
             // which. An exec is also lost while its sandbox is restored to a snapshot that contains it: it may run again.
             match engine.get(&self.tenant, &self.sandbox).await?.state {
                 State::Running => unknown += 1,
@@ -319,7 +319,7 @@ impl RollbackGuard {
 
     /// The rollback failed; the snapshot is kept for a manual restore.
     pub(super) async fn give_up(&self, engine: &Engine, error: EngineError) {
-        tracing::info!(exec = %self.exec, error = &error as &dyn std::error::Error, "could not roll an exec back");
+        tracing::warn!(exec = %self.exec, error = &error as &dyn std::error::Error, "could not roll an exec back");
         self.close(engine, Rollback::Failed { error: Arc::new(error) }).await;
     }
 

@@ -61,7 +61,7 @@ pub enum ExecEvent {
     Exit(ExecInfo),
 }
 
-/// An exec, with what clients are told about it.
+/// The state of an exec, as it is reported to clients.
 #[derive(Clone, Debug)]
 pub struct ExecReport {
     pub record: ExecRecord,
@@ -102,7 +102,7 @@ impl Engine {
     ) -> Result<ExecSession, EngineError> {
         let (engine, tenant, sandbox) = (self.clone(), tenant.clone(), sandbox.clone());
         let begun = async move { engine.begin(&tenant, &sandbox, options, origin).await };
-        // A caller that is gone must leave neither an exec without records nor a snapshot that nobody uses.
+        // If the caller disconnects, neither an exec without records nor an unused snapshot may be left.
         match self.shared.background.tasks.spawn(begun.in_current_span()).await {
             Ok(session) => session,
             Err(error) => match error.try_into_panic() {
@@ -203,7 +203,7 @@ impl Engine {
         }
     }
 
-    /// What clients are told about an exec.
+    /// Collects what is reported to clients about an exec.
     pub async fn report_exec(&self, record: ExecRecord) -> ExecReport {
         let row = &record.row;
         let (started_ms, ended_ms) = record.times();
@@ -243,7 +243,7 @@ impl ExecSession {
         self.writer.take().expect("the input is taken once")
     }
 
-    /// What clients are told when it was started.
+    /// The report for a client that started it and does not wait for its end.
     pub fn report(&self) -> ExecReport {
         let status = self.engine.shared.rollbacks.status(&self.id);
         ExecReport { record: self.record(self.info.clone()), denied: Vec::new(), status, related: Vec::new() }
