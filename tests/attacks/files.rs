@@ -268,7 +268,7 @@ fn endless_naive(ground: &Ground) -> Finding {
     let listed = std::fs::read_dir(&folder).unwrap().count();
     std::fs::remove_dir_all(&folder).unwrap();
     ensure(read.len() == 64 << 20 && listed == ENTRIES as usize, || format!("{} {listed}", read.len()))?;
-    Ok("a naive server reads /dev/zero for ever and lists all entries".to_owned())
+    Ok("a naive server reads /dev/zero forever and lists all entries".to_owned())
 }
 
 // --- P-F4

@@ -31,7 +31,7 @@ pub(crate) fn start(daemon: &Daemon, sandbox: &str) -> SurvivorState {
     eventually("the program to answer", || {
         let told = try_ask(daemon, sandbox);
         if told.is_none() {
-            // It must run for ever: if it exits, report its error instead of waiting.
+            // It must run forever: if it exits, report its error instead of waiting.
             let execs = daemon.json(&["ps", sandbox, "--json"]);
             let mut execs = execs.as_array().unwrap().iter();
             let runs = execs.any(|one| one["id"] == exec.trim() && one["state"] == "running");

@@ -177,7 +177,7 @@ CREATE TABLE idempotency (
 CREATE INDEX idempotency_by_age ON idempotency (created_ms);
 CREATE INDEX idempotency_by_sandbox ON idempotency (sandbox) WHERE sandbox IS NOT NULL;
 
--- Ports that are open to everybody. They are no part of a sandbox's specification: a restore must never publish one again.
+-- Ports that are open to every client. They are no part of a sandbox's specification: a restore must never publish one again.
 CREATE TABLE published_ports (
     sandbox     TEXT NOT NULL REFERENCES sandboxes (id) ON DELETE CASCADE,
     port        INTEGER NOT NULL,

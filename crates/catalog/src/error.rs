@@ -119,9 +119,9 @@ impl CatalogError {
                 Some("remove snapshots of this volume that are not needed any more")
             }
             Self::VolumeInUse { .. } => Some(
-                "delete or stop those first; `burrow update --no-volumes` takes volumes from a stopped one",
+                "delete or stop those first; `burrow update --no-volumes` detaches volumes from a stopped one",
             ),
-            Self::VolumeWritten { .. } => Some("mount it read-only, or take it from that sandbox first"),
+            Self::VolumeWritten { .. } => Some("mount it read-only, or detach it from that sandbox first"),
             Self::VolumeHasSnapshots { .. } => Some("`--snapshots` removes them too"),
             Self::VolumeBusy { .. } => Some("try again in a moment"),
             Self::TooManySnapshots { .. } => {

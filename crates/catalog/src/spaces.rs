@@ -35,7 +35,7 @@ pub struct SpaceChange {
     pub labels: Option<BTreeMap<String, String>>,
 }
 
-/// Who can see into a space: everything of it that must be kept.
+/// The references to a space: its data that must be kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpaceUsers {
     /// Branches of sandboxes.

@@ -1,5 +1,5 @@
 //! Creates the first admin key: when no key exists that could create others, or when the key file was deleted. Anyone
-//! who can start the daemon owns all its data, so losing the file locks nobody out.
+//! who can start the daemon owns all its data, so a lost file can be created again.
 //!
 //! The file is written and synced under a temporary name before the key becomes valid, and is renamed afterwards. So a
 //! crash leaves neither a valid key that is not in a file, nor a file with an invalid key: the next start finds the

@@ -144,7 +144,7 @@ pub(crate) fn seal(
     let dump = DumpFolder::open(id, &from)?.ok_or_else(|| DiskError::DumpNotFound { dump: id.clone() })?;
     let sealed = dump.seal(about, disk).and_then(|files| {
         fs::rename(&from, &to).map_err(step("rename the dump", &from))?;
-        disk.commit().map_err(step("make durable the dump", &to))?;
+        disk.commit().map_err(step("sync the dump", &to))?;
         dump.check(disk)?;
         let bytes = files.iter().map(|file| file.bytes).sum();
         recent.remember(id, dump.stamps(files)?);
@@ -353,7 +353,7 @@ impl<'a> DumpFolder<'a> {
     /// One file in its present state, not yet hashed.
     fn look(&self, name: &str) -> Result<Entry, DiskError> {
         let found = rustix::fs::statat(&self.directory, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(|error| self.failed("look at", name)(error.into()))?;
+            .map_err(|error| self.failed("inspect", name)(error.into()))?;
         if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
             return Err(self.refused(name, "is no regular file"));
         }
@@ -431,7 +431,7 @@ impl DumpFolder<'_> {
             Some(libc::ELOOP) => self.damaged(MANIFEST, "is a link"),
             _ => self.failed("open", MANIFEST)(error),
         })?;
-        let found = file.metadata().map_err(self.failed("look at", MANIFEST))?;
+        let found = file.metadata().map_err(self.failed("inspect", MANIFEST))?;
         if !found.is_file() || found.len() > MANIFEST_BYTES_MAX {
             return Err(damaged());
         }

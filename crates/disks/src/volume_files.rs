@@ -158,7 +158,7 @@ impl VolumeFiles {
             };
             for name in names(&opened).map_err(failed("list", &folder.shown()))? {
                 let Some(entry) =
-                    entry_at(&opened, &name, &folder).map_err(failed("look at", &folder.shown()))?
+                    entry_at(&opened, &name, &folder).map_err(failed("inspect", &folder.shown()))?
                 else {
                     continue;
                 };
@@ -215,7 +215,7 @@ impl VolumeFiles {
         let path = Parts::of(path)?;
         // Inspected before it is opened: opening a pipe waits for its other end, and opening a device has side effects.
         let looked = self.open_path(&path)?;
-        let stat = fstat(&looked).map_err(|error| failed("look at", &path.shown())(error.into()))?;
+        let stat = fstat(&looked).map_err(|error| failed("inspect", &path.shown())(error.into()))?;
         let kind = kind(&stat);
         if kind == FileType::Symlink {
             return Err(VolumeFileError::Link { path: path.shown() });
@@ -250,7 +250,7 @@ impl VolumeFiles {
         let owner = owner.checked()?;
         let Incoming { file, folder, path } = incoming;
         let Some(name) = path.name() else { return Err(VolumeFileError::NotFile { path: path.shown() }) };
-        if let Some(there) = look(&folder, &text(name)?).map_err(failed("look at", &path.shown()))?
+        if let Some(there) = look(&folder, &text(name)?).map_err(failed("inspect", &path.shown()))?
             && kind(&there) == FileType::Directory
         {
             return Err(VolumeFileError::NotFile { path: path.shown() });
@@ -287,7 +287,7 @@ impl VolumeFiles {
     pub fn own(&self, path: &str, owner: Ownership) -> Result<VolumeEntry, VolumeFileError> {
         let (path, owner) = (Parts::of(path)?, owner.checked()?);
         let opened = self.open_path(&path)?;
-        let looked = fstat(&opened).map_err(|error| failed("look at", &path.shown())(error.into()))?;
+        let looked = fstat(&opened).map_err(|error| failed("inspect", &path.shown())(error.into()))?;
         if kind(&looked) == FileType::Symlink {
             return Err(VolumeFileError::Link { path: path.shown() });
         }
@@ -299,10 +299,10 @@ impl VolumeFiles {
 
     fn entry(&self, path: &Parts) -> Result<VolumeEntry, VolumeFileError> {
         let opened = self.open_path(path)?;
-        let looked = fstat(&opened).map_err(|error| failed("look at", &path.shown())(error.into()))?;
+        let looked = fstat(&opened).map_err(|error| failed("inspect", &path.shown())(error.into()))?;
         let target = if kind(&looked) == FileType::Symlink {
             let target = readlinkat(&opened, "", Vec::new());
-            Some(shown(&target.map_err(|error| failed("look at", &path.shown())(error.into()))?))
+            Some(shown(&target.map_err(|error| failed("inspect", &path.shown())(error.into()))?))
         } else {
             None
         };
@@ -508,7 +508,7 @@ fn remove_all(folder: &OwnedFd, name: &CStr, path: &Parts) -> Result<(), VolumeF
         let above = open.last().map_or(folder, |(above, _)| above);
         match unlinkat(above, &own_name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => {}
-            // The directory is filled while it is emptied. The next round empties it again, but not for ever.
+            // The directory is filled while it is emptied. The next round empties it again, but not forever.
             Err(error) => return Err(at(error)),
         }
     }

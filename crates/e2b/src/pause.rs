@@ -112,7 +112,7 @@ async fn open(
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
     let work = async move {
         let id = row.id;
-        // First, so that the sandbox is not woken with its old end.
+        // Before the wake, so that the sandbox does not wake with its old expiry.
         engine.update(&tenant, &id, changing(change)).await?;
         let row = match (fresh, row.state) {
             (true, SandboxState::Hibernated) => engine.start_fresh(&tenant, &id).await,
@@ -259,7 +259,7 @@ pub(super) async fn pause(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The end is removed first: a crash in between leaves a sandbox that runs longer, and never one that is deleted while
+/// The expiry is removed first: a crash in between leaves a sandbox that runs longer, and never one that is deleted while
 /// its owner believes it to be paused. With a bound key the end stays.
 async fn put_to_sleep(
     engine: &Engine,

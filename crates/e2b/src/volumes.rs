@@ -75,7 +75,7 @@ pub(super) async fn mounts(
         };
         wishes.push(MountVolume { name, path: mount.path, mode });
     }
-    let wishes = convert::mount_wishes(wishes)?;
+    let wishes = convert::mount_requests(wishes)?;
     Ok(app.engine.find_mounts(caller.tenant(), wishes).await?)
 }
 

@@ -380,7 +380,7 @@ fn check_origin(parts: &Parts) -> Result<(), ApiError> {
 
 fn unauthorized(message: &str) -> ApiError {
     let hint = "its owner opens it with the header `X-Burrow-Key: e2b_…`, by a link from `burrow open`, or for \
-                everybody with `burrow port publish`";
+                all clients with `burrow port publish`";
     ApiError::new(ErrorCode::Unauthorized, message).hint(hint)
 }
 

@@ -51,7 +51,7 @@ enum Line {
         execution_count: Option<u64>,
         duration_ms: u64,
     },
-    /// A count that the last line also has, and events of a later bridge: a sandbox keeps the bridge that it has.
+    /// Any other event, for example one of a newer bridge, or a count that the last line repeats. Ignored.
     #[serde(other)]
     Other,
 }

@@ -46,7 +46,7 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     let began = Instant::now();
     let (rotate, memory) = (body.value.rotate.clone(), body.value.memory.clone());
-    let volumes = convert::mount_wishes(body.value.volumes.clone())?;
+    let volumes = convert::mount_requests(body.value.volumes.clone())?;
     let mut options = convert::create_options(
         body.value,
         &app.config.defaults,
@@ -190,7 +190,7 @@ pub(crate) async fn update(
         caller.unbound()?;
     }
     let memory = body.value.memory.clone();
-    let volumes = body.value.volumes.clone().map(convert::mount_wishes).transpose()?;
+    let volumes = body.value.volumes.clone().map(convert::mount_requests).transpose()?;
     let mut update = convert::update_options(body.value)?;
     if let Some(network) = &update.network {
         egress::policy::admit_change(&app, &caller, network).await?;

@@ -2,7 +2,7 @@
 //!
 //! If a program does not read its input, the buffer fills and its client has to wait, as at a pipe. The exception: while output
 //! waits for the same client, the client's window messages still have to be read (see `output`), so more input is buffered, up
-//! to a limit at which the channel is closed instead of blocking for ever.
+//! to a limit at which the channel is closed instead of blocking forever.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -42,7 +42,7 @@ impl KeyFile {
     /// Refuses a file that other users can read: they could decrypt what it seals.
     pub fn open(path: &Path) -> Result<Self, VaultError> {
         let file = File::open(path).map_err(failed("open", path))?;
-        let about = file.metadata().map_err(failed("look at", path))?;
+        let about = file.metadata().map_err(failed("inspect", path))?;
         if about.mode() & 0o077 != 0 {
             return Err(VaultError::KeyFileOpen { path: path.to_owned(), mode: about.mode() & 0o777 });
         }

@@ -173,7 +173,7 @@ fn beyond(sandbox: &Sandbox<'_>) -> Finding {
         sandbox.heard(&answer.body);
     }
     let port = ground.daemon.url().rsplit(':').next().unwrap().to_owned();
-    let doors = format!(
+    let endpoints = format!(
         "import urllib.request, urllib.error
 for base in ('http://10.88.0.1:7700', 'http://10.88.0.1:{port}', 'http://127.0.0.1:{port}', 'http://198.51.100.1:{port}', 'https://10.88.0.1'):
     for path in ('/v1/secrets', '/v1/secrets/bearer', '/v1/sandboxes/self/egress/policy', '/metrics', '/debug'):
@@ -184,14 +184,14 @@ for base in ('http://10.88.0.1:7700', 'http://10.88.0.1:{port}', 'http://127.0.0
 sockets = [line for line in open('/proc/net/unix') if 'egress' in line]
 tell('sockets', 200 if sockets else 0, str(sockets))"
     );
-    let found = again(sandbox, &doors)?;
+    let found = again(sandbox, &endpoints)?;
     ensure(found.iter().all(|attempt| attempt.status == 0 || attempt.status >= 400), || {
-        format!("a door is open: {found:?}")
+        format!("an endpoint is open: {found:?}")
     })?;
     kept(&found)?;
     works(sandbox)?;
     Ok(format!(
-        "6 rules beyond the ceiling, 10 calls with a sandbox's key, {} doors: all refused",
+        "6 rules beyond the ceiling, 10 calls with a sandbox's key, {} endpoints: all refused",
         found.len()
     ))
 }

@@ -151,12 +151,12 @@ pub struct ArmReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ArmState {
-    /// Took part.
+    /// Searched all entries.
     Took,
     /// Was not requested, or did not apply.
     Off,
     /// Was unavailable; `reason` says why.
     Down,
-    /// Took part for some of the entries; `covered` says how many.
+    /// Searched a part of the entries; `covered` is their number.
     Partial,
 }

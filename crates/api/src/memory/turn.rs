@@ -47,7 +47,7 @@ pub struct ContextRequest {
     pub budget_tokens: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<EntryFilter>,
-    /// The session that continues, if it has a name.
+    /// Name of the session to continue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 512)]
     pub session: Option<String>,

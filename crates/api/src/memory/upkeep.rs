@@ -138,7 +138,7 @@ pub struct ConsolidateMemory {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 600_000)]
     pub budget_ms: Option<u64>,
-    /// Share of the entries that should stay warm, from 0 to 1; when absent, all that are worth it.
+    /// Share of the entries that should stay warm, from 0 to 1; when absent, their value decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0.01, maximum = 1.0)]
     pub target_share: Option<f32>,

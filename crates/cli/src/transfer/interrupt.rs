@@ -22,7 +22,7 @@ impl Interrupts {
         self.0.next().await
     }
 
-    /// Does the work, or drops it on a signal to end, also on one that arrived before.
+    /// Runs the work; drops it if a termination signal arrives, or has arrived before.
     pub(crate) async fn unless<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
         tokio::select! {
             biased;

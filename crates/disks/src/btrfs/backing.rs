@@ -32,7 +32,7 @@ pub(super) struct Growth {
     pub(super) below_free_percent: u64,
     /// By how much, in parts of the size it has.
     pub(super) by_percent: u64,
-    /// What growing leaves to the rest of the host's disk.
+    /// Bytes that stay free on the host's disk after growing.
     pub(super) host_reserve_bytes: u64,
 }
 
@@ -41,7 +41,7 @@ pub(super) const GROWTH: Growth =
 
 const HOST_RESERVE_BYTES: u64 = 1 << 30;
 
-/// What must stay free of the host's disk for the catalog and the audit log. Below it the pool takes nothing new, and a pool
+/// The reserve on the host's disk for the catalog and the audit log. Below it the pool takes nothing new, and a pool
 /// that promises more than the disk has is made smaller.
 const STATE_RESERVE_BYTES: u64 = 256 << 20;
 
@@ -52,14 +52,14 @@ pub struct Backing {
     pub size_bytes: u64,
     /// How much of it is allocated on the disk.
     pub allocated_bytes: u64,
-    /// What is free on the disk.
+    /// Free bytes on the disk.
     pub disk_free_bytes: u64,
 }
 
 impl Backing {
     /// Reads the sizes of a loop-backed pool's file and its disk.
     pub fn of(file: &Path) -> Result<Self, DiskError> {
-        let found = fs::metadata(file).map_err(step("look at the pool's file", file))?;
+        let found = fs::metadata(file).map_err(step("inspect the pool's file", file))?;
         Ok(Self {
             size_bytes: found.len(),
             allocated_bytes: found.blocks().saturating_mul(512),
@@ -67,7 +67,7 @@ impl Backing {
         })
     }
 
-    /// What the pool may still write to the disk.
+    /// Bytes of the pool's file that are not allocated yet.
     pub fn promised_bytes(&self) -> u64 {
         self.size_bytes.saturating_sub(self.allocated_bytes)
     }
@@ -180,7 +180,8 @@ fn disk_of(file: &Path) -> Result<Space, DiskError> {
 }
 
 fn statvfs(path: &Path) -> Result<Space, DiskError> {
-    let found = rustix::fs::statvfs(path).map_err(|error| step("look at the room of", path)(error.into()))?;
+    let found =
+        rustix::fs::statvfs(path).map_err(|error| step("read the free space of", path)(error.into()))?;
     Ok(Space {
         total_bytes: found.f_blocks.saturating_mul(found.f_frsize),
         free_bytes: found.f_bavail.saturating_mul(found.f_frsize),

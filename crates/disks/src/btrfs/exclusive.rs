@@ -32,7 +32,7 @@ impl Inner {
     pub(super) fn snapshot_bytes(&self, id: &SnapshotId) -> Result<u64, DiskError> {
         let disk = id.into();
         let (snapshot, path) = (self.open(&disk)?, self.path(&disk));
-        let info = ioctl::subvolume_info(&snapshot).map_err(step("look at the snapshot", &path))?;
+        let info = ioctl::subvolume_info(&snapshot).map_err(step("inspect the snapshot", &path))?;
         let (before, after) = self.neighbours(&info)?;
         let since = before.unwrap_or_else(|| base(&snapshot));
         let measure = || -> io::Result<u64> {

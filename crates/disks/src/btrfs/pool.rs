@@ -67,7 +67,7 @@ impl Pool {
         };
         let directory = File::open(&root).map_err(step("open the pool", &root))?;
         let kind =
-            rustix::fs::fstatfs(&directory).map_err(|error| step("look at the pool", &root)(error.into()))?;
+            rustix::fs::fstatfs(&directory).map_err(|error| step("inspect the pool", &root)(error.into()))?;
         if kind.f_type as u64 != BTRFS_MAGIC {
             return Err(DiskError::NotBtrfs { filesystem: filesystem_name(&root), pool: root });
         }
@@ -78,7 +78,7 @@ impl Pool {
     pub(super) fn grow(&self, size_bytes: u64) -> Result<(), DiskError> {
         let Some(path) = &self.file else { return Ok(()) };
         let file = OpenOptions::new().write(true).open(path).map_err(step("open the pool's file", path))?;
-        let size = file.metadata().map_err(step("look at the pool's file", path))?.len();
+        let size = file.metadata().map_err(step("inspect the pool's file", path))?.len();
         if size < size_bytes {
             file.set_len(size_bytes).map_err(step("grow the pool's file", path))?;
             file.sync_all().map_err(step("grow the pool's file", path))?;

@@ -67,8 +67,8 @@ impl Inner {
             false => RenameFlags::NOREPLACE,
         };
         rustix::fs::renameat_with(&self.replacing.directory, name, &folder.directory, name, flags)
-            .map_err(|error| self.failed("put in place the disk", &path)(error.into()))?;
-        ioctl::commit(&self.pool.directory).map_err(self.failed("put in place the disk", &path))
+            .map_err(|error| self.failed("install the disk", &path)(error.into()))?;
+        ioctl::commit(&self.pool.directory).map_err(self.failed("install the disk", &path))
     }
 
     /// Records in a new disk which of its data is older than the disk, for [`Inner::snapshot_bytes`]. Only an estimate uses

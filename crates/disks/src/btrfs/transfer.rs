@@ -92,7 +92,7 @@ fn place(inner: &Inner, disk: &DiskId, disk_bytes: u64) -> Result<(), DiskError>
             ioctl::snapshot(&folder.directory, disk.name(), &received, Access::ReadOnly, None)
         }
     }
-    .map_err(inner.failed("put in place the disk", &path))
+    .map_err(inner.failed("install the disk", &path))
 }
 
 /// A disk that does not change during the transfer.

@@ -128,7 +128,7 @@ impl Spool {
         home: &TenantId,
         known: impl Fn(&TenantId) -> bool,
     ) -> Result<SpoolImport, SpoolError> {
-        let _turn = self.import_lock.lock().await;
+        let _lock = self.import_lock.lock().await;
         let mut imported = SpoolImport::default();
         for segment in Segment::list(&self.folder)? {
             let (sealed, newest) = {

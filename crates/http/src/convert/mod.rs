@@ -47,4 +47,4 @@ pub use sleep::{rotate_policy, sleep_policy};
 pub use snapshots::{
     fork_options, from_snapshot, snapshot, snapshot_kind_of, snapshot_listed, snapshot_options,
 };
-pub use volumes::{mount_wishes, volume, volume_entry, volume_options, volume_snapshot};
+pub use volumes::{mount_requests, volume, volume_entry, volume_options, volume_snapshot};

@@ -22,7 +22,7 @@ fn volume_snapshot_id(text: &str) -> Result<VolumeSnapshotId, ApiError> {
 }
 
 /// Validates each mount by itself; the engine checks whether they conflict.
-pub fn mount_wishes(requests: Vec<api::MountVolume>) -> Result<Vec<MountRequest>, ApiError> {
+pub fn mount_requests(requests: Vec<api::MountVolume>) -> Result<Vec<MountRequest>, ApiError> {
     if requests.len() > MOUNTS_MAX {
         return Err(ApiError::invalid(format!("`volumes` has more than {MOUNTS_MAX} entries")));
     }

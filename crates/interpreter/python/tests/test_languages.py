@@ -149,7 +149,7 @@ class WhereInstalled(WithBridge):
             raise unittest.SkipTest(f"{cls.language}: this machine has none")
 
     def interrupt(self, code):
-        """Interrupts code that would run for ever."""
+        """Interrupts code that would run forever."""
         with Stream(self.bridge, code, language=self.language) as stream:
             stream.read_line()
             self.bridge.call("POST", f"/contexts/default-{self.language}/interrupt")

@@ -1,6 +1,6 @@
 //! Memories to show after a failure: the same failure before, and what helped.
 //!
-//! Few, and only useful ones. A caller that repeats a command knows that it failed a minute ago, but not that it
+//! Few memories, and only useful ones. A caller that repeats a command knows that it failed a minute ago, but not that it
 //! failed last week and was fixed by installing a package.
 
 use serde_json::Value;

@@ -6,8 +6,8 @@
 //!     again, a second later ─► all processes are killed
 //! ```
 //!
-//! Who holds how much is not asked: forks share sockets, a socket may be held by nobody while it is being sent over another
-//! one, and a process may hold a few bytes to divert from the rest. The second step needs no answer to that.
+//! Sockets are not attributed to processes: forks share them, a socket in transit over another one belongs to none, and a process
+//! may hold a few bytes to hide the rest. The second step does not need the owner.
 //!
 //! The kernel charges these queues to no cgroup, and limits neither their number nor their sum: a socket of 1.5 KiB, which
 //! is charged, may hold more than 200 KiB, which are not. No hook that a host is certain to have counts netlink sockets. A

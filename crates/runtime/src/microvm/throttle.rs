@@ -10,7 +10,6 @@
 //!
 //! Invariant: while the host waits for a machine, its disk is not limited. A pause makes the machine flush everything
 //! that its processes have written, which at the limited rate could take too long.
-//! processes have written, which at its own rate may take longer than anybody waits.
 
 use std::io;
 

@@ -36,7 +36,7 @@ pub(crate) enum ImageCommand {
     Tag {
         /// Name or id of the image
         image: String,
-        /// New name; it is removed from the image that has it
+        /// New name; moved from the image that has it
         name: String,
     },
     /// Remove a name; the image is kept

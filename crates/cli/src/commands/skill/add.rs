@@ -39,7 +39,7 @@ pub(crate) struct AddArgs {
     /// Shell command, as a step; may be repeated
     #[arg(long, value_name = "LINE")]
     run: Vec<String>,
-    /// Description of what it does
+    /// Description
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
     /// When to use it

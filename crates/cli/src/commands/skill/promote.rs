@@ -35,7 +35,7 @@ pub(crate) struct PromoteArgs {
     /// Sandbox of the execs, if the skill belongs to a space
     #[arg(long)]
     sandbox: Option<String>,
-    /// Description of what it does
+    /// Description
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     description: String,
     /// When to use it
