@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::tokens::{group_length, tokens_of, without_tests};
+
 /// The path of a module, or of an item in it, from the root of its crate.
 type ItemPath = Vec<String>;
 
@@ -183,110 +185,6 @@ fn reached<'a>(
         }
     }
     found
-}
-
-/// Names, `::` and other characters. Comments are left out; a literal is one token.
-fn tokens_of(text: &str) -> Vec<String> {
-    let mut tokens = Vec::new();
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let is_name = |c: char| c.is_alphanumeric() || c == '_';
-        let (length, token) = match first {
-            _ if rest.starts_with("//") => (rest.find('\n').unwrap_or(rest.len()), None),
-            _ if rest.starts_with("::") => (2, Some("::")),
-            '"' => (string_length(rest), Some("\"")),
-            'r' | 'b' if raw_string_length(rest).is_some() => (raw_string_length(rest).unwrap(), Some("\"")),
-            'b' if rest.starts_with("b\"") => (1 + string_length(&rest[1..]), Some("\"")),
-            '\'' => (character_length(rest), None),
-            c if is_name(c) => {
-                let length = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
-                (length, Some(&rest[..length]))
-            }
-            c if c.is_whitespace() => (c.len_utf8(), None),
-            c => (c.len_utf8(), Some(&rest[..c.len_utf8()])),
-        };
-        tokens.extend(token.map(str::to_owned));
-        rest = &rest[length..];
-    }
-    tokens
-}
-
-fn string_length(text: &str) -> usize {
-    let mut escaped = true;
-    let end = text.find(|c| {
-        let ends = c == '"' && !escaped;
-        escaped = c == '\\' && !escaped;
-        ends
-    });
-    end.map_or(text.len(), |end| end + 1)
-}
-
-fn raw_string_length(text: &str) -> Option<usize> {
-    let hashes = text.strip_prefix("br").or_else(|| text.strip_prefix('r'))?;
-    let count = hashes.find(|c| c != '#')?;
-    let inner = hashes[count..].strip_prefix('"')?;
-    let end = format!("\"{}", "#".repeat(count));
-    Some(text.len() - inner.len() + inner.find(&end)? + end.len())
-}
-
-/// Of a character, or of the quote of a lifetime.
-fn character_length(text: &str) -> usize {
-    match text[1..].chars().next() {
-        Some('\\') => 4 + text[3..].find('\'').unwrap(),
-        Some(c) if text[1 + c.len_utf8()..].starts_with('\'') => 2 + c.len_utf8(),
-        _ => 1,
-    }
-}
-
-/// Leaves out everything that is compiled for tests only.
-fn without_tests(tokens: &[String]) -> Vec<String> {
-    let mut kept = Vec::new();
-    let mut at = 0;
-    while at < tokens.len() {
-        let attribute = if tokens[at] == "#" { group_length(&tokens[at + 1..]) } else { 0 };
-        let inner = &tokens[at..at + 1 + attribute];
-        let for_tests = inner.get(2).is_some_and(|name| name == "cfg")
-            && inner.contains(&"test".to_owned())
-            && !inner.contains(&"not".to_owned());
-        if for_tests {
-            at += inner.len();
-            at += item_length(&tokens[at..]);
-        } else {
-            kept.push(tokens[at].clone());
-            at += 1;
-        }
-    }
-    kept
-}
-
-/// Of the brackets at the start, with what they contain; 0 if there are none.
-fn group_length(tokens: &[String]) -> usize {
-    let mut depth = 0;
-    for (at, token) in tokens.iter().enumerate() {
-        match token.as_str() {
-            "[" | "(" | "{" => depth += 1,
-            "]" | ")" | "}" => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 {
-            return if at == 0 { 0 } else { at + 1 };
-        }
-    }
-    tokens.len()
-}
-
-/// Of an item: up to its semicolon, or to the end of its block.
-fn item_length(tokens: &[String]) -> usize {
-    let mut at = 0;
-    while at < tokens.len() {
-        match tokens[at].as_str() {
-            ";" => return at + 1,
-            "{" => return at + group_length(&tokens[at..]),
-            "(" | "[" => at += group_length(&tokens[at..]),
-            _ => at += 1,
-        }
-    }
-    at
 }
 
 /// Takes the `use` declarations out of the code.

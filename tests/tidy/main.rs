@@ -3,10 +3,13 @@
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
 mod circles;
+mod tokens;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use crate::tokens::{strings_of, tokens_of, without_tests};
 
 /// Lines of a file before its tests.
 const FILE_LINES_MAX: usize = 800;
@@ -15,7 +18,8 @@ const FILE_LINES_MAX: usize = 800;
 const ARROWS: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("api", &["model"]),
-    ("client", &["api", "model"]),
+    ("dial", &[]),
+    ("client", &["api", "dial", "model"]),
     // `burrow serve` and the helper roles live in the same binary, hence the arrow to the daemon.
     ("cli", &["api", "audit", "client", "daemon", "mcp", "model", "ssh"]),
     ("mcp", &["api", "client"]),
@@ -25,8 +29,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "http",
         &[
-            "api", "audit", "catalog", "client", "config", "disks", "egress", "engine", "guest", "images",
-            "memory", "model", "network", "portable", "runtime", "trees", "vault",
+            "api", "audit", "catalog", "client", "config", "dial", "disks", "egress", "engine", "guest",
+            "images", "memory", "model", "network", "portable", "runtime", "trees", "vault",
         ],
     ),
     ("gateway", &["api", "audit", "catalog", "config", "engine", "http", "model"]),
@@ -73,9 +77,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "daemon",
         &[
-            "api", "audit", "catalog", "client", "config", "disks", "e2b", "egress", "engine", "gateway",
-            "guest", "http", "mcp", "memory", "model", "network", "portable", "rest", "runtime", "ssh",
-            "vault",
+            "api", "audit", "catalog", "client", "config", "dial", "disks", "e2b", "egress", "engine",
+            "gateway", "guest", "http", "mcp", "memory", "model", "network", "portable", "rest", "runtime",
+            "ssh", "vault",
         ],
     ),
     (
@@ -89,13 +93,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("egress", &["audit", "model", "network"]),
     ("audit", &["model"]),
     ("catalog", &["model"]),
-    ("memory", &["model"]),
+    ("memory", &["dial", "model"]),
     ("runtime", &["model", "network", "trees"]),
     ("vault", &["model"]),
     ("disks", &["model"]),
     ("network", &["model"]),
     ("guest", &["trees"]),
-    ("images", &[]),
+    ("images", &["dial"]),
     ("trees", &[]),
 ];
 
@@ -189,6 +193,14 @@ const IDIOMS: &[&str] = &[
     "brings in order",
     "thrown away",
     "by heart",
+    "everybody",
+    "anybody",
+    "let through",
+    "lets through",
+    "look at",
+    "for ever",
+    "door",
+    "doors",
 ];
 
 /// Percent of comment lines that may contain an idiom: some are quoted, and some are the right words.
@@ -216,11 +228,8 @@ fn user_visible_text() -> Vec<(String, String)> {
         if !name.contains("/src/") || name.contains("/tests") || name.contains("conformance") {
             continue;
         }
-        let code = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
-        for (number, line) in (1..).zip(code).filter(|(_, line)| !is_comment(line)) {
-            let strings: Vec<_> = line.split('"').skip(1).step_by(2).collect();
-            found.push((format!("{name}:{number}"), strings.join("\n")));
-        }
+        let code = text.split("\n#[cfg(test)]").next().unwrap();
+        found.extend(strings_of(code).into_iter().map(|(line, string)| (format!("{name}:{line}"), string)));
     }
     let documents = ["docs", "docs/decisions", "sdk/python", "sdk/typescript", "examples", "."];
     for folder in documents {
@@ -345,6 +354,72 @@ fn circles_of_imports_are_small_and_the_large_ones_do_not_grow() {
         }
         if largest < limit {
             wrong.push(format!("{name}: lower its limit in LARGE_CIRCLES to {largest}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A call that only some files may make. Clippy's bans would need an attribute in each of these files and in every test.
+#[derive(Debug)]
+struct RestrictedCall {
+    /// As tokens of the source.
+    call: &'static [&'static str],
+    reason: &'static str,
+    /// Files, or beginnings of their paths.
+    allowed: &'static [&'static str],
+}
+
+const RESTRICTED_CALLS: &[RestrictedCall] = &[
+    RestrictedCall {
+        call: &["SystemTime", "::", "now"],
+        reason: "take the time from a `Clock`, so that tests can set it",
+        allowed: &[
+            "crates/cli/src/doctor/kernel.rs",
+            "crates/cli/src/print/quantity.rs",
+            "crates/egress/src/clock.rs",
+            "crates/engine/src/clock.rs",
+            "crates/guest/src/sftp/serve.rs",
+            "crates/memory/src/clock.rs",
+            // The time that a machine gets when it resumes is the real one.
+            "crates/runtime/src/microvm/agent.rs",
+            "crates/ssh/src/menu.rs",
+        ],
+    },
+    RestrictedCall {
+        call: &["Command", "::", "new"],
+        reason: "a program needs a clean environment and a chosen directory: use the function of the crate that starts programs",
+        allowed: &[
+            // Programs of the user, with the user's environment.
+            "crates/cli/src/commands/",
+            "crates/cli/src/doctor/program.rs",
+            "crates/disks/src/command.rs",
+            "crates/egress/src/supervisor/launch.rs",
+            "crates/guest/src/agent/vm/warm_up.rs",
+            "crates/runtime/src/container/apparmor.rs",
+            "crates/runtime/src/container/probe.rs",
+            "crates/runtime/src/launcher/client.rs",
+            "crates/runtime/src/microvm/disk.rs",
+            "crates/runtime/src/microvm/probe.rs",
+            "crates/vault/src/command.rs",
+        ],
+    },
+];
+
+#[test]
+fn only_listed_files_read_the_wall_clock_or_start_programs() {
+    let mut wrong = Vec::new();
+    for (path, text) in every_rust_file() {
+        let name = path.strip_prefix(root()).unwrap().display().to_string();
+        let for_tests = name.contains("/tests") || name.contains("conformance") || !name.contains("/src/");
+        if for_tests {
+            continue;
+        }
+        let tokens = without_tests(&tokens_of(&text));
+        for restricted in RESTRICTED_CALLS {
+            let called = tokens.windows(restricted.call.len()).any(|window| window == restricted.call);
+            if called && !restricted.allowed.iter().any(|allowed| name.starts_with(allowed)) {
+                wrong.push(format!("{name} calls {}: {}", restricted.call.concat(), restricted.reason));
+            }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
