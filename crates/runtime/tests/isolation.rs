@@ -320,10 +320,11 @@ async fn harmless_uses_of_the_same_calls_work() {
     check(&probes).await;
 }
 
-/// Resources that the kernel counts per uid of the host: descriptors in flight, processes, queued signals. One machine
-/// uses more of each than the limit that the other sets for itself.
-const USES_UP: [&str; 3] = ["in-flight 1000", "crowd 30", "queue 1000"];
-const NEEDS_ONE: [&str; 3] = ["send-limited 100", "fork-limited 20", "queue-limited 100"];
+/// Resources that the kernel counts per user: descriptors in flight, processes, queued signals, bytes of message
+/// queues. One machine uses more of each than the limit that the other sets for itself.
+const USES_UP: [&str; 4] = ["in-flight 1000", "crowd 30", "queue 1000", "message-queues 3"];
+const NEEDS_ONE: [&str; 4] =
+    ["send-limited 100", "fork-limited 20", "queue-limited 100", "message-queue-limited 100000"];
 
 #[tokio::test]
 async fn limits_that_one_machine_uses_up_do_not_affect_another() {
@@ -331,14 +332,15 @@ async fn limits_that_one_machine_uses_up_do_not_affect_another() {
     let host = Host::new();
     let (greedy, other) = (host.plot(), host.plot());
     let machine = host.boot(&greedy, &[USES_UP, NEEDS_ONE].concat()).await.unwrap();
-    let lacks = [libc::ETOOMANYREFS, libc::EAGAIN, libc::EAGAIN].map(|errno| format!("exit {errno}"));
-    assert_eq!(greedy.answers()[..3], ["ok", "exit 0", "0"]);
-    assert_eq!(greedy.answers()[3..], lacks, "the machine itself has reached the limit");
+    let lacks =
+        [libc::ETOOMANYREFS, libc::EAGAIN, libc::EAGAIN, libc::EMFILE].map(|errno| format!("exit {errno}"));
+    assert_eq!(greedy.answers()[..4], ["ok", "exit 0", "0", "0"]);
+    assert_eq!(greedy.answers()[4..], lacks, "the machine itself has reached the limit");
     let ids = support::base(machine.pid);
 
     let machine = host.boot(&other, &NEEDS_ONE).await.unwrap();
     assert_ne!(support::base(machine.pid), ids);
-    assert_eq!(other.answers(), ["exit 0"; 3]);
+    assert_eq!(other.answers(), ["exit 0"; 4]);
     for plot in [greedy, other] {
         host.runtime.destroy(&plot.id).await.unwrap();
     }

@@ -187,6 +187,14 @@ fn answer(words: &[&str]) -> String {
             limit_to(RLIMIT_SIGPENDING, limit);
             errno_of(queue_signal())
         }),
+        ["message-queues", count] => {
+            let opened = (0..count.parse::<usize>().unwrap()).map(|at| open_message_queue(&format!("held-{at}")));
+            result_of(opened.min().unwrap().min(0))
+        }
+        ["message-queue-limited", limit] => in_child_status(|| {
+            limit_to(RLIMIT_MSGQUEUE, limit);
+            errno_of(open_message_queue("limited"))
+        }),
         ["hold", port] => hold(port.parse().unwrap()),
         ["close"] => format!("{}", unsafe { prctl(4, 0i64, 0i64, 0i64, 0i64) }),
         ["keep", mib] => {
@@ -395,6 +403,15 @@ fn queue_signal() -> i64 {
     unsafe { syscall(SYS_RT_SIGQUEUEINFO, i64::from(std::process::id()), 40i64, about.as_ptr()) }
 }
 
+/// A new message queue with the largest attributes that the kernel allows by default, which count as about 82 KB.
+fn open_message_queue(name: &str) -> i64 {
+    let name = format!("{name}\0");
+    // The flags, the most messages, the bytes of each, the present messages; the rest is reserved.
+    let attributes = [0i64, 10, 8192, 0, 0, 0, 0, 0];
+    // O_RDWR | O_CREAT | O_EXCL
+    unsafe { syscall(SYS_MQ_OPEN, name.as_ptr(), 0o302i64, 0o600i64, attributes.as_ptr()) }
+}
+
 fn call(words: &[&str]) -> String {
     let mut arguments = [0i64; 7];
     for (slot, word) in arguments.iter_mut().zip(words) {
@@ -567,6 +584,7 @@ const DESCRIPTORS_MAX: usize = 253;
 const RLIMIT_NPROC: i64 = 6;
 const RLIMIT_NOFILE: i64 = 7;
 const RLIMIT_SIGPENDING: i64 = 11;
+const RLIMIT_MSGQUEUE: i64 = 12;
 
 #[cfg(target_arch = "x86_64")]
 const SYS_RT_SIGPROCMASK: i64 = 14;
@@ -579,6 +597,8 @@ const SYS_SETRESGID: i64 = 119;
 #[cfg(target_arch = "x86_64")]
 const SYS_RT_SIGQUEUEINFO: i64 = 129;
 #[cfg(target_arch = "x86_64")]
+const SYS_MQ_OPEN: i64 = 240;
+#[cfg(target_arch = "x86_64")]
 const SYS_PRLIMIT64: i64 = 302;
 #[cfg(target_arch = "aarch64")]
 const SYS_RT_SIGPROCMASK: i64 = 135;
@@ -590,6 +610,8 @@ const SYS_SETRESUID: i64 = 147;
 const SYS_SETRESGID: i64 = 149;
 #[cfg(target_arch = "aarch64")]
 const SYS_RT_SIGQUEUEINFO: i64 = 138;
+#[cfg(target_arch = "aarch64")]
+const SYS_MQ_OPEN: i64 = 180;
 #[cfg(target_arch = "aarch64")]
 const SYS_PRLIMIT64: i64 = 261;
 #[cfg(target_arch = "x86_64")]
