@@ -20,6 +20,8 @@ base=(
     mkfs.ext4:e2fsprogs
     mount:mount
     setpriv:util-linux
+    tar:tar
+    gzip:gzip
     curl:curl
     cc:gcc
     make:make

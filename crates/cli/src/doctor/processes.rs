@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use super::Check;
+use super::packages::install;
 use super::program::{Version, find, first_line, version_in};
 use crate::local::LocalDaemon;
 
@@ -16,7 +17,27 @@ const KERNEL_OWN: &str = "/usr/local/lib/burrow/vm/vmlinux";
 
 pub(super) async fn examine(daemon: Option<&LocalDaemon>) -> Vec<Check> {
     let chosen = daemon.and_then(|daemon| daemon.config.runtime.criu.clone());
-    vec![criu(chosen).await, qemu(), kvm()]
+    vec![criu(chosen).await, helper("tar").await, helper("gzip").await, qemu(), kvm()]
+}
+
+/// CRIU saves the contents of a tmpfs, such as the `/dev/shm` of every container, with `tar` and `gzip`.
+async fn helper(name: &'static str) -> Check {
+    let Some(program) = find(name) else { return no_helper(name, "not found") };
+    let line = first_line(&program, "--version").await.unwrap_or_default();
+    helper_check(name, &program, &line)
+}
+
+fn helper_check(name: &'static str, program: &Path, line: &str) -> Check {
+    // CRIU passes options that other implementations of `tar` refuse.
+    if name == "tar" && !line.contains("GNU tar") {
+        return no_helper(name, &format!("`{}` is not GNU tar", program.display()));
+    }
+    Check::ok(name, format!("at {}", program.display()))
+}
+
+fn no_helper(name: &'static str, found: &str) -> Check {
+    Check::warn(name, format!("{found}: CRIU needs it, so containers cannot hibernate, only stop"))
+        .fix(install(name))
 }
 
 /// The CRIU in the configuration, else that of the setup, else that of the distribution.
@@ -68,5 +89,22 @@ fn kvm() -> Check {
             Check::note("KVM", "/dev/kvm can be opened; the daemon boots a machine to check whether it works")
         }
         Err(error) => Check::note("KVM", format!("/dev/kvm cannot be opened: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Verdict;
+
+    #[test]
+    fn only_gnu_tar_is_accepted_for_criu() {
+        let check = |name, line| helper_check(name, Path::new("/bin/program"), line);
+        assert_eq!(check("tar", "tar (GNU tar) 1.35").verdict, Verdict::Ok);
+        assert_eq!(check("gzip", "").verdict, Verdict::Ok);
+        let other = check("tar", "tar (busybox) 1.36.1");
+        assert_eq!(other.verdict, Verdict::Warn);
+        assert!(other.found.starts_with("`/bin/program` is not GNU tar: "), "{}", other.found);
+        assert!(other.fix.is_some_and(|fix| fix.contains("tar")));
     }
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use super::criu;
 use crate::cgroup::{Groups, Layout};
 use crate::launcher::Failure;
 use crate::{Ability, Capabilities};
@@ -42,7 +43,7 @@ impl HostSupport {
                 .unwrap_or(Ability::Yes);
         let unified = groups.as_ref().is_some_and(|groups| groups.layout().unified.is_some());
         let (hibernate, criu) =
-            match criu_version(criu).and_then(|found| check_kernel_for_criu(unified).map(|()| found)) {
+            match criu_version(criu).and_then(|found| check_host_for_criu(unified).map(|()| found)) {
                 Ok(version) => (Ability::Yes, Some(version)),
                 Err(no) => (no, None),
             };
@@ -146,6 +147,14 @@ fn criu_version(criu: Option<&Path>) -> Result<String, Ability> {
         }
         None => Err(no(format!("`{}` does not report its version", criu.display()), FIX)),
     }
+}
+
+fn check_host_for_criu(unified: bool) -> Result<(), Ability> {
+    check_kernel_for_criu(unified)?;
+    criu::missing_helper().map_or(Ok(()), |name| {
+        let reason = format!("`{name}`, which CRIU needs to save the contents of a tmpfs, is not installed");
+        Err(no(reason, Some(&format!("apt-get install -y {name}"))))
+    })
 }
 
 /// The kernel features that CRIU and we need. CRIU's own `check` tests more, and takes a tenth of a second for it.

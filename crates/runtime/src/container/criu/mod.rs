@@ -64,7 +64,7 @@ pub(crate) use kinds::kinds;
 pub(crate) use links::take_away;
 use replaced_images::ReplacedImages;
 use rpc::{Common, Conversation, Patience, Point};
-pub(crate) use spawn::CriuPlacement;
+pub(crate) use spawn::{CriuPlacement, missing_helper};
 use spawn::{ExitStatus, Files, Process};
 use trace::IfWeDie;
 

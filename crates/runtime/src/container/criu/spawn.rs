@@ -55,8 +55,18 @@ pub(super) struct Files<'a> {
     pub(super) ids: Option<&'a HostIds>,
 }
 
-/// CRIU finds its helpers with this (`tar` for the contents of a tmpfs).
+/// The programs that CRIU runs to save and restore the contents of a tmpfs.
+const HELPERS: [&str; 2] = ["tar", "gzip"];
+
+/// CRIU finds [`HELPERS`] with this.
 const PATH: &CStr = c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The first of [`HELPERS`] that is not installed.
+pub(crate) fn missing_helper() -> Option<&'static str> {
+    let path = PATH.to_str().unwrap_or_default().trim_start_matches("PATH=");
+    let exists = |name: &str| path.split(':').any(|folder| Path::new(folder).join(name).is_file());
+    HELPERS.into_iter().find(|name| !exists(name))
+}
 
 /// The descriptor on which CRIU listens.
 const SOCKET: libc::c_int = 3;
