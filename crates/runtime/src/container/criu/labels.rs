@@ -17,8 +17,8 @@ const PREFIX: &[u8] = b"core-";
 const SUFFIX: &[u8] = b".img";
 const KIND: u32 = 0x5505_3847;
 
-/// The path of the label: the thread's part of the record, its credentials, the label.
-const PATH: [u32; 3] = [5, 9, 15];
+/// The path of the label: `thread_core`, `creds` and `lsm_profile` in CRIU's `core.proto` and `creds.proto`.
+const PATH: [u32; 3] = [5, 10, 15];
 
 /// The images that need another label, with their new content.
 pub(super) fn replacements(
@@ -78,7 +78,10 @@ mod tests {
     fn core(label: Option<&str>) -> Vec<u8> {
         let credentials = Message::default().number(1, 1000).number(14, 7);
         let credentials = label.map_or(credentials.clone(), |label| credentials.bytes(15, label.as_bytes()));
-        let thread = Message::default().number(3, 0).message(9, &credentials).bytes(10, b"sh");
+        // Field 9 is the queue of the thread's signals.
+        let signals = Message::default().bytes(1, b"signal");
+        let thread =
+            Message::default().number(3, 0).message(9, &signals).message(10, &credentials).bytes(13, b"sh");
         image::written(KIND, &[Message::default().number(1, 1).bytes(3, b"task").message(5, &thread)])
     }
 
