@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::FileExt as _;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -374,6 +375,59 @@ fn a_dump_that_does_not_fit_is_refused_with_the_sizes() {
     }
     let answer = daemon.post("/v1/sandboxes/alpha/hibernate", &Value::Null);
     assert_eq!(answer.status, 507, "{}", answer.text());
+}
+
+/// Sleeps in two ways, and writes when each of them began and ended by the clock of the sandbox.
+const SLEEPER: &str = r#"
+import os, subprocess, sys, threading, time
+seconds = sys.argv[1]
+def timed(name, wait):
+    begin = time.monotonic()
+    open("/root/began-" + name, "w").close()
+    wait()
+    with open("/root/new-" + name, "w") as file:
+        file.write("%f %f" % (begin, time.monotonic()))
+    os.rename("/root/new-" + name, "/root/slept-" + name)
+for name, wait in [("program", lambda: subprocess.run(["sleep", seconds], check=True)), ("thread", lambda: time.sleep(int(seconds)))]:
+    threading.Thread(target=timed, args=(name, wait)).start()
+"#;
+
+/// As documented, on both drivers: time asleep does not count, and a sleep continues with what was left of it. All times
+/// but the length of the absence are by the sandbox's own clock.
+#[test]
+fn a_relative_sleep_across_a_hibernate_lasts_for_what_was_left_of_it() {
+    const SECONDS: f64 = 24.0;
+    const AWAY: Duration = Duration::from_secs(16);
+    let daemon = Daemon::start();
+    daemon.create("alpha");
+    let clock = || -> f64 {
+        let said =
+            daemon.ok(&["exec", "alpha", "--", "python3", "-c", "import time; print(time.monotonic())"]);
+        said.trim().parse().unwrap()
+    };
+    daemon.ok(&["exec", "-d", "alpha", "--", "python3", "-c", SLEEPER, &SECONDS.to_string()]);
+    let begun = "test -e /root/began-program && test -e /root/began-thread";
+    eventually("both to sleep", || daemon.holds("alpha", begun).then_some(()));
+    let (host, inside) = (Instant::now(), clock());
+    // More than half of it is over at the hibernate, and what is left is shorter than the absence.
+    let before = eventually("half of the sleep", || Some(clock()).filter(|now| now - inside > SECONDS / 2.0));
+    daemon.ok(&["hibernate", "alpha"]);
+    std::thread::sleep(AWAY);
+    let passed = clock() - inside;
+    let counted = host.elapsed().as_secs_f64() - passed;
+    assert!(counted > AWAY.as_secs_f64() / 2.0, "the clock inside counted the time asleep: {passed} s");
+    for name in ["program", "thread"] {
+        let path = format!("/root/slept-{name}");
+        eventually(name, || daemon.holds("alpha", &format!("test -e {path}")).then_some(()));
+        let times = daemon.sh("alpha", &format!("cat {path}"));
+        let [begin, end] = Vec::from_iter(times.split(' ').map(|time| time.parse::<f64>().unwrap()))[..]
+        else {
+            panic!("{times}")
+        };
+        assert!(end - begin >= SECONDS, "{name}: it ended {:.1} s early", SECONDS - (end - begin));
+        // One that starts again at the wake lasts for the whole time after it.
+        assert!(end < before + SECONDS, "{name}: it slept for {:.1} s, again from the start", end - begin);
+    }
 }
 
 /// Suspended with Ctrl-Z in a shell on a terminal, by a signal, and by reading from the terminal in the background.
