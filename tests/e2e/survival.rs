@@ -11,6 +11,7 @@ use crate::belongings::{self, ALL, Expected};
 use crate::harness::{Daemon, burrow, eventually, run};
 use crate::island::{self, CONFIG, Decoy, OUTSIDE, Web};
 use crate::survivor;
+use crate::zoo;
 
 fn state(daemon: &Daemon, sandbox: &str) -> String {
     daemon.inspect(sandbox)["state"].as_str().unwrap().to_owned()
@@ -629,5 +630,27 @@ fn every_test_named_in_the_table_of_what_survives_exists() {
         };
         let found = files.iter().any(|(path, text)| here(path) && declares(text));
         assert!(found, "docs/what-survives.md names `{place}::{test}`, which is not a test in the tree");
+    }
+}
+
+#[test]
+fn the_list_of_tested_programs_matches_the_table_of_the_zoo() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let document = fs::read_to_string(root.join("docs/what-survives.md")).unwrap();
+    let (_, listed) = document.split_once("### Tested programs").unwrap();
+    let (kept, rest) = listed.split_once("- **refused**").unwrap();
+    let (refused, _) = rest.split_once("\n\n").unwrap();
+    let names = |list: &str, program: &str| {
+        let words = |text: &str| {
+            let text = text.to_lowercase();
+            let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+            Vec::from_iter(words.map(str::to_owned))
+        };
+        let program = words(program);
+        words(list).windows(program.len()).any(|found| found == program)
+    };
+    for program in zoo::all_programs() {
+        let list = if zoo::REFUSED.contains(&program) { refused } else { kept };
+        assert!(names(list, program), "docs/what-survives.md does not list `{program}` with its outcome");
     }
 }

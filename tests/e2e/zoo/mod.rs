@@ -18,7 +18,8 @@ const TABLE: &str = include_str!("programs.sh");
 const CYCLES: usize = 3;
 
 /// Programs that are refused, because CRIU cannot save what they use. All others are preserved.
-const REFUSED: [&str; 6] = ["deep_path", "gdb", "memfd", "message_queues", "thread_stats", "too_many_files"];
+pub(crate) const REFUSED: [&str; 6] =
+    ["deep_path", "gdb", "memfd", "message_queues", "thread_stats", "too_many_files"];
 
 /// A program that does not work after this time counts as not started.
 const START_MAX: Duration = Duration::from_secs(600);
@@ -31,10 +32,14 @@ fn packages(programs: &[&str]) -> String {
     Vec::from_iter(needed).join(",")
 }
 
-/// The programs of the table, or those that were requested.
+/// The programs of the table.
+pub(crate) fn all_programs() -> Vec<&'static str> {
+    TABLE.lines().filter_map(|line| line.split_once("_start() {")).map(|(name, _)| name).collect()
+}
+
+/// All programs, or those that were requested.
 fn programs() -> Vec<&'static str> {
-    let all: Vec<&str> =
-        TABLE.lines().filter_map(|line| line.split_once("_start() {")).map(|(name, _)| name).collect();
+    let all = all_programs();
     let Ok(asked) = std::env::var("BURROW_TEST_ZOO") else { return all };
     let named = |name: &&str| asked.split(',').any(|asked| asked == *name);
     let found: Vec<&str> = all.into_iter().filter(named).collect();
