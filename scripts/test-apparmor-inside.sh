@@ -13,14 +13,16 @@ end() {
 check() { # NAME EXPECTED FOUND
     if [ "$2" = "$3" ]; then echo "ok: $1"; else echo "FAILED: $1: expected \`$2\`, found \`$3\`"; end "failed"; fi
 }
-burrow() { /usr/local/lib/burrow/burrow "$@"; }
+program=/usr/local/lib/burrow/burrow
+burrow() { "$program" "$@"; }
 label() { burrow exec "$1" -- cat /proc/self/attr/current; }
 # Prints the AppArmor label of a process that was started before the last hibernate, and checks that it still runs.
 label_of_sleeper() { burrow exec "$1" -- sh -c 'cat /proc/$(cat /tmp/pid)/attr/current'; }
 serve() { # SETTING: the value of `runtime.apparmor`
     sed -i '/^apparmor = /d' /etc/burrow/config.toml
-    echo "apparmor = $1" >> /etc/burrow/config.toml
-    burrow serve --config /etc/burrow/config.toml > /tmp/serve.log 2>&1 &
+    [ -z "${1:-}" ] || echo "apparmor = $1" >> /etc/burrow/config.toml
+    # Not the function: its process id would be that of a shell, and `stop` would leave the daemon running.
+    "$program" serve --config /etc/burrow/config.toml > /tmp/serve.log 2>&1 &
     daemon=$!
     for _ in $(seq 300); do
         burrow ls > /tmp/ls.log 2>&1 && return
@@ -57,8 +59,8 @@ size = "3G"
 
 [runtime]
 CONFIG
-# Where the kernel has it and the profile can be loaded.
-serve '"auto"'
+# Without the setting: `auto`.
+serve
 export BURROW_API_KEY
 BURROW_API_KEY=$(cat /etc/burrow/admin.key)
 burrow image import /image.tar --name tools || { cat /tmp/serve.log; end "failed: no image"; }
@@ -86,7 +88,7 @@ check "doctor names the missing parser" 1 "$(burrow doctor | grep -c 'apparmor_p
 burrow hibernate one
 stop
 sed -i 's/^apparmor = .*/apparmor = true/' /etc/burrow/config.toml
-timeout 60 /usr/local/lib/burrow/burrow serve --config /etc/burrow/config.toml > /tmp/serve.log 2>&1
+timeout 60 "$program" serve --config /etc/burrow/config.toml > /tmp/serve.log 2>&1
 check "with \`true\` and without the parser, the daemon does not start" 1 "$(grep -c 'apparmor_parser.*not installed' /tmp/serve.log)"
 mv /tmp/parser "$parser"
 serve true

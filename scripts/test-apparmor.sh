@@ -25,7 +25,7 @@ boot_modules=(virtio virtio_ring virtio_mmio virtio_blk crc16 crc32c_generic mbc
 make_root() {
     local root=$1
     unpack bash coreutils sed grep gawk mount util-linux procps kmod iproute2 nftables btrfs-progs e2fsprogs apparmor \
-        busybox-static lz4 ca-certificates base-files
+        busybox-static lz4 ca-certificates base-files gzip tar
     mv "$work/tree" "$root"
     mkdir -p "$root"/{proc,sys,dev,run,tmp,root,etc/burrow,var/lib/burrow,usr/local/lib/burrow}
     # The installed CRIU is started by a script.
