@@ -500,7 +500,7 @@ pub(super) const KEYS: &[Key] = &[
     key(
         "runtime.apparmor",
         Kind::FlagOrAuto,
-        Some("false"),
+        Some("auto"),
         "Run containers in the AppArmor profile `burrow-sandbox`, which the daemon loads with `apparmor_parser`. `auto`: if the \
          kernel has AppArmor and the profile can be loaded. `true`: the daemon does not start otherwise. `burrow doctor` shows \
          whether it is loaded.",
