@@ -246,3 +246,47 @@ async fn a_volume_has_the_same_owners_in_every_machine() {
     assert_eq!(owner(), Some((UID_BASE, UID_BASE)));
     host.runtime.destroy(&one.id).await.unwrap();
 }
+
+/// The contents of the first field of a protobuf message with this number, which is a message or a string.
+fn field(mut message: &[u8], wanted: u64) -> Option<&[u8]> {
+    fn varint(bytes: &mut &[u8]) -> u64 {
+        let length = bytes.iter().position(|byte| byte & 0x80 == 0).unwrap() + 1;
+        let (number, rest) = bytes.split_at(length);
+        *bytes = rest;
+        number.iter().rev().fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f))
+    }
+    while !message.is_empty() {
+        let tag = varint(&mut message);
+        match tag & 7 {
+            0 => drop(varint(&mut message)),
+            2 => {
+                let length = usize::try_from(varint(&mut message)).unwrap();
+                let (value, rest) = message.split_at(length);
+                if tag >> 3 == wanted {
+                    return Some(value);
+                }
+                message = rest;
+            }
+            kind => panic!("a field of kind {kind}"),
+        }
+    }
+    None
+}
+
+/// `criu::labels` changes AppArmor labels at this place, which hosts without AppArmor do not have in their dumps.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dump_has_the_credentials_of_threads_where_labels_are_changed() {
+    const THREAD: u64 = 5;
+    const CREDENTIALS: u64 = 10;
+    let host = Host::keeping();
+    let plot = host.plot();
+    let machine = boot(&host, &plot, &[]).await;
+    let kept = dump(&host, &plot, &machine).await;
+    let core = fs::read(kept.images.join("core-1.img")).unwrap();
+    // Two magic numbers, and the length of the record.
+    let credentials = field(&core[12..], THREAD).and_then(|thread| field(thread, CREDENTIALS)).unwrap();
+    // The uids and gids of root inside, in the order of `creds.proto`.
+    let root: Vec<u8> = (1..=8).flat_map(|number| [number << 3, 0]).collect();
+    assert!(credentials.starts_with(&root), "{credentials:?}");
+    host.runtime.destroy(&plot.id).await.unwrap();
+}
