@@ -118,7 +118,6 @@ const LARGE_CIRCLES: &[(&str, usize)] = &[
     ("gateway", 7),
     ("guest", 35),
     ("images", 4),
-    ("memory", 5),
     ("rest", 6),
     ("runtime", 21),
     ("ssh", 10),

@@ -11,6 +11,7 @@ use rusqlite::OptionalExtension;
 use crate::MemoryError;
 use crate::simd;
 use crate::space::arena::{CHUNK_ROWS, Row};
+use crate::space::frequency::Frequency;
 use crate::space::reader::Reader;
 use crate::space::signs;
 
@@ -77,20 +78,6 @@ pub struct Lexical {
     pub hits: Vec<(Row, f32)>,
     /// Terms that were skipped because they are too common.
     pub left_out: Vec<QueryTerm>,
-}
-
-/// How many rows had a term, when the space had `rows` rows.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Frequency {
-    count: u64,
-    rows: u32,
-}
-
-impl Frequency {
-    /// Counts only help to choose between terms; they may be 10 % off.
-    fn is_fresh(self, rows: u32) -> bool {
-        rows >= self.rows && rows - self.rows <= self.rows / 10
-    }
 }
 
 #[derive(PartialEq)]

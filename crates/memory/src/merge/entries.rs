@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use super::incoming::{Incoming, IncomingEntry, ParentEntries, realm_of};
+use super::merged::{ContradictionKind, Merged, Side};
 use super::open::{Decisions, Thing};
-use super::{ContradictionKind, EntryPolicy, MergeOptions, Merged, Side};
+use super::options::{EntryPolicy, MergeOptions};
 use crate::context::alike::normal_text;
 use crate::embed::ModelId;
 use crate::entries::put::{Put, put};

@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use super::open::{About, OpenContradiction, Thing, listed};
 use super::pairs::{Pair, PairConflict};
-use super::{MERGE_ROWS_MAX, merged_points};
 use crate::artifacts::carry::{self as artifact_carry, CarriedArtifact};
 use crate::context::alike::normal_text;
 use crate::entries::{embed_now, fetch};
@@ -17,13 +16,16 @@ use crate::remember::RUN_KEY;
 use crate::skills::carry::{self as skill_carry, CarriedOutcome, CarriedSkill};
 use crate::space::arena::Row;
 use crate::space::chain::{BranchNo, Chain};
-use crate::space::load::number;
+use crate::space::load::{damaged, number, unsigned};
 use crate::space::marks::Mark;
 use crate::space::visibility::Visibility;
 use crate::view::Cut;
 use crate::{
     Condition, Entry, Filter, MemoryError, MemoryId, MemoryPoint, MemoryRef, Op, Reader, SpaceId, View,
 };
+
+/// Rows of a child that one merge copies: they are one transaction, and other writers wait for it.
+pub const MERGE_ROWS_MAX: usize = 100_000;
 
 /// The parent's entries whose normalised texts are compared with the child's, newest first; exactly equal texts are found among all.
 const TWINS_LOOKED_AT: usize = 20_000;
@@ -62,6 +64,22 @@ impl Known {
             })
             .await
     }
+}
+
+/// The points up to which other branches of a space were merged into this one.
+fn merged_points(reader: &Reader<'_>, space: &SpaceId) -> Result<Vec<MemoryPoint>, MemoryError> {
+    let sql = "SELECT from_branch, upto FROM merges WHERE from_space = ? AND sees(branch, seq)";
+    let mut statement = reader.connection().prepare_cached(sql)?;
+    let mut rows = statement.query([space.as_str()])?;
+    let mut points = Vec::new();
+    while let Some(row) = rows.next()? {
+        let branch: String = row.get(0)?;
+        let branch = branch.parse().map_err(|error: burrow_model::IdError| {
+            damaged(format!("the row of a merge has an invalid branch: {error}"))
+        })?;
+        points.push(MemoryPoint { branch, seq: unsigned(row, 1)? });
+    }
+    Ok(points)
 }
 
 /// An entry that the child changed.

@@ -16,8 +16,10 @@
 
 mod entries;
 mod incoming;
+mod merged;
 mod named;
 mod open;
+mod options;
 mod pairs;
 #[cfg(test)]
 mod tests;
@@ -25,133 +27,19 @@ mod tests;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::OptionalExtension;
-use serde::{Deserialize, Serialize};
 
 use crate::space::load::{integer, unsigned};
 use crate::space::writer::{LogKind, Writer};
-use crate::{MemoryError, MemoryPoint, Reader, SpaceId, View};
+use crate::{MemoryError, SpaceId, View};
 use incoming::{Incoming, Known};
 use open::Decisions;
 
-/// Rows of a child that one merge copies: they are one transaction, and other writers wait for it.
-pub const MERGE_ROWS_MAX: usize = 100_000;
-
-/// Contradictions that are reported; the count includes all.
-const CONTRADICTIONS_SHOWN_MAX: usize = 1_000;
+pub use incoming::MERGE_ROWS_MAX;
+pub use merged::{Contradiction, ContradictionKind, MergeCounts, Merged, Side};
+pub use options::{EntryPolicy, KvPolicy, MergeOptions};
 
 /// How often a merge is retried after a concurrent merge.
 const TRIES_MAX: usize = 4;
-
-/// The side that wins if both changed the same entry, or added contradicting ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EntryPolicy {
-    /// The parent's state is kept.
-    Ours,
-    /// The child's state is taken.
-    Theirs,
-    /// The parent's state is kept, and the child's is added as a separate entry.
-    Both,
-}
-
-/// The side that wins if both changed the same key, skill or artifact.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum KvPolicy {
-    /// The parent's state is kept.
-    Ours,
-    /// The child's state is taken.
-    Theirs,
-    /// Nothing is merged at all.
-    Fail,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MergeOptions {
-    /// Report what would happen, and change nothing.
-    pub dry_run: bool,
-    /// Without a policy, the parent's state is kept, and the contradiction is listed and stays open.
-    pub kv: Option<KvPolicy>,
-    pub entries: Option<EntryPolicy>,
-}
-
-/// The result of a merge or a dry run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Merged {
-    /// Entries that were added here.
-    pub added: u64,
-    /// Entries that were updated here.
-    pub updated: u64,
-    /// Entries that existed here already, by id, key or text.
-    pub joined: u64,
-    /// Entries that the child forgot and that were unchanged here.
-    pub forgotten: u64,
-    pub kv: MergeCounts,
-    pub skills: MergeCounts,
-    pub artifacts: MergeCounts,
-    /// Outcomes of skills.
-    pub outcomes: u64,
-    pub contradictions: Vec<Contradiction>,
-    /// The number of all contradictions; the list ends at a thousand.
-    pub contradiction_count: u64,
-}
-
-/// Counts of keys, skills or artifacts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MergeCounts {
-    pub set: u64,
-    pub removed: u64,
-    /// Changed on both sides; the policy decided.
-    pub contested: u64,
-}
-
-/// Two states that contradict each other.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Contradiction {
-    pub kind: ContradictionKind,
-    /// The entry's id, the key or the name.
-    pub what: String,
-    /// The state here, as text; empty if there is none.
-    pub ours: String,
-    pub theirs: String,
-    /// Which of the two states is here now.
-    pub kept: Side,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ContradictionKind {
-    /// Both sides changed an entry, differently.
-    BothChanged,
-    /// One side forgot an entry that the other changed.
-    ForgottenAndChanged,
-    /// The child superseded an entry that this side changed or forgot.
-    SupersedesChanged,
-    /// Two entries have the same subject and different content.
-    SameSubject,
-    Key,
-    Skill,
-    Artifact,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Side {
-    Ours,
-    Theirs,
-    Both,
-}
-
-impl Merged {
-    fn contradict(&mut self, kind: ContradictionKind, what: &str, ours: &str, theirs: &str, kept: Side) {
-        self.contradiction_count += 1;
-        if self.contradictions.len() < CONTRADICTIONS_SHOWN_MAX {
-            let shown = |text: &str| crate::remember::cut(text, 400);
-            let (what, ours, theirs) = (shown(what), shown(ours), shown(theirs));
-            self.contradictions.push(Contradiction { kind, what, ours, theirs, kept });
-        }
-    }
-}
 
 impl View {
     /// Merges the changes of `child` into this branch, in one transaction.
@@ -262,20 +150,4 @@ fn merges_seen(writer: &Writer<'_>, space: &SpaceId) -> Result<u64, MemoryError>
     let sql = "SELECT count(*) FROM merges WHERE from_space = ? AND sees(branch, seq)";
     let count = writer.connection().prepare_cached(sql)?.query_row([space.as_str()], |row| unsigned(row, 0));
     Ok(count.optional()?.unwrap_or(0))
-}
-
-/// The points up to which other branches of a space were merged into this one.
-fn merged_points(reader: &Reader<'_>, space: &SpaceId) -> Result<Vec<MemoryPoint>, MemoryError> {
-    let sql = "SELECT from_branch, upto FROM merges WHERE from_space = ? AND sees(branch, seq)";
-    let mut statement = reader.connection().prepare_cached(sql)?;
-    let mut rows = statement.query([space.as_str()])?;
-    let mut points = Vec::new();
-    while let Some(row) = rows.next()? {
-        let branch: String = row.get(0)?;
-        let branch = branch.parse().map_err(|error: burrow_model::IdError| {
-            crate::space::load::damaged(format!("the row of a merge has an invalid branch: {error}"))
-        })?;
-        points.push(MemoryPoint { branch, seq: unsigned(row, 1)? });
-    }
-    Ok(points)
 }

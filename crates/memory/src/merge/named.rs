@@ -1,8 +1,9 @@
 //! Merges named objects: keys, skills and their outcomes, artifacts.
 
 use super::incoming::{Incoming, IncomingName};
+use super::merged::{ContradictionKind, MergeCounts, Merged, Side};
 use super::open::{Decisions, Thing};
-use super::{ContradictionKind, KvPolicy, MergeCounts, MergeOptions, Merged, Side};
+use super::options::{KvPolicy, MergeOptions};
 use crate::artifacts::carry::{self as artifact_carry, CarriedArtifact};
 use crate::kv::{self, Expect, KvItem, KvOp};
 use crate::skills::carry::{self as skill_carry, CarriedSkill};

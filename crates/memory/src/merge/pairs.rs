@@ -11,8 +11,9 @@
 
 use super::entries::{Bringer, LocalEntry};
 use super::incoming::subject_of;
+use super::merged::{ContradictionKind, Side};
 use super::open::Thing;
-use super::{ContradictionKind, EntryPolicy, Side};
+use super::options::EntryPolicy;
 use crate::context::alike::normal_text;
 use crate::entries::put::{Put, put};
 use crate::entries::{content_of, unpacked};

@@ -1,8 +1,8 @@
 //! Selects the entries to examine: the results of the arms, and their neighbours.
 
-use super::Quick;
 use super::evidence::REACH;
 use super::query::Query;
+use super::quick_map::QuickMap;
 use crate::consolidate::{KIND_SUMMARY, sources_of};
 use crate::{MemoryError, QueryTerm, Reader, Row};
 
@@ -35,12 +35,12 @@ pub(super) struct Candidates {
     pub(super) rows: Vec<Row>,
     /// All rows whose text is read: the candidates and their neighbours.
     pub(super) read: Vec<Row>,
-    before: Quick<Row, Row>,
-    after: Quick<Row, Row>,
+    before: QuickMap<Row, Row>,
+    after: QuickMap<Row, Row>,
     /// Ranks among the results by words, from 1.
-    pub(super) lexical: Quick<Row, usize>,
+    pub(super) lexical: QuickMap<Row, usize>,
     /// Ranks among the results by vectors, from 1, and the similarity.
-    pub(super) nearest: Quick<Row, (usize, f32)>,
+    pub(super) nearest: QuickMap<Row, (usize, f32)>,
 }
 
 impl Candidates {
@@ -57,10 +57,10 @@ impl Candidates {
         let mut found = Self {
             rows: Vec::new(),
             read: Vec::new(),
-            before: Quick::default(),
-            after: Quick::default(),
-            lexical: Quick::default(),
-            nearest: Quick::default(),
+            before: QuickMap::default(),
+            after: QuickMap::default(),
+            lexical: QuickMap::default(),
+            nearest: QuickMap::default(),
         };
         let mut seeds = Vec::new();
         let terms = terms(query);

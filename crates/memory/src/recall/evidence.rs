@@ -4,8 +4,8 @@
 //! more). Similar words are compared token by token: for each word of the query, the similarity of the most similar token here.
 //! The second finds what the first cannot (`hobby` in a text about pottery); the first is more precise.
 
-use super::Quick;
 use super::query::{PIECES_MAX, Query, Word};
+use super::quick_map::QuickMap;
 use super::stem::stem;
 use super::words::{each_word, is_common};
 use crate::embed::{TokenTable, head};
@@ -51,7 +51,7 @@ pub(super) struct Text {
 pub(super) struct Examiner<'a> {
     query: &'a Query,
     table: &'static TokenTable,
-    met: Quick<Box<str>, CachedWord>,
+    met: QuickMap<Box<str>, CachedWord>,
     /// The similarities to the query's tokens, for one cached word after another.
     alike: Vec<f32>,
     tokens: Tokens,
@@ -100,7 +100,7 @@ impl<'a> Examiner<'a> {
         Self {
             query,
             table,
-            met: Quick::with_capacity_and_hasher(4096, Default::default()),
+            met: QuickMap::with_capacity_and_hasher(4096, Default::default()),
             alike: Vec::new(),
             tokens,
         }

@@ -9,7 +9,6 @@
 //! Needs no LLM. Everything is read in one read transaction of a view, so rows that a branch cannot see have no effect,
 //! neither as hits nor as neighbours.
 
-use std::collections::HashMap;
 use std::time::Instant;
 
 use crate::context::alike::Likeness;
@@ -20,6 +19,7 @@ mod candidates;
 mod columns;
 mod evidence;
 mod query;
+mod quick_map;
 mod rank;
 mod stem;
 #[cfg(test)]
@@ -33,9 +33,6 @@ pub use types::{
     Arm, ArmReport, ArmState, Found, HITS_MAX, Hit, Labelled, LexicalWhy, NeighbourWhy, Search, VectorWhy,
     Weights, Why,
 };
-
-/// For the thousands of look-ups of one search. Each table has a new random seed, so that no text can cause collisions.
-type Quick<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// Hits that are more similar than this are shown as one.
 const ALIKE: f32 = 0.9;

@@ -9,10 +9,10 @@
 //! fusion of ranks. The factors were tuned on some conversations and validated on others; `bench recall` shows
 //! the contribution of each.
 
-use super::Quick;
 use super::candidates::Candidates;
 use super::evidence::{Examiner, Text, Window};
 use super::query::Query;
+use super::quick_map::QuickMap;
 use super::types::{LexicalWhy, NeighbourWhy, Search, VectorWhy, Weights, Why};
 use crate::consolidate::KIND_SUMMARY;
 use crate::{Entry, Filter, MemoryError, Reader, Row};
@@ -112,16 +112,20 @@ pub(super) fn rank(reader: &Reader<'_>, looking: &Looking) -> Result<Vec<Scored>
 /// Hits fetched beyond the limit, to replace those that are collapsed.
 const SPARE: usize = 16;
 
-fn examine(reader: &Reader<'_>, query: &Query, found: &Candidates) -> Result<Quick<Row, Text>, MemoryError> {
+fn examine(
+    reader: &Reader<'_>,
+    query: &Query,
+    found: &Candidates,
+) -> Result<QuickMap<Row, Text>, MemoryError> {
     let mut examiner = Examiner::new(query);
-    let mut texts = Quick::with_capacity_and_hasher(found.read.len(), Default::default());
+    let mut texts = QuickMap::with_capacity_and_hasher(found.read.len(), Default::default());
     reader.each_text(&found.read, |row, text| {
         texts.insert(row, examiner.examine(text));
     })?;
     Ok(texts)
 }
 
-fn window<'a>(found: &Candidates, texts: &'a Quick<Row, Text>, row: Row) -> Option<Window<'a>> {
+fn window<'a>(found: &Candidates, texts: &'a QuickMap<Row, Text>, row: Row) -> Option<Window<'a>> {
     let own = texts.get(&row)?;
     let before = found.before(row).filter_map(|row| texts.get(&row)).collect();
     let after = found.after(row).filter_map(|row| texts.get(&row)).collect();
@@ -132,8 +136,8 @@ fn cosines(
     reader: &Reader<'_>,
     vector: Option<&[f32]>,
     found: &Candidates,
-) -> Result<Quick<Row, f32>, MemoryError> {
-    let mut cosines: Quick<Row, f32> =
+) -> Result<QuickMap<Row, f32>, MemoryError> {
+    let mut cosines: QuickMap<Row, f32> =
         found.nearest.iter().map(|(row, (_, cosine))| (*row, *cosine)).collect();
     let Some(vector) = vector else { return Ok(cosines) };
     let known = cosines.clone();
@@ -225,7 +229,7 @@ fn explain(
     hit: &mut Scored,
     query: &Query,
     found: &Candidates,
-    texts: &Quick<Row, Text>,
+    texts: &QuickMap<Row, Text>,
     fully: bool,
 ) -> Result<(), MemoryError> {
     let has = |row: Row| texts.get(&row).is_some_and(|text| text.counts.iter().any(|count| *count > 0.0));

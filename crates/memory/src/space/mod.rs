@@ -4,6 +4,7 @@ mod apply;
 pub(crate) mod arena;
 pub(crate) mod chain;
 pub(crate) mod checksum;
+pub(crate) mod frequency;
 pub(crate) mod growth;
 pub(crate) mod load;
 pub(crate) mod marks;
@@ -29,6 +30,7 @@ use crate::clock::Clock;
 use crate::embed::Embedder;
 use arena::Arena;
 use chain::BranchNo;
+use frequency::Frequency;
 pub use migrate::FORMAT_VERSION;
 pub(crate) use migrate::open_reader;
 use queue::{Queue, WriteSide};
@@ -54,7 +56,7 @@ pub(crate) struct Space {
     heads: Mutex<HashMap<BranchNo, u64>>,
     changes: broadcast::Sender<u64>,
     /// The number of rows that have a term, counted when a query first needs it.
-    pub(crate) frequencies: Mutex<HashMap<String, crate::arms::Frequency>>,
+    pub(crate) frequencies: Mutex<HashMap<String, Frequency>>,
     /// When computing vectors may be retried, and how often it failed.
     pub(crate) retry: Mutex<Retry>,
 }
