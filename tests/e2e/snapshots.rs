@@ -107,7 +107,7 @@ fn snapshots_of_sleeping_and_stopped_sandboxes_contain_their_state() {
     survivor::goes_on(&before, &survivor::ask(&daemon, "beta"), "without the snapshot it came from");
 }
 
-/// Invariant 7, P-S1: everything that forks must not share differs before any of their processes runs.
+/// Invariant 13, P-S1: everything that forks must not share differs before any of their processes runs.
 #[test]
 fn children_of_a_running_sandbox_continue_from_one_moment_and_are_distinct() {
     let daemon = Daemon::start();

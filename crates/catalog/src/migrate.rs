@@ -7,10 +7,7 @@ use rusqlite::Connection;
 
 use crate::CatalogError;
 
-const MIGRATIONS: &[&str] = &[
-    include_str!("../migrations/0001_schema.sql"),
-    include_str!("../migrations/0002_volume_tokens_and_former_secrets.sql"),
-];
+const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_schema.sql")];
 
 /// The version this program writes.
 pub const VERSION: u32 = MIGRATIONS.len() as u32;
