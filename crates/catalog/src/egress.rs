@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::connection::{Columns, integer, word};
+use crate::feed::Feed;
 use crate::page::PAGE_LIMIT_MAX;
 use crate::writer::Manner;
 use crate::{Catalog, CatalogError, Page, PageRequest};
@@ -68,19 +69,6 @@ pub enum EgressFilter {
     Denied,
 }
 
-/// Sends the newest number to followers.
-pub(crate) struct EgressFeed {
-    newest: watch::Sender<u64>,
-}
-
-impl EgressFeed {
-    pub(crate) fn prepare(connection: &Connection) -> Result<Self, CatalogError> {
-        let newest: Option<i64> =
-            connection.query_row("SELECT max(seq) FROM egress_log", (), |row| row.get(0))?;
-        Ok(Self { newest: watch::Sender::new(u64::try_from(newest.unwrap_or(0)).unwrap_or(0)) })
-    }
-}
-
 impl Catalog {
     /// Stores a batch and wakes the followers. Rows of deleted sandboxes are left out.
     pub async fn append_egress(&self, rows: Vec<EgressRow>) -> Result<(), CatalogError> {
@@ -92,9 +80,7 @@ impl Catalog {
             }
             Ok(newest)
         };
-        let after = move |seq: &u64| {
-            feed.newest.send_modify(|newest| *newest = (*newest).max(*seq));
-        };
+        let after = move |seq: &u64| feed.announce(*seq);
         self.inner.writer.write_then(Manner::LIGHT_GROWTH, work, after).await?;
         Ok(())
     }
@@ -177,7 +163,7 @@ impl Catalog {
 
     /// Changes whenever there are newer rows, of any sandbox; contains the newest number.
     pub fn follow_egress(&self) -> watch::Receiver<u64> {
-        self.inner.egress.newest.subscribe()
+        self.inner.egress.follow()
     }
 
     /// Removes the oldest rows of one sandbox beyond [`EGRESS_KEPT`].
@@ -212,6 +198,11 @@ impl FromStr for EgressCursor {
     fn from_str(text: &str) -> Result<Self, ()> {
         if text == CURSOR_WORD { Ok(Self) } else { Err(()) }
     }
+}
+
+/// The feed of a catalog that is being opened.
+pub(crate) fn feed(connection: &Connection) -> Result<Feed, CatalogError> {
+    Ok(Feed::new(connection.query_row("SELECT max(seq) FROM egress_log", (), |row| row.get(0))?))
 }
 
 /// Returns the row's number; 0 if its sandbox does not exist any more.

@@ -8,7 +8,7 @@ use burrow_model::{
 };
 use rusqlite::ErrorCode;
 
-use crate::{SECRETS_MAX, SPACES_MAX, SSH_KEYS_MAX, SSH_KEYS_OF_KEY_MAX, VOLUMES_MAX};
+use crate::limits::{SECRETS_MAX, SPACES_MAX, SSH_KEYS_MAX, SSH_KEYS_OF_KEY_MAX, VOLUMES_MAX};
 
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {

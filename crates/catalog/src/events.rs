@@ -11,6 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use tokio::sync::watch;
 
 use crate::connection::{Columns, integer, json};
+use crate::feed::Feed;
 use crate::page::PAGE_LIMIT_MAX;
 use crate::writer::Manner;
 use crate::{Catalog, CatalogError, EventRow, NewEvent};
@@ -25,30 +26,13 @@ const PRUNE_EVERY: i64 = 1000;
 /// a page contains fewer than 100 events.
 const BOOT_GAP: i64 = 1_000_000;
 
-/// Sends the newest number to followers.
-pub(crate) struct EventFeed {
-    newest: watch::Sender<u64>,
-}
-
-impl EventFeed {
-    pub(crate) fn prepare(connection: &Connection, tenant: &TenantId) -> Result<Self, CatalogError> {
-        let host_boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        jump_after_a_boot(connection, tenant, host_boot.trim())?;
-        let newest: Option<i64> =
-            connection.query_row("SELECT max(seq) FROM events", (), |row| row.get(0))?;
-        Ok(Self { newest: watch::Sender::new(u64::try_from(newest.unwrap_or(0)).unwrap_or(0)) })
-    }
-}
-
 impl Catalog {
     /// Stores an event, wakes the followers and returns its number. Refused on a full disk, where events would use up the
     /// reserve; the operation that the event reports is not affected.
     pub async fn append_event(&self, event: NewEvent) -> Result<u64, CatalogError> {
         let feed = self.inner.events.clone();
         let work = move |connection: &Connection| append(connection, &event);
-        let after = move |seq: &u64| {
-            feed.newest.send_modify(|newest| *newest = (*newest).max(*seq));
-        };
+        let after = move |seq: &u64| feed.announce(*seq);
         self.inner.writer.write_then(Manner::LIGHT_GROWTH, work, after).await
     }
 
@@ -71,8 +55,15 @@ impl Catalog {
 
     /// Changes whenever there are newer events, of any tenant; contains the newest number.
     pub fn follow_events(&self) -> watch::Receiver<u64> {
-        self.inner.events.newest.subscribe()
+        self.inner.events.follow()
     }
+}
+
+/// The feed of a catalog that is being opened, with its numbers after those of an earlier boot of the host.
+pub(crate) fn feed(connection: &Connection, tenant: &TenantId) -> Result<Feed, CatalogError> {
+    let host_boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    jump_after_a_boot(connection, tenant, host_boot.trim())?;
+    Ok(Feed::new(connection.query_row("SELECT max(seq) FROM events", (), |row| row.get(0))?))
 }
 
 fn append(connection: &Connection, event: &NewEvent) -> Result<u64, CatalogError> {
@@ -161,7 +152,7 @@ mod tests {
     #[test]
     fn only_the_newest_events_are_kept_also_across_a_gap() {
         let connection = Connection::open_in_memory().unwrap();
-        let tenant = crate::prepare(&connection).unwrap().default_tenant;
+        let tenant = crate::opening::prepare(&connection).unwrap().default_tenant;
         for _ in 0..5 {
             append(&connection, &event(&tenant)).unwrap();
         }
@@ -174,7 +165,7 @@ mod tests {
     #[test]
     fn numbers_jump_once_per_boot_of_the_host() {
         let connection = Connection::open_in_memory().unwrap();
-        let tenant = crate::prepare(&connection).unwrap().default_tenant;
+        let tenant = crate::opening::prepare(&connection).unwrap().default_tenant;
         append(&connection, &event(&tenant)).unwrap();
         for _ in 0..3 {
             jump_after_a_boot(&connection, &tenant, "another boot").unwrap();

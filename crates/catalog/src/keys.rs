@@ -3,17 +3,16 @@
 //! Every request authenticates, so keys are also kept in RAM: loaded at open, changed on the writer's thread after each
 //! commit and before its answer. So a revoked key is invalid when `revoke_key` returns, even if the caller has gone.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use burrow_model::{KeyId, SandboxId, Scope, TenantId};
+use burrow_model::{KeyId, Scope, TenantId};
 use data_encoding::HEXLOWER;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use sha2::{Digest, Sha256};
 
 use crate::connection::{Columns, integer, word};
+use crate::key_cache::{Hash, KeyCache, is_use_due};
 use crate::writer::Manner;
 use crate::{Catalog, CatalogError, KeyRow, NewKey, Page, PageRequest};
 
@@ -22,9 +21,6 @@ const SECRET_BYTES: usize = 20;
 const SECRET_PREFIX: &str = "e2b_";
 /// Characters of a secret that are stored to distinguish keys: 16 of its 160 bits.
 const SHOWN_CHARACTERS: usize = 8;
-
-/// The use of a key is recorded at most this often.
-const LAST_USED_EVERY_MS: u64 = 60_000;
 
 /// A key's secret: `e2b_` and 40 hexadecimal digits. Shown once, to the creator of the key.
 #[derive(Clone, PartialEq, Eq)]
@@ -60,8 +56,6 @@ impl fmt::Debug for KeySecret {
         f.write_str("***")
     }
 }
-
-type Hash = [u8; 32];
 
 impl Catalog {
     /// Creates a key with a new secret.
@@ -107,8 +101,7 @@ impl Catalog {
     pub fn authenticate(&self, secret: &str, now_ms: u64) -> Option<KeyRow> {
         let hash = hash(secret);
         let found = self.inner.keys.read().get(&hash).filter(|row| row.is_usable(now_ms)).cloned()?;
-        let due = found.last_used_ms.is_none_or(|at_ms| now_ms >= at_ms.saturating_add(LAST_USED_EVERY_MS));
-        if due && self.inner.keys.note_use(&hash, now_ms) {
+        if is_use_due(&found, now_ms) && self.inner.keys.note_use(&hash, now_ms) {
             let id = found.id.clone();
             self.inner.writer.write_lazily(move |connection| {
                 connection
@@ -168,65 +161,16 @@ impl Catalog {
     }
 }
 
+/// The keys of a catalog that is being opened.
+pub(crate) fn cached(connection: &Connection) -> Result<KeyCache, CatalogError> {
+    let mut statement = connection.prepare("SELECT * FROM keys WHERE revoked_ms IS NULL")?;
+    let keys = statement.query_and_then((), |row| Ok::<_, CatalogError>((row.get("hash")?, decode(row)?)))?;
+    Ok(KeyCache::new(keys.collect::<Result<_, _>>()?))
+}
+
 fn hash(secret: &str) -> Hash {
     Sha256::digest(secret.as_bytes()).into()
 }
-
-// === impl KeyCache ===
-
-/// Every key that was not revoked, by the hash of its secret.
-pub(crate) struct KeyCache {
-    by_hash: RwLock<HashMap<Hash, KeyRow>>,
-}
-
-impl KeyCache {
-    pub(crate) fn load(connection: &Connection) -> Result<Self, CatalogError> {
-        let mut statement = connection.prepare("SELECT * FROM keys WHERE revoked_ms IS NULL")?;
-        let keys =
-            statement.query_and_then((), |row| Ok::<_, CatalogError>((row.get("hash")?, decode(row)?)))?;
-        Ok(Self { by_hash: RwLock::new(keys.collect::<Result<_, _>>()?) })
-    }
-
-    /// Revokes, in RAM, the keys that are limited to a sandbox.
-    pub(crate) fn revoke_of_sandbox(&self, sandbox: &SandboxId) {
-        // Most deletes affect no key and need no exclusive lock.
-        let concerned = self.read().values().any(|row| row.sandbox.as_ref() == Some(sandbox));
-        if concerned {
-            self.write().retain(|_, row| row.sandbox.as_ref() != Some(sandbox));
-        }
-    }
-
-    /// A linear search, because there are few keys and lookups by id are rare.
-    pub(crate) fn find(&self, id: &KeyId) -> Option<KeyRow> {
-        self.read().values().find(|row| row.id == *id).cloned()
-    }
-
-    fn revoke(&self, id: &KeyId) {
-        self.write().retain(|_, row| row.id != *id);
-    }
-
-    /// Records a use. Returns false if another request recorded one within the interval.
-    fn note_use(&self, hash: &Hash, now_ms: u64) -> bool {
-        let mut keys = self.write();
-        let Some(row) = keys.get_mut(hash) else { return false };
-        let due = row.last_used_ms.is_none_or(|at_ms| now_ms >= at_ms.saturating_add(LAST_USED_EVERY_MS));
-        if due {
-            row.last_used_ms = Some(now_ms);
-        }
-        due
-    }
-
-    // A panic while the lock was held cannot have left the map half-changed: each change is one call.
-    fn read(&self) -> RwLockReadGuard<'_, HashMap<Hash, KeyRow>> {
-        self.by_hash.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, HashMap<Hash, KeyRow>> {
-        self.by_hash.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-// === the rows ===
 
 fn insert(connection: &Connection, row: &KeyRow, hash: &Hash) -> Result<(), CatalogError> {
     connection

@@ -4,14 +4,13 @@
 //! thread after each commit and before its answer. So an unpublished port is closed when [`Catalog::unpublish_port`]
 //! returns.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::collections::BTreeSet;
 
 use burrow_model::{KeyId, SandboxId, TenantId};
 use data_encoding::HEXLOWER;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::connection::{Columns, integer};
+use crate::connection::integer;
 use crate::writer::Manner;
 use crate::{Catalog, CatalogError, KeyRow};
 
@@ -100,71 +99,6 @@ impl Catalog {
         bytes.try_into().map_err(|_| corrupt())
     }
 }
-
-// === impl PortCache ===
-
-/// The public ports of one sandbox.
-pub(crate) struct Public {
-    tenant: TenantId,
-    ports: BTreeSet<u16>,
-}
-
-/// Every public port.
-pub(crate) struct PortCache {
-    by_sandbox: RwLock<HashMap<SandboxId, Public>>,
-}
-
-impl PortCache {
-    pub(crate) fn load(connection: &Connection) -> Result<Self, CatalogError> {
-        let cache = Self { by_sandbox: RwLock::new(HashMap::new()) };
-        let mut statement = connection.prepare("SELECT * FROM published_ports")?;
-        let rows = statement.query_and_then((), |row| {
-            let port = u16::try_from(row.count("port")?).unwrap_or(0);
-            Ok::<_, CatalogError>((row.parsed("tenant")?, row.parsed("sandbox")?, port))
-        })?;
-        for row in rows {
-            let (tenant, sandbox, port) = row?;
-            cache.insert(&tenant, &sandbox, port);
-        }
-        Ok(cache)
-    }
-
-    /// Removes a deleted sandbox.
-    pub(crate) fn forget(&self, sandbox: &SandboxId) {
-        // Most sandboxes have no public ports; deleting them needs no exclusive lock.
-        if self.read().contains_key(sandbox) {
-            self.write().remove(sandbox);
-        }
-    }
-
-    fn insert(&self, tenant: &TenantId, sandbox: &SandboxId, port: u16) {
-        let mut cache = self.write();
-        let public = cache
-            .entry(sandbox.clone())
-            .or_insert_with(|| Public { tenant: tenant.clone(), ports: BTreeSet::new() });
-        public.ports.insert(port);
-    }
-
-    fn remove(&self, tenant: &TenantId, sandbox: &SandboxId, port: u16) {
-        let mut cache = self.write();
-        let Some(public) = cache.get_mut(sandbox).filter(|public| public.tenant == *tenant) else { return };
-        public.ports.remove(&port);
-        if public.ports.is_empty() {
-            cache.remove(sandbox);
-        }
-    }
-
-    // A panic while the lock was held cannot have left the map half-changed in a way that opens a port.
-    fn read(&self) -> RwLockReadGuard<'_, HashMap<SandboxId, Public>> {
-        self.by_sandbox.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, HashMap<SandboxId, Public>> {
-        self.by_sandbox.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-// === the rows ===
 
 fn publish(
     connection: &Connection,

@@ -1,19 +1,13 @@
 //! Finding sandboxes: by a text that users type, and in pages by a filter.
 
-use std::str::FromStr;
-
 use burrow_model::{BUILD_LABEL, SandboxId, TenantId};
 use rusqlite::types::Value as Sql;
 use rusqlite::{Connection, params_from_iter};
 
 use crate::connection::{Columns, integer, word};
+use crate::id_prefix::{CANDIDATES_MAX, prefixes};
+use crate::page_query::PageQuery;
 use crate::{Catalog, CatalogError, Page, PageRequest, SandboxFilter, SandboxRow, sandboxes};
-
-/// How many candidates an error about an ambiguous prefix lists: enough to see how the ids differ.
-pub(crate) const CANDIDATES_MAX: usize = 5;
-
-/// The shortest prefix of an id without its three letters: a shorter one is more likely a mistyped name.
-const BARE_PREFIX_MIN: usize = 4;
 
 impl Catalog {
     /// Finds a sandbox by id, by name, or by a prefix of its id, with or without `sbx`.
@@ -55,7 +49,7 @@ impl Catalog {
         filter: SandboxFilter,
         page: PageRequest,
     ) -> Result<Page<SandboxRow>, CatalogError> {
-        let query = Query::new(tenant, &filter, &page)?;
+        let query = of_filter(tenant, &filter, &page)?;
         let rows_max = page.rows_max();
         self.read(move |connection| {
             let mut statement = connection.prepare_cached(&query.sql)?;
@@ -66,22 +60,6 @@ impl Catalog {
         })
         .await
     }
-}
-
-/// The prefixes of ids of one kind that a text may stand for.
-pub(crate) fn prefixes(text: &str, kind: &str) -> Vec<String> {
-    // A text that cannot be a prefix of an id is not searched for; it would only cause a scan.
-    if text.len() > 23 || !text.bytes().all(|b| b.is_ascii_lowercase() || (b'2'..=b'7').contains(&b)) {
-        return Vec::new();
-    }
-    let mut prefixes = Vec::new();
-    if text.len() > kind.len() && text.starts_with(kind) {
-        prefixes.push(text.to_owned());
-    }
-    if text.len() >= BARE_PREFIX_MIN {
-        prefixes.push(format!("{kind}{text}"));
-    }
-    prefixes
 }
 
 fn starting_with(
@@ -97,61 +75,31 @@ fn starting_with(
     statement.query_and_then((prefix, tenant.as_str(), limit), |row| row.parsed("id"))?.collect()
 }
 
-/// A query for one tenant's rows, built condition by condition.
-pub(crate) struct Query {
-    pub(crate) sql: String,
-    pub(crate) values: Vec<Sql>,
-}
-
-impl Query {
-    fn new(tenant: &TenantId, filter: &SandboxFilter, page: &PageRequest) -> Result<Self, CatalogError> {
-        let mut query = Self::of_page::<SandboxId>("SELECT * FROM sandboxes", tenant, page)?;
-        // Sandboxes of builds belong to the daemon.
-        if !filter.labels.iter().any(|label| label.key == BUILD_LABEL) {
-            let built = "NOT EXISTS (SELECT 1 FROM sandbox_labels l WHERE l.sandbox = id AND l.key = ?)";
-            query.and(built, [Sql::Text(BUILD_LABEL.to_owned())]);
-        }
-        for label in &filter.labels {
-            let holds =
-                "EXISTS (SELECT 1 FROM sandbox_labels l WHERE l.sandbox = id AND l.key = ? AND l.value = ?)";
-            query.and(holds, [Sql::Text(label.key.clone()), Sql::Text(label.value.clone())]);
-        }
-        if !filter.states.is_empty() {
-            let places = vec!["?"; filter.states.len()].join(", ");
-            let states = filter.states.iter().map(|state| word(state, "state").map(Sql::Text));
-            query.and(&format!("state IN ({places})"), states.collect::<Result<Vec<_>, _>>()?);
-        }
-        if let Some(prefix) = &filter.name_prefix {
-            let prefix = Sql::Text(prefix.clone());
-            query.and("substr(name, 1, length(?)) = ?", [prefix.clone(), prefix]);
-        }
-        Ok(query.newest_first(page))
+/// All of a tenant's sandboxes that a filter selects, after the page's cursor.
+fn of_filter(
+    tenant: &TenantId,
+    filter: &SandboxFilter,
+    page: &PageRequest,
+) -> Result<PageQuery, CatalogError> {
+    let mut query = PageQuery::of_page::<SandboxId>("SELECT * FROM sandboxes", tenant, page)?;
+    // Sandboxes of builds belong to the daemon.
+    if !filter.labels.iter().any(|label| label.key == BUILD_LABEL) {
+        let built = "NOT EXISTS (SELECT 1 FROM sandbox_labels l WHERE l.sandbox = id AND l.key = ?)";
+        query.and(built, [Sql::Text(BUILD_LABEL.to_owned())]);
     }
-
-    /// All of a tenant's rows after the page's cursor, which names ids of the kind `I`.
-    pub(crate) fn of_page<I: FromStr + ToString>(
-        select: &str,
-        tenant: &TenantId,
-        page: &PageRequest,
-    ) -> Result<Self, CatalogError> {
-        let values = vec![Sql::Text(tenant.to_string())];
-        let mut query = Self { sql: format!("{select} WHERE tenant = ?"), values };
-        if let Some((created_ms, id)) = page.after::<I>()? {
-            query.and("(created_ms, id) < (?, ?)", [Sql::Integer(created_ms), Sql::Text(id.to_string())]);
-        }
-        Ok(query)
+    for label in &filter.labels {
+        let holds =
+            "EXISTS (SELECT 1 FROM sandbox_labels l WHERE l.sandbox = id AND l.key = ? AND l.value = ?)";
+        query.and(holds, [Sql::Text(label.key.clone()), Sql::Text(label.value.clone())]);
     }
-
-    /// Reads one more than the page contains, which shows whether another page follows.
-    pub(crate) fn newest_first(mut self, page: &PageRequest) -> Self {
-        self.sql.push_str(" ORDER BY created_ms DESC, id DESC LIMIT ?");
-        self.values.push(Sql::Integer(integer(page.rows_max() as u64 + 1)));
-        self
+    if !filter.states.is_empty() {
+        let places = vec!["?"; filter.states.len()].join(", ");
+        let states = filter.states.iter().map(|state| word(state, "state").map(Sql::Text));
+        query.and(&format!("state IN ({places})"), states.collect::<Result<Vec<_>, _>>()?);
     }
-
-    pub(crate) fn and(&mut self, condition: &str, values: impl IntoIterator<Item = Sql>) {
-        self.sql.push_str(" AND ");
-        self.sql.push_str(condition);
-        self.values.extend(values);
+    if let Some(prefix) = &filter.name_prefix {
+        let prefix = Sql::Text(prefix.clone());
+        query.and("substr(name, 1, length(?)) = ?", [prefix.clone(), prefix]);
     }
+    Ok(query.newest_first(page))
 }

@@ -7,11 +7,9 @@ use burrow_model::{Name, SandboxId, SecretSpec, SpaceId, TenantId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::connection::{Columns, integer, json};
+use crate::limits::SECRETS_MAX;
 use crate::writer::Manner;
 use crate::{Catalog, CatalogError, former_secrets};
-
-/// The maximum number of secrets of one tenant: a list shows all of them.
-pub const SECRETS_MAX: usize = 1_000;
 
 /// An authority without a sandbox may belong to a sandbox that is being created.
 const UNUSED_AGE_MS: u64 = 3_600_000;

@@ -5,16 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use burrow_model::{MemoryPoint, MemoryRef, Name, SandboxId, SnapshotId, SnapshotMemory, SpaceId, TenantId};
+use burrow_model::{MemoryPoint, MemoryRef, Name, SandboxId, SnapshotMemory, SpaceId, TenantId};
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use crate::connection::{Columns, integer, json};
-use crate::search::{Query, prefixes};
+use crate::id_prefix::prefixes;
+use crate::limits::SPACES_MAX;
+use crate::page_query::PageQuery;
 use crate::writer::Manner;
 use crate::{Catalog, CatalogError, Page, PageRequest};
-
-/// The maximum number of named spaces of one tenant: a list, a backup and a sweep process all of them.
-pub const SPACES_MAX: usize = 10_000;
 
 /// A space that outlives sandboxes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,7 +145,7 @@ impl Catalog {
         tenant: &TenantId,
         page: PageRequest,
     ) -> Result<Page<SpaceRow>, CatalogError> {
-        let query = Query::of_page::<SpaceId>("SELECT * FROM spaces", tenant, &page)?.newest_first(&page);
+        let query = PageQuery::of_page::<SpaceId>("SELECT * FROM spaces", tenant, &page)?.newest_first(&page);
         let rows_max = page.rows_max();
         self.read(move |connection| {
             let mut statement = connection.prepare_cached(&query.sql)?;
@@ -201,15 +200,6 @@ impl Catalog {
             statement.query_and_then((), |row| row.parsed("space"))?.collect()
         })
         .await
-    }
-
-    /// The memory that a snapshot refers to, for reading its state.
-    pub async fn memory_of_snapshot(
-        &self,
-        tenant: &TenantId,
-        id: &SnapshotId,
-    ) -> Result<Option<SnapshotMemory>, CatalogError> {
-        Ok(self.snapshot(tenant, id).await?.and_then(|snapshot| snapshot.memory))
     }
 }
 

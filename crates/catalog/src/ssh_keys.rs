@@ -4,14 +4,9 @@ use burrow_model::{KeyId, SshKeyId, TenantId};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::connection::{Columns, integer};
+use crate::limits::{SSH_KEYS_MAX, SSH_KEYS_OF_KEY_MAX};
 use crate::writer::Manner;
 use crate::{Catalog, CatalogError, KeyRow, Page, PageRequest};
-
-/// The maximum of one tenant.
-pub const SSH_KEYS_MAX: u64 = 1000;
-
-/// The maximum of one API key.
-pub const SSH_KEYS_OF_KEY_MAX: u64 = 64;
 
 /// The use of a key is recorded at most this often.
 const LAST_USED_EVERY_MS: u64 = 60_000;

@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::hash::Hash;
 use std::str::FromStr;
-use std::sync::{PoisonError, RwLock};
 
 use burrow_model::{SandboxId, TenantId, VolumeId};
 use rusqlite::{Connection, params};
 
 use crate::connection::{Columns, integer};
+use crate::token_cache::{Generations, TokenGenerations};
 use crate::writer::Manner;
 use crate::{Catalog, CatalogError};
 
@@ -73,46 +73,12 @@ impl Catalog {
     }
 }
 
-/// Generations of the few sandboxes and volumes whose tokens were revoked.
-pub(crate) struct TokenGenerations {
-    pub(crate) sandboxes: Generations<SandboxId>,
-    pub(crate) volumes: Generations<VolumeId>,
-}
-
-impl TokenGenerations {
-    pub(crate) fn load(connection: &Connection) -> Result<Self, CatalogError> {
-        let sandboxes = Generations { by_id: RwLock::new(read(connection, &SANDBOXES)?) };
-        let volumes = Generations { by_id: RwLock::new(read(connection, &VOLUMES)?) };
-        Ok(Self { sandboxes, volumes })
-    }
-}
-
-/// Generations by id; an id that is missing has generation 0.
-pub(crate) struct Generations<Id> {
-    by_id: RwLock<HashMap<Id, u64>>,
-}
-
-impl<Id: Clone + Eq + Hash> Generations<Id> {
-    /// Removes a deleted sandbox or volume.
-    pub(crate) fn forget(&self, id: &Id) {
-        // Most ids are not in it; deleting them needs no exclusive lock.
-        let known = self.by_id.read().unwrap_or_else(PoisonError::into_inner).contains_key(id);
-        if known {
-            self.by_id.write().unwrap_or_else(PoisonError::into_inner).remove(id);
-        }
-    }
-
-    fn get(&self, id: &Id) -> u64 {
-        self.by_id.read().unwrap_or_else(PoisonError::into_inner).get(id).copied().unwrap_or(0)
-    }
-
-    fn set(&self, id: &Id, generation: u64) {
-        self.by_id.write().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), generation);
-    }
-
-    fn set_all(&self, generations: &HashMap<Id, u64>) {
-        self.by_id.write().unwrap_or_else(PoisonError::into_inner).clone_from(generations);
-    }
+/// The generations of a catalog that is being opened.
+pub(crate) fn cached(connection: &Connection) -> Result<TokenGenerations, CatalogError> {
+    Ok(TokenGenerations {
+        sandboxes: Generations::new(read(connection, &SANDBOXES)?),
+        volumes: Generations::new(read(connection, &VOLUMES)?),
+    })
 }
 
 /// The tables of one kind of object that has tokens.

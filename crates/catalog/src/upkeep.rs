@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 
-use crate::{Catalog, CatalogError, private};
+use crate::opening::private;
+use crate::{Catalog, CatalogError};
 
 /// How many findings of a check are reported: a damaged database has more than a person would read.
 const FINDINGS_MAX: usize = 20;

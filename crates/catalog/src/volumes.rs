@@ -14,12 +14,11 @@ use burrow_model::{Name, SandboxId, TenantId, Volume, VolumeId, VolumeSnapshotId
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use crate::connection::{Columns, integer, word};
-use crate::search::{Query, prefixes};
+use crate::id_prefix::prefixes;
+use crate::limits::VOLUMES_MAX;
+use crate::page_query::PageQuery;
 use crate::writer::Manner;
 use crate::{Catalog, CatalogError, Page, PageRequest};
-
-/// The maximum number of volumes of one tenant: a start, a backup and a sweep process all of them.
-pub const VOLUMES_MAX: usize = 10_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeRow {
@@ -175,7 +174,8 @@ impl Catalog {
         tenant: &TenantId,
         page: PageRequest,
     ) -> Result<Page<VolumeRow>, CatalogError> {
-        let query = Query::of_page::<VolumeId>("SELECT * FROM volumes", tenant, &page)?.newest_first(&page);
+        let query =
+            PageQuery::of_page::<VolumeId>("SELECT * FROM volumes", tenant, &page)?.newest_first(&page);
         let rows_max = page.rows_max();
         self.read(move |connection| {
             let mut statement = connection.prepare_cached(&query.sql)?;

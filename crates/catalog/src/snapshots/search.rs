@@ -7,7 +7,8 @@ use rusqlite::{Connection, OptionalExtension, params_from_iter};
 use super::{SELECT, SELECT_WHOLE, decode, find};
 
 use crate::connection::{Columns, integer, word};
-use crate::search::{CANDIDATES_MAX, Query, prefixes};
+use crate::id_prefix::{CANDIDATES_MAX, prefixes};
+use crate::page_query::PageQuery;
 use crate::{Catalog, CatalogError, Page, PageRequest, SnapshotFilter};
 
 impl Catalog {
@@ -61,8 +62,8 @@ impl Catalog {
     }
 }
 
-fn query(tenant: &TenantId, filter: &SnapshotFilter, page: &PageRequest) -> Result<Query, CatalogError> {
-    let mut query = Query::of_page::<SnapshotId>(SELECT, tenant, page)?;
+fn query(tenant: &TenantId, filter: &SnapshotFilter, page: &PageRequest) -> Result<PageQuery, CatalogError> {
+    let mut query = PageQuery::of_page::<SnapshotId>(SELECT, tenant, page)?;
     query.and("state = 'ready'", []);
     if let Some(sandbox) = &filter.sandbox {
         query.and("sandbox = ?", [Sql::Text(sandbox.to_string())]);
