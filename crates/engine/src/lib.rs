@@ -14,6 +14,7 @@
 //! Does not contain: syscalls, SQL, HTTP, a clock (the caller passes one).
 
 mod actor;
+mod checks;
 mod clock;
 mod egress;
 mod engine;
@@ -25,28 +26,33 @@ mod guest;
 mod images;
 mod memory;
 mod moving;
+mod new_row;
 mod operations;
 mod options;
 mod race;
 mod recovery;
+mod sandboxes;
 mod shared;
+mod shown;
 mod sleep;
 mod snapshots;
+mod start;
 mod trees;
 mod upkeep;
 mod volumes;
 mod warm_pool;
 
 pub use clock::{Clock, ManualClock, SteadyClock, SystemClock, Times};
-pub use egress::secrets::{SecretChanged, SecretStatus, SecretUser};
+pub use egress::secret_changes::SecretChanged;
+pub use egress::secrets::{SecretStatus, SecretUser};
 pub use egress::{DENIED_MAX, Denied, EgressInForce, EgressSettings, EgressTotals};
-pub use engine::{Created, Engine};
+pub use engine::Engine;
 pub use error::EngineError;
 pub use execs::{
     ExecCall, ExecEvent, ExecKind, ExecMoment, ExecObserver, ExecOptions, ExecOrigin, ExecRecord, ExecReport,
     ExecSession, NoExecObserver, ObservedExec, OutputStream, Rollback, RollbackMode, RollbackStatus,
 };
-pub use guest::own_listener::{NoOwnApi, OwnApi};
+pub use guest::own_api::{NoOwnApi, OwnApi};
 pub use guest::ports::{PortList, PortStream};
 pub use guest::services::ServiceStatus;
 pub use guest::{Guest, GuestReader, GuestWriter};
@@ -65,6 +71,7 @@ pub use race::{
     ATTEMPTS_MAX, Attempt, AttemptChanges, AttemptState, RACE_LABEL, Race, RaceMergeSpec, RaceMerged,
     RaceSpec, RaceStage,
 };
+pub use sandboxes::Created;
 pub use shared::Background;
 pub use sleep::activity::GuestStream;
 pub use snapshots::{
@@ -72,6 +79,7 @@ pub use snapshots::{
 };
 pub use trees::diff::{DiffCounts, DiffEntry, DiffOptions, DiffResult};
 pub use trees::held_trees::TreeOf;
-pub use trees::merge::{MemoryPolicy, MergeChanges, MergeOptions, Merged, OpenFile, PastMerge};
+pub use trees::merge::PastMerge;
+pub use trees::merge_work::{MemoryPolicy, MergeChanges, MergeOptions, Merged, OpenFile};
 pub use upkeep::gc::{GcAction, GcItem, GcOptions, GcReport, GcThing};
 pub use volumes::{MountRequest, OpenVolume, VolumeOptions};

@@ -62,7 +62,7 @@ impl Engine {
     /// The memory of a sandbox or a space, by id or name. The prefix `sandbox:` or `space:` selects one; without it, a sandbox of that
     /// name is preferred.
     pub async fn memory_of(&self, tenant: &TenantId, text: &str) -> Result<MemoryScope, EngineError> {
-        let unknown = || EngineError::MemoryNotFound { what: crate::engine::shown(text) };
+        let unknown = || EngineError::MemoryNotFound { what: crate::shown::shown(text) };
         if let Some(name) = text.strip_prefix("space:") {
             return self.find_space(tenant, name).await.map(|row| self.memory_of_space(row));
         }
@@ -180,7 +180,7 @@ impl Engine {
         if let Some(row) = self.shared.seams.catalog.resolve_space(tenant, text).await? {
             return Ok(row);
         }
-        let unknown = || EngineError::SpaceNotFound { what: crate::engine::shown(text) };
+        let unknown = || EngineError::SpaceNotFound { what: crate::shown::shown(text) };
         if text.parse::<SpaceId>().is_ok() {
             return Err(unknown());
         }
@@ -197,7 +197,7 @@ impl Engine {
     /// By id, unique prefix of an id, or name.
     pub async fn find_space(&self, tenant: &TenantId, text: &str) -> Result<SpaceRow, EngineError> {
         let found = self.shared.seams.catalog.resolve_space(tenant, text).await?;
-        found.ok_or_else(|| EngineError::SpaceNotFound { what: crate::engine::shown(text) })
+        found.ok_or_else(|| EngineError::SpaceNotFound { what: crate::shown::shown(text) })
     }
 
     pub async fn spaces(&self, tenant: &TenantId, page: PageRequest) -> Result<Page<SpaceRow>, EngineError> {

@@ -13,16 +13,21 @@ use tokio_util::task::TaskTracker;
 
 use crate::actor::registry::Registry;
 use crate::egress::EgressLog;
-use crate::egress::secrets::SecretChanges;
+use crate::egress::secret_changes::SecretChanges;
 use crate::events::Recorder;
-use crate::execs::{Remembering, Rollbacks};
+use crate::execs::Remembering;
+use crate::execs::rollbacks::Rollbacks;
 use crate::images::ImageWork;
 use crate::moving::MovingWork;
-use crate::race::Races;
-use crate::recovery::Recovering;
+use crate::race::running::Races;
+use crate::recovery::recovering::Recovering;
 use crate::snapshots::pins::Pins;
-use crate::warm_pool::WarmPool;
+use crate::warm_pool::pool::WarmPool;
 use crate::{EngineError, Policy, Seams, volumes};
+
+/// Trial restores at the same time. Each checks first that the host has the RAM for a second copy of its processes, but two that check at
+/// the same moment see the same free RAM: so few.
+const TRIALS_MAX: usize = 2;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -86,7 +91,7 @@ impl Shared {
             registry: Registry::default(),
             recovering: Recovering::default(),
             builds: tokio::sync::Mutex::new(()),
-            trials: tokio::sync::Semaphore::new(crate::actor::TRIALS_MAX),
+            trials: tokio::sync::Semaphore::new(TRIALS_MAX),
             images,
             moving,
             pins: Arc::default(),
@@ -114,7 +119,7 @@ impl Shared {
 
     pub(crate) fn runtime(&self, driver: &str) -> Result<Arc<dyn Runtime>, EngineError> {
         let found = self.seams.runtimes.iter().find(|runtime| runtime.name() == driver);
-        found.cloned().ok_or_else(|| EngineError::DriverUnknown { what: crate::engine::shown(driver) })
+        found.cloned().ok_or_else(|| EngineError::DriverUnknown { what: crate::shown::shown(driver) })
     }
 
     /// A driver that stores files as a tree, as image layers are.

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use burrow_catalog::{CatalogError, Idempotency, Inserted, SandboxChange, SandboxRow};
 use burrow_model::{OperationId, State};
 
-use super::{Actor, Creation, Fate, LiveMachine, Reply, SnapshotSource, Source, follow};
+use super::command::{Creation, Reply, SnapshotSource, Source};
+use super::live_machine::LiveMachine;
+use super::{Actor, Fate, follow};
 use crate::images::starting_points;
 use crate::images::starting_points::Start;
 use crate::operations::journal::{Detail, Operation};
 use crate::operations::{StartOptions, bring_up, bring_up_warm, restore_machine, unwind};
-use crate::warm_pool::WarmSandbox;
+use crate::warm_pool::pool::WarmSandbox;
 use crate::{EngineError, faults, warm_pool};
 
 impl Actor {

@@ -17,14 +17,13 @@ use crate::operations::journal::{Detail, Operation};
 use crate::operations::unwind;
 use crate::shared::Shared;
 use crate::sleep::activity::CutReason;
+use crate::snapshots::removal::remove_snapshot;
 use crate::trees::diff::changed_since;
 use crate::trees::disks;
-use crate::trees::held_trees::HeldTree;
-use crate::trees::merge::{
-    MemoryPolicy, MergePlan, MergeRecord, MergeWork, Merged, OpenFile, apply_plan, memory_merge, planned,
-    restore_files, sides,
-};
-use crate::{EngineError, SnapshotOptions, faults, snapshots};
+use crate::trees::held_trees;
+use crate::trees::merge::{MergePlan, apply_plan, memory_merge, planned, restore_files, sides};
+use crate::trees::merge_work::{MemoryPolicy, MergeRecord, MergeWork, Merged, OpenFile};
+use crate::{EngineError, SnapshotOptions, faults};
 
 /// Open files that are reported; a longer list would not help the user.
 const OPEN_MAX: usize = 1_000;
@@ -63,7 +62,7 @@ impl Actor {
         drop(work.theirs);
         // If nothing was changed, nothing needs to be undone.
         let applied = merged.as_ref().is_ok_and(|merged| merged.applied);
-        if !applied && let Err(error) = snapshots::remove_snapshot(&self.shared, &undo).await {
+        if !applied && let Err(error) = remove_snapshot(&self.shared, &undo).await {
             tracing::warn!(
                 snapshot = %undo.id, error = &error as &dyn std::error::Error,
                 "could not remove the snapshot of a merge that changed nothing"
@@ -92,7 +91,7 @@ impl Actor {
         by_theirs: Option<Vec<ChangedPath>>,
     ) -> Result<Merged, EngineError> {
         let shared = self.shared.clone();
-        let ours = HeldTree::pinned(&shared, Tree::Snapshot(undo.id.clone())).await?;
+        let ours = held_trees::pinned(&shared, Tree::Snapshot(undo.id.clone())).await?;
         // Both sides are read before anything is changed: a conflict is reported while nothing has changed.
         let plan = async {
             let sides = sides(&shared, driver, &work.base, &ours, &work.theirs, by_theirs).await?;
@@ -306,7 +305,7 @@ pub(crate) async fn unmerge(
     if let Some(undo) = &detail.snapshot
         && let Some(snapshot) = shared.seams.catalog.snapshot(&row.tenant, undo).await?
     {
-        snapshots::remove_snapshot(shared, &snapshot).await?;
+        remove_snapshot(shared, &snapshot).await?;
     }
     Ok(())
 }
@@ -333,7 +332,7 @@ async fn unmerge_disk(
         None => catalog.finish_operation(&operation.id).await?,
     }
     match &undo {
-        Some(undo) => snapshots::remove_snapshot(shared, undo).await,
+        Some(undo) => remove_snapshot(shared, undo).await,
         None => Ok(()),
     }
 }

@@ -7,7 +7,10 @@
 //! Requests wait in a bounded inbox and are carried out one after the other, so two operations of a sandbox never run concurrently.
 //! The task owns the row and, while the sandbox runs, its [`LiveMachine`] machine. A request is completed even if its caller disconnects.
 
+pub(crate) mod command;
 mod create;
+pub(crate) mod handle;
+pub(crate) mod live_machine;
 mod merge;
 mod power;
 pub(crate) mod registry;
@@ -19,218 +22,26 @@ mod update;
 
 pub(crate) use merge::unmerge;
 pub(crate) use restore::settled as restored;
-pub(crate) use trial::{TRIALS_MAX, remove as remove_trial};
+pub(crate) use trial::remove as remove_trial;
 pub(crate) use update::apply as apply_update;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use burrow_catalog::{CatalogError, Idempotency, OperationRow, SandboxChange, SandboxRow};
-use burrow_model::{Admission, ImageId, OperationId, Request, SandboxId, Snapshot, State, TenantId, admit};
-use burrow_network::Dial;
-use burrow_runtime::{Machine, Runtime};
-use tokio::sync::{mpsc, oneshot};
+use burrow_catalog::{CatalogError, OperationRow, SandboxChange, SandboxRow};
+use burrow_model::{Admission, OperationId, Request, State, admit};
+use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
 use crate::images::starting_points;
 use crate::operations::journal::{Detail, Operation};
 use crate::shared::Shared;
-use crate::sleep::activity::{Activity, Cut};
-use crate::snapshots::dump::OpenedDump;
-use crate::trees::held_trees::HeldTree;
-use crate::trees::merge::{MergeWork, Merged};
-use crate::warm_pool::WarmSandbox;
-use crate::{EngineError, Guest, Restored, SnapshotOptions, UpdateOptions, egress};
-
-/// Requests of one sandbox that may wait. Two hundred execs at once must fit; a flood must not.
-const INBOX_MAX: usize = 1024;
-
-pub(crate) type Reply<T> = oneshot::Sender<Result<T, EngineError>>;
-
-#[derive(Debug)]
-pub(crate) enum Command {
-    /// Always the first command: no other task can know of the sandbox before this one has stored the row.
-    Create {
-        idempotency: Option<Idempotency>,
-        /// What the sandbox is created from.
-        source: Source,
-        reply: Reply<Creation>,
-    },
-    /// Answered when all earlier commands have ended.
-    Settled {
-        reply: Reply<SandboxRow>,
-    },
-    Use {
-        /// Wakes a sleeping sandbox; otherwise it is refused as asleep.
-        wake: bool,
-        reply: Reply<Guest>,
-    },
-    Start {
-        /// Discards dumped processes and boots from the files.
-        fresh: bool,
-        reply: Reply<SandboxRow>,
-    },
-    Hibernate {
-        /// Also where it cannot be tried whether the dump can be restored.
-        untried: bool,
-        reply: Reply<SandboxRow>,
-    },
-    State(StateCommand),
-    /// The sleep policy found the sandbox idle. This is checked again, since it may have been used in the meantime.
-    Sleep {
-        depth: SleepDepth,
-        /// When the policy checked it.
-        idle_since_ms: u64,
-    },
-    Stop {
-        grace: Duration,
-        reply: Reply<SandboxRow>,
-    },
-    Pause {
-        reply: Reply<SandboxRow>,
-    },
-    Resume {
-        reply: Reply<SandboxRow>,
-    },
-    Update {
-        update: Box<UpdateOptions>,
-        reply: Reply<SandboxRow>,
-    },
-    Delete {
-        reply: Reply<SandboxRow>,
-    },
-    /// From the task that watches the machine that was started as this generation.
-    MachineEnded {
-        generation: u64,
-    },
-    Expire,
-    /// Records when its policies last acted.
-    Stamp {
-        snapshotted_ms: Option<u64>,
-        rotated_ms: Option<u64>,
-    },
-    /// Its network policy could not be applied when it was due.
-    ApplyPolicy,
-}
-
-/// Commands that capture or restore the state of a sandbox.
-#[derive(Debug)]
-pub(crate) enum StateCommand {
-    Snapshot {
-        options: Box<SnapshotOptions>,
-        reply: Reply<Snapshot>,
-    },
-    /// Captures what the children of a fork are created from.
-    ForkBase {
-        files_only: bool,
-        reply: Reply<ForkBase>,
-    },
-    Restore {
-        snapshot: Box<Snapshot>,
-        files_only: bool,
-        /// Also where neither the snapshot's processes nor the present ones can be tried.
-        untried: bool,
-        /// The options of the snapshot that keeps the replaced state.
-        undo: Box<SnapshotOptions>,
-        reply: Reply<Restored>,
-    },
-    /// Copies its files, for a merge into another sandbox or a comparison.
-    Freeze {
-        reply: Reply<HeldTree>,
-    },
-    /// Copies its files, for an image; returns the path of the copy.
-    StageImage {
-        image: ImageId,
-        reply: Reply<PathBuf>,
-    },
-    /// Merges the work of another sandbox into this one.
-    Merge {
-        work: Box<MergeWork>,
-        reply: Reply<Merged>,
-    },
-}
-
-/// What a sandbox is created from.
-#[derive(Debug)]
-pub(crate) enum Source {
-    Image,
-    /// A pre-created sandbox with the same id.
-    Ready(Box<WarmSandbox>),
-    /// A snapshot's disk, and its processes if requested.
-    Snapshot(Box<SnapshotSource>),
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct SnapshotSource {
-    pub(crate) snapshot: burrow_model::SnapshotId,
-    pub(crate) kept: Option<OpenedDump>,
-}
-
-/// The captured state of a sandbox from which others can be created.
-#[derive(Debug)]
-pub(crate) struct ForkBase {
-    pub(crate) row: SandboxRow,
-    pub(crate) snapshot: Snapshot,
-    pub(crate) kept: Option<OpenedDump>,
-    /// Created for this fork only, and removed after it.
-    pub(crate) passing_dump: Option<burrow_model::DumpId>,
-}
-
-/// How deeply a sandbox is to sleep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SleepDepth {
-    Pause,
-    Hibernate,
-    Stop,
-}
-
-/// The result of a create.
-#[derive(Debug)]
-pub(crate) enum Creation {
-    Fresh(Box<SandboxRow>),
-    /// An earlier request with the same idempotency key created this sandbox.
-    Repeated(SandboxId),
-    NameTaken(SandboxId),
-}
-
-/// Other tasks' access to an actor.
-#[derive(Clone, Debug)]
-pub(crate) struct ActorHandle {
-    id: SandboxId,
-    tenant: TenantId,
-    inbox: mpsc::Sender<Command>,
-    running_generation: RunningGeneration,
-    activity: Arc<Activity>,
-}
-
-/// Whether the sandbox runs, for readers that must not wait in its queue: the generation it runs as, or 0. It may change right
-/// after it was read.
-#[derive(Clone, Debug, Default)]
-struct RunningGeneration(Arc<AtomicU64>);
-
-impl RunningGeneration {
-    fn set(&self, row: &SandboxRow, live: bool) {
-        let runs = live && row.state == State::Running;
-        self.0.store(if runs { row.generation } else { 0 }, Ordering::Release);
-    }
-}
-
-/// A machine that runs or is paused.
-#[derive(Debug)]
-pub(crate) struct LiveMachine {
-    pub(crate) dial: Arc<dyn Dial>,
-    pub(crate) machine: Machine,
-    pub(crate) runtime: Arc<dyn Runtime>,
-    pub(crate) cut: Cut,
-}
-
-impl LiveMachine {
-    pub(crate) fn new(dial: Arc<dyn Dial>, machine: Machine, runtime: Arc<dyn Runtime>) -> Self {
-        Self { dial, machine, runtime, cut: Cut::default() }
-    }
-}
+use crate::sleep::activity::Activity;
+use crate::trees::held_trees;
+use crate::{EngineError, Guest, egress};
+use command::{Command, Reply, StateCommand};
+use handle::{ActorHandle, RunningGeneration};
+use live_machine::LiveMachine;
 
 #[derive(Debug)]
 struct Actor {
@@ -253,58 +64,16 @@ enum Fate {
     Gone,
 }
 
-// === impl ActorHandle ===
-
-impl ActorHandle {
-    pub(crate) fn id(&self) -> &SandboxId {
-        &self.id
-    }
-
-    pub(crate) fn tenant(&self) -> &TenantId {
-        &self.tenant
-    }
-
-    /// The generation it runs as, if it runs.
-    pub(crate) fn running(&self) -> Option<u64> {
-        Some(self.running_generation.0.load(Ordering::Acquire)).filter(|generation| *generation > 0)
-    }
-
-    pub(crate) fn activity(&self) -> &Arc<Activity> {
-        &self.activity
-    }
-
-    pub(crate) async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, EngineError> {
-        let (reply, answer) = oneshot::channel();
-        let gone = || EngineError::Gone { id: self.id.clone() };
-        match self.inbox.try_send(command(reply)) {
-            Ok(()) => answer.await.map_err(|_| gone())?,
-            Err(mpsc::error::TrySendError::Full(_)) => {
-                Err(EngineError::Busy { id: self.id.clone(), queued: INBOX_MAX })
-            }
-            Err(mpsc::error::TrySendError::Closed(_)) => Err(gone()),
-        }
-    }
-
-    /// For commands without an answer. Their sender repeats them if they are important.
-    pub(crate) fn tell(&self, command: Command) {
-        let _ = self.inbox.try_send(command);
-    }
+/// Starts the task of a sandbox that does not run, and registers it.
+pub(crate) fn add(shared: &Arc<Shared>, row: SandboxRow) -> ActorHandle {
+    shared.registry.keep(spawn(shared, row, None))
 }
-
-// === impl Actor ===
 
 /// Starts the task of a sandbox, with the machine that it was found with.
 pub(crate) fn spawn(shared: &Arc<Shared>, row: SandboxRow, live: Option<LiveMachine>) -> ActorHandle {
-    let (inbox, commands) = mpsc::channel(INBOX_MAX);
     let running_generation = RunningGeneration::default();
     let activity = Activity::new(shared.seams.clock.clone(), &row);
-    let handle = ActorHandle {
-        id: row.id.clone(),
-        tenant: row.tenant.clone(),
-        inbox,
-        running_generation: running_generation.clone(),
-        activity: activity.clone(),
-    };
+    let (handle, commands) = ActorHandle::new(&row, running_generation.clone(), activity.clone());
     let span = tracing::info_span!("sandbox", id = %row.id);
     let mut actor = Actor {
         shared: shared.clone(),
@@ -314,7 +83,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SandboxRow, live: Option<LiveMach
         running_generation,
         activity,
         inbox: commands,
-        own_inbox: handle.inbox.downgrade(),
+        own_inbox: handle.weak_inbox(),
         _alive: shared.actor_guard(),
     };
     if let Some(live) = live {
@@ -408,7 +177,7 @@ impl Actor {
                 let _ = reply.send(restored);
             }
             StateCommand::Freeze { reply } => {
-                let held = HeldTree::freeze(&self.shared, &self.row).await;
+                let held = held_trees::freeze(&self.shared, &self.row).await;
                 // If the receiver is gone, it is removed when it is dropped.
                 let _ = reply.send(held);
             }

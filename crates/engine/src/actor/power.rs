@@ -8,7 +8,9 @@ use burrow_model::{
     AUTO_RESUME_MS_MIN, Admission, AtTimeout, OperationId, Refusal, Request, SandboxSpec, State, StopReason,
 };
 
-use super::{Actor, Fate, LiveMachine, Reply};
+use super::command::Reply;
+use super::live_machine::LiveMachine;
+use super::{Actor, Fate};
 use crate::operations::journal::{Operation, Resource};
 use crate::operations::{StartOptions, bring_up, forget, unwind};
 use crate::snapshots::dump;

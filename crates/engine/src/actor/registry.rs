@@ -1,13 +1,11 @@
 //! Finds the actor of a sandbox.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use burrow_catalog::SandboxRow;
 use burrow_model::{SandboxId, TenantId};
 
-use crate::actor::{self, ActorHandle};
-use crate::shared::Shared;
+use super::handle::ActorHandle;
 
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
@@ -15,11 +13,6 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Starts the actor of a sandbox that does not run.
-    pub(crate) fn add(&self, shared: &Arc<Shared>, row: SandboxRow) -> ActorHandle {
-        self.keep(actor::spawn(shared, row, None))
-    }
-
     pub(crate) fn keep(&self, handle: ActorHandle) -> ActorHandle {
         self.lock().insert(handle.id().clone(), handle.clone());
         handle

@@ -22,7 +22,7 @@ use crate::operations::journal::{Detail, Operation, Resource, Trial};
 use crate::operations::unwind;
 use crate::sleep::activity::CutReason;
 use crate::snapshots::dump;
-use crate::snapshots::dump::OpenedDump;
+use crate::snapshots::dump_description::OpenedDump;
 use crate::{EngineError, Restored, SnapshotOptions, faults, memory, volumes};
 
 impl Actor {

@@ -15,12 +15,14 @@ use burrow_catalog::SandboxChange;
 use burrow_model::{Admission, DumpId, Request, State, StopReason};
 use burrow_runtime::{Ability, DumpOptions};
 
+use super::command::SleepDepth;
 use super::trial::{self, UntriedDump};
-use super::{Actor, Fate, SleepDepth};
+use super::{Actor, Fate};
 use crate::operations::journal::{Detail, Operation, Resource, Trial};
 use crate::operations::{restore_machine, unwind};
 use crate::sleep::activity::CutReason;
-use crate::snapshots::dump::{self, DumpDescription};
+use crate::snapshots::dump;
+use crate::snapshots::dump_description::DumpDescription;
 use crate::{EngineError, faults, volumes};
 
 /// How long processes may take to end by themselves when an idle sandbox is stopped.

@@ -18,11 +18,13 @@ use burrow_model::{
 use burrow_runtime::DumpOptions;
 use tokio::time::Instant;
 
+use super::Actor;
+use super::command::{ForkBase, Reply};
 use super::trial::{self, UntriedDump};
-use super::{Actor, ForkBase, Reply};
 use crate::operations::journal::{Detail, Operation, Trial};
 use crate::shared::Shared;
-use crate::snapshots::dump::{self, DumpDescription, OpenedDump};
+use crate::snapshots::dump;
+use crate::snapshots::dump_description::{DumpDescription, OpenedDump};
 use crate::trees::disks;
 use crate::{EngineError, SnapshotOptions, faults, memory, volumes};
 

@@ -27,10 +27,6 @@ use crate::shared::Shared;
 use crate::snapshots::restored_kinds;
 use crate::{EngineError, faults, operations};
 
-/// Trials at the same time. Each checks first that the host has the RAM for a second copy of its processes, but two that check at the
-/// same moment see the same free RAM: so few.
-pub(crate) const TRIALS_MAX: usize = 2;
-
 /// How long a trial waits for others to end. A trial takes about as long as a wake; those that take longer are of large sandboxes, or
 /// hang until their own limit.
 const WAIT_MAX: Duration = Duration::from_secs(5);

@@ -5,8 +5,9 @@ use burrow_guest::protocol::Request as GuestRequest;
 use burrow_model::{Request, State, check_mounts};
 
 use super::Actor;
+use crate::checks::{check_limits, check_policies};
+use crate::egress::interception::intercepts;
 use crate::egress::{self, rates, secrets};
-use crate::engine::{check_limits, check_policies};
 use crate::guest::services;
 use crate::images::starting_points;
 use crate::{EngineError, Guest, UpdateOptions, volumes};
@@ -84,7 +85,7 @@ impl Actor {
         if old.limits.ram_mib != new.limits.ram_mib {
             self.send_ram(&guest, after).await?;
         }
-        if secrets::intercepts(before) != secrets::intercepts(after) {
+        if intercepts(before) != intercepts(after) {
             self.send_trust(&guest, after).await?;
         }
         if old.services != new.services {

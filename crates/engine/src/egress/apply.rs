@@ -9,9 +9,10 @@ use burrow_model::{Name, SandboxId};
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
 
-use super::secrets::{self, SecretChanged};
+use super::secret_changes::SecretChanged;
+use super::secrets;
 use crate::EngineError;
-use crate::actor::Command;
+use crate::actor::command::Command;
 use crate::guest::own_listener;
 use crate::shared::Shared;
 

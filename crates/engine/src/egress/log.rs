@@ -12,9 +12,7 @@ use burrow_model::{Name, SandboxId, TenantId};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use super::{Denied, EgressTotals};
-use crate::Clock;
-use crate::shared::Shared;
+use crate::{Clock, Seams};
 
 /// Denials kept in RAM per sandbox for the execs that run now; older ones are read from the catalog.
 pub(super) const RECENT_MAX: usize = 256;
@@ -25,6 +23,28 @@ const BATCH_TIME: Duration = Duration::from_millis(200);
 
 /// Rows of one sandbox between two prunings of its log.
 const PRUNE_EVERY: usize = 1_000;
+
+/// Counts since the daemon started, over all sandboxes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EgressTotals {
+    pub allowed: u64,
+    pub denied: u64,
+    pub failed: u64,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+}
+
+/// Traffic of a sandbox that was denied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denied {
+    pub at_ms: u64,
+    /// If several equal denials are reported together: the latest time at which the last of them can have occurred.
+    pub until_ms: u64,
+    pub host: String,
+    /// `None` if the name itself was refused.
+    pub port: Option<u16>,
+    pub reason: String,
+}
 
 /// The state of sandboxes' traffic logs and policies, between the egress process and the catalog.
 #[derive(Debug)]
@@ -79,17 +99,17 @@ impl EgressLog {
     }
 
     /// Starts to receive the log of the egress process.
-    pub(crate) async fn start(shared: &Arc<Shared>) {
-        let Some(entries) = shared.seams.egress.log() else { return };
+    pub(crate) async fn start(self: &Arc<Self>, seams: &Seams) {
+        let Some(entries) = seams.egress.log() else { return };
         let (flush, flushes) = mpsc::channel(BATCH_MAX);
-        *shared.egress.flush.lock().unwrap_or_else(PoisonError::into_inner) = Some(flush);
+        *self.flush.lock().unwrap_or_else(PoisonError::into_inner) = Some(flush);
         let writer = Writer {
-            log: shared.egress.clone(),
-            catalog: shared.seams.catalog.clone(),
-            clock: shared.seams.clock.clone(),
+            log: self.clone(),
+            catalog: seams.catalog.clone(),
+            clock: seams.clock.clone(),
             batch: Vec::new(),
         };
-        *shared.egress.writer.lock().await = Some(tokio::spawn(writer.run(entries, flushes)));
+        *self.writer.lock().await = Some(tokio::spawn(writer.run(entries, flushes)));
     }
 
     /// Stores everything received, and ends.

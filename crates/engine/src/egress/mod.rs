@@ -11,19 +11,21 @@
 
 mod apply;
 pub(crate) mod former_secrets;
+pub(crate) mod interception;
 mod log;
 pub(crate) mod rates;
+pub(crate) mod secret_changes;
 pub(crate) mod secrets;
+mod settings;
 pub(crate) mod transforms;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use burrow_catalog::{EgressRow, SandboxRow};
-use burrow_egress::{BudgetLeft, Counters, Directives, EgressError, Policy, Target, Trial, Waiting};
-use burrow_model::{EgressRule, IpRange, Name, NetworkPolicy, SandboxId, TenantId};
-
+use burrow_egress::{BudgetLeft, Counters, EgressError, Target, Trial, Waiting};
+use burrow_model::{Name, NetworkPolicy, SandboxId, TenantId};
 use tokio::sync::watch;
 
 use crate::{Engine, EngineError};
@@ -31,108 +33,14 @@ use crate::{Engine, EngineError};
 pub(crate) use apply::{adopt, apply_due_policies, attach, detach, follow, spawn};
 pub(crate) use log::EgressLog;
 use log::RECENT_MAX;
+pub use log::{Denied, EgressTotals};
+pub use settings::{EgressInForce, EgressSettings};
 
 /// Denials reported with one exec: enough to see what is missing.
 pub const DENIED_MAX: usize = 16;
 
 /// How long the end of an exec waits for the egress process to report its denials.
 const SETTLE_TIME: Duration = Duration::from_millis(500);
-
-/// The operator's configuration of sandboxes' networks.
-#[derive(Clone, Debug)]
-pub struct EgressSettings {
-    /// The policy of a sandbox whose creator specifies none.
-    pub default: NetworkPolicy,
-    /// Named sets of rules.
-    pub sets: BTreeMap<Name, Vec<EgressRule>>,
-    /// Ranges that are not public but may be dialled all the same.
-    pub allow_ranges: Vec<IpRange>,
-}
-
-/// A sandbox's policy with its sets replaced by their rules.
-#[derive(Clone, Debug)]
-pub struct EgressInForce {
-    pub policy: Policy,
-    /// Each rule with its set; `None` for the sandbox's own rules.
-    pub rules: Vec<(EgressRule, Option<Name>)>,
-    /// Sets it names that the configuration no longer contains.
-    pub missing: Vec<Name>,
-}
-
-/// Counts since the daemon started, over all sandboxes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EgressTotals {
-    pub allowed: u64,
-    pub denied: u64,
-    pub failed: u64,
-    pub sent_bytes: u64,
-    pub received_bytes: u64,
-}
-
-/// Traffic of a sandbox that was denied.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Denied {
-    pub at_ms: u64,
-    /// If several equal denials are reported together: the latest time at which the last of them can have occurred.
-    pub until_ms: u64,
-    pub host: String,
-    /// `None` if the name itself was refused.
-    pub port: Option<u16>,
-    pub reason: String,
-}
-
-// === impl EgressSettings ===
-
-impl EgressSettings {
-    /// Refuses a policy that names unknown host sets.
-    pub(crate) fn check(&self, network: &NetworkPolicy) -> Result<(), EngineError> {
-        match Policy::new(network, &self.sets, &self.allow_ranges) {
-            Ok(_) => Ok(()),
-            Err(burrow_egress::PolicyError::UnknownSet { set }) => {
-                let known: Vec<String> = self.sets.keys().map(|set| format!("`{set}`")).collect();
-                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                Err(EngineError::SetUnknown { set, known })
-            }
-            Err(source) => Err(EngineError::NetworkPolicy { source }),
-        }
-    }
-
-    /// The policy of an existing sandbox under the present configuration: a policy that does not compile allows nothing. Includes its
-    /// request rules but no secrets, so requests that need a secret are denied.
-    pub(crate) fn in_force(&self, tenant: &TenantId, network: &NetworkPolicy) -> EgressInForce {
-        let (sets, missing): (Vec<Name>, Vec<Name>) =
-            network.sets.iter().cloned().partition(|set| self.sets.contains_key(set));
-        let own = network.rules.iter().map(|rule| (rule.clone(), None));
-        let of_set = |set: &Name| {
-            let rules = self.sets.get(set).into_iter().flatten();
-            rules.map(|rule| (rule.clone(), Some(set.clone()))).collect::<Vec<_>>()
-        };
-        let rules = own.chain(sets.iter().flat_map(of_set)).collect();
-        let known = NetworkPolicy { sets, ..network.clone() };
-        match Policy::new(&known, &self.sets, &self.allow_ranges) {
-            Ok(policy) if network.requests.is_empty() && network.transforms.is_none() => {
-                EgressInForce { policy, rules, missing }
-            }
-            Ok(policy) => {
-                let policy = policy.with_directives(Directives {
-                    tenant: tenant.clone(),
-                    generation: 0,
-                    authority: None,
-                    rules: network.requests.clone(),
-                    grants: Vec::new(),
-                    transforms: transforms::without_headers(network),
-                });
-                EgressInForce { policy, rules, missing }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a sandbox's network policy cannot be applied; all its traffic is denied");
-                EgressInForce { policy: Policy::closed(), rules: Vec::new(), missing }
-            }
-        }
-    }
-}
-
-// === Called by the daemon ===
 
 impl Engine {
     /// What a sandbox may reach, with its sets replaced by their rules.

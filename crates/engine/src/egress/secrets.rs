@@ -17,18 +17,17 @@ use burrow_catalog::{
     AuthorityRow, Catalog, CatalogError, PlaceholderRow, SandboxRow, SealedValue, SecretRow, SecretStored,
 };
 use burrow_egress::{Authority, Directives, Grant};
-use burrow_model::network::{RequestRule, RuleMode};
+use burrow_model::network::RequestRule;
 use burrow_model::{Name, SandboxId, SecretBytes, SecretSpec, Slot, SpaceId, TenantId};
 use burrow_vault::{Kind, Label, Vault};
 use tokio::sync::broadcast;
 
 use super::former_secrets::{self, FormerBudget};
+use super::interception::intercepts;
+use super::secret_changes::SecretChanged;
 use super::transforms;
 use crate::shared::Shared;
 use crate::{Engine, EngineError};
-
-/// Changes that a subscriber may lag behind; one that lags further applies everything again.
-const CHANGES_MAX: usize = 256;
 
 /// Attempts of a change that conflicts with others: each encrypts the value again, for the next version.
 const ATTEMPTS_MAX: usize = 5;
@@ -50,13 +49,6 @@ const BUNDLE_VARIABLES: [&str; 9] = [
     "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 ];
 
-/// A secret was changed, created or deleted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SecretChanged {
-    pub tenant: TenantId,
-    pub name: Name,
-}
-
 /// A secret with the sandboxes whose rules name it. Never contains its value.
 #[derive(Clone, Debug)]
 pub struct SecretStatus {
@@ -68,25 +60,6 @@ pub struct SecretStatus {
 pub struct SecretUser {
     pub id: SandboxId,
     pub name: Option<Name>,
-}
-
-/// Notifies subscribers of changes.
-#[derive(Debug)]
-pub(crate) struct SecretChanges(broadcast::Sender<SecretChanged>);
-
-impl SecretChanges {
-    pub(crate) fn new() -> Self {
-        Self(broadcast::channel(CHANGES_MAX).0)
-    }
-
-    pub(crate) fn subscribe(&self) -> broadcast::Receiver<SecretChanged> {
-        self.0.subscribe()
-    }
-
-    pub(crate) fn tell(&self, tenant: &TenantId, name: &Name) {
-        // No subscribers is fine: a new subscriber reads the present state first.
-        let _ = self.0.send(SecretChanged { tenant: tenant.clone(), name: name.clone() });
-    }
 }
 
 impl Engine {
@@ -273,12 +246,6 @@ async fn open(shared: &Shared, row: &SecretRow) -> Result<SecretBytes, EngineErr
 /// The lineage of a sandbox.
 pub(crate) fn lineage_of(row: &SandboxRow) -> SpaceId {
     row.memory().space
-}
-
-/// Whether any of a sandbox's traffic is decrypted, so that it must trust its lineage's authority.
-pub(crate) fn intercepts(row: &SandboxRow) -> bool {
-    let network = &row.spec.network;
-    network.transforms.is_some() || network.requests.iter().any(|rule| rule.mode == RuleMode::Intercept)
 }
 
 /// The secrets that rules name.

@@ -9,7 +9,7 @@
 
 use burrow_catalog::{Catalog, SandboxRow};
 use burrow_model::network::{HeaderTransform, SealedTransforms, TRANSFORMS_BYTES_MAX, check_transforms};
-use burrow_model::{NetworkPolicy, SecretBytes, TenantId};
+use burrow_model::{SecretBytes, TenantId};
 use burrow_vault::{Kind, Label, Vault, VaultError};
 
 use crate::shared::Shared;
@@ -40,12 +40,6 @@ impl Engine {
     pub async fn transforms(&self, row: &SandboxRow) -> Result<Vec<HeaderTransform>, EngineError> {
         open(&self.shared, row).await
     }
-}
-
-/// The hosts of a policy without their headers: what is known of it without the key.
-pub(crate) fn without_headers(network: &NetworkPolicy) -> Vec<HeaderTransform> {
-    let hosts = network.transforms.iter().flat_map(|transforms| &transforms.hosts);
-    hosts.map(|host| HeaderTransform { host: host.clone(), headers: Vec::new() }).collect()
 }
 
 /// Decrypts the headers of a sandbox's policy.

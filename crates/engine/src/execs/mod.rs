@@ -3,81 +3,39 @@
 //! While a sandbox runs, its guest has the true state of its execs. The rows in the catalog serve lists, and the time after: when a
 //! sandbox stops, the last state that the guest reports for each exec is stored, and execs whose state is unknown are marked lost.
 
+mod event;
 mod guard;
+mod options;
 mod origin;
+mod record;
 mod remember;
 mod rollback_promises;
+pub(crate) mod rollbacks;
 mod session;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use burrow_catalog::{ExecRow, ExecState as StoredState, PageRequest};
+use burrow_catalog::PageRequest;
 use burrow_guest::client::Connection;
-use burrow_guest::protocol::{
-    ExecInfo, ExecOutcome, ExecStart, ExecState, ReadMode, Request, StdinMode, TerminalSize,
-};
-use burrow_model::{ExecId, Remember, SandboxId, TenantId};
+use burrow_guest::protocol::{ExecInfo, ExecStart, ExecState, Request};
+use burrow_model::{ExecId, SandboxId, TenantId};
 
 use crate::egress::secrets;
 use crate::{Engine, EngineError, Guest, GuestStream};
-
-pub(crate) use guard::Rollbacks;
-pub use guard::{Rollback, RollbackMode, RollbackStatus};
-pub use origin::{ExecCall, ExecKind, ExecMoment, ExecObserver, ExecOrigin, NoExecObserver, ObservedExec};
-pub(crate) use remember::Remembering;
+use record::{new_row, row_of};
 use rollback_promises::Promise;
-pub use session::{ExecEvent, ExecReport, ExecSession, OutputStream};
+
+pub use event::{ExecEvent, OutputStream};
+pub use options::ExecOptions;
+pub use origin::{ExecCall, ExecKind, ExecMoment, ExecObserver, ExecOrigin, NoExecObserver, ObservedExec};
+pub use record::ExecRecord;
+pub(crate) use remember::Remembering;
+pub use rollbacks::{Rollback, RollbackMode, RollbackStatus};
+pub use session::{ExecReport, ExecSession};
 
 /// Longest single wait for the end of an exec; callers repeat the request.
 const WAIT_MAX: Duration = Duration::from_secs(300);
-
-#[derive(Clone, Debug)]
-pub struct ExecOptions {
-    /// A new id if `None`. An exec with an id that the guest knows already is not started again: the answer is the existing exec,
-    /// with its output from the beginning.
-    pub id: Option<ExecId>,
-    pub argv: Vec<String>,
-    pub env: BTreeMap<String, String>,
-    pub workdir: Option<String>,
-    pub user: Option<String>,
-    pub stdin: StdinMode,
-    pub terminal: Option<TerminalSize>,
-    pub timeout_ms: Option<u64>,
-    pub ring_bytes: u32,
-    /// Continue with the output in the returned session.
-    pub attach: Option<ReadMode>,
-    pub hold: bool,
-    pub then_stop: bool,
-    pub rollback: RollbackMode,
-}
-
-/// The record of an exec.
-#[derive(Clone, Debug)]
-pub struct ExecRecord {
-    pub row: ExecRow,
-    /// From the guest, while it remembers the exec.
-    pub info: Option<ExecInfo>,
-}
-
-impl ExecRecord {
-    /// Its outcome, if it has ended and the outcome is known.
-    pub fn outcome(&self) -> Option<ExecOutcome> {
-        match &self.info {
-            Some(ExecInfo { state: ExecState::Ended(outcome), .. }) => Some(outcome.clone()),
-            Some(_) => None,
-            None => serde_json::from_value(self.row.outcome.clone()?).ok(),
-        }
-    }
-
-    /// When it started, and when it ended.
-    fn times(&self) -> (u64, Option<u64>) {
-        match &self.info {
-            Some(info) => (info.started_ms, self.outcome().map(|outcome| outcome.ended_ms)),
-            None => (self.row.started_ms, self.row.ended_ms),
-        }
-    }
-}
 
 /// Continues with the execs of earlier daemons: first keeps their promises, then remembers the others.
 pub(crate) async fn resume(engine: &Engine) {
@@ -249,54 +207,5 @@ pub(crate) async fn settle(shared: &crate::shared::Shared, guest: &Guest) {
                 tracing::warn!(sandbox = %row.id, %exec, %error, "could not record the end of an exec");
             }
         }
-    }
-}
-
-fn new_row(
-    guest: &Guest,
-    id: &ExecId,
-    options: &ExecOptions,
-    cwd: Option<&str>,
-    is_remembered: bool,
-    started_ms: u64,
-) -> ExecRow {
-    let mut command = serde_json::json!({
-        "workdir": options.workdir, "user": options.user, "terminal": options.terminal.is_some(),
-        "timeout_ms": options.timeout_ms, "cwd": cwd,
-    });
-    // Only the daemon that starts an exec knows the secrets in its environment: another daemon could not recognise them in its output,
-    // and so does not remember it.
-    let knows_secrets = !burrow_memory::remember::secret_values(&options.env).is_empty();
-    // A sandbox that ends after its exec ends as soon as the output was read, so the daemon must not read it.
-    let remembers = guest.row.spec.memory.remember != Remember::Off && is_remembered;
-    if remembers && !knows_secrets && !options.then_stop {
-        command[burrow_catalog::UNREMEMBERED] = true.into();
-    }
-    ExecRow {
-        id: id.clone(),
-        tenant: guest.row.tenant.clone(),
-        sandbox: guest.row.id.clone(),
-        argv: options.argv.clone(),
-        command,
-        started_ms,
-        ended_ms: None,
-        outcome: None,
-        state: StoredState::Running,
-        generation: guest.row.generation,
-    }
-}
-
-fn row_of(sandbox: &burrow_catalog::SandboxRow, exec: &ExecId, info: &ExecInfo) -> ExecRow {
-    ExecRow {
-        id: exec.clone(),
-        tenant: sandbox.tenant.clone(),
-        sandbox: sandbox.id.clone(),
-        argv: info.argv.clone(),
-        command: serde_json::Value::Null,
-        started_ms: info.started_ms,
-        ended_ms: None,
-        outcome: None,
-        state: StoredState::Running,
-        generation: sandbox.generation,
     }
 }

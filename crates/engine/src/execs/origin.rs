@@ -9,8 +9,6 @@ use burrow_catalog::SandboxRow;
 use burrow_guest::protocol::ExecOutcome;
 use burrow_model::{ExecId, SandboxId, TenantId};
 
-use crate::Engine;
-
 /// Who starts an exec.
 #[derive(Clone, Debug)]
 pub struct ExecOrigin {
@@ -91,7 +89,7 @@ impl ExecOrigin {
 
     pub(super) async fn record(
         &self,
-        engine: &Engine,
+        (observer, at_ms): (&dyn ExecObserver, u64),
         row: &SandboxRow,
         exec: &ExecId,
         moment: ExecMoment<'_>,
@@ -102,8 +100,8 @@ impl ExecOrigin {
             (ExecKind::Step | ExecKind::Internal, _) => {}
             (ExecKind::Build, _) => return,
         }
-        let (actor, at_ms) = (self.actor.as_deref(), engine.now_ms());
+        let actor = self.actor.as_deref();
         let observed = ObservedExec { tenant: &row.tenant, sandbox: &row.id, exec, actor, at_ms };
-        engine.shared.seams.execs.record(observed, moment).await;
+        observer.record(observed, moment).await;
     }
 }

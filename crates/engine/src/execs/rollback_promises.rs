@@ -12,7 +12,7 @@ use burrow_catalog::ExecRow;
 use burrow_model::{ExecId, SandboxId, SnapshotId, State, StopReason, TenantId};
 use serde::{Deserialize, Serialize};
 
-use super::guard::{Rollback, RollbackGuard};
+use super::rollbacks::{Rollback, RollbackGuard};
 use crate::{Engine, EngineError};
 
 /// The promise for one exec, stored before it runs.

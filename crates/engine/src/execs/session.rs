@@ -14,52 +14,17 @@ use burrow_guest::client::{Connection, GuestError, parse};
 use burrow_guest::protocol::{Attach, AttachNotice, ExecInfo, ExecState, Frame, Request};
 use burrow_memory::remember::{Related, secret_values};
 use burrow_model::{ExecId, SandboxId, TenantId};
-use bytes::Bytes;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use super::guard::{OutputHold, RollbackGuard, RollbackStatus};
+use super::event::{ExecEvent, OutputStream};
+use super::options::ExecOptions;
 use super::origin::{ExecMoment, ExecOrigin};
+use super::record::{ExecRecord, row_of};
 use super::remember::{self, Tails};
-use super::{ExecOptions, ExecRecord, row_of};
+use super::rollbacks::{OutputHold, RollbackGuard, RollbackStatus};
 use crate::guest::{GuestReader, GuestWriter};
 use crate::{Denied, Engine, EngineError, Guest, GuestStream};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OutputStream {
-    Stdout,
-    Stderr,
-}
-
-impl OutputStream {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Stdout => "stdout",
-            Self::Stderr => "stderr",
-        }
-    }
-}
-
-/// What a reader of an exec receives.
-#[derive(Clone, Debug)]
-pub enum ExecEvent {
-    Output {
-        stream: OutputStream,
-        offset: u64,
-        bytes: Bytes,
-    },
-    /// This output is no longer available.
-    Gap {
-        from: u64,
-        to: u64,
-    },
-    /// All output so far was sent, to a reader that does not wait for more.
-    Drained {
-        offset: u64,
-    },
-    /// It has ended, and all its output was sent. The reader passes this on to [`ExecSession::ended`].
-    Exit(ExecInfo),
-}
 
 /// The state of an exec, as it is reported to clients.
 #[derive(Clone, Debug)]
@@ -145,7 +110,9 @@ impl Engine {
         }
         let program = options.argv.first().map(String::as_str).unwrap_or_default();
         let started = ExecMoment::Started { program, took };
-        origin.record(self, session.guest.sandbox(), &session.id, started).await;
+        origin
+            .record((self.exec_observer(), self.now_ms()), session.guest.sandbox(), &session.id, started)
+            .await;
         session.origin = Some(origin);
         Ok(session)
     }
@@ -295,11 +262,18 @@ impl ExecSession {
     pub async fn ended(&mut self, info: ExecInfo) -> ExecReport {
         if let (Some(origin), ExecState::Ended(outcome)) = (&self.origin, &info.state) {
             let ended = ExecMoment::Ended(outcome);
-            origin.record(&self.engine, self.guest.sandbox(), &self.id, ended).await;
+            origin
+                .record(
+                    (self.engine.exec_observer(), self.engine.now_ms()),
+                    self.guest.sandbox(),
+                    &self.id,
+                    ended,
+                )
+                .await;
         }
         let mut report = self.engine.report_exec(self.record(info.clone())).await;
         if let Some(hold) = self.hold.take() {
-            report.status = hold.settled(&self.engine).await;
+            report.status = hold.settled(&self.engine.background().draining).await;
         }
         self.follows = false;
         if self.origin.as_ref().is_none_or(ExecOrigin::is_remembered) {

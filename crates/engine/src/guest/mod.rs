@@ -1,5 +1,6 @@
 //! The guest of a running sandbox, as the rest of the daemon accesses it.
 
+pub(crate) mod own_api;
 pub(crate) mod own_listener;
 pub(crate) mod ports;
 pub(crate) mod services;

@@ -3,33 +3,11 @@
 //! The engine opens it with the sandbox's other listeners and passes it to the daemon, which serves it; the engine contains no HTTP.
 //! A request through this listener comes from its sandbox, because only that sandbox can reach it.
 
-use std::fmt;
-use std::os::fd::OwnedFd;
-
 use burrow_catalog::SandboxRow;
-use burrow_model::{SandboxId, TenantId};
+use burrow_model::SandboxId;
 
 use crate::EngineError;
 use crate::shared::Shared;
-
-/// Serves sandboxes' own API. Called from async code, so it must not block.
-pub trait OwnApi: fmt::Debug + Send + Sync {
-    /// Serves a sandbox's new listener, in place of an earlier one of the same sandbox.
-    fn serve(&self, tenant: &TenantId, sandbox: &SandboxId, listener: OwnedFd);
-
-    /// Closes the listener and its connections. Does nothing for an unknown sandbox.
-    fn close(&self, sandbox: &SandboxId);
-}
-
-/// Serves no requests: for engines that are not part of a daemon.
-#[derive(Clone, Copy, Debug)]
-pub struct NoOwnApi;
-
-impl OwnApi for NoOwnApi {
-    fn serve(&self, _tenant: &TenantId, _sandbox: &SandboxId, _listener: OwnedFd) {}
-
-    fn close(&self, _sandbox: &SandboxId) {}
-}
 
 /// Opens the own listener of a sandbox that has a network.
 pub(crate) async fn open(shared: &Shared, row: &SandboxRow) -> Result<(), EngineError> {

@@ -19,7 +19,8 @@ use burrow_model::{
 
 use super::context::BuildContext;
 use super::finish::{NewImage, blocking};
-use super::layers::{Claim, LayerReadLock, NewLayer, claim, make};
+use super::layer_locks::LayerReadLock;
+use super::layers::{Claim, NewLayer, claim, make};
 use super::progress::{ImageItem, ItemState};
 use super::step::StepSandbox;
 use super::{Files, Tell, sources};
@@ -46,7 +47,7 @@ pub fn packages_recipe(base: String, packages: Vec<String>) -> Result<Recipe, En
         return Err(refused(format!("`packages` must name 1 to {PACKAGES_MAX} packages")));
     }
     if let Some(bad) = packages.iter().find(|name| !is_package(name)) {
-        return Err(refused(format!("`{}` is not a valid package name", crate::engine::shown(bad))));
+        return Err(refused(format!("`{}` is not a valid package name", crate::shown::shown(bad))));
     }
     Ok(Recipe { base, steps: vec![Step::Packages(packages)] })
 }
@@ -329,7 +330,7 @@ fn shown(step: &Step) -> String {
         Step::Cmd(argv) => format!("cmd {}", argv.join(" ")),
         Step::Labels(labels) => format!("labels {}", names(labels)),
     };
-    crate::engine::shown(&text)
+    crate::shown::shown(&text)
 }
 
 #[cfg(test)]

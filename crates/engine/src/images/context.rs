@@ -102,7 +102,7 @@ pub(super) struct CopySource {
 impl CopySource {
     fn new(files: &Path, copy: &Copy) -> Result<Self, EngineError> {
         let refused = |reason: &str| {
-            let reason = format!("`copy` from `{}`: {reason}", crate::engine::shown(&copy.from));
+            let reason = format!("`copy` from `{}`: {reason}", crate::shown::shown(&copy.from));
             EngineError::from(ImageError::Recipe { line: None, reason })
         };
         let mut source = files.to_owned();

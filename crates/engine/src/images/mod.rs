@@ -14,6 +14,7 @@
 //! A request is completed even if its client disconnects, but not if the daemon ends.
 
 mod build;
+mod builder;
 mod commit;
 mod config;
 mod context;
@@ -21,6 +22,7 @@ mod export;
 mod finish;
 mod import;
 mod inspect;
+pub(crate) mod layer_locks;
 pub(crate) mod layers;
 mod names;
 mod progress;
@@ -32,23 +34,17 @@ pub(crate) mod starting_points;
 mod step;
 mod work;
 
-use std::fmt;
-use std::path::PathBuf;
-
-use async_trait::async_trait;
-use burrow_disks::DiskError;
-use burrow_model::{
-    BUILD_LABEL, Image, ImageConfig, ImageId, ImageName, ImageOrigin, ImageRef, ImageStep, TenantId,
-};
+use burrow_model::{BUILD_LABEL, Image, ImageId, ImageName, ImageOrigin, ImageRef, ImageStep, TenantId};
 use tokio::sync::mpsc;
 
-use crate::engine::shown;
 use crate::shared::Shared;
+use crate::shown::shown;
 use crate::{Engine, EngineError};
 use finish::{Files, prepare_for_drivers};
 use layers::discard;
 
 pub use build::{BuildOptions, packages_recipe};
+pub use builder::{BuildStage, ImageBuilder};
 pub use commit::{CommitOptions, ConfigChange};
 pub use context::BuildContext;
 pub use import::OpenedArchive;
@@ -60,24 +56,6 @@ pub(crate) use work::ImageWork;
 
 /// Progress messages that may wait, from the builder of the default image.
 const STAGES_QUEUED: usize = 16;
-
-/// Fills a staged disk's `rootfs/`.
-#[async_trait]
-pub trait ImageBuilder: fmt::Debug + Send + Sync {
-    /// Returns when the files are complete, with shifted uids. Stages are for display; dropping the receiver does not stop the build.
-    async fn build(
-        &self,
-        image: &ImageId,
-        disk: PathBuf,
-        stages: mpsc::Sender<BuildStage>,
-    ) -> Result<(ImageConfig, u64), DiskError>;
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BuildStage {
-    pub stage: String,
-    pub percent: Option<u8>,
-}
 
 impl Engine {
     pub async fn images(&self, tenant: &TenantId) -> Result<Vec<Image>, EngineError> {

@@ -4,7 +4,7 @@ use burrow_model::{Image, ImageId, ImageName, ImageRef, TenantId};
 
 use super::layers::discard;
 use super::starting_points;
-use crate::warm_pool::WarmPool;
+use crate::warm_pool;
 use crate::{Engine, EngineError};
 
 /// The result of a removal.
@@ -75,7 +75,7 @@ impl Engine {
         image: &Image,
     ) -> Result<bool, EngineError> {
         let shared = &self.shared;
-        WarmPool::forget_image(shared, &image.id).await;
+        warm_pool::forget_image(shared, &image.id).await;
         // The row first: a crash in between leaves a disk without one, which the next start removes.
         let removed = shared.seams.catalog.remove_image(tenant, &image.id, shared.now_ms()).await?;
         if removed {

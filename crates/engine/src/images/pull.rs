@@ -116,7 +116,7 @@ impl Engine {
 /// The reference without its digest, if it can be a name.
 fn as_written(text: &str) -> Result<ImageName, EngineError> {
     let name = text.split('@').next().unwrap_or_default();
-    name.parse().map_err(|_| EngineError::ImageNeedsName { what: crate::engine::shown(name) })
+    name.parse().map_err(|_| EngineError::ImageNeedsName { what: crate::shown::shown(name) })
 }
 
 /// `os/architecture[/variant]`.
@@ -129,7 +129,7 @@ fn platform(text: &str) -> Result<Platform, EngineError> {
         {
             Ok(Platform { os, architecture, variant })
         }
-        _ => Err(EngineError::PlatformUnknown { what: crate::engine::shown(text) }),
+        _ => Err(EngineError::PlatformUnknown { what: crate::shown::shown(text) }),
     }
 }
 

@@ -11,7 +11,8 @@ use burrow_images::{DiffId, ImageError, ImageSpec, Layer};
 use burrow_model::{ImageId, ImageStep, TenantId};
 
 use super::finish::{blocking, stage_from};
-use super::layers::{Claim, LayerReadLock, NewLayer, claim, make};
+use super::layer_locks::LayerReadLock;
+use super::layers::{Claim, NewLayer, claim, make};
 use super::progress::{ImageItem, ItemState};
 use super::{Files, Tell};
 use crate::shared::Shared;

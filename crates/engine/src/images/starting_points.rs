@@ -19,7 +19,8 @@ use burrow_disks::{DiskError, DiskId};
 use burrow_model::{ImageId, Limits, MIB, SandboxId, SandboxSpec, TenantId};
 use burrow_runtime::{Form, Runtime, Template, TemplateOptions};
 
-use super::layers::{self, Claim, LayerReadLock, NewLayer};
+use super::layer_locks::LayerReadLock;
+use super::layers::{self, Claim, NewLayer};
 use crate::shared::Shared;
 use crate::{EngineError, faults};
 

@@ -221,7 +221,7 @@ impl<'a> StepSandbox<'a> {
         match ended.record.outcome() {
             Some(outcome) if outcome.exit_code == Some(0) => Ok(()),
             Some(outcome) => Err(EngineError::BuildStep {
-                step: crate::engine::shown(step),
+                step: crate::shown::shown(step),
                 ended: ended_as(&outcome),
                 tail: refusals(&ended.denied) + &tail.text(),
             }),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Tell;
-use super::layers::LayerLocks;
+use super::layer_locks::LayerLocks;
 use crate::{EngineError, ImagePolicy};
 
 /// Requests that may wait. Each holds a task and little else; a flood must not.

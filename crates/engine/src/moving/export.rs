@@ -14,7 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use super::header::{self, SnapshotParts};
 use super::{ExportOptions, blocking, memory, processes, tree};
 use crate::shared::Shared;
-use crate::snapshots::dump::{self, OpenedDump};
+use crate::snapshots::dump;
+use crate::snapshots::dump_description::OpenedDump;
 use crate::snapshots::pins::Pin;
 use crate::{Engine, EngineError, faults};
 

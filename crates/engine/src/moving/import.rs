@@ -19,7 +19,8 @@ use super::tree::TreeWriter;
 use super::{ImportOptions, ImportedSnapshot, blocking};
 use crate::operations::journal::{Detail, Operation};
 use crate::shared::Shared;
-use crate::snapshots::dump::{self, DumpDescription};
+use crate::snapshots::dump;
+use crate::snapshots::dump_description::DumpDescription;
 use crate::snapshots::pins::Pin;
 use crate::{Engine, EngineError, faults};
 
@@ -78,7 +79,7 @@ impl Engine {
         let shared = &self.shared;
         let needs = &header.needs;
         let runtime = shared.runtime(&needs.driver).map_err(|_| EngineError::ImportNeeds {
-            reason: format!("the driver `{}`", crate::engine::shown(&needs.driver)),
+            reason: format!("the driver `{}`", crate::shown::shown(&needs.driver)),
         })?;
         if let Some(format) = needs.memory.filter(|format| *format > burrow_memory::FORMAT_VERSION) {
             let (found, known) = (format, burrow_memory::FORMAT_VERSION);
@@ -99,7 +100,7 @@ impl Engine {
         let base = match &needs.base {
             Some(base) => {
                 let known = shared.seams.catalog.snapshot_by_identities(tenant, &base.identities).await?;
-                let missing = || EngineError::BaseMissing { snapshot: crate::engine::shown(&base.snapshot) };
+                let missing = || EngineError::BaseMissing { snapshot: crate::shown::shown(&base.snapshot) };
                 let (base, pin) = self.pinned(tenant, &known.ok_or_else(missing)?.id).await?;
                 Some((base, pin))
             }
@@ -189,7 +190,7 @@ fn import(
             let VerifiedFile { identity, entries, content_bytes, bytes, signature: _ } = proven;
             let detail = serde_json::json!({
                 "snapshot": snapshot.id, "name": snapshot.name, "identity": identity.to_string(),
-                "origin": crate::engine::shown(&origin), "processes": snapshot.dump.is_some(),
+                "origin": crate::shown::shown(&origin), "processes": snapshot.dump.is_some(),
             });
             shared.event(tenant, "snapshot.imported", Some(&snapshot.sandbox), detail);
             Ok(ImportedSnapshot { snapshot, identity, origin, entries, content_bytes, bytes })

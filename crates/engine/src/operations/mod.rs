@@ -11,14 +11,15 @@ use burrow_model::SandboxId;
 use burrow_network::{GATEWAY_V4, SANDBOX_V4};
 use burrow_runtime::{BootOptions, FinishOptions, Form, RestoreOptions, Runtime, RuntimeError, Template};
 
-use crate::actor::LiveMachine;
+use crate::actor::live_machine::LiveMachine;
 use crate::egress::{self, rates, secrets};
 use crate::guest::services;
 use crate::shared::Shared;
 use crate::sleep::activity::{Activity, Cut};
-use crate::snapshots::dump::{self, OpenedDump};
-use crate::snapshots::{self, restored_kinds};
-use crate::warm_pool::WarmSandbox;
+use crate::snapshots::dump;
+use crate::snapshots::dump_description::OpenedDump;
+use crate::snapshots::{removal, restored_kinds};
+use crate::warm_pool::pool::WarmSandbox;
 use crate::{EngineError, Guest, faults, memory, volumes};
 use journal::{Operation, Resource};
 
@@ -227,7 +228,7 @@ pub(crate) async fn forget(shared: &Shared, row: &SandboxRow) {
         dump::remove_if_unused(shared, dump).await;
     }
     if let Some(origin) = &row.origin {
-        snapshots::release_base(shared, &row.tenant, origin).await;
+        removal::release_base(shared, &row.tenant, origin).await;
     }
     memory::remove_if_unused(shared, &row.memory().space).await;
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use burrow_guest::protocol::{ExecState, ReadMode, StdinMode};
 use burrow_model::{ExecId, TenantId};
 
-use super::{Attempt, AttemptState, Race};
+use super::{Attempt, AttemptChanges, AttemptState, Race};
 use crate::trees::diff::DiffOptions;
 use crate::trees::held_trees::TreeOf;
 use crate::{
-    Engine, EngineError, ExecEvent, ExecKind, ExecOptions, ExecOrigin, ExecSession, OutputStream,
+    DiffCounts, Engine, EngineError, ExecEvent, ExecKind, ExecOptions, ExecOrigin, ExecSession, OutputStream,
     RollbackMode,
 };
 
@@ -176,6 +176,12 @@ fn score(output: &[u8]) -> Result<f64, String> {
     match last.parse::<f64>() {
         Ok(score) if score.is_finite() => Ok(score),
         _ => Err("the judge's last line is not a number".to_owned()),
+    }
+}
+
+impl From<DiffCounts> for AttemptChanges {
+    fn from(counts: DiffCounts) -> Self {
+        Self { added: counts.added, changed: counts.changed, deleted: counts.deleted }
     }
 }
 

@@ -17,6 +17,7 @@
 //! are named by no row, so nothing that is created in the meantime is removed. A step that fails is logged. A sandbox that cannot be
 //! recovered in [`RECOVERY_MAX`] is failed and keeps its files.
 
+pub(crate) mod recovering;
 pub(crate) mod sweep;
 
 use std::collections::HashMap;
@@ -25,13 +26,14 @@ use std::time::Duration;
 
 use burrow_catalog::{OperationRow, SandboxChange, SandboxRow};
 use burrow_guest::protocol::{Identity, Request};
-use burrow_model::{OperationId, SandboxId, State, StopReason, TenantId};
+use burrow_model::{OperationId, SandboxId, State, StopReason};
 use burrow_runtime::{Machine, RuntimeError};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::actor::{self, LiveMachine};
+use crate::actor;
+use crate::actor::live_machine::LiveMachine;
 use crate::egress::{self, rates};
 use crate::guest::own_listener;
 use crate::images::starting_points;
@@ -59,61 +61,13 @@ const RECOVERY_MAX: Duration = Duration::from_mins(15);
 /// Listing the resources on the host takes milliseconds, and is done before the engine serves. A driver that hangs must not prevent that.
 const PLAN_MAX: Duration = Duration::from_secs(60);
 
-/// Sandboxes that are still being recovered, and why.
-#[derive(Debug, Default)]
-pub(crate) struct Recovering {
-    sandboxes: watch::Sender<HashMap<SandboxId, (TenantId, String)>>,
-    /// How many other tasks of the start still run in the background.
-    works: watch::Sender<usize>,
-}
-
-impl Recovering {
-    pub(crate) fn reason(&self, id: &SandboxId) -> Option<String> {
-        self.sandboxes.borrow().get(id).map(|(_, reason)| reason.clone())
-    }
-
-    pub(crate) fn owner(&self, id: &SandboxId) -> Option<TenantId> {
-        self.sandboxes.borrow().get(id).map(|(tenant, _)| tenant.clone())
-    }
-
-    pub(crate) fn ids(&self) -> Vec<SandboxId> {
-        self.sandboxes.borrow().keys().cloned().collect()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.sandboxes.borrow().len()
-    }
-
-    /// Waits until a sandbox is recovered, or could not be recovered.
-    pub(crate) async fn wait_for(&self, id: &SandboxId) {
-        // `self` holds the sender, so this cannot fail.
-        let _ = self.sandboxes.subscribe().wait_for(|sandboxes| !sandboxes.contains_key(id)).await;
-    }
-
-    /// The same for all sandboxes.
-    pub(crate) async fn wait_for_all(&self) {
-        let _ = self.sandboxes.subscribe().wait_for(HashMap::is_empty).await;
-    }
-
-    /// Waits until all work of the start is done.
-    pub(crate) async fn wait_for_start(&self) {
-        self.wait_for_all().await;
-        let _ = self.works.subscribe().wait_for(|works| *works == 0).await;
-    }
-
-    fn begin(&self, row: &SandboxRow, reason: String) {
-        let entry = (row.tenant.clone(), reason);
-        self.sandboxes.send_modify(|sandboxes| drop(sandboxes.insert(row.id.clone(), entry)));
-    }
-}
-
 /// Marks a sandbox's recovery as ended when it is dropped, also by a panic, so that no task waits forever.
 struct RecoveryGuard(Arc<Shared>, SandboxId);
 
 impl Drop for RecoveryGuard {
     fn drop(&mut self) {
         let Self(shared, id) = self;
-        shared.recovering.sandboxes.send_modify(|sandboxes| drop(sandboxes.remove(id)));
+        shared.recovering.end(id);
     }
 }
 
@@ -122,14 +76,14 @@ struct StartWorkGuard(Arc<Shared>);
 
 impl StartWorkGuard {
     fn begin(shared: &Arc<Shared>) -> Self {
-        shared.recovering.works.send_modify(|works| *works += 1);
+        shared.recovering.begin_work();
         Self(shared.clone())
     }
 }
 
 impl Drop for StartWorkGuard {
     fn drop(&mut self) {
-        self.0.recovering.works.send_modify(|works| *works -= 1);
+        self.0.recovering.end_work();
     }
 }
 
@@ -318,7 +272,7 @@ async fn keep(shared: &Arc<Shared>, row: &SandboxRow) {
         return;
     }
     if let Ok(Some(row)) = shared.seams.catalog.sandbox(&row.tenant, &row.id).await {
-        shared.registry.add(shared, row);
+        actor::add(shared, row);
     }
 }
 
@@ -471,7 +425,7 @@ async fn try_settle(shared: &Arc<Shared>, row: SandboxRow) -> Result<(), EngineE
         State::Hibernated => {
             // A crash between the commit and the end of the machine leaves the machine frozen.
             unwind(shared, &row, Operation::Stop, &mut |_| Ok(())).await?;
-            shared.registry.add(shared, row);
+            actor::add(shared, row);
             return Ok(());
         }
         // Their operation could not be finished above: they wait for a delete or the next start.
@@ -485,7 +439,7 @@ async fn try_settle(shared: &Arc<Shared>, row: SandboxRow) -> Result<(), EngineE
         | State::Stopped
         | State::Failed => {
             if !(row.spec.lifetime.is_ephemeral() && row.state == State::Stopped) {
-                shared.registry.add(shared, row);
+                actor::add(shared, row);
                 return Ok(());
             }
         }
@@ -500,7 +454,7 @@ async fn try_settle(shared: &Arc<Shared>, row: SandboxRow) -> Result<(), EngineE
     unwind(shared, &row, Operation::Stop, &mut |_| Ok(())).await?;
     mark_stopped(shared, &row, None).await?;
     if let Some(row) = shared.seams.catalog.sandbox(&row.tenant, &row.id).await? {
-        shared.registry.add(shared, row);
+        actor::add(shared, row);
     }
     Ok(())
 }

@@ -20,7 +20,8 @@ use burrow_runtime::Runtime;
 
 use crate::operations::journal::{Detail, Trial};
 use crate::shared::Shared;
-use crate::{EngineError, images, memory, snapshots, volumes};
+use crate::snapshots::removal;
+use crate::{EngineError, images, memory, volumes};
 
 /// The resources to remove.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub(crate) struct SweepPlan {
 /// Lists resources that no row names. The seams list only resources that Burrow created, so no others are affected.
 pub(crate) async fn plan(shared: &Shared) -> Result<SweepPlan, EngineError> {
     let seams = &shared.seams;
-    let bases = snapshots::unused_bases(shared).await?;
+    let bases = removal::unused_bases(shared).await?;
     // What is still being recovered removes its own resources. Read before the rows, which recovery changes when it ends.
     let open: Vec<Detail> = seams.catalog.open_operations().await?.iter().map(Detail::of).collect();
     // So does what is left of the warm pool.
@@ -89,7 +90,7 @@ impl SweepPlan {
             // A base has a row, and a sandbox may have been created from it since.
             remove_logged("an unused common snapshot of a fork", &base.id, async {
                 match seams.catalog.children_of_snapshot(&base.id).await?.is_empty() {
-                    true => snapshots::remove_snapshot(shared, base).await,
+                    true => removal::remove_snapshot(shared, base).await,
                     false => Ok(()),
                 }
             })

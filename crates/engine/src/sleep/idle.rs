@@ -19,9 +19,10 @@ use burrow_model::{SandboxId, SnapshotKind, SnapshotPolicy, State, TenantId};
 use futures_util::{StreamExt as _, stream};
 
 use super::activity::AutomaticPolicies;
-use crate::actor::{ActorHandle, Command, SleepDepth};
+use crate::actor::command::{Command, SleepDepth};
+use crate::actor::handle::ActorHandle;
 use crate::shared::Shared;
-use crate::snapshots::remove_snapshot;
+use crate::snapshots::removal::remove_snapshot;
 use crate::{Engine, EngineError, SnapshotOptions};
 
 /// How often sandboxes are checked.

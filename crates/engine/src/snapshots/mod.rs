@@ -1,110 +1,37 @@
 //! Snapshots, restores and forks: the part of the engine's interface for them.
 
 pub(crate) mod dump;
+pub(crate) mod dump_description;
+mod options;
 pub(crate) mod pins;
+pub(crate) mod removal;
 pub(crate) mod restored_kinds;
+mod tree;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
 use burrow_catalog::{Idempotency, Page, PageRequest, SandboxRow, SnapshotFilter};
 use burrow_model::{
-    Lifetime, Name, Origin, OriginKind, SandboxId, SandboxSpec, Snapshot, SnapshotId, SnapshotKind, State,
-    TenantId,
+    Lifetime, Origin, OriginKind, SandboxId, SandboxSpec, Snapshot, SnapshotId, SnapshotKind, TenantId,
 };
 use futures_util::{StreamExt as _, stream};
 
-use crate::actor::{Command, Creation, ForkBase, Reply, SnapshotSource, Source, StateCommand, apply_update};
+use crate::actor::command::{Command, Creation, ForkBase, Reply, SnapshotSource, Source, StateCommand};
+use crate::actor::{self, apply_update};
+use crate::checks::{check_limits, check_policies};
 use crate::egress::rates;
-use crate::engine::{check_limits, check_policies, new_token, shown};
-use crate::{Created, Engine, EngineError, UpdateOptions, memory};
+use crate::new_row::new_row;
+use crate::shown::shown;
+use crate::{Created, Engine, EngineError, memory};
 use pins::{Pin, Pins};
+use removal::remove_snapshot;
+use tree::build_tree;
 
-/// Children of one fork.
-pub const FORK_MAX: usize = 64;
+pub use options::{FORK_MAX, ForkOptions, Forked, FromSnapshot, Restored, SnapshotOptions};
+pub use tree::{TreeItem, TreeNode};
 
 /// Children brought up concurrently: more would compete for the same cores, and need RAM for their page tables at the same time.
 const FORKS_AT_ONCE: usize = 4;
-
-#[derive(Clone, Debug)]
-pub struct SnapshotOptions {
-    pub name: Option<Name>,
-    pub description: String,
-    pub labels: BTreeMap<String, String>,
-    /// Without processes.
-    pub files_only: bool,
-    pub expires_ms: Option<u64>,
-    pub kind: SnapshotKind,
-}
-
-impl SnapshotOptions {
-    /// Options of a snapshot that no user requested.
-    pub fn automatic(kind: SnapshotKind, files_only: bool) -> Self {
-        Self {
-            name: None,
-            description: String::new(),
-            labels: BTreeMap::new(),
-            files_only,
-            expires_ms: None,
-            kind,
-        }
-    }
-}
-
-/// A sandbox that was restored to a snapshot.
-#[derive(Clone, Debug)]
-pub struct Restored {
-    pub row: SandboxRow,
-    /// Its state before.
-    pub undo: Snapshot,
-}
-
-/// How a new sandbox is created from a snapshot.
-#[derive(Clone, Debug)]
-pub struct FromSnapshot {
-    pub name: Option<Name>,
-    pub files_only: bool,
-    /// Those of the snapshot's sandbox if `None`.
-    pub labels: Option<BTreeMap<String, String>>,
-    pub lifetime: Option<Lifetime>,
-    /// Changes of the snapshot's specification, which apply before any process runs. Its name is not used.
-    pub change: Option<Box<UpdateOptions>>,
-    pub idempotency: Option<Idempotency>,
-}
-
-#[derive(Clone, Debug)]
-pub struct ForkOptions {
-    /// From 1 to [`FORK_MAX`].
-    pub count: usize,
-    /// Empty, or one for each.
-    pub names: Vec<Name>,
-    pub files_only: bool,
-    pub labels: Option<BTreeMap<String, String>>,
-    pub lifetime: Option<Lifetime>,
-}
-
-#[derive(Debug)]
-pub struct Forked {
-    /// In the order of their names.
-    pub children: Vec<Result<SandboxRow, EngineError>>,
-    /// The snapshot that they have in common.
-    pub base: SnapshotId,
-    /// How long the parent was paused.
-    pub pause_us: u64,
-}
-
-/// A sandbox or a snapshot, and where it came from.
-#[derive(Clone, Debug)]
-pub struct TreeNode {
-    pub what: TreeItem,
-    /// Index of its parent node; nodes come after their parents.
-    pub parent: Option<usize>,
-}
-
-#[derive(Clone, Debug)]
-pub enum TreeItem {
-    Sandbox(Box<SandboxRow>),
-    Snapshot(Box<Snapshot>),
-}
 
 /// How long the deletion of a sandbox waits for a snapshot that another task is removing: two seconds. The snapshot's row is removed
 /// first, within milliseconds.
@@ -347,7 +274,7 @@ impl Engine {
         idempotency: Option<Idempotency>,
     ) -> Result<Created, EngineError> {
         let name = row.name.clone();
-        let actor = self.shared.registry.add(&self.shared, row);
+        let actor = actor::add(&self.shared, row);
         let source = Source::Snapshot(Box::new(base));
         match actor.ask(|reply| Command::Create { idempotency, source, reply }).await? {
             Creation::Fresh(row) => Ok(Created { row: *row, fresh: true }),
@@ -377,33 +304,14 @@ impl Engine {
     }
 
     fn child_row(&self, tenant: &TenantId, snapshot: &Snapshot, kind: OriginKind) -> SandboxRow {
-        let now = self.shared.now_ms();
         // A child of a sandbox with a rotation policy has none itself, unless requested. It also has no lease, public ports or expiry:
         // those belong to the other sandbox, and are never restored. And it writes to no volume, since a volume has at most one writer.
         let spec = SandboxSpec { rotate: None, ..snapshot.spec.clone().unleased() }.reading_volumes();
+        let row = new_row(SandboxId::generate(), tenant, spec, snapshot.image.clone(), self.shared.now_ms());
         SandboxRow {
-            id: SandboxId::generate(),
-            tenant: tenant.clone(),
-            name: None,
-            spec,
-            state: State::Creating,
-            stop_reason: None,
-            image: snapshot.image.clone(),
-            token: new_token(),
-            machine: None,
-            created_ms: now,
-            updated_ms: now,
-            started_ms: None,
-            stopped_ms: None,
-            failure: None,
-            generation: 0,
-            dump: None,
             origin: Some(Origin { snapshot: snapshot.id.clone(), sandbox: snapshot.sandbox.clone(), kind }),
-            active_ms: Some(now),
-            slept_ms: None,
-            rotated_ms: None,
-            snapshotted_ms: None,
             branch: Some(memory::branch_from(snapshot)),
+            ..row
         }
     }
 
@@ -455,102 +363,4 @@ fn adjust(row: &mut SandboxRow, labels: Option<BTreeMap<String, String>>, lifeti
     if let Some(lifetime) = lifetime {
         row.spec.lifetime = lifetime;
     }
-}
-
-/// Removes a snapshot's row, then its resources: what a crash in between leaves is named by no row, and the next start removes it.
-pub(crate) async fn remove_snapshot(
-    shared: &crate::shared::Shared,
-    snapshot: &Snapshot,
-) -> Result<(), EngineError> {
-    let busy = || EngineError::SnapshotBusy { id: snapshot.id.clone() };
-    let _removal = Pins::remove(&shared.pins, &snapshot.id).ok_or_else(busy)?;
-    if let Some(by) = shared.seams.catalog.rotating_to(&snapshot.id).await?.into_iter().next() {
-        return Err(EngineError::SnapshotInUse { id: snapshot.id.clone(), by });
-    }
-    shared.seams.catalog.delete_snapshot(&snapshot.id, None).await?;
-    shared.seams.disks.remove((&snapshot.id).into()).await?;
-    if let Some(dump) = &snapshot.dump {
-        dump::remove_if_unused(shared, dump).await;
-    }
-    if let Some(memory) = &snapshot.memory {
-        memory::remove_if_unused(shared, &memory.space).await;
-    }
-    Ok(())
-}
-
-/// A child was deleted: the snapshot it had in common with its siblings is removed with the last of them.
-pub(crate) async fn release_base(shared: &crate::shared::Shared, tenant: &TenantId, origin: &Origin) {
-    let released = async {
-        let catalog = &shared.seams.catalog;
-        match catalog.snapshot(tenant, &origin.snapshot).await? {
-            Some(base)
-                if base.kind == SnapshotKind::Fork
-                    && catalog.children_of_snapshot(&base.id).await?.is_empty() =>
-            {
-                remove_snapshot(shared, &base).await
-            }
-            _ => Ok(()),
-        }
-    };
-    if let Err(error) = released.await {
-        tracing::warn!(
-            snapshot = %origin.snapshot, error = &error as &dyn std::error::Error,
-            "could not remove the common snapshot of a fork's children"
-        );
-    }
-}
-
-/// Common snapshots of forks of which a crash left no children.
-pub(crate) async fn unused_bases(shared: &crate::shared::Shared) -> Result<Vec<Snapshot>, EngineError> {
-    let mut idle = Vec::new();
-    for row in shared.seams.catalog.all_snapshots().await? {
-        let base = row.snapshot;
-        if row.ready
-            && base.kind == SnapshotKind::Fork
-            && shared.seams.catalog.children_of_snapshot(&base.id).await?.is_empty()
-        {
-            idle.push(base);
-        }
-    }
-    Ok(idle)
-}
-
-/// Builds the tree: the parent of a sandbox is the snapshot it was created from, the parent of a snapshot its sandbox.
-fn build_tree(sandboxes: Vec<SandboxRow>, snapshots: Vec<Snapshot>) -> Vec<TreeNode> {
-    let alive: HashSet<SandboxId> = sandboxes.iter().map(|row| row.id.clone()).collect();
-    let known: HashSet<SnapshotId> = snapshots.iter().map(|snapshot| snapshot.id.clone()).collect();
-    let mut children: HashMap<String, Vec<TreeItem>> = HashMap::new();
-    let mut roots = Vec::new();
-    for row in sandboxes {
-        let parent = row.origin.as_ref().map(|origin| &origin.snapshot).filter(|id| known.contains(id));
-        let key = parent.map(ToString::to_string);
-        let item = TreeItem::Sandbox(Box::new(row));
-        match key {
-            Some(key) => children.entry(key).or_default().push(item),
-            None => roots.push(item),
-        }
-    }
-    for snapshot in snapshots {
-        let key = snapshot.sandbox.to_string();
-        let hangs = alive.contains(&snapshot.sandbox);
-        let item = TreeItem::Snapshot(Box::new(snapshot));
-        if hangs {
-            children.entry(key).or_default().push(item);
-        } else {
-            roots.push(item);
-        }
-    }
-    let mut nodes: Vec<TreeNode> = Vec::new();
-    let mut open: Vec<(TreeItem, Option<usize>)> = roots.into_iter().rev().map(|item| (item, None)).collect();
-    while let Some((what, parent)) = open.pop() {
-        let key = match &what {
-            TreeItem::Sandbox(row) => row.id.to_string(),
-            TreeItem::Snapshot(snapshot) => snapshot.id.to_string(),
-        };
-        let index = nodes.len();
-        nodes.push(TreeNode { what, parent });
-        let below = children.remove(&key).unwrap_or_default();
-        open.extend(below.into_iter().rev().map(|item| (item, Some(index))));
-    }
-    nodes
 }

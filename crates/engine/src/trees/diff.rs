@@ -20,7 +20,8 @@ use burrow_trees::text::{self, Unified};
 use burrow_trees::{Root, TreeError, noise};
 
 use super::disks::{self, DiskParts};
-use super::held_trees::{HeldTree, TreeOf, common};
+use super::held_tree::HeldTree;
+use super::held_trees::{self, TreeOf, common};
 use crate::shared::Shared;
 use crate::{Engine, EngineError};
 
@@ -93,7 +94,8 @@ impl Engine {
             let compared = diff_disks(shared, tenant, &driver, [old, new], options).await?;
             return Ok(DiffResult { base, ..compared });
         }
-        let (held_old, held_new) = (HeldTree::hold(shared, old).await?, HeldTree::hold(shared, new).await?);
+        let (held_old, held_new) =
+            (held_trees::hold(shared, old).await?, held_trees::hold(shared, new).await?);
         let compared = async {
             let names = names(shared, base.as_ref(), &held_old, &held_new).await?;
             compare_trees(held_old.path.clone(), held_new.path.clone(), names, options).await
@@ -143,7 +145,7 @@ async fn names(
             Err(error) => Err(error.into()),
         };
     };
-    let base = HeldTree::pinned(shared, base.clone()).await?;
+    let base = held_trees::pinned(shared, base.clone()).await?;
     let mut found = BTreeSet::new();
     for side in [old, new] {
         if side.tree != base.tree {

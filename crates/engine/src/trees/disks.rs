@@ -25,9 +25,11 @@ use burrow_trees::survey::{Became, Survey};
 use burrow_trees::{Identity, Node, Root, TreeError};
 
 use super::diff::blocking;
-use super::held_trees::{HeldTree, TreeOf};
+use super::held_tree::HeldTree;
+use super::held_trees::{self, TreeOf};
 use crate::EngineError;
-use crate::images::layers::{LayerReadLock, discard};
+use crate::images::layer_locks::LayerReadLock;
+use crate::images::layers::discard;
 use crate::images::starting_points;
 use crate::shared::Shared;
 
@@ -62,12 +64,12 @@ pub(crate) async fn hold(
 ) -> Result<HeldDisk, EngineError> {
     if let TreeOf::Image(image) = of {
         let (volume, kept) = starting_points::disk_of(shared, tenant, &image.id, runtime).await?;
-        let held = HeldTree::pinned(shared, Tree::Image(volume)).await?;
+        let held = held_trees::pinned(shared, Tree::Image(volume)).await?;
         return Ok(HeldDisk { held, _kept: Some(kept) });
     }
     match driver_of(shared, of)? {
         Some(driver) if driver.name() == runtime.name() => {
-            Ok(HeldDisk { held: HeldTree::hold(shared, of).await?, _kept: None })
+            Ok(HeldDisk { held: held_trees::hold(shared, of).await?, _kept: None })
         }
         Some(_) | None => Err(EngineError::OtherForm { what: of.id().to_owned(), driver: runtime.name() }),
     }

@@ -8,10 +8,11 @@ use burrow_catalog::SandboxRow;
 use burrow_disks::{DiskError, DiskId, Tree};
 use burrow_model::{Image, ImageId, SandboxId, Snapshot, SnapshotId, State, TenantId};
 
+use super::held_tree::HeldTree;
 use crate::EngineError;
-use crate::actor::{Command, Reply, StateCommand};
+use crate::actor::command::{Command, Reply, StateCommand};
 use crate::shared::Shared;
-use crate::snapshots::pins::{Pin, Pins};
+use crate::snapshots::pins::Pins;
 
 /// Ancestors that are followed at most: more than one sandbox and some of its ancestors have snapshots.
 const ANCESTORS_MAX: usize = 4_000;
@@ -34,62 +35,40 @@ impl TreeOf {
     }
 }
 
-/// A tree that stays unchanged, and in its place, until it is released.
-#[derive(Debug)]
-pub(crate) struct HeldTree {
-    pub(crate) tree: Tree,
-    pub(crate) path: PathBuf,
-    shared: Arc<Shared>,
-    _pin: Option<Pin>,
-    /// The copy of a sandbox's tree, to be removed.
-    frozen: Option<SnapshotId>,
+/// Holds a tree. The tree of a sandbox is copied by its actor between two operations, so that the copy never has half of a merge.
+/// An actor must not call this for its own sandbox; see [`freeze`].
+pub(crate) async fn hold(shared: &Arc<Shared>, of: &TreeOf) -> Result<HeldTree, EngineError> {
+    match of {
+        TreeOf::Sandbox(row) => {
+            between_operations(shared, &row.id, |reply| StateCommand::Freeze { reply }).await
+        }
+        TreeOf::Snapshot(snapshot) => pinned(shared, Tree::Snapshot(snapshot.id.clone())).await,
+        TreeOf::Image(image) => pinned(shared, Tree::Image(image.id.clone())).await,
+    }
 }
 
-impl HeldTree {
-    /// Holds a tree. The tree of a sandbox is copied by its actor between two operations, so that the copy never has half of a merge.
-    /// An actor must not call this for its own sandbox; see [`HeldTree::freeze`].
-    pub(crate) async fn hold(shared: &Arc<Shared>, of: &TreeOf) -> Result<Self, EngineError> {
-        match of {
-            TreeOf::Sandbox(row) => {
-                between_operations(shared, &row.id, |reply| StateCommand::Freeze { reply }).await
-            }
-            TreeOf::Snapshot(snapshot) => Self::pinned(shared, Tree::Snapshot(snapshot.id.clone())).await,
-            TreeOf::Image(image) => Self::pinned(shared, Tree::Image(image.id.clone())).await,
+/// Copies a sandbox's tree at this moment. Only for the task that carries out its operations.
+pub(crate) async fn freeze(shared: &Arc<Shared>, row: &SandboxRow) -> Result<HeldTree, EngineError> {
+    let disks = &shared.seams.disks;
+    let frozen = SnapshotId::generate();
+    settle(shared, row).await;
+    disks.snapshot(DiskId::Frozen(frozen.clone()), (&row.id).into()).await?;
+    Ok(HeldTree::frozen(disks.clone(), frozen).await?)
+}
+
+/// Holds a tree that does not change by itself.
+pub(crate) async fn pinned(shared: &Arc<Shared>, tree: Tree) -> Result<HeldTree, EngineError> {
+    let pin = match &tree {
+        Tree::Snapshot(id) => Some(Pins::pin(&shared.pins, id).await),
+        Tree::Image(_) | Tree::Frozen(_) => None,
+    };
+    let path = match shared.seams.disks.locate((&tree).into()).await {
+        Err(DiskError::NotFound { disk: DiskId::Snapshot(snapshot) }) => {
+            return Err(EngineError::SnapshotNotFound { what: snapshot.to_string() });
         }
-    }
-
-    /// Copies a sandbox's tree at this moment. Only for the task that carries out its operations.
-    pub(crate) async fn freeze(shared: &Arc<Shared>, row: &SandboxRow) -> Result<Self, EngineError> {
-        let disks = &shared.seams.disks;
-        let frozen = SnapshotId::generate();
-        settle(shared, row).await;
-        disks.snapshot(DiskId::Frozen(frozen.clone()), (&row.id).into()).await?;
-        let (tree, path) = (Tree::Frozen(frozen.clone()), PathBuf::new());
-        let mut held = Self { tree, path, shared: shared.clone(), _pin: None, frozen: Some(frozen) };
-        held.path = disks.locate((&held.tree).into()).await?;
-        Ok(held)
-    }
-
-    /// Holds a tree that does not change by itself.
-    pub(crate) async fn pinned(shared: &Arc<Shared>, tree: Tree) -> Result<Self, EngineError> {
-        let pin = match &tree {
-            Tree::Snapshot(id) => Some(Pins::pin(&shared.pins, id).await),
-            Tree::Image(_) | Tree::Frozen(_) => None,
-        };
-        let path = match shared.seams.disks.locate((&tree).into()).await {
-            Err(DiskError::NotFound { disk: DiskId::Snapshot(snapshot) }) => {
-                return Err(EngineError::SnapshotNotFound { what: snapshot.to_string() });
-            }
-            located => located?,
-        };
-        Ok(Self { tree, path, shared: shared.clone(), _pin: pin, frozen: None })
-    }
-
-    pub(crate) async fn release(mut self) {
-        if let Some(frozen) = self.frozen.take() {
-            remove_copy(&self.shared, &frozen).await;
-        }
-    }
+        located => located?,
+    };
+    Ok(HeldTree::pinned(tree, path, shared.seams.disks.clone(), pin))
 }
 
 /// Makes a sandbox's actor copy its files, between two of its operations. An actor must not call this for its own sandbox.
@@ -117,16 +96,6 @@ pub(crate) async fn stage_image(
     between_operations(shared, of, |reply| StateCommand::StageImage { image, reply }).await
 }
 
-impl Drop for HeldTree {
-    fn drop(&mut self) {
-        // After a failure, or if the caller disconnected.
-        if let (Some(frozen), Ok(runtime)) = (self.frozen.take(), tokio::runtime::Handle::try_current()) {
-            let shared = self.shared.clone();
-            runtime.spawn(async move { remove_copy(&shared, &frozen).await });
-        }
-    }
-}
-
 /// Flushes what its processes have written to a disk that only its machine has mounted. If the machine does not respond, the disk is
 /// as after a power failure: its file system has a journal.
 pub(crate) async fn settle(shared: &Shared, row: &SandboxRow) {
@@ -143,15 +112,6 @@ pub(crate) async fn settle(shared: &Shared, row: &SandboxRow) {
         tracing::warn!(
             sandbox = %row.id, error = &error as &dyn std::error::Error,
             "a machine could not flush its files: the copy of its disk may lack recent writes"
-        );
-    }
-}
-
-async fn remove_copy(shared: &Shared, frozen: &SnapshotId) {
-    if let Err(error) = shared.seams.disks.remove(DiskId::Frozen(frozen.clone())).await {
-        tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            "could not remove the copy of a tree after a comparison; the next start removes it"
         );
     }
 }

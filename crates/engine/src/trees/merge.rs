@@ -16,128 +16,24 @@ use std::sync::Arc;
 
 use burrow_catalog::{MergeRow, MergeState, SandboxRow};
 use burrow_disks::{ChangedPath, Tree};
-use burrow_memory::merge::{EntryPolicy, KvPolicy, MergeOptions as MemoryOptions, Merged as MemoryMerged};
-use burrow_model::{ChangeKind, MergeId, SandboxId, Snapshot, SnapshotId, TenantId};
+use burrow_memory::merge::Merged as MemoryMerged;
+use burrow_model::{ChangeKind, MergeId, SandboxId, SnapshotId, TenantId};
 use burrow_runtime::Runtime;
 use burrow_trees::apply::{self, Sources};
-use burrow_trees::plan::{
-    Action, ChangeSinceBase, Changed, Conflict, OtherNames, Plan, Policies, Side, ThreeWay, Trees, plan,
-};
+use burrow_trees::plan::{Action, ChangeSinceBase, Changed, OtherNames, Plan, Side, ThreeWay, Trees, plan};
 use burrow_trees::{Root, TreeError, noise};
-use serde::{Deserialize, Serialize};
 
 use super::diff::{blocking, changed_since};
 use super::disks::{self, DiskParts, Identities, PartialTreeNames, PoolScratch};
-use super::held_trees::{HeldTree, TreeOf, common};
-use crate::actor::{Command, StateCommand};
+use super::held_tree::HeldTree;
+use super::held_trees::{self, TreeOf, common};
+use super::merge_work::{MemoryPolicy, MergeChanges, MergeOptions, MergeRecord, MergeWork, Merged};
+use crate::actor::command::{Command, StateCommand};
 use crate::shared::Shared;
 use crate::{Engine, EngineError, faults};
 
 /// Paths of a merge that are listed; all are counted.
 const TOLD_MAX: usize = 10_000;
-
-#[derive(Clone, Debug)]
-pub struct MergeOptions {
-    /// Report what would happen, and change nothing.
-    pub dry_run: bool,
-    pub policies: Policies,
-    /// Include noise.
-    pub all: bool,
-    pub memory: MemoryPolicy,
-}
-
-/// What happens to the child's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MemoryPolicy {
-    /// It is not merged.
-    None,
-    /// It is merged; if both changed the same entry, the parent's stays and the contradiction is listed.
-    List,
-    Ours,
-    Theirs,
-    /// Of entries both are kept; of keys the parent's.
-    Both,
-    /// If both changed the same entry, nothing is merged at all.
-    Fail,
-}
-
-impl MemoryPolicy {
-    /// The options for the merge of memory.
-    fn options(self, dry_run: bool) -> MemoryOptions {
-        let (entries, kv) = match self {
-            Self::None | Self::List | Self::Fail => (None, None),
-            Self::Ours => (Some(EntryPolicy::Ours), Some(KvPolicy::Ours)),
-            Self::Theirs => (Some(EntryPolicy::Theirs), Some(KvPolicy::Theirs)),
-            Self::Both => (Some(EntryPolicy::Both), Some(KvPolicy::Ours)),
-        };
-        MemoryOptions { dry_run, kv, entries }
-    }
-}
-
-/// What a merge did or would do, or why it did nothing.
-#[derive(Clone, Debug)]
-pub struct Merged {
-    pub parent: SandboxId,
-    pub child: SandboxId,
-    /// The common ancestor.
-    pub base: SnapshotId,
-    /// Whether anything was changed. False with conflicts, on a dry run, or if there was nothing to do.
-    pub applied: bool,
-    pub id: Option<MergeId>,
-    /// The parent's state before; restoring it undoes the merge.
-    pub undo: Option<Snapshot>,
-    pub changes: MergeChanges,
-    pub conflicts: Vec<Conflict>,
-    /// Files that were replaced or removed while processes of the parent had them open.
-    pub open: Vec<OpenFile>,
-    /// Changes of the child that were not merged because they are noise, by kind.
-    pub noise: BTreeMap<&'static str, u64>,
-    pub memory: Option<MemoryMerged>,
-    /// How long the parent was paused.
-    pub pause_us: u64,
-}
-
-/// Paths by kind of change, in order; only the first of many.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct MergeChanges {
-    pub added: Vec<String>,
-    pub changed: Vec<String>,
-    pub deleted: Vec<String>,
-    /// Text files whose lines were merged from both sides.
-    pub merged: Vec<String>,
-    /// Changed on one side and moved on the other.
-    pub moved: Vec<(String, String)>,
-    pub total: u64,
-    pub cut: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OpenFile {
-    pub path: String,
-    pub pid: u32,
-    pub program: String,
-}
-
-/// The record of a merge in the catalog.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct MergeRecord {
-    pub(crate) base: SnapshotId,
-    pub(crate) undo: SnapshotId,
-    pub(crate) memory: MemoryPolicy,
-    pub(crate) changes: MergeChanges,
-}
-
-/// What the parent's actor receives.
-#[derive(Debug)]
-pub(crate) struct MergeWork {
-    pub(crate) child: SandboxRow,
-    /// Held until the merge has ended.
-    pub(crate) theirs: HeldTree,
-    pub(crate) base: HeldTree,
-    pub(crate) base_id: SnapshotId,
-    pub(crate) options: MergeOptions,
-}
 
 /// A plan, with the data for its report.
 #[derive(Debug)]
@@ -169,10 +65,10 @@ impl Engine {
         let Some(Tree::Snapshot(base_id)) = common(&self.shared, tenant, &theirs, &ours).await? else {
             return Err(unrelated());
         };
-        let base = HeldTree::pinned(&self.shared, Tree::Snapshot(base_id.clone())).await?;
-        let held = HeldTree::hold(&self.shared, &theirs).await?;
+        let base = held_trees::pinned(&self.shared, Tree::Snapshot(base_id.clone())).await?;
+        let held = held_trees::hold(&self.shared, &theirs).await?;
         if options.dry_run {
-            let ours = HeldTree::hold(&self.shared, &ours).await?;
+            let ours = held_trees::hold(&self.shared, &ours).await?;
             let result = self.dry_run_result(&parent, &child, &ours, &held, &base, base_id, &options).await;
             ours.release().await;
             held.release().await;
@@ -439,8 +335,8 @@ pub(crate) async fn restore_files(
     parent: &SandboxRow,
     undo: &SnapshotId,
 ) -> Result<(), EngineError> {
-    let before = HeldTree::pinned(shared, Tree::Snapshot(undo.clone())).await?;
-    let now = HeldTree::freeze(shared, parent).await?;
+    let before = held_trees::pinned(shared, Tree::Snapshot(undo.clone())).await?;
+    let now = held_trees::freeze(shared, parent).await?;
     let changed = changed_since(shared, &before, &now).await;
     now.release().await;
     let changed: BTreeSet<Vec<u8>> = changed?.into_iter().map(|changed| changed.path).collect();

@@ -2,5 +2,7 @@
 
 pub(crate) mod diff;
 pub(crate) mod disks;
+pub(crate) mod held_tree;
 pub(crate) mod held_trees;
 pub(crate) mod merge;
+pub(crate) mod merge_work;

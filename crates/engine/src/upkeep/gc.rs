@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use burrow_catalog::SandboxRow;
 use burrow_model::{Snapshot, SnapshotKind, State, TenantId};
 
-use crate::snapshots::remove_snapshot;
+use crate::snapshots::removal::remove_snapshot;
 use crate::{Engine, EngineError};
 
 #[derive(Clone, Copy, Debug)]

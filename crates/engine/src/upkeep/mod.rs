@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use burrow_catalog::CatalogError;
 
-use crate::actor::Command;
+use crate::actor::command::Command;
 use crate::egress::{self, former_secrets};
+use crate::memory;
 use crate::shared::Shared;
-use crate::{memory, snapshots};
+use crate::snapshots::removal;
 
 /// How late a sandbox may be deleted.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -68,7 +69,7 @@ async fn delete_expired(shared: &Shared) -> Result<(), CatalogError> {
 async fn delete_expired_snapshots(shared: &Shared) -> Result<(), CatalogError> {
     for row in shared.seams.catalog.expired_snapshots(shared.now_ms()).await? {
         let snapshot = row.snapshot;
-        if let Err(error) = snapshots::remove_snapshot(shared, &snapshot).await {
+        if let Err(error) = removal::remove_snapshot(shared, &snapshot).await {
             tracing::warn!(snapshot = %snapshot.id, error = &error as &dyn std::error::Error, "could not remove an expired snapshot");
             continue;
         }

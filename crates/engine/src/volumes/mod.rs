@@ -12,8 +12,10 @@
 //! a volume through the host requires its lock, shared; restore and delete take it exclusively, so that no process writes to files
 //! that are being replaced.
 
+mod file_locks;
+
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use burrow_catalog::{Page, PageRequest, SandboxRow, VolumeRow, VolumeSnapshotRow, VolumeUser};
 use burrow_disks::DiskError;
@@ -23,12 +25,14 @@ use burrow_model::{
     VolumeSnapshotId, VolumeState, check_mounts,
 };
 use burrow_runtime::{Ability, Mount, Runtime};
-use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+use tokio::sync::OwnedRwLockReadGuard;
 use tokio::task::JoinSet;
 
-use crate::engine::shown;
 use crate::shared::Shared;
+use crate::shown::shown;
 use crate::{Engine, EngineError, faults};
+
+pub(crate) use file_locks::FileLocks;
 
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
@@ -53,34 +57,6 @@ pub struct MountRequest {
 pub struct OpenVolume {
     pub files: Arc<VolumeFiles>,
     _lock: Arc<OwnedRwLockReadGuard<()>>,
-}
-
-/// One lock per volume for access to its files through the host.
-#[derive(Debug, Default)]
-pub(crate) struct FileLocks {
-    // One lock per volume; it is removed with its volume.
-    locks: Mutex<HashMap<VolumeId, Arc<RwLock<()>>>>,
-}
-
-impl FileLocks {
-    fn lock(&self, id: &VolumeId) -> Arc<RwLock<()>> {
-        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-        locks.entry(id.clone()).or_default().clone()
-    }
-
-    /// The lock, shared. `None`: the volume is being restored or removed.
-    fn lock_shared(&self, id: &VolumeId) -> Option<OwnedRwLockReadGuard<()>> {
-        self.lock(id).try_read_owned().ok()
-    }
-
-    /// The lock, exclusive. `None`: its files are being read or written.
-    fn lock_exclusive(&self, id: &VolumeId) -> Option<OwnedRwLockWriteGuard<()>> {
-        self.lock(id).try_write_owned().ok()
-    }
-
-    fn forget(&self, id: &VolumeId) {
-        self.locks.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
-    }
 }
 
 impl Engine {

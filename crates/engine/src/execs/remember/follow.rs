@@ -15,7 +15,7 @@ use burrow_catalog::ExecRow;
 use burrow_guest::protocol::{self, ExecInfo, Request};
 use burrow_model::{ExecId, Remember, SandboxId, State, TenantId};
 
-use super::super::guard::RollbackGuard;
+use super::super::rollbacks::RollbackGuard;
 use super::tails::{Tails, tails_of};
 use super::{GUEST_PATIENCE, remembered};
 use crate::{Engine, EngineError, Guest};

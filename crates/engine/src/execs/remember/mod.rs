@@ -18,7 +18,7 @@ use burrow_memory::{Condition, Filter, MemoryError, Op, PageRequest, View};
 use burrow_model::{ExecId, Remember, State};
 use tokio::sync::oneshot;
 
-use super::ExecRecord;
+use super::record::ExecRecord;
 use crate::{Engine, EngineError, Guest};
 
 mod files;

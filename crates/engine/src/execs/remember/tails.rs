@@ -3,7 +3,8 @@
 use burrow_guest::protocol::{Attach, ExecInfo, ReadMode};
 use burrow_model::ExecId;
 
-use crate::{Engine, EngineError, ExecEvent, Guest, OutputStream};
+use super::super::event::{ExecEvent, OutputStream};
+use crate::{Engine, EngineError, Guest};
 
 /// Bytes kept of the end of each stream: error messages are usually there.
 const TAIL_BYTES: usize = 16 << 10;
