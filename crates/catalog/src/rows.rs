@@ -131,6 +131,55 @@ impl SandboxChange {
             branch: None,
         }
     }
+
+    /// Makes the same change of a row that was read before as the catalog makes of the stored one.
+    pub fn apply(self, row: &mut SandboxRow) {
+        fn set<T>(into: &mut T, value: Option<T>) {
+            if let Some(value) = value {
+                *into = value;
+            }
+        }
+        let Self {
+            updated_ms,
+            state,
+            stop_reason,
+            name,
+            spec,
+            image,
+            token,
+            machine,
+            started_ms,
+            stopped_ms,
+            failure,
+            generation,
+            dump,
+            origin,
+            active_ms,
+            slept_ms,
+            rotated_ms,
+            snapshotted_ms,
+            branch,
+        } = self;
+        row.updated_ms = updated_ms;
+        set(&mut row.state, state);
+        set(&mut row.stop_reason, stop_reason);
+        set(&mut row.name, name);
+        set(&mut row.spec, spec);
+        set(&mut row.image, image);
+        set(&mut row.token, token);
+        set(&mut row.machine, machine);
+        set(&mut row.started_ms, started_ms);
+        set(&mut row.stopped_ms, stopped_ms);
+        set(&mut row.failure, failure);
+        set(&mut row.generation, generation);
+        set(&mut row.dump, dump);
+        set(&mut row.origin, origin);
+        set(&mut row.active_ms, active_ms);
+        set(&mut row.slept_ms, slept_ms);
+        set(&mut row.rotated_ms, rotated_ms);
+        set(&mut row.snapshotted_ms, snapshotted_ms);
+        set(&mut row.branch, branch);
+    }
 }
 
 impl fmt::Debug for SandboxChange {

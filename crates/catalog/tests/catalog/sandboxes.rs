@@ -1,7 +1,10 @@
 //! Sandboxes and the journal: rows are read as they were stored, in one commit with their operation.
 
 use burrow_catalog::{Catalog, CatalogError, Inserted, SandboxChange};
-use burrow_model::{ImageId, Lifetime, OperationId, SandboxId, Scope, State, StopReason};
+use burrow_model::{
+    DumpId, ImageId, Lifetime, MemoryRef, OperationId, Origin, OriginKind, SandboxId, Scope, SnapshotId,
+    State, StopReason,
+};
 use serde_json::json;
 
 use crate::rows::{self, NOW};
@@ -157,6 +160,40 @@ async fn a_change_touches_what_it_names_and_ends_its_operation() {
     catalog.update_sandbox(&row.id, change, None).await.unwrap();
     assert_eq!(catalog.sandbox(&row.tenant, &row.id).await.unwrap(), Some(expected));
     assert_eq!(catalog.expired(NOW + 99).await.unwrap(), [row.id]);
+}
+
+#[tokio::test]
+async fn a_change_of_a_row_in_ram_is_that_of_the_stored_row() {
+    let catalog = Catalog::in_memory().unwrap();
+    let mut row = rows::sandbox(&catalog.default_tenant(), NOW);
+    rows::store(&catalog, &row).await;
+    let mut spec = row.spec.clone();
+    spec.labels.insert("a".to_owned(), "b".to_owned());
+    let (snapshot, kind) = (SnapshotId::generate(), OriginKind::Fork);
+    let change = SandboxChange {
+        updated_ms: NOW + 1,
+        state: Some(State::Hibernated),
+        stop_reason: Some(Some(StopReason::Expired)),
+        name: Some(Some("another".parse().unwrap())),
+        spec: Some(spec),
+        image: Some(ImageId::generate()),
+        token: Some("another".to_owned()),
+        machine: Some(Some(json!({ "pid": 2 }))),
+        started_ms: Some(Some(NOW + 2)),
+        stopped_ms: Some(Some(NOW + 3)),
+        failure: Some(Some("why".to_owned())),
+        generation: Some(7),
+        dump: Some(Some(DumpId::generate())),
+        origin: Some(Some(Origin { snapshot, sandbox: SandboxId::generate(), kind })),
+        active_ms: Some(Some(NOW + 4)),
+        slept_ms: Some(Some(NOW + 5)),
+        rotated_ms: Some(Some(NOW + 6)),
+        snapshotted_ms: Some(Some(NOW + 7)),
+        branch: Some(Some(MemoryRef::own(&SandboxId::generate()))),
+    };
+    catalog.update_sandbox(&row.id, change.clone(), None).await.unwrap();
+    change.apply(&mut row);
+    assert_eq!(catalog.sandbox(&row.tenant, &row.id).await.unwrap(), Some(row));
 }
 
 #[tokio::test]

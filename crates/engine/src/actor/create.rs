@@ -7,7 +7,7 @@ use burrow_model::{OperationId, State};
 
 use super::command::{Creation, Reply, SnapshotSource, Source};
 use super::live_machine::LiveMachine;
-use super::{Actor, Fate, follow};
+use super::{Actor, Fate};
 use crate::images::starting_points;
 use crate::images::starting_points::Start;
 use crate::operations::journal::{Detail, Operation};
@@ -100,7 +100,7 @@ impl Actor {
         };
         let change = self.running(&live);
         let mut row = SandboxRow::clone(&self.row);
-        follow(&mut row, change);
+        change.apply(&mut row);
         let catalog = &self.shared.seams.catalog;
         let refused = match catalog.insert_running_sandbox(row.clone(), idempotency.cloned()).await {
             Ok(Inserted::New) => {

@@ -269,7 +269,7 @@ impl Actor {
 
     /// Applies a stored change to the row in RAM.
     fn note(&mut self, change: SandboxChange) {
-        follow(Arc::make_mut(&mut self.row), change);
+        change.apply(Arc::make_mut(&mut self.row));
         self.running_generation.set(&self.row, self.live.is_some());
         self.activity.follow(&self.row);
     }
@@ -305,53 +305,4 @@ impl Drop for Actor {
     fn drop(&mut self) {
         self.unwatch();
     }
-}
-
-/// Must match the catalog's own `apply`: `None` leaves a field unchanged.
-fn follow(row: &mut SandboxRow, change: SandboxChange) {
-    fn set<T>(into: &mut T, value: Option<T>) {
-        if let Some(value) = value {
-            *into = value;
-        }
-    }
-    let SandboxChange {
-        updated_ms,
-        state,
-        stop_reason,
-        name,
-        spec,
-        image,
-        token,
-        machine,
-        started_ms,
-        stopped_ms,
-        failure,
-        generation,
-        dump,
-        origin,
-        active_ms,
-        slept_ms,
-        rotated_ms,
-        snapshotted_ms,
-        branch,
-    } = change;
-    row.updated_ms = updated_ms;
-    set(&mut row.state, state);
-    set(&mut row.stop_reason, stop_reason);
-    set(&mut row.name, name);
-    set(&mut row.spec, spec);
-    set(&mut row.image, image);
-    set(&mut row.token, token);
-    set(&mut row.machine, machine);
-    set(&mut row.started_ms, started_ms);
-    set(&mut row.stopped_ms, stopped_ms);
-    set(&mut row.failure, failure);
-    set(&mut row.generation, generation);
-    set(&mut row.dump, dump);
-    set(&mut row.origin, origin);
-    set(&mut row.active_ms, active_ms);
-    set(&mut row.slept_ms, slept_ms);
-    set(&mut row.rotated_ms, rotated_ms);
-    set(&mut row.snapshotted_ms, snapshotted_ms);
-    set(&mut row.branch, branch);
 }
