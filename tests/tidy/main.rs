@@ -118,7 +118,6 @@ const LARGE_CIRCLES: &[(&str, usize)] = &[
     ("images", 4),
     ("rest", 6),
     ("runtime", 21),
-    ("ssh", 10),
     ("vault", 4),
 ];
 

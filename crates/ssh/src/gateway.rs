@@ -22,9 +22,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::attached_execs::AttachedExecs;
 use crate::cancellable::CancellableStream;
-use crate::connection::{Connection, ConnectionHandler};
-use crate::listing::AttachedExecs;
+use crate::connection::{Connection, Shared};
+use crate::handler::ConnectionHandler;
 use crate::{Authenticator, KeyFile};
 
 /// Idle time after which a keepalive is sent, and how many may stay unanswered.
@@ -71,18 +72,6 @@ pub struct Gateway {
     connections: Arc<Semaphore>,
     config: Arc<Config>,
     options: GatewayOptions,
-}
-
-/// State that all connections share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) authenticator: Arc<dyn Authenticator>,
-    pub(crate) attached: AttachedExecs,
-    /// One permit per byte of buffered input.
-    pub(crate) input: Arc<Semaphore>,
-    pub(crate) tasks: TaskTracker,
-    /// Cancelled when the daemon is about to exit: execs then keep running.
-    pub(crate) stop: CancellationToken,
 }
 
 impl Gateway {

@@ -1,12 +1,11 @@
 //! Lists the user's sandboxes, and the shells that were left running in one.
 
-use std::collections::HashSet;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use burrow_api::{Exec, ExecState};
 use burrow_client::{Client, ClientError, PageQuery, SandboxQuery};
 
+use crate::attached_execs::ExecGuard;
 use crate::connection::Connection;
 
 /// The newest sandboxes that are listed, and the newest execs that are searched for detached shells.
@@ -15,45 +14,6 @@ const SEARCHED: u32 = 100;
 
 /// Shells offered at once: each is chosen with one digit.
 const OFFERED_MAX: usize = 9;
-
-/// Execs that a channel is attached to.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct AttachedExecs(Arc<Mutex<HashSet<String>>>);
-
-/// Marks an exec as attached until the channel ends.
-#[derive(Debug)]
-pub(crate) struct ExecGuard {
-    all: AttachedExecs,
-    exec: String,
-}
-
-impl ExecGuard {
-    pub(crate) fn exec(&self) -> &str {
-        &self.exec
-    }
-}
-
-impl AttachedExecs {
-    pub(crate) fn insert(&self, exec: &str) -> ExecGuard {
-        self.with(|all| all.insert(exec.to_owned()));
-        ExecGuard { all: self.clone(), exec: exec.to_owned() }
-    }
-
-    fn insert_if_free(&self, exec: &str) -> Option<ExecGuard> {
-        let free = self.with(|all| all.insert(exec.to_owned()));
-        free.then(|| ExecGuard { all: self.clone(), exec: exec.to_owned() })
-    }
-
-    fn with<T>(&self, change: impl FnOnce(&mut HashSet<String>) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Drop for ExecGuard {
-    fn drop(&mut self) {
-        self.all.with(|all| all.remove(&self.exec));
-    }
-}
 
 /// A running shell that no channel is attached to.
 #[derive(Debug)]
@@ -118,20 +78,4 @@ pub(crate) async fn sandbox_list(client: &Client) -> Result<String, ClientError>
 /// Without control characters, which a terminal would interpret.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(100).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_exec_is_offered_to_one_channel_at_a_time() {
-        let attached = AttachedExecs::default();
-        let guard = attached.insert("exe1");
-        assert!(attached.insert_if_free("exe1").is_none());
-        drop(guard);
-        let guard = attached.insert_if_free("exe1").unwrap();
-        assert_eq!(guard.exec(), "exe1");
-        assert!(attached.insert_if_free("exe2").is_some());
-    }
 }

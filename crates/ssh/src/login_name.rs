@@ -3,10 +3,11 @@
 use burrow_api::{CreateSandbox, SandboxState};
 use burrow_client::{Client, ClientError};
 
-use crate::CLAIM;
-
 /// The login name that creates a sandbox; `new+IMAGE` creates one from an image.
 pub(crate) const NEW: &str = "new";
+
+/// Prefix of a code in a login name: the login proves that the client holds a public key, and claims the key.
+pub const CLAIM: &str = "claim+";
 
 #[derive(Debug)]
 pub(crate) struct LoginSandbox {

@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use russh::{ChannelMsg, ChannelReadHalf};
 
-use crate::listing::{DetachedShell, ExecGuard};
+use crate::attached_execs::ExecGuard;
+use crate::listing::DetachedShell;
 use crate::output::Output;
 
 /// Enough for any user to decide.

@@ -9,9 +9,9 @@ use burrow_client::{
 use bytes::Bytes;
 use russh::{ChannelMsg, ChannelReadHalf, Sig};
 
+use crate::attached_execs::ExecGuard;
 use crate::connection::Connection;
 use crate::input::Input;
-use crate::listing::ExecGuard;
 use crate::output::{Ending, Output};
 use crate::session_channel::{SessionSettings, size};
 

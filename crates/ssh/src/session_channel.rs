@@ -9,13 +9,16 @@ use russh::server::{Handle, Msg};
 use russh::{Channel, ChannelMsg, ChannelReadHalf};
 
 use crate::connection::Connection;
+use crate::listing;
 use crate::login_name::NoSandbox;
 use crate::menu::{self, Choice};
 use crate::output::{Ending, Output};
 use crate::pump::{self, OnDisconnect, Pump};
-use crate::{SFTP_ARGV, listing};
 
 pub(crate) const SFTP: &str = "sftp";
+
+/// The exec that serves sftp inside a sandbox: the agent's own program.
+pub const SFTP_ARGV: [&str; 2] = ["/.burrow/guest", "sftp"];
 
 /// Number of variables of one channel, and the length of a value.
 const VARIABLES_MAX: usize = 64;
