@@ -113,7 +113,6 @@ const LARGE_CIRCLES: &[(&str, usize)] = &[
     ("daemon", 4),
     ("e2b", 15),
     ("egress", 15),
-    ("gateway", 7),
     ("guest", 35),
     ("images", 4),
     ("rest", 6),

@@ -29,9 +29,10 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 use super::address::{self, Form, Target};
+use super::admitted::{Admitted, AdmittedBy};
 use super::headers::is_upgrade;
 use super::page::takes_html;
-use crate::Gateway;
+use crate::gateway::Gateway;
 use burrow_http::app::App;
 use burrow_http::error::ApiError;
 use burrow_http::request_target::CODE_PORT;
@@ -57,25 +58,6 @@ pub(super) struct Credentials {
     cookie: Option<String>,
     /// The token header of E2B's clients.
     token: Option<String>,
-}
-
-/// A request that may be forwarded.
-#[derive(Debug)]
-pub(super) struct Admitted {
-    pub(super) tenant: TenantId,
-    pub(super) sandbox: SandboxId,
-    pub(super) by: AdmittedBy,
-    /// For the audit log; `None` if the port is public.
-    pub(super) actor: Option<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum AdmittedBy {
-    Key,
-    Link { expires_ms: u64 },
-    Cookie,
-    Token,
-    Public,
 }
 
 impl Credentials {

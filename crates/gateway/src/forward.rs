@@ -18,14 +18,14 @@ use hyper::body::{Body as _, Frame, SizeHint};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-use super::access::{Admitted, AdmittedBy};
 use super::address::{Form, Target};
+use super::admitted::{Admitted, AdmittedBy};
+use super::gateway::Gateway;
 use super::headers::Origin;
 use super::kept_connections::DrivenBody;
 use super::slots::{Slot, SlottedBody};
 use super::upstream::{PortKey, UpstreamError};
-use super::{PortRequestError, address, headers};
-use crate::Gateway;
+use super::{address, headers};
 use burrow_http::activity::InFlight;
 use burrow_http::app::App;
 use burrow_http::error::ApiError;
@@ -67,6 +67,23 @@ pub(super) async fn forward(
     *response.version_mut() = Version::default();
     let end = is_endless(&response).then(|| Box::pin(app.draining.clone().cancelled_owned()));
     Ok(response.map(|body| SlottedBody { body, end, _slot: slot, _in_flight: in_flight }.into_body()))
+}
+
+/// Why a request of the daemon itself got no response from inside.
+#[derive(Debug)]
+pub enum PortRequestError {
+    /// No process listens there.
+    Closed,
+    Failed(ApiError),
+}
+
+impl From<PortRequestError> for ApiError {
+    fn from(unanswered: PortRequestError) -> Self {
+        match unanswered {
+            PortRequestError::Closed => Self::new(ErrorCode::PortClosed, "the server inside has just ended"),
+            PortRequestError::Failed(error) => error,
+        }
+    }
 }
 
 /// Sends a request of the daemon itself: neither the request nor the response is rewritten.

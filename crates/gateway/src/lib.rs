@@ -14,8 +14,10 @@
 
 mod access;
 mod address;
+mod admitted;
 pub mod e2b;
 mod forward;
+mod gateway;
 mod headers;
 mod kept_connections;
 mod link;
@@ -35,60 +37,23 @@ use burrow_api::ErrorCode;
 use burrow_model::{SandboxId, TenantId};
 use futures_util::FutureExt as _;
 use http::Method;
-use tokio::sync::OnceCell;
 
 use crate::e2b::reach;
-use access::{Admitted, AdmittedBy, Credentials};
+use access::Credentials;
 pub use address::{Addressed, Form, Target, addressed};
 pub use address::{authority, is_local, is_own};
-use burrow_http::app::{App, Part};
+use admitted::{Admitted, AdmittedBy};
+use burrow_http::app::App;
 use burrow_http::error::ApiError;
 use burrow_http::request_target::PeerAddress;
-use burrow_http::signer::Signer;
+pub use forward::PortRequestError;
+pub use gateway::Gateway;
 pub use link::Links;
 use page::Audience;
 pub use slots::Slot;
-use slots::Slots;
-use upstream::Upstreams;
-use uses::Uses;
 
 /// Maximum size of a request's head. Servers inside would reject a larger one.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-
-/// The state that is shared by requests into sandboxes.
-#[derive(Debug)]
-pub struct Gateway {
-    slots: Slots,
-    upstreams: Upstreams,
-    signer: OnceCell<Signer>,
-    uses: Uses,
-}
-
-impl Part for Gateway {
-    fn new(app: &App) -> Self {
-        let config = &app.config.gateway;
-        Self {
-            slots: Slots::new(config.requests, config.requests_per_sandbox),
-            upstreams: Upstreams::new(app.engine.clone()),
-            signer: OnceCell::new(),
-            uses: Uses::default(),
-        }
-    }
-}
-
-impl Gateway {
-    /// Reserves a slot for a connection into a sandbox that is not HTTP.
-    pub fn slot(&self, sandbox: &SandboxId) -> Result<Slot, ApiError> {
-        self.slots.take(sandbox)
-    }
-
-    /// Signs and verifies links.
-    pub async fn signer(&self, app: &App) -> Result<&Signer, ApiError> {
-        self.signer
-            .get_or_try_init(|| async { Ok(Signer::new(&app.engine.catalog().port_link_secret().await?)) })
-            .await
-    }
-}
 
 /// The response to an address that is like one of a port, but malformed.
 pub fn malformed(reason: &'static str, request: &Request) -> Response {
@@ -112,23 +77,6 @@ pub async fn pass(app: &Arc<App>, target: &Target, request: Request) -> Response
     app.metrics.answered(&method, "gateway", status, took);
     tracing::debug!(%method, status, sandbox = target.sandbox, port = target.port, "forwarded into a sandbox");
     response
-}
-
-/// Why a request of the daemon itself got no response from inside.
-#[derive(Debug)]
-pub enum PortRequestError {
-    /// No process listens there.
-    Closed,
-    Failed(ApiError),
-}
-
-impl From<PortRequestError> for ApiError {
-    fn from(unanswered: PortRequestError) -> Self {
-        match unanswered {
-            PortRequestError::Closed => Self::new(ErrorCode::PortClosed, "the server inside has just ended"),
-            PortRequestError::Failed(error) => error,
-        }
-    }
 }
 
 /// Sends a request of the daemon itself to a port of a sandbox. Neither the request nor the response is rewritten.

@@ -9,9 +9,9 @@ use std::sync::{Mutex, PoisonError};
 
 use burrow_audit::{Action, Event, Outcome, Text};
 
-use super::access::{Admitted, AdmittedBy};
 use super::address::Target;
-use crate::Gateway;
+use super::admitted::{Admitted, AdmittedBy};
+use super::gateway::Gateway;
 use burrow_http::app::App;
 
 /// Ten minutes: a page that stays open causes only a few events per hour.

@@ -14,8 +14,8 @@ use burrow_model::{ImageId, SandboxId, VolumeId};
 use ring::digest;
 
 use super::handed_out::HandedOut;
-use crate::Gateway;
 use crate::e2b::Lookups;
+use crate::gateway::Gateway;
 use burrow_http::app::App;
 use burrow_http::error::ApiError;
 use burrow_http::signer::Signer;
