@@ -115,7 +115,6 @@ const LARGE_CIRCLES: &[(&str, usize)] = &[
     ("egress", 15),
     ("guest", 35),
     ("images", 4),
-    ("rest", 6),
     ("runtime", 21),
     ("vault", 4),
 ];

@@ -25,7 +25,7 @@ use tokio::time::timeout;
 use utoipa::IntoParams;
 
 use super::access::{OfPath, ReadParams, Recaller, Rememberer, WriteParams};
-use super::{memory_page, page_request};
+use super::page::{memory_page, page_request};
 use burrow_http::app::App;
 use burrow_http::error::ApiError;
 use burrow_http::input::{Params, Segments, parse};

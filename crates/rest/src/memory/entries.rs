@@ -20,7 +20,7 @@ use serde::de::IgnoredAny;
 use utoipa::IntoParams;
 
 use super::access::{OfPath, Principal, ReadParams, Recaller, Rememberer, WriteParams};
-use super::{memory_page, page_request};
+use super::page::{memory_page, page_request};
 use burrow_http::app::App;
 use burrow_http::auth::UnboundExecutor;
 use burrow_http::convert;

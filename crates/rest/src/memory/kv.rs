@@ -12,7 +12,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::access::{OfPath, ReadParams, Recaller, Rememberer, WriteParams};
-use super::{memory_page, page_request};
+use super::page::{memory_page, page_request};
 use burrow_http::app::App;
 use burrow_http::convert;
 use burrow_http::error::ApiError;

@@ -16,6 +16,7 @@ pub(crate) mod entries;
 pub(crate) mod kv;
 pub(crate) mod kv_watch;
 mod moment;
+mod page;
 pub(crate) mod search;
 pub(crate) mod skill_run;
 pub(crate) mod skills;
@@ -26,12 +27,9 @@ pub(crate) mod upkeep;
 use std::sync::Arc;
 
 use axum::{Extension, Router, middleware};
-use burrow_api::defaults::{PAGE_LIMIT, PAGE_LIMIT_MAX};
-use burrow_memory::PageRequest;
 use burrow_model::{SandboxId, TenantId};
 
 use burrow_http::app::App;
-use burrow_http::error::ApiError;
 use burrow_http::middleware::{method_not_allowed, no_such_route};
 use burrow_http::observe;
 use burrow_http::own_listener::OwnListener;
@@ -99,17 +97,4 @@ pub fn own_listener_router(app: Arc<App>, tenant: TenantId, sandbox: SandboxId) 
         // The outermost layer, so that all others know the caller.
         .layer(Extension(OwnListener::new(tenant, sandbox, app.engine.now_ms())))
         .with_state(app)
-}
-
-/// The requested page of a list.
-fn page_request(cursor: Option<String>, limit: Option<u32>) -> Result<PageRequest, ApiError> {
-    let limit = limit.unwrap_or(PAGE_LIMIT);
-    if !(1..=PAGE_LIMIT_MAX).contains(&limit) {
-        return Err(ApiError::invalid(format!("`limit` must be from 1 to {PAGE_LIMIT_MAX}, not {limit}")));
-    }
-    Ok(PageRequest { cursor, limit })
-}
-
-fn memory_page<R, T>(page: burrow_memory::Page<R>, convert: impl FnMut(R) -> T) -> burrow_api::Page<T> {
-    burrow_api::Page { items: page.rows.into_iter().map(convert).collect(), next_cursor: page.next_cursor }
 }

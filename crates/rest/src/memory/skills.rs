@@ -17,7 +17,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::access::{OfPath, Principal, ReadParams, Recaller, Rememberer, WhenParams, WriteParams};
-use super::{memory_page, page_request};
+use super::page::{memory_page, page_request};
 use burrow_http::app::App;
 use burrow_http::auth::{Caller, Executor, check_reference};
 use burrow_http::convert;
