@@ -182,6 +182,11 @@ impl Settings {
         matches!(self.setting(key).value, Value::Flag(true))
     }
 
+    /// For limits that are compared with lengths.
+    pub(super) fn count(&self, key: &'static str) -> usize {
+        usize::try_from(self.number(key)).expect("bounded by the table")
+    }
+
     /// For counts, sizes and cores.
     pub(super) fn number(&self, key: &'static str) -> u64 {
         match self.setting(key).value {

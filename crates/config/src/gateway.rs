@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::count;
 use super::file::{ConfigError, Settings};
 
 #[derive(Clone, Debug)]
@@ -30,8 +29,8 @@ impl GatewayConfig {
             domain,
             https: tls || settings.flag("gateway.https"),
             e2b_public_ports: settings.flag("gateway.e2b_public_ports"),
-            requests: count(settings.number("gateway.requests")),
-            requests_per_sandbox: count(settings.number("gateway.requests_per_sandbox")),
+            requests: settings.count("gateway.requests"),
+            requests_per_sandbox: settings.count("gateway.requests_per_sandbox"),
             answer: Duration::from_secs(settings.number("gateway.answer_seconds")),
         })
     }

@@ -264,13 +264,13 @@ impl Config {
                 None => Pool::File { size_bytes: settings.number("pool.size") },
             },
             pool_reserve_bytes: settings.number("pool.reserve"),
-            pool_ready: count(settings.number("pool.ready")),
+            pool_ready: settings.count("pool.ready"),
             mirror: mirror(&settings)?,
             defaults,
             sleep,
             gc_sandboxes: settings.flag("gc.sandboxes"),
             bounds,
-            network_slots: count(settings.number("network.slots")),
+            network_slots: settings.count("network.slots"),
             egress: egress(&settings),
             memory: MemoryConfig::of(&settings)?,
             secrets: SecretsConfig::of(&settings, &path),
@@ -354,11 +354,11 @@ fn bounds(settings: &Settings, defaults: &Defaults) -> Result<Bounds, ConfigErro
         }
     }
     Ok(Bounds {
-        sandboxes: count(settings.number("limits.sandboxes")),
+        sandboxes: settings.count("limits.sandboxes"),
         limits: max,
-        requests: count(settings.number("limits.requests")),
-        connections: count(settings.number("limits.connections")),
-        json_body_bytes: count(settings.number("limits.json_body")),
+        requests: settings.count("limits.requests"),
+        connections: settings.count("limits.connections"),
+        json_body_bytes: settings.count("limits.json_body"),
         image_upload_bytes: settings.number("limits.image_upload"),
     })
 }
@@ -372,10 +372,6 @@ fn limits(settings: &Settings, [ram, cpu, pids, disk]: [&'static str; 4]) -> Lim
         pids: small(settings.number(pids)),
         disk_mib: small(settings.number(disk) / MIB),
     }
-}
-
-fn count(number: u64) -> usize {
-    usize::try_from(number).expect("bounded by the table")
 }
 
 fn effective(settings: &Settings) -> serde_json::Value {

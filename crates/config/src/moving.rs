@@ -2,8 +2,8 @@
 
 use burrow_portable::PublicKey;
 
+use super::ConfigError;
 use super::file::Settings;
-use super::{ConfigError, count};
 
 /// Maximum number of trusted keys of other hosts.
 const TRUSTED_MAX: usize = 64;
@@ -29,7 +29,7 @@ impl MovingConfig {
         }
         Ok(Self {
             import_bytes: settings.number("moving.import"),
-            at_once: count(settings.number("moving.at_once")),
+            at_once: settings.count("moving.at_once"),
             trusted,
         })
     }

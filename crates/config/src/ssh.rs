@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::count;
 use super::file::Settings;
 
 #[derive(Clone, Debug)]
@@ -25,11 +24,11 @@ impl SshConfig {
         Self {
             listen: settings.flag("ssh.enabled").then(|| settings.address("ssh.listen")),
             chosen: settings.is_set("ssh.listen"),
-            connections: count(settings.number("ssh.connections")),
-            half_open: count(settings.number("ssh.half_open")),
-            half_open_per_address: count(settings.number("ssh.half_open_per_address")),
+            connections: settings.count("ssh.connections"),
+            half_open: settings.count("ssh.half_open"),
+            half_open_per_address: settings.count("ssh.half_open_per_address"),
             login: Duration::from_secs(settings.number("ssh.login_seconds")),
-            tries: count(settings.number("ssh.tries")),
+            tries: settings.count("ssh.tries"),
             idle: settings.span_if_any("ssh.idle").map(Duration::from_millis),
         }
     }
