@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use burrow_catalog::{Catalog, CatalogError, KeySecret, NewKey};
 use burrow_model::Scope;
 
-use crate::ServeError;
+use crate::error::ServeError;
 
 pub(crate) async fn ensure(catalog: &Catalog, path: &Path, now_ms: u64) -> Result<(), ServeError> {
     let tenant = catalog.default_tenant();

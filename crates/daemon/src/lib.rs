@@ -6,9 +6,11 @@ mod admin_key;
 mod clearing;
 mod egress;
 mod epoch;
+mod error;
 mod front;
 mod guest_binary;
 mod image;
+mod instance;
 mod mcp;
 mod own_listeners;
 mod periodic;
@@ -28,9 +30,10 @@ pub use burrow_http::memory::MemorySetupError;
 pub use burrow_rest::openapi;
 pub use clearing::Clearing;
 pub use epoch::EpochError;
+pub use error::ServeError;
 pub use restore::{RestoreError, Restored, restore};
 pub use server::TlsError;
-pub use wiring::{ServeError, ServeOptions, run};
+pub use wiring::{ServeOptions, run};
 
 /// The roles of processes that the daemon starts from its own program.
 pub mod roles {

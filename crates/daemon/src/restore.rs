@@ -35,8 +35,10 @@ use burrow_model::{
 };
 use tokio::sync::mpsc;
 
-use crate::wiring::{Instance, open_disk_pool};
-use crate::{Config, ServeError};
+use crate::Config;
+use crate::error::ServeError;
+use crate::instance::Instance;
+use crate::wiring::open_disk_pool;
 
 /// Maximum number of pieces that wait for the pool.
 const PIECES_MAX: usize = 4;

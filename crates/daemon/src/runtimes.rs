@@ -8,7 +8,8 @@ use burrow_runtime::Runtime;
 use burrow_runtime::container::{self, ContainerRuntime};
 use burrow_runtime::microvm::{self, MicrovmRuntime};
 
-use crate::wiring::{ServeError, make_directory};
+use crate::error::ServeError;
+use crate::instance::make_directory;
 use burrow_config::Config;
 
 /// Containers first: they run everywhere. Blocks; if KVM hangs, for seconds, once.

@@ -19,7 +19,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::wiring::{ServeError, listen};
+use crate::error::ServeError;
+use crate::server::listen;
 use burrow_config::SshConfig;
 use burrow_http::app::App;
 use burrow_http::within::{self, Recognised};

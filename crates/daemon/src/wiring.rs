@@ -5,43 +5,42 @@
 //!   SIGTERM: stop accepting ─► streams end, requests finish (bounded) ─► engine ─► exit; sandboxes continue to run
 //! ```
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use burrow_catalog::{Catalog, CatalogError};
+use burrow_catalog::Catalog;
 use burrow_disks::btrfs::{BtrfsDisks, PoolSource};
 use burrow_engine::{
-    Clock as _, EgressSettings, Engine, EngineError, ImagePolicy, MovingPolicy, NoExecObserver, NoOwnApi,
-    Policy, Seams, SteadyClock, SystemClock, Times,
+    Clock as _, EgressSettings, Engine, ImagePolicy, MovingPolicy, NoExecObserver, NoOwnApi, Policy, Seams,
+    SteadyClock, SystemClock, Times,
 };
 use burrow_model::State;
 use burrow_network::linux::LinuxNetwork;
 use burrow_portable::ExportKey;
 use burrow_runtime::container::probe_own_ids;
-use rustix::fs::{FlockOperation, flock};
-use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::epoch::{EpochError, Epochs};
+use crate::epoch::Epochs;
+use crate::error::ServeError;
 use crate::image::DebianBuilder;
+use crate::instance::{Instance, make_directory};
 use crate::own_listeners::{OwnListeners, ServedListeners};
-use crate::server::{Server, Tls, TlsError};
+use crate::server::{Server, Tls, listen};
 use crate::telemetry::LogLevel;
 use crate::{admin_key, egress, epoch, guest_binary, periodic, router, runtimes, telemetry, vault};
-use burrow_config::{Config, ConfigError, Pool};
+use burrow_config::{Config, Pool};
 use burrow_http::activity::Patience;
 use burrow_http::app::App;
 use burrow_http::audit::Audit;
 use burrow_http::exec_trace::ExecRecords;
-use burrow_http::memory::{Keeper, MemorySetupError};
+use burrow_http::memory::Keeper;
 use burrow_http::metrics::Metrics;
 
 /// Time limits of the shutdown. `burrow down` waits for a minute.
@@ -61,9 +60,6 @@ const IMAGES_AT_ONCE: usize = 2;
 
 /// Maximum number of names in one imported file: far above real sandboxes, and creating them takes minutes.
 const MOVED_ENTRIES_MAX: u64 = 5_000_000;
-
-/// The backlog of the kernel for connections that were not accepted yet.
-const BACKLOG: u32 = 1024;
 
 /// The options of `burrow serve`.
 #[derive(Clone, Debug)]
@@ -90,89 +86,6 @@ impl Times for HostTimes {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    #[error("another daemon uses `{}`", .state_dir.display())]
-    Running { state_dir: PathBuf },
-    #[error("could not {step} `{}`", .path.display())]
-    Directory { step: &'static str, path: PathBuf, source: io::Error },
-    #[error("could not open the catalog")]
-    Catalog { source: CatalogError },
-    #[error("could not use the catalog and the pool together")]
-    Epoch(#[from] EpochError),
-    #[error("could not open the pool")]
-    Disks { source: burrow_disks::DiskError },
-    #[error("could not open the network")]
-    Network { source: burrow_network::NetworkError },
-    #[error("could not start the egress process")]
-    Egress { source: burrow_egress::EgressError },
-    #[error("could not open a runtime driver")]
-    Runtime { source: burrow_runtime::RuntimeError },
-    #[error("could not open the audit log")]
-    Audit { source: burrow_audit::StoreError },
-    #[error("could not open memory")]
-    Memory {
-        #[from]
-        source: MemorySetupError,
-    },
-    #[error("could not open the vault of secrets")]
-    Vault { source: burrow_vault::VaultError },
-    #[error("could not open the key that signs exports")]
-    ExportKey { source: burrow_portable::PortableError },
-    #[error("could not install the guest agent `{}` in the pool", .path.display())]
-    Guest { path: PathBuf, source: io::Error },
-    #[error("could not recover the sandboxes")]
-    Engine { source: EngineError },
-    #[error("could not write the first admin key to `{}`", .path.display())]
-    AdminKey { path: PathBuf, source: io::Error },
-    #[error("could not listen on `{address}`")]
-    Listen { address: SocketAddr, source: io::Error },
-    #[error("could not open the SSH host key")]
-    SshHostKey { source: burrow_ssh::KeyFileError },
-    #[error("could not prepare TLS")]
-    Tls(#[from] TlsError),
-    #[error("could not start the daemon's threads")]
-    Threads { source: io::Error },
-}
-
-impl ServeError {
-    /// What to do about it.
-    pub fn hint(&self) -> Option<String> {
-        let text = match self {
-            Self::Config(error) => error.hint()?,
-            Self::Running { .. } => {
-                "stop it first (`burrow down`), or give this one another `state_dir` and `run_dir`"
-            }
-            Self::Directory { .. } | Self::AdminKey { .. } => "run it as root (`sudo burrow serve`)",
-            Self::Catalog { source } => source.hint()?,
-            Self::Epoch(error) => error.hint()?,
-            Self::Disks { .. } | Self::Network { .. } | Self::Runtime { .. } => {
-                "run `burrow doctor` to see what this host lacks"
-            }
-            Self::Egress { source } => source.hint()?,
-            Self::Audit { source } => source.hint()?,
-            Self::Memory { source } => source.hint()?,
-            Self::Vault { source } => source.hint()?,
-            Self::ExportKey { .. } => {
-                "remove it to create a new one: other hosts then have to trust the new key"
-            }
-            Self::Guest { .. } => {
-                "put `burrow-guest` beside `burrow`, or set `runtime.guest` in the configuration"
-            }
-            Self::Engine { source } => source.hint()?,
-            Self::Listen { .. } => "another program may use this address; set `listen` in the configuration",
-            Self::SshHostKey { .. } => {
-                "`ssh_host_ed25519_key` in the state directory must be readable by root only; if it is removed, a new one is created, and clients warn"
-            }
-            Self::Tls(_) => "check `tls.cert` and `tls.key` in the configuration",
-            Self::Threads { .. } => return None,
-        };
-        Some(text.to_owned())
-    }
-}
-
 /// Runs the daemon until it is stopped.
 pub fn run(options: ServeOptions) -> Result<(), ServeError> {
     crate::Clearing::begin();
@@ -191,55 +104,6 @@ pub fn run(options: ServeOptions) -> Result<(), ServeError> {
     // After the shutdown only blocking work remains that no task waits for.
     threads.shutdown_timeout(LAST_WAIT);
     result
-}
-
-/// Proof that no other daemon uses these directories.
-#[derive(Debug)]
-pub(crate) struct Instance {
-    _lock: File,
-    files: Vec<PathBuf>,
-}
-
-impl Instance {
-    pub(crate) fn claim(config: &Config) -> Result<Self, ServeError> {
-        make_directory(&config.state_dir)?;
-        make_directory(&config.run_dir)?;
-        let path = config.state_dir.join("daemon.lock");
-        let failed = |step, path: &Path| {
-            let path = path.to_owned();
-            move |source| ServeError::Directory { step, path, source }
-        };
-        let mut open = OpenOptions::new();
-        let lock = open.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let lock = lock.map_err(failed("open the lock", &path))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(ServeError::Running { state_dir: config.state_dir.clone() });
-            }
-            Err(error) => return Err(failed("lock", &path)(error.into())),
-        }
-        let pid = config.run_dir.join("daemon.pid");
-        fs::write(&pid, format!("{}\n", std::process::id())).map_err(failed("write", &pid))?;
-        Ok(Self { _lock: lock, files: vec![pid, config.run_dir.join("address")] })
-    }
-}
-
-impl Drop for Instance {
-    fn drop(&mut self) {
-        for file in &self.files {
-            let _ = fs::remove_file(file);
-        }
-    }
-}
-
-/// Not accessible to other users: it contains data of sandboxes.
-pub(crate) fn make_directory(path: &Path) -> Result<(), ServeError> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|source| ServeError::Directory {
-        step: "create the directory",
-        path: path.to_owned(),
-        source,
-    })
 }
 
 /// Continues the races that an earlier daemon did not finish.
@@ -555,21 +419,6 @@ fn mirror(config: &Config) -> Option<burrow_disks::debian::Mirror> {
 fn guest_source(config: &Config, program: &Path) -> PathBuf {
     let beside = || program.parent().unwrap_or(Path::new("/")).join("burrow-guest");
     config.runtime.guest.clone().unwrap_or_else(beside)
-}
-
-pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
-    let open = || {
-        let socket = if address.is_ipv4() {
-            tokio::net::TcpSocket::new_v4()?
-        } else {
-            tokio::net::TcpSocket::new_v6()?
-        };
-        // A restarted daemon must be able to listen while old connections are in TIME_WAIT.
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        socket.listen(BACKLOG)
-    };
-    open().map_err(|source| ServeError::Listen { address, source })
 }
 
 /// Writes the daemon's address to a file, for clients that configured port 0.

@@ -13,7 +13,7 @@ mod drained_body;
 mod tls;
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +36,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service as _;
 
+use crate::error::ServeError;
 use crate::front::Front;
 use burrow_http::activity::{Activity, CloseAfterResponse, Patience, Watched};
 use burrow_http::request_target::PeerAddress;
@@ -68,6 +69,9 @@ const KEEPALIVE_PROBES: u32 = 4;
 /// If the process is out of file descriptors, an immediate retry would only use CPU time.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// The backlog of the kernel for connections that were not accepted yet.
+const BACKLOG: u32 = 1024;
+
 /// The parameters of the server.
 pub(crate) struct Server {
     pub(crate) listener: TcpListener,
@@ -80,6 +84,22 @@ pub(crate) struct Server {
     /// Closes all connections immediately.
     pub(crate) kill: CancellationToken,
     pub(crate) connections: TaskTracker,
+}
+
+/// Opens a listener.
+pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
+    let open = || {
+        let socket = if address.is_ipv4() {
+            tokio::net::TcpSocket::new_v4()?
+        } else {
+            tokio::net::TcpSocket::new_v6()?
+        };
+        // A restarted daemon must be able to listen while old connections are in TIME_WAIT.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    open().map_err(|source| ServeError::Listen { address, source })
 }
 
 impl Server {
