@@ -112,7 +112,6 @@ const LARGE_CIRCLES: &[(&str, usize)] = &[
     ("e2b", 15),
     ("egress", 15),
     ("guest", 35),
-    ("images", 4),
     ("runtime", 21),
     ("vault", 4),
 ];

@@ -1,20 +1,38 @@
 //! The credentials for a registry: given explicitly, or from the file that `docker login` writes.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use serde::Deserialize;
 
-use super::{Credentials, Secret};
 use crate::ImageError;
 
 /// Such a file has only a few entries.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The credentials of the user.
+#[derive(Clone, Debug)]
+pub enum Credentials {
+    Anonymous,
+    Password {
+        username: String,
+        password: Secret,
+    },
+    /// The file of `docker login`: its entry for the registry, else anonymous. Helpers are not run.
+    DockerConfig {
+        path: PathBuf,
+    },
+}
+
+/// A password or token. Formatted as `***`.
+#[derive(Clone)]
+pub struct Secret(pub String);
 
 /// The credentials to use if a registry requests authentication.
 #[derive(Clone, Debug)]
@@ -43,6 +61,12 @@ struct Auth {
     username: Option<String>,
     password: Option<String>,
     identitytoken: Option<String>,
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
 }
 
 impl Login {

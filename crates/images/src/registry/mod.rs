@@ -23,6 +23,7 @@ use tokio_rustls::TlsConnector;
 
 use self::connect::Reach;
 use self::credentials::Login;
+pub use self::credentials::{Credentials, Secret};
 use self::http::Http;
 use self::session::{Base, Session, Tokens};
 use crate::manifest::{self, Document};
@@ -45,24 +46,6 @@ pub struct PullerOptions {
     /// The platform to choose from images for several.
     pub platform: Platform,
 }
-
-/// The credentials of the user.
-#[derive(Clone, Debug)]
-pub enum Credentials {
-    Anonymous,
-    Password {
-        username: String,
-        password: Secret,
-    },
-    /// The file of `docker login`: its entry for the registry, else anonymous. Helpers are not run.
-    DockerConfig {
-        path: PathBuf,
-    },
-}
-
-/// A password or token. Formatted as `***`.
-#[derive(Clone)]
-pub struct Secret(pub String);
 
 /// Pulls from any number of registries; keeps connections and tokens.
 pub struct Puller {
@@ -104,12 +87,6 @@ pub struct Progress {
 pub struct Fetched {
     files: Vec<(usize, PathBuf)>,
     keep: bool,
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
 }
 
 impl fmt::Debug for FetchOptions {
