@@ -113,7 +113,6 @@ const LARGE_CIRCLES: &[(&str, usize)] = &[
     ("egress", 15),
     ("guest", 35),
     ("runtime", 21),
-    ("vault", 4),
 ];
 
 fn root() -> PathBuf {

@@ -11,8 +11,8 @@ pub enum VaultError {
     KeyFileOpen { path: PathBuf, mode: u32 },
     #[error("line {line} of the vault's key file `{}` is not 32 bytes in base64", .path.display())]
     KeyFileLine { path: PathBuf, line: usize },
-    #[error("the vault's key file `{}` holds no key, or more than {}", .path.display(), crate::KEY_FILE_KEYS_MAX)]
-    KeyFileCount { path: PathBuf },
+    #[error("the vault's key file `{}` holds no key, or more than {max}", .path.display())]
+    KeyFileCount { path: PathBuf, max: usize },
     #[error("the key `{key}`, with which a secret was sealed, is not available")]
     UnknownKey { key: String },
     /// It was sealed under another label or with another key, or was modified.

@@ -59,7 +59,7 @@ impl KeyFile {
             keys.push((name_of(&key), key));
         }
         if keys.is_empty() || keys.len() > KEY_FILE_KEYS_MAX {
-            return Err(VaultError::KeyFileCount { path: path.to_owned() });
+            return Err(VaultError::KeyFileCount { path: path.to_owned(), max: KEY_FILE_KEYS_MAX });
         }
         Ok(Self { keys })
     }
