@@ -107,12 +107,6 @@ const ARROWS: &[(&str, &[&str])] = &[
 const CIRCLE_FILES_MAX: usize = 3;
 
 /// Crates with larger circles, and the size of the largest. Lower these numbers; never raise one.
-const LARGE_CIRCLES: &[(&str, usize)] = &[
-    ("e2b", 15),
-    ("egress", 15),
-    ("guest", 35),
-    ("runtime", 21),
-];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()

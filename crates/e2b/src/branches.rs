@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::body::{Extracted, JsonInput, Unknown};
 use super::error::Refusal;
 use super::list::paged;
-use super::sandboxes::Path;
+use super::sandbox_path::Path;
 use super::show::Host;
 use super::{envd, show};
 use burrow_http::app::App;

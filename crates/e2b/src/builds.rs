@@ -28,7 +28,7 @@ use super::logs::{LINES_AT_ONCE, LogQuery};
 use super::show::time;
 use super::starts::{self, Commands, Sizes, Starting};
 use super::steps::{Instruction, InvalidStep, Plan, Start};
-use super::templates::{Found, find};
+use super::template_name::{Found, find};
 use super::{copies, mcp};
 use crate::copies::Copies;
 use burrow_http::app::{App, Part};

@@ -19,6 +19,7 @@ mod body;
 mod branches;
 pub mod builds;
 pub mod copies;
+mod copy_step;
 pub mod envd;
 mod error;
 pub mod interpreter;
@@ -28,10 +29,12 @@ pub mod mcp;
 pub mod metrics;
 mod network;
 mod pause;
+mod sandbox_path;
 mod sandboxes;
 mod show;
 mod starts;
 mod steps;
+mod template_name;
 mod templates;
 mod transforms;
 mod volumes;
@@ -40,10 +43,6 @@ use std::sync::Arc;
 
 use burrow_http::app::App;
 use burrow_http::routes::{Routes, get, post, put};
-
-/// Clients compare this version before they use newer features. Features of that version that Burrow does not support
-/// are rejected when they are requested.
-const ENVD_VERSION: &str = "0.6.4";
 
 /// The control plane.
 pub fn routes() -> Routes<Arc<App>> {

@@ -12,7 +12,7 @@ use http::{HeaderName, HeaderValue, Uri};
 
 use super::body::Extracted;
 use super::error::Refusal;
-use super::{show, templates};
+use super::{show, template_name};
 use burrow_gateway::e2b::reach;
 use burrow_http::app::App;
 use burrow_http::auth::{Caller, Reader};
@@ -46,7 +46,7 @@ pub(super) async fn list(
 ) -> Result<Response, Refusal> {
     let query = Query::read(&uri)?;
     let images = match query.template.as_deref() {
-        Some(template) => Some(templates::images(&app, &caller, template).await?),
+        Some(template) => Some(template_name::images(&app, &caller, template).await?),
         None => None,
     };
     let mut rows = all(&app, &caller).await?;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::body::Extracted;
 use super::error::Refusal;
-use super::sandboxes::Path;
+use super::sandbox_path::Path;
 use super::show::time;
 use burrow_http::app::App;
 use burrow_http::auth::{Caller, Reader};

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use super::body::{Extracted, JsonInput, Unknown, asks};
 use super::error::Refusal;
-use super::sandboxes::Path;
+use super::sandbox_path::Path;
 use super::transforms;
 use super::transforms::Rules;
 use burrow_gateway::e2b::reach::{self, PORT};

@@ -26,7 +26,7 @@ use serde::Deserialize;
 
 use super::body::{Extracted, JsonInput, Unknown};
 use super::error::Refusal;
-use super::sandboxes::Path;
+use super::sandbox_path::Path;
 use super::show::{self, Host};
 use burrow_gateway::e2b::reach::state;
 use burrow_http::app::App;

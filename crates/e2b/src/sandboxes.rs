@@ -7,13 +7,11 @@ use std::time::Instant;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use burrow_api::{CreateSandbox, ErrorCode};
+use burrow_api::CreateSandbox;
 use burrow_catalog::{Idempotency, SandboxRow};
-use burrow_engine::{CreateOptions, EngineError, FromSnapshot, LeaseChange};
+use burrow_engine::{CreateOptions, FromSnapshot, LeaseChange};
 use burrow_model::network::SealedTransforms;
-use burrow_model::{
-    AtTimeout, Image, Lease, Lifetime, NetworkPolicy, SandboxId, Snapshot, State as SandboxState, VolumeMount,
-};
+use burrow_model::{AtTimeout, Image, Lease, Lifetime, NetworkPolicy, Snapshot, VolumeMount};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
@@ -21,8 +19,9 @@ use serde_json::Value;
 use super::body::{Extracted, JsonInput, Unknown, asks};
 use super::error::Refusal;
 use super::network::NetworkConfig;
+use super::sandbox_path::Path;
 use super::show::{self, Host};
-use super::templates::{Found, find};
+use super::template_name::{Found, find};
 use super::{envd, mcp, starts};
 use burrow_gateway::e2b::reach::{self, LabelSettings};
 use burrow_http::app::App;
@@ -278,41 +277,6 @@ async fn from_snapshot(
     let row = app.carry_out(work).await?;
     envd::mark(app, &row.tenant, &row.id).await;
     Ok(row)
-}
-
-/// The sandbox in a path.
-#[derive(Debug, Deserialize)]
-pub(super) struct Path {
-    sandbox: String,
-}
-
-impl Path {
-    pub(super) fn to(sandbox: String) -> Self {
-        Self { sandbox }
-    }
-
-    /// Some client versions send `<sandbox>-<client>`.
-    pub(super) async fn resolve(&self, app: &App, caller: &Caller) -> Result<SandboxId, Refusal> {
-        let first = self.sandbox.split('-').next().unwrap_or_default();
-        let text = if first.parse::<SandboxId>().is_ok() { first } else { &self.sandbox };
-        caller.sandbox(app, text).await.map_err(|error| {
-            if error.code() == ErrorCode::NotFound { unknown(&self.sandbox) } else { error.into() }
-        })
-    }
-
-    pub(super) async fn row(&self, app: &App, caller: &Caller) -> Result<SandboxRow, Refusal> {
-        let id = self.resolve(app, caller).await?;
-        let row = app.engine.get(caller.tenant(), &id).await?;
-        // Requests to its ports already respond that it does not exist.
-        if row.state == SandboxState::Deleting {
-            return Err(unknown(&self.sandbox));
-        }
-        Ok(row)
-    }
-}
-
-fn unknown(text: &str) -> Refusal {
-    EngineError::NotFound { what: text.to_owned() }.into()
 }
 
 pub(super) async fn get(

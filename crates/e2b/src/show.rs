@@ -8,12 +8,15 @@ use http::HeaderMap;
 use http::request::Parts;
 use serde_json::{Value, json};
 
-use super::ENVD_VERSION;
 use super::error::Refusal;
 use burrow_gateway::e2b::reach::state;
 use burrow_gateway::e2b::tokens;
 use burrow_http::app::App;
 use burrow_http::auth::Caller;
+
+/// Clients compare this version before they use newer features. Features of that version that Burrow does not support
+/// are rejected when they are requested.
+pub(super) const ENVD_VERSION: &str = "0.6.4";
 
 /// Clients require this field, but do not use it.
 const CLIENT_ID: &str = "burrow";

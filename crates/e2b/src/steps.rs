@@ -10,7 +10,7 @@ use burrow_images::recipe::{Run, Step};
 use burrow_model::{Image, ImageConfig};
 use serde::Deserialize;
 
-use super::copies;
+use super::copy_step;
 use super::error::Refusal;
 use burrow_http::convert;
 
@@ -197,7 +197,7 @@ impl Planner {
                 self.push(Step::Env(variables));
             }
             "WORKDIR" => {
-                let path = copies::destination(&expand(&needed(0)?, &self.env), &self.place());
+                let path = copy_step::destination(&expand(&needed(0)?, &self.env), &self.place());
                 let path = match path.trim_end_matches('/') {
                     "" => "/",
                     path => path,
@@ -224,7 +224,7 @@ impl Planner {
             }
             "COPY" => {
                 let args: Vec<String> = args.iter().map(|arg| expand(arg, &self.env)).collect();
-                let mut copy = copies::step(&args, files_hash.as_deref(), &self.place())?;
+                let mut copy = copy_step::step(&args, files_hash.as_deref(), &self.place())?;
                 copy.owner = copy.owner.or_else(|| Some(self.user.clone()));
                 self.push(Step::Copy(copy));
             }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse, Response};
+use burrow_model::SandboxId;
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -21,6 +22,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::super::error::{RpcCode, RpcError};
+use burrow_gateway::e2b::reach::{self, gone};
 use burrow_http::app::App;
 use burrow_http::input::{JsonBody, parse};
 
@@ -200,6 +202,15 @@ pub(super) fn cuttable(messages: impl Stream<Item = Result<Bytes, StreamCut>> + 
 /// The response for a stream that failed before it began.
 pub(super) fn failed(error: &RpcError) -> Response {
     streamed(futures_util::stream::iter([end(Some(error))])).into_response()
+}
+
+/// The response to a streaming call that failed before its stream began. The status of [`failed`] is 200,
+/// which [`reach::answer_for_gone`] does not recognise as a failure.
+pub(super) async fn broken(app: &App, sandbox: &SandboxId, error: &RpcError) -> Response {
+    match reach::is_ended(app, sandbox).await {
+        true => gone(sandbox.as_str()),
+        false => failed(error),
+    }
 }
 
 #[cfg(test)]

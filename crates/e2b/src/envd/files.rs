@@ -25,8 +25,9 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, spawn_blocking};
 
 use super::super::error::Refusal;
+use super::inside::Inside;
 use super::multipart::Multipart;
-use super::{Inside, User};
+use super::user::User;
 use burrow_gateway::Gateway;
 use burrow_gateway::e2b::handed_out::TOKENS_MAX;
 use burrow_gateway::e2b::reach::Call;
@@ -206,7 +207,7 @@ async fn by_signature(
     if let Some(trace) = &trace {
         trace.asked_inside(&tenant, &sandbox, true);
     }
-    Ok(Inside { tenant, sandbox, user: None, timeout: None, keepalive: super::KEEPALIVE, trace })
+    Ok(Inside { tenant, sandbox, user: None, timeout: None, keepalive: super::inside::KEEPALIVE, trace })
 }
 
 /// The sandbox whose token an address was signed with, among the tokens that were handed out.
@@ -287,7 +288,7 @@ impl Target<'_> {
 
     /// The default user, if the image has it. Determined before the body, which can be sent only once.
     async fn owner(&self) -> Result<Option<String>, Refusal> {
-        let there = self.user.named || super::home(self.guest, &self.user.name).await?.is_some();
+        let there = self.user.named || super::user::home(self.guest, &self.user.name).await?.is_some();
         Ok(there.then(|| self.user.name.clone()))
     }
 

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use super::super::error::{RpcCode, RpcError};
 use super::connect::Unary;
-use super::{Inside, entry};
+use super::entry;
+use super::inside::Inside;
 use burrow_http::app::App;
 use burrow_http::guest_listing as listing;
 

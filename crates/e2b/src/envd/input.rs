@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::super::error::RpcError;
-use super::connect::{Messages, Unary, check_type, end, message, streamed};
+use super::connect::{Messages, Unary, broken, check_type, end, message, streamed};
+use super::inside::Inside;
 use super::process::Selector;
-use super::{Inside, broken};
 use burrow_http::app::App;
 use burrow_http::upload::upload;
 

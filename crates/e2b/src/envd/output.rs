@@ -23,8 +23,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::error::{RpcCode, RpcError};
-use super::Inside;
 use super::connect::{StreamCut, cuttable, end, enveloped, message};
+use super::inside::Inside;
 use burrow_gateway::e2b::reach;
 use burrow_http::app::App;
 use burrow_http::convert;

@@ -14,9 +14,10 @@ use serde_json::{Value, json};
 
 use super::super::error::{RpcCode, RpcError};
 use super::super::mcp;
-use super::connect::{Framed, Unary};
+use super::connect::{Framed, Unary, broken};
+use super::inside::Inside;
+use super::marks;
 use super::output::Output;
-use super::{Inside, broken, marks};
 use crate::envd::Marks;
 use burrow_gateway::e2b::variables::variables;
 use burrow_http::app::App;
@@ -184,7 +185,7 @@ async fn run(
     if has_user {
         return Ok(exec(options).await?);
     }
-    let usual = ExecOptions { user: Some(super::DEFAULT_USER.to_owned()), ..options.clone() };
+    let usual = ExecOptions { user: Some(super::inside::DEFAULT_USER.to_owned()), ..options.clone() };
     match exec(usual).await {
         Err(EngineError::Guest { source, .. }) if source.code == GuestCode::UnknownUser => {
             Ok(exec(options).await?)

@@ -20,9 +20,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::error::{RpcCode, RpcError};
-use super::connect::{Framed, StreamCut, Unary, cuttable, end, message};
+use super::connect::{Framed, StreamCut, Unary, broken, cuttable, end, message};
 use super::filesystem::look;
-use super::{Inside, broken};
+use super::inside::Inside;
 use burrow_gateway::e2b::reach;
 use burrow_http::app::{App, Part};
 use burrow_http::stream::{GuestReader, GuestWriter, next_frame};
