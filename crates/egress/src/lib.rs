@@ -16,6 +16,7 @@
 //! This crate needs no root privileges and has no access to the inside of sandboxes. [`policy`], [`hello`],
 //! [`http_head`] and the messages of [`dns`] are pure.
 
+mod account;
 mod audit;
 mod clock;
 pub mod conformance;

@@ -1,30 +1,22 @@
-//! The state of one sandbox in the egress process: its policy, names, limits and open connections.
+//! One sandbox in the egress process: its account, its names and its open connections.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use burrow_audit::{Action, Event, Outcome};
+use burrow_audit::{Action, Outcome};
 use burrow_model::SandboxId;
-use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
+use crate::account::Account;
 use crate::audit::Audit;
-use crate::clock::{epoch_ms, monotonic_ms};
+use crate::clock::monotonic_ms;
 use crate::dns::resolver::Resolver;
-use crate::event_rate::EventRate;
 use crate::intercept::{Intercept, Intercepted, keep_in_ram};
-use crate::limits::Bucket;
 use crate::log::Journal;
-use crate::policy::{Decision, Denial, Destination, Policy, ProtocolSeen};
+use crate::policy::{Decision, Denial, Policy, ProtocolSeen};
 use crate::proxy::{Flow, Meter};
-use crate::{BudgetLeft, Counters, Limits, LogEntry, LogKind, Verdict};
-
-/// Bytes of hellos and heads that wait for a decision, over all connections of a sandbox (E-N10).
-const PENDING_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// Concurrent name lookups of one sandbox; lookups block threads that all sandboxes share.
-const LOOKUPS_MAX: usize = 8;
+use crate::{Counters, Limits};
 
 /// A flow without traffic for this long is ended. Keep-alive detects dead peers much sooner.
 const IDLE_MAX_MS: u64 = 2 * 60 * 60 * 1_000;
@@ -32,43 +24,24 @@ const IDLE_MAX_MS: u64 = 2 * 60 * 60 * 1_000;
 /// A flow that lasts longer than this is logged while it is open.
 const LOGGED_AFTER_MS: u64 = 10_000;
 
-/// The policy, the limits and the connections of one sandbox.
+/// The account, the names and the connections of one sandbox.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
-    pub(crate) id: SandboxId,
-    limits: Limits,
-    policy: Mutex<Policy>,
+    pub(crate) account: Arc<Account>,
     resolver: Mutex<Resolver>,
-    rate_limits: Mutex<RateLimits>,
     connections: Mutex<HashMap<u64, Connection>>,
     /// Set, while the connections are locked, when the sandbox is detached: no connection is admitted after that.
     closed: AtomicBool,
     next_connection: AtomicU64,
-    pending_bytes: AtomicUsize,
-    pub(crate) lookups: Arc<Semaphore>,
-    pub(crate) tally: Tally,
     pub(crate) intercept: Intercept,
-    journal: Arc<Journal>,
-    audit: Arc<Audit>,
 }
 
-#[derive(Debug)]
-struct RateLimits {
-    connections: Bucket,
-    questions: Bucket,
-    bytes: Option<Bucket>,
-    events: EventRate,
-}
+impl std::ops::Deref for Sandbox {
+    type Target = Account;
 
-#[derive(Debug, Default)]
-pub(crate) struct Tally {
-    allowed: AtomicU64,
-    denied: AtomicU64,
-    failed: AtomicU64,
-    bytes_in: AtomicU64,
-    bytes_out: AtomicU64,
-    questions: AtomicU64,
-    questions_denied: AtomicU64,
+    fn deref(&self) -> &Account {
+        &self.account
+    }
 }
 
 #[derive(Debug)]
@@ -112,44 +85,15 @@ impl Sandbox {
         journal: Arc<Journal>,
         audit: Arc<Audit>,
     ) -> Arc<Self> {
-        let now = monotonic_ms();
         policy.directives().into_iter().for_each(keep_in_ram);
         Arc::new(Self {
-            id,
-            limits,
-            policy: Mutex::new(policy),
+            account: Arc::new(Account::new(id, policy, limits, journal, audit)),
             resolver: Mutex::new(Resolver::new(limits.dns_new_names_per_minute)),
-            rate_limits: Mutex::new(RateLimits {
-                connections: Bucket::new(limits.connections_per_second.into(), now),
-                questions: Bucket::new(limits.dns_per_second.into(), now),
-                bytes: limits.bytes_per_second.map(|rate| Bucket::new(rate, now)),
-                events: EventRate::default(),
-            }),
             connections: Mutex::default(),
             closed: AtomicBool::new(false),
             next_connection: AtomicU64::new(0),
-            pending_bytes: AtomicUsize::new(0),
-            lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
-            tally: Tally::default(),
             intercept: Intercept::new(),
-            journal,
-            audit,
         })
-    }
-
-    /// What remains of the budgets of the sandbox's rules.
-    pub(crate) fn budgets_left(&self) -> Vec<BudgetLeft> {
-        let policy = self.policy();
-        let rules = policy.directives().map_or(&[][..], |directives| &directives.rules);
-        self.intercept.budgets().left(rules, monotonic_ms())
-    }
-
-    pub(crate) fn limits(&self) -> Limits {
-        self.limits
-    }
-
-    pub(crate) fn policy(&self) -> Policy {
-        lock(&self.policy).clone()
     }
 
     pub(crate) fn resolver(&self) -> MutexGuard<'_, Resolver> {
@@ -159,8 +103,11 @@ impl Sandbox {
     /// Applies a policy to new and to open connections.
     pub(crate) fn set_policy(&self, policy: Policy) {
         policy.directives().into_iter().for_each(keep_in_ram);
-        let before = std::mem::replace(&mut *lock(&self.policy), policy.clone());
+        let before = self.account.replace_policy(policy.clone());
         if before != policy {
+            self.account
+                .budgets()
+                .retain(policy.directives().map_or(&[][..], |directives| &directives.rules));
             self.intercept.policy_changed(&policy);
         }
         // A connection that was checked against the old policy and is not a flow yet is checked again when it becomes
@@ -217,6 +164,10 @@ impl Sandbox {
         }
     }
 
+    pub(crate) fn counters(&self) -> Counters {
+        self.account.counters(lock(&self.connections).len() as u64)
+    }
+
     fn end_where(&self, why: impl Fn(&AllowedConnection) -> Option<Denial>) {
         let mut connections = lock(&self.connections);
         for connection in connections.values_mut() {
@@ -233,7 +184,7 @@ impl Sandbox {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        if !lock(&self.rate_limits).connections.take(monotonic_ms()) {
+        if !self.account.may_connect() {
             return Err(Denial::ConnectionRate);
         }
         let id = self.next_connection.fetch_add(1, Ordering::Relaxed);
@@ -241,7 +192,7 @@ impl Sandbox {
         if self.closed.load(Ordering::Relaxed) {
             return Err(Denial::Revoked);
         }
-        if connections.len() >= self.limits.connections_max as usize {
+        if connections.len() >= self.limits().connections_max as usize {
             return Err(Denial::ConnectionsMax);
         }
         connections.insert(id, Connection { task: None, flow: None, ended: None });
@@ -251,159 +202,6 @@ impl Sandbox {
             connection.task = Some(task.abort_handle());
         }
         Ok(())
-    }
-
-    /// Counts a DNS question; `false` if the rate limit is reached.
-    pub(crate) fn may_ask(&self) -> bool {
-        self.tally.questions.fetch_add(1, Ordering::Relaxed);
-        lock(&self.rate_limits).questions.take(monotonic_ms())
-    }
-
-    /// How long to wait after forwarding `bytes`.
-    pub(crate) fn pay(&self, bytes: usize) -> std::time::Duration {
-        if self.limits.bytes_per_second.is_none() {
-            return std::time::Duration::ZERO;
-        }
-        let mut rate_limits = lock(&self.rate_limits);
-        let wait = rate_limits.bytes.as_mut().map(|bucket| bucket.owe(bytes as u64, monotonic_ms()));
-        wait.unwrap_or_default()
-    }
-
-    /// Reserves `bytes` of the limit for pending bytes until the result is dropped.
-    pub(crate) fn reserve_pending(self: &Arc<Self>, bytes: usize) -> Option<PendingBytes> {
-        let before = self.pending_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let pending = PendingBytes { sandbox: Arc::clone(self), bytes };
-        (before + bytes <= PENDING_BYTES_MAX).then_some(pending)
-    }
-
-    pub(crate) fn count_in(&self, bytes: u64) {
-        self.tally.bytes_in.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(crate) fn count_out(&self, bytes: u64) {
-        self.tally.bytes_out.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(crate) fn counters(&self) -> Counters {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Counters {
-            connections_open: lock(&self.connections).len() as u64,
-            connections_allowed: get(&self.tally.allowed),
-            connections_denied: get(&self.tally.denied),
-            connections_failed: get(&self.tally.failed),
-            bytes_in: get(&self.tally.bytes_in),
-            bytes_out: get(&self.tally.bytes_out),
-            questions: get(&self.tally.questions),
-            questions_denied: get(&self.tally.questions_denied),
-            log_dropped: self.journal.dropped(),
-        }
-    }
-
-    /// Records that a connection was refused.
-    pub(crate) fn denied(&self, destination: &Destination, protocol: ProtocolSeen, reason: &Denial) {
-        self.request_denied(destination, protocol, reason);
-        if let Some(mut event) = self.event(destination, Action::EgressDeny, Outcome::Denied) {
-            event.reason = Some(reason.to_string().into());
-            self.note(event);
-        }
-    }
-
-    /// Records an event in the audit log, in the background. A flood of events is combined into few.
-    pub(crate) fn note(&self, event: Event) {
-        let event = lock(&self.rate_limits).events.admit(event, monotonic_ms());
-        event.into_iter().for_each(|event| self.audit.note(event));
-    }
-
-    /// Records the combined events whose time is over, or all of them.
-    fn note_combined(&self, now_ms: u64, all: bool) {
-        let events = lock(&self.rate_limits).events.due(now_ms, all);
-        events.into_iter().for_each(|event| self.audit.note(event));
-    }
-
-    /// An event about a connection, if the sandbox has an audit log.
-    fn event(&self, destination: &Destination, action: Action, outcome: Outcome) -> Option<Event> {
-        let policy = self.policy();
-        let tenant = policy.directives()?.tenant.clone();
-        let mut event = Event::new(epoch_ms(), tenant, action, outcome);
-        event.actor = Some("sandbox".into());
-        event.sandbox = Some(self.id.clone());
-        event.host = Some(destination.host.to_string().into());
-        event.port = Some(destination.port);
-        Some(event)
-    }
-
-    /// Counts and logs a refused request of an intercepted connection. Its audit event is recorded elsewhere.
-    pub(crate) fn request_denied(&self, destination: &Destination, protocol: ProtocolSeen, reason: &Denial) {
-        self.tally.denied.fetch_add(1, Ordering::Relaxed);
-        let entry = self.entry(destination, protocol);
-        self.record(LogEntry { verdict: Verdict::Deny, reason: Some(reason.to_string()), ..entry });
-    }
-
-    /// Records that an allowed connection failed because the host could not be reached.
-    pub(crate) fn failed(
-        &self,
-        destination: &Destination,
-        protocol: ProtocolSeen,
-        rule: &str,
-        reason: String,
-    ) {
-        self.tally.failed.fetch_add(1, Ordering::Relaxed);
-        let entry = self.entry(destination, protocol);
-        self.record(LogEntry {
-            rule: Some(rule.to_owned()),
-            reason: Some(reason),
-            duration_ms: Some(0),
-            ..entry
-        });
-    }
-
-    pub(crate) fn question_denied(&self, name: String, reason: &Denial) {
-        self.tally.questions_denied.fetch_add(1, Ordering::Relaxed);
-        self.record(LogEntry {
-            sandbox: self.id.clone(),
-            at_ms: epoch_ms(),
-            kind: LogKind::Dns,
-            host: name,
-            port: 0,
-            protocol: None,
-            verdict: Verdict::Deny,
-            rule: None,
-            reason: Some(reason.to_string()),
-            address: None,
-            bytes_in: 0,
-            bytes_out: 0,
-            duration_ms: None,
-            count: 1,
-        });
-    }
-
-    fn entry(&self, destination: &Destination, protocol: ProtocolSeen) -> LogEntry {
-        LogEntry {
-            sandbox: self.id.clone(),
-            at_ms: epoch_ms(),
-            kind: LogKind::Tcp,
-            host: destination.host.to_string(),
-            port: destination.port,
-            protocol: Some(protocol),
-            verdict: Verdict::Allow,
-            rule: None,
-            reason: None,
-            address: None,
-            bytes_in: 0,
-            bytes_out: 0,
-            duration_ms: None,
-            count: 1,
-        }
-    }
-
-    fn record(&self, entry: LogEntry) {
-        self.journal.record(entry, monotonic_ms());
-    }
-}
-
-impl Drop for Sandbox {
-    fn drop(&mut self) {
-        self.note_combined(monotonic_ms(), true);
     }
 }
 
@@ -445,7 +243,7 @@ impl Ticket {
             event.rule = Some(flow.rule().into());
             self.sandbox.note(event);
         }
-        self.sandbox.tally.allowed.fetch_add(1, Ordering::Relaxed);
+        self.sandbox.count_allowed();
         Ok(())
     }
 
@@ -464,7 +262,7 @@ impl Ticket {
         if let Some(connection) = connections.get_mut(&self.id) {
             connection.flow = Some(AllowedConnection::Intercepted(Arc::clone(intercepted)));
         }
-        self.sandbox.tally.allowed.fetch_add(1, Ordering::Relaxed);
+        self.sandbox.count_allowed();
         Ok(())
     }
 }
@@ -478,19 +276,6 @@ impl Drop for Ticket {
             let reason = ended.map(|reason| reason.to_string()).or_else(|| meter.trouble());
             self.sandbox.record(meter.entry(&self.sandbox.id, Some(duration), reason));
         }
-    }
-}
-
-/// A reservation of bytes that wait for a decision.
-#[derive(Debug)]
-pub(crate) struct PendingBytes {
-    sandbox: Arc<Sandbox>,
-    bytes: usize,
-}
-
-impl Drop for PendingBytes {
-    fn drop(&mut self) {
-        self.sandbox.pending_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 

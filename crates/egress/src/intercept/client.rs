@@ -11,8 +11,8 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep};
 
+use crate::account::Account;
 use crate::proxy::{Meter, refuse};
-use crate::sandbox::Sandbox;
 
 /// Interval between checks whether the program has closed its connection.
 const HUNG_UP_INTERVAL: Duration = Duration::from_millis(250);
@@ -94,15 +94,15 @@ impl Tasks {
 #[derive(Debug)]
 pub(super) struct ClientStream {
     intercepted: Arc<Intercepted>,
-    sandbox: Arc<Sandbox>,
+    account: Arc<Account>,
     /// Bytes that were read before the interception started.
     first: Vec<u8>,
     pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl ClientStream {
-    pub(super) fn new(intercepted: Arc<Intercepted>, sandbox: Arc<Sandbox>, first: Vec<u8>) -> Self {
-        Self { intercepted, sandbox, first, pause: None }
+    pub(super) fn new(intercepted: Arc<Intercepted>, account: Arc<Account>, first: Vec<u8>) -> Self {
+        Self { intercepted, account, first, pause: None }
     }
 
     fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -130,7 +130,7 @@ impl AsyncRead for ClientStream {
             if this.first.is_empty() {
                 this.first = Vec::new();
             }
-            let wait = this.intercepted.meter.went_out(&this.sandbox, count);
+            let wait = this.intercepted.meter.went_out(&this.account, count);
             this.pause(wait);
             return Poll::Ready(Ok(()));
         }
@@ -140,7 +140,7 @@ impl AsyncRead for ClientStream {
             match this.intercepted.client.try_read(into.initialize_unfilled()) {
                 Ok(count) => {
                     into.advance(count);
-                    let wait = this.intercepted.meter.went_out(&this.sandbox, count);
+                    let wait = this.intercepted.meter.went_out(&this.account, count);
                     this.pause(wait);
                     return Poll::Ready(Ok(()));
                 }
@@ -168,7 +168,7 @@ impl AsyncWrite for ClientStream {
             ready!(this.intercepted.client.poll_write_ready(cx))?;
             match this.intercepted.client.try_write_vectored(slices) {
                 Ok(count) => {
-                    let wait = this.intercepted.meter.came_in(&this.sandbox, count);
+                    let wait = this.intercepted.meter.came_in(&this.account, count);
                     this.pause(wait);
                     return Poll::Ready(Ok(count));
                 }

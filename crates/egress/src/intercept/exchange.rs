@@ -14,15 +14,15 @@ use burrow_model::TenantId;
 use burrow_model::network::RequestRule;
 use http::StatusCode;
 
-use super::FormOwner;
+use super::compiled::FormOwner;
 use super::judge::Refusal;
 use super::scrub::Hits;
+use crate::account::Account;
 use crate::clock::{epoch_ms, monotonic_ms};
-use crate::sandbox::Sandbox;
 
 #[derive(Debug)]
 pub(super) struct Exchange {
-    sandbox: Arc<Sandbox>,
+    account: Arc<Account>,
     rule: RequestRule,
     event: Event,
     /// The owners of the forms that responses are scrubbed of.
@@ -53,10 +53,10 @@ pub(super) struct RequestSummary<'a> {
 }
 
 impl RequestSummary<'_> {
-    pub(super) fn event(&self, sandbox: &Sandbox, action: Action, outcome: Outcome) -> Event {
+    pub(super) fn event(&self, account: &Account, action: Action, outcome: Outcome) -> Event {
         let mut event = Event::new(epoch_ms(), self.tenant.clone(), action, outcome);
         event.actor = Some("sandbox".into());
-        event.sandbox = Some(sandbox.id.clone());
+        event.sandbox = Some(account.id.clone());
         event.rule = self.rule.as_deref().map(Text::from);
         event.host = Some(self.host.into());
         event.port = Some(self.port);
@@ -69,15 +69,15 @@ impl RequestSummary<'_> {
 
 impl Exchange {
     pub(super) fn new(
-        sandbox: Arc<Sandbox>,
+        account: Arc<Account>,
         rule: RequestRule,
         owners: Arc<[FormOwner]>,
         described: &RequestSummary<'_>,
     ) -> Arc<Self> {
         let action = if described.secret.is_some() { Action::EgressInject } else { Action::EgressAllow };
-        let event = described.event(&sandbox, action, Outcome::Allowed);
+        let event = described.event(&account, action, Outcome::Allowed);
         Arc::new(Self {
-            sandbox,
+            account,
             rule,
             event,
             owners,
@@ -100,7 +100,7 @@ impl Exchange {
     /// Counts outgoing bytes against the rule's budget.
     pub(super) fn goes_out(&self, bytes: usize) -> io::Result<()> {
         self.bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
-        let spent = self.sandbox.intercept.budgets().spend(&self.rule, bytes as u64, monotonic_ms());
+        let spent = self.account.budgets().spend(&self.rule, bytes as u64, monotonic_ms());
         spent.map_err(|spent| {
             let what = format!("the rule has used up {}", spent.what);
             let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, what);
@@ -140,7 +140,7 @@ impl Exchange {
         } else {
             "the response contained a secret that its request did not carry; it was removed"
         };
-        self.sandbox.note(Event {
+        self.account.note(Event {
             at_ms: epoch_ms(),
             action: Action::EgressAlarm,
             outcome: Outcome::Done,
@@ -190,13 +190,13 @@ impl Exchange {
         if scrubbed > 0 {
             let event = Event { action: Action::EgressScrub, outcome: Outcome::Done, status, ..base.clone() };
             let reason = format!("the response contained the secret {scrubbed} times");
-            self.sandbox.note(Event { reason: Some(reason.into()), ..event });
+            self.account.note(Event { reason: Some(reason.into()), ..event });
         }
         // Occurred after the response had started, so it is recorded only here.
         if let Some(refusal) = self.take_trouble() {
             self.record_refusal(&refusal);
         }
-        self.sandbox.note(Event {
+        self.account.note(Event {
             status,
             bytes_in: Some(read(&self.bytes_in)),
             bytes_out: Some(read(&self.bytes_out)),
@@ -208,7 +208,7 @@ impl Exchange {
     fn record_refusal(&self, refusal: &Refusal) {
         let action = action_of(refusal);
         let reason = Some(refusal.what.as_str().into());
-        self.sandbox.note(Event {
+        self.account.note(Event {
             at_ms: epoch_ms(),
             action,
             outcome: Outcome::Denied,

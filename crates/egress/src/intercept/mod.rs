@@ -26,6 +26,7 @@ mod body;
 mod budget;
 mod buffering;
 mod client;
+mod compiled;
 mod der;
 mod exchange;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -36,17 +37,19 @@ mod leaf;
 mod mlock;
 mod path;
 mod request_body;
+mod roots;
 mod scrub;
 mod secret_forms;
 mod service;
 mod slots;
+mod state;
 mod upstream;
 mod websocket;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use burrow_model::{HostName, PLACEHOLDER_MARK};
+use burrow_model::HostName;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -57,21 +60,19 @@ pub use approvals::Waiting;
 pub use budget::BudgetLeft;
 pub use path::{PathError, normal as normal_path};
 
-pub(crate) use approvals::Approvals;
 pub(crate) use budget::Budgets;
 pub(crate) use client::Intercepted;
 pub(crate) use mlock::keep_in_ram;
-pub(crate) use upstream::Roots;
+pub(crate) use roots::Roots;
+pub(crate) use state::Intercept;
 
-use crate::policy::{Denial, Destination, Host, Policy, ProtocolSeen};
+use crate::policy::{Denial, Destination, Host, ProtocolSeen};
 use crate::proxy::{Meter, Shared, prepare, refuse};
 use crate::sandbox::{Sandbox, Ticket};
 use client::ClientStream;
 use guard::{Gate, Guard};
-use leaf::{LeafError, Leaves};
-use scrub::Forms;
+use leaf::LeafError;
 use service::Conversation;
-use upstream::Pool;
 
 /// From the hello to the end of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -84,93 +85,6 @@ const CONNECTION_WINDOW: u32 = 1024 * 1024;
 const SEND_BUFFER_MAX: usize = 256 * 1024;
 /// Streams that a program resets before they were answered.
 const RESETS_MAX: usize = 32;
-
-/// The state of a sandbox's intercepted connections.
-#[derive(Debug)]
-pub(crate) struct Intercept {
-    leaves: Leaves,
-    pub(super) pool: Pool,
-    budgets: Mutex<Budgets>,
-    pub(crate) approvals: Approvals,
-    compiled: Mutex<Option<(Policy, Arc<Compiled>)>>,
-}
-
-/// The parts of a policy that are expensive to compute.
-#[derive(Debug)]
-struct Compiled {
-    /// The sandbox's own placeholders.
-    own: Forms,
-    /// The sandbox's own placeholders, and the mark that every placeholder contains (E-S7).
-    placeholders: Forms,
-    /// The forms of all granted secrets and of their former values; the owner of a form is an index into `owners`.
-    /// `None` if there are no grants.
-    secrets: Option<Forms>,
-    /// Each granted secret, and then each again for its former values.
-    owners: Arc<[FormOwner]>,
-}
-
-/// The secret that a form belongs to.
-#[derive(Debug)]
-struct FormOwner {
-    name: String,
-    /// Whether it is a form of a former value of the secret.
-    former: bool,
-}
-
-impl Intercept {
-    pub(crate) fn new() -> Self {
-        Self {
-            leaves: Leaves::new(),
-            pool: Pool::default(),
-            budgets: Mutex::default(),
-            approvals: Approvals::default(),
-            compiled: Mutex::default(),
-        }
-    }
-
-    pub(crate) fn budgets(&self) -> MutexGuard<'_, Budgets> {
-        self.budgets.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Called for a new policy: counts and approvals of unchanged rules are kept.
-    pub(crate) fn policy_changed(&self, policy: &Policy) {
-        let rules = policy.directives().map_or(&[][..], |directives| &directives.rules);
-        self.budgets().retain(rules);
-        self.approvals.retain(rules);
-        self.pool.clear();
-        *self.compiled.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    pub(crate) fn sweep(&self, now_ms: u64) {
-        self.pool.sweep(now_ms);
-    }
-
-    fn compiled(&self, policy: &Policy) -> Arc<Compiled> {
-        let mut kept = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, compiled)) = kept.as_ref()
-            && of.is(policy)
-        {
-            return Arc::clone(compiled);
-        }
-        let grants = policy.directives().map_or(&[][..], |directives| &directives.grants);
-        let own = grants
-            .iter()
-            .filter_map(|grant| grant.placeholder.as_ref())
-            .map(burrow_model::SecretBytes::expose);
-        let values = grants.iter().map(service::values_of);
-        let values: Vec<_> = values.chain(grants.iter().map(service::former_values_of)).collect();
-        let owner =
-            |former| grants.iter().map(move |grant| FormOwner { name: grant.name.to_string(), former });
-        let compiled = Arc::new(Compiled {
-            own: Forms::any_case(own.clone()),
-            placeholders: Forms::any_case(own.chain([PLACEHOLDER_MARK.as_bytes()])),
-            secrets: Some(Forms::of_each(&values)).filter(|forms| !forms.is_empty()),
-            owners: owner(false).chain(owner(true)).collect(),
-        });
-        *kept = Some((policy.clone(), Arc::clone(&compiled)));
-        compiled
-    }
-}
 
 /// Serves a connection whose hello was read and allowed, until it ends.
 pub(crate) async fn run(
@@ -212,7 +126,7 @@ pub(crate) async fn run(
         return;
     }
     let _ending = EndTasksOnDrop(Arc::clone(&intercepted));
-    let stream = ClientStream::new(Arc::clone(&intercepted), Arc::clone(sandbox), first);
+    let stream = ClientStream::new(Arc::clone(&intercepted), Arc::clone(&sandbox.account), first);
     let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(config).accept(stream)).await;
     let stream = match handshake {
         Ok(Ok(stream)) => stream,

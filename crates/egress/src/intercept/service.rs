@@ -14,22 +14,22 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body_util::Full;
 use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::TokioIo;
-use zeroize::Zeroizing;
 
 use super::approvals::{ApprovalOutcome, Waiting};
 use super::body::{ClientBody, RequestBody, ResponseBody, blot_headers};
 use super::client::Intercepted;
+use super::compiled::Compiled;
 use super::exchange::{Exchange, RequestSummary, action_of};
 use super::guard::Gate;
 use super::judge::{self, MatchedRule, Placeholders, Refusal, RequestTarget};
 use super::request_body::{AnswerBody, BodyRemainder, LentBody};
 use super::upstream::{self, Key, Lease};
-use super::{Compiled, path, slots, websocket};
+use super::{path, slots, websocket};
+use crate::Directives;
 use crate::clock::monotonic_ms;
 use crate::policy::{Denial, Policy, ProtocolSeen};
 use crate::proxy::Shared;
 use crate::sandbox::Sandbox;
-use crate::{Directives, Grant};
 
 /// Response headers that concern the proxy's connection to the host, or that would lead programs around the proxy.
 const NOT_PASSED_BACK: [HeaderName; 9] = [
@@ -64,35 +64,6 @@ struct AllowedRequest<'a> {
     compiled: Arc<Compiled>,
     exchange: Arc<Exchange>,
     path: String,
-}
-
-/// The values of a grant to search for in responses. The key of a client certificate is sent to no host, so no host
-/// can return it.
-pub(super) fn values_of(grant: &Grant) -> Vec<Zeroizing<Vec<u8>>> {
-    match &grant.slot {
-        Slot::ClientCert => Vec::new(),
-        Slot::Basic { .. } | Slot::Header { .. } | Slot::GrpcMetadata { .. } | Slot::Query { .. } => {
-            as_sent(&grant.slot, &grant.value)
-        }
-    }
-}
-
-/// The former values of a grant to search for in responses. They may have been sent in another slot.
-pub(super) fn former_values_of(grant: &Grant) -> Vec<Zeroizing<Vec<u8>>> {
-    grant.former.iter().flat_map(|value| as_sent(&grant.slot, value)).collect()
-}
-
-fn as_sent(slot: &Slot, value: &SecretBytes) -> Vec<Zeroizing<Vec<u8>>> {
-    let plain = Zeroizing::new(value.expose().to_vec());
-    match slot {
-        Slot::Basic { user } => {
-            let pair = Zeroizing::new([user.as_str().as_bytes(), b":", value.expose()].concat());
-            vec![plain, Zeroizing::new(data_encoding::BASE64.encode(&pair).into_bytes())]
-        }
-        Slot::ClientCert | Slot::Header { .. } | Slot::GrpcMetadata { .. } | Slot::Query { .. } => {
-            vec![plain]
-        }
-    }
 }
 
 pub(super) async fn handle(
@@ -173,7 +144,7 @@ impl Conversation {
         }
         let described = self.described(directives, method, &path, Some(&ruled));
         let exchange = Exchange::new(
-            Arc::clone(&self.sandbox),
+            Arc::clone(&self.sandbox.account),
             ruled.rule.clone(),
             Arc::clone(&compiled.owners),
             &described,
@@ -201,7 +172,7 @@ impl Conversation {
     }
 
     fn take_budget(&self, judged: &AllowedRequest<'_>) -> Result<(), Refusal> {
-        let taken = self.sandbox.intercept.budgets().take(judged.ruled.rule, monotonic_ms());
+        let taken = self.sandbox.budgets().take(judged.ruled.rule, monotonic_ms());
         taken.map_err(|spent| {
             let what = format!("the rule `{}` has used up {}", judged.ruled.rule, spent.what);
             let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, what);
@@ -285,7 +256,8 @@ impl Conversation {
         let (parts, body) = request.into_parts();
         let request = prepare(parts, body, &judged)?;
         let (identity, key) = (identity(&judged), self.key(&judged));
-        let sent = upstream::send(&self.shared, &self.sandbox, judged.policy, &key, identity, request);
+        let (account, pool) = (&self.sandbox.account, &self.sandbox.intercept.pool);
+        let sent = upstream::send(&self.shared, account, pool, judged.policy, &key, identity, request);
         let (response, lease) = sent.await.map_err(|error| self.failed(&judged, &error.to_string()))?;
         let (parts, body) = self.prepare_answer(response, &judged)?;
         let is_grpc = slots::is_grpc(&parts.headers);
@@ -307,8 +279,9 @@ impl Conversation {
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         let (identity, key) = (identity(&judged), self.key(&judged));
+        let (account, pool) = (&self.sandbox.account, &self.sandbox.intercept.pool);
         let sent =
-            upstream::send_upgrade(&self.shared, &self.sandbox, judged.policy, &key, identity, request);
+            upstream::send_upgrade(&self.shared, account, pool, judged.policy, &key, identity, request);
         let (mut response, lease) = sent.await.map_err(|error| self.failed(&judged, &error.to_string()))?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             let (parts, body) = self.prepare_answer(response, &judged)?;
@@ -443,7 +416,7 @@ fn refusal_response(host: &HostName, refusal: &Refusal) -> Response<ClientBody> 
 }
 
 /// The client certificate to present.
-fn identity<'a>(judged: &AllowedRequest<'a>) -> Option<&'a burrow_model::SecretBytes> {
+fn identity<'a>(judged: &AllowedRequest<'a>) -> Option<&'a SecretBytes> {
     judged.ruled.grant.filter(|grant| grant.slot == Slot::ClientCert).map(|grant| &grant.value)
 }
 

@@ -6,7 +6,6 @@
 //! ```
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,11 +16,7 @@ use http::{Request, Response, Uri, Version};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use rustls::client::Resumption;
-use rustls::crypto::CryptoProvider;
-use rustls::{CipherSuite, ClientConfig, RootCertStore};
-use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
@@ -29,10 +24,11 @@ use tokio_rustls::client::TlsStream;
 
 use super::body::RequestBody;
 use super::buffering::{Coalesce, ReadAhead};
+use super::roots::Protocols;
+use crate::account::Account;
 use crate::clock::monotonic_ms;
 use crate::policy::{Destination, Policy};
 use crate::proxy::{Failure, Shared};
-use crate::sandbox::Sandbox;
 
 /// Largest number of idle connections per key.
 const IDLE_MAX: usize = 32;
@@ -49,83 +45,6 @@ const CONNECTION_WINDOW: u32 = 2 * 1024 * 1024;
 const HEADER_LIST_MAX: u32 = 64 * 1024;
 /// Read buffer for HTTP/1 responses; their head must fit.
 const READ_MAX: usize = 256 * 1024;
-
-/// The certificates with which hosts are verified.
-pub(crate) struct Roots {
-    pub(super) provider: Arc<CryptoProvider>,
-    native: Vec<CertificateDer<'static>>,
-    store: Mutex<Arc<RootCertStore>>,
-}
-
-impl fmt::Debug for Roots {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Roots").field("native", &self.native.len()).finish()
-    }
-}
-
-impl Roots {
-    pub(crate) fn new(native: Vec<CertificateDer<'static>>) -> Self {
-        let mut provider = rustls::crypto::ring::default_provider();
-        provider.cipher_suites.sort_by_key(|suite| !is_aes_128(suite.suite()));
-        let provider = Arc::new(provider);
-        let roots = Self { provider, native, store: Mutex::new(Arc::new(RootCertStore::empty())) };
-        roots.set_extra(&[]);
-        roots
-    }
-
-    /// Trusts these certificates (DER) in addition to the system's own.
-    pub(crate) fn set_extra(&self, extra: &[Vec<u8>]) {
-        let mut store = RootCertStore::empty();
-        let extra = extra.iter().map(|der| CertificateDer::from(der.clone()));
-        // An unreadable certificate is skipped; it could not verify any host.
-        store.add_parsable_certificates(self.native.iter().cloned().chain(extra));
-        *self.store.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(store);
-    }
-
-    fn config(&self, identity: Option<&SecretBytes>, protocols: Protocols) -> io::Result<ClientConfig> {
-        let store = Arc::clone(&self.store.lock().unwrap_or_else(PoisonError::into_inner));
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
-            .with_safe_default_protocol_versions()
-            .map_err(io::Error::other)?
-            .with_root_certificates(store);
-        let mut config = match identity {
-            None => builder.with_no_client_auth(),
-            Some(pem) => {
-                let bad =
-                    || io::Error::new(io::ErrorKind::InvalidData, "its client certificate is unreadable");
-                let chain: Vec<_> = CertificateDer::pem_slice_iter(pem.expose())
-                    .collect::<Result<_, _>>()
-                    .map_err(|_| bad())?;
-                let key = PrivateKeyDer::from_pem_slice(pem.expose()).map_err(|_| bad())?;
-                builder.with_client_auth_cert(chain, key).map_err(|_| bad())?
-            }
-        };
-        config.alpn_protocols = match protocols {
-            Protocols::Any => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-            Protocols::Http1 => vec![b"http/1.1".to_vec()],
-        };
-        // Sessions are not resumed, so none is shared between secrets (E-S17).
-        config.resumption = Resumption::disabled();
-        Ok(config)
-    }
-}
-
-/// Preferred first, as in browsers: no other sufficient suite is faster.
-fn is_aes_128(suite: CipherSuite) -> bool {
-    matches!(
-        suite,
-        CipherSuite::TLS13_AES_128_GCM_SHA256
-            | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
-            | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
-    )
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocols {
-    Any,
-    /// For a request that upgrades to another protocol.
-    Http1,
-}
 
 /// Identifies the requests that may share a connection. Each sandbox has its own pool, so the key does not contain
 /// the sandbox.
@@ -266,7 +185,7 @@ impl Pool {
 #[derive(Debug)]
 pub(super) struct Lease {
     upstream: Upstream,
-    sandbox: Arc<Sandbox>,
+    pool: Arc<Pool>,
     key: Key,
 }
 
@@ -275,7 +194,7 @@ impl Lease {
     pub(super) fn give_back(self) {
         // For HTTP/2 the pool already holds a handle of this connection.
         if matches!(self.upstream.sender, Sender::Http1(_)) {
-            self.sandbox.intercept.pool.keep(&self.key, self.upstream);
+            self.pool.keep(&self.key, self.upstream);
         }
     }
 }
@@ -284,21 +203,22 @@ impl Lease {
 /// another connection is used.
 pub(super) async fn send(
     shared: &Shared,
-    sandbox: &Arc<Sandbox>,
+    account: &Account,
+    pool: &Arc<Pool>,
     policy: &Policy,
     key: &Key,
     identity: Option<&SecretBytes>,
     mut request: Request<RequestBody>,
 ) -> Result<(Response<Incoming>, Lease), UpstreamError> {
     loop {
-        let mut upstream = match sandbox.intercept.pool.take(key) {
+        let mut upstream = match pool.take(key) {
             Some(upstream) => upstream,
-            None => connect(shared, sandbox, policy, key, identity, Protocols::Any).await?,
+            None => connect(shared, account, pool, policy, key, identity, Protocols::Any).await?,
         };
         let fresh = upstream.fresh;
         match upstream.try_send(key, request).await {
             Ok(response) => {
-                let lease = Lease { upstream, sandbox: Arc::clone(sandbox), key: key.clone() };
+                let lease = Lease { upstream, pool: Arc::clone(pool), key: key.clone() };
                 return Ok((response, lease));
             }
             Err(mut error) => match error.take_message() {
@@ -312,32 +232,34 @@ pub(super) async fn send(
 /// Sends a request for a protocol upgrade, on a separate connection.
 pub(super) async fn send_upgrade(
     shared: &Shared,
-    sandbox: &Arc<Sandbox>,
+    account: &Account,
+    pool: &Arc<Pool>,
     policy: &Policy,
     key: &Key,
     identity: Option<&SecretBytes>,
     request: Request<RequestBody>,
 ) -> Result<(Response<Incoming>, Lease), UpstreamError> {
-    let mut upstream = connect(shared, sandbox, policy, key, identity, Protocols::Http1).await?;
+    let mut upstream = connect(shared, account, pool, policy, key, identity, Protocols::Http1).await?;
     // Never returned to the pool: no pool has this epoch.
     upstream.epoch = u64::MAX;
     let response = upstream.try_send(key, request).await;
     let response = response.map_err(|error| UpstreamError::Http(error.into_error()))?;
-    Ok((response, Lease { upstream, sandbox: Arc::clone(sandbox), key: key.clone() }))
+    Ok((response, Lease { upstream, pool: Arc::clone(pool), key: key.clone() }))
 }
 
 async fn connect(
     shared: &Shared,
-    sandbox: &Arc<Sandbox>,
+    account: &Account,
+    pool: &Arc<Pool>,
     policy: &Policy,
     key: &Key,
     identity: Option<&SecretBytes>,
     protocols: Protocols,
 ) -> Result<Upstream, UpstreamError> {
-    let epoch = sandbox.intercept.pool.epoch();
+    let epoch = pool.epoch();
     let destination = Destination { host: crate::policy::Host::Name(key.host.clone()), port: key.port };
     let (stream, _) =
-        shared.dialler.dial(sandbox, policy, &destination).await.map_err(UpstreamError::Dial)?;
+        shared.dialler.dial(account, policy, &destination).await.map_err(UpstreamError::Dial)?;
     crate::proxy::prepare(&stream);
     let config = shared.roots.config(identity, protocols).map_err(UpstreamError::Tls)?;
     let name = ServerName::try_from(key.host.as_str().to_owned())
@@ -349,7 +271,7 @@ async fn connect(
         .map_err(UpstreamError::Tls)?;
     let upstream = start_http(stream, epoch).await.map_err(UpstreamError::Http)?;
     if let Some(another_handle) = upstream.another_handle() {
-        sandbox.intercept.pool.keep(key, another_handle);
+        pool.keep(key, another_handle);
     }
     Ok(upstream)
 }

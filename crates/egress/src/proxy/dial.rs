@@ -11,9 +11,9 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use crate::account::Account;
 use crate::clock::monotonic_ms;
 use crate::policy::{AddressKind, Denial, Destination, Host, Policy};
-use crate::sandbox::Sandbox;
 
 /// Concurrent lookups of all sandboxes: each blocks a thread.
 pub(crate) const LOOKUPS_MAX: usize = 48;
@@ -67,7 +67,7 @@ impl Dialler {
     /// Connects to `destination`, if `policy` permits its addresses.
     pub(crate) async fn dial(
         &self,
-        sandbox: &Sandbox,
+        sandbox: &Account,
         policy: &Policy,
         destination: &Destination,
     ) -> Result<(TcpStream, IpAddr), Failure> {
@@ -77,7 +77,7 @@ impl Dialler {
     }
 
     /// All addresses of a host, unchecked.
-    pub(crate) async fn addresses(&self, sandbox: &Sandbox, host: &Host) -> Result<Arc<[IpAddr]>, Failure> {
+    pub(crate) async fn addresses(&self, sandbox: &Account, host: &Host) -> Result<Arc<[IpAddr]>, Failure> {
         let name = match host {
             Host::Address(address) => return Ok([*address].into()),
             Host::Name(name) => name,
@@ -91,7 +91,7 @@ impl Dialler {
         answer.map_err(unresolved)
     }
 
-    async fn look_up(&self, sandbox: &Sandbox, name: &HostName) -> Result<Arc<[IpAddr]>, String> {
+    async fn look_up(&self, sandbox: &Account, name: &HostName) -> Result<Arc<[IpAddr]>, String> {
         // The sandbox's own permit first: while waiting for it, none of the shared permits is held.
         let lookup = async {
             let _own = sandbox.lookups.acquire().await.map_err(|_| "shutting down".to_owned())?;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
+use crate::account::{Account, PendingBytes};
 use crate::hello::{self, HELLO_BYTES_MAX, Hello, HelloError};
 use crate::http_head::{Framer, Head, HeadError, HttpDetection, Next, detect};
 use crate::policy::{Decision, Destination, Host, Policy, ProtocolSeen, Wait};
-use crate::sandbox::{PendingBytes, Sandbox};
 
 /// A hello or a head must be complete within this time (E-N10).
 const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(10);
@@ -79,7 +79,7 @@ impl FirstBytes {
 
 /// Reads the first bytes that the policy needs.
 pub(super) async fn read(
-    sandbox: &Arc<Sandbox>,
+    sandbox: &Arc<Account>,
     policy: &Policy,
     client: &TcpStream,
     destination: &Destination,

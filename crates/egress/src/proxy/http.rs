@@ -14,9 +14,9 @@ use tokio::time::timeout;
 
 use super::flow::Flow;
 use super::{Pipes, refuse};
+use crate::account::Account;
 use crate::http_head::{Framer, Head, Next};
 use crate::policy::{Denial, Host};
-use crate::sandbox::Sandbox;
 
 /// Size of one read.
 const PIECE: usize = 16 * 1024;
@@ -27,7 +27,7 @@ const ANSWERS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest head of the response to an upgrade.
 const ANSWER_HEAD_MAX: usize = 32 * 1024;
 
-pub(super) async fn run(flow: &Flow, pipes: &Pipes, sandbox: &Sandbox, first: Vec<u8>) -> io::Result<()> {
+pub(super) async fn run(flow: &Flow, pipes: &Pipes, sandbox: &Account, first: Vec<u8>) -> io::Result<()> {
     let mut requests = Requests { flow, sandbox, framer: Framer::new(), buffer: first, passed: 0 };
     if requests.upgrade().await? {
         let rest = std::mem::take(&mut requests.buffer);
@@ -81,7 +81,7 @@ struct Refusal {
 /// The requests of one connection.
 struct Requests<'a> {
     flow: &'a Flow,
-    sandbox: &'a Sandbox,
+    sandbox: &'a Account,
     framer: Framer,
     /// Received bytes that were not forwarded yet.
     buffer: Vec<u8>,

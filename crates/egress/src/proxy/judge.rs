@@ -8,10 +8,17 @@ use std::sync::Arc;
 
 use burrow_model::NetworkMode;
 
-use super::OpenedTo;
 use super::first_bytes::{FirstBytes, Preamble};
 use crate::hello::ServerName;
 use crate::policy::{Decision, Denial, Destination, Host, Policy, ProtocolSeen};
+
+/// The destination address of a connection.
+#[derive(Debug)]
+pub(super) struct OpenedTo {
+    pub(super) destination: Destination,
+    /// Whether the address is in the synthetic ranges.
+    pub(super) synthetic: bool,
+}
 
 #[derive(Debug)]
 pub(super) enum Judgement {

@@ -15,49 +15,36 @@ mod first_bytes;
 mod flow;
 mod http;
 mod judge;
+mod meter;
 mod pipes;
 pub(crate) mod refuse;
+mod shared_state;
+mod socket;
 mod trial;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpStream};
 
-pub(crate) use dial::{Dialler, Failure, LOOKUPS_MAX};
-pub(crate) use flow::{Flow, Meter};
+pub(crate) use dial::{Failure, LOOKUPS_MAX};
+pub(crate) use flow::Flow;
+pub(crate) use meter::Meter;
 pub(crate) use pipes::Pipes;
+pub(crate) use shared_state::Shared;
+pub(crate) use socket::prepare;
 pub(crate) use trial::run as trial;
 
-use crate::audit::Audit;
 use crate::dns::names::is_synthetic;
-use crate::intercept::{self, Roots};
+use crate::intercept;
 use crate::policy::{Destination, Host, ProtocolSeen};
 use crate::sandbox::{Sandbox, Ticket};
-use judge::{Judgement, Route};
+use judge::{Judgement, OpenedTo, Route};
 
 /// Wait before retrying a listener that failed. When a listener is replaced, this task is aborted; when the process
 /// has run out of descriptors, some may be free again after this time.
 const FAILED_PAUSE: Duration = Duration::from_millis(100);
-
-/// State that all sandboxes share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) dialler: Dialler,
-    pub(crate) pipes: Pipes,
-    pub(crate) roots: Roots,
-    pub(crate) audit: Arc<Audit>,
-}
-
-impl Shared {
-    /// Must be called within a runtime.
-    pub(crate) fn new(roots: Roots) -> Arc<Self> {
-        let audit = Arc::new(Audit::new());
-        Arc::new(Self { dialler: Dialler::new(), pipes: Pipes::new(), roots, audit })
-    }
-}
 
 /// Serves a sandbox's TCP listener until the task is aborted. Open connections continue after that.
 pub(crate) async fn serve(shared: Arc<Shared>, sandbox: Arc<Sandbox>, listener: TcpListener) {
@@ -105,14 +92,6 @@ enum Transport {
     Decrypt { client: TcpStream, destination: Destination, rule: Arc<str>, first: Vec<u8> },
 }
 
-/// The destination address of a connection.
-#[derive(Debug)]
-struct OpenedTo {
-    destination: Destination,
-    /// Whether the address is in the synthetic ranges.
-    synthetic: bool,
-}
-
 /// Replaces a synthetic address by its name.
 fn named(sandbox: &Sandbox, destination: Destination) -> Destination {
     let name = match destination.host {
@@ -130,7 +109,7 @@ fn named(sandbox: &Sandbox, destination: Destination) -> Destination {
 async fn open(shared: &Shared, ticket: &Ticket, client: TcpStream, opened: &OpenedTo) -> Option<Transport> {
     let sandbox = &ticket.sandbox;
     let policy = sandbox.policy();
-    let first = first_bytes::read(sandbox, &policy, &client, &opened.destination).await;
+    let first = first_bytes::read(&sandbox.account, &policy, &client, &opened.destination).await;
     let protocol = first.protocol();
     let (way, rule) = match judge::judge(&policy, opened, &first) {
         Judgement::Allow { way, rule } => (way, rule),
@@ -168,15 +147,4 @@ async fn open(shared: &Shared, ticket: &Ticket, client: TcpStream, opened: &Open
             None
         }
     }
-}
-
-/// Sets options on both sides of a flow: data is not delayed (`TCP_NODELAY`), and dead peers are detected
-/// (keep-alive).
-pub(crate) fn prepare(stream: &TcpStream) {
-    // If a socket rejects an option, it works without it.
-    let _ = stream.set_nodelay(true);
-    let _ = sockopt::set_socket_keepalive(stream, true);
-    let _ = sockopt::set_tcp_keepidle(stream, Duration::from_secs(60));
-    let _ = sockopt::set_tcp_keepintvl(stream, Duration::from_secs(15));
-    let _ = sockopt::set_tcp_keepcnt(stream, 4);
 }
