@@ -2,9 +2,8 @@
 
 #![expect(unsafe_code, reason = "the allocator's settings have no safe interface")]
 
-use std::cell::RefCell;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::process::ExitCode;
 
@@ -12,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Pid, Resource, Rlimit};
 use tokio::net::{TcpListener, TcpSocket};
 
-use super::{clock, vm};
+use super::vm;
 use crate::protocol::{Boot, BootReport, GENERATION};
 
 /// Far more than any reasonable set of services needs.
@@ -26,34 +25,6 @@ const OPEN_FILES_WANTED: u64 = 8192;
 
 /// The step named in errors until the boot message has been parsed.
 const READ: &str = "read the boot message";
-
-/// The parts of the boot message that the rest of the agent needs.
-pub(super) struct BootSettings {
-    /// Proves that a connection is from the host. Changes when the sandbox gets a new identity.
-    pub(super) token: RefCell<String>,
-    pub(super) accept_from: IpAddr,
-    pub(super) started_boot_ms: u64,
-    pub(super) started_awake_ms: u64,
-    /// The limit of open files with which the agent was started; its execs get the same.
-    pub(super) open_files: libc::rlimit,
-}
-
-impl BootSettings {
-    pub(super) fn new(boot: &Boot, open_files: Rlimit) -> Self {
-        let raw = |limit: Option<u64>| limit.unwrap_or(libc::RLIM_INFINITY);
-        Self {
-            token: RefCell::new(boot.token.clone()),
-            accept_from: boot.accept_from,
-            started_boot_ms: clock::boot_ms(),
-            started_awake_ms: clock::awake_ms(),
-            open_files: libc::rlimit { rlim_cur: raw(open_files.current), rlim_max: raw(open_files.maximum) },
-        }
-    }
-
-    pub(super) fn uptime_ms(&self) -> u64 {
-        clock::boot_ms().saturating_sub(self.started_boot_ms)
-    }
-}
 
 /// Applies settings for the lifetime of the process. A failure does not fail the boot. Returns the former limit
 /// of open files.

@@ -26,8 +26,8 @@ use rustix::io::Errno;
 use rustix::process::DumpableBehavior;
 
 use super::Agent;
-use super::exec;
 use super::failure::{fail, invalid, refused};
+use super::{exec, random};
 use crate::protocol::{ErrorCode, RequestError};
 
 /// A larger hosts file was not written by the host.
@@ -104,7 +104,7 @@ fn remove_mcp_token(etc: BorrowedFd<'_>) -> Result<(), Errno> {
 
 fn new_machine_id() -> String {
     let mut random = [0; 16];
-    exec::fill_random(&mut random);
+    random::fill_random(&mut random);
     // A UUID of version 4, as `machine-id(5)` requires.
     random[6] = (random[6] & 0x0f) | 0x40;
     random[8] = (random[8] & 0x3f) | 0x80;
@@ -201,7 +201,7 @@ fn read_text(directory: BorrowedFd<'_>, name: &str, bytes_max: usize) -> Result<
 
 /// Creates a new file and renames it to `name`, whatever exists there.
 pub(super) fn replace(directory: BorrowedFd<'_>, name: &str, content: &[u8], mode: u32) -> Result<(), Errno> {
-    let fresh = format!(".{name}.{}", exec::new_id());
+    let fresh = format!(".{name}.{}", random::new_id());
     let write = || {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(directory, &fresh, flags, Mode::from_raw_mode(mode))?;

@@ -18,6 +18,7 @@
 //! Not here: a logger (nothing could read its output), and any knowledge of the host except [`crate::protocol`].
 
 mod boot;
+mod boot_settings;
 mod clock;
 mod connections;
 mod exec;
@@ -26,11 +27,14 @@ mod files;
 mod identity;
 mod machine;
 mod ports;
+mod random;
 mod reaper;
 mod server;
+mod service_set;
 mod services;
 mod shutdown;
 mod signals;
+mod state;
 mod trust;
 mod truststore;
 mod unacknowledged;
@@ -39,15 +43,15 @@ mod vm;
 mod watched_fd;
 mod wire;
 
-use std::cell::Cell;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::process::Rlimit;
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::Notify;
 
+use self::boot_settings::BootSettings;
+use self::state::Agent;
 use crate::protocol::{Boot, BootReport};
 
 /// Threads for disk work. A stream holds one of them for at most a millisecond while it waits for the network.
@@ -58,21 +62,6 @@ const BLOCKING_STACK_BYTES: usize = 256 * 1024;
 
 /// Idle threads end soon, so that an idle sandbox has only one.
 const BLOCKING_KEEP_ALIVE: Duration = Duration::from_secs(2);
-
-/// What every task of the agent shares.
-struct Agent {
-    boot: boot::BootSettings,
-    execs: exec::Table,
-    services: services::Services,
-    meminfo: machine::Meminfo,
-    relays: ports::Relays,
-    connections: connections::Connections,
-    /// The control group of execs in a microVM. A container is in a group that the host created.
-    group: Option<vm::Group>,
-    shutting_down: Cell<bool>,
-    is_down: Cell<bool>,
-    down: Notify,
-}
 
 /// Boots from standard input and serves until the sandbox is shut down.
 pub fn run() -> ExitCode {
@@ -132,7 +121,7 @@ async fn serve(open_files: Rlimit, boot: Boot, group: Option<vm::Group>, mut hos
         Ok(listener) => listener,
         Err(error) => return host.refuse("listen", &error.to_string()).await,
     };
-    let agent = Rc::new(Agent::new(boot::BootSettings::new(&boot, open_files), boot.ram_bytes, group));
+    let agent = Rc::new(Agent::new(BootSettings::new(&boot, open_files), boot.ram_bytes, group));
     tokio::task::spawn_local(reaper.run(Rc::clone(&agent)));
     if boot.renew
         && let Err(error) = identity::renew(&agent, None).await
@@ -153,21 +142,4 @@ async fn serve(open_files: Rlimit, boot: Boot, group: Option<vm::Group>, mut hos
     let _ = services::set(&agent, boot.services).await;
     server::run(agent, listener).await;
     ExitCode::SUCCESS
-}
-
-impl Agent {
-    fn new(boot: boot::BootSettings, ram_bytes: u64, group: Option<vm::Group>) -> Self {
-        Self {
-            boot,
-            execs: exec::Table::default(),
-            services: services::Services::default(),
-            meminfo: machine::Meminfo::new(ram_bytes),
-            relays: ports::Relays::default(),
-            connections: connections::Connections::default(),
-            group,
-            shutting_down: Cell::new(false),
-            is_down: Cell::new(false),
-            down: Notify::new(),
-        }
-    }
 }

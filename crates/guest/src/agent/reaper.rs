@@ -10,21 +10,11 @@ use std::rc::Rc;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::exec::ChildExit;
 use super::{Agent, clock};
 
 /// Children reaped before other tasks run: 20,000 orphans at once must not stall the sandbox.
 const BATCH: usize = 256;
-
-/// How one child ended.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ChildExit {
-    pub(super) pid: i32,
-    pub(super) status: i32,
-    pub(super) cpu_us: u64,
-    pub(super) ram_max_bytes: u64,
-    /// When, by CLOCK_BOOTTIME.
-    pub(super) boot_us: u64,
-}
 
 pub(super) struct Reaper {
     signal: Signal,

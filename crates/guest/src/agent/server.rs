@@ -173,7 +173,7 @@ async fn serve(
         Request::TarIn(tar) => files::tar_in(tar, inbox, outbox).await,
         Request::Watch(watch) => files::watch(watch, inbox, outbox).await,
         Request::Connect { port } => tokio::select! {
-            served = ports::connect(agent, port, stream, inbox, outbox) => served,
+            served = ports::connect(&agent.relays, port, stream, inbox, outbox) => served,
             // The end of one direction would leave the other open.
             () = open.until_closed() => Ok(()),
         },

@@ -9,16 +9,14 @@
 //!
 //! One task per service manages it. Each run is an ordinary exec, whose output is read in the same way.
 
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
-use super::exec::{self, Exec};
+use super::exec;
 use super::failure::{fail, invalid};
-use super::{Agent, clock};
+use super::service_set::SupervisedService;
+use super::{Agent, clock, random};
 use crate::protocol::{
     ErrorCode, ExecOutcome, ExecStart, RequestError, RunningService, Service, ServiceRestart, ServiceState,
     StdinMode,
@@ -40,23 +38,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// A run of this length counts as a success, and the pause is reset.
 const STEADY_MS: u64 = 60_000;
-
-#[derive(Default)]
-pub(super) struct Services {
-    running: RefCell<BTreeMap<String, Rc<SupervisedService>>>,
-    /// One change at a time: two hosts must not each start half of a set.
-    changing: tokio::sync::Mutex<()>,
-}
-
-struct SupervisedService {
-    service: Service,
-    state: Cell<ServiceState>,
-    exec: RefCell<Option<Rc<Exec>>>,
-    restarts: Cell<u32>,
-    stopping: Cell<bool>,
-    stop_requested: Notify,
-    stopped: Notify,
-}
 
 /// Carries out [`crate::protocol::Request::SetServices`]: returns when the removed and changed services have stopped.
 pub(super) async fn set(agent: &Rc<Agent>, wanted: Vec<Service>) -> Result<(), RequestError> {
@@ -81,7 +62,7 @@ pub(super) async fn set(agent: &Rc<Agent>, wanted: Vec<Service>) -> Result<(), R
     }
     for (name, service) in wanted {
         let mut running = agent.services.running.borrow_mut();
-        running.entry(name).or_insert_with(|| SupervisedService::start(agent, service));
+        running.entry(name).or_insert_with(|| start(agent, service));
     }
     Ok(())
 }
@@ -108,7 +89,7 @@ pub(super) async fn restart(agent: &Rc<Agent>, name: &str) -> Result<(), Request
     };
     supervised.ask_to_stop();
     supervised.until_stopped().await;
-    let again = SupervisedService::start(agent, supervised.service.clone());
+    let again = start(agent, supervised.service.clone());
     again.restarts.set(supervised.restarts.get().saturating_add(1));
     agent.services.running.borrow_mut().insert(name.to_owned(), again);
     Ok(())
@@ -117,8 +98,7 @@ pub(super) async fn restart(agent: &Rc<Agent>, name: &str) -> Result<(), Request
 /// No service is restarted from here on.
 pub(super) fn stop_supervising(agent: &Agent) {
     for supervised in agent.services.running.borrow().values() {
-        supervised.stopping.set(true);
-        supervised.stop_requested.notify_waiters();
+        supervised.ask_to_stop();
     }
 }
 
@@ -142,50 +122,11 @@ fn check(services: &[Service]) -> Result<(), RequestError> {
     Ok(())
 }
 
-impl SupervisedService {
-    fn start(agent: &Rc<Agent>, service: Service) -> Rc<Self> {
-        let supervised = Rc::new(Self {
-            service,
-            state: Cell::new(ServiceState::Running),
-            exec: RefCell::new(None),
-            restarts: Cell::new(0),
-            stopping: Cell::new(false),
-            stop_requested: Notify::new(),
-            stopped: Notify::new(),
-        });
-        tokio::task::spawn_local(supervise(Rc::clone(agent), Rc::clone(&supervised)));
-        supervised
-    }
-
-    fn ask_to_stop(&self) {
-        self.stopping.set(true);
-        self.stop_requested.notify_waiters();
-    }
-
-    async fn until_stopped(&self) {
-        loop {
-            let stopped = self.stopped.notified();
-            if self.state.get() == ServiceState::Ended {
-                return;
-            }
-            stopped.await;
-        }
-    }
-
-    async fn until_asked(&self) {
-        loop {
-            let stop_requested = self.stop_requested.notified();
-            if self.stopping.get() {
-                return;
-            }
-            stop_requested.await;
-        }
-    }
-
-    fn end(&self) {
-        self.state.set(ServiceState::Ended);
-        self.stopped.notify_waiters();
-    }
+/// Starts a service, with a task that manages it.
+fn start(agent: &Rc<Agent>, service: Service) -> Rc<SupervisedService> {
+    let supervised = Rc::new(SupervisedService::new(service));
+    tokio::task::spawn_local(supervise(Rc::clone(agent), Rc::clone(&supervised)));
+    supervised
 }
 
 async fn supervise(agent: Rc<Agent>, supervised: Rc<SupervisedService>) {
@@ -223,7 +164,7 @@ fn starts_again(policy: ServiceRestart, outcome: Option<&ExecOutcome>) -> bool {
 async fn run_once(agent: &Rc<Agent>, supervised: &SupervisedService) -> Option<ExecOutcome> {
     let service = &supervised.service;
     let start = ExecStart {
-        exec: exec::new_id(),
+        exec: random::new_id(),
         argv: service.argv.clone(),
         env: service.env.clone(),
         cwd: service.cwd.clone(),

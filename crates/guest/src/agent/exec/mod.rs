@@ -13,6 +13,7 @@
 
 mod attach;
 mod child;
+mod child_exit;
 mod log;
 mod pump;
 mod spawn;
@@ -33,16 +34,16 @@ use self::log::Log;
 use self::stdin::Stdin;
 use super::clock;
 use super::failure::{fail, invalid, refused};
-use super::reaper::ChildExit;
 use super::signals;
 use super::watched_fd::WatchedFd;
 use crate::protocol::{ErrorCode, ExecInfo, ExecOutcome, ExecState, ReadMode, RequestError, TerminalSize};
 
 pub(super) use self::attach::{attach, serve_start};
+pub(super) use self::child_exit::ChildExit;
 pub(super) use self::spawn::run_quietly;
 pub(super) use self::spawn::start;
 pub(super) use self::stdin::feed;
-pub(super) use self::table::{Table, fill_random, new_id};
+pub(super) use self::table::Table;
 
 /// How long an exec counts as read from offset 0 if no host attaches.
 const HOLD: Duration = Duration::from_secs(30);

@@ -23,10 +23,9 @@ use super::pump::{Pump, Source};
 use super::stdin::Stdin;
 use super::timeout::Timeout;
 use crate::agent::failure::{describe, fail, invalid, refused};
-use crate::agent::machine::Meminfo;
 use crate::agent::users::{self, User};
 use crate::agent::watched_fd::{WatchedFd, watch};
-use crate::agent::{Agent, clock};
+use crate::agent::{Agent, clock, random};
 use crate::protocol::{ErrorCode, ExecStart, ReadMode, RequestError, StdinMode, TerminalSize};
 
 const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -71,7 +70,7 @@ async fn start_in(
         child::fork(&plan, &ends.stdio()).map_err(|errno| refused("fork for", &request.argv[0], errno))?;
     // There is no await since the fork, so the reaper cannot have run in between.
     let (exec, verdict) = register(agent, &request, ends, forked)?;
-    Meminfo::refresh(agent);
+    agent.meminfo.refresh();
     match read_verdict(verdict).await {
         Ok(()) => Ok(exec),
         Err(verdict) => {
@@ -86,7 +85,7 @@ async fn start_in(
 /// not see the exec, and its outcome is ignored.
 pub(in crate::agent) async fn run_quietly(agent: &Rc<Agent>, argv: &[&str], wait_max: Duration) {
     let request = ExecStart {
-        exec: super::new_id(),
+        exec: random::new_id(),
         argv: argv.iter().map(|&argument| argument.to_owned()).collect(),
         env: BTreeMap::new(),
         cwd: Some("/".to_owned()),

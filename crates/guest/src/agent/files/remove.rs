@@ -8,8 +8,8 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{check_path, on_disk};
-use crate::agent::exec::new_id;
 use crate::agent::failure::{invalid, refused};
+use crate::agent::random::new_id;
 use crate::protocol::RequestError;
 
 /// Directories open at once. Deeper ones are first moved up to the top of the tree.

@@ -11,8 +11,8 @@ use std::rc::Rc;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::stats::scan;
-use crate::agent::{Agent, clock};
+use super::processes::scan;
+use crate::agent::clock;
 
 /// On the sandbox's own disk.
 const PATH: &str = "/.burrow/meminfo";
@@ -52,17 +52,17 @@ impl Meminfo {
     }
 
     /// Reads the processes and writes the file, soon, in the background.
-    pub(in crate::agent) fn refresh(agent: &Rc<Agent>) {
+    pub(in crate::agent) fn refresh(self: &Rc<Self>) {
         let now = clock::boot_ms();
         // After a clock went back, as after a restore, the update must not wait until the clock has caught up.
-        let lately = now.checked_sub(agent.meminfo.shown_ms.get()).is_some_and(|passed| passed < EVERY_MS);
+        let lately = now.checked_sub(self.shown_ms.get()).is_some_and(|passed| passed < EVERY_MS);
         if lately || !Path::new(PATH).exists() {
             return;
         }
-        agent.meminfo.shown_ms.set(now);
-        let agent = Rc::clone(agent);
+        self.shown_ms.set(now);
+        let meminfo = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            let limit = agent.meminfo.limit.get();
+            let limit = meminfo.limit.get();
             // Also written there: an exec must not wait for the disk because of a number that changes all the time.
             let look = move || {
                 let used = scan().ram_bytes;
@@ -71,9 +71,9 @@ impl Meminfo {
             };
             let looked = tokio::task::spawn_blocking(look).await;
             if let Ok(used) = looked
-                && agent.meminfo.limit.get() != limit
+                && meminfo.limit.get() != limit
             {
-                agent.meminfo.show(used);
+                meminfo.show(used);
             }
         });
     }

@@ -13,7 +13,6 @@ use std::time::Duration;
 use rustix::net::Shutdown;
 use tokio::net::TcpStream;
 
-use crate::agent::Agent;
 use crate::agent::failure::{fail, invalid};
 use crate::agent::wire::{Inbox, Outbox, WireError};
 use crate::protocol::{ErrorCode, PORT, RequestError};
@@ -59,13 +58,13 @@ impl Drop for RelayGuard {
 
 /// Carries out [`crate::protocol::Request::Connect`].
 pub(in crate::agent) async fn connect(
-    agent: &Agent,
+    relays: &Relays,
     port: u16,
     stream: &TcpStream,
     inbox: &mut Inbox<'_>,
     outbox: &mut Outbox<'_>,
 ) -> Result<(), WireError> {
-    let Some(_place) = agent.relays.take() else {
+    let Some(_place) = relays.take() else {
         let message = format!("the limit of {RELAYS_MAX} connections to ports of this sandbox is reached");
         return outbox.reply::<()>(Err(fail(ErrorCode::TooMany, message))).await;
     };

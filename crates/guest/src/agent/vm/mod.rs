@@ -16,6 +16,7 @@ mod apply;
 mod channel;
 mod connections;
 mod etc;
+mod failure;
 mod group;
 mod init;
 mod netlink;
@@ -31,17 +32,11 @@ use std::rc::Rc;
 use super::Agent;
 use crate::protocol::{Boot, BootReport, VmBoot, VmRequest};
 use channel::Channel;
+use failure::Failure;
 pub(super) use group::Group;
 
 /// The step named in errors about invalid messages.
 const READ: &str = "read the driver's message";
-
-/// What failed, and in which step.
-#[derive(Debug)]
-pub(super) struct Failure {
-    step: String,
-    message: String,
-}
 
 /// A machine whose disk is mounted and whose channel is open.
 pub(super) struct Machine {
@@ -64,7 +59,7 @@ pub(super) fn prepare() -> Machine {
     match prepared {
         Ok(machine) => machine,
         Err(failure) => {
-            init::tell(&format!("could not {}: {}", failure.step, failure.message));
+            init::tell(&format!("could not {failure}"));
             reboot()
         }
     }
@@ -73,7 +68,7 @@ pub(super) fn prepare() -> Machine {
 /// Reads disks for the host, and ends the machine.
 pub(super) fn read_disks() -> ! {
     if let Err(failure) = reader::run() {
-        init::tell(&format!("could not {}: {}", failure.step, failure.message));
+        init::tell(&format!("could not {failure}"));
     }
     reboot()
 }
@@ -172,29 +167,4 @@ async fn change_files(group: &Group, stream: Option<channel::Stream>) -> Result<
 
 fn reported(done: Result<(), Failure>) -> BootReport {
     done.map_or_else(Failure::report, |()| BootReport::Ready)
-}
-
-impl Failure {
-    fn new(step: &str, message: &str) -> Self {
-        Self { step: step.to_owned(), message: message.to_owned() }
-    }
-
-    fn of(step: &str, error: &dyn std::error::Error) -> Self {
-        Self::new(step, &error.to_string())
-    }
-
-    pub(super) fn report(self) -> BootReport {
-        BootReport::Failed { step: self.step, message: self.message }
-    }
-}
-
-/// Adds the step to an error, as in `mount(…).at("mount `/proc`")?`.
-trait At<T> {
-    fn at(self, step: &str) -> Result<T, Failure>;
-}
-
-impl<T, E: Into<std::io::Error>> At<T> for Result<T, E> {
-    fn at(self, step: &str) -> Result<T, Failure> {
-        self.map_err(|error| Failure::of(step, &error.into()))
-    }
 }

@@ -15,8 +15,9 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::apply::{apply, explained};
+use super::failure::{At as _, Failure};
 use super::pieces::{PieceStreamReader, PieceStreamWriter};
-use super::{At as _, Failure, channel, init, settle};
+use super::{channel, init, settle};
 use crate::protocol::{BootReport, ReaderRequest};
 
 /// Up to this limit the differences of two disks are reported; the machine has RAM for that.

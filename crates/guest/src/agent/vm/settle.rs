@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_settime};
 
+use super::connections;
+use super::failure::{At as _, Failure};
 use super::group::Group;
-use super::{At as _, Failure, connections};
 use crate::protocol::VmSettle;
 
 // From <linux/random.h>, <linux/fs.h> and the ext4 file system.

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 
-use super::{At as _, Failure, network};
+use super::failure::{At as _, Failure};
+use super::network;
 use crate::client::{Connection, GuestError};
 use crate::protocol::{
     Boot, BootReport, ExecInfo, ExecStart, Frame, GENERATION, PORT, ReadMode, Request, StdinMode,

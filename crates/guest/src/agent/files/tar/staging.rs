@@ -17,8 +17,8 @@ use rustix::io::Errno;
 use super::super::remove::remove_tree;
 use super::header::{Entry, refused as archive_refused};
 use super::merge;
-use crate::agent::exec::new_id;
 use crate::agent::failure::{fail, refused};
+use crate::agent::random::new_id;
 use crate::agent::users::{self, User};
 use crate::protocol::{ErrorCode, RequestError};
 
