@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use burrow_trees::survey::Survey;
 
-use crate::RuntimeError;
+use crate::error::RuntimeError;
 
 /// Disks that one machine reads at once: three sides of a merge, and one spare.
 pub const DISKS_MAX: usize = 4;

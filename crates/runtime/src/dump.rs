@@ -11,7 +11,7 @@ use burrow_model::Limits;
 use burrow_network::Attachment;
 use serde::{Deserialize, Serialize};
 
-use crate::{Machine, Mount};
+use crate::machine::{Machine, Mount};
 
 /// Further obstacles are only counted: the first few are enough to act on.
 const OBSTACLES_SHOWN_MAX: usize = 3;

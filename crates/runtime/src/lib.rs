@@ -11,8 +11,10 @@ pub mod conformance;
 pub mod container;
 pub mod disks;
 mod dump;
+mod error;
 pub mod faulty;
 mod launcher;
+mod machine;
 pub mod microvm;
 mod optional;
 mod process;
@@ -26,11 +28,13 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use burrow_model::{Limits, MountMode, MountPath, SandboxId};
+use burrow_model::{Limits, SandboxId};
 use burrow_network::Attachment;
 use serde::{Deserialize, Serialize};
 
 pub use dump::{DumpOptions, Dumped, Introduce, Obstacle, RestoreOptions, RestoredKinds};
+pub use error::RuntimeError;
+pub use machine::{Machine, Mount};
 pub use optional::{BootAhead, OwnDisks, Trials};
 
 /// A driver that runs machines.
@@ -188,16 +192,6 @@ pub struct BootOptions {
     pub mounts: Vec<Mount>,
 }
 
-/// A directory of the host that is visible in a machine: a volume.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mount {
-    /// The path on the host. The path itself is trusted, its contents are not.
-    pub source: PathBuf,
-    /// The mount point in the machine.
-    pub target: MountPath,
-    pub mode: MountMode,
-}
-
 /// The form in which a driver's machines store files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
@@ -244,17 +238,6 @@ pub struct Begun {
     root: PathBuf,
     /// The socket on which the agent waits; `None` for a simulated machine. When it closes, the agent ends.
     socket: Option<UnixStream>,
-}
-
-/// A machine as stored in the catalog: enough to find it again, and to distinguish it from another process with its
-/// pid.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
-    pub pid: u32,
-    /// Field 22 of `/proc/<pid>/stat`.
-    pub start_ticks: u64,
-    /// `/proc/sys/kernel/random/boot_id`.
-    pub boot_id: String,
 }
 
 /// The features that a driver supports on this host, or the reasons why not.
@@ -311,51 +294,4 @@ pub struct OpenFile {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Incidents {
     pub oom_kills: u64,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum RuntimeError {
-    #[error("could not {step} for sandbox `{id}`")]
-    Step { step: &'static str, id: SandboxId, source: io::Error },
-    #[error("sandbox `{id}` did not start: {step}: {message}")]
-    Boot { id: SandboxId, step: String, message: String },
-    #[error("sandbox `{id}` did not start within {seconds} s")]
-    BootTimeout { id: SandboxId, seconds: u64 },
-    #[error("sandbox `{id}` has no machine")]
-    NoMachine { id: SandboxId },
-    #[error("the launcher process has ended")]
-    Launcher { source: io::Error },
-    #[error("could not {step}")]
-    Host { step: &'static str, source: io::Error },
-    #[error("this driver cannot pre-create the machine of sandbox `{id}`")]
-    NotAhead { id: SandboxId },
-    #[error("the processes of sandbox `{id}` cannot be written to disk: {}", dump::list(.obstacles))]
-    Obstacles { id: SandboxId, obstacles: Vec<Obstacle> },
-    #[error("could not write the processes of sandbox `{id}` to disk: {reason}")]
-    Dump { id: SandboxId, reason: String },
-    /// Its processes cannot resume: the program that dumps them is still inside them.
-    #[error("the program that writes the processes of sandbox `{id}` to disk makes no progress")]
-    DumpHangs { id: SandboxId },
-    #[error("could not restore the processes of sandbox `{id}`: {reason}")]
-    Restore { id: SandboxId, reason: String },
-    /// CRIU was killed or hung: the dump is complete, and another attempt may succeed.
-    #[error("could not restore the processes of sandbox `{id}`: {reason}")]
-    RestoreCut { id: SandboxId, reason: String },
-    #[error(
-        "the processes of sandbox `{id}` were not hibernated: a trial showed that they cannot be restored: {reason}"
-    )]
-    TrialFailed { id: SandboxId, reason: String },
-    #[error(
-        "a trial restore of sandbox `{id}` needs {needed_bytes} bytes of RAM, and the host has {available_bytes}"
-    )]
-    NoRoomForTrial { id: SandboxId, needed_bytes: u64, available_bytes: u64 },
-    /// It was created on another host, or by another version.
-    #[error("the saved processes of sandbox `{id}` cannot be restored on this host: {reason}")]
-    Unfit { id: SandboxId, reason: String },
-    #[error("could not use the disks: {reason}")]
-    Disks { reason: String },
-    #[error("the disk rate of sandbox `{id}` cannot be limited: {reason}")]
-    NoDiskRate { id: SandboxId, reason: String },
-    #[error("injected failure of the runtime driver")]
-    Injected,
 }

@@ -12,8 +12,9 @@ use burrow_model::SandboxId;
 
 use super::compatibility::DumpOrigin;
 use super::criu::{self, Criu, CriuError, CriuPlacement, DumpedMachine};
+use super::shared_state::{Shared, step};
+use super::volumes;
 use super::work_dir::Note;
-use super::{Shared, step, volumes};
 use crate::cgroup::{Aside, Group};
 use crate::process::Process;
 use crate::{DumpOptions, Dumped, Machine, Obstacle, RuntimeError};

@@ -31,11 +31,11 @@ pub(crate) mod probe;
 mod restore;
 mod root;
 pub mod seccomp;
+mod shared_state;
 mod trial;
 mod volumes;
 mod work_dir;
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use burrow_model::{Limits, SandboxId};
 
-use crate::cgroup::{Group, Groups};
+use crate::cgroup::Groups;
 use crate::launcher::{LaunchError, Launcher, raise_core_limit};
 use crate::process::Process;
 use crate::sandbox_locks::SandboxLocks;
@@ -57,6 +57,7 @@ use criu::Criu;
 use hibernate::Tool;
 use ids::Ranges;
 use root::Root;
+use shared_state::{Shared, step};
 use trial::TriedKinds;
 use work_dir::WorkDir;
 
@@ -85,24 +86,6 @@ pub struct ContainerRuntime {
     shared: Arc<Shared>,
     capabilities: Capabilities,
     locks: SandboxLocks,
-}
-
-/// State for work off the async threads.
-#[derive(Debug)]
-struct Shared {
-    launcher: Launcher,
-    guest_binary: PathBuf,
-    /// `None` if the host has no usable cgroups; `capabilities` gives the reason.
-    groups: Option<Groups>,
-    /// `None` if processes cannot be dumped; `capabilities` gives the reason.
-    tool: Option<Tool>,
-    work_dir: WorkDir,
-    /// Whether restored machines get their own ids. For machines that are booted, the network driver decides it.
-    own_ids: bool,
-    ranges: Ranges,
-    /// Whether machines enter the AppArmor profile.
-    profile: bool,
-    tried: TriedKinds,
 }
 
 // === impl ContainerRuntime ===
@@ -435,58 +418,4 @@ impl Trials for ContainerRuntime {
     fn recall_kinds(&self, record: RestoredKinds) -> bool {
         self.shared.tried.recall(record)
     }
-}
-
-// === impl Shared ===
-
-impl Shared {
-    fn group(&self, id: &SandboxId) -> Result<Group<'_>, RuntimeError> {
-        match &self.groups {
-            Some(groups) => Ok(groups.group(id)),
-            None => Err(RuntimeError::NoMachine { id: id.clone() }),
-        }
-    }
-
-    /// The group of a sandbox that has a process.
-    fn live(&self, id: &SandboxId) -> Result<Group<'_>, RuntimeError> {
-        let group = self.group(id)?;
-        match group.is_populated() {
-            Ok(true) => Ok(group),
-            Ok(false) => Err(RuntimeError::NoMachine { id: id.clone() }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(RuntimeError::NoMachine { id: id.clone() })
-            }
-            Err(source) => Err(step("find the machine", id)(source)),
-        }
-    }
-
-    fn destroy(&self, id: &SandboxId) -> Result<(), RuntimeError> {
-        let Some(groups) = &self.groups else { return Ok(()) };
-        let group = groups.group(id);
-        if group.exists() {
-            group.kill().map_err(step("end the machine", id))?;
-        }
-        // After the machine: a CRIU that dumps it still holds its processes, and none of them may run when CRIU ends.
-        if let Some(aside) = group.aside() {
-            aside.remove().map_err(step("end CRIU", id))?;
-        }
-        self.work_dir.remove(id).map_err(step("remove CRIU's directory", id))?;
-        group.remove().map_err(step("remove the cgroups", id))?;
-        self.ranges.release(id);
-        Ok(())
-    }
-
-    fn inventory(&self) -> io::Result<Vec<SandboxId>> {
-        let mut found = BTreeSet::new();
-        if let Some(groups) = &self.groups {
-            found.extend(groups.inventory()?);
-        }
-        found.extend(self.work_dir.inventory()?);
-        Ok(found.into_iter().collect())
-    }
-}
-
-fn step(step: &'static str, id: &SandboxId) -> impl FnOnce(io::Error) -> RuntimeError {
-    let id = id.clone();
-    move |source| RuntimeError::Step { step, id, source }
 }

@@ -27,7 +27,7 @@ use std::time::Duration;
 use burrow_model::SandboxId;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::Shared;
+use super::shared_state::Shared;
 use crate::cgroup::Group;
 
 /// Between two checks of all sandboxes.

@@ -10,8 +10,9 @@ use burrow_model::SandboxId;
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use super::boot::ended_early;
 use super::root::Root;
-use super::{ended_early, step};
+use super::shared_state::step;
 use crate::process::Process;
 use crate::{Machine, RuntimeError};
 

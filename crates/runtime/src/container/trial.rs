@@ -16,7 +16,9 @@ use burrow_model::{MIB, SandboxId};
 use rustix::fs::{AtFlags, Dir, statat};
 
 use super::compatibility::DumpOrigin;
-use super::{Shared, Tool, criu, step};
+use super::criu;
+use super::hibernate::Tool;
+use super::shared_state::{Shared, step};
 use crate::{RestoredKinds, RuntimeError};
 
 /// There are some dozens of kinds for the programs of a host. The limit protects against programs with endlessly many

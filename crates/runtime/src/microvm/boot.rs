@@ -16,7 +16,7 @@ use super::disk;
 use super::model::{self, Accelerator, Model, Start};
 use super::qmp::Qmp;
 use super::run_dir::{Socket, State};
-use super::{Shared, step};
+use super::shared_state::{Shared, step};
 use crate::cgroup::Group;
 use crate::launcher::{EmulatorPlan, LaunchError, Launched};
 use crate::process::Process;

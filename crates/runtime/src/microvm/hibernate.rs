@@ -24,7 +24,7 @@ use super::pages::Ram;
 use super::qmp::Qmp;
 use super::run_dir::State;
 use super::session::AGENT_TIMEOUT;
-use super::{Shared, step};
+use super::shared_state::{Shared, step};
 use crate::{DumpOptions, Dumped, RuntimeError};
 
 pub(super) const RAM: &str = "ram";

@@ -29,6 +29,7 @@ pub mod disk;
 mod hibernate;
 mod initramfs;
 mod model;
+mod options;
 mod pages;
 mod probe;
 mod qmp;
@@ -36,36 +37,33 @@ mod reader;
 mod restore;
 mod run_dir;
 mod session;
+mod shared_state;
 mod stream;
 mod template;
 mod throttle;
 
-use std::collections::{BTreeSet, HashMap};
-use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use burrow_model::{Limits, SandboxId};
 use tokio::sync::Semaphore;
 
-use crate::cgroup::{Group, Groups};
 use crate::disks::{DiskAccess, Give, OpenDisks};
-use crate::launcher::Launcher;
 use crate::process::Process;
 use crate::sandbox_locks::SandboxLocks;
 use crate::{
     Ability, Begun, BootAhead, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents,
     Machine, Obstacle, OwnDisks, RestoreOptions, Runtime, RuntimeError, TemplateOptions,
 };
-use compatibility::{DumpOrigin, HostProperties};
+use compatibility::DumpOrigin;
 use model::Model;
-use run_dir::RunDir;
-use session::Link;
+use shared_state::{Shared, step};
 
 pub use model::Accelerator;
+pub use options::Options;
 pub use probe::Acceleration;
 
 /// Interval between two health checks of an emulator.
@@ -73,24 +71,6 @@ const HEARTBEAT: Duration = Duration::from_secs(20);
 
 /// How long a destroy waits for the lock before it kills the machine.
 const KILL_EVERY: Duration = Duration::from_millis(200);
-
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Program and arguments of the launcher role, which calls [`crate::container::launcher_main`].
-    pub launcher: Vec<OsString>,
-    /// The agent, a static program.
-    pub guest_binary: PathBuf,
-    /// Directory of the cgroup trees that contains one directory per sandbox; not shared with other drivers.
-    pub cgroup_parent: String,
-    /// For files that must not outlive the host's boot.
-    pub run_dir: PathBuf,
-    /// The directory in which `scripts/get-qemu.sh` installed QEMU.
-    pub qemu: PathBuf,
-    /// The directory in which it installed the kernel and its modules.
-    pub kernel: PathBuf,
-    /// `None`: decided by a trial boot.
-    pub accelerator: Option<Accelerator>,
-}
 
 /// Runs sandboxes as microVMs.
 #[derive(Debug)]
@@ -103,29 +83,20 @@ pub struct MicrovmRuntime {
     readers: Arc<Semaphore>,
 }
 
-/// State for work off the async threads.
-#[derive(Debug)]
-struct Shared {
-    launcher: Launcher,
-    qemu: PathBuf,
-    kernel: PathBuf,
-    /// `None` if the host has no usable cgroups; `capabilities` gives the reason.
-    groups: Option<Groups>,
-    run_dir: RunDir,
-    here: HostProperties,
-    /// Identifies the kernel and the agent that machines boot with.
-    booted_with: String,
-    /// Connections to machines. The holder of the sandbox's lock takes one out while it uses it.
-    links: Mutex<HashMap<SandboxId, Link>>,
-}
-
 // === impl MicrovmRuntime ===
 
 impl MicrovmRuntime {
     /// Checks the host and, if it has KVM, tries to boot a machine with it. A host that cannot run machines is no
     /// error: `capabilities` reports what is missing, and `boot` fails. Blocks; call it once, at start-up.
     pub fn open(options: Options) -> Result<Arc<Self>, RuntimeError> {
-        probe::open(options)
+        let (shared, capabilities, acceleration) = probe::open(options)?;
+        Ok(Arc::new(Self {
+            shared: Arc::new(shared),
+            capabilities,
+            acceleration,
+            locks: SandboxLocks::default(),
+            readers: Arc::new(Semaphore::new(reader::READERS_MAX)),
+        }))
     }
 
     /// How machines are executed on this host, and why.
@@ -387,93 +358,4 @@ impl OwnDisks for MicrovmRuntime {
     async fn change_files(&self, id: &SandboxId, give: Give) -> Result<(), RuntimeError> {
         self.work(id, move |shared, id| shared.change_files(id, give)).await
     }
-}
-
-// === impl Shared ===
-
-impl Shared {
-    fn group(&self, id: &SandboxId) -> Result<Group<'_>, RuntimeError> {
-        match &self.groups {
-            Some(groups) => Ok(groups.group(id)),
-            None => Err(RuntimeError::NoMachine { id: id.clone() }),
-        }
-    }
-
-    /// The group of a sandbox that has a machine.
-    fn live(&self, id: &SandboxId) -> Result<Group<'_>, RuntimeError> {
-        let group = self.group(id)?;
-        match group.is_populated() {
-            Ok(true) => Ok(group),
-            Ok(false) => Err(RuntimeError::NoMachine { id: id.clone() }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(RuntimeError::NoMachine { id: id.clone() })
-            }
-            Err(source) => Err(step("find the machine", id)(source)),
-        }
-    }
-
-    /// The group of a machine that is alive and has the given identity.
-    fn group_of(&self, id: &SandboxId, machine: &Machine) -> Result<Group<'_>, RuntimeError> {
-        let group = self.live(id)?;
-        let looking = "find the machine";
-        let in_group = group.has(machine.pid).map_err(step(looking, id))?;
-        // Checked last: if the process is still the same one, it was so when its cgroup was read.
-        match in_group && Process::find(machine).map_err(step(looking, id))?.is_some() {
-            true => Ok(group),
-            false => Err(RuntimeError::NoMachine { id: id.clone() }),
-        }
-    }
-
-    /// The sandbox of a machine.
-    fn sandbox_of(&self, machine: &Machine) -> Option<SandboxId> {
-        let groups = self.groups.as_ref()?;
-        groups.inventory().ok()?.into_iter().find(|id| groups.group(id).has(machine.pid).unwrap_or(false))
-    }
-
-    /// Ends the emulator, if there is one.
-    fn kill(&self, id: &SandboxId) -> Result<(), RuntimeError> {
-        let Some(groups) = &self.groups else { return Ok(()) };
-        match groups.group(id).kill() {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(step("end the machine", id)(error)),
-            Ok(()) | Err(_) => Ok(()),
-        }
-    }
-
-    /// Removes the remains of a machine that did not boot.
-    fn cleaned<T>(
-        &self,
-        id: &SandboxId,
-        work: impl FnOnce(&Self) -> Result<T, RuntimeError>,
-    ) -> Result<T, RuntimeError> {
-        let done = work(self);
-        if done.is_err() {
-            self.clean_up(id);
-        }
-        done
-    }
-
-    fn destroy(&self, id: &SandboxId) -> Result<(), RuntimeError> {
-        self.forget_link(id);
-        let Some(groups) = &self.groups else { return Ok(()) };
-        let group = groups.group(id);
-        if group.exists() {
-            group.kill().map_err(step("end the machine", id))?;
-        }
-        self.run_dir.remove(id).map_err(step("remove the machine's directory", id))?;
-        group.remove().map_err(step("remove the cgroups", id))
-    }
-
-    fn inventory(&self) -> io::Result<Vec<SandboxId>> {
-        let mut found = BTreeSet::new();
-        if let Some(groups) = &self.groups {
-            found.extend(groups.inventory()?);
-        }
-        found.extend(self.run_dir.inventory()?);
-        Ok(found.into_iter().collect())
-    }
-}
-
-fn step(step: &'static str, id: &SandboxId) -> impl FnOnce(io::Error) -> RuntimeError {
-    let id = id.clone();
-    move |source| RuntimeError::Step { step, id, source }
 }

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use burrow_model::{Limits, SandboxId};
@@ -19,13 +19,14 @@ use serde_json::json;
 use super::boot::EmulatorParts;
 use super::compatibility::HostProperties;
 use super::model::{self, Accelerator, Model};
+use super::options::Options;
 use super::qmp::Qmp;
 use super::run_dir::{RunDir, Socket};
-use super::{MicrovmRuntime, Options, Shared, clock, initramfs};
+use super::shared_state::Shared;
+use super::{clock, initramfs};
 use crate::cgroup::Layout;
 use crate::container::probe::{cgroups, no};
 use crate::launcher::Launcher;
-use crate::sandbox_locks::SandboxLocks;
 use crate::{Ability, Capabilities, RuntimeError};
 
 /// Older versions cannot prevent machines from writing to the RAM that they share.
@@ -50,7 +51,8 @@ pub struct Acceleration {
     pub reason: String,
 }
 
-pub(super) fn open(options: Options) -> Result<Arc<MicrovmRuntime>, RuntimeError> {
+/// The state of a driver on this host, what it can do here, and how its machines are executed.
+pub(super) fn open(options: Options) -> Result<(Shared, Capabilities, Acceleration), RuntimeError> {
     let run_dir = RunDir::open(&options.run_dir)
         .map_err(|source| RuntimeError::Host { step: "create the directory of microVMs", source })?;
     let (HostTools { emulator, booted_with }, found) = match look(&options, &run_dir) {
@@ -105,13 +107,7 @@ pub(super) fn open(options: Options) -> Result<Arc<MicrovmRuntime>, RuntimeError
         available,
         limits,
     };
-    Ok(Arc::new(MicrovmRuntime {
-        shared: Arc::new(shared),
-        capabilities,
-        acceleration,
-        readers: Arc::new(tokio::sync::Semaphore::new(super::reader::READERS_MAX)),
-        locks: SandboxLocks::default(),
-    }))
+    Ok((shared, capabilities, acceleration))
 }
 
 /// Whether any cgroup tree has this directory.

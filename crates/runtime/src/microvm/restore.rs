@@ -23,7 +23,7 @@ use super::hibernate::{DEVICES, RAM};
 use super::model::Model;
 use super::run_dir::Unsettled;
 use super::session::Session;
-use super::{Shared, step};
+use super::shared_state::{Shared, step};
 use crate::{Introduce, Machine, RestoreOptions, RuntimeError};
 
 /// Loading takes milliseconds.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::agent::{Agent, Settle};
 use super::qmp::Qmp;
 use super::run_dir::{Socket, State};
-use super::{Shared, step};
+use super::shared_state::{Shared, step};
 use crate::RuntimeError;
 use crate::disks::Give;
 

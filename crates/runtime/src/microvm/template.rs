@@ -13,12 +13,13 @@
 use burrow_model::SandboxId;
 use serde_json::json;
 
+use super::MicrovmRuntime;
 use super::agent::Settle;
 use super::boot::{EmulatorParts, Started, boot_failure, boot_timeout};
 use super::compatibility::DumpOrigin;
 use super::disk;
 use super::model::{Accelerator, Model};
-use super::{MicrovmRuntime, Shared, step};
+use super::shared_state::{Shared, step};
 use crate::{
     Ability, Begun, BootOptions, DumpOptions, Dumped, FinishOptions, Machine, RuntimeError, Template,
     TemplateOptions,

@@ -17,7 +17,7 @@ use burrow_model::SandboxId;
 use serde_json::json;
 
 use super::session::Session;
-use super::{Shared, step};
+use super::shared_state::{Shared, step};
 use crate::RuntimeError;
 
 /// The disk's name in the emulator: the first of the devices without a name.

@@ -20,7 +20,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::HostMount;
+use super::host_mount::HostMount;
 use super::protobuf::{Fields, Malformed, Value};
 
 /// The list of these names, beneath the root, each ended by a zero byte. It is one of the machine's files, so it is in

@@ -20,6 +20,7 @@ mod error;
 mod fault_origin;
 mod group;
 mod hold;
+mod host_mount;
 mod image;
 mod inspect;
 mod kinds;
@@ -59,6 +60,7 @@ pub(crate) use error::CriuError;
 use error::Operation;
 use group::Group;
 use hold::HeldThreads;
+pub(crate) use host_mount::HostMount;
 pub(crate) use inspect::{Obstacle, obstacles, ram_bytes};
 pub(crate) use kinds::kinds;
 pub(crate) use links::take_away;
@@ -151,22 +153,6 @@ pub(crate) struct RestoredMachine {
     pub pid: u32,
     /// As in [`DumpedMachine`].
     pub named: bool,
-}
-
-/// A directory of the host that is mounted in a machine: its path at the dump, and its present path.
-#[derive(Clone, Debug)]
-pub(crate) struct HostMount {
-    /// The mount point in the machine.
-    pub key: String,
-    pub source: PathBuf,
-    pub read_only: bool,
-}
-
-impl HostMount {
-    /// The mount point relative to the root.
-    fn place(&self) -> &Path {
-        Path::new(self.key.trim_start_matches('/'))
-    }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, fstat, readlinkat};
 
-use super::HostMount;
+use super::host_mount::HostMount;
 use super::image::{self, Image, malformed};
 use super::links::{self, FILES, FILES_MAGIC, IMAGE_BYTES_MAX};
 use super::protobuf::{Fields, Malformed, Value};

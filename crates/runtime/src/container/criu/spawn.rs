@@ -30,8 +30,8 @@ use rustix::io::fcntl_dupfd_cloexec;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::HostMount;
 use super::error::{CriuError, Operation};
+use super::host_mount::HostMount;
 use crate::launcher::MountAttributes;
 
 /// Where CRIU, and so everything that it restores, runs.

@@ -18,7 +18,7 @@ use std::path::Path;
 
 use rustix::fs::{Dir, FileType, fstat};
 
-use super::HostMount;
+use super::host_mount::HostMount;
 use super::image::{malformed, written};
 use super::links::{self, FILES, FILES_MAGIC, REGULAR, REGULAR_ID, REGULAR_NAME};
 use super::protobuf::{Fields, Malformed, Message, Value};

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketType};
 
 use super::super::process_descriptors::Descriptors;
 use super::super::renamed_sockets;
-use super::Reason;
+use super::obstacle::Reason;
 
 /// Objects that the kernel creates without a file, and that CRIU restores.
 const KNOWN_KINDS: [&str; 8] =

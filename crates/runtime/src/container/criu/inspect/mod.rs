@@ -8,13 +8,13 @@
 //! namespaces; and immediately before the dump temporary obstacles, such as [`netlink`] and [`tcp`].
 
 mod descriptors;
+mod entries;
 mod netlink;
+mod obstacle;
 mod sessions;
 mod tcp;
 
-use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
-use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -23,114 +23,11 @@ use super::group::Group;
 use super::hold::{STOPPED, UNINTERRUPTIBLE, state_of, threads_of};
 use super::process_descriptors::{Descriptors, is_too_long};
 use super::trace::waiting_stops;
+use entries::{default_if_gone, entries, field};
+pub(crate) use obstacle::{Obstacle, Reason};
 
 /// Maximum number of reported obstacles; one is enough to refuse.
 const OBSTACLES_MAX: usize = 32;
-
-/// A reason why a machine cannot be dumped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Obstacle {
-    /// The pid inside the machine.
-    pub pid: u32,
-    /// The program's name.
-    pub name: String,
-    pub reason: Reason,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
-    /// A descriptor of a kind that cannot be restored.
-    Descriptor { descriptor: u32, what: String },
-    /// A mapping of such a kind.
-    Mapping { what: String },
-    /// Its program is in no file.
-    Program,
-    /// The path of its working directory is longer than any system call accepts.
-    Directory,
-    /// A debugger traces it, and a process can only have one tracer.
-    Traced,
-    /// It is in another namespace than the machine's.
-    Namespace { kind: &'static str },
-    /// It and its session's leader have ended, and were not reaped yet: passes within moments.
-    EndedSession { leader: u32 },
-    /// It has just created a process that is about to execute another program: passes as well.
-    Spawning,
-    /// It has unread netlink messages: passes if it reads them.
-    Unread,
-    /// A connection within the machine, of which CRIU does not restore the other end: passes as well, if the server
-    /// accepts or it reads.
-    Connection { descriptor: u32, what: &'static str },
-    /// It was sent a signal that stops it, and has not stopped yet: passes as well.
-    Stopping,
-    /// The leader of its session has ended, and none of its ancestors is of that session.
-    LostSession { leader: u32 },
-}
-
-impl Reason {
-    /// Whether it may disappear within moments.
-    pub(crate) fn passes(&self) -> bool {
-        match self {
-            Self::EndedSession { .. }
-            | Self::Spawning
-            | Self::Stopping
-            | Self::Unread
-            | Self::Connection { .. } => true,
-            Self::Descriptor { .. }
-            | Self::Mapping { .. }
-            | Self::Program
-            | Self::Directory
-            | Self::Traced
-            | Self::Namespace { .. }
-            | Self::LostSession { .. } => false,
-        }
-    }
-}
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {} (`{}`) {}", self.pid, self.name, self.reason)
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Descriptor { descriptor, what } => write!(f, "has {what} open as descriptor {descriptor}"),
-            Self::Connection { descriptor, what } => write!(f, "has {what} open as descriptor {descriptor}"),
-            Self::Mapping { what } => write!(f, "has {what} in its memory"),
-            Self::Program => f.write_str("executes a program that has no file"),
-            Self::Directory => f.write_str("works in a directory whose path is longer than 4095 bytes"),
-            Self::Spawning => f.write_str("is just starting a program"),
-            Self::Stopping => f.write_str("is just being stopped by a signal"),
-            Self::Unread => f.write_str("has unread netlink messages"),
-            Self::Traced => f.write_str("is being traced by a debugger"),
-            Self::Namespace { kind } => write!(f, "is in its own {kind} namespace"),
-            Self::EndedSession { leader } => {
-                write!(f, "and the leader of its session, {leader}, are just ending")
-            }
-            Self::LostSession { leader } => {
-                write!(
-                    f,
-                    "is in a session whose leader, {leader}, has ended, with a parent in another session"
-                )
-            }
-        }
-    }
-}
-
-/// A process; includes zombies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
-    /// The pid in our pid namespace.
-    outer: u32,
-    /// The pid inside the machine.
-    inner: u32,
-    parent: u32,
-    session: u32,
-    zombie: bool,
-    traced: bool,
-    name: String,
-}
 
 /// All obstacles in the processes of a v2 cgroup; empty for a machine that can be dumped. Later changes are not
 /// noticed, so the last check is made on the frozen machine.
@@ -220,56 +117,6 @@ pub(crate) fn ram_bytes(group: &Path) -> io::Result<u64> {
     Ok(kib * 1024)
 }
 
-/// The processes of a group and their zombies, which a cgroup does not list, by their pids inside the machine.
-fn entries(group: &Group) -> io::Result<BTreeMap<u32, Entry>> {
-    let mut outer: HashSet<u32> = group.processes()?.into_iter().collect();
-    for pid in outer.clone() {
-        outer.extend(default_if_gone(children(pid))?);
-    }
-    let mut entries = BTreeMap::new();
-    for pid in outer {
-        match fs::read_to_string(format!("/proc/{pid}/status")) {
-            Ok(status) => entries.extend(entry(pid, &status).map(|entry| (entry.inner, entry))),
-            Err(error) if is_gone(&error) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    // Parents are known by our pids so far.
-    let inner: BTreeMap<u32, u32> = entries.values().map(|entry| (entry.outer, entry.inner)).collect();
-    for entry in entries.values_mut() {
-        entry.parent = inner.get(&entry.parent).copied().unwrap_or(0);
-    }
-    Ok(entries)
-}
-
-fn children(pid: u32) -> io::Result<Vec<u32>> {
-    let mut children = Vec::new();
-    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let text = fs::read_to_string(thread?.path().join("children"))?;
-        children.extend(text.split_whitespace().filter_map(|word| word.parse::<u32>().ok()));
-    }
-    Ok(children)
-}
-
-/// Parses `/proc/<pid>/status`; `None` for a process outside of any machine.
-fn entry(outer: u32, status: &str) -> Option<Entry> {
-    let second = |name| field(status, name)?.split_whitespace().nth(1)?.parse().ok();
-    let number = |name| field(status, name)?.trim().parse::<u32>().ok();
-    Some(Entry {
-        outer,
-        inner: second("NSpid:")?,
-        parent: number("PPid:")?,
-        session: second("NSsid:")?,
-        zombie: field(status, "State:")?.trim_start().starts_with(['Z', 'X']),
-        traced: number("TracerPid:")? != 0,
-        name: field(status, "Name:")?.trim().to_owned(),
-    })
-}
-
-fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
-    status.lines().find_map(|line| line.strip_prefix(name))
-}
-
 /// Mount namespaces inside may differ; of the other kinds a machine has one each.
 fn foreign_namespace(home: u32, pid: u32) -> Option<&'static str> {
     ["user", "pid", "net", "ipc", "uts", "cgroup"].into_iter().find(|kind| {
@@ -290,16 +137,4 @@ fn mappings(pid: u32) -> io::Result<Vec<Reason>> {
     let mut found: Vec<&str> = paths.filter(foreign).collect();
     found.dedup();
     Ok(found.into_iter().map(|path| Reason::Mapping { what: format!("`{path}`") }).collect())
-}
-
-fn is_gone(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
-}
-
-/// A process that ended while it was checked has no obstacles.
-fn default_if_gone<T: Default>(outcome: io::Result<T>) -> io::Result<T> {
-    match outcome {
-        Err(error) if is_gone(&error) => Ok(T::default()),
-        other => other,
-    }
 }

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io;
 
-use super::{Entry, Obstacle, Reason, default_if_gone};
+use super::entries::{Entry, default_if_gone};
+use super::obstacle::{Obstacle, Reason};
 
 pub(super) fn check(entries: &BTreeMap<u32, Entry>) -> io::Result<Vec<Obstacle>> {
     let Some(first) = entries.get(&1) else { return Ok(Vec::new()) };

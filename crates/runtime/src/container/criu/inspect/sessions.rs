@@ -8,7 +8,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Entry, Obstacle, Reason};
+use super::entries::Entry;
+use super::obstacle::{Obstacle, Reason};
 
 /// The depth of a process tree above which the data of `/proc` is assumed to contain a loop.
 const DEPTH_MAX: usize = 1 << 16;

@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 
-use super::{Entry, Obstacle, Reason, default_if_gone};
+use super::entries::{Entry, default_if_gone};
+use super::obstacle::{Obstacle, Reason};
 
 const NOT_ACCEPTED: &str = "a TCP connection that its server has not accepted";
 const NOT_SENT: &str = "a TCP connection whose other end was closed before all of its data was read";
