@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use burrow_api::ErrorBody;
+use burrow_dial::{Wire, dial, tls_connector};
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Uri};
@@ -25,7 +26,6 @@ use tokio_rustls::TlsConnector;
 
 use crate::ClientError;
 use crate::body::{RequestBody, empty, full};
-use crate::connect::{Wire, dial};
 use crate::url::{BaseUrl, Path, Scheme};
 
 /// Largest JSON response: a directory listing of 100,000 entries with long paths is smaller.
@@ -36,13 +36,15 @@ const ERROR_BYTES_MAX: usize = 64 << 10;
 /// for a restart of the daemon.
 const RETRIES_MAX: u32 = 5;
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// A host that does not answer a SYN for this long counts as unreachable.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longer than the pauses within one command, shorter than the daemon keeps an idle connection.
 const POOL_IDLE: Duration = Duration::from_secs(30);
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// How to transport a daemon.
+/// How to reach a daemon.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
     /// `http://host:port` or `https://host:port`, with a path prefix if a proxy adds one.
@@ -111,7 +113,7 @@ impl Client {
     pub fn new(options: ClientOptions) -> Result<Self, ClientError> {
         let base = BaseUrl::parse(&options.url)?;
         let transport = match base.scheme() {
-            Scheme::Https => Transport::Tls(crate::tls::connector(options.ca_file.as_deref())?),
+            Scheme::Https => Transport::Tls(tls_connector(options.ca_file.as_deref())?),
             Scheme::Http => Transport::Plain,
         };
         Self::with_transport(base, &options, transport)
@@ -392,6 +394,12 @@ enum Transport {
     Within(Arc<dyn Fn() -> DuplexStream + Send + Sync>),
 }
 
+impl Connector {
+    async fn dial(&self, tls: Option<&TlsConnector>) -> io::Result<Wire> {
+        dial(self.base.host(), self.base.port(), tls, CONNECT_TIMEOUT).await
+    }
+}
+
 impl tower::Service<Uri> for Connector {
     type Response = TokioIo<Wire>;
     type Error = io::Error;
@@ -405,9 +413,9 @@ impl tower::Service<Uri> for Connector {
         let connector = self.clone();
         Box::pin(async move {
             let wire = match &connector.transport {
-                Transport::Plain => dial(&connector.base, None).await?,
-                Transport::Tls(tls) => dial(&connector.base, Some(tls)).await?,
-                Transport::Within(open) => Wire::Within(open()),
+                Transport::Plain => connector.dial(None).await?,
+                Transport::Tls(tls) => connector.dial(Some(tls)).await?,
+                Transport::Within(open) => Wire::new(open()),
             };
             Ok(TokioIo::new(wire))
         })

@@ -2,9 +2,9 @@
 
 use std::error::Error;
 use std::io;
-use std::path::PathBuf;
 
 use burrow_api::{ErrorCode, ErrorDetail};
+use burrow_dial::TlsSetupError;
 use http::{Method, StatusCode};
 
 #[derive(Debug, thiserror::Error)]
@@ -13,14 +13,8 @@ pub enum ClientError {
     BadUrl { url: String, reason: &'static str },
     #[error("the API key contains characters that are not allowed in a header")]
     BadKey,
-    #[error("could not read the certificates in `{}`", .path.display())]
-    CaFile { path: PathBuf, source: rustls_pki_types::pem::Error },
-    #[error("`{}` contains no certificate", .path.display())]
-    CaEmpty { path: PathBuf },
-    #[error("invalid certificate in `{}`", .path.display())]
-    CaCertificate { path: PathBuf, source: rustls::Error },
-    #[error("could not set up TLS")]
-    Tls { source: rustls::Error },
+    #[error(transparent)]
+    Tls(#[from] TlsSetupError),
     #[error("could not reach the daemon at `{url}`")]
     Connect { url: String, source: Box<dyn Error + Send + Sync> },
     #[error("the connection broke during {method} `{path}`")]
@@ -68,9 +62,8 @@ impl ClientError {
             }
             Self::BadUrl { .. } => "give the address as `http://host:7700` or `https://host:7700`",
             Self::BadKey => "a key has the form `e2b_` followed by 40 hexadecimal digits",
-            Self::CaFile { .. } | Self::CaEmpty { .. } | Self::CaCertificate { .. } => {
-                "use a PEM file with the certificate of the CA"
-            }
+            Self::Tls(TlsSetupError::Protocol { .. }) => return None,
+            Self::Tls(_) => "use a PEM file with the certificate of the CA",
             Self::NotBurrow { .. } => "check the address: another program seems to listen there",
             Self::Decode { .. } => {
                 "the client and the daemon may have different versions: compare them with `burrow version`"
@@ -81,8 +74,7 @@ impl ClientError {
             Self::Broken { .. } | Self::Stream { .. } | Self::Truncated { .. } => {
                 "if the daemon was restarted, try again; see the daemon's log"
             }
-            Self::Tls { .. }
-            | Self::AnswerTooLarge { .. }
+            Self::AnswerTooLarge { .. }
             | Self::Encode { .. }
             | Self::BadHeader { .. }
             | Self::Local { .. } => return None,
@@ -97,10 +89,7 @@ impl ClientError {
             Self::AttachLost { source, .. } => source.code(),
             Self::BadUrl { .. }
             | Self::BadKey
-            | Self::CaFile { .. }
-            | Self::CaEmpty { .. }
-            | Self::CaCertificate { .. }
-            | Self::Tls { .. }
+            | Self::Tls(_)
             | Self::Connect { .. }
             | Self::Broken { .. }
             | Self::NotBurrow { .. }
@@ -139,10 +128,7 @@ impl ClientError {
             Self::NotBurrow { status, .. } => matches!(status.as_u16(), 502..=504),
             Self::BadUrl { .. }
             | Self::BadKey
-            | Self::CaFile { .. }
-            | Self::CaEmpty { .. }
-            | Self::CaCertificate { .. }
-            | Self::Tls { .. }
+            | Self::Tls(_)
             | Self::Decode { .. }
             | Self::AnswerTooLarge { .. }
             | Self::Encode { .. }

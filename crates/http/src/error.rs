@@ -562,9 +562,7 @@ fn code_of_image(error: &ImageError) -> ErrorCode {
         ImageError::Io { source, .. }
         | ImageError::Place { source, .. }
         | ImageError::Pack { source, .. } => code_of_io(source).unwrap_or(ErrorCode::Internal),
-        ImageError::Certificates { .. } | ImageError::Tls { .. } | ImageError::Credentials { .. } => {
-            ErrorCode::Internal
-        }
+        ImageError::Tls(_) | ImageError::Credentials { .. } => ErrorCode::Internal,
         ImageError::Cancelled => ErrorCode::Busy,
     }
 }

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use burrow_dial::TlsSetupError;
+
 use crate::{DiffId, Digest};
 
 #[derive(Debug, thiserror::Error)]
@@ -31,10 +33,8 @@ pub enum ImageError {
 
     #[error("could not reach `{host}`")]
     Connect { host: String, source: io::Error },
-    #[error("could not use the certificates in `{}`: {reason}", .path.display())]
-    Certificates { path: PathBuf, reason: String },
-    #[error("could not set up TLS")]
-    Tls { source: rustls::Error },
+    #[error(transparent)]
+    Tls(#[from] TlsSetupError),
     #[error("could not fetch `{url}`")]
     Transfer { url: String, source: io::Error },
     #[error("`{url}` answered {status}{message}")]
@@ -100,9 +100,7 @@ impl ImageError {
             Self::Connect { .. } => Some(
                 "check the registry's name and this host's network; plain HTTP must be allowed explicitly",
             ),
-            Self::Certificates { .. } | Self::Tls { .. } => {
-                Some("the file must contain certificates in PEM format")
-            }
+            Self::Tls(_) => Some("the file must contain certificates in PEM format"),
             Self::Transfer { .. } => Some("try again; complete layers are not fetched again"),
             Self::Status { .. } => Some("see the log of the registry"),
             Self::NotFound { .. } => {

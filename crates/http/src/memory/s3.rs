@@ -1,29 +1,20 @@
 //! An HTTP client for the object store, based on the client library that the rest of the daemon uses.
 
 use std::fmt;
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use http::Uri;
+use burrow_dial::{Dialer, tls_connector};
 use http_body_util::BodyExt as _;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::{Connected, Connection};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioExecutor;
 use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse,
     HttpResponseBody, HttpService,
 };
-use rustls_pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
 /// Time limit for connecting to the store.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,16 +30,7 @@ pub(super) struct Connector {
 impl Connector {
     /// Trusts the certificate authorities of this host.
     pub(super) fn new() -> io::Result<Self> {
-        let mut roots = rustls::RootCertStore::empty();
-        let found = rustls_native_certs::load_native_certs();
-        roots.add_parsable_certificates(found.certs);
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(io::Error::other)?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Ok(Self { tls: TlsConnector::from(Arc::new(config)) })
+        Ok(Self { tls: tls_connector(None).map_err(io::Error::other)? })
     }
 }
 
@@ -60,13 +42,13 @@ impl fmt::Debug for Connector {
 
 impl HttpConnector for Connector {
     fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let dial = Dial { tls: self.tls.clone() };
-        Ok(HttpClient::new(Service { client: Client::builder(TokioExecutor::new()).build(dial) }))
+        let dialer = Dialer::new(self.tls.clone(), CONNECT_TIMEOUT);
+        Ok(HttpClient::new(Service { client: Client::builder(TokioExecutor::new()).build(dialer) }))
     }
 }
 
 struct Service {
-    client: Client<Dial, HttpRequestBody>,
+    client: Client<Dialer, HttpRequestBody>,
 }
 
 impl fmt::Debug for Service {
@@ -89,97 +71,10 @@ impl HttpService for Service {
     }
 }
 
-/// Opens connections, with TLS if the address requires it.
-#[derive(Clone)]
-struct Dial {
-    tls: TlsConnector,
-}
-
-impl tower::Service<Uri> for Dial {
-    type Response = TokioIo<Wire>;
-    type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<TokioIo<Wire>>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let tls = self.tls.clone();
-        Box::pin(async move {
-            match tokio::time::timeout(CONNECT_TIMEOUT, dial(&tls, &uri)).await {
-                Ok(wire) => wire.map(TokioIo::new),
-                Err(_) => Err(io::ErrorKind::TimedOut.into()),
-            }
-        })
-    }
-}
-
-async fn dial(tls: &TlsConnector, uri: &Uri) -> io::Result<Wire> {
-    let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
-    let host = uri.host().ok_or_else(invalid)?.trim_start_matches('[').trim_end_matches(']');
-    let plain = uri.scheme_str() == Some("http");
-    let port = uri.port_u16().unwrap_or(if plain { 80 } else { 443 });
-    let tcp = TcpStream::connect((host, port)).await?;
-    tcp.set_nodelay(true)?;
-    if plain {
-        return Ok(Wire::Plain(tcp));
-    }
-    let name = ServerName::try_from(host.to_owned()).map_err(|_| invalid())?;
-    Ok(Wire::Tls(Box::new(tls.connect(name, tcp).await?)))
-}
-
-enum Wire {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
-impl Connection for Wire {
-    fn connected(&self) -> Connected {
-        Connected::new()
-    }
-}
-
-impl AsyncRead for Wire {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(wire) => Pin::new(wire).poll_read(cx, buffer),
-            Self::Tls(wire) => Pin::new(wire).poll_read(cx, buffer),
-        }
-    }
-}
-
-impl AsyncWrite for Wire {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(wire) => Pin::new(wire).poll_write(cx, bytes),
-            Self::Tls(wire) => Pin::new(wire).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(wire) => Pin::new(wire).poll_flush(cx),
-            Self::Tls(wire) => Pin::new(wire).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(wire) => Pin::new(wire).poll_shutdown(cx),
-            Self::Tls(wire) => Pin::new(wire).poll_shutdown(cx),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
 
     use axum::Router;
     use axum::extract::Request;
@@ -194,8 +89,6 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     type Objects = Arc<Mutex<BTreeMap<String, Bytes>>>;
-
-    use super::*;
 
     /// The subset of S3 that artifacts need; requires signed requests.
     async fn answer(objects: Objects, request: Request) -> Response {

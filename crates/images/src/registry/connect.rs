@@ -6,11 +6,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use burrow_dial::{Wire, encrypt, host_and_port, within};
 use http::Uri;
-use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
-use rustls_pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -53,12 +51,6 @@ pub(super) struct Connector {
     pub(super) reach: Reach,
 }
 
-/// An open connection, encrypted or not.
-pub(super) struct Wire(Box<dyn Io>);
-
-trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
-
 impl tower::Service<Uri> for Connector {
     type Response = TokioIo<Wire>;
     type Error = io::Error;
@@ -78,21 +70,14 @@ impl Connector {
     async fn dial(&self, uri: &Uri) -> io::Result<Wire> {
         let dialling = async {
             let (host, port) = host_and_port(uri).ok_or(io::ErrorKind::InvalidInput)?;
-            let tcp = connect(&host, port, self.reach).await?;
+            let tcp = connect(host, port, self.reach).await?;
             match uri.scheme_str() == Some("https") {
-                true => encrypt(&self.tls, &host, tcp).await,
-                false => Ok(Wire(Box::new(tcp))),
+                true => encrypt(&self.tls, host, tcp).await,
+                false => Ok(Wire::new(tcp)),
             }
         };
-        timed(dialling).await
+        within(CONNECT_TIMEOUT, dialling).await
     }
-}
-
-/// The host without the brackets of IPv6, and the port.
-pub(super) fn host_and_port(uri: &Uri) -> Option<(String, u16)> {
-    let host = uri.host()?.trim_start_matches('[').trim_end_matches(']').to_owned();
-    let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };
-    Some((host, uri.port_u16().unwrap_or(default)))
 }
 
 async fn connect(host: &str, port: u16, reach: Reach) -> io::Result<TcpStream> {
@@ -105,13 +90,12 @@ async fn connect(host: &str, port: u16, reach: Reach) -> io::Result<TcpStream> {
             ));
             continue;
         }
-        match tokio::time::timeout(ADDRESS_TIMEOUT, TcpStream::connect(address)).await {
-            Ok(Ok(tcp)) => {
+        match within(ADDRESS_TIMEOUT, TcpStream::connect(address)).await {
+            Ok(tcp) => {
                 tcp.set_nodelay(true)?;
                 return Ok(tcp);
             }
-            Ok(Err(error)) => last = Some(error),
-            Err(_) => last = Some(io::Error::new(io::ErrorKind::TimedOut, "no answer within 5 s")),
+            Err(error) => last = Some(error),
         }
     }
     Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the host name has no address")))
@@ -119,19 +103,6 @@ async fn connect(host: &str, port: u16, reach: Reach) -> io::Result<TcpStream> {
 
 async fn lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok(tokio::net::lookup_host((host, port)).await?.take(ADDRESSES_MAX).collect())
-}
-
-async fn encrypt(tls: &TlsConnector, host: &str, tcp: TcpStream) -> io::Result<Wire> {
-    let name = ServerName::try_from(host.to_owned())
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    Ok(Wire(Box::new(tls.connect(name, tcp).await?)))
-}
-
-async fn timed<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    match tokio::time::timeout(CONNECT_TIMEOUT, work).await {
-        Ok(result) => result,
-        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer within 15 s")),
-    }
 }
 
 /// What was found out about a registry's own host.
@@ -145,7 +116,7 @@ pub(super) struct ProbeResult {
 /// Finds out whether a host uses TLS. If plain HTTP is allowed, it is only a fallback: a host that offers TLS is used
 /// with TLS.
 pub(super) async fn probe(tls: &TlsConnector, host: &str, port: u16, plain: bool) -> io::Result<ProbeResult> {
-    timed(async {
+    within(CONNECT_TIMEOUT, async {
         let addresses = lookup(host, port).await?;
         let public = addresses.iter().all(|address| is_public(address.ip()));
         if !plain {
@@ -203,36 +174,6 @@ fn is_public_v4(v4: Ipv4Addr) -> bool {
         || (a == 100 && (64..128).contains(&b))
         || (a == 198 && (18..20).contains(&b))
         || (a == 192 && b == 0 && c == 0))
-}
-
-impl Connection for Wire {
-    fn connected(&self) -> Connected {
-        Connected::new()
-    }
-}
-
-impl AsyncRead for Wire {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        ctx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_read(ctx, buffer)
-    }
-}
-
-impl AsyncWrite for Wire {
-    fn poll_write(mut self: Pin<&mut Self>, ctx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0).poll_write(ctx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_flush(ctx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_shutdown(ctx)
-    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use std::io;
 use std::time::Duration;
 
+use burrow_dial::host_and_port;
 use bytes::{Bytes, BytesMut};
 use http::header::{AUTHORIZATION, HeaderMap, HeaderValue, LOCATION, USER_AGENT};
 use http::{Method, Request, Response, StatusCode, Uri};
@@ -13,7 +14,7 @@ use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio_rustls::TlsConnector;
 
-use super::connect::{Connector, Reach, host_and_port};
+use super::connect::{Connector, Reach};
 use crate::ImageError;
 
 /// From the request to the first byte of the response. Some registries have slow stores.

@@ -9,7 +9,6 @@ mod connect;
 mod credentials;
 mod http;
 mod session;
-mod tls;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,6 +17,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use burrow_dial::tls_connector;
 use futures_util::StreamExt;
 use tokio_rustls::TlsConnector;
 
@@ -104,7 +104,7 @@ impl fmt::Debug for Puller {
 impl Puller {
     /// Reads certificates, which takes some milliseconds.
     pub fn new(options: PullerOptions) -> Result<Self, ImageError> {
-        let tls = tls::connector(options.ca_file.as_deref())?;
+        let tls = tls_connector(options.ca_file.as_deref())?;
         let http = Http::new(&tls);
         Ok(Self { options, tls, http, tokens: Tokens::default(), bases: tokio::sync::Mutex::default() })
     }

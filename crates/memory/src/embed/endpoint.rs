@@ -5,18 +5,15 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
+use burrow_dial::{TlsSetupError, Wire, dial, host_and_port, tls_connector};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
 use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
-use rustls_pki_types::ServerName;
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 /// The largest response that is read: 256 vectors of 3,072 numbers as JSON are about 15 MiB.
@@ -68,7 +65,7 @@ pub enum EndpointError {
     #[error("invalid endpoint URL `{url}`: {why}")]
     Address { url: String, why: &'static str },
     #[error("could not load the CA certificates of this host")]
-    Certificates(#[source] io::Error),
+    Certificates(#[source] TlsSetupError),
     #[error("could not reach `{url}`")]
     Reach { url: String, source: io::Error },
     #[error("`{url}` did not answer within {seconds} s")]
@@ -92,9 +89,6 @@ impl EndpointError {
     }
 }
 
-trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
-
 impl Endpoint {
     pub fn new(options: &EndpointOptions) -> Result<Self, EndpointError> {
         let address = |why| EndpointError::Address { url: options.url.clone(), why };
@@ -105,7 +99,7 @@ impl Endpoint {
         }
         let tls = match base.scheme_str() {
             Some("http") => None,
-            Some("https") => Some(connector().map_err(EndpointError::Certificates)?),
+            Some("https") => Some(tls_connector(None).map_err(EndpointError::Certificates)?),
             _ => return Err(address("it must begin with `https://` or `http://`")),
         };
         let key = match &options.key {
@@ -163,18 +157,10 @@ impl Endpoint {
         request.body(Full::new(document.to_string().into())).map_err(other)
     }
 
-    async fn connect(&self) -> io::Result<Box<dyn Io>> {
-        let host = self.base.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-        let port = self.base.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 });
-        let tcp = TcpStream::connect((host, port)).await?;
-        tcp.set_nodelay(true)?;
-        match &self.tls {
-            None => Ok(Box::new(tcp)),
-            Some(tls) => {
-                let name = ServerName::try_from(host.to_owned()).map_err(other)?;
-                Ok(Box::new(tls.connect(name, tcp).await?))
-            }
-        }
+    async fn connect(&self) -> io::Result<Wire> {
+        let (host, port) = host_and_port(&self.base).ok_or(io::ErrorKind::InvalidInput)?;
+        // The caller limits the time of the whole request.
+        dial(host, port, self.tls.as_ref(), self.timeout).await
     }
 
     fn host_and_port(&self) -> String {
@@ -207,21 +193,6 @@ fn words(body: &[u8]) -> String {
     });
     let text = said.map_or_else(|| String::from_utf8_lossy(body), Into::into);
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(WORDS_MAX).collect()
-}
-
-fn connector() -> io::Result<TlsConnector> {
-    let mut roots = rustls::RootCertStore::empty();
-    for certificate in rustls_native_certs::load_native_certs().certs {
-        // Certificates that cannot be read are skipped.
-        let _ = roots.add(certificate);
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(other)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
