@@ -4,20 +4,30 @@
 
 use std::io::IsTerminal;
 
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
+use tracing_subscriber::{Layer, Registry, fmt};
 
 use burrow_config::{LogConfig, LogFormat};
 
 /// Libraries that log every packet at `debug` and below.
-const QUIET: &str = "h2=info,hyper=info,hyper_util=info,rustls=info,tungstenite=info,netlink_proto=info,\
-                     netlink_packet_core=info,mio=info,tokio=info";
+const QUIET: [&str; 9] = [
+    "h2",
+    "hyper",
+    "hyper_util",
+    "rustls",
+    "tungstenite",
+    "netlink_proto",
+    "netlink_packet_core",
+    "mio",
+    "tokio",
+];
 
 /// Changes the log level at runtime.
 #[derive(Clone, Debug)]
-pub(crate) struct LogLevel(Handle<EnvFilter, Registry>);
+pub(crate) struct LogLevel(Handle<Targets, Registry>);
 
 impl LogLevel {
     pub(crate) fn set(&self, level: &str) {
@@ -47,8 +57,9 @@ pub(crate) fn start(config: &LogConfig) -> LogLevel {
     LogLevel(handle)
 }
 
-fn filter(level: &str) -> EnvFilter {
-    EnvFilter::new(format!("{level},{QUIET}"))
+fn filter(level: &str) -> Targets {
+    let level: LevelFilter = level.parse().expect("the configuration accepts only names of levels");
+    Targets::new().with_default(level).with_targets(QUIET.map(|library| (library, LevelFilter::INFO)))
 }
 
 /// A panic is a bug in Burrow, so a person must look at it.

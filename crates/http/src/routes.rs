@@ -1,11 +1,20 @@
 //! The list of routes. Routers are built from it, and a test compares it with the table of access rights.
 //!
 //! axum does not reveal the routes of a router. Every router is therefore built as [`Routes`], which keeps the method and
-//! the path of each route beside the router. `rest/tests/access/table.txt` lists the same routes and the rights of each
+//! the path of each route beside the router. `daemon/src/tests/access/table.txt` lists the same routes and the rights of each
 //! kind of key; a route that is missing there fails the test.
+//!
+//! The router receives all handlers as one type, [`ErasedHandler`]: axum would otherwise compile its routing code again for each of
+//! the handlers, which took a third of the build time of the interfaces.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::Request;
 use axum::handler::Handler;
+use axum::response::Response;
 use axum::routing::{MethodFilter, any as any_method};
 use axum::routing::{MethodRouter, on};
 
@@ -30,6 +39,37 @@ pub struct Routes<S> {
 pub struct Methods<S> {
     router: MethodRouter<S>,
     names: Vec<&'static str>,
+}
+
+type ResponseFuture = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+/// A handler without its type.
+struct ErasedHandler<S>(Arc<dyn Fn(Request, S) -> ResponseFuture + Send + Sync>);
+
+impl<S> ErasedHandler<S> {
+    fn new<H: Handler<T, S>, T>(handler: H) -> Self {
+        Self(Arc::new(move |request, state| Box::pin(handler.clone().call(request, state))))
+    }
+}
+
+impl<S> Clone for ErasedHandler<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S> fmt::Debug for ErasedHandler<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ErasedHandler")
+    }
+}
+
+impl<S: Send + 'static> Handler<(), S> for ErasedHandler<S> {
+    type Future = ResponseFuture;
+
+    fn call(self, request: Request, state: S) -> ResponseFuture {
+        (self.0)(request, state)
+    }
 }
 
 impl<S: Clone + Send + Sync + 'static> Default for Routes<S> {
@@ -71,7 +111,7 @@ macro_rules! methods {
                 T: 'static,
                 S: Clone + Send + Sync + 'static,
             {
-                Methods { router: on(MethodFilter::$filter, handler), names: vec![stringify!($filter)] }
+                Methods { router: on(MethodFilter::$filter, ErasedHandler::new(handler)), names: vec![stringify!($filter)] }
             }
         )*
 
@@ -100,7 +140,7 @@ impl<S: Clone + Send + Sync + 'static> Methods<S> {
         handler: H,
     ) -> Self {
         self.names.push(name);
-        Self { router: self.router.on(filter, handler), names: self.names }
+        Self { router: self.router.on(filter, ErasedHandler::new(handler)), names: self.names }
     }
 }
 
@@ -111,5 +151,5 @@ where
     T: 'static,
     S: Clone + Send + Sync + 'static,
 {
-    Methods { router: any_method(handler), names: vec!["ANY"] }
+    Methods { router: any_method(ErasedHandler::new(handler)), names: vec!["ANY"] }
 }
