@@ -93,7 +93,6 @@ impl CatalogError {
     /// What the user can do about the error.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::InUse { .. } => Some("stop the other daemon first (`burrow down`)"),
             Self::TooNew { .. } => {
                 Some("run the newer release that wrote it, or restore a backup made before the upgrade")
             }
@@ -118,11 +117,7 @@ impl CatalogError {
             Self::TooManyVolumeSnapshots { .. } => {
                 Some("remove snapshots of this volume that are not needed any more")
             }
-            Self::VolumeInUse { .. } => Some(
-                "delete or stop those first; `burrow update --no-volumes` detaches volumes from a stopped one",
-            ),
             Self::VolumeWritten { .. } => Some("mount it read-only, or detach it from that sandbox first"),
-            Self::VolumeHasSnapshots { .. } => Some("`--snapshots` removes them too"),
             Self::VolumeBusy { .. } => Some("try again in a moment"),
             Self::TooManySnapshots { .. } => {
                 Some("delete snapshots of this sandbox that are not needed any more")
@@ -134,6 +129,9 @@ impl CatalogError {
             Self::Full => Some("free space on the disk that holds the state directory, or delete sandboxes"),
             Self::Corrupt { .. } => Some("restore the latest backup"),
             Self::Open { .. }
+            | Self::InUse { .. }
+            | Self::VolumeInUse { .. }
+            | Self::VolumeHasSnapshots { .. }
             | Self::Migrate { .. }
             | Self::Unknown { .. }
             | Self::BadSecret

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use burrow_catalog::{Catalog, CatalogError, Epoch};
 use burrow_disks::{DiskError, Disks};
+use burrow_http::hints;
 use burrow_model::SandboxId;
 
 /// In the pool, beside its directories.
@@ -60,7 +61,7 @@ impl EpochError {
                 "restore the copy that matches the other one; or start once with `burrow serve \
                  --accept-rollback`, which removes everything from the pool that the catalog does not contain",
             ),
-            Self::Catalog(error) => error.hint(),
+            Self::Catalog(error) => hints::of_catalog(error),
             Self::File { .. } | Self::Disk(_) => None,
         }
     }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use burrow_catalog::CatalogError;
 use burrow_config::ConfigError;
 use burrow_engine::EngineError;
+use burrow_http::hints;
 use burrow_http::memory::MemorySetupError;
 
 use crate::epoch::EpochError;
@@ -68,7 +69,7 @@ impl ServeError {
                 "stop it first (`burrow down`), or give this one another `state_dir` and `run_dir`"
             }
             Self::Directory { .. } | Self::AdminKey { .. } => "run it as root (`sudo burrow serve`)",
-            Self::Catalog { source } => source.hint()?,
+            Self::Catalog { source } => hints::of_catalog(source)?,
             Self::Epoch(error) => error.hint()?,
             Self::Disks { .. } | Self::Network { .. } | Self::Runtime { .. } => {
                 "run `burrow doctor` to see what this host lacks"
@@ -83,7 +84,7 @@ impl ServeError {
             Self::Guest { .. } => {
                 "put `burrow-guest` beside `burrow`, or set `runtime.guest` in the configuration"
             }
-            Self::Engine { source } => source.hint()?,
+            Self::Engine { source } => hints::of_engine(source)?,
             Self::Listen { .. } => "another program may use this address; set `listen` in the configuration",
             Self::SshHostKey { .. } => {
                 "`ssh_host_ed25519_key` in the state directory must be readable by root only; if it is removed, a new one is created, and clients warn"

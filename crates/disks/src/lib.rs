@@ -372,13 +372,11 @@ impl DiskError {
             }
             Self::NoBuilder => Some("install it: `apt-get install mmdebstrap`"),
             Self::NoMirror => Some("set the image's mirror and suite in the configuration"),
-            Self::Command { .. } => Some("run `burrow doctor` to see which programs are missing"),
-            Self::Damaged { .. } => Some(
-                "the processes cannot be restored: start the sandbox from its files (`burrow start --files-only`), or restore a snapshot",
-            ),
             Self::TooNew { .. } => Some("it was created by a newer version of Burrow: upgrade this one"),
             Self::NotFound { .. }
             | Self::WrongKind { .. }
+            | Self::Command { .. }
+            | Self::Damaged { .. }
             | Self::DumpNotFound { .. }
             | Self::NotDumpable { .. }
             | Self::Step { .. }

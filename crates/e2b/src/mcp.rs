@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use burrow_engine::EngineError;
+use burrow_engine::{EngineError, ObjectKind};
 use burrow_model::{SandboxId, TenantId};
 use serde_json::Value;
 
@@ -119,7 +119,7 @@ pub async fn opened(app: &App, sandbox: &SandboxId, token: &str) -> Result<Optio
     let Some(tenant) = app.engine.owner(sandbox) else { return Ok(None) };
     let row = match app.engine.get(&tenant, sandbox).await {
         Ok(row) => row,
-        Err(EngineError::NotFound { .. }) => return Ok(None),
+        Err(EngineError::NotFound { kind: ObjectKind::Sandbox, .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     if row.spec.lease.is_none() || !is_labelled(&row.spec.labels) || !TOKEN_BYTES.contains(&token.len()) {

@@ -2,7 +2,7 @@
 
 use burrow_api::ErrorCode;
 use burrow_catalog::SandboxRow;
-use burrow_engine::EngineError;
+use burrow_engine::{EngineError, ObjectKind};
 use burrow_model::{SandboxId, State};
 use serde::Deserialize;
 
@@ -42,5 +42,5 @@ impl Path {
 }
 
 fn unknown(text: &str) -> Refusal {
-    EngineError::NotFound { what: text.to_owned() }.into()
+    EngineError::NotFound { kind: ObjectKind::Sandbox, what: text.to_owned() }.into()
 }

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use burrow_api::{CreateExec, CreateSandbox, StdinMode};
-use burrow_engine::{CreateOptions, EngineError, ExecEvent, ExecOptions, ExecSession, SnapshotOptions};
+use burrow_engine::{
+    CreateOptions, EngineError, ExecEvent, ExecOptions, ExecSession, ObjectKind, SnapshotOptions,
+};
 use burrow_guest::client::GuestError;
 use burrow_guest::protocol::{ExecOutcome, ReadMode};
 use burrow_images::recipe::Run;
@@ -163,7 +165,7 @@ pub(super) async fn snapshot(
         {
             Ok(Some(snapshot))
         }
-        Ok(_) | Err(EngineError::SnapshotNotFound { .. }) => Err(Refusal::new(
+        Ok(_) | Err(EngineError::NotFound { kind: ObjectKind::Snapshot, .. }) => Err(Refusal::new(
             StatusCode::NOT_FOUND,
             format!("the snapshot of template `{}` was deleted: build the template again", image.title()),
         )),

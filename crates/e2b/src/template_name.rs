@@ -1,6 +1,6 @@
 //! Finds what a template's name refers to: an image or a snapshot.
 
-use burrow_engine::EngineError;
+use burrow_engine::{EngineError, ObjectKind};
 use burrow_model::Snapshot;
 use http::StatusCode;
 
@@ -37,7 +37,7 @@ pub(super) async fn find(app: &App, caller: &Caller, text: &str) -> Result<Found
         }
         match app.engine.find_image(caller.tenant(), name).await {
             Ok(_) => return Ok(Found::Image(name.to_owned())),
-            Err(EngineError::ImageNotFound { .. }) => {}
+            Err(EngineError::NotFound { kind: ObjectKind::Image, .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -58,7 +58,7 @@ async fn find_interpreter(app: &App, caller: &Caller) -> Result<Found, Refusal> 
     for name in INTERPRETER_IMAGES {
         match app.engine.find_image(caller.tenant(), name).await {
             Ok(_) => return Ok(Found::Image(name.to_owned())),
-            Err(EngineError::ImageNotFound { .. }) => {}
+            Err(EngineError::NotFound { kind: ObjectKind::Image, .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -83,7 +83,7 @@ pub(super) async fn images(app: &App, caller: &Caller, template: &str) -> Result
         images.push(name.to_owned());
         match app.engine.find_image(caller.tenant(), name).await {
             Ok(image) => images.push(image.reference().to_string()),
-            Err(EngineError::ImageNotFound { .. }) => {}
+            Err(EngineError::NotFound { kind: ObjectKind::Image, .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }

@@ -165,7 +165,10 @@ impl FromRequestParts<Arc<App>> for VolumeAccess {
         }
         // The tenant is that of the volume; a deleted volume has none.
         let tenant = app.engine.catalog().owner_of_volume(&id).await?;
-        let gone = || burrow_engine::EngineError::VolumeNotFound { what: id.to_string() };
+        let gone = || burrow_engine::EngineError::NotFound {
+            kind: burrow_engine::ObjectKind::Volume,
+            what: id.to_string(),
+        };
         let tenant = tenant.ok_or_else(gone)?;
         if let Some(trace) = parts.extensions.get::<Trace>() {
             trace.asked_by_volume(&tenant, &id);

@@ -11,7 +11,7 @@ use burrow_runtime::Capabilities;
 
 use crate::actor::command::{Command, Reply};
 use crate::shared::Shared;
-use crate::{Background, EngineError, ExecObserver};
+use crate::{Background, EngineError, ExecObserver, ObjectKind};
 
 /// Cheap to clone; all clones are the same engine.
 #[derive(Clone, Debug)]
@@ -93,7 +93,7 @@ impl Engine {
         id: &SandboxId,
         command: impl FnOnce(Reply<T>) -> Command,
     ) -> Result<T, EngineError> {
-        let unknown = || EngineError::NotFound { what: id.to_string() };
+        let unknown = || EngineError::NotFound { kind: ObjectKind::Sandbox, what: id.to_string() };
         let Some(actor) = self.shared.registry.get(id) else {
             // Its row has the tenant; it has no actor yet.
             let Some(reason) = self.recovering(id) else { return Err(unknown()) };

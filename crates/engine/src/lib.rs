@@ -47,7 +47,7 @@ pub use egress::secret_changes::SecretChanged;
 pub use egress::secrets::{SecretStatus, SecretUser};
 pub use egress::{DENIED_MAX, Denied, EgressInForce, EgressSettings, EgressTotals};
 pub use engine::Engine;
-pub use error::EngineError;
+pub use error::{EngineError, Maximum, ObjectKind, RestoreFailure, VolumeRefusal};
 pub use execs::{
     ExecCall, ExecEvent, ExecKind, ExecMoment, ExecObserver, ExecOptions, ExecOrigin, ExecRecord, ExecReport,
     ExecSession, NoExecObserver, ObservedExec, OutputStream, Rollback, RollbackMode, RollbackStatus,

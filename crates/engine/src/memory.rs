@@ -17,7 +17,7 @@ use burrow_model::{
 };
 
 use crate::shared::Shared;
-use crate::{Engine, EngineError};
+use crate::{Engine, EngineError, Maximum, ObjectKind};
 
 /// The memory that a name refers to: of a sandbox, with all its attached spaces, or of one space.
 #[derive(Clone, Debug)]
@@ -62,7 +62,8 @@ impl Engine {
     /// The memory of a sandbox or a space, by id or name. The prefix `sandbox:` or `space:` selects one; without it, a sandbox of that
     /// name is preferred.
     pub async fn memory_of(&self, tenant: &TenantId, text: &str) -> Result<MemoryScope, EngineError> {
-        let unknown = || EngineError::MemoryNotFound { what: crate::shown::shown(text) };
+        let unknown =
+            || EngineError::NotFound { kind: ObjectKind::SandboxOrSpace, what: crate::shown::shown(text) };
         if let Some(name) = text.strip_prefix("space:") {
             return self.find_space(tenant, name).await.map(|row| self.memory_of_space(row));
         }
@@ -180,7 +181,7 @@ impl Engine {
         if let Some(row) = self.shared.seams.catalog.resolve_space(tenant, text).await? {
             return Ok(row);
         }
-        let unknown = || EngineError::SpaceNotFound { what: crate::shown::shown(text) };
+        let unknown = || EngineError::NotFound { kind: ObjectKind::Space, what: crate::shown::shown(text) };
         if text.parse::<SpaceId>().is_ok() {
             return Err(unknown());
         }
@@ -197,7 +198,8 @@ impl Engine {
     /// By id, unique prefix of an id, or name.
     pub async fn find_space(&self, tenant: &TenantId, text: &str) -> Result<SpaceRow, EngineError> {
         let found = self.shared.seams.catalog.resolve_space(tenant, text).await?;
-        found.ok_or_else(|| EngineError::SpaceNotFound { what: crate::shown::shown(text) })
+        found
+            .ok_or_else(|| EngineError::NotFound { kind: ObjectKind::Space, what: crate::shown::shown(text) })
     }
 
     pub async fn spaces(&self, tenant: &TenantId, page: PageRequest) -> Result<Page<SpaceRow>, EngineError> {
@@ -243,7 +245,7 @@ impl Engine {
         memory: &MemorySpec,
     ) -> Result<(), EngineError> {
         if memory.attached.len() > ATTACHED_MAX {
-            return Err(EngineError::AttachedMax { max: ATTACHED_MAX });
+            return Err(EngineError::Maximum(Maximum::AttachedSpaces { max: ATTACHED_MAX }));
         }
         let attached = memory.attached.iter().map(|attached| &attached.space);
         for space in memory.space.iter().chain(attached) {

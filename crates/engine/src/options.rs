@@ -22,7 +22,7 @@ use burrow_network::Network;
 use burrow_runtime::Runtime;
 use burrow_vault::Vault;
 
-use crate::{Clock, EgressSettings, EngineError, ExecObserver, ImageBuilder, MovingPolicy, OwnApi};
+use crate::{Clock, EgressSettings, EngineError, ExecObserver, ImageBuilder, Maximum, MovingPolicy, OwnApi};
 
 /// The drivers of this host.
 #[derive(Clone, Debug)]
@@ -194,14 +194,14 @@ impl NetworkChange {
         let sets =
             changed(sets, &self.add_sets, &self.remove_sets).map_err(|set| missing(set.to_string()))?;
         if rules.len() > RULES_MAX || sets.len() > SETS_MAX {
-            return Err(EngineError::RulesMax { rules: RULES_MAX, sets: SETS_MAX });
+            return Err(EngineError::Maximum(Maximum::Rules { rules: RULES_MAX, sets: SETS_MAX }));
         }
         let requests = self.requests.as_ref().unwrap_or(&policy.requests);
         let Ok(requests) = changed(requests, &self.add_requests, &[]) else {
             unreachable!("nothing is removed")
         };
         if requests.len() > REQUEST_RULES_MAX {
-            return Err(EngineError::RequestRulesMax { max: REQUEST_RULES_MAX });
+            return Err(EngineError::Maximum(Maximum::RequestRules { max: REQUEST_RULES_MAX }));
         }
         if let Some((earlier, later)) = overlapping(&requests) {
             let [earlier, later] = [earlier, later].map(|index| requests[index].to_string());
@@ -211,7 +211,7 @@ impl NetworkChange {
         let deny =
             changed(deny, &self.add_deny, &self.remove_deny).map_err(|block| missing(block.to_string()))?;
         if deny.len() > DENIED_MAX {
-            return Err(EngineError::RulesMax { rules: DENIED_MAX, sets: SETS_MAX });
+            return Err(EngineError::Maximum(Maximum::Rules { rules: DENIED_MAX, sets: SETS_MAX }));
         }
         let transforms = self.transforms.as_ref().unwrap_or(&policy.transforms).clone();
         Ok(NetworkPolicy { mode: self.mode.unwrap_or(policy.mode), rules, sets, requests, deny, transforms })

@@ -21,7 +21,10 @@ use crate::shown::shown;
 use crate::snapshots::pins::Pin;
 use crate::trees::held_trees;
 use crate::warm_pool::pool::{Kind, WarmSandbox};
-use crate::{CreateOptions, Engine, EngineError, Guest, UpdateOptions, volumes, warm_pool};
+use crate::{
+    CreateOptions, Engine, EngineError, Guest, Maximum, ObjectKind, UpdateOptions, VolumeRefusal, volumes,
+    warm_pool,
+};
 
 /// The attempts of a create whose name was held by a sandbox that was then undone.
 const CREATE_ATTEMPTS_MAX: usize = 5;
@@ -73,7 +76,10 @@ impl Engine {
                 result => return result,
             }
         }
-        Err(EngineError::NotFound { what: options.name.clone().map_or_else(String::new, String::from) })
+        Err(EngineError::NotFound {
+            kind: ObjectKind::Sandbox,
+            what: options.name.clone().map_or_else(String::new, String::from),
+        })
     }
 
     async fn try_create(
@@ -144,7 +150,7 @@ impl Engine {
             }
         }
         if !options.volumes.is_empty() && self.get(tenant, existing).await?.spec.volumes != options.volumes {
-            return Err(EngineError::VolumesDiffer { id: existing.clone() });
+            return Err(EngineError::Volumes(VolumeRefusal::Differ { id: existing.clone() }));
         }
         let row = self.start_sandbox(tenant, existing).await?;
         Ok(Created { row, fresh: false })
@@ -153,12 +159,12 @@ impl Engine {
     /// By id, unique prefix of an id, or name.
     pub async fn resolve(&self, tenant: &TenantId, text: &str) -> Result<SandboxRow, EngineError> {
         let found = self.shared.seams.catalog.resolve_sandbox(tenant, text).await?;
-        found.ok_or_else(|| EngineError::NotFound { what: shown(text) })
+        found.ok_or_else(|| EngineError::NotFound { kind: ObjectKind::Sandbox, what: shown(text) })
     }
 
     pub async fn get(&self, tenant: &TenantId, id: &SandboxId) -> Result<SandboxRow, EngineError> {
         let row = self.shared.seams.catalog.sandbox(tenant, id).await?;
-        row.ok_or_else(|| EngineError::NotFound { what: id.to_string() })
+        row.ok_or_else(|| EngineError::NotFound { kind: ObjectKind::Sandbox, what: id.to_string() })
     }
 
     pub async fn list(
@@ -339,7 +345,7 @@ impl Engine {
         volumes::check_driver(&*runtime, &options.volumes)?;
         let max = self.shared.policy.sandboxes_max;
         if self.shared.sandboxes() >= max {
-            return Err(EngineError::SandboxesMax { max });
+            return Err(EngineError::Maximum(Maximum::Sandboxes { max }));
         }
         let reserve_bytes = self.shared.policy.pool_reserve_bytes;
         let free_bytes = self.shared.seams.disks.space().await?.free_bytes;

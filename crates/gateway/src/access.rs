@@ -20,7 +20,7 @@ use axum::body::Body;
 use axum::response::Response;
 use burrow_api::ErrorCode;
 use burrow_catalog::{KeyRow, KeySecret};
-use burrow_engine::EngineError;
+use burrow_engine::{EngineError, ObjectKind};
 use burrow_model::{SandboxId, Scope, ScopeSet, TenantId};
 use http::header::{
     AUTHORIZATION, CACHE_CONTROL, COOKIE, LOCATION, ORIGIN, REFERER, REFERRER_POLICY, SET_COOKIE,
@@ -281,7 +281,8 @@ async fn by_key(app: &App, target: &Target, secret: &str) -> Result<Admitted, Ap
 
 /// The sandbox with this id or name, if the key may use it. The error for a foreign one is that for an unknown one.
 async fn owned(app: &App, key: &KeyRow, text: &str) -> Result<SandboxId, ApiError> {
-    let unknown = || ApiError::from(EngineError::NotFound { what: text.to_owned() });
+    let unknown =
+        || ApiError::from(EngineError::NotFound { kind: ObjectKind::Sandbox, what: text.to_owned() });
     let id = match text.parse::<SandboxId>() {
         // A running sandbox is found without reading the catalog, which keeps requests cheap.
         Ok(id) if app.engine.running(&key.tenant, &id).is_some() => id,
@@ -321,7 +322,10 @@ async fn public(app: &App, target: &Target) -> Result<Option<Admitted>, ApiError
         Ok(id) => id,
         Err(_) => match app.engine.resolve(&catalog.default_tenant(), &target.sandbox).await {
             Ok(row) if row.name.as_ref().is_some_and(|name| name.as_str() == target.sandbox) => row.id,
-            Ok(_) | Err(EngineError::NotFound { .. } | EngineError::Catalog(_)) => return Ok(None),
+            Ok(_)
+            | Err(EngineError::NotFound { kind: ObjectKind::Sandbox, .. } | EngineError::Catalog(_)) => {
+                return Ok(None);
+            }
             Err(error) => return Err(error.into()),
         },
     };
@@ -337,7 +341,7 @@ async fn leased_out(app: &App, sandbox: &SandboxId) -> Result<Option<TenantId>, 
     let Some(tenant) = app.engine.owner(sandbox) else { return Ok(None) };
     match app.engine.get(&tenant, sandbox).await {
         Ok(row) if row.spec.lease.as_ref().is_some_and(|lease| lease.public) => Ok(Some(tenant)),
-        Ok(_) | Err(EngineError::NotFound { .. }) => Ok(None),
+        Ok(_) | Err(EngineError::NotFound { kind: ObjectKind::Sandbox, .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

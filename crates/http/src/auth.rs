@@ -11,7 +11,7 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use burrow_api::ErrorCode;
 use burrow_catalog::{CatalogError, KeyRow, PageRequest, SandboxRow, SnapshotFilter};
-use burrow_engine::EngineError;
+use burrow_engine::{EngineError, ObjectKind};
 use burrow_model::{KeyId, SandboxId, Scope, ScopeSet, Snapshot, SnapshotId, TenantId};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
@@ -147,7 +147,8 @@ impl Caller {
 
     async fn find_sandbox(&self, app: &App, text: &str) -> Result<SandboxId, ApiError> {
         check_reference(text)?;
-        let unknown = || ApiError::from(EngineError::NotFound { what: text.to_owned() });
+        let unknown =
+            || ApiError::from(EngineError::NotFound { kind: ObjectKind::Sandbox, what: text.to_owned() });
         let Some(bound) = self.bound_to() else {
             // A full id needs no look-up: the operation itself finds out whether it exists.
             return match text.parse() {
@@ -200,7 +201,7 @@ pub async fn snapshot_within(
             let candidates = vec![one.id.clone(), other.id.clone()];
             Err(CatalogError::AmbiguousSnapshot { candidates }.into())
         }
-        (None, _) => Err(EngineError::SnapshotNotFound { what: text.to_owned() }.into()),
+        (None, _) => Err(EngineError::NotFound { kind: ObjectKind::Snapshot, what: text.to_owned() }.into()),
     }
 }
 

@@ -15,7 +15,7 @@ use burrow_catalog::CatalogError;
 use burrow_disks::volume_files::VolumeFileError;
 use burrow_disks::{DiskError, DiskId};
 use burrow_egress::EgressError;
-use burrow_engine::EngineError;
+use burrow_engine::{EngineError, Maximum, VolumeRefusal};
 use burrow_guest::protocol::{ErrorCode as GuestCode, RequestError};
 use burrow_images::ImageError;
 use burrow_memory::MemoryError;
@@ -26,6 +26,8 @@ use burrow_runtime::RuntimeError;
 use burrow_trees::TreeError;
 use burrow_vault::VaultError;
 use http::StatusCode;
+
+use crate::hints;
 
 /// Messages of a guest are passed on, up to this length.
 const MESSAGE_CHARACTERS_MAX: usize = 1_000;
@@ -127,8 +129,7 @@ impl ApiError {
             return Self { hint: Some(hint), ..Self::described(reason) };
         }
         let code = code_of_engine(error);
-        let hint =
-            error.hint().or_else(|| hint_of_seam(error)).map(str::to_owned).or_else(|| general_hint(code));
+        let hint = hints::of_engine(error).map(str::to_owned).or_else(|| general_hint(code));
         // Messages that would name files of the host are replaced.
         let message = if matches!(error, EngineError::Image(ImageError::Io { .. })) {
             "could not store or read the image's files".to_owned()
@@ -188,18 +189,6 @@ fn is_ours(code: ErrorCode) -> bool {
     )
 }
 
-fn hint_of_seam(error: &EngineError) -> Option<&'static str> {
-    if let EngineError::Catalog(inner) = error {
-        inner.hint()
-    } else if let EngineError::Disk(inner) = error {
-        inner.hint()
-    } else if let EngineError::Network(inner) = error {
-        inner.hint()
-    } else {
-        None
-    }
-}
-
 fn general_hint(code: ErrorCode) -> Option<String> {
     let hint = if code == ErrorCode::Internal {
         "see the daemon's log, under the `x-request-id` of this response"
@@ -227,10 +216,7 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         EngineError::ImagesBusy { .. } | EngineError::TrialBusy { .. } => ErrorCode::Busy,
         // The sandbox continues unchanged.
         EngineError::TrialCut { .. } => ErrorCode::NotDumpable,
-        EngineError::RestoreRefused { .. }
-        | EngineError::RestoreUndone { .. }
-        | EngineError::RestoreUndoneInFiles { .. }
-        | EngineError::RestoreNotUndone { .. } => ErrorCode::RestoreFailed,
+        EngineError::Restore(_) => ErrorCode::RestoreFailed,
         EngineError::Guest { source, .. } => code_of_guest(source),
         EngineError::Tree(TreeError::Step { source, .. }) => {
             code_of_io(source).unwrap_or(ErrorCode::Internal)
@@ -241,19 +227,10 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         | EngineError::NoCommonSnapshot { .. }
         | EngineError::MergeWithItself { .. } => ErrorCode::Unprocessable,
         EngineError::NotFound { .. }
-        | EngineError::TreeNotFound { .. }
-        | EngineError::RaceNotFound { .. }
         | EngineError::ExecNotFound { .. }
-        | EngineError::NoExec { .. }
         | EngineError::ServiceNotFound { .. }
-        | EngineError::ImageNotFound { .. }
-        | EngineError::SnapshotNotFound { .. }
-        | EngineError::MemoryNotFound { .. }
         | EngineError::ApprovalNotFound { .. }
-        | EngineError::SpaceNotFound { .. }
-        | EngineError::VolumeNotFound { .. }
         | EngineError::VolumeSnapshotNotFound { .. }
-        | EngineError::SecretNotFound { .. }
         | EngineError::Gone { .. } => ErrorCode::NotFound,
         EngineError::NameTaken { .. }
         | EngineError::SnapshotNameTaken { .. }
@@ -265,11 +242,6 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         | EngineError::MemoryContradicts { .. }
         | EngineError::RaceGoesOn { .. }
         | EngineError::NoWinner { .. }
-        | EngineError::VolumesDiffer { .. }
-        | EngineError::VolumesInPlace { .. }
-        | EngineError::VolumeMissing { .. }
-        | EngineError::OtherVolumes { .. }
-        | EngineError::VolumesStay { .. }
         | EngineError::NetworkDiffers { .. } => ErrorCode::Conflict,
         EngineError::SnapshotInUse { .. }
         | EngineError::SnapshotBusy { .. }
@@ -278,15 +250,14 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         EngineError::Recovering { .. } => ErrorCode::Busy,
         EngineError::NoHibernate { .. }
         | EngineError::OtherDriver { .. }
-        | EngineError::NoDiskRate { .. }
-        | EngineError::NoVolumes { .. } => ErrorCode::Unsupported,
+        | EngineError::NoDiskRate { .. } => ErrorCode::Unsupported,
+        EngineError::Volumes(inner) => code_of_volumes(inner),
+        EngineError::Maximum(inner) => code_of_maximum(inner),
         EngineError::Mount(_) => ErrorCode::InvalidRequest,
         EngineError::VolumeFile(inner) => code_of_volume_file(inner),
         EngineError::DumpMissing { .. } | EngineError::DumpUnknown { .. } => ErrorCode::Damaged,
         EngineError::RaceSize { .. } => ErrorCode::InvalidRequest,
-        EngineError::Policy(_) | EngineError::ForkCount { .. } | EngineError::AttachedMax { .. } => {
-            ErrorCode::InvalidRequest
-        }
+        EngineError::Policy(_) | EngineError::ForkCount { .. } => ErrorCode::InvalidRequest,
         EngineError::Memory(inner) => code_of_memory(inner),
         EngineError::Moving(inner) => code_of_portable(inner),
         EngineError::ImportNeeds { .. } => ErrorCode::Unsupported,
@@ -309,19 +280,33 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         | EngineError::NetworkPolicy { .. }
         | EngineError::Transforms { .. }
         | EngineError::RuleNotFound { .. }
-        | EngineError::RulesMax { .. }
-        | EngineError::RequestRulesMax { .. }
         | EngineError::RulesOverlap { .. } => ErrorCode::Unprocessable,
         EngineError::DriverUnavailable { .. } => ErrorCode::Unsupported,
-        EngineError::SandboxesMax { .. }
-        | EngineError::PublishedMax { .. }
-        | EngineError::RacesMax { .. } => ErrorCode::TooMany,
         EngineError::PoolReserve { .. } | EngineError::NoRoom { .. } => ErrorCode::NoSpace,
         EngineError::Busy { .. } | EngineError::ShuttingDown => ErrorCode::Busy,
         EngineError::GuestUnreachable { .. } | EngineError::GuestTimeout { .. } => {
             ErrorCode::GuestUnreachable
         }
         EngineError::Injected { .. } => ErrorCode::Internal,
+    }
+}
+
+fn code_of_volumes(refusal: &VolumeRefusal) -> ErrorCode {
+    match refusal {
+        VolumeRefusal::Unsupported { .. } => ErrorCode::Unsupported,
+        VolumeRefusal::Differ { .. }
+        | VolumeRefusal::InPlace { .. }
+        | VolumeRefusal::Missing { .. }
+        | VolumeRefusal::Other { .. }
+        | VolumeRefusal::NotExported { .. } => ErrorCode::Conflict,
+    }
+}
+
+fn code_of_maximum(maximum: &Maximum) -> ErrorCode {
+    match maximum {
+        Maximum::Sandboxes { .. } | Maximum::PublicPorts { .. } | Maximum::Races { .. } => ErrorCode::TooMany,
+        Maximum::AttachedSpaces { .. } => ErrorCode::InvalidRequest,
+        Maximum::Rules { .. } | Maximum::RequestRules { .. } => ErrorCode::Unprocessable,
     }
 }
 
@@ -636,6 +621,7 @@ impl From<StoreError> for ApiError {
 
 #[cfg(test)]
 mod tests {
+    use burrow_engine::ObjectKind;
     use burrow_guest::client::GuestError;
     use burrow_model::{DumpId, LimitsError, SandboxId, SnapshotId};
 
@@ -661,8 +647,8 @@ mod tests {
         let id = SandboxId::generate;
         let full = || io::Error::from(io::ErrorKind::StorageFull);
         let table = [
-            (EngineError::NotFound { what: "x".into() }, ErrorCode::NotFound, 404),
-            (EngineError::NoExec { what: "x".into() }, ErrorCode::NotFound, 404),
+            (EngineError::NotFound { kind: ObjectKind::Sandbox, what: "x".into() }, ErrorCode::NotFound, 404),
+            (EngineError::NotFound { kind: ObjectKind::Exec, what: "x".into() }, ErrorCode::NotFound, 404),
             (EngineError::Gone { id: id() }, ErrorCode::NotFound, 404),
             (EngineError::NameTaken { name: "x".into(), existing: id() }, ErrorCode::Conflict, 409),
             (
@@ -676,7 +662,7 @@ mod tests {
                 400,
             ),
             (EngineError::LimitAboveMax { field: "pids", given: 9, max: 3 }, ErrorCode::Unprocessable, 422),
-            (EngineError::SandboxesMax { max: 1 }, ErrorCode::TooMany, 429),
+            (EngineError::Maximum(Maximum::Sandboxes { max: 1 }), ErrorCode::TooMany, 429),
             (EngineError::PoolReserve { free_bytes: 1, reserve_bytes: 2 }, ErrorCode::NoSpace, 507),
             (EngineError::Busy { id: id(), queued: 9 }, ErrorCode::Busy, 429),
             (
@@ -711,8 +697,9 @@ mod tests {
     #[test]
     fn every_error_of_sleep_and_snapshots_has_its_code() {
         let id = SandboxId::generate;
+        let no_snapshot = EngineError::NotFound { kind: ObjectKind::Snapshot, what: "x".into() };
         let table = [
-            (EngineError::SnapshotNotFound { what: "x".into() }, ErrorCode::NotFound, 404),
+            (no_snapshot, ErrorCode::NotFound, 404),
             (
                 EngineError::SnapshotInUse { id: SnapshotId::generate(), by: id() },
                 ErrorCode::SnapshotInUse,

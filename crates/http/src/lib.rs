@@ -19,6 +19,7 @@ pub mod error;
 pub mod exec_trace;
 pub mod guest_files;
 pub mod guest_listing;
+pub mod hints;
 pub mod idempotency;
 pub mod input;
 pub mod memory;

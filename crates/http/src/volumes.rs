@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use burrow_api::CreateVolume;
-use burrow_engine::EngineError;
+use burrow_engine::{EngineError, ObjectKind};
 use burrow_model as model;
 
 use crate::app::App;
@@ -16,7 +16,7 @@ use crate::error::ApiError;
 pub async fn find(app: &App, caller: &Caller, text: &str) -> Result<model::Volume, ApiError> {
     check_reference(text)?;
     if caller.bound_to().is_some() {
-        return Err(EngineError::VolumeNotFound { what: text.to_owned() }.into());
+        return Err(EngineError::NotFound { kind: ObjectKind::Volume, what: text.to_owned() }.into());
     }
     let found = app.engine.find_volume(caller.tenant(), text).await?;
     if let Some(trace) = caller.trace() {

@@ -103,10 +103,6 @@ impl MemoryError {
     /// How the user can resolve the error.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::NotFound { .. } => {
-                Some("list the existing ones, or read another branch or moment (`--as-of`)")
-            }
-            Self::ReadOnly => Some("leave out `--as-of` to write to the present"),
             Self::TooLarge { .. } | Self::ValueTooLarge { .. } => {
                 Some("store it as an artifact and link to it, or split it into parts")
             }
@@ -122,16 +118,10 @@ impl MemoryError {
             Self::SpaceFull { .. } => Some(
                 "remove artifacts and the snapshots that keep them, use another space, or raise `memory.space_artifacts`",
             ),
-            Self::SandboxFull { .. } => Some(
-                "forget entries, remove artifacts and the snapshots that keep them, or raise the limit: `burrow update SANDBOX --disk SIZE`",
-            ),
             Self::DiskReserve { .. } => {
                 Some("free space on the disk that holds the state directory, or lower `memory.disk_reserve`")
             }
             Self::DiskFull => Some("free space on the disk that holds the state directory"),
-            Self::Damaged { .. } | Self::DamagedRow { .. } => {
-                Some("run `burrow memory check`; `rebuild` recreates the indices, a backup restores the rest")
-            }
             Self::TooNew { .. } => Some("run the newer release of Burrow that wrote it"),
             Self::Busy { .. } => Some("try again in a moment"),
             Self::Embed { .. } => Some(
@@ -146,7 +136,12 @@ impl MemoryError {
             ),
             Self::Upload { .. } => Some("upload it again"),
             Self::Range { .. } => Some("request a range that begins before the end"),
-            Self::Invalid { .. }
+            Self::NotFound { .. }
+            | Self::ReadOnly
+            | Self::SandboxFull { .. }
+            | Self::Damaged { .. }
+            | Self::DamagedRow { .. }
+            | Self::Invalid { .. }
             | Self::Closed
             | Self::Panicked
             | Self::Folder { .. }

@@ -46,8 +46,6 @@ impl PortableError {
     /// How the user can resolve the error.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::NotAnExport => Some("create one with `burrow export SNAPSHOT FILE`"),
-            Self::Encrypted => Some("give `--identity FILE` or `--passphrase-file FILE`"),
             Self::TooNew { .. } | Self::UnknownFeature { .. } => {
                 Some("it was created by a newer version of Burrow: upgrade this one")
             }
@@ -61,8 +59,10 @@ impl PortableError {
                 Some("the limit protects this host; raise it with `moving.*` in the configuration")
             }
             Self::Unexportable { .. } => Some("remove or rename it, take a new snapshot, and export that"),
-            Self::KeyForm => Some("`burrow export` prints the key of the exporting host"),
             Self::Read { .. }
+            | Self::NotAnExport
+            | Self::Encrypted
+            | Self::KeyForm
             | Self::Write { .. }
             | Self::Content { .. }
             | Self::Place { .. }

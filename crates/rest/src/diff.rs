@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use burrow_api::{Diff, DiffRequest, ErrorCode};
-use burrow_engine::{EngineError, TreeOf};
+use burrow_engine::{EngineError, ObjectKind, TreeOf};
 use http::Uri;
 use utoipa::IntoParams;
 
@@ -126,7 +126,9 @@ pub(crate) async fn tree_of(app: &App, caller: &Caller, field: &str, text: &str)
     if wants("sandbox") && plain {
         match found(sandbox(app, caller, rest).await)? {
             Some(found) => return Ok(found),
-            None if kind.is_some() => return Err(EngineError::NotFound { what: rest.to_owned() }.into()),
+            None if kind.is_some() => {
+                return Err(EngineError::NotFound { kind: ObjectKind::Sandbox, what: rest.to_owned() }.into());
+            }
             None => {}
         }
     }
@@ -143,7 +145,7 @@ pub(crate) async fn tree_of(app: &App, caller: &Caller, field: &str, text: &str)
             return Ok(TreeOf::Image(Box::new(image)));
         }
     }
-    Err(EngineError::TreeNotFound { what: rest.to_owned() }.into())
+    Err(EngineError::NotFound { kind: ObjectKind::Tree, what: rest.to_owned() }.into())
 }
 
 async fn sandbox(app: &App, caller: &Caller, text: &str) -> Result<TreeOf, ApiError> {

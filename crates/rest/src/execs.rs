@@ -9,7 +9,7 @@ use axum::extract::State;
 use burrow_api::{CreateExec, Exec, Page, RunResult, SendSignal, TerminalSize, defaults};
 use burrow_catalog::{Idempotency, PageRequest};
 use burrow_engine::{
-    EngineError, ExecEvent, ExecOptions, ExecOrigin, ExecSession, OutputStream, RollbackMode,
+    EngineError, ExecEvent, ExecOptions, ExecOrigin, ExecSession, ObjectKind, OutputStream, RollbackMode,
 };
 use burrow_guest::protocol::{Frame, Request};
 use burrow_model::{ExecId, SandboxId, TenantId};
@@ -282,7 +282,7 @@ pub(crate) async fn find(
     Segments(path): Segments<AnyExecPath>,
 ) -> Result<Json<Exec>, ApiError> {
     check_reference(&path.exec)?;
-    let unknown = || EngineError::NoExec { what: path.exec.clone() };
+    let unknown = || EngineError::NotFound { kind: ObjectKind::Exec, what: path.exec.clone() };
     let exec: ExecId = path.exec.parse().map_err(|_| unknown())?;
     let record = app.engine.find_exec(caller.tenant(), &exec).await?;
     // A key that is bound to one sandbox must not learn about others.

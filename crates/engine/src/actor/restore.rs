@@ -23,7 +23,7 @@ use crate::operations::unwind;
 use crate::sleep::activity::CutReason;
 use crate::snapshots::dump;
 use crate::snapshots::dump_description::OpenedDump;
-use crate::{EngineError, Restored, SnapshotOptions, faults, memory, volumes};
+use crate::{EngineError, RestoreFailure, Restored, SnapshotOptions, VolumeRefusal, faults, memory, volumes};
 
 impl Actor {
     /// `untried`: also where neither the snapshot's processes nor the present ones can be tried.
@@ -71,11 +71,11 @@ impl Actor {
             let EngineError::Wake { reason, .. } = error else { return Err(error) };
             let reason = reason.to_string();
             return Err(if !returned {
-                EngineError::RestoreNotUndone { id, snapshot, undo: undo_id, reason }
+                EngineError::Restore(RestoreFailure::NotUndone { id, snapshot, undo: undo_id, reason })
             } else if undo.dump.is_some() || !was_up {
-                EngineError::RestoreUndone { id, snapshot, reason }
+                EngineError::Restore(RestoreFailure::Undone { id, snapshot, reason })
             } else {
-                EngineError::RestoreUndoneInFiles { id, snapshot, reason }
+                EngineError::Restore(RestoreFailure::UndoneInFiles { id, snapshot, reason })
             });
         }
         Ok(Restored { row: SandboxRow::clone(&self.row), undo })
@@ -145,7 +145,7 @@ impl Actor {
         let Some(dump) = dump else { return Ok(None) };
         // Its processes have files open at these mount points, and at no others.
         if mount_points(&snapshot.spec) != mount_points(&self.row.spec) {
-            return Err(EngineError::OtherVolumes { snapshot: snapshot.id.clone() });
+            return Err(EngineError::Volumes(VolumeRefusal::Other { snapshot: snapshot.id.clone() }));
         }
         dump::open(&self.shared, dump).await.map(Some)
     }
@@ -240,11 +240,11 @@ impl Actor {
     /// The error of a restore that was refused because of its trial. A doubt is returned as it is: its hint says what helps.
     fn not_tried(&self, snapshot: &Snapshot, error: EngineError) -> EngineError {
         let EngineError::Runtime(RuntimeError::TrialFailed { reason, .. }) = &error else { return error };
-        EngineError::RestoreRefused {
+        EngineError::Restore(RestoreFailure::Refused {
             id: self.row.id.clone(),
             snapshot: snapshot.id.clone(),
             reason: format!("a trial showed that the processes of the snapshot cannot be restored: {reason}"),
-        }
+        })
     }
 }
 

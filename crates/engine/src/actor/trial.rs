@@ -25,7 +25,7 @@ use crate::images::starting_points;
 use crate::operations::journal::{Operation, Trial};
 use crate::shared::Shared;
 use crate::snapshots::restored_kinds;
-use crate::{EngineError, faults, operations};
+use crate::{EngineError, ObjectKind, faults, operations};
 
 /// How long a trial waits for others to end. A trial takes about as long as a wake; those that take longer are of large sandboxes, or
 /// hang until their own limit.
@@ -181,7 +181,7 @@ async fn copy_volumes(
     let mut mounts = mounts.to_vec();
     for copy in &trial.volumes {
         let Some(mounted) = row.spec.volumes.iter().find(|mount| mount.volume == copy.of) else { continue };
-        let unknown = || EngineError::VolumeNotFound { what: mounted.name.to_string() };
+        let unknown = || EngineError::NotFound { kind: ObjectKind::Volume, what: mounted.name.to_string() };
         let found = shared.seams.catalog.volume(&row.tenant, &copy.of).await?.ok_or_else(unknown)?;
         disks.snapshot((&copy.snapshot).into(), (&copy.of).into()).await?;
         let disk_bytes = u64::from(found.volume.disk_mib) * MIB;

@@ -10,7 +10,7 @@ use crate::egress::interception::intercepts;
 use crate::egress::{self, rates, secrets};
 use crate::guest::services;
 use crate::images::starting_points;
-use crate::{EngineError, Guest, UpdateOptions, volumes};
+use crate::{EngineError, Guest, UpdateOptions, VolumeRefusal, volumes};
 
 impl Actor {
     pub(super) async fn update(&mut self, update: UpdateOptions) -> Result<(), EngineError> {
@@ -59,7 +59,7 @@ impl Actor {
             return Ok(());
         }
         if !matches!(self.row.state, State::Stopped | State::Failed) {
-            return Err(EngineError::VolumesInPlace { id: self.row.id.clone() });
+            return Err(EngineError::Volumes(VolumeRefusal::InPlace { id: self.row.id.clone() }));
         }
         check_mounts(&next.spec.volumes)?;
         volumes::check_driver(&*self.shared.runtime(&next.spec.driver)?, &next.spec.volumes)

@@ -90,8 +90,7 @@ mod tests {
         let refused = check(&disk, &unable).unwrap_err();
         let said = "the driver `sim` cannot limit the disk rate of a sandbox: it has no disk";
         assert_eq!(refused.to_string(), said);
-        assert!(refused.hint().unwrap().contains("--isolation microvm"));
         let nonsense = Rates { network_mib_per_second: Some(0), ..network };
-        assert!(check(&nonsense, &unable).unwrap_err().hint().unwrap().contains("omit it"));
+        assert!(matches!(check(&nonsense, &unable).unwrap_err(), EngineError::Limits(_)));
     }
 }

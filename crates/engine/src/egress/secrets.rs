@@ -27,7 +27,7 @@ use super::interception::intercepts;
 use super::secret_changes::SecretChanged;
 use super::transforms;
 use crate::shared::Shared;
-use crate::{Engine, EngineError};
+use crate::{Engine, EngineError, ObjectKind};
 
 /// Attempts of a change that conflicts with others: each encrypts the value again, for the next version.
 const ATTEMPTS_MAX: usize = 5;
@@ -212,7 +212,7 @@ impl std::fmt::Display for SecretUser {
 }
 
 fn not_found(name: &Name) -> EngineError {
-    EngineError::SecretNotFound { name: name.clone() }
+    EngineError::NotFound { kind: ObjectKind::Secret, what: name.to_string() }
 }
 
 fn check_value(slot: &Slot, value: &SecretBytes) -> Result<(), EngineError> {

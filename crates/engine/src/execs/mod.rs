@@ -22,7 +22,7 @@ use burrow_guest::protocol::{ExecInfo, ExecStart, ExecState, Request};
 use burrow_model::{ExecId, SandboxId, TenantId};
 
 use crate::egress::secrets;
-use crate::{Engine, EngineError, Guest, GuestStream};
+use crate::{Engine, EngineError, Guest, GuestStream, ObjectKind};
 use record::{new_row, row_of};
 use rollback_promises::Promise;
 
@@ -138,10 +138,12 @@ impl Engine {
         match self.shared.seams.catalog.exec(tenant, exec).await? {
             Some(row) => match self.exec_info(tenant, &row.sandbox, exec).await {
                 // Its sandbox was deleted in the meantime, and the exec with it.
-                Err(EngineError::NotFound { .. }) => Err(EngineError::NoExec { what: exec.to_string() }),
+                Err(EngineError::NotFound { kind: ObjectKind::Sandbox, .. }) => {
+                    Err(EngineError::NotFound { kind: ObjectKind::Exec, what: exec.to_string() })
+                }
                 found => found,
             },
-            None => Err(EngineError::NoExec { what: exec.to_string() }),
+            None => Err(EngineError::NotFound { kind: ObjectKind::Exec, what: exec.to_string() }),
         }
     }
 

@@ -22,7 +22,7 @@ use burrow_model::{Refusal, SandboxId, State, TenantId};
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::{Engine, EngineError, Guest, GuestStream};
+use crate::{Engine, EngineError, Guest, GuestStream, Maximum, ObjectKind};
 
 /// How long after a start a port that refuses may still begin to listen: an interpreter loads its libraries.
 const LISTEN_WAIT_MS: u64 = 15_000;
@@ -69,10 +69,13 @@ impl Engine {
                 Ok(())
             }
             Ok(Published::Already) => Ok(()),
-            Ok(Published::TooMany) => {
-                Err(EngineError::PublishedMax { id: id.clone(), max: burrow_catalog::PUBLISHED_MAX })
+            Ok(Published::TooMany) => Err(EngineError::Maximum(Maximum::PublicPorts {
+                id: id.clone(),
+                max: burrow_catalog::PUBLISHED_MAX,
+            })),
+            Err(CatalogError::Unknown { .. }) => {
+                Err(EngineError::NotFound { kind: ObjectKind::Sandbox, what: id.to_string() })
             }
-            Err(CatalogError::Unknown { .. }) => Err(EngineError::NotFound { what: id.to_string() }),
             Err(error) => Err(error.into()),
         }
     }

@@ -39,7 +39,7 @@ use tokio::sync::mpsc;
 
 use crate::shared::Shared;
 use crate::shown::shown;
-use crate::{Engine, EngineError};
+use crate::{Engine, EngineError, ObjectKind};
 use finish::{Files, prepare_for_drivers};
 use layers::discard;
 
@@ -71,7 +71,9 @@ impl Engine {
             Ok(ImageRef::Name(name)) => catalog.image_by_name(tenant, &name).await?,
             Err(_) => None,
         };
-        found.map(|row| row.image).ok_or_else(|| EngineError::ImageNotFound { what: shown(text) })
+        found
+            .map(|row| row.image)
+            .ok_or_else(|| EngineError::NotFound { kind: ObjectKind::Image, what: shown(text) })
     }
 
     /// Builds the default image from packages under `name`, which an older image loses. Sandboxes created from that image keep their

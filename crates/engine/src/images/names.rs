@@ -5,7 +5,7 @@ use burrow_model::{Image, ImageId, ImageName, ImageRef, TenantId};
 use super::layers::discard;
 use super::starting_points;
 use crate::warm_pool;
-use crate::{Engine, EngineError};
+use crate::{Engine, EngineError, ObjectKind};
 
 /// The result of a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Engine {
         image: &Image,
         name: &ImageName,
     ) -> Result<(), EngineError> {
-        let unknown = || EngineError::ImageNotFound { what: name.to_string() };
+        let unknown = || EngineError::NotFound { kind: ObjectKind::Image, what: name.to_string() };
         if !image.names.contains(name) {
             return Err(unknown());
         }

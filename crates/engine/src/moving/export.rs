@@ -17,7 +17,7 @@ use crate::shared::Shared;
 use crate::snapshots::dump;
 use crate::snapshots::dump_description::OpenedDump;
 use crate::snapshots::pins::Pin;
-use crate::{Engine, EngineError, faults};
+use crate::{Engine, EngineError, VolumeRefusal, faults};
 
 /// Bytes of a chunk of the stream, and chunks that may wait for their reader.
 const PIECE_BYTES: usize = 256 << 10;
@@ -91,7 +91,7 @@ impl Engine {
         let kept = match snapshot.dump.as_ref().filter(|_| !options.files_only) {
             // Volumes are not exported, and without them the processes cannot resume.
             Some(_) if !snapshot.spec.volumes.is_empty() => {
-                return Err(EngineError::VolumesStay { id: snapshot.id });
+                return Err(EngineError::Volumes(VolumeRefusal::NotExported { id: snapshot.id }));
             }
             Some(dump) => Some(dump::open(shared, dump).await?),
             None => None,

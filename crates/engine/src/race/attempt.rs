@@ -10,8 +10,8 @@ use super::{Attempt, AttemptChanges, AttemptState, Race};
 use crate::trees::diff::DiffOptions;
 use crate::trees::held_trees::TreeOf;
 use crate::{
-    DiffCounts, Engine, EngineError, ExecEvent, ExecKind, ExecOptions, ExecOrigin, ExecSession, OutputStream,
-    RollbackMode,
+    DiffCounts, Engine, EngineError, ExecEvent, ExecKind, ExecOptions, ExecOrigin, ExecSession, ObjectKind,
+    OutputStream, RollbackMode,
 };
 
 /// One wait for an exec's end; it is repeated.
@@ -104,7 +104,7 @@ impl Runner<'_> {
                     }
                     return Ok(());
                 }
-                None => return Err(EngineError::NoExec { what: exec.to_string() }),
+                None => return Err(EngineError::NotFound { kind: ObjectKind::Exec, what: exec.to_string() }),
             }
         }
     }

@@ -10,7 +10,7 @@ use tracing::Instrument as _;
 
 use super::attempt::{Runner, Store};
 use super::{Attempt, AttemptState, RACE_LABEL, Race, RaceMerged, RaceStage};
-use crate::{Engine, EngineError, ForkOptions};
+use crate::{Engine, EngineError, ForkOptions, ObjectKind};
 
 /// A running race, and the clients that watch it.
 struct RaceDriver {
@@ -232,7 +232,9 @@ pub(super) async fn clean(
 /// A sandbox that is deleted already is no error.
 fn ignore_missing<T>(deleted: Result<T, EngineError>) -> Result<(), EngineError> {
     match deleted {
-        Ok(_) | Err(EngineError::NotFound { .. } | EngineError::Gone { .. }) => Ok(()),
+        Ok(_) | Err(EngineError::NotFound { kind: ObjectKind::Sandbox, .. } | EngineError::Gone { .. }) => {
+            Ok(())
+        }
         Err(error) => Err(error),
     }
 }

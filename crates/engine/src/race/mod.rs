@@ -22,7 +22,7 @@ use burrow_model::{RaceId, SandboxId, TenantId};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Engine, EngineError, MergeOptions, Merged};
+use crate::{Engine, EngineError, Maximum, MergeOptions, Merged, ObjectKind};
 use running::RunningRace;
 
 pub use record::{
@@ -52,7 +52,7 @@ impl Engine {
             return Err(EngineError::RaceSize { given: spec.attempts, max: ATTEMPTS_MAX });
         }
         if self.shared.races.lock().len() >= RACES_MAX {
-            return Err(EngineError::RacesMax { max: RACES_MAX });
+            return Err(EngineError::Maximum(Maximum::Races { max: RACES_MAX }));
         }
         let race = Race {
             id: RaceId::generate(),
@@ -106,7 +106,7 @@ impl Engine {
     }
 
     pub async fn race(&self, tenant: &TenantId, id: &RaceId) -> Result<Race, EngineError> {
-        let unknown = || EngineError::RaceNotFound { id: id.clone() };
+        let unknown = || EngineError::NotFound { kind: ObjectKind::Race, what: id.to_string() };
         let row = self.shared.seams.catalog.race(tenant, id).await?.ok_or_else(unknown)?;
         // The task of a running race has its newest state.
         if let Some(running) = self.shared.races.get(id) {

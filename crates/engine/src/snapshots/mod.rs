@@ -22,7 +22,7 @@ use crate::checks::{check_limits, check_policies};
 use crate::egress::rates;
 use crate::new_row::new_row;
 use crate::shown::shown;
-use crate::{Created, Engine, EngineError, memory};
+use crate::{Created, Engine, EngineError, Maximum, ObjectKind, memory};
 use pins::{Pin, Pins};
 use removal::remove_snapshot;
 use tree::build_tree;
@@ -83,7 +83,7 @@ impl Engine {
     /// By id, unique prefix of an id, or name.
     pub async fn find_snapshot(&self, tenant: &TenantId, text: &str) -> Result<Snapshot, EngineError> {
         let found = self.shared.seams.catalog.resolve_snapshot(tenant, text).await?;
-        found.ok_or_else(|| EngineError::SnapshotNotFound { what: shown(text) })
+        found.ok_or_else(|| EngineError::NotFound { kind: ObjectKind::Snapshot, what: shown(text) })
     }
 
     pub async fn snapshots(
@@ -99,7 +99,8 @@ impl Engine {
     pub async fn delete_snapshot(&self, tenant: &TenantId, id: &SnapshotId) -> Result<(), EngineError> {
         let catalog = &self.shared.seams.catalog;
         let snapshot = catalog.snapshot(tenant, id).await?;
-        let snapshot = snapshot.ok_or_else(|| EngineError::SnapshotNotFound { what: id.to_string() })?;
+        let snapshot = snapshot
+            .ok_or_else(|| EngineError::NotFound { kind: ObjectKind::Snapshot, what: id.to_string() })?;
         remove_snapshot(&self.shared, &snapshot).await?;
         let detail = serde_json::json!({ "snapshot": snapshot.id, "name": snapshot.name });
         self.shared.event(tenant, "snapshot.deleted", Some(&snapshot.sandbox), detail);
@@ -114,7 +115,7 @@ impl Engine {
     ) -> Result<(Snapshot, Pin), EngineError> {
         let pin = Pins::pin(&self.shared.pins, id).await;
         let found = self.shared.seams.catalog.snapshot(tenant, id).await?;
-        let unknown = || EngineError::SnapshotNotFound { what: id.to_string() };
+        let unknown = || EngineError::NotFound { kind: ObjectKind::Snapshot, what: id.to_string() };
         Ok((found.ok_or_else(unknown)?, pin))
     }
 
@@ -292,7 +293,7 @@ impl Engine {
     async fn admit_children(&self, count: usize) -> Result<(), EngineError> {
         let max = self.shared.policy.sandboxes_max;
         if self.shared.sandboxes().saturating_add(count) > max {
-            return Err(EngineError::SandboxesMax { max });
+            return Err(EngineError::Maximum(Maximum::Sandboxes { max }));
         }
         dump::check_room(&self.shared, 0).await
     }

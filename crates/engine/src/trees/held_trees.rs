@@ -9,10 +9,10 @@ use burrow_disks::{DiskError, DiskId, Tree};
 use burrow_model::{Image, ImageId, SandboxId, Snapshot, SnapshotId, State, TenantId};
 
 use super::held_tree::HeldTree;
-use crate::EngineError;
 use crate::actor::command::{Command, Reply, StateCommand};
 use crate::shared::Shared;
 use crate::snapshots::pins::Pins;
+use crate::{EngineError, ObjectKind};
 
 /// Ancestors that are followed at most: more than one sandbox and some of its ancestors have snapshots.
 const ANCESTORS_MAX: usize = 4_000;
@@ -64,7 +64,7 @@ pub(crate) async fn pinned(shared: &Arc<Shared>, tree: Tree) -> Result<HeldTree,
     };
     let path = match shared.seams.disks.locate((&tree).into()).await {
         Err(DiskError::NotFound { disk: DiskId::Snapshot(snapshot) }) => {
-            return Err(EngineError::SnapshotNotFound { what: snapshot.to_string() });
+            return Err(EngineError::NotFound { kind: ObjectKind::Snapshot, what: snapshot.to_string() });
         }
         located => located?,
     };

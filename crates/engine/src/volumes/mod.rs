@@ -30,7 +30,7 @@ use tokio::task::JoinSet;
 
 use crate::shared::Shared;
 use crate::shown::shown;
-use crate::{Engine, EngineError, faults};
+use crate::{Engine, EngineError, ObjectKind, VolumeRefusal, faults};
 
 pub(crate) use file_locks::FileLocks;
 
@@ -101,7 +101,7 @@ impl Engine {
     pub async fn find_volume(&self, tenant: &TenantId, text: &str) -> Result<Volume, EngineError> {
         let found = self.shared.seams.catalog.resolve_volume(tenant, text).await?;
         let seen = |row: &VolumeRow| row.volume.state != VolumeState::Making;
-        let unknown = || EngineError::VolumeNotFound { what: shown(text) };
+        let unknown = || EngineError::NotFound { kind: ObjectKind::Volume, what: shown(text) };
         found.filter(seen).map(|row| row.volume).ok_or_else(unknown)
     }
 
@@ -239,7 +239,7 @@ impl Engine {
 
     /// Opens the files of a volume, for reading and writing by the host.
     pub async fn open_volume(&self, tenant: &TenantId, id: &VolumeId) -> Result<OpenVolume, EngineError> {
-        let unknown = || EngineError::VolumeNotFound { what: id.to_string() };
+        let unknown = || EngineError::NotFound { kind: ObjectKind::Volume, what: id.to_string() };
         let row = self.shared.seams.catalog.volume(tenant, id).await?.ok_or_else(unknown)?;
         let lock = self.shared.volumes.lock_shared(id).ok_or_else(|| busy(&row.volume))?;
         // Read again under the lock: from here on no other task changes the row.
@@ -278,7 +278,7 @@ impl Engine {
             match self.shared.seams.catalog.volume(tenant, &mount.volume).await? {
                 Some(row) if row.volume.state != VolumeState::Removing => left.push(mount),
                 Some(_) | None if with_processes => {
-                    return Err(EngineError::VolumeMissing { name: mount.name });
+                    return Err(EngineError::Volumes(VolumeRefusal::Missing { name: mount.name }));
                 }
                 Some(_) | None => {}
             }
@@ -291,7 +291,7 @@ impl Engine {
 pub(crate) fn check_driver(runtime: &dyn Runtime, mounts: &[VolumeMount]) -> Result<(), EngineError> {
     match runtime.capabilities().volumes {
         Ability::No { reason, .. } if !mounts.is_empty() => {
-            Err(EngineError::NoVolumes { driver: runtime.name(), reason })
+            Err(EngineError::Volumes(VolumeRefusal::Unsupported { driver: runtime.name(), reason }))
         }
         Ability::No { .. } | Ability::Yes => Ok(()),
     }
@@ -302,7 +302,7 @@ pub(crate) fn check_driver(runtime: &dyn Runtime, mounts: &[VolumeMount]) -> Res
 pub(crate) async fn mounts_of(shared: &Shared, row: &SandboxRow) -> Result<Vec<Mount>, EngineError> {
     let mut mounts = Vec::with_capacity(row.spec.volumes.len());
     for mount in &row.spec.volumes {
-        let unknown = || EngineError::VolumeNotFound { what: mount.name.to_string() };
+        let unknown = || EngineError::NotFound { kind: ObjectKind::Volume, what: mount.name.to_string() };
         let found = shared.seams.catalog.volume(&row.tenant, &mount.volume).await?.ok_or_else(unknown)?;
         if found.volume.state != VolumeState::Ready {
             return Err(busy(&found.volume));

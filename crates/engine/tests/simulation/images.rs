@@ -6,7 +6,7 @@ use std::io::Cursor;
 use burrow_disks::Disks as _;
 use burrow_disks::sim::Sim;
 use burrow_engine::{
-    CommitOptions, ConfigChange, Engine, EngineError, ImageProgress, ItemState, Removed, Tell,
+    CommitOptions, ConfigChange, Engine, EngineError, ImageProgress, ItemState, ObjectKind, Removed, Tell,
 };
 use burrow_model::{Image, ImageId, ImageName};
 
@@ -168,7 +168,7 @@ async fn an_image_is_removed_with_its_last_name() {
     assert_eq!(engine.remove_image(&world.tenant, "one").await.unwrap(), Removed::Name);
     assert_eq!(engine.remove_image(&world.tenant, "two:v1").await.unwrap(), Removed::Image);
     let gone = engine.find_image(&world.tenant, image.id.as_str()).await;
-    assert!(matches!(gone, Err(EngineError::ImageNotFound { .. })), "{gone:?}");
+    assert!(matches!(gone, Err(EngineError::NotFound { kind: ObjectKind::Image, .. })), "{gone:?}");
 }
 
 #[tokio::test]

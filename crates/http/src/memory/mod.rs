@@ -57,7 +57,7 @@ impl MemorySetupError {
             Self::Summaries(error) => error.hint(),
             Self::Bucket { .. } => Some("check the `memory.s3_…` keys of the configuration"),
             Self::Tls(_) => Some("install the `ca-certificates` package"),
-            Self::Memory(error) => error.hint(),
+            Self::Memory(error) => crate::hints::of_memory(error),
         }
     }
 }

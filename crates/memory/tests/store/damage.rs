@@ -152,7 +152,6 @@ async fn files_of_newer_or_other_programs_are_refused_and_not_changed() {
     std::fs::write(world.file(&of.space), b"this is not a database, whatever it is called").unwrap();
     let refused = world.memory.view(&of).stats().await;
     assert!(matches!(refused, Err(MemoryError::Damaged { .. })), "{refused:?}");
-    assert!(refused.unwrap_err().hint().is_some());
 }
 
 #[tokio::test]

@@ -6,7 +6,8 @@ use axum::extract::State;
 use axum::response::Response;
 use burrow_api::{BuildImage, BuildProgress, ErrorCode, ImageConfigChange, ImageFrom};
 use burrow_engine::{
-    BuildContext, BuildOptions, CommitOptions, ConfigChange, EngineError, PullOptions, packages_recipe,
+    BuildContext, BuildOptions, CommitOptions, ConfigChange, EngineError, ObjectKind, PullOptions,
+    packages_recipe,
 };
 use burrow_images::recipe;
 use burrow_images::registry::Secret;
@@ -101,7 +102,7 @@ async fn default(
     if !rebuild {
         match app.engine.find_image(tenant, name.as_str()).await {
             Ok(image) => return Ok(lines(stream::iter([finished(vec![image])]))),
-            Err(EngineError::ImageNotFound { .. }) => {}
+            Err(EngineError::NotFound { kind: ObjectKind::Image, .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }

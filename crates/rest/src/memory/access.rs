@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use burrow_api::ErrorCode;
-use burrow_engine::{EngineError, MemoryScope, ScopedView};
+use burrow_engine::{EngineError, MemoryScope, ObjectKind, ScopedView};
 use burrow_memory::AsOf;
 use burrow_memory::recall::Labelled;
 use burrow_model::{SpaceAccess, TenantId};
@@ -127,7 +127,9 @@ impl Principal {
 
     /// All memory that `of` names.
     pub(super) async fn scope(&self, app: &App, of: &str) -> Result<MemoryScope, ApiError> {
-        let unknown = || ApiError::from(EngineError::MemoryNotFound { what: of.to_owned() });
+        let unknown = || {
+            ApiError::from(EngineError::NotFound { kind: ObjectKind::SandboxOrSpace, what: of.to_owned() })
+        };
         let sandbox = match self {
             Self::Sandbox(listener) => {
                 if of != SELF {
@@ -244,7 +246,9 @@ impl Principal {
 fn is_absence(error: &EngineError) -> bool {
     matches!(
         error,
-        EngineError::SpaceNotFound { .. } | EngineError::NotFound { .. } | EngineError::Gone { .. }
+        EngineError::NotFound { kind: ObjectKind::Space, .. }
+            | EngineError::NotFound { kind: ObjectKind::Sandbox, .. }
+            | EngineError::Gone { .. }
     )
 }
 
@@ -254,6 +258,10 @@ fn pick(scope: &MemoryScope, space: Option<&str>) -> Result<ScopedView, ApiError
         Some(name) => scope.find(name),
     };
     found.cloned().ok_or_else(|| {
-        EngineError::SpaceNotFound { what: space.unwrap_or_default().chars().take(64).collect() }.into()
+        EngineError::NotFound {
+            kind: ObjectKind::Space,
+            what: space.unwrap_or_default().chars().take(64).collect(),
+        }
+        .into()
     })
 }

@@ -33,7 +33,10 @@ impl SpacePath {
     /// For a key that is bound to one sandbox, no spaces exist here; it accesses them through its sandbox.
     async fn resolve(&self, app: &App, caller: &Caller) -> Result<burrow_catalog::SpaceRow, ApiError> {
         check_reference(&self.space)?;
-        let unknown = || burrow_engine::EngineError::SpaceNotFound { what: self.space.clone() };
+        let unknown = || burrow_engine::EngineError::NotFound {
+            kind: burrow_engine::ObjectKind::Space,
+            what: self.space.clone(),
+        };
         if caller.bound_to().is_some() {
             return Err(unknown().into());
         }

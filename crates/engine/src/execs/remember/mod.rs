@@ -19,7 +19,7 @@ use burrow_model::{ExecId, Remember, State};
 use tokio::sync::oneshot;
 
 use super::record::ExecRecord;
-use crate::{Engine, EngineError, Guest};
+use crate::{Engine, EngineError, Guest, ObjectKind};
 
 mod files;
 mod follow;
@@ -74,7 +74,7 @@ pub(super) async fn remembered(
         let tell = failed.then_some(send);
         let kept = match record(&engine, &guest, (mode, &exec, started_ms), facts, tell).await {
             // The sandbox was deleted in the meantime, with its memory: an ephemeral one is, after its only exec.
-            Err(EngineError::NotFound { .. } | EngineError::Gone { .. } | EngineError::ShuttingDown) => {
+            Err(EngineError::NotFound { kind: ObjectKind::Sandbox, .. } | EngineError::Gone { .. } | EngineError::ShuttingDown) => {
                 return;
             }
             kept => kept,
