@@ -144,17 +144,24 @@ report_newer() {
     fi
 }
 
-# report_newer_releases: reports all releases of the clients that are newer than the versions above.
+# on_pypi PACKAGE: prints its newest release.
+on_pypi() { "$home/pip/bin/pip" index versions "$1" 2>/dev/null | sed -n "1s/.*(\(.*\)).*/\1/p" || true; }
+
+# report_newer_releases: reports all releases of the clients, and of libraries that use them, that are newer than those tested.
 report_newer_releases() {
-    local pypi name
-    for name in e2b e2b-code-interpreter; do
-        pypi=$("$home/pip/bin/pip" index versions "$name" 2>/dev/null | sed -n "1s/.*(\(.*\)).*/\1/p" || true)
-        case $name in
-        e2b) report_newer "$name (PyPI)" "$newest_python" "$pypi" ;;
-        *) report_newer "$name (PyPI)" "$newest_interpreter_python" "$pypi" ;;
-        esac
+    local name tested libraries=scripts/e2b/integrations
+    report_newer "e2b (PyPI)" "$newest_python" "$(on_pypi e2b)"
+    report_newer "e2b-code-interpreter (PyPI)" "$newest_interpreter_python" "$(on_pypi e2b-code-interpreter)"
+    # The libraries that use the clients. Their files name the tested versions.
+    for name in smolagents langchain-e2b e2b-desktop; do
+        tested=$(sed -n "s/^$name==//p" "$libraries/requirements.txt")
+        report_newer "$name (PyPI)" "$tested" "$(on_pypi "$name")"
     done
     command -v npm > /dev/null || return 0
+    for name in @computesdk/e2b @mastra/e2b; do
+        tested=$(sed -n "s|^ *\"$name\": \"\(.*\)\".*|\1|p" "$libraries/package.json")
+        report_newer "$name (npm)" "$tested" "$(npm view "$name" version 2>/dev/null || true)"
+    done
     report_newer "e2b (npm)" "$newest_npm" "$(npm view e2b version 2>/dev/null || true)"
     report_newer "@e2b/code-interpreter (npm)" "$newest_interpreter_npm" "$(npm view @e2b/code-interpreter version 2>/dev/null || true)"
     report_newer "@e2b/cli (npm)" "$newest_cli" "$(npm view @e2b/cli version 2>/dev/null || true)"
@@ -220,7 +227,7 @@ failed=0
 scenario() {
     case $1 in
     py-*) "$home/$1/bin/python" scripts/e2b/scenario.py ;;
-    js-*) (cd "$home/$1" && cp "$repo/scripts/e2b/scenario.mjs" . && node scenario.mjs) ;;
+    js-*) (cd "$home/$1" && cp "$repo"/scripts/e2b/{scenario,calls}.mjs . && E2B_NEWEST=$newest_npm node scenario.mjs) ;;
     esac >> "$results/$1" 2>> "$results/$1.err"
 }
 

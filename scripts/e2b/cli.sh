@@ -77,6 +77,29 @@ built() {
     "$e2b" template publish --yes "$template" && "$e2b" template delete --yes "$template"
 }
 
+# Its terminal needs a terminal, which `script` provides.
+connected() {
+    # The shell starts after the command line has connected; what is typed earlier is lost.
+    { sleep 8; printf 'echo from-$((40 + 2))\n'; sleep 2; printf 'exit\n'; sleep 2; } |
+        timeout 60 script -qec "'$e2b' sandbox connect '$sandbox'" /dev/null | tee "$work/terminal" | tr -d '\r'
+    grep from-42 "$work/terminal" > /dev/null
+}
+
+# Neither of these needs the daemon; the project that `init` writes is built by the client.
+initialized() {
+    "$e2b" template init --path "$work" --name started --language python-sync || return
+    grep -r 'Template.build' "$work/started" > /dev/null
+}
+
+migrated() {
+    local folder=$work/old
+    mkdir "$folder"
+    printf 'FROM e2bdev/base\nRUN echo old > /tmp/old\n' > "$folder/e2b.Dockerfile"
+    printf 'template_id = "old"\ndockerfile = "e2b.Dockerfile"\ntemplate_name = "old"\n' > "$folder/e2b.toml"
+    "$e2b" template migrate --path "$folder" --language python-sync || return
+    grep -r 'echo old > /tmp/old' --include='*.py' "$folder" > /dev/null
+}
+
 killed() {
     "$e2b" sandbox kill "$sandbox" || return
     ! "$e2b" sandbox list --format json | grep "$sandbox" > /dev/null
@@ -88,8 +111,11 @@ check "cli: sandbox list" listed
 check "cli: sandbox info" says "$sandbox" "$e2b" sandbox info --format json "$sandbox"
 check "cli: sandbox metrics" says memTotal "$e2b" sandbox metrics --format json "$sandbox"
 check "cli: sandbox logs" says cat "$e2b" sandbox logs --format json "$sandbox"
+check "cli: sandbox connect" connected
 check "cli: sandbox pause, resume" slept
 check "cli: sandbox snapshot" snapshotted
 check "cli: template create, list, publish, delete" built
+check "cli: template init" initialized
+check "cli: template migrate" migrated
 check "cli: sandbox kill" killed
 exit "$failed"

@@ -210,6 +210,14 @@ await check('fork: variables are kept', async () => {
   }
 })
 
+await check('restart: the interpreter was killed', async () => {
+  await sandbox.runCode('kept = 1')
+  // It has ended when nothing listens on its port (49999) any more. A request to a process that is ending fails.
+  const listens = "grep -q ':C34F 00000000:0000 0A' /proc/net/tcp"
+  await sandbox.commands.run(`pkill -9 -f '[b]ridge.py'; while ${listens}; do sleep 0.1; done`, { user: 'root' })
+  same((await sandbox.runCode("'kept' in dir()")).text, 'False')
+})
+
 await sandbox.kill()
 
 await check('kill', async () => {

@@ -3,10 +3,11 @@
 
 import { createHash } from 'node:crypto'
 import dns from 'node:dns'
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import http from 'node:http'
 import { tmpdir } from 'node:os'
 import * as e2b from 'e2b'
+import * as calls from './calls.mjs'
 
 const { Sandbox, Template, CommandExitError, TimeoutError, NotFoundError, AuthenticationError, BuildError } = e2b
 const failed = []
@@ -116,13 +117,42 @@ async function byName() {
   assert(!(await sandbox.isRunning()))
 }
 
+// Sends one message to the MCP server of a sandbox, and returns the status and the result.
+async function askMcp(sandbox, token, method, params) {
+  const headers = { 'Content-Type': 'application/json', Accept: 'application/json, text/event-stream', Authorization: `Bearer ${token}` }
+  const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method, params })
+  const answer = await fetch(sandbox.getMcpUrl(), { method: 'POST', headers, body })
+  const said = await answer.text()
+  const event = said.split('\n').find((line) => line.startsWith('data: '))
+  return [answer.status, answer.ok ? JSON.parse(event?.slice(6) ?? said).result : said]
+}
+
+async function mcpByName() {
+  const sandbox = await Sandbox.create({ timeoutMs: 600_000, mcp: { time: {} } })
+  try {
+    same(sandbox.getMcpUrl(), `https://50005-${sandbox.sandboxId}.${process.env.E2B_DOMAIN}/mcp`)
+    const token = await sandbox.getMcpToken()
+    const run = { name: 'run', arguments: { command: 'echo from $((40 + 2))' } }
+    const [status, said] = await askMcp(sandbox, token, 'tools/call', run)
+    assert(status === 200 && !said.isError && JSON.stringify(said).includes('from 42'), `${status} ${JSON.stringify(said)}`)
+    same((await askMcp(sandbox, `${token}x`, 'tools/list', {}))[0], 401)
+  } finally {
+    await sandbox.kill()
+  }
+}
+
 if (process.env.E2B_DOMAIN) {
   await check('domain mode, TLS', byName)
+  await check('domain mode, TLS: mcp', mcpByName)
   process.exit(failed.length ? 1 : 0)
 }
 
 const metadata = { who: 'scenario', said: 'ä = b & c%20' }
+// Only the newest tested client must have no method that this scenario does not call.
+const isNewest = JSON.parse(await readFile('node_modules/e2b/package.json', 'utf8')).version === process.env.E2B_NEWEST
+if (isNewest) calls.record()
 const sandbox = await Sandbox.create({ timeoutMs: 600_000, metadata, envs: { SET: 'by-create' } })
+if (isNewest) await calls.recordInside(sandbox)
 
 await check('info', async () => {
   const info = await sandbox.getInfo()
@@ -205,6 +235,17 @@ await check('commands: stdin', async () => {
   same((await handle.wait()).stdout, 'one\n')
 })
 
+await check('commands: handles', async () => {
+  const handle = await sandbox.commands.run('cat', { background: true, stdin: true })
+  if (!handle.sendStdin) {
+    await handle.kill()
+    throw new Absent()
+  }
+  await handle.sendStdin('by its handle\n')
+  await handle.closeStdin()
+  same((await handle.wait()).stdout, 'by its handle\n')
+})
+
 await check('commands: timeout', async () => {
   await refused(TimeoutError, () => sandbox.commands.run('exec sleep 4242', { timeoutMs: 1_000 }))
   await until('its end', async () => {
@@ -229,6 +270,53 @@ await check('pty', async () => {
   await sandbox.pty.sendInput(handle.pid, new TextEncoder().encode('stty size; exit 3\n'))
   await refused(CommandExitError, () => handle.wait())
   assert(text.includes('40 120'), text)
+})
+
+await check('pty: connect, kill', async () => {
+  const first = await sandbox.pty.create({ cols: 80, rows: 24, onData: () => {} })
+  await first.disconnect()
+  let text = ''
+  const again = await sandbox.pty.connect(first.pid, { onData: (data) => void (text += new TextDecoder().decode(data)) })
+  await sandbox.pty.sendInput(first.pid, new TextEncoder().encode('echo from-$((1+1)); exit\n'))
+  await again.wait()
+  assert(text.includes('from-2'), text)
+  const other = await sandbox.pty.create({ cols: 80, rows: 24, onData: () => {} })
+  assert(await sandbox.pty.kill(other.pid))
+  await until('its end', async () => !(await sandbox.pty.kill(other.pid)))
+})
+
+await check('git', async () => {
+  const { git } = sandbox
+  if (!git?.getConfig) throw new Absent()
+  const [here, there] = ['/home/user/work', '/home/user/remote.git']
+  await git.init(there, { bare: true, initialBranch: 'main' })
+  await git.init(here, { initialBranch: 'main' })
+  await git.configureUser('A B', 'a@example.com')
+  same(await git.getConfig('user.email'), 'a@example.com')
+  await git.setConfig('core.abbrev', '12', { scope: 'local', path: here })
+  same(await git.getConfig('core.abbrev', { scope: 'local', path: here }), '12')
+  await sandbox.files.write(`${here}/one`, '1')
+  same((await git.status(here)).fileStatus.map((one) => one.name), ['one'])
+  await git.add(here)
+  await git.commit(here, 'first')
+  await git.createBranch(here, 'side')
+  await git.checkoutBranch(here, 'main')
+  const { currentBranch, branches } = await git.branches(here)
+  same([currentBranch, ...branches.sort()], ['main', 'main', 'side'])
+  await git.deleteBranch(here, 'side', { force: true })
+  await git.remoteAdd(here, 'origin', there)
+  same(await git.remoteGet(here, 'origin'), there)
+  await git.push(here, { remote: 'origin', branch: 'main' })
+  const other = '/home/user/other'
+  await sandbox.commands.run(`git clone -q ${there} ${other} && cd ${other} && echo 2 > two && git add two && git commit -qm second && git push -q`)
+  await git.pull(here, { remote: 'origin', branch: 'main' })
+  same(await sandbox.files.read(`${here}/two`), '2\n')
+  await sandbox.files.write(`${here}/one`, 'changed')
+  await git.add(here)
+  await git.reset(here, { paths: ['one'] })
+  await git.restore(here, { paths: ['one'] })
+  same(await sandbox.files.read(`${here}/one`), '1')
+  assert((await git.status(here)).isClean)
 })
 
 await check('files: read, write', async () => {
@@ -344,6 +432,8 @@ await check('pause without memory', async () => {
   await sandbox.files.write('/home/user/kept', 'yes')
   await sandbox.pause({ keepMemory: false })
   same((await Sandbox.list({ query: { state: ['paused'] } }).nextItems()).length, 1)
+  await sandbox.connect({ timeoutMs: 600_000 })
+  assert(await sandbox.isRunning())
   const again = await Sandbox.connect(sandbox.sandboxId, { timeoutMs: 600_000 })
   same(await again.files.read('/home/user/kept'), 'yes')
 })
@@ -477,6 +567,68 @@ await check('templates: builds with files', async () => {
   await removeTemplate(name)
 })
 
+await check('templates: helpers', async () => {
+  const name = `helpers-${process.pid}`
+  const folder = await mkdtemp(`${tmpdir()}/e2b-`)
+  try {
+    for (const path of ['one', 'two']) await writeFile(`${folder}/${path}`, path)
+    const items = ['one', 'two'].map((src) => ({ src, dest: '/srv/a/' }))
+    const steps = Template({ fileContextPath: folder }).skipCache().fromTemplate('base').setUser('root')
+      .makeDir(['/srv/a', '/srv/b'], { mode: 0o750 }).copyItems(items).rename('/srv/a/one', '/srv/a/first')
+      .makeSymlink('/srv/a/first', '/srv/b/link').remove('/srv/a/two').setUser('user').runCmd('id -un > /tmp/who')
+    assert((await Template.toJSON(steps)).includes('"base"'))
+    const build = await Template.buildInBackground(steps, name)
+    await until('the end of the build', async () => (await Template.getBuildStatus(build)).status === 'ready')
+  } finally {
+    await rm(folder, { recursive: true })
+  }
+  const built = await Sandbox.create(name, { timeoutMs: 60_000 })
+  try {
+    const found = await built.commands.run('cat /srv/b/link; ls /srv/a; stat -c %a /srv/b', { user: 'root' })
+    same(found.stdout, 'onefirst\n750\n')
+    same(await built.files.read('/tmp/who'), 'user\n')
+  } finally {
+    await built.kill()
+  }
+  if (Template.aliasExists) assert(await Template.aliasExists(name))
+  assert(Template.toDockerfile(Template().fromImage('debian:12').runCmd('true')).startsWith('FROM debian:12'))
+  await removeTemplate(name)
+})
+
+await check('templates: Dockerfiles, start commands', async () => {
+  const name = `dockerfile-${process.pid}`
+  const folder = await mkdtemp(`${tmpdir()}/e2b-`)
+  try {
+    for (const [path, text] of [['one', '1'], ['a.txt', 'a'], ['b.txt', 'b']]) await writeFile(`${folder}/${path}`, text)
+    const lines = [
+      'FROM e2bdev/base', 'ENV GREETING=hello', 'WORKDIR /srv/app', 'COPY one .', 'COPY *.txt texts/', 'USER daemon',
+      'CMD echo $GREETING $(id -un) $(pwd) $$ > /tmp/started; exec sleep 1000',
+    ]
+    // Its default ready command waits for 20 seconds, which this test does not need.
+    const steps = Template({ fileContextPath: folder }).fromDockerfile(lines.join('\n')).setReadyCmd('test -s /tmp/started')
+    await Template.build(steps, name, { cpuCount: 1, memoryMB: 256 })
+    const started = Template().fromBaseImage().setWorkdir('/tmp').setStartCmd('pwd > place; exec sleep 1001', 'test -s /tmp/place')
+    await Template.build(started, `${name}-2`)
+  } finally {
+    await rm(folder, { recursive: true })
+  }
+  const built = await Sandbox.create(name, { timeoutMs: 60_000 })
+  try {
+    const [, greeting, pid] = (await built.files.read('/tmp/started')).match(/^(.*) (\d+)\n$/)
+    same(greeting, 'hello daemon /srv/app')
+    same((await built.commands.run(`cat /proc/${pid}/comm; id -un; pwd`)).stdout, 'sleep\ndaemon\n/srv/app\n')
+    same((await built.commands.run('cat one texts/a.txt texts/b.txt')).stdout, '1ab')
+    const { cpuCount, memoryMB } = await built.getInfo()
+    same([cpuCount, memoryMB], [1, 256])
+  } finally {
+    await built.kill()
+  }
+  const other = await Sandbox.create(`${name}-2`, { timeoutMs: 60_000 })
+  same((await other.commands.run('cat /tmp/place; pgrep -x -c -f "sleep 1001"')).stdout, '/tmp\n1\n')
+  await other.kill()
+  for (const suffix of ['', '-2']) await removeTemplate(`${name}${suffix}`)
+})
+
 await check('templates: builds that fail', async () => {
   const failing = Template().fromTemplate('base').runCmd('exit 3')
   const error = await refused(BuildError, () => Template.build(failing, 'fails'))
@@ -538,6 +690,12 @@ await check('unknown template', async () => {
 
 await check('unknown key', async () => {
   await refused(AuthenticationError, () => Sandbox.create({ apiKey: 'e2b_' + '0'.repeat(40) }))
+})
+
+await check('every method is called, or is listed with a reason', async () => {
+  if (!isNewest) throw new Absent()
+  const faults = calls.faults()
+  assert(faults.length === 0, faults.join('; '))
 })
 
 process.exit(failed.length ? 1 : 0)
