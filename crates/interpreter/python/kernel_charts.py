@@ -73,8 +73,8 @@ def slices(axes):
 
 
 def angle_of(wedge):
-    """In degrees. Matplotlib adds numbers of single precision, which are exact to five decimal places."""
-    return round(abs(float(wedge.theta2) - float(wedge.theta1)), 5)
+    """In degrees. Matplotlib adds numbers of single precision; the sum of two angles below 720 is exact to four decimal places."""
+    return round(abs(float(wedge.theta2) - float(wedge.theta1)), 4)
 
 
 def boxes(axes):

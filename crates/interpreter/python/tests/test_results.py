@@ -147,6 +147,8 @@ class Charts(WithBridge):
     def test_a_pie(self):
         thirds = self.chart("plt.pie([40, 30, 20, 10])")
         self.assertEqual((thirds["title"], [part["angle"] for part in thirds["elements"]]), (None, [144.0, 108.0, 72.0, 36.0]))
+        turned = self.chart("plt.pie([90, 10], startangle=90)")
+        self.assertEqual([part["angle"] for part in turned["elements"]], [324.0, 36.0])
         chart = self.chart("plt.pie([1, 3], labels=['x', 'y']); plt.title('Pie')")
         self.assertEqual((chart["type"], chart["title"]), ("pie", "Pie"))
         self.assertEqual(
