@@ -63,8 +63,10 @@ pub fn malformed(reason: &'static str, request: &Request) -> Response {
 /// Forwards a request into a sandbox; errors become responses.
 pub async fn pass(app: &Arc<App>, target: &Target, request: Request) -> Response {
     let (began, audience, method) = (Instant::now(), Audience::of(&request), request.method().clone());
+    let e2b_browser = page::is_e2b_browser(request.headers());
     let answered = AssertUnwindSafe(serve(app, target, request)).catch_unwind().await;
     let response = match answered {
+        Ok(Ok(response)) if e2b_browser => page::e2b_page(response),
         Ok(Ok(response)) => response,
         Ok(Err(error)) => page::refuse(error, audience),
         // The panic hook that `telemetry` installs has logged the panic.

@@ -603,6 +603,34 @@ async fn health_depends_on_the_state_and_wakes_nothing() {
 }
 
 #[tokio::test]
+async fn browsers_get_a_page_instead_of_the_body_of_e2b() {
+    const FIREFOX: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:130.0) Gecko/20100101 Firefox/130.0";
+    let world = World::new().await;
+    let body = r#"{"templateID": "base", "autoPause": true}"#;
+    let made = world.send_json("POST", "/v2/sandboxes", body).await.expect(201).json();
+    let text = |name: &str| made[name].as_str().unwrap().to_owned();
+    let (id, token) = (text("sandboxID"), text("trafficAccessToken"));
+    let ask = async |token: &str, agent: &str| {
+        let request = Request::get("/")
+            .header("host", format!("8000-{id}.localhost:7700"))
+            .header("e2b-traffic-access-token", token)
+            .header("user-agent", agent);
+        world.raw(request.body(Body::empty()).unwrap()).await
+    };
+    let shows = |answer: &Answer, status: u16, title: &str| {
+        let page = String::from_utf8_lossy(&answer.body).into_owned();
+        assert_eq!(answer.status.as_u16(), status, "{page}");
+        assert_eq!(answer.headers["content-type"], "text/html; charset=utf-8");
+        assert!(page.contains(&format!("<title>{title}</title>")), "{page}");
+    };
+    refused(&ask("wrong", "node").await, 403);
+    shows(&ask("wrong", FIREFOX).await, 403, "Traffic Access Token Required");
+    world.send_json("POST", &format!("/sandboxes/{id}/pause"), r#"{"memory": false}"#).await.expect(204);
+    refused(&ask(&token, "node").await, 502);
+    shows(&ask(&token, FIREFOX).await, 502, "Sandbox Not Found");
+}
+
+#[tokio::test]
 async fn auto_pause_without_auto_resume_needs_a_connect() {
     let world = World::new().await;
     for (resume, wakes) in [("", false), (r#", "autoResume": {"enabled": true}"#, true)] {

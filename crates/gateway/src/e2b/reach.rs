@@ -27,18 +27,33 @@ const MASK: &str = "e2b/mask-request-host";
 /// The label with the ports whose servers speak HTTPS: `httpsPorts`.
 const HTTPS_PORTS: &str = "e2b/https-ports";
 
+/// An extension of the responses of this module: what a page for a browser shows instead of the body. E2B's proxy sends
+/// a page with this title to browsers.
+#[derive(Clone, Debug)]
+pub struct RefusalPage {
+    pub title: &'static str,
+    pub message: String,
+}
+
+fn refusal(status: StatusCode, title: &'static str, body: Value) -> Response {
+    let message = body["message"].as_str().unwrap_or_default().to_owned();
+    let mut response = (status, Json(body)).into_response();
+    response.extensions_mut().insert(RefusalPage { title, message });
+    response
+}
+
 /// The response that clients interpret as "not running".
 pub fn gone(sandbox: &str) -> Response {
     let shown: String = sandbox.chars().filter(char::is_ascii_alphanumeric).take(63).collect();
     let body = json!({ "sandboxId": shown, "message": "The sandbox was not found", "code": 502 });
-    (StatusCode::BAD_GATEWAY, Json(body)).into_response()
+    refusal(StatusCode::BAD_GATEWAY, "Sandbox Not Found", body)
 }
 
 /// The response of E2B's proxy for a port without a listening process.
 pub fn port_closed(sandbox: &str, port: u16) -> Response {
     let message = "The sandbox is running but port is not open";
     let body = json!({ "sandboxId": sandbox, "message": message, "port": port, "code": 502 });
-    (StatusCode::BAD_GATEWAY, Json(body)).into_response()
+    refusal(StatusCode::BAD_GATEWAY, "Closed Port Error", body)
 }
 
 /// The response of E2B's proxy for a port that requires a token.
@@ -49,8 +64,8 @@ pub fn private(sandbox: &str, has_token: bool) -> Response {
         false => format!("Token header '{HEADER}' is missing"),
     };
     let message = format!("Sandbox is secured with traffic access token. {what}");
-    (StatusCode::FORBIDDEN, Json(json!({ "sandboxId": sandbox, "message": message, "code": 403 })))
-        .into_response()
+    let body = json!({ "sandboxId": sandbox, "message": message, "code": 403 });
+    refusal(StatusCode::FORBIDDEN, "Traffic Access Token Required", body)
 }
 
 /// Whether this is the id of a sandbox that an E2B client created or connected to.
