@@ -497,6 +497,9 @@ async fn mark_stopped(
         stop_reason: Some(Some(StopReason::HostRestarted)),
         machine: Some(None),
         stopped_ms: Some(Some(now)),
+        // Of a sandbox that was hibernated when the stop began.
+        dump: Some(None),
+        slept_ms: Some(None),
         ..SandboxChange::at(now)
     };
     shared.seams.catalog.update_sandbox(&row.id, change, finish).await?;

@@ -23,10 +23,11 @@ enum Act {
     ForkAsleep,
     FromSnapshot,
     DeleteSnapshot,
+    StopAsleep,
     DeleteAsleep,
 }
 
-const ACTS: [Act; 17] = [
+const ACTS: [Act; 18] = [
     Act::Create,
     Act::Start,
     Act::Stop,
@@ -43,6 +44,7 @@ const ACTS: [Act; 17] = [
     Act::ForkAsleep,
     Act::FromSnapshot,
     Act::DeleteSnapshot,
+    Act::StopAsleep,
     Act::DeleteAsleep,
 ];
 
@@ -62,7 +64,12 @@ impl Act {
             | Self::ForkAsleep
             | Self::FromSnapshot
             | Self::DeleteSnapshot => true,
-            Self::Create | Self::Start | Self::Stop | Self::Delete | Self::DeleteAsleep => false,
+            Self::Create
+            | Self::Start
+            | Self::Stop
+            | Self::Delete
+            | Self::StopAsleep
+            | Self::DeleteAsleep => false,
             // Tested separately: its state is the one before or after.
             Self::Restore | Self::RestoreAsleep => false,
         }
@@ -89,6 +96,7 @@ async fn prepare(engine: &Engine, world: &World, act: Act) -> Option<SandboxId> 
         | Act::ForkAsleep
         | Act::FromSnapshot
         | Act::DeleteSnapshot
+        | Act::StopAsleep
         | Act::DeleteAsleep => prepare_state(engine, world, act, &id).await?,
     }
     Some(id)
@@ -102,7 +110,14 @@ async fn prepare_state(engine: &Engine, world: &World, act: Act, id: &SandboxId)
         engine.snapshot(tenant, id, manual()).await.ok()?;
     }
     put(engine, world, id, "2").await;
-    let asleep = [Act::Wake, Act::SnapshotAsleep, Act::RestoreAsleep, Act::ForkAsleep, Act::DeleteAsleep];
+    let asleep = [
+        Act::Wake,
+        Act::SnapshotAsleep,
+        Act::RestoreAsleep,
+        Act::ForkAsleep,
+        Act::StopAsleep,
+        Act::DeleteAsleep,
+    ];
     if asleep.iter().any(|asleep| *asleep as u8 == act as u8) {
         engine.hibernate(tenant, id).await.ok()?;
     }
@@ -129,7 +144,7 @@ async fn perform(engine: &Engine, world: &World, act: Act, id: Option<SandboxId>
     match (act, id) {
         (Act::Create, _) => engine.create(tenant, create(Some("alpha"))).await.is_ok(),
         (Act::Start, Some(id)) => engine.start_sandbox(tenant, &id).await.is_ok(),
-        (Act::Stop, Some(id)) => engine.stop_sandbox(tenant, &id, GRACE).await.is_ok(),
+        (Act::Stop | Act::StopAsleep, Some(id)) => engine.stop_sandbox(tenant, &id, GRACE).await.is_ok(),
         (Act::Delete, Some(id)) => engine.delete(tenant, &id).await.is_ok(),
         (Act::Pause, Some(id)) => engine.pause(tenant, &id).await.is_ok(),
         (Act::Resume, Some(id)) => engine.resume(tenant, &id).await.is_ok(),

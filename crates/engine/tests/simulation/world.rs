@@ -255,6 +255,9 @@ impl World {
         let dumps: BTreeSet<_> = rows.iter().filter_map(|row| row.dump.clone()).chain(of_snapshots).collect();
         assert_eq!(found.dumps.into_iter().collect::<BTreeSet<_>>(), dumps, "dumps, {context}");
         assert!(known.iter().all(|row| row.ready), "an unfinished snapshot is left, {context}");
+        for row in rows.iter().filter(|row| row.state == State::Stopped) {
+            assert_eq!(row.dump, None, "the dump of a stopped sandbox, {context}");
+        }
     }
 
     /// Invariant 2: the host contains exactly what the catalog lists.
