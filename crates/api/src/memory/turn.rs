@@ -83,7 +83,7 @@ pub struct RecallRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 64, maximum = 32_000, default = 1000)]
     pub budget_tokens: Option<u32>,
-    /// The session that continues, if it has a name.
+    /// Name of the session to continue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 512)]
     pub session: Option<String>,

@@ -133,7 +133,7 @@ class ConsolidateMemory(TypedDict, total=False):
     older_than_seconds: int | None
     """Only entries older than this; `memory.consolidate_older_than` of the configuration when absent."""
     target_share: float | None
-    """Share of the entries that should stay warm, from 0 to 1; when absent, all that are worth it."""
+    """Share of the entries that should stay warm, from 0 to 1; when absent, their value decides."""
 
 
 class ContextRequest(TypedDict, total=False):
@@ -149,7 +149,7 @@ class ContextRequest(TypedDict, total=False):
     and recent failures.
     """
     session: str | None
-    """The session that continues, if it has a name."""
+    """Name of the session to continue."""
     spaces: list[str]
     """Names or ids of the spaces to search, of the sandbox's own (`own`) and the attached ones; all when empty."""
 
@@ -861,7 +861,7 @@ class RecallRequest(_RecallRequest, total=False):
     budget_tokens: int | None
     """Maximum tokens of the block; 1000 when absent."""
     session: str | None
-    """The session that continues, if it has a name."""
+    """Name of the session to continue."""
 
 
 class _RegistryCredentials(TypedDict):

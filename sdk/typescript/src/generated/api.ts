@@ -1508,7 +1508,7 @@ interface Components {
             olderThanSeconds?: number | null;
             /**
              * Format: float
-             * @description Share of the entries that should stay warm, from 0 to 1; when absent, all that are worth it.
+             * @description Share of the entries that should stay warm, from 0 to 1; when absent, their value decides.
              */
             targetShare?: number | null;
         };
@@ -1586,7 +1586,7 @@ interface Components {
              *     recent failures.
              */
             query?: string | null;
-            /** @description The session that continues, if it has a name. */
+            /** @description Name of the session to continue. */
             session?: string | null;
             /** @description Names or ids of the spaces to search, of the sandbox's own (`own`) and the attached ones; all when empty. */
             spaces?: string[];
@@ -4100,7 +4100,7 @@ interface Components {
             budgetTokens?: number | null;
             /** @description The conversation so far, as it is sent to the model. */
             messages: Schemas["TurnMessage"][];
-            /** @description The session that continues, if it has a name. */
+            /** @description Name of the session to continue. */
             session?: string | null;
         };
         /** @description A name and a password or token for a registry. */
