@@ -1,15 +1,13 @@
 //! Files: reading, writing, listing, and hostile paths and files.
 
-mod support;
-
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
+use crate::support::{Guest, download, new_file, patient};
 use burrow_guest::client::GuestError;
 use burrow_guest::protocol::{
     ErrorCode, FileEntry, FileKind, Frame, ListFiles, MachineStats, ReadFile, Request, WriteFile,
 };
 use bytes::Bytes;
-use support::{Guest, download, new_file, patient};
 
 #[track_caller]
 fn code<T: std::fmt::Debug>(result: Result<T, GuestError>) -> ErrorCode {
@@ -85,7 +83,7 @@ async fn an_interrupted_upload_leaves_only_the_old_file() {
     }
     drop(connection);
     let _: MachineStats = guest.ask(Request::Stats).await;
-    support::until(|| async { std::fs::read_dir(guest.directory.path()).unwrap().count() == 1 }).await;
+    crate::support::until(|| async { std::fs::read_dir(guest.directory.path()).unwrap().count() == 1 }).await;
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
 }
 
@@ -208,7 +206,7 @@ async fn a_constantly_changing_link_only_yields_its_targets() {
     std::fs::write(guest.path("one/file"), "one").unwrap();
     let script =
         format!("cd {}; while :; do ln -sfn one l; ln -sfn two l; done", guest.directory.path().display());
-    let start = burrow_guest::protocol::ExecStart { attach: None, ..support::shell(&script) };
+    let start = burrow_guest::protocol::ExecStart { attach: None, ..crate::support::shell(&script) };
     let exec = start.exec.clone();
     let _: burrow_guest::protocol::ExecInfo = guest.ask(Request::ExecStart(start)).await;
     for _ in 0..500 {

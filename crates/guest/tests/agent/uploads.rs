@@ -1,14 +1,12 @@
 //! Large uploads: those of more than one piece, in frames of any size.
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use crate::support::{Guest, new_file, patient};
 use burrow_guest::client::GuestError;
 use burrow_guest::protocol::{ErrorCode, FileEntry, Frame, MachineStats, Request, WriteFile};
 use bytes::Bytes;
-use support::{Guest, new_file, patient};
 
 /// A size at which files are exchanged, not renamed; see `replace.rs`.
 const LARGE: usize = 9 << 20;
@@ -106,7 +104,7 @@ async fn a_replaced_large_file_frees_its_space() {
         guest.write(new_file(path.clone()), &content(LARGE)).await.unwrap();
     }
     // A deleted file is freed once it is no longer open; the agent has it open a moment longer than the answer takes.
-    support::until(|| async move {
+    crate::support::until(|| async move {
         let held = std::fs::read_dir(format!("/proc/{agent}/fd")).unwrap().flatten();
         let deleted = held.filter_map(|entry| std::fs::read_link(entry.path()).ok());
         deleted.filter(|target| target.to_string_lossy().contains("/.burrow-")).count() == 0
@@ -139,7 +137,7 @@ async fn an_unexpected_frame_aborts_a_large_upload_without_traces() {
     let reply = patient(connection.reply::<FileEntry>()).await;
     assert!(matches!(reply, Err(GuestError::HungUp | GuestError::Io(_))), "{reply:?}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
-    support::until(|| async { std::fs::read_dir(guest.directory.path()).unwrap().count() == 1 }).await;
+    crate::support::until(|| async { std::fs::read_dir(guest.directory.path()).unwrap().count() == 1 }).await;
 }
 
 #[tokio::test]

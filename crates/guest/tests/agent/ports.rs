@@ -1,12 +1,8 @@
 //! Ports: listening ones are listed with their process, and byte pipes connect to them.
 
-#![allow(clippy::unwrap_used, reason = "a helper that cannot continue fails the test")]
-
-mod support;
-
+use crate::support::{Guest, TOKEN, command, patient, until};
 use burrow_guest::client::{Connection, GuestError};
 use burrow_guest::protocol::{ErrorCode, ListeningPort, PORT, Request};
-use support::{Guest, TOKEN, command, patient, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

@@ -1,19 +1,15 @@
 //! Tar streams in both directions, and archives that must be refused as a whole.
 
-#![allow(clippy::unwrap_used, reason = "a helper that cannot continue fails the test")]
-
-mod support;
-
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::{Guest, download, patient, send_upload};
 use burrow_guest::client::GuestError;
 use burrow_guest::protocol::{ErrorCode, Frame, MachineStats, Request, TarIn, TarOut, TarSummary};
 use bytes::Bytes;
-use support::{Guest, download, patient, send_upload};
 use tar::{EntryType, Header};
 
 async fn tar_out(guest: &Guest, path: &str) -> Vec<u8> {
@@ -395,9 +391,9 @@ async fn an_interrupted_archive_upload_leaves_nothing() {
     // At the end of an entry, where the archive itself looks complete.
     let archive = build(&[file("x", b"content")]);
     connection.send(&Frame::Bytes(Bytes::copy_from_slice(&archive[..1024]))).await.unwrap();
-    support::until(|| async { fs::read_dir(guest.path("target")).unwrap().count() == 1 }).await;
+    crate::support::until(|| async { fs::read_dir(guest.path("target")).unwrap().count() == 1 }).await;
     drop(connection);
-    support::until(|| async { fs::read_dir(guest.path("target")).unwrap().count() == 0 }).await;
+    crate::support::until(|| async { fs::read_dir(guest.path("target")).unwrap().count() == 0 }).await;
 }
 
 #[tokio::test]

@@ -1,19 +1,15 @@
 //! A machine that is a copy gets its own identity, and continues to work.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::{Guest, TOKEN, collect, expect, patient, send_upload, shell, until};
 use burrow_guest::client::{Connection, GuestError};
 use burrow_guest::protocol::{
     Attach, ErrorCode, ExecInfo, ExecState, Identity, ReadMode, Request, RunningService, Service,
     ServiceRestart, ServiceState, StdinMode, WatchFiles,
 };
-use support::{Guest, TOKEN, collect, expect, patient, send_upload, shell, until};
 use tokio::net::TcpStream;
 
 const NEW_TOKEN: &str = "another-token-for-tests";

@@ -1,18 +1,14 @@
 //! The host's connections are aborted, like those of a machine that was restored from a dump: the agent and its execs
 //! continue unaffected.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-mod support;
-
 use std::process::Command;
 
+use crate::support::{Guest, collect, expect, new_file, patient, send_upload, shell, until};
 use burrow_guest::protocol::{
     Activity, ErrorCode, ExecInfo, FileEntry, Frame, Identity, ReadFile, ReadMode, Request, StdinMode,
     WatchFiles,
 };
 use bytes::Bytes;
-use support::{Guest, collect, expect, new_file, patient, send_upload, shell, until};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Ends every connection at the agent's end, by SOCK_DESTROY: the agent receives ECONNABORTED.

@@ -3,7 +3,6 @@
 //! Every agent listens on its own loopback address, so that tests run concurrently without choosing ports.
 
 #![allow(dead_code, reason = "each test file uses its own part of this")]
-#![allow(clippy::unwrap_used, reason = "a helper that cannot continue fails the test")]
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -1,14 +1,10 @@
 //! Watching files.
 
-#![allow(clippy::unwrap_used, reason = "a helper that cannot continue fails the test")]
-
-mod support;
-
 use std::fs;
 
+use crate::support::{Guest, new_file, patient};
 use burrow_guest::client::{Connection, parse};
 use burrow_guest::protocol::{ErrorCode, Frame, Request, WatchEvent, WatchEventKind, WatchFiles, WriteFile};
-use support::{Guest, new_file, patient};
 use tokio::net::TcpStream;
 
 async fn watch(guest: &Guest, path: &str, recursive: bool) -> Connection<TcpStream> {
@@ -109,7 +105,7 @@ async fn new_directories_are_watched_and_their_content_is_reported() {
             .success()
     );
     until(&mut connection, WatchEventKind::Created, &guest.path("new/a/b/c")).await;
-    support::until(|| async {
+    crate::support::until(|| async {
         fs::write(guest.path("new/a/b/c/file"), "x").unwrap();
         true
     })

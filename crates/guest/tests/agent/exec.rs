@@ -1,18 +1,14 @@
 //! Processes: starting, output, input, terminals, signals, time limits, users.
 
-#![allow(clippy::unwrap_used, reason = "a helper that cannot continue fails the test")]
-
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::{Guest, collect, command, expect, patient, send_upload, shell, until};
 use burrow_guest::client::parse;
 use burrow_guest::protocol::{
     AttachInput, AttachNotice, ErrorCode, ExecInfo, ExecStart, ExecState, Frame, ReadMode, Request,
     StdinMode, TerminalSize,
 };
 use bytes::Bytes;
-use support::{Guest, collect, command, expect, patient, send_upload, shell, until};
 
 fn background(start: ExecStart) -> ExecStart {
     ExecStart { attach: None, ..start }
@@ -395,7 +391,7 @@ async fn accepted_input_reaches_the_process_even_if_the_host_dies() {
     let stream = tokio::net::TcpStream::connect(guest.address).await.unwrap();
     let local = stream.local_addr().unwrap();
     let mut connection =
-        burrow_guest::client::Connection::open(stream, support::TOKEN, &Request::ExecStart(start))
+        burrow_guest::client::Connection::open(stream, crate::support::TOKEN, &Request::ExecStart(start))
             .await
             .unwrap();
     // More than the capacity of a pipe, less than that of a pipe and the socket's buffers.

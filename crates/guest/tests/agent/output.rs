@@ -1,14 +1,10 @@
 //! Output logs: offsets, reattaching, gaps, back-pressure, and limits whatever a process prints.
 
-#![allow(clippy::unwrap_used, reason = "a helper that cannot continue fails the test")]
-
-mod support;
-
+use crate::support::{Guest, collect, command, expect, patient, shell, until};
 use burrow_guest::client::{Connection, parse};
 use burrow_guest::protocol::{
     AttachNotice, ExecInfo, ExecStart, ExecState, Frame, MachineStats, ReadMode, Request, StdinMode,
 };
-use support::{Guest, collect, command, expect, patient, shell, until};
 use tokio::net::TcpStream;
 
 fn background(start: ExecStart) -> ExecStart {

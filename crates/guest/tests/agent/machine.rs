@@ -1,21 +1,17 @@
 //! The sandbox as a whole: boot, listener, duties of PID 1, services, statistics, shutdown.
 
-#![allow(clippy::unwrap_used, reason = "a helper that cannot continue fails the test")]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
+use crate::support::{Guest, TOKEN, collect, command, expect, patient, shell, until};
 use burrow_guest::client::{Connection, GuestError};
 use burrow_guest::protocol::{
     BootReport, ErrorCode, ExecInfo, ExecStart, ExecState, GENERATION, Identity, MachineStats, ReadMode,
     Request, RunningService, Service, ServiceRestart, ServiceState,
 };
-use support::{Guest, TOKEN, collect, command, expect, patient, shell, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

@@ -1,13 +1,11 @@
 //! How activity is distinguished from idleness.
 
-mod support;
-
 use std::time::Instant;
 
+use crate::support::{Guest, patient, send_upload, shell, until};
 use burrow_guest::protocol::{
     Activity, ExecInfo, ReadMode, Request, Service, ServiceRestart, StdinMode, WatchFiles,
 };
-use support::{Guest, patient, send_upload, shell, until};
 
 async fn activity(guest: &Guest) -> Activity {
     guest.ask(Request::Activity).await
