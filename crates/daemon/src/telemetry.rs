@@ -59,7 +59,8 @@ pub(crate) fn start(config: &LogConfig) -> LogLevel {
 
 fn filter(level: &str) -> Targets {
     let level: LevelFilter = level.parse().expect("the configuration accepts only names of levels");
-    Targets::new().with_default(level).with_targets(QUIET.map(|library| (library, LevelFilter::INFO)))
+    let quiet = level.min(LevelFilter::INFO);
+    Targets::new().with_default(level).with_targets(QUIET.map(|library| (library, quiet)))
 }
 
 /// A panic is a bug in Burrow, so a person must look at it.
