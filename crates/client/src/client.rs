@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use burrow_api::ErrorBody;
-use burrow_dial::{Wire, dial, tls_connector};
+use burrow_dial::{Wire, dial, tls_connector, within};
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Uri};
@@ -396,7 +396,7 @@ enum Transport {
 
 impl Connector {
     async fn dial(&self, tls: Option<&TlsConnector>) -> io::Result<Wire> {
-        dial(self.base.host(), self.base.port(), tls, CONNECT_TIMEOUT).await
+        within(CONNECT_TIMEOUT, dial(self.base.host(), self.base.port(), tls)).await
     }
 }
 

@@ -20,20 +20,17 @@ use tokio_rustls::TlsConnector;
 pub use self::tls::{TlsSetupError, tls_connector};
 pub use self::wire::Wire;
 
-/// Connects to a host, with TLS if a connector is given, within a time limit.
-pub async fn dial(host: &str, port: u16, tls: Option<&TlsConnector>, timeout: Duration) -> io::Result<Wire> {
-    within(timeout, async {
-        let tcp = TcpStream::connect((host, port)).await?;
-        // Requests are small, and each is waited for.
-        tcp.set_nodelay(true)?;
-        #[cfg(target_os = "linux")]
-        use_reno_on_loopback(&tcp);
-        match tls {
-            None => Ok(Wire::new(tcp)),
-            Some(tls) => encrypt(tls, host, tcp).await,
-        }
-    })
-    .await
+/// Connects to a host, with TLS if a connector is given. The caller limits the time; see [`within`].
+pub async fn dial(host: &str, port: u16, tls: Option<&TlsConnector>) -> io::Result<Wire> {
+    let tcp = TcpStream::connect((host, port)).await?;
+    // Requests are small, and each is waited for.
+    tcp.set_nodelay(true)?;
+    #[cfg(target_os = "linux")]
+    use_reno_on_loopback(&tcp);
+    match tls {
+        None => Ok(Wire::new(tcp)),
+        Some(tls) => encrypt(tls, host, tcp).await,
+    }
 }
 
 /// Starts TLS on a connection and verifies the certificate of the host.
@@ -103,7 +100,7 @@ impl tower::Service<Uri> for Dialer {
         Box::pin(async move {
             let (host, port) = host_and_port(&uri).ok_or(io::ErrorKind::InvalidInput)?;
             let tls = (uri.scheme_str() == Some("https")).then_some(&tls);
-            dial(host, port, tls, timeout).await.map(TokioIo::new)
+            within(timeout, dial(host, port, tls)).await.map(TokioIo::new)
         })
     }
 }
@@ -130,7 +127,8 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let tls = tls_connector(None).unwrap();
-        let error = dial("127.0.0.1", port, Some(&tls), Duration::from_millis(50)).await.unwrap_err();
+        let limit = Duration::from_millis(50);
+        let error = within(limit, dial("127.0.0.1", port, Some(&tls))).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

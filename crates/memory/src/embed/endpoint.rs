@@ -160,7 +160,7 @@ impl Endpoint {
     async fn connect(&self) -> io::Result<Wire> {
         let (host, port) = host_and_port(&self.base).ok_or(io::ErrorKind::InvalidInput)?;
         // The caller limits the time of the whole request.
-        dial(host, port, self.tls.as_ref(), self.timeout).await
+        dial(host, port, self.tls.as_ref()).await
     }
 
     fn host_and_port(&self) -> String {
