@@ -214,7 +214,8 @@ async fn recover_one(shared: &Arc<Shared>, row: SandboxRow) {
     keep(shared, &row).await;
 }
 
-/// Ends the machine of a sandbox that cannot be recovered. Its files are kept, and it can be started from them.
+/// Ends the machine of a sandbox that cannot be recovered. Its files are kept, and it can be started from them; if a wake was
+/// interrupted, its dump is kept, too, and it can be woken again.
 async fn end_unrecovered(shared: &Arc<Shared>, row: &SandboxRow, failure: String) -> Result<(), EngineError> {
     let catalog = &shared.seams.catalog;
     // The attempts may have changed it.
@@ -235,11 +236,20 @@ async fn end_unrecovered(shared: &Arc<Shared>, row: &SandboxRow, failure: String
     tracing::error!(sandbox = %row.id, failure, "ending a sandbox that cannot be recovered");
     unwind(shared, &row, Operation::Stop, &mut |_| Ok(())).await?;
     // No operation may stay open: the next start would finish it on a sandbox that was started again in the meantime.
+    let mut wake = None;
     for operation in &open {
         remove_made(shared, operation, &Detail::of(operation)).await?;
-        catalog.finish_operation(&operation.id).await?;
+        if Operation::parse(&operation.kind) == Some(Operation::Wake) {
+            wake = Some(operation.id.clone());
+        } else {
+            catalog.finish_operation(&operation.id).await?;
+        }
     }
-    mark_failed(shared, &row, None, failure).await
+    match wake {
+        // Its dump is as it was before the wake.
+        Some(wake) => mark_hibernated(shared, &row, Some(wake)).await,
+        None => mark_failed(shared, &row, None, failure).await,
+    }
 }
 
 /// Finishes the open operations of one sandbox, and makes its row and its machine match.
@@ -329,11 +339,7 @@ async fn finish(shared: &Arc<Shared>, operation: &OperationRow) -> Result<(), En
         }
         Settlement::Stopped => mark_stopped(shared, &row, Some(operation.id.clone())).await?,
         Settlement::AsBefore => undo_interrupted(shared, &row, operation, &detail).await?,
-        Settlement::Hibernated => {
-            let change =
-                SandboxChange { state: Some(State::Hibernated), ..SandboxChange::at(shared.now_ms()) };
-            catalog.update_sandbox(&row.id, change, Some(operation.id.clone())).await?;
-        }
+        Settlement::Hibernated => mark_hibernated(shared, &row, Some(operation.id.clone())).await?,
         Settlement::Restored => complete_restore(shared, &row, operation, &detail).await?,
         Settlement::Unmerged => actor::unmerge(shared, &row, operation, &detail).await?,
     }
@@ -510,6 +516,16 @@ async fn mark_stopped(
         Some(&row.id),
         serde_json::json!({ "reason": "host-restarted" }),
     );
+    Ok(())
+}
+
+async fn mark_hibernated(
+    shared: &Shared,
+    row: &SandboxRow,
+    finish: Option<OperationId>,
+) -> Result<(), EngineError> {
+    let change = SandboxChange { state: Some(State::Hibernated), ..SandboxChange::at(shared.now_ms()) };
+    shared.seams.catalog.update_sandbox(&row.id, change, finish).await?;
     Ok(())
 }
 

@@ -280,6 +280,7 @@ async fn run_broken(act: Act, fault: Fault) -> bool {
     if !world.has_failed(fault.seam) {
         return false;
     }
+    let before = world.rows().await;
     if let Ok(engine) = world.try_engine().await {
         engine.shutdown().await;
     }
@@ -295,6 +296,9 @@ async fn run_broken(act: Act, fault: Fault) -> bool {
             engine.start_sandbox(&world.tenant, id).await.expect("its files are usable");
         }
         engine.wake(&world.tenant, id).await.expect("it wakes");
+        if before.get(id).is_some_and(|row| matches!(row.state, State::Hibernated | State::Waking)) {
+            assert!(world.runtime.inner.ram(id, "value").is_some(), "its processes are lost, {context}");
+        }
         let (file, memory) = (world.disks.inner.read(id, "/file"), world.remembered(&engine, id).await);
         assert_eq!(file, memory, "files and memory are of two moments, {context}");
     }
