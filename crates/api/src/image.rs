@@ -229,7 +229,8 @@ pub struct TagImage {
 
 /// What `POST /v1/images/prune` removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Pruned {
+#[schema(as = Pruned)]
+pub struct PruneReport {
     /// Ids of images that had no name and no sandbox.
     pub images: Vec<String>,
     /// Number of removed layers that no image used, and of removed build steps.

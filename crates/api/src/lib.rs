@@ -56,15 +56,15 @@ pub use files::{
 pub use host::{Ability, Driver, HostInfo, Readiness, Version};
 pub use image::{
     BuildImage, BuildProgress, Image, ImageConfig, ImageConfigChange, ImageDetail, ImageFrom, ImageLayer,
-    ImageStep, ItemState, Pruned, RegistryCredentials, TagImage,
+    ImageStep, ItemState, PruneReport, RegistryCredentials, TagImage,
 };
 pub use key::{CreateKey, CreatedKey, Key, Scope};
 pub use lineage::{
     CollectGarbage, GarbageAction, GarbageItem, GarbageKind, GarbageReport, Tree, TreeNode, TreeNodeKind,
 };
 pub use merge::{
-    FileConflict, MergeConflictKind, MergeMemoryPolicy, MergeOpenFile, MergePolicy, MergeRule, MergeSandbox,
-    Merged, MovedFile, PastMerge, PastMerges,
+    FileConflict, MergeConflictKind, MergeMemoryPolicy, MergeOpenFile, MergePolicy, MergeReport, MergeRule,
+    MergeSandbox, MovedFile, PastMerge, PastMerges,
 };
 pub use network::{
     AnswerApproval, BudgetLeft, EgressApproval, EgressCounters, EgressDenied, EgressEntry, EgressExplanation,
@@ -84,8 +84,8 @@ pub use sleep::{
     SnapshotPolicyRequest,
 };
 pub use snapshot::{
-    Change, ChangeKind, Changes, CreateSnapshot, ForkSandbox, Forked, ImportedSnapshot, RestoreSandbox,
-    Restored, SandboxFromSnapshot, Snapshot, SnapshotKind,
+    Change, ChangeKind, Changes, CreateSnapshot, ForkResult, ForkSandbox, ImportedSnapshot, RestoreResult,
+    RestoreSandbox, SandboxFromSnapshot, Snapshot, SnapshotKind,
 };
 pub use ssh::{AddSshKey, Ssh, SshKey};
 pub use volume::{

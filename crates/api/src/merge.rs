@@ -108,7 +108,8 @@ impl MergeMemoryPolicy {
 
 /// The result of a merge: what it changed, would change, or why it changed nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Merged {
+#[schema(as = Merged)]
+pub struct MergeReport {
     /// Absent if nothing was done.
     pub id: Option<String>,
     pub parent: String,

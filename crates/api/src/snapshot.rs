@@ -135,7 +135,8 @@ pub struct RestoreSandbox {
 
 /// Response to a restore in place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Restored {
+#[schema(as = Restored)]
+pub struct RestoreResult {
     pub sandbox: Sandbox,
     /// The replaced state: restoring it undoes this restore.
     pub undo: Snapshot,
@@ -211,7 +212,8 @@ impl Default for ForkSandbox {
 
 /// Response to a fork. At least one child was created.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Forked {
+#[schema(as = Forked)]
+pub struct ForkResult {
     pub children: Vec<Sandbox>,
     /// Why other children could not be created, one error for each.
     pub failed: Vec<ErrorDetail>,

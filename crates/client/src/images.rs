@@ -1,6 +1,6 @@
 //! Images: list, inspect, build, tag, import, export, remove.
 
-use burrow_api::{BuildImage, BuildProgress, Image, ImageDetail, Pruned, TagImage};
+use burrow_api::{BuildImage, BuildProgress, Image, ImageDetail, PruneReport, TagImage};
 use bytes::Bytes;
 use http::Method;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -38,7 +38,7 @@ impl Client {
     }
 
     /// Removes images that have no name and no sandbox, and layers that no image uses.
-    pub async fn prune_images(&self) -> Result<Pruned, ClientError> {
+    pub async fn prune_images(&self) -> Result<PruneReport, ClientError> {
         self.post_empty(Path::new("/v1/images/prune")).await
     }
 

@@ -1,6 +1,8 @@
 //! Differences between sandboxes, snapshots and images; merges and races.
 
-use burrow_api::{Diff, DiffRequest, MergeRace, MergeSandbox, Merged, PastMerges, Race, Races, StartRace};
+use burrow_api::{
+    Diff, DiffRequest, MergeRace, MergeReport, MergeSandbox, PastMerges, Race, Races, StartRace,
+};
 use http::Method;
 
 use crate::client::Call;
@@ -19,7 +21,11 @@ impl Client {
     }
 
     /// Merges the changes of a fork into the sandbox that it was forked from. If there are conflicts, nothing is changed.
-    pub async fn merge_sandbox(&self, parent: &str, request: &MergeSandbox) -> Result<Merged, ClientError> {
+    pub async fn merge_sandbox(
+        &self,
+        parent: &str,
+        request: &MergeSandbox,
+    ) -> Result<MergeReport, ClientError> {
         self.send_json(Method::POST, sandbox_path(parent).fixed("merge"), request).await
     }
 
@@ -40,7 +46,7 @@ impl Client {
     }
 
     /// Merges the winner of a finished race.
-    pub async fn merge_race(&self, race: &str, request: &MergeRace) -> Result<Merged, ClientError> {
+    pub async fn merge_race(&self, race: &str, request: &MergeRace) -> Result<MergeReport, ClientError> {
         self.send_json(Method::POST, race_path(race).fixed("merge"), request).await
     }
 

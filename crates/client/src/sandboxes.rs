@@ -19,7 +19,7 @@ pub struct SandboxQuery {
 
 /// Whether a create request created a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Created {
+pub enum CreateOutcome {
     New,
     /// It existed, and `if_not_exists` was set.
     Existed,
@@ -38,9 +38,9 @@ impl Client {
     pub async fn create_sandbox_or_find(
         &self,
         request: &CreateSandbox,
-    ) -> Result<(Created, Sandbox), ClientError> {
+    ) -> Result<(CreateOutcome, Sandbox), ClientError> {
         let (status, sandbox) = self.create(Path::new("/v1/sandboxes"), request).await?;
-        let created = if status == StatusCode::CREATED { Created::New } else { Created::Existed };
+        let created = if status == StatusCode::CREATED { CreateOutcome::New } else { CreateOutcome::Existed };
         Ok((created, sandbox))
     }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use burrow_api::{
-    CollectGarbage, CreateSnapshot, ForkSandbox, Forked, GarbageReport, ImportedSnapshot, Page,
-    RestoreSandbox, Restored, Sandbox, SandboxFromSnapshot, Snapshot, SnapshotKind, Tree,
+    CollectGarbage, CreateSnapshot, ForkResult, ForkSandbox, GarbageReport, ImportedSnapshot, Page,
+    RestoreResult, RestoreSandbox, Sandbox, SandboxFromSnapshot, Snapshot, SnapshotKind, Tree,
 };
 use http::Method;
 
@@ -123,7 +123,7 @@ impl Client {
         &self,
         sandbox: &str,
         request: &RestoreSandbox,
-    ) -> Result<Restored, ClientError> {
+    ) -> Result<RestoreResult, ClientError> {
         self.send_json(Method::POST, sandbox_path(sandbox).fixed("restore"), request).await
     }
 
@@ -137,7 +137,11 @@ impl Client {
     }
 
     /// Creates children from the current state of a sandbox.
-    pub async fn fork_sandbox(&self, sandbox: &str, request: &ForkSandbox) -> Result<Forked, ClientError> {
+    pub async fn fork_sandbox(
+        &self,
+        sandbox: &str,
+        request: &ForkSandbox,
+    ) -> Result<ForkResult, ClientError> {
         self.send_json(Method::POST, sandbox_path(sandbox).fixed("fork"), request).await
     }
 

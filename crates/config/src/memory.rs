@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use burrow_model::Remember;
+use burrow_model::RememberMode;
 
 use super::file::{ConfigError, Settings};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryConfig {
     /// The default for new sandboxes.
-    pub remember: Remember,
+    pub remember: RememberMode,
     pub embedder: EmbedderConfig,
     /// The endpoint that writes summaries; extracts of the texts when absent.
     pub summaries: Option<EndpointConfig>,
@@ -82,7 +82,7 @@ impl MemoryConfig {
     pub(super) fn of(settings: &Settings) -> Result<Self, ConfigError> {
         let size = |key| usize::try_from(settings.number(key)).expect("bounded by the table");
         let word = settings.text("memory.remember");
-        let remember = Remember::ALL.into_iter().find(|remember| remember.as_str() == word);
+        let remember = RememberMode::ALL.into_iter().find(|remember| remember.as_str() == word);
         Ok(Self {
             remember: remember.expect("the table lists the ways there are"),
             embedder: embedder(settings)?,
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn memory_requires_no_configuration() {
         let memory = parse("").unwrap();
-        assert_eq!((memory.remember, memory.embedder), (Remember::Errors, EmbedderConfig::BuiltIn));
+        assert_eq!((memory.remember, memory.embedder), (RememberMode::Errors, EmbedderConfig::BuiltIn));
         assert_eq!(memory.artifacts, ArtifactsConfig::Folder(None));
         assert_eq!(memory.summaries, None);
         assert_eq!(memory.consolidate.every_ms, Some(24 * 3_600_000));

@@ -31,7 +31,7 @@ pub use burrow_rest::openapi;
 pub use clearing::Clearing;
 pub use epoch::EpochError;
 pub use error::ServeError;
-pub use restore::{RestoreError, Restored, restore};
+pub use restore::{BackupRestoreReport, RestoreError, restore};
 pub use server::TlsError;
 pub use wiring::{ServeOptions, run};
 

@@ -21,7 +21,7 @@ use axum::response::Response;
 use burrow_api::ErrorCode;
 use burrow_client::{ApiKey, Client, ClientOptions};
 use burrow_engine::EngineError;
-use burrow_mcp::Wanted;
+use burrow_mcp::SandboxSelection;
 use burrow_model::SandboxId;
 use http::header::ORIGIN;
 use http::request::Parts;
@@ -104,7 +104,7 @@ async fn serve_sandbox(State(state): State<McpState>, request: Request) -> Resul
     if !reach::is_reached(&state.app, &tenant, &sandbox, Call::Use).await {
         return Ok(reach::gone(sandbox.as_str()));
     }
-    let wanted = Wanted { sandbox: Some(sandbox.to_string()), image: None };
+    let wanted = SandboxSelection { sandbox: Some(sandbox.to_string()), image: None };
     // Addresses of other ports of the sandbox are siblings of this address, not below it.
     let host = authority(&parts.uri, &parts.headers).unwrap_or("localhost");
     let host = host.split_once('.').map_or(host, |(_, domain)| domain);
@@ -137,7 +137,12 @@ impl McpState {
             .map_err(|error| ApiError::invalid(format!("the `Host` header is invalid: {error}")))
     }
 
-    async fn answer(&self, client: Client, wanted: Wanted, request: Request) -> Result<Response, ApiError> {
+    async fn answer(
+        &self,
+        client: Client,
+        wanted: SandboxSelection,
+        request: Request,
+    ) -> Result<Response, ApiError> {
         let answer = burrow_mcp::answer(client, wanted, request);
         // A command that is being waited for continues in its sandbox; the daemon does not wait for it to end.
         let answer = self.app.draining.run_until_cancelled(answer).await.ok_or(EngineError::ShuttingDown)?;
@@ -146,7 +151,7 @@ impl McpState {
 }
 
 /// The sandbox that the address or a header names; otherwise the one that the key is bound to.
-fn wanted(parts: &Parts, caller: &Reader) -> Result<Wanted, ApiError> {
+fn wanted(parts: &Parts, caller: &Reader) -> Result<SandboxSelection, ApiError> {
     let query = Query::<SandboxQuery>::try_from_uri(&parts.uri)
         .map_err(|error| ApiError::invalid(error.body_text()).hint(SANDBOX_HINT))?;
     let Query(SandboxQuery { sandbox, image }) = query;
@@ -156,7 +161,7 @@ fn wanted(parts: &Parts, caller: &Reader) -> Result<Wanted, ApiError> {
         return Err(ApiError::invalid("no sandbox is named").hint(SANDBOX_HINT));
     };
     auth::check_reference(&sandbox)?;
-    Ok(Wanted { sandbox: Some(sandbox), image })
+    Ok(SandboxSelection { sandbox: Some(sandbox), image })
 }
 
 const SANDBOX_HINT: &str = "name the sandbox in the address, as in `/mcp?sandbox=my-agent`, or in the header \

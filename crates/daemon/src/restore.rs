@@ -58,7 +58,7 @@ const GIVEN_UP: [Operation; 6] = [
 ];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Restored {
+pub struct BackupRestoreReport {
     pub images: usize,
     pub sandboxes: usize,
     pub snapshots: usize,
@@ -101,7 +101,7 @@ impl RestoreError {
 }
 
 /// Reads a backup. Blocks.
-pub fn restore(config: Option<&Path>, archive: impl Read) -> Result<Restored, RestoreError> {
+pub fn restore(config: Option<&Path>, archive: impl Read) -> Result<BackupRestoreReport, RestoreError> {
     let config = Config::load(config).map_err(ServeError::from)?;
     let instance = Instance::claim(&config)?;
     let place = config.state_dir.join("catalog.db");
@@ -143,12 +143,12 @@ struct Incoming {
 }
 
 impl Restoration<'_> {
-    fn run(&self, archive: impl Read) -> Result<Restored, RestoreError> {
+    fn run(&self, archive: impl Read) -> Result<BackupRestoreReport, RestoreError> {
         let mut archive = tar::Archive::new(archive);
         let mut known: Option<BackupCatalog> = None;
         let mut incoming: Option<Incoming> = None;
         let mut current = String::new();
-        let mut restored = Restored::default();
+        let mut restored = BackupRestoreReport::default();
         let mut snapshots = BTreeSet::new();
         let (mut volumes, mut volume_snapshots) = (BTreeSet::new(), BTreeSet::new());
         for entry in archive.entries().map_err(|source| RestoreError::Archive { source })? {
@@ -263,7 +263,7 @@ impl Restoration<'_> {
         &self,
         known: &BackupCatalog,
         name: &str,
-        restored: &mut Restored,
+        restored: &mut BackupRestoreReport,
     ) -> Result<Option<Incoming>, RestoreError> {
         let (disk, disk_bytes) = if let Ok(id) = name.parse::<ImageId>() {
             restored.images += 1;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use burrow_model::{Changes, DumpId, Fails, Fault, ImageId, SandboxId, SnapshotId};
+use burrow_model::{Changes, DumpId, FailMode, Fault, ImageId, SandboxId, SnapshotId};
 
 use crate::{Chunks, Comparison, DiskError, DiskId, Disks, Dump, Effort, Inventory, Space, Times, Tree};
 
@@ -15,7 +15,7 @@ pub struct Faulty<V> {
 }
 
 impl<V> Faulty<V> {
-    pub fn new(inner: V, fail_at: u64, fails: Fails) -> Self {
+    pub fn new(inner: V, fail_at: u64, fails: FailMode) -> Self {
         Self { inner, fault: Fault::new(fail_at, fails) }
     }
 
@@ -141,7 +141,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_chosen_call_fails_and_reading_is_not_counted() {
-        let faulty = Faulty::new(Sim::default(), 1, Fails::BeforeActing);
+        let faulty = Faulty::new(Sim::default(), 1, FailMode::BeforeActing);
         let image = ImageId::generate();
         faulty.stage((&image).into(), None).await.unwrap();
         faulty.inventory().await.unwrap();
@@ -153,7 +153,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_before_acting_changes_nothing_and_one_after_has_done_the_work() {
-        for (fails, staged) in [(Fails::BeforeActing, 0), (Fails::AfterActing, 1)] {
+        for (fails, staged) in [(FailMode::BeforeActing, 0), (FailMode::AfterActing, 1)] {
             let faulty = Faulty::new(Sim::default(), 0, fails);
             let answer = faulty.stage((&ImageId::generate()).into(), None).await;
             assert!(matches!(answer, Err(DiskError::Injected)));

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use async_trait::async_trait;
-use burrow_model::{Fails, Fault, SandboxId};
+use burrow_model::{FailMode, Fault, SandboxId};
 use tokio::sync::mpsc;
 
 use crate::{BudgetLeft, Counters, Egress, EgressError, LogEntry, Policy, Target, Trial, Waiting};
@@ -16,7 +16,7 @@ pub struct Faulty<E> {
 }
 
 impl<E> Faulty<E> {
-    pub fn new(inner: E, fail_at: u64, fails: Fails) -> Self {
+    pub fn new(inner: E, fail_at: u64, fails: FailMode) -> Self {
         Self { inner, fault: Fault::new(fail_at, fails) }
     }
 
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::sim::SimEgress;
 
-    async fn attach_with(fails: Fails) -> (Result<(), EgressError>, Faulty<SimEgress>, SandboxId) {
+    async fn attach_with(fails: FailMode) -> (Result<(), EgressError>, Faulty<SimEgress>, SandboxId) {
         let egress = Faulty::new(SimEgress::new(), 0, fails);
         let id = SandboxId::generate();
         (egress.attach(&id, &Policy::closed()).await, egress, id)
@@ -112,14 +112,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_that_fails_before_its_effect_leaves_nothing() {
-        let (answer, egress, _) = attach_with(Fails::BeforeActing).await;
+        let (answer, egress, _) = attach_with(FailMode::BeforeActing).await;
         assert!(matches!(answer, Err(EgressError::Injected)));
         assert_eq!(egress.inner.live(), []);
     }
 
     #[tokio::test]
     async fn a_call_that_fails_after_its_effect_leaves_the_sandbox_attached() {
-        let (answer, egress, id) = attach_with(Fails::AfterActing).await;
+        let (answer, egress, id) = attach_with(FailMode::AfterActing).await;
         assert!(matches!(answer, Err(EgressError::Injected)));
         assert_eq!(egress.inner.live(), std::slice::from_ref(&id));
         egress.detach(&id).await.unwrap();

@@ -58,7 +58,8 @@ pub use guest::services::ServiceStatus;
 pub use guest::{Guest, GuestReader, GuestWriter};
 pub use images::{
     BuildContext, BuildOptions, BuildStage, CommitOptions, ConfigChange, ImageBuilder, ImageDetail,
-    ImageItem, ImageProgress, ItemState, OpenedArchive, Pruned, PullOptions, Removed, Tell, packages_recipe,
+    ImageItem, ImageProgress, ItemState, OpenedArchive, PruneReport, PullOptions, Removed, Tell,
+    packages_recipe,
 };
 pub use memory::{MemoryScope, ScopedView};
 pub use moving::{ExportOptions, ExportStream, ImportOptions, ImportedSnapshot, MovingPolicy};
@@ -75,11 +76,11 @@ pub use sandboxes::Created;
 pub use shared::Background;
 pub use sleep::activity::GuestStream;
 pub use snapshots::{
-    FORK_MAX, ForkOptions, Forked, FromSnapshot, Restored, SnapshotOptions, TreeItem, TreeNode,
+    FORK_MAX, ForkOptions, ForkResult, FromSnapshot, RestoreResult, SnapshotOptions, TreeItem, TreeNode,
 };
 pub use trees::diff::{DiffCounts, DiffEntry, DiffOptions, DiffResult};
 pub use trees::held_trees::TreeOf;
 pub use trees::merge::PastMerge;
-pub use trees::merge_work::{MemoryPolicy, MergeChanges, MergeOptions, Merged, OpenFile};
+pub use trees::merge_work::{MemoryPolicy, MergeChanges, MergeOptions, MergeReport, OpenFile};
 pub use upkeep::gc::{GcAction, GcItem, GcOptions, GcReport, GcThing};
 pub use volumes::{MountRequest, OpenVolume, VolumeOptions};

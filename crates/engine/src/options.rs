@@ -15,7 +15,7 @@ use burrow_model::network::{
 };
 use burrow_model::{
     AttachedSpace, EgressRule, IpRange, Lease, Lifetime, Limits, MemorySpec, Name, NetworkMode,
-    NetworkPolicy, Rates, Remember, RotatePolicy, ServiceSpec, SleepPolicy, SnapshotPolicy, SpaceId,
+    NetworkPolicy, Rates, RememberMode, RotatePolicy, ServiceSpec, SleepPolicy, SnapshotPolicy, SpaceId,
     VolumeMount,
 };
 use burrow_network::Network;
@@ -153,7 +153,7 @@ pub struct MemoryChange {
     /// `Some(None)`: back to its own space.
     pub space: Option<Option<SpaceId>>,
     pub attached: Option<Vec<AttachedSpace>>,
-    pub remember: Option<Remember>,
+    pub remember: Option<RememberMode>,
 }
 
 impl MemoryChange {

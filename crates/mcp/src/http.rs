@@ -17,7 +17,7 @@ use hyper::body::Body;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 
-use crate::own_sandbox::Wanted;
+use crate::own_sandbox::SandboxSelection;
 use crate::server::Server;
 
 /// The largest message; mostly the text of a file to write.
@@ -29,7 +29,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Answers one request. The caller has already checked the key, the host and the origin.
 pub async fn answer<B>(
     client: Client,
-    wanted: Wanted,
+    wanted: SandboxSelection,
     request: Request<B>,
 ) -> Response<BoxBody<Bytes, Infallible>>
 where

@@ -28,7 +28,7 @@ use rmcp::ServiceExt as _;
 use rmcp::transport::io::stdio_pipes;
 
 pub use http::answer;
-pub use own_sandbox::Wanted;
+pub use own_sandbox::SandboxSelection;
 pub use server::Server;
 
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,7 @@ pub enum ServeError {
 }
 
 /// Serves one client over standard input and output until it disconnects.
-pub async fn serve_stdio(client: Client, wanted: Wanted) -> Result<(), ServeError> {
+pub async fn serve_stdio(client: Client, wanted: SandboxSelection) -> Result<(), ServeError> {
     let serving = Server::new(client, wanted).serve(stdio_pipes()).await;
     let serving = match serving {
         Ok(serving) => serving,

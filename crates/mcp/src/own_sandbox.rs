@@ -10,7 +10,7 @@ use crate::results::failed;
 
 /// Selects the sandbox of a connection.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct SandboxSelection {
     /// The name or id of an existing one, or the name for a new one. If absent, each connection gets a new sandbox.
     pub sandbox: Option<String>,
     /// The image of a new one; the daemon's default if absent.
@@ -20,13 +20,13 @@ pub struct Wanted {
 #[derive(Debug)]
 pub(crate) struct OwnSandbox {
     pub(crate) client: Client,
-    wanted: Wanted,
+    wanted: SandboxSelection,
     /// Its id. Locked during the lookup, so that concurrent calls do not create two.
     found: Mutex<Option<String>>,
 }
 
 impl OwnSandbox {
-    pub(crate) fn new(client: Client, wanted: Wanted) -> Self {
+    pub(crate) fn new(client: Client, wanted: SandboxSelection) -> Self {
         Self { client, wanted, found: Mutex::default() }
     }
 
@@ -94,7 +94,7 @@ impl OwnSandbox {
     }
 
     async fn create(&self) -> Result<String, String> {
-        let Wanted { sandbox, image } = &self.wanted;
+        let SandboxSelection { sandbox, image } = &self.wanted;
         let request = CreateSandbox {
             name: sandbox.clone(),
             // Two connections may begin at the same time.

@@ -7,7 +7,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use burrow_api::memory::EntryFilter;
-use burrow_client::{MemoryOf, PageQuery, SnapshotQuery};
+use burrow_client::{MemorySelection, PageQuery, SnapshotQuery};
 use rmcp::ErrorData;
 use rmcp::model::{
     ListResourceTemplatesResult, ListResourcesResult, ReadResourceResponse, ReadResourceResult, Resource,
@@ -37,7 +37,7 @@ pub(crate) async fn list(own: &OwnSandbox) -> Result<ListResourcesResult, ErrorD
     let page = PageQuery { limit: Some(LISTED), ..PageQuery::default() };
     let snapshots = own.client.list_snapshots(&query, &page).await;
     let snapshots = snapshots.map_err(failed("list the snapshots")).map_err(internal)?;
-    let memory = own.client.memory(MemoryOf::now(&sandbox));
+    let memory = own.client.memory(MemorySelection::now(&sandbox));
     let memories = memory.list(&EntryFilter::default(), &page).await;
     let memories = memories.map_err(failed("list the memories")).map_err(internal)?;
     let snapshots = snapshots.items.into_iter().map(|snapshot| {
@@ -75,7 +75,7 @@ pub(crate) async fn read(own: &OwnSandbox, uri: &str) -> Result<ReadResourceResp
         let found = own.client.snapshot(id).await.map_err(failed("read the snapshot"));
         ResourceContents::text(found.and_then(|it| json(&it)).map_err(unknown)?, uri)
     } else if let Some(id) = uri.strip_prefix(MEMORIES) {
-        let memory = own.client.memory(MemoryOf::now(&sandbox));
+        let memory = own.client.memory(MemorySelection::now(&sandbox));
         let found = memory.entry(id).await.map_err(failed("read the memory"));
         ResourceContents::text(found.and_then(|it| json(&it)).map_err(unknown)?, uri)
     } else {

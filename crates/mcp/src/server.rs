@@ -14,7 +14,7 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler, prompt_handler, tool_handler};
 
-use crate::own_sandbox::{OwnSandbox, Wanted};
+use crate::own_sandbox::{OwnSandbox, SandboxSelection};
 use crate::{resources, schema};
 
 /// Instructions for the model, which it receives once, before the tools.
@@ -48,7 +48,7 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn new(client: Client, wanted: Wanted) -> Self {
+    pub fn new(client: Client, wanted: SandboxSelection) -> Self {
         Self { own: Arc::new(OwnSandbox::new(client, wanted)) }
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Whether the failing call does its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fails {
+pub enum FailMode {
     /// Nothing was done.
     BeforeActing,
     /// Everything was done, and the result is lost.
@@ -22,14 +22,14 @@ pub enum Fails {
 /// Fails the call numbered `fail_at`, counted from 0.
 #[derive(Debug)]
 pub struct Fault {
-    fails: Fails,
+    fails: FailMode,
     fail_at: u64,
     calls: AtomicU64,
     repaired: AtomicBool,
 }
 
 impl Fault {
-    pub fn new(fail_at: u64, fails: Fails) -> Self {
+    pub fn new(fail_at: u64, fails: FailMode) -> Self {
         Self { fails, fail_at, calls: AtomicU64::new(0), repaired: AtomicBool::new(false) }
     }
 
@@ -52,13 +52,13 @@ impl Fault {
     pub async fn run<T, E>(&self, injected: E, call: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         let number = self.calls.fetch_add(1, Ordering::SeqCst);
         let chosen = match self.fails {
-            Fails::BeforeActing | Fails::AfterActing => number == self.fail_at,
-            Fails::FromThenOn => number >= self.fail_at && !self.repaired.load(Ordering::SeqCst),
+            FailMode::BeforeActing | FailMode::AfterActing => number == self.fail_at,
+            FailMode::FromThenOn => number >= self.fail_at && !self.repaired.load(Ordering::SeqCst),
         };
         match self.fails {
             _ if !chosen => call.await,
-            Fails::BeforeActing | Fails::FromThenOn => Err(injected),
-            Fails::AfterActing => {
+            FailMode::BeforeActing | FailMode::FromThenOn => Err(injected),
+            FailMode::AfterActing => {
                 call.await?;
                 Err(injected)
             }

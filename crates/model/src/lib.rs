@@ -21,7 +21,7 @@ mod snapshot;
 mod spec;
 mod volume;
 
-pub use fault::{Fails, Fault};
+pub use fault::{FailMode, Fault};
 pub use id::{
     BranchId, DumpId, ExecId, IdError, ImageId, KeyId, MemoryId, MergeId, OperationId, RANDOM_BYTES, RaceId,
     SandboxId, SnapshotId, SpaceId, SshKeyId, TenantId, VolumeId, VolumeSnapshotId,
@@ -33,8 +33,8 @@ pub use lease::{AUTO_RESUME_MS_MIN, AtTimeout, Lease};
 pub use lifecycle::{Admission, Refusal, Request, State, StopReason, admit};
 pub use limits::{Limits, LimitsError, MIB, parse_bytes};
 pub use memory::{
-    ATTACHED_MAX, AttachedSpace, MemoryPoint, MemoryRef, MemorySpec, NamedPoint, Remember, SnapshotMemory,
-    SpaceAccess,
+    ATTACHED_MAX, AttachedSpace, MemoryPoint, MemoryRef, MemorySpec, NamedPoint, RememberMode,
+    SnapshotMemory, SpaceAccess,
 };
 pub use name::{Label, LabelError, Name, NameError};
 pub use network::{EgressRule, HostName, HostPattern, IpRange, NetworkMode, NetworkPolicy};

@@ -76,13 +76,13 @@ pub struct MemorySpec {
     pub space: Option<SpaceId>,
     /// Additional spaces that are searched.
     pub attached: Vec<AttachedSpace>,
-    pub remember: Remember,
+    pub remember: RememberMode,
 }
 
 impl MemorySpec {
     /// Its own space, without automatic memories. For rows from before memory existed.
     pub fn quiet() -> Self {
-        Self { space: None, attached: Vec::new(), remember: Remember::Off }
+        Self { space: None, attached: Vec::new(), remember: RememberMode::Off }
     }
 }
 
@@ -102,14 +102,14 @@ pub enum SpaceAccess {
 /// Which execs become memories automatically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Remember {
+pub enum RememberMode {
     Off,
     /// Failed execs, and later ones that succeed at the same task.
     Errors,
     All,
 }
 
-impl Remember {
+impl RememberMode {
     pub const ALL: [Self; 3] = [Self::Off, Self::Errors, Self::All];
 
     /// The stored and displayed form.

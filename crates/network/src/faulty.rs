@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use burrow_model::{Fails, Fault, SandboxId};
+use burrow_model::{FailMode, Fault, SandboxId};
 
 use crate::{Dial, Link, Listeners, Network, NetworkError, Rate};
 
@@ -16,7 +16,7 @@ pub struct Faulty<N> {
 }
 
 impl<N> Faulty<N> {
-    pub fn new(inner: N, fail_at: u64, fails: Fails) -> Self {
+    pub fn new(inner: N, fail_at: u64, fails: FailMode) -> Self {
         Self { inner, fault: Fault::new(fail_at, fails) }
     }
 
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::sim::SimNetwork;
 
-    async fn connect_with(fails: Fails) -> (Result<Link, NetworkError>, Faulty<SimNetwork>, SandboxId) {
+    async fn connect_with(fails: FailMode) -> (Result<Link, NetworkError>, Faulty<SimNetwork>, SandboxId) {
         let network = Faulty::new(SimNetwork::new(), 0, fails);
         let id = SandboxId::generate();
         (network.connect(&id).await, network, id)
@@ -92,14 +92,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_that_fails_before_it_acts_leaves_nothing() {
-        let (answer, network, _) = connect_with(Fails::BeforeActing).await;
+        let (answer, network, _) = connect_with(FailMode::BeforeActing).await;
         assert!(matches!(answer, Err(NetworkError::Injected)));
         assert_eq!(network.inner.live(), []);
     }
 
     #[tokio::test]
     async fn a_call_that_fails_after_it_acted_leaves_a_network_that_recovery_finds() {
-        let (answer, network, id) = connect_with(Fails::AfterActing).await;
+        let (answer, network, id) = connect_with(FailMode::AfterActing).await;
         assert!(matches!(answer, Err(NetworkError::Injected)));
         assert_eq!(network.inner.live(), std::slice::from_ref(&id));
         network.release(&id).await.unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use burrow_api::{MergeSandbox, Merged, PastMerges};
+use burrow_api::{MergeReport, MergeSandbox, PastMerges};
 
 use super::sandboxes::SandboxPath;
 use burrow_http::app::App;
@@ -17,7 +17,7 @@ use burrow_http::refusals::{Common, ObjectRefusals, SandboxRefusals, WithBody};
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/merge", tag = "merges", params(SandboxPath), request_body = MergeSandbox,
     responses(
-        (status = 200, description = "The changes that were merged, or would be; if there are conflicts, nothing was merged", body = Merged),
+        (status = 200, description = "The changes that were merged, or would be; if there are conflicts, nothing was merged", body = MergeReport),
         Common, SandboxRefusals, WithBody,
     ),
 )]
@@ -27,7 +27,7 @@ pub(crate) async fn merge(
     _: NoParams,
     Segments(path): Segments<SandboxPath>,
     body: JsonBody<MergeSandbox>,
-) -> Result<Json<Merged>, ApiError> {
+) -> Result<Json<MergeReport>, ApiError> {
     // A merge reads one sandbox and changes another.
     let options = convert::merge_sandbox_options(&body.value)?;
     if body.value.child.contains([',', ' ']) {

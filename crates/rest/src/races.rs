@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use burrow_api::{MergeRace, Merged, Race, Races, StartRace};
+use burrow_api::{MergeRace, MergeReport, Race, Races, StartRace};
 use burrow_model::RaceId;
 use http::StatusCode;
 use serde::Deserialize;
@@ -111,7 +111,7 @@ pub(crate) async fn get(
 #[utoipa::path(
     post, path = "/v1/races/{race}/merge", tag = "merges", params(RacePath), request_body = MergeRace,
     responses(
-        (status = 200, description = "The changes that were merged, or would be; if there are conflicts, nothing was merged", body = Merged),
+        (status = 200, description = "The changes that were merged, or would be; if there are conflicts, nothing was merged", body = MergeReport),
         Common, SandboxRefusals, WithBody,
     ),
 )]
@@ -121,7 +121,7 @@ pub(crate) async fn merge(
     _: NoParams,
     Segments(path): Segments<RacePath>,
     body: JsonBody<MergeRace>,
-) -> Result<Json<Merged>, ApiError> {
+) -> Result<Json<MergeReport>, ApiError> {
     let id = path.id()?;
     let options = convert::merge_race_options(&body.value)?;
     let (engine, tenant, dry_run) = (app.engine.clone(), caller.tenant().clone(), options.dry_run);

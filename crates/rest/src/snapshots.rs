@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use burrow_api::{
-    CreateSnapshot, ErrorCode, ForkSandbox, Forked, Page, RestoreSandbox, Restored, Sandbox,
+    CreateSnapshot, ErrorCode, ForkResult, ForkSandbox, Page, RestoreResult, RestoreSandbox, Sandbox,
     SandboxFromSnapshot, Snapshot, SnapshotKind,
 };
 use burrow_catalog::{Idempotency, SnapshotFilter};
@@ -213,7 +213,7 @@ pub(crate) async fn delete(
     post, path = "/v1/sandboxes/{sandbox}/restore", tag = "snapshots", params(SandboxPath),
     request_body = RestoreSandbox,
     responses(
-        (status = 200, description = "Restored to the snapshot; the snapshot `undo` contains the previous state", body = Restored),
+        (status = 200, description = "Restored to the snapshot; the snapshot `undo` contains the previous state", body = RestoreResult),
         Common, SandboxRefusals, WithBody,
     ),
 )]
@@ -223,7 +223,7 @@ pub(crate) async fn restore(
     _: NoParams,
     Segments(path): Segments<SandboxPath>,
     body: JsonBody<RestoreSandbox>,
-) -> Result<Json<Restored>, ApiError> {
+) -> Result<Json<RestoreResult>, ApiError> {
     let began = Instant::now();
     let sandbox = caller.sandbox(&app, &path.sandbox).await?;
     let snapshot = caller.snapshot(&app, &body.value.snapshot).await?.id;
@@ -232,7 +232,10 @@ pub(crate) async fn restore(
         .carry_out(async move { Ok(engine.restore(&tenant, &sandbox, &snapshot, files_only).await?) })
         .await?;
     app.metrics.moved(Move::Restore, began.elapsed());
-    Ok(Json(Restored { sandbox: convert::sandbox(restored.row), undo: convert::snapshot(restored.undo) }))
+    Ok(Json(RestoreResult {
+        sandbox: convert::sandbox(restored.row),
+        undo: convert::snapshot(restored.undo),
+    }))
 }
 
 #[utoipa::path(
@@ -278,7 +281,7 @@ pub(crate) async fn become_sandbox(
     params(SandboxPath, ("Idempotency-Key" = Option<String>, Header,
         description = "Requests with the same key and body fork once")),
     responses(
-        (status = 201, description = "The children, and the errors of those that could not be created", body = Forked),
+        (status = 201, description = "The children, and the errors of those that could not be created", body = ForkResult),
         Common, SandboxRefusals, WithBody, IdempotencyRefusals,
     ),
 )]
@@ -308,8 +311,8 @@ pub(crate) async fn fork(
 }
 
 /// If no child could be created, the response is the first error.
-fn shown(forked: burrow_engine::Forked) -> Result<Forked, ApiError> {
-    let burrow_engine::Forked { children, base, pause_us } = forked;
+fn shown(forked: burrow_engine::ForkResult) -> Result<ForkResult, ApiError> {
+    let burrow_engine::ForkResult { children, base, pause_us } = forked;
     let (mut alive, mut failed) = (Vec::new(), Vec::new());
     for child in children {
         match child {
@@ -321,5 +324,5 @@ fn shown(forked: burrow_engine::Forked) -> Result<Forked, ApiError> {
         return Err(failed.swap_remove(0));
     }
     let failed = failed.into_iter().map(ApiError::into_detail).collect();
-    Ok(Forked { children: alive, failed, snapshot: base.into(), pause_us })
+    Ok(ForkResult { children: alive, failed, snapshot: base.into(), pause_us })
 }

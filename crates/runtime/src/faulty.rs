@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 
 use async_trait::async_trait;
-use burrow_model::{Fails, Fault, Limits, SandboxId};
+use burrow_model::{FailMode, Fault, Limits, SandboxId};
 
 use crate::disks::{DiskAccess, Give, OpenDisks};
 use crate::{
@@ -24,7 +24,7 @@ pub struct Faulty<R> {
 }
 
 impl<R> Faulty<R> {
-    pub fn new(inner: R, fail_at: u64, fails: Fails) -> Self {
+    pub fn new(inner: R, fail_at: u64, fails: FailMode) -> Self {
         Self { inner, fault: Fault::new(fail_at, fails) }
     }
 
@@ -245,7 +245,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_before_the_action_has_no_effect_and_one_after_it_has_all() {
-        for (when, live) in [(Fails::BeforeActing, 0), (Fails::AfterActing, 1)] {
+        for (when, live) in [(FailMode::BeforeActing, 0), (FailMode::AfterActing, 1)] {
             let faulty = Faulty::new(Sim::default(), 0, when);
             let error = faulty.boot(&SandboxId::generate(), options()).await.unwrap_err();
             assert!(matches!(error, RuntimeError::Injected), "{error}");
@@ -255,7 +255,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_chosen_call_fails() {
-        let faulty = Faulty::new(Sim::default(), 1, Fails::BeforeActing);
+        let faulty = Faulty::new(Sim::default(), 1, FailMode::BeforeActing);
         let id = SandboxId::generate();
         faulty.boot(&id, options()).await.unwrap();
         assert!(faulty.pause(&id).await.is_err());
@@ -266,7 +266,7 @@ mod tests {
     /// A failure after the action has the effects of the call: a paused machine, or a new machine.
     #[tokio::test]
     async fn dumps_and_restores_fail_before_and_after_they_act() {
-        for (when, acted) in [(Fails::BeforeActing, false), (Fails::AfterActing, true)] {
+        for (when, acted) in [(FailMode::BeforeActing, false), (FailMode::AfterActing, true)] {
             let faulty = Faulty::new(Sim::default(), 1, when);
             let id = SandboxId::generate();
             let machine = faulty.boot(&id, options()).await.unwrap();

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use burrow_api::memory::{ConsolidateMemory, SearchMemory};
-use burrow_client::{Client, Memory, MemoryOf};
+use burrow_client::{Client, Memory, MemorySelection};
 
 use super::conversations::{Question, read};
 use super::recall::{mean, store};
@@ -34,7 +34,7 @@ pub(super) async fn measure(client: &Client, prepared: &Prepared) -> Result<Vec<
     for (number, conversation) in read(path)?.iter().enumerate() {
         let space = format!("consolidated-{number}");
         let ids = store(client, &space, conversation).await?;
-        let memory = client.memory(MemoryOf::now(&format!("space:{space}")));
+        let memory = client.memory(MemorySelection::now(&format!("space:{space}")));
         for question in &conversation.questions {
             before.push(ask(&memory, question, &ids).await?);
         }

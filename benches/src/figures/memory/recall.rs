@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use burrow_api::memory::{CreateSpace, NewEntry, SearchMemory};
-use burrow_client::{Client, MemoryOf};
+use burrow_client::{Client, MemorySelection};
 use serde_json::json;
 
 use super::conversations::{Conversation, Question, read};
@@ -129,7 +129,7 @@ pub(super) async fn store(
     let request =
         CreateSpace { name: space.to_owned(), description: String::new(), labels: Default::default() };
     client.create_space(&request).await.map_err(BenchError::api("create a space"))?;
-    let memory = client.memory(MemoryOf::now(&format!("space:{space}")));
+    let memory = client.memory(MemorySelection::now(&format!("space:{space}")));
     let mut ids = HashMap::new();
     for turns in conversation.turns.chunks(BATCH) {
         let entries = turns.iter().map(|turn| NewEntry {
@@ -157,7 +157,7 @@ async fn ask(
     question: &Question,
     ids: &HashMap<String, String>,
 ) -> Result<(QuestionResult, serde_json::Value), BenchError> {
-    let memory = client.memory(MemoryOf::now(&format!("space:{space}")));
+    let memory = client.memory(MemorySelection::now(&format!("space:{space}")));
     let search = SearchMemory { query: question.text.clone(), limit: Some(20), ..SearchMemory::default() };
     let found = memory.search(&search).await.map_err(BenchError::api("search"))?;
     let hits: Vec<&str> =

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use burrow_api::ForkSandbox;
 use burrow_api::memory::{NewEntry, SearchMemory};
-use burrow_client::{Client, Memory, MemoryOf};
+use burrow_client::{Client, Memory, MemorySelection};
 
 use super::chroma::{self, Chroma};
 use super::consolidated;
@@ -52,7 +52,7 @@ pub(in super::super) async fn measure(
 ) -> Result<Vec<Figure>, BenchError> {
     let client = daemon.client()?;
     let (empty, full) = (create(&client).await?, create(&client).await?);
-    let memory = client.memory(MemoryOf::now(&full));
+    let memory = client.memory(MemorySelection::now(&full));
     let mut filled = FilledSandbox { language: Language::new(), memory, entries: 0 };
     let bulk = filled.fill(scale.memory_small).await?;
     let small = filled.measure(scale).await?;
@@ -176,10 +176,10 @@ async fn deep(
         below = fork(client, &below).await?.0;
         // A branch exists only once something was written to it.
         let note = NewEntry::note(format!("fork number {depth} was here"));
-        let memory = client.memory(MemoryOf::now(&below));
+        let memory = client.memory(MemorySelection::now(&below));
         memory.add(vec![note]).await.map_err(BenchError::api("add an entry"))?;
     }
-    let below = client.memory(MemoryOf::now(&below));
+    let below = client.memory(MemorySelection::now(&below));
     let (mut shallow, mut deep) = (Samples::default(), Samples::default());
     for _ in 0..3 {
         shallow.extend(&filled.searches(&filled.memory, scale).await?);

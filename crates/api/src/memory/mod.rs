@@ -25,7 +25,7 @@ pub use entry::{
 pub use kv::{KvBatch, KvChanged, KvEvent, KvIncrement, KvItem, KvOperation, KvSet, KvVersion};
 pub use line::{ImportedMemory, MemoryLine};
 pub use sandbox::{
-    AttachedSpace, MemoryRequest, RelatedFix, RelatedMemory, Remember, SandboxMemory, SpaceAccess,
+    AttachedSpace, MemoryRequest, RelatedFix, RelatedMemory, RememberMode, SandboxMemory, SpaceAccess,
 };
 pub use search::{
     ArmReport, ArmState, LexicalWhy, MemoryHit, NeighbourWhy, SearchMemory, SearchResult, SearchWeights,

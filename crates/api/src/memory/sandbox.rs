@@ -17,7 +17,7 @@ pub struct MemoryRequest {
     pub attached: Option<Vec<AttachedSpace>>,
     /// Which execs are remembered automatically; `memory.remember` of the configuration when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remember: Option<Remember>,
+    pub remember: Option<RememberMode>,
 }
 
 /// A space that searches include, besides the one that the sandbox writes to.
@@ -43,14 +43,15 @@ pub enum SpaceAccess {
 /// Which execs are remembered automatically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Remember {
+#[schema(as = Remember)]
+pub enum RememberMode {
     Off,
     /// Those that fail, and those that succeed after they had failed.
     Errors,
     All,
 }
 
-impl Remember {
+impl RememberMode {
     /// The name used on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -71,7 +72,7 @@ pub struct SandboxMemory {
     /// Its branch of that space.
     pub branch: String,
     pub attached: Vec<AttachedSpace>,
-    pub remember: Remember,
+    pub remember: RememberMode,
 }
 
 /// A memory of a similar failure.
@@ -120,7 +121,7 @@ mod tests {
 
     #[test]
     fn remember_modes_are_serialized_under_their_names() {
-        for remember in [Remember::Off, Remember::Errors, Remember::All] {
+        for remember in [RememberMode::Off, RememberMode::Errors, RememberMode::All] {
             assert_eq!(serde_json::to_value(remember).unwrap(), remember.as_str());
         }
     }

@@ -17,7 +17,7 @@ use burrow_model::{
 };
 
 use super::{
-    BudgetDocument, EgressAuth, EgressDocument, Otherwise, PolicyDocument, RuleDocument, ScopeDocument,
+    BudgetDocument, EgressAuth, EgressDocument, PolicyDefault, PolicyDocument, RuleDocument, ScopeDocument,
     SecretDocument, SecretSource, SlotDocument,
 };
 
@@ -43,7 +43,7 @@ pub struct Fault {
 
 /// A valid document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckedPolicy {
     pub secrets: Vec<(SecretSpec, Option<SecretSource>)>,
     /// `None` if the document has no network part.
     pub network: Option<NetworkPolicy>,
@@ -105,7 +105,7 @@ fn item(place: &[Step], key: &str, index: usize) -> Vec<Step> {
 // === Documents ===
 
 /// Checks everything that does not require the tenant's secrets; secrets that the document declares are known.
-pub fn document(document: &PolicyDocument) -> Result<Checked, Fault> {
+pub fn document(document: &PolicyDocument) -> Result<CheckedPolicy, Fault> {
     let PolicyDocument { secrets, egress, egress_auth } = document;
     let secrets = secrets_of(secrets)?;
     if egress.is_none() && egress_auth.is_empty() {
@@ -115,10 +115,10 @@ pub fn document(document: &PolicyDocument) -> Result<Checked, Fault> {
                 "the document is empty: it has none of `egress`, `egressAuth` and `secrets`",
             ));
         }
-        return Ok(Checked { secrets, network: None, places: Vec::new() });
+        return Ok(CheckedPolicy { secrets, network: None, places: Vec::new() });
     }
     let (network, places) = network(egress.as_ref(), egress_auth)?;
-    Ok(Checked { secrets, network: Some(network), places })
+    Ok(CheckedPolicy { secrets, network: Some(network), places })
 }
 
 fn network(
@@ -151,8 +151,8 @@ fn network(
     at_most(deny.len(), DENIED_MAX, &below(&place, "deny"), "address blocks")?;
     let network = NetworkPolicy {
         mode: match default {
-            None | Some(Otherwise::Deny) => NetworkMode::Allowlist,
-            Some(Otherwise::Allow) => NetworkMode::Open,
+            None | Some(PolicyDefault::Deny) => NetworkMode::Allowlist,
+            Some(PolicyDefault::Allow) => NetworkMode::Open,
         },
         rules: distinct::<EgressRule>(allow, &place, "allow")?,
         sets: distinct::<Name>(sets, &place, "sets")?,

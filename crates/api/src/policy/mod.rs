@@ -14,7 +14,7 @@ mod size;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub use check::{Checked, Fault, Step};
+pub use check::{CheckedPolicy, Fault, Step};
 pub use size::Size;
 
 /// A sandbox's whole egress policy.
@@ -39,7 +39,7 @@ pub struct PolicyDocument {
 pub struct EgressDocument {
     /// For hosts that no rule names; `deny` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub default: Option<Otherwise>,
+    pub default: Option<PolicyDefault>,
     /// Request rules. Two of them must not cover the same request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 200)]
@@ -60,7 +60,8 @@ pub struct EgressDocument {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Otherwise {
+#[schema(as = Otherwise)]
+pub enum PolicyDefault {
     Deny,
     /// Any public host, not decrypted.
     Allow,

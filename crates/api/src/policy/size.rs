@@ -62,9 +62,9 @@ impl Serialize for Size {
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Written;
+        struct SizeVisitor;
 
-        impl Visitor<'_> for Written {
+        impl Visitor<'_> for SizeVisitor {
             type Value = Size;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -80,7 +80,7 @@ impl<'de> Deserialize<'de> for Size {
             }
         }
 
-        deserializer.deserialize_any(Written)
+        deserializer.deserialize_any(SizeVisitor)
     }
 }
 

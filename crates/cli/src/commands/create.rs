@@ -1,7 +1,7 @@
 //! `burrow create`: creates a sandbox, or with --if-not-exists returns an existing one.
 
 use burrow_api::CreateSandbox;
-use burrow_client::Created;
+use burrow_client::CreateOutcome;
 
 use super::creation::create_sandbox;
 use super::egress::apply;
@@ -76,7 +76,7 @@ pub(crate) async fn run(ctx: &Context, args: CreateArgs) -> Result<(), Stop> {
         None => request,
     };
     let (created, sandbox) = create_sandbox(&client, &request, from.as_deref()).await?;
-    if created == Created::Existed && std::io::IsTerminal::is_terminal(&std::io::stderr()) {
+    if created == CreateOutcome::Existed && std::io::IsTerminal::is_terminal(&std::io::stderr()) {
         print::note(format!(
             "sandbox `{}` exists already",
             escape(sandbox.name.as_deref().unwrap_or(&sandbox.id))

@@ -1,7 +1,7 @@
 //! Creates a sandbox from flags and a specification, from an image or from a snapshot.
 
 use burrow_api::{CreateSandbox, NetworkRequest, Sandbox, SandboxFromSnapshot, UpdateNetwork, UpdateSandbox};
-use burrow_client::Created;
+use burrow_client::CreateOutcome;
 
 use super::life::lacks_snapshot;
 use crate::commands::prelude::*;
@@ -11,7 +11,7 @@ pub(super) async fn create_sandbox(
     client: &Client,
     request: &CreateSandbox,
     from: Option<&str>,
-) -> Result<(Created, Sandbox), Stop> {
+) -> Result<(CreateOutcome, Sandbox), Stop> {
     let what = || match &request.name {
         Some(name) => format!("could not create sandbox `{name}`"),
         None => "could not create a sandbox".to_owned(),
@@ -35,10 +35,10 @@ pub(super) async fn create_sandbox(
     let sandbox = client.create_sandbox_from(snapshot, &from_snapshot(request)).await.or_fail(what)?;
     let update = rest(request);
     if update == UpdateSandbox::default() {
-        return Ok((Created::New, sandbox));
+        return Ok((CreateOutcome::New, sandbox));
     }
     match client.update_sandbox(&sandbox.id, &update).await.or_fail(what) {
-        Ok(sandbox) => Ok((Created::New, sandbox)),
+        Ok(sandbox) => Ok((CreateOutcome::New, sandbox)),
         Err(stop) => {
             // Do not leave a sandbox that only partly matches the request.
             let _ = client.delete_sandbox(&sandbox.id).await;

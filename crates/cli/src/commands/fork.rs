@@ -1,6 +1,6 @@
 //! `burrow fork`: creates sandboxes from the present state of another.
 
-use burrow_api::{ForkSandbox, Forked};
+use burrow_api::{ForkResult, ForkSandbox};
 
 use crate::commands::prelude::*;
 
@@ -75,7 +75,7 @@ fn names(name: Option<String>, count: u32) -> Vec<String> {
     }
 }
 
-fn summary(parent: &str, forked: &Forked) -> String {
+fn summary(parent: &str, forked: &ForkResult) -> String {
     let count = quantity::count(forked.children.len() as u64, "child", "children");
     format!("{count} of `{}`, which was paused for {}", escape(parent), quantity::pause(forked.pause_us))
 }

@@ -1,6 +1,6 @@
 //! `burrow mcp`: serves a sandbox as tools for a language model, over standard input and output.
 
-use burrow_mcp::Wanted;
+use burrow_mcp::SandboxSelection;
 
 use crate::commands::prelude::*;
 
@@ -23,7 +23,7 @@ pub(crate) struct McpArgs {
 }
 
 pub(crate) async fn run(ctx: &Context, args: McpArgs) -> Result<(), Stop> {
-    let wanted = Wanted { sandbox: args.sandbox, image: args.image };
+    let wanted = SandboxSelection { sandbox: args.sandbox, image: args.image };
     let served = burrow_mcp::serve_stdio(ctx.client()?, wanted).await;
     served.map_err(|error| {
         let hint = "MCP clients start this command, it is not for a terminal: see `burrow mcp --help`";

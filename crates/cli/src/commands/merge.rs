@@ -1,7 +1,7 @@
 //! `burrow merge`: merges the changes of a fork into its parent.
 
 use burrow_api::{
-    DiffNode, FileConflict, FileKind, MergeMemoryPolicy, MergePolicy, MergeRule, MergeSandbox, Merged,
+    DiffNode, FileConflict, FileKind, MergeMemoryPolicy, MergePolicy, MergeReport, MergeRule, MergeSandbox,
 };
 
 use crate::commands::prelude::*;
@@ -118,33 +118,33 @@ pub(crate) async fn run(ctx: &Context, args: MergeArgs) -> Result<(), Stop> {
 }
 
 /// Reports the result of a merge. A merge with conflicts is a failure.
-pub(super) fn report(merged: &Merged, into: &str, format: Format) -> Result<(), Stop> {
+pub(super) fn report(merged: &MergeReport, into: &str, format: Format) -> Result<(), Stop> {
     format.report(merged, shown(merged, paint::colours_on_stdout()).lines(), notes(merged, into))?;
     if merged.conflicts.is_empty() { Ok(()) } else { Err(conflicts(merged)) }
 }
 
-async fn merge(ctx: &Context, into: &str, request: &MergeSandbox) -> Result<Merged, Stop> {
+async fn merge(ctx: &Context, into: &str, request: &MergeSandbox) -> Result<MergeReport, Stop> {
     let merged =
         Progress::during(&format!("merging {}", request.child), ctx.client()?.merge_sandbox(into, request))
             .await;
     merged.or_fail(|| format!("could not merge `{}` into `{into}`", request.child))
 }
 
-fn conflicts(merged: &Merged) -> Stop {
+fn conflicts(merged: &MergeReport) -> Stop {
     let count = quantity::count(merged.conflicts.len() as u64, "conflict", "conflicts");
     Failure::new(format!("{count}: nothing was merged"))
         .hint("decide with --policy 'GLOB=ours' (or theirs, union, text), or change one of the two sandboxes")
         .into()
 }
 
-fn brings_memory(merged: &Merged) -> bool {
+fn brings_memory(merged: &MergeReport) -> bool {
     merged.memory.as_ref().is_some_and(|memory| {
         memory.added + memory.joined + memory.updated + memory.kv + memory.skills + memory.artifacts > 0
     })
 }
 
 /// The changes and the conflicts.
-fn shown(merged: &Merged, colours: bool) -> String {
+fn shown(merged: &MergeReport, colours: bool) -> String {
     let mut text = String::new();
     let kinds = [
         ("added", '+', Colour::Good),
@@ -202,7 +202,7 @@ fn side(node: Option<&DiffNode>) -> String {
 }
 
 /// Notes about the merge.
-fn notes(merged: &Merged, into: &str) -> Vec<String> {
+fn notes(merged: &MergeReport, into: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let paths = quantity::count(merged.total, "path", "paths");
     match (merged.applied, merged.conflicts.is_empty()) {

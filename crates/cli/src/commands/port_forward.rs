@@ -33,18 +33,18 @@ pub(crate) struct PortForwardArgs {
     address: IpAddr,
     sandbox: String,
     #[arg(value_name = "[LOCAL:]REMOTE", required = true)]
-    ports: Vec<Forward>,
+    ports: Vec<PortForward>,
 }
 
 /// A local port and its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Forward {
+struct PortForward {
     /// 0 selects a free port.
     local: u16,
     remote: u16,
 }
 
-impl FromStr for Forward {
+impl FromStr for PortForward {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -143,10 +143,10 @@ mod tests {
     #[test]
     fn ports_are_parsed() {
         for (text, local, remote) in [("8080", 8080, 8080), ("8080:80", 8080, 80), ("0:80", 0, 80)] {
-            assert_eq!(text.parse(), Ok(Forward { local, remote }), "{text}");
+            assert_eq!(text.parse(), Ok(PortForward { local, remote }), "{text}");
         }
         for bad in ["", "0", ":80", "80:", "80:0", "80:x", "70000", "1:2:3", "-1"] {
-            assert!(bad.parse::<Forward>().is_err(), "{bad}");
+            assert!(bad.parse::<PortForward>().is_err(), "{bad}");
         }
     }
 }

@@ -68,14 +68,14 @@ pub(crate) struct RaceArgs {
     #[arg(short, long)]
     detach: bool,
     #[command(flatten)]
-    how: HowArgs,
+    how: WinnerMergeArgs,
     #[command(flatten)]
     format: Format,
 }
 
 /// How the winner is merged.
 #[derive(Debug, Args)]
-pub(crate) struct HowArgs {
+pub(crate) struct WinnerMergeArgs {
     /// Merge policy for paths that both changed: GLOB=POLICY, or POLICY for all others
     #[arg(long = "policy", value_name = "[GLOB=]POLICY", value_parser = rule)]
     policies: Vec<(Option<String>, MergePolicy)>,
@@ -110,7 +110,7 @@ enum Action {
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
-        how: HowArgs,
+        how: WinnerMergeArgs,
         #[command(flatten)]
         format: Format,
     },

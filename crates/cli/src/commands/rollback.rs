@@ -4,7 +4,7 @@ use burrow_api::{CreateExec, Exec, Rollback, RollbackState};
 use tokio::time::Instant;
 
 use crate::commands::prelude::*;
-use crate::interact::{End, outcome};
+use crate::interact::{InteractionEnd, outcome};
 
 /// Restoring a sandbox with much RAM takes long; beyond this limit, something is blocked.
 const ROLLBACK_LIMIT: Duration = Duration::from_secs(600);
@@ -34,8 +34,8 @@ impl RollbackFlags {
     }
 
     /// Waits for the rollback of a failed exec, and reports its result.
-    pub(crate) async fn await_rollback(self, client: &Client, end: &End) -> Result<(), Stop> {
-        let End::Exit(exec) = end else { return Ok(()) };
+    pub(crate) async fn await_rollback(self, client: &Client, end: &InteractionEnd) -> Result<(), Stop> {
+        let InteractionEnd::Exit(exec) = end else { return Ok(()) };
         if !self.rollback_on_failure || outcome::exit_code(exec) == 0 {
             return Ok(());
         }

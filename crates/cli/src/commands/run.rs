@@ -10,7 +10,7 @@ use super::flags::{ProcessFlags, SandboxFlags};
 use super::rollback::RollbackFlags;
 use super::shell;
 use crate::commands::prelude::*;
-use crate::interact::{End, interact, outcome};
+use crate::interact::{InteractionEnd, interact, outcome};
 use crate::transfer::interrupt::Interrupts;
 
 /// Create a sandbox and run a command in it
@@ -57,7 +57,7 @@ pub(crate) async fn run(ctx: &Context, mut args: RunArgs) -> Result<(), Stop> {
     args.undo.print_snapshot(&exec);
     let end = interact(&client, exec::interaction(&sandbox.id, &exec.id, &args.process)).await?;
     args.process.related.print(&end);
-    let ended = matches!(end, End::Exit(_));
+    let ended = matches!(end, InteractionEnd::Exit(_));
     let result = outcome::exit_as(&client, end, &exec.id).await;
     if ended {
         // The daemon deletes an ephemeral sandbox anyway, but it should be gone when this command ends. If this fails,

@@ -12,7 +12,7 @@ pub(crate) struct DetachKeys {
 
 /// The result of feeding typed bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Typed {
+pub(crate) enum TypedBytes {
     /// These go to the exec; keys that may start the sequence are held back.
     Pass(Vec<u8>),
     /// These still go to the exec; then the user detaches.
@@ -24,9 +24,9 @@ impl DetachKeys {
         Self { sequence: Vec::new(), typed: 0 }
     }
 
-    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Typed {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> TypedBytes {
         if self.sequence.is_empty() {
-            return Typed::Pass(bytes.to_vec());
+            return TypedBytes::Pass(bytes.to_vec());
         }
         let mut pass = Vec::with_capacity(bytes.len() + self.typed);
         for byte in bytes {
@@ -42,10 +42,10 @@ impl DetachKeys {
             }
             if self.typed == self.sequence.len() {
                 self.typed = 0;
-                return Typed::Detach(pass);
+                return TypedBytes::Detach(pass);
             }
         }
-        Typed::Pass(pass)
+        TypedBytes::Pass(pass)
     }
 }
 
@@ -79,24 +79,24 @@ mod tests {
     #[test]
     fn the_sequence_detaches_however_it_is_split() {
         let mut keys: DetachKeys = "ctrl-p,ctrl-q".parse().unwrap();
-        assert_eq!(keys.feed(b"ab\x10"), Typed::Pass(b"ab".to_vec()));
-        assert_eq!(keys.feed(b"\x11x"), Typed::Detach(Vec::new()));
-        assert_eq!(keys.feed(b"hi\x10\x11"), Typed::Detach(b"hi".to_vec()));
+        assert_eq!(keys.feed(b"ab\x10"), TypedBytes::Pass(b"ab".to_vec()));
+        assert_eq!(keys.feed(b"\x11x"), TypedBytes::Detach(Vec::new()));
+        assert_eq!(keys.feed(b"hi\x10\x11"), TypedBytes::Detach(b"hi".to_vec()));
     }
 
     #[test]
     fn an_incomplete_sequence_reaches_the_exec() {
         let mut keys: DetachKeys = "ctrl-p,ctrl-q".parse().unwrap();
-        assert_eq!(keys.feed(b"\x10"), Typed::Pass(Vec::new()));
-        assert_eq!(keys.feed(b"x"), Typed::Pass(b"\x10x".to_vec()));
+        assert_eq!(keys.feed(b"\x10"), TypedBytes::Pass(Vec::new()));
+        assert_eq!(keys.feed(b"x"), TypedBytes::Pass(b"\x10x".to_vec()));
         // Ctrl-P twice, then Ctrl-Q: the second one begins the sequence.
-        assert_eq!(keys.feed(b"\x10\x10\x11"), Typed::Detach(b"\x10".to_vec()));
+        assert_eq!(keys.feed(b"\x10\x10\x11"), TypedBytes::Detach(b"\x10".to_vec()));
     }
 
     #[test]
     fn without_keys_everything_passes() {
         let mut keys: DetachKeys = "".parse().unwrap();
-        assert_eq!(keys.feed(b"\x10\x11"), Typed::Pass(b"\x10\x11".to_vec()));
+        assert_eq!(keys.feed(b"\x10\x11"), TypedBytes::Pass(b"\x10\x11".to_vec()));
         for bad in ["ctrl-", "ctrl-P", "ab", "ctrl-p,", "ü"] {
             assert!(bad.parse::<DetachKeys>().is_err(), "{bad}");
         }

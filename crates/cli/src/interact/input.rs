@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::TaskMessage;
-use super::detach::{DetachKeys, Typed};
+use super::detach::{DetachKeys, TypedBytes};
 
 /// Bytes per read.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -26,8 +26,8 @@ pub(super) async fn pump(sender: AttachSender, mut keys: DetachKeys, messages: m
             }
         };
         let (bytes, detach) = match keys.feed(&chunk) {
-            Typed::Pass(bytes) => (bytes, false),
-            Typed::Detach(bytes) => (bytes, true),
+            TypedBytes::Pass(bytes) => (bytes, false),
+            TypedBytes::Detach(bytes) => (bytes, true),
         };
         if !bytes.is_empty() && sender.stdin(bytes).await.is_err() {
             return;

@@ -45,7 +45,7 @@ pub(crate) struct Interaction {
 
 /// How the interaction ended.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum InteractionEnd {
     Exit(Box<Exec>),
     /// The user detached with the key sequence; the exec keeps running.
     Detached,
@@ -62,7 +62,7 @@ enum TaskMessage {
     InputFailed(io::Error),
 }
 
-pub(crate) async fn interact(client: &Client, options: Interaction) -> Result<End, Stop> {
+pub(crate) async fn interact(client: &Client, options: Interaction) -> Result<InteractionEnd, Stop> {
     let attach = AttachOptions { offset: options.offset, mode: AttachMode::Lossless };
     let (sender, attachment) = client
         .attach(&options.sandbox, &options.exec, attach)
@@ -100,7 +100,7 @@ impl Output<'_> {
         &self,
         mut attachment: Attachment,
         mut received: mpsc::Receiver<TaskMessage>,
-    ) -> Result<End, Stop> {
+    ) -> Result<InteractionEnd, Stop> {
         let (mut stdout, mut stderr) = (tokio::io::stdout(), tokio::io::stderr());
         loop {
             tokio::select! {
@@ -118,13 +118,13 @@ impl Output<'_> {
                         }
                         Some(AttachEvent::Gap { from, to }) => self.print_note(&gap(from, to)),
                         Some(AttachEvent::Reattached { input_in_doubt }) => self.reattached(input_in_doubt).await?,
-                        Some(AttachEvent::Exit(exec)) => return Ok(End::Exit(exec)),
+                        Some(AttachEvent::Exit(exec)) => return Ok(InteractionEnd::Exit(exec)),
                         None => return Err(Failure::new("the stream of the exec ended without its outcome").into()),
                     }
                 }
                 Some(message) = received.recv() => match message {
-                    TaskMessage::Detach => return Ok(End::Detached),
-                    TaskMessage::Leave(code) => return Ok(End::Left(code)),
+                    TaskMessage::Detach => return Ok(InteractionEnd::Detached),
+                    TaskMessage::Leave(code) => return Ok(InteractionEnd::Left(code)),
                     TaskMessage::Continued => if let Some(raw) = self.raw { raw.enter_again() },
                     TaskMessage::InputFailed(error) => self.print_note(&format!("warning: could not read standard input: {error}")),
                 },

@@ -4,15 +4,15 @@ use burrow_api::{Exec, ExecState};
 use burrow_client::Client;
 
 use crate::failure::{CODE_OWN_FAILURE, CODE_TIMED_OUT, Stop};
-use crate::interact::End;
+use crate::interact::InteractionEnd;
 use crate::parse::signal_number;
 use crate::print;
 use crate::print::escape::escape;
 
 /// Ends the program as the exec ended.
-pub(crate) async fn exit_as(client: &Client, end: End, exec: &str) -> Result<(), Stop> {
+pub(crate) async fn exit_as(client: &Client, end: InteractionEnd, exec: &str) -> Result<(), Stop> {
     match end {
-        End::Exit(exec) => {
+        InteractionEnd::Exit(exec) => {
             explain(client, &exec).await;
             let code = exit_code(&exec);
             if let Some(line) = denied(&exec).filter(|_| code != 0) {
@@ -20,12 +20,12 @@ pub(crate) async fn exit_as(client: &Client, end: End, exec: &str) -> Result<(),
             }
             exit_with(code)
         }
-        End::Detached => {
+        InteractionEnd::Detached => {
             // The cursor may be behind a prompt.
             print::note(format!("\ndetached; `burrow attach {exec}` reattaches"));
             Ok(())
         }
-        End::Left(code) => {
+        InteractionEnd::Left(code) => {
             print::note(format!("exec `{exec}` keeps running; `burrow attach {exec}` reattaches"));
             exit_with(code)
         }

@@ -13,10 +13,10 @@ use rustix::io::Errno;
 
 use super::archive_reader::ArchiveError;
 use super::save::parent;
-use super::unpack::{self, Unpacked, open_directory};
+use super::unpack::{self, UnpackReport, open_directory};
 
 /// Unpacks `archive` as the directory `destination`, which may exist.
-pub(crate) fn unpack_to(archive: impl Read, destination: &Path) -> Result<Unpacked, ArchiveError> {
+pub(crate) fn unpack_to(archive: impl Read, destination: &Path) -> Result<UnpackReport, ArchiveError> {
     let wrap = |error: io::Error| ArchiveError::Write { path: destination.display().to_string(), error };
     let exists = destination.is_dir();
     // On the same file system as the destination, so that a rename suffices.

@@ -12,14 +12,14 @@ use tar::{Builder, EntryType, Header};
 
 /// What was skipped and sent.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Packed {
+pub(crate) struct PackReport {
     pub(crate) entries: u64,
     pub(crate) left_out: Vec<PathBuf>,
 }
 
 /// Writes the contents of `directory`, with paths relative to it, calling `progress` for each piece of a file.
-pub(crate) fn pack(directory: &Path, into: impl Write, progress: impl FnMut(u64)) -> io::Result<Packed> {
-    let mut packer = Packer { builder: Builder::new(into), packed: Packed::default(), progress };
+pub(crate) fn pack(directory: &Path, into: impl Write, progress: impl FnMut(u64)) -> io::Result<PackReport> {
+    let mut packer = Packer { builder: Builder::new(into), packed: PackReport::default(), progress };
     let metadata = fs::metadata(directory)?;
     packer.plain(Path::new("./"), &metadata, EntryType::Directory)?;
     packer.directory(directory, Path::new(""))?;
@@ -34,7 +34,7 @@ pub(crate) struct Tree<W: Write> {
 
 impl<W: Write> Tree<W> {
     pub(crate) fn new(builder: Builder<W>) -> Self {
-        Self { packer: Packer { builder, packed: Packed::default(), progress: |_| {} } }
+        Self { packer: Packer { builder, packed: PackReport::default(), progress: |_| {} } }
     }
 
     /// A directory without its contents.
@@ -55,7 +55,7 @@ impl<W: Write> Tree<W> {
 
 struct Packer<W: Write, P> {
     builder: Builder<W>,
-    packed: Packed,
+    packed: PackReport,
     progress: P,
 }
 
@@ -119,7 +119,7 @@ impl<W: Write, P: FnMut(u64)> Packer<W, P> {
         }
         let size = metadata.len();
         let mut header = header(&metadata, EntryType::Regular, size);
-        let content = Exact { file, left: size, progress: &mut self.progress };
+        let content = ExactReader { file, left: size, progress: &mut self.progress };
         self.builder.append_data(&mut header, inside, content).map_err(|error| at(path, error))?;
         self.packed.entries += 1;
         Ok(())
@@ -143,13 +143,13 @@ fn at(path: &Path, error: io::Error) -> io::Error {
 
 /// Reads a file of exactly the size in its header: a file that grew is truncated, a file that shrank is an error, since
 /// the rest of the archive would be at the wrong offset.
-struct Exact<'a, P> {
+struct ExactReader<'a, P> {
     file: File,
     left: u64,
     progress: &'a mut P,
 }
 
-impl<P: FnMut(u64)> Read for Exact<'_, P> {
+impl<P: FnMut(u64)> Read for ExactReader<'_, P> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
         if most == 0 {

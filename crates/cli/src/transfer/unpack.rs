@@ -43,21 +43,21 @@ impl Directory {
 
 /// What was unpacked.
 #[derive(Debug, Default)]
-pub(crate) struct Unpacked {
+pub(crate) struct UnpackReport {
     pub(crate) entries: u64,
     pub(crate) directories: Vec<Directory>,
 }
 
 /// Unpacks below `root`, an empty directory.
-pub(crate) fn unpack(archive: impl Read, root: BorrowedFd<'_>) -> Result<Unpacked, ArchiveError> {
-    let mut unpacker = Unpacker { root, done: Unpacked::default() };
+pub(crate) fn unpack(archive: impl Read, root: BorrowedFd<'_>) -> Result<UnpackReport, ArchiveError> {
+    let mut unpacker = Unpacker { root, done: UnpackReport::default() };
     archive_reader::read(archive, |head, content| unpacker.entry(&head, content))?;
     Ok(unpacker.done)
 }
 
 struct Unpacker<'a> {
     root: BorrowedFd<'a>,
-    done: Unpacked,
+    done: UnpackReport,
 }
 
 impl Unpacker<'_> {

@@ -40,7 +40,7 @@ fn archive_of(entries: &[(Header, Vec<u8>)]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-fn unpack_in(place: &Path, bytes: &[u8]) -> Result<Unpacked, ArchiveError> {
+fn unpack_in(place: &Path, bytes: &[u8]) -> Result<UnpackReport, ArchiveError> {
     let root = place.join("root");
     fs::create_dir(&root).unwrap();
     let handle = fs::File::open(&root).unwrap();

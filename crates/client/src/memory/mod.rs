@@ -28,7 +28,7 @@ use crate::url::Path;
 
 /// Selects a memory, and the time for reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemoryOf {
+pub struct MemorySelection {
     /// A sandbox or a space, by id or name; `sandbox:NAME` and `space:NAME` are unambiguous.
     pub of: String,
     /// For reads: a log number, a time, or a snapshot. The current state if absent.
@@ -37,7 +37,7 @@ pub struct MemoryOf {
     pub space: Option<String>,
 }
 
-impl MemoryOf {
+impl MemorySelection {
     /// The current state, in the sandbox's own space.
     pub fn now(of: &str) -> Self {
         Self { of: of.to_owned(), as_of: None, space: None }
@@ -48,11 +48,11 @@ impl MemoryOf {
 #[derive(Clone, Debug)]
 pub struct Memory {
     client: Client,
-    selection: MemoryOf,
+    selection: MemorySelection,
 }
 
 impl Client {
-    pub fn memory(&self, selection: MemoryOf) -> Memory {
+    pub fn memory(&self, selection: MemorySelection) -> Memory {
         Memory { client: self.clone(), selection }
     }
 }

@@ -4,15 +4,15 @@ use burrow_client::api::memory::{
     ContextRequest, CreateSpace, EntryFilter, ForgetEntries, KvEvent, KvIncrement, KvOperation, KvSet,
     MetadataOperator, MetadataTest, NewEntry, RunSkill, SearchMemory, SkillRunStep,
 };
-use burrow_client::{DownloadRange, MemoryOf, NewArtifact, PageQuery, UploadBody};
+use burrow_client::{DownloadRange, MemorySelection, NewArtifact, PageQuery, UploadBody};
 use http::Response;
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 
 use super::{chunks, daemon, json, request_of, response};
 
-fn at(of: &str, as_of: Option<&str>, space: Option<&str>) -> MemoryOf {
-    MemoryOf { of: of.to_owned(), as_of: as_of.map(str::to_owned), space: space.map(str::to_owned) }
+fn at(of: &str, as_of: Option<&str>, space: Option<&str>) -> MemorySelection {
+    MemorySelection { of: of.to_owned(), as_of: as_of.map(str::to_owned), space: space.map(str::to_owned) }
 }
 
 fn entry(id: &str) -> Value {
@@ -67,7 +67,7 @@ async fn reads_send_their_time_and_writes_their_space() {
     assert_eq!(team.add(vec![NewEntry::note("x".to_owned())]).await.unwrap()[0].id, "mem2");
     let query = SearchMemory { query: "x".to_owned(), ..SearchMemory::default() };
     assert!(team.search(&query).await.unwrap().hits.is_empty());
-    let memory = client.memory(MemoryOf::now("web"));
+    let memory = client.memory(MemorySelection::now("web"));
     assert!(memory.context(&ContextRequest::default()).await.unwrap().text.is_empty());
     let old = ForgetEntries { older_than_seconds: Some(60), dry_run: true, ..ForgetEntries::default() };
     assert_eq!(memory.forget(&old).await.unwrap().count, 3);
@@ -82,7 +82,7 @@ async fn an_add_is_repeated_only_if_all_entries_have_keys() {
         }
     })
     .await;
-    let memory = client.memory(MemoryOf::now("web"));
+    let memory = client.memory(MemorySelection::now("web"));
     let keyed = NewEntry { key: Some("k".to_owned()), ..NewEntry::note("x".to_owned()) };
     assert_eq!(memory.add(vec![keyed]).await.unwrap().len(), 1, "an entry with a key is stored once");
     assert!(memory.add(vec![NewEntry::note("x".to_owned())]).await.is_err());
@@ -113,7 +113,7 @@ async fn a_filter_is_sent_as_parameters() {
         ..EntryFilter::default()
     };
     let page = PageQuery { cursor: None, limit: Some(2) };
-    let page = client.memory(MemoryOf::now("web")).list(&filter, &page).await.unwrap();
+    let page = client.memory(MemorySelection::now("web")).list(&filter, &page).await.unwrap();
     assert_eq!(page.next_cursor.as_deref(), Some("c"));
 }
 
@@ -147,10 +147,10 @@ async fn keys_with_slashes_are_one_key_and_missing_keys_are_none() {
         }
     })
     .await;
-    let memory = client.memory(MemoryOf::now("web"));
+    let memory = client.memory(MemorySelection::now("web"));
     assert_eq!(memory.kv_get("plan/../step").await.unwrap().unwrap().version, 3);
     assert_eq!(memory.kv_get("gone").await.unwrap(), None);
-    let missing = client.memory(MemoryOf::now("missing")).kv_get("x").await.unwrap_err();
+    let missing = client.memory(MemorySelection::now("missing")).kv_get("x").await.unwrap_err();
     assert_eq!(missing.to_string(), "no memory `missing`");
     let set = KvSet { value: Value::Null, ttl_seconds: None, if_version: Some(3), if_absent: false };
     assert_eq!(memory.kv_set("a", &set).await.unwrap_err().to_string(), "it has version 4");
@@ -185,7 +185,7 @@ async fn a_watch_resumes_where_it_stopped_without_missing_changes() {
         }
     })
     .await;
-    let mut watch = client.memory(MemoryOf::now("web")).kv_watch("plan/", None).await.unwrap();
+    let mut watch = client.memory(MemorySelection::now("web")).kv_watch("plan/", None).await.unwrap();
     assert!(matches!(watch.next().await.unwrap(), KvEvent::Heartbeat { seq: 4 }));
     assert!(matches!(watch.next().await.unwrap(), KvEvent::Set { seq: 5, .. }));
     assert!(matches!(watch.next().await.unwrap(), KvEvent::Deleted { seq: 6, .. }));
@@ -243,7 +243,7 @@ async fn a_skill_run_is_streamed_step_by_step() {
     })
     .await;
     let run = RunSkill { parameters: [("host".to_owned(), "db".to_owned())].into(), ..RunSkill::default() };
-    let mut steps = client.memory(MemoryOf::now("web")).skill_run_steps("deploy", &run).await.unwrap();
+    let mut steps = client.memory(MemorySelection::now("web")).skill_run_steps("deploy", &run).await.unwrap();
     assert!(matches!(steps.next().await.unwrap(), Some(SkillRunStep::Start { step: 1, .. })));
     assert!(matches!(steps.next().await.unwrap(), Some(SkillRunStep::End { ok: true, .. })));
     assert!(steps.next().await.unwrap().is_none());
@@ -269,7 +269,7 @@ async fn memory_is_exported_and_imported_as_lines_and_spaces_are_managed() {
         }
     })
     .await;
-    let memory = client.memory(MemoryOf::now("web"));
+    let memory = client.memory(MemorySelection::now("web"));
     let mut lines = Vec::new();
     memory.export().await.unwrap().copy_to(&mut lines, |_| {}).await.unwrap();
     assert_eq!(lines, b"{\"kind\":\"entry\"}\n{}\n");

@@ -9,9 +9,9 @@ use tokio::sync::oneshot;
 
 use crate::snapshots::dump_description::OpenedDump;
 use crate::trees::held_tree::HeldTree;
-use crate::trees::merge_work::{MergeWork, Merged};
+use crate::trees::merge_work::{MergeReport, MergeWork};
 use crate::warm_pool::pool::WarmSandbox;
-use crate::{EngineError, Guest, Restored, SnapshotOptions, UpdateOptions};
+use crate::{EngineError, Guest, RestoreResult, SnapshotOptions, UpdateOptions};
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, EngineError>>;
 
@@ -100,7 +100,7 @@ pub(crate) enum StateCommand {
         untried: bool,
         /// The options of the snapshot that keeps the replaced state.
         undo: Box<SnapshotOptions>,
-        reply: Reply<Restored>,
+        reply: Reply<RestoreResult>,
     },
     /// Copies its files, for a merge into another sandbox or a comparison.
     Freeze {
@@ -114,7 +114,7 @@ pub(crate) enum StateCommand {
     /// Merges the work of another sandbox into this one.
     Merge {
         work: Box<MergeWork>,
-        reply: Reply<Merged>,
+        reply: Reply<MergeReport>,
     },
 }
 

@@ -22,14 +22,14 @@ use crate::trees::diff::changed_since;
 use crate::trees::disks;
 use crate::trees::held_trees;
 use crate::trees::merge::{MergePlan, apply_plan, memory_merge, planned, restore_files, sides};
-use crate::trees::merge_work::{MemoryPolicy, MergeRecord, MergeWork, Merged, OpenFile};
+use crate::trees::merge_work::{MemoryPolicy, MergeRecord, MergeReport, MergeWork, OpenFile};
 use crate::{EngineError, SnapshotOptions, faults};
 
 /// Open files that are reported; a longer list would not help the user.
 const OPEN_MAX: usize = 1_000;
 
 impl Actor {
-    pub(super) async fn merge(&mut self, work: MergeWork) -> Result<Merged, EngineError> {
+    pub(super) async fn merge(&mut self, work: MergeWork) -> Result<MergeReport, EngineError> {
         self.admit(Request::Snapshot, "merge into")?;
         // Dumped processes expect their files unchanged, so the sandbox is woken first.
         if self.row.state == State::Hibernated {
@@ -89,7 +89,7 @@ impl Actor {
         undo: &Snapshot,
         driver: Option<&Arc<dyn Runtime>>,
         by_theirs: Option<Vec<ChangedPath>>,
-    ) -> Result<Merged, EngineError> {
+    ) -> Result<MergeReport, EngineError> {
         let shared = self.shared.clone();
         let ours = held_trees::pinned(&shared, Tree::Snapshot(undo.id.clone())).await?;
         // Both sides are read before anything is changed: a conflict is reported while nothing has changed.
@@ -101,7 +101,7 @@ impl Actor {
             plan,
             memory_merge(&shared, &self.row, &work.child, work.options.memory, true),
         )?;
-        let mut merged = Merged {
+        let mut merged = MergeReport {
             parent: self.row.id.clone(),
             child: work.child.id.clone(),
             base: work.base_id.clone(),
@@ -218,7 +218,7 @@ impl Actor {
         &self,
         work: &MergeWork,
         id: &MergeId,
-    ) -> Result<Option<burrow_memory::merge::Merged>, EngineError> {
+    ) -> Result<Option<burrow_memory::merge::MergeReport>, EngineError> {
         // The dry run may have found fewer contradictions than there are now; new ones are listed.
         let policy = match work.options.memory {
             MemoryPolicy::Fail => MemoryPolicy::List,

@@ -23,7 +23,9 @@ use crate::operations::unwind;
 use crate::sleep::activity::CutReason;
 use crate::snapshots::dump;
 use crate::snapshots::dump_description::OpenedDump;
-use crate::{EngineError, RestoreFailure, Restored, SnapshotOptions, VolumeRefusal, faults, memory, volumes};
+use crate::{
+    EngineError, RestoreFailure, RestoreResult, SnapshotOptions, VolumeRefusal, faults, memory, volumes,
+};
 
 impl Actor {
     /// `untried`: also where neither the snapshot's processes nor the present ones can be tried.
@@ -33,7 +35,7 @@ impl Actor {
         files_only: bool,
         untried: bool,
         undo: SnapshotOptions,
-    ) -> Result<Restored, EngineError> {
+    ) -> Result<RestoreResult, EngineError> {
         self.admit(Request::Restore, "restore")?;
         let was_up = matches!(self.row.state, State::Running | State::Paused | State::Hibernated);
         let dump = snapshot.dump.clone().filter(|_| !files_only);
@@ -78,7 +80,7 @@ impl Actor {
                 EngineError::Restore(RestoreFailure::UndoneInFiles { id, snapshot, reason })
             });
         }
-        Ok(Restored { row: SandboxRow::clone(&self.row), undo })
+        Ok(RestoreResult { row: SandboxRow::clone(&self.row), undo })
     }
 
     /// The snapshot's processes could not be restored: returns to the state before the restore. If that fails too, its processes stay in

@@ -2,7 +2,7 @@
 
 use burrow_catalog::{ExecRow, ExecState as StoredState};
 use burrow_guest::protocol::{ExecInfo, ExecOutcome, ExecState};
-use burrow_model::{ExecId, Remember};
+use burrow_model::{ExecId, RememberMode};
 
 use super::options::ExecOptions;
 use crate::Guest;
@@ -50,7 +50,7 @@ pub(super) fn new_row(
     // and so does not remember it.
     let knows_secrets = !burrow_memory::remember::secret_values(&options.env).is_empty();
     // A sandbox that ends after its exec ends as soon as the output was read, so the daemon must not read it.
-    let remembers = guest.row.spec.memory.remember != Remember::Off && is_remembered;
+    let remembers = guest.row.spec.memory.remember != RememberMode::Off && is_remembered;
     if remembers && !knows_secrets && !options.then_stop {
         command[burrow_catalog::UNREMEMBERED] = true.into();
     }

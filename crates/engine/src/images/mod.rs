@@ -49,7 +49,7 @@ pub use commit::{CommitOptions, ConfigChange};
 pub use context::BuildContext;
 pub use import::OpenedArchive;
 pub use inspect::ImageDetail;
-pub use names::{Pruned, Removed};
+pub use names::{PruneReport, Removed};
 pub use progress::{ImageItem, ImageProgress, ItemState, Tell};
 pub use pull::PullOptions;
 pub(crate) use work::ImageWork;

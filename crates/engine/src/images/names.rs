@@ -18,7 +18,7 @@ pub enum Removed {
 
 /// What a prune removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pruned {
+pub struct PruneReport {
     pub images: Vec<ImageId>,
     pub layers: usize,
     pub freed_bytes: u64,
@@ -88,10 +88,10 @@ impl Engine {
     }
 
     /// Removes images without names and sandboxes, then layers that no image uses. Layers in use stay.
-    pub async fn prune_images(&self, tenant: &TenantId) -> Result<Pruned, EngineError> {
+    pub async fn prune_images(&self, tenant: &TenantId) -> Result<PruneReport, EngineError> {
         let shared = &self.shared;
         let catalog = &shared.seams.catalog;
-        let mut pruned = Pruned::default();
+        let mut pruned = PruneReport::default();
         for row in catalog.unused_images(tenant).await? {
             if self.remove_image_itself(tenant, &row.image).await? {
                 // The sizes of its layers are counted with the layers.

@@ -22,7 +22,7 @@ use burrow_model::{RaceId, SandboxId, TenantId};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Engine, EngineError, Maximum, MergeOptions, Merged, ObjectKind};
+use crate::{Engine, EngineError, Maximum, MergeOptions, MergeReport, ObjectKind};
 use running::RunningRace;
 
 pub use record::{
@@ -145,7 +145,7 @@ impl Engine {
         tenant: &TenantId,
         id: &RaceId,
         options: MergeOptions,
-    ) -> Result<Merged, EngineError> {
+    ) -> Result<MergeReport, EngineError> {
         let mut race = self.race(tenant, id).await?;
         let no_winner = || EngineError::NoWinner { id: id.clone() };
         if !race.is_done() {

@@ -4,7 +4,7 @@ use burrow_model::{ExecId, RaceId, SandboxId, SnapshotId};
 use burrow_trees::plan::{Policies, Policy};
 use serde::{Deserialize, Serialize};
 
-use crate::{MemoryPolicy, MergeOptions, Merged};
+use crate::{MemoryPolicy, MergeOptions, MergeReport};
 
 /// What to race. Stored as JSON, so fields are only ever added.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -137,7 +137,7 @@ pub struct RaceMerged {
 }
 
 impl RaceMerged {
-    pub(super) fn of(merged: &Merged) -> Self {
+    pub(super) fn of(merged: &MergeReport) -> Self {
         let conflicts = merged.conflicts.iter().take(100);
         Self {
             applied: merged.applied,

@@ -27,7 +27,7 @@ use pins::{Pin, Pins};
 use removal::remove_snapshot;
 use tree::build_tree;
 
-pub use options::{FORK_MAX, ForkOptions, Forked, FromSnapshot, Restored, SnapshotOptions};
+pub use options::{FORK_MAX, ForkOptions, ForkResult, FromSnapshot, RestoreResult, SnapshotOptions};
 pub use tree::{TreeItem, TreeNode};
 
 /// Children brought up concurrently: more would compete for the same cores, and need RAM for their page tables at the same time.
@@ -126,7 +126,7 @@ impl Engine {
         id: &SandboxId,
         snapshot: &SnapshotId,
         files_only: bool,
-    ) -> Result<Restored, EngineError> {
+    ) -> Result<RestoreResult, EngineError> {
         self.restore_keeping(tenant, id, snapshot, files_only, false, SnapshotKind::BeforeRestore).await
     }
 
@@ -137,7 +137,7 @@ impl Engine {
         tenant: &TenantId,
         id: &SandboxId,
         snapshot: &SnapshotId,
-    ) -> Result<Restored, EngineError> {
+    ) -> Result<RestoreResult, EngineError> {
         self.restore_keeping(tenant, id, snapshot, false, true, SnapshotKind::BeforeRestore).await
     }
 
@@ -149,7 +149,7 @@ impl Engine {
         files_only: bool,
         untried: bool,
         kind: SnapshotKind,
-    ) -> Result<Restored, EngineError> {
+    ) -> Result<RestoreResult, EngineError> {
         let (found, _pin) = self.pinned(tenant, snapshot).await?;
         let row = self.get(tenant, id).await?;
         if found.spec.driver != row.spec.driver {
@@ -202,7 +202,7 @@ impl Engine {
         tenant: &TenantId,
         id: &SandboxId,
         options: ForkOptions,
-    ) -> Result<Forked, EngineError> {
+    ) -> Result<ForkResult, EngineError> {
         if options.count == 0 || options.count > FORK_MAX {
             return Err(EngineError::ForkCount { given: options.count, max: FORK_MAX });
         }
@@ -241,7 +241,12 @@ impl Engine {
         Ok(())
     }
 
-    async fn bring_up_children(&self, tenant: &TenantId, base: &ForkBase, options: &ForkOptions) -> Forked {
+    async fn bring_up_children(
+        &self,
+        tenant: &TenantId,
+        base: &ForkBase,
+        options: &ForkOptions,
+    ) -> ForkResult {
         let made = (0..options.count).map(|index| {
             let mut row = self.child_row(tenant, &base.snapshot, OriginKind::Fork);
             // The children get the present permissions of the parent.
@@ -255,7 +260,7 @@ impl Engine {
             }
         });
         let children = stream::iter(made).buffered(FORKS_AT_ONCE).collect().await;
-        Forked { children, base: base.snapshot.id.clone(), pause_us: base.snapshot.pause_us }
+        ForkResult { children, base: base.snapshot.id.clone(), pause_us: base.snapshot.pause_us }
     }
 
     async fn ask_state<T>(

@@ -37,7 +37,7 @@ impl SnapshotOptions {
 
 /// A sandbox that was restored to a snapshot.
 #[derive(Clone, Debug)]
-pub struct Restored {
+pub struct RestoreResult {
     pub row: SandboxRow,
     /// Its state before.
     pub undo: Snapshot,
@@ -68,7 +68,7 @@ pub struct ForkOptions {
 }
 
 #[derive(Debug)]
-pub struct Forked {
+pub struct ForkResult {
     /// In the order of their names.
     pub children: Vec<Result<SandboxRow, EngineError>>,
     /// The snapshot that they have in common.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use burrow_catalog::{MergeRow, MergeState, SandboxRow};
 use burrow_disks::{ChangedPath, Tree};
-use burrow_memory::merge::Merged as MemoryMerged;
+use burrow_memory::merge::MergeReport as MemoryMergeReport;
 use burrow_model::{ChangeKind, MergeId, SandboxId, SnapshotId, TenantId};
 use burrow_runtime::Runtime;
 use burrow_trees::apply::{self, Sources};
@@ -27,7 +27,7 @@ use super::diff::{blocking, changed_since};
 use super::disks::{self, DiskParts, Identities, PartialTreeNames, PoolScratch};
 use super::held_tree::HeldTree;
 use super::held_trees::{self, TreeOf, common};
-use super::merge_work::{MemoryPolicy, MergeChanges, MergeOptions, MergeRecord, MergeWork, Merged};
+use super::merge_work::{MemoryPolicy, MergeChanges, MergeOptions, MergeRecord, MergeReport, MergeWork};
 use crate::actor::command::{Command, StateCommand};
 use crate::shared::Shared;
 use crate::{Engine, EngineError, faults};
@@ -54,7 +54,7 @@ impl Engine {
         parent: &SandboxId,
         child: &SandboxId,
         options: MergeOptions,
-    ) -> Result<Merged, EngineError> {
+    ) -> Result<MergeReport, EngineError> {
         let (parent, child) = (self.get(tenant, parent).await?, self.get(tenant, child).await?);
         if parent.id == child.id {
             return Err(EngineError::MergeWithItself { id: parent.id });
@@ -90,12 +90,12 @@ impl Engine {
         base: &HeldTree,
         base_id: SnapshotId,
         options: &MergeOptions,
-    ) -> Result<Merged, EngineError> {
+    ) -> Result<MergeReport, EngineError> {
         let driver = disks::with_disks(&self.shared, &parent.spec.driver)?;
         let sides = sides(&self.shared, driver.as_ref(), base, ours, theirs, None).await?;
         let planned = planned(sides, options).await?;
         let memory = memory_merge(&self.shared, parent, child, options.memory, true).await?;
-        Ok(Merged {
+        Ok(MergeReport {
             parent: parent.id.clone(),
             child: child.id.clone(),
             base: base_id,
@@ -359,7 +359,7 @@ pub(crate) async fn memory_merge(
     child: &SandboxRow,
     policy: MemoryPolicy,
     dry_run: bool,
-) -> Result<Option<MemoryMerged>, EngineError> {
+) -> Result<Option<MemoryMergeReport>, EngineError> {
     let (into, from) = (parent.memory(), child.memory());
     // Two that share a named space have no memory of their own to merge.
     if policy == MemoryPolicy::None || into == from {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use burrow_catalog::SandboxRow;
-use burrow_memory::merge::{EntryPolicy, KvPolicy, MergeOptions as MemoryOptions, Merged as MemoryMerged};
+use burrow_memory::merge::{
+    EntryPolicy, KvPolicy, MergeOptions as MemoryOptions, MergeReport as MemoryMergeReport,
+};
 use burrow_model::{MergeId, SandboxId, Snapshot, SnapshotId};
 use burrow_trees::plan::{Conflict, Policies};
 use serde::{Deserialize, Serialize};
@@ -51,7 +53,7 @@ impl MemoryPolicy {
 
 /// What a merge did or would do, or why it did nothing.
 #[derive(Clone, Debug)]
-pub struct Merged {
+pub struct MergeReport {
     pub parent: SandboxId,
     pub child: SandboxId,
     /// The common ancestor.
@@ -67,7 +69,7 @@ pub struct Merged {
     pub open: Vec<OpenFile>,
     /// Changes of the child that were not merged because they are noise, by kind.
     pub noise: BTreeMap<&'static str, u64>,
-    pub memory: Option<MemoryMerged>,
+    pub memory: Option<MemoryMergeReport>,
     /// How long the parent was paused.
     pub pause_us: u64,
 }

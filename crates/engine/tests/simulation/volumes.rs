@@ -3,7 +3,7 @@
 use burrow_catalog::CatalogError;
 use burrow_disks::Disks as _;
 use burrow_engine::{CreateOptions, Engine, EngineError, ForkOptions, MountRequest, VolumeOptions};
-use burrow_model::{Fails, MountMode, Volume, VolumeMount, VolumeState};
+use burrow_model::{FailMode, MountMode, Volume, VolumeMount, VolumeState};
 
 use crate::world::{FAILS_ONCE, Fault, GRACE, Seam, World, create, name};
 
@@ -145,7 +145,8 @@ async fn a_failed_create_releases_its_volumes_and_a_volume_has_one_writer() {
 
     let mut failed = 0;
     for call in 0..4 {
-        let world = World::with(Some(Fault { seam: Seam::Runtime, call, fails: Fails::AfterActing })).await;
+        let world =
+            World::with(Some(Fault { seam: Seam::Runtime, call, fails: FailMode::AfterActing })).await;
         let engine = world.engine().await;
         engine.create_volume(&world.tenant, options("data")).await.unwrap();
         let volumes = mounts(&engine, &world, MountMode::Rw).await;

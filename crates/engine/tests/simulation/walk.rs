@@ -1,7 +1,7 @@
 //! Tests one failure at every step of every operation, both before and after the step has acted.
 
 use burrow_engine::{Engine, ForkOptions, FromSnapshot, SnapshotOptions};
-use burrow_model::{Fails, SandboxId, SnapshotId, SnapshotKind, State};
+use burrow_model::{FailMode, SandboxId, SnapshotId, SnapshotKind, State};
 
 use crate::world::{FAILS_ONCE, Fault, GRACE, Seam, World, create};
 
@@ -319,7 +319,7 @@ async fn a_driver_that_keeps_failing_during_a_start_leaves_no_partial_state() {
         acts.into_iter().flat_map(|act| SEAMS.map(|seam| (act, seam))).map(|(act, seam)| async move {
             let mut met = 0;
             for call in 0.. {
-                if !run_broken(act, Fault { seam, call, fails: Fails::FromThenOn }).await {
+                if !run_broken(act, Fault { seam, call, fails: FailMode::FromThenOn }).await {
                     break;
                 }
                 met += 1;

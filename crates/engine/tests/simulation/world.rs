@@ -23,8 +23,8 @@ use burrow_memory::embed::EmbedError;
 use burrow_memory::kv::Expect;
 use burrow_memory::{Embedder, Memory, MemoryOptions, ModelId};
 use burrow_model::{
-    Fails, ImageConfig, ImageId, Lifetime, Limits, Name, NetworkPolicy, Rates, SandboxId, SleepPolicy, State,
-    TenantId,
+    FailMode, ImageConfig, ImageId, Lifetime, Limits, Name, NetworkPolicy, Rates, SandboxId, SleepPolicy,
+    State, TenantId,
 };
 use burrow_network::faulty::Faulty as FaultyNetwork;
 use burrow_network::sim::SimNetwork;
@@ -39,11 +39,11 @@ use tokio::sync::mpsc;
 pub(crate) struct Fault {
     pub(crate) seam: Seam,
     pub(crate) call: u64,
-    pub(crate) fails: Fails,
+    pub(crate) fails: FailMode,
 }
 
 /// The two ways in which one call fails.
-pub(crate) const FAILS_ONCE: [Fails; 2] = [Fails::BeforeActing, Fails::AfterActing];
+pub(crate) const FAILS_ONCE: [FailMode; 2] = [FailMode::BeforeActing, FailMode::AfterActing];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seam {
@@ -88,7 +88,7 @@ impl World {
         let at = |seam| fault.filter(|fault| fault.seam == seam).map_or(NEVER, |fault| fault.call);
         let network = SimNetwork::new();
         network.serve_by_default(obliging_guest().await);
-        let fails = fault.map_or(Fails::BeforeActing, |fault| fault.fails);
+        let fails = fault.map_or(FailMode::BeforeActing, |fault| fault.fails);
         let catalog = Catalog::in_memory().unwrap();
         let tenant = catalog.default_tenant();
         let world = Self {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use burrow_api as api;
-use burrow_engine::{MemoryPolicy, MergeOptions, Merged, PastMerge};
+use burrow_engine::{MemoryPolicy, MergeOptions, MergeReport, PastMerge};
 use burrow_trees::plan::{Conflict, ConflictKind, Policies, Policy};
 
 use super::diff::{diff_node, globs, noise, path};
@@ -41,7 +41,7 @@ fn policy(policy: api::MergePolicy) -> Policy {
     }
 }
 
-pub fn merged_sandbox(merged: Merged, dry_run: bool) -> api::Merged {
+pub fn merged_sandbox(merged: MergeReport, dry_run: bool) -> api::MergeReport {
     let changes = merged.changes;
     let lists = [
         ("added", changes.added),
@@ -51,7 +51,7 @@ pub fn merged_sandbox(merged: Merged, dry_run: bool) -> api::Merged {
     ];
     let lists: BTreeMap<String, Vec<String>> =
         lists.into_iter().map(|(what, paths)| (what.to_owned(), paths)).collect();
-    api::Merged {
+    api::MergeReport {
         id: merged.id.map(String::from),
         parent: merged.parent.into(),
         child: merged.child.into(),

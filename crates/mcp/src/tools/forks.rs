@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use burrow_api::{ChangeKind, Diff, DiffRequest, ForkSandbox, MergePolicy, MergeSandbox, Merged, OriginKind};
+use burrow_api::{
+    ChangeKind, Diff, DiffRequest, ForkSandbox, MergePolicy, MergeReport, MergeSandbox, OriginKind,
+};
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::{tool, tool_router};
 use schemars::JsonSchema;
@@ -203,7 +205,7 @@ fn shown(diff: &Diff) -> String {
     text
 }
 
-fn outcome(merged: &Merged) -> TextResult {
+fn outcome(merged: &MergeReport) -> TextResult {
     let mut text = match (merged.applied, merged.dry_run, merged.conflicts.is_empty()) {
         (true, _, _) => format!("merged {} paths of {}", merged.total, merged.child),
         (false, true, true) => format!("would merge {} paths of {}", merged.total, merged.child),
@@ -242,7 +244,7 @@ fn outcome(merged: &Merged) -> TextResult {
 mod tests {
     use super::*;
 
-    fn merged(conflicts: &[&str], applied: bool) -> Merged {
+    fn merged(conflicts: &[&str], applied: bool) -> MergeReport {
         let conflicts: Vec<_> = conflicts
             .iter()
             .map(|path| serde_json::json!({ "path": path, "kind": "both-changed", "base": null, "ours": null, "theirs": null }))

@@ -1,7 +1,7 @@
 //! Tools for memory: notes, context, keys and values.
 
 use burrow_api::memory::{ContextRequest, KvSet, NewEntry};
-use burrow_client::{Memory, MemoryOf};
+use burrow_client::{Memory, MemorySelection};
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::{tool, tool_router};
 use schemars::JsonSchema;
@@ -138,7 +138,7 @@ impl Server {
 
 impl Server {
     pub(super) async fn memory(&self) -> Result<Memory, String> {
-        Ok(self.own.client.memory(MemoryOf::now(&self.own.sandbox().await?)))
+        Ok(self.own.client.memory(MemorySelection::now(&self.own.sandbox().await?)))
     }
 
     /// The block is fenced by the daemon: no stored text in it can pose as anything but data.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::incoming::{Incoming, IncomingEntry, ParentEntries, realm_of};
-use super::merged::{ContradictionKind, Merged, Side};
+use super::merged::{ContradictionKind, MergeReport, Side};
 use super::open::{Decisions, Thing};
 use super::options::{EntryPolicy, MergeOptions};
 use crate::context::alike::normal_text;
@@ -30,7 +30,7 @@ pub(super) fn bring(
     writer: &mut Writer<'_>,
     incoming: &Incoming,
     with: MergeContext<'_>,
-    merged: &mut Merged,
+    merged: &mut MergeReport,
     decisions: &mut Decisions,
 ) -> Result<Vec<(MemoryId, MemoryId)>, MemoryError> {
     let MergeContext { model, vectors, ours, options } = with;
@@ -58,7 +58,7 @@ pub(super) struct Bringer<'a, 'w> {
     pub(super) model: &'a ModelId,
     pub(super) ours: &'a ParentEntries,
     pub(super) policy: Option<EntryPolicy>,
-    pub(super) merged: &'a mut Merged,
+    pub(super) merged: &'a mut MergeReport,
     pub(super) decisions: &'a mut Decisions,
     /// Ids of their entries that have another id here: from earlier merges and this one.
     pub(super) joins: HashMap<MemoryId, MemoryId>,

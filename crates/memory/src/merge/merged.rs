@@ -7,7 +7,7 @@ const CONTRADICTIONS_SHOWN_MAX: usize = 1_000;
 
 /// The result of a merge or a dry run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Merged {
+pub struct MergeReport {
     /// Entries that were added here.
     pub added: u64,
     /// Entries that were updated here.
@@ -72,7 +72,7 @@ pub enum Side {
     Both,
 }
 
-impl Merged {
+impl MergeReport {
     pub(super) fn contradict(
         &mut self,
         kind: ContradictionKind,

@@ -35,7 +35,7 @@ use incoming::{Incoming, Known};
 use open::Decisions;
 
 pub use incoming::MERGE_ROWS_MAX;
-pub use merged::{Contradiction, ContradictionKind, MergeCounts, Merged, Side};
+pub use merged::{Contradiction, ContradictionKind, MergeCounts, MergeReport, Side};
 pub use options::{EntryPolicy, KvPolicy, MergeOptions};
 
 /// How often a merge is retried after a concurrent merge.
@@ -43,7 +43,7 @@ const TRIES_MAX: usize = 4;
 
 impl View {
     /// Merges the changes of `child` into this branch, in one transaction.
-    pub async fn merge(&self, child: &View, options: MergeOptions) -> Result<Merged, MemoryError> {
+    pub async fn merge(&self, child: &View, options: MergeOptions) -> Result<MergeReport, MemoryError> {
         if self.is_read_only() {
             return Err(MemoryError::ReadOnly);
         }
@@ -56,7 +56,7 @@ impl View {
             let known = Known::of(self, &child.of().space).await?;
             let incoming = Arc::new(Incoming::of(child, self, known).await?);
             if incoming.is_empty() {
-                return Ok(Merged::default());
+                return Ok(MergeReport::default());
             }
             if let Some(merged) = bring(self, incoming, options).await? {
                 return Ok(merged);
@@ -68,7 +68,7 @@ impl View {
 
 /// Why a job is rolled back without an error.
 enum RollbackReason {
-    DryRun(Box<Merged>),
+    DryRun(Box<MergeReport>),
     /// A concurrent merge came in between, so the comparison is outdated.
     Outdated,
 }
@@ -78,7 +78,7 @@ async fn bring(
     view: &View,
     incoming: Arc<Incoming>,
     options: MergeOptions,
-) -> Result<Option<Merged>, MemoryError> {
+) -> Result<Option<MergeReport>, MemoryError> {
     let vectors = incoming.vectors(view).await;
     let subjects = incoming.subjects(view).await?;
     // A job that fails is rolled back; this passes out the result of a dry run.
@@ -93,7 +93,7 @@ async fn bring(
                 set_reason(RollbackReason::Outdated);
                 return Err(MemoryError::Closed);
             }
-            let (mut merged, mut decisions) = (Merged::default(), Decisions::default());
+            let (mut merged, mut decisions) = (MergeReport::default(), Decisions::default());
             let with = entries::MergeContext {
                 model: &model,
                 vectors: vectors.as_deref(),

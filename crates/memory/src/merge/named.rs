@@ -1,7 +1,7 @@
 //! Merges named objects: keys, skills and their outcomes, artifacts.
 
 use super::incoming::{Incoming, IncomingName};
-use super::merged::{ContradictionKind, MergeCounts, Merged, Side};
+use super::merged::{ContradictionKind, MergeCounts, MergeReport, Side};
 use super::open::{Decisions, Thing};
 use super::options::{KvPolicy, MergeOptions};
 use crate::artifacts::carry::{self as artifact_carry, CarriedArtifact};
@@ -14,7 +14,7 @@ pub(super) fn bring(
     writer: &mut Writer<'_>,
     incoming: &Incoming,
     options: MergeOptions,
-    merged: &mut Merged,
+    merged: &mut MergeReport,
     decisions: &mut Decisions,
 ) -> Result<(), MemoryError> {
     for key in &incoming.kv {
@@ -96,7 +96,7 @@ fn bring_key(
     writer: &mut Writer<'_>,
     key: &IncomingName<KvItem>,
     options: MergeOptions,
-    merged: &mut Merged,
+    merged: &mut MergeReport,
     decisions: &mut Decisions,
 ) -> Result<(), MemoryError> {
     let name = key.name.clone();
@@ -132,7 +132,7 @@ fn bring_skill(
     writer: &mut Writer<'_>,
     skill: &IncomingName<CarriedSkill>,
     options: MergeOptions,
-    merged: &mut Merged,
+    merged: &mut MergeReport,
     decisions: &mut Decisions,
 ) -> Result<(), MemoryError> {
     let here = skill_carry::skill_on(writer.connection(), writer.chain(), &skill.name)?;
@@ -160,7 +160,7 @@ fn bring_artifact(
     writer: &mut Writer<'_>,
     artifact: &IncomingName<CarriedArtifact>,
     options: MergeOptions,
-    merged: &mut Merged,
+    merged: &mut MergeReport,
     decisions: &mut Decisions,
 ) -> Result<(), MemoryError> {
     if artifact.now.as_ref().is_some_and(CarriedArtifact::is_gone) {

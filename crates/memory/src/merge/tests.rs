@@ -50,7 +50,7 @@ async fn a_childs_new_entries_are_merged_once() {
     assert_eq!(texts(&child).await, ["new", "shared, changed"], "the child is as it was");
 
     let before = parent.point().await.unwrap();
-    assert_eq!(parent.merge(&child, OURS).await.unwrap(), Merged::default());
+    assert_eq!(parent.merge(&child, OURS).await.unwrap(), MergeReport::default());
     assert_eq!(parent.point().await.unwrap(), before, "a second merge writes nothing");
 
     note(&child, "newer").await;
@@ -166,9 +166,9 @@ async fn a_second_merge_with_a_policy_settles_what_the_first_one_listed() {
         assert_eq!(parent.kv_get("k").await.unwrap().unwrap().value, json!(key));
 
         // After the decision, later merges copy only what is new.
-        assert_eq!(parent.merge(&child, policy).await.unwrap(), Merged::default());
+        assert_eq!(parent.merge(&child, policy).await.unwrap(), MergeReport::default());
         rewrite(&parent, &ids[0], "ours, since").await;
-        assert_eq!(parent.merge(&child, policy).await.unwrap(), Merged::default());
+        assert_eq!(parent.merge(&child, policy).await.unwrap(), MergeReport::default());
         note(&child, "news").await;
         let news = parent.merge(&child, policy).await.unwrap();
         assert_eq!((news.added, news.contradiction_count), (1, 0), "{news:?}");
@@ -198,7 +198,7 @@ async fn decisions_are_rolled_back_with_their_branch_and_concern_one_child() {
     note(&grandchild, "of the grandchild").await;
     restored.merge(&grandchild, policy).await.unwrap();
     assert_eq!(texts(&restored).await, ["of the grandchild", "theirs", "theirs lives"]);
-    assert_eq!(restored.merge(&child, policy).await.unwrap(), Merged::default());
+    assert_eq!(restored.merge(&child, policy).await.unwrap(), MergeReport::default());
 }
 
 #[tokio::test]
@@ -223,7 +223,7 @@ async fn a_branch_is_not_merged_into_itself() {
     assert!(matches!(refused, MemoryError::SameBranch) && refused.hint().is_some());
     // Merging its own past is allowed: it contains nothing new.
     let past = world.at(&view, 1).await;
-    assert_eq!(view.merge(&past, OURS).await.unwrap(), Merged::default());
+    assert_eq!(view.merge(&past, OURS).await.unwrap(), MergeReport::default());
 }
 
 #[tokio::test]
@@ -242,7 +242,7 @@ async fn equal_entries_of_both_sides_are_joined_and_later_changes_find_them() {
     assert_eq!(parent.get(&ours).await.unwrap().count, 2);
     assert!(parent.get(&theirs).await.is_err());
     assert!(parent.get(&other.unwrap()[0].id).await.is_ok());
-    assert_eq!(parent.merge(&child, OURS).await.unwrap(), Merged::default());
+    assert_eq!(parent.merge(&child, OURS).await.unwrap(), MergeReport::default());
 }
 
 #[tokio::test]
@@ -342,8 +342,8 @@ async fn entries_that_disagree_are_settled_by_a_policy_at_once_or_later_and_only
             assert_eq!(merged.contradiction_count, 3, "{merged:?}");
             assert!(merged.contradictions.iter().all(|one| one.kept == side), "{merged:?}");
             assert_eq!(current(&parent).await, expected, "{policy:?}, listed first: {listed_first}");
-            assert_eq!(parent.merge(&child, options).await.unwrap(), Merged::default(), "{policy:?}");
-            assert_eq!(parent.merge(&child, OURS).await.unwrap(), Merged::default(), "{policy:?}");
+            assert_eq!(parent.merge(&child, options).await.unwrap(), MergeReport::default(), "{policy:?}");
+            assert_eq!(parent.merge(&child, OURS).await.unwrap(), MergeReport::default(), "{policy:?}");
             // If the parent is restored to before the decision, it is open again.
             let back = world.memory.view(&crate::MemoryRef::branched(&parent.of().space, Some(before)));
             assert_eq!(back.merge(&child, OURS).await.unwrap().contradiction_count, 3);
@@ -362,8 +362,8 @@ async fn equal_changes_of_both_sides_need_no_policy() {
     let wrong: Vec<MemoryId> = wrong.map(|entry| entry.id.clone()).collect();
     assert_eq!(wrong.len(), 4);
     parent.forget(&Which::Ids(wrong), false).await.unwrap();
-    assert_eq!(parent.merge(&child, OURS).await.unwrap(), Merged::default());
-    assert_eq!(parent.merge(&child, OURS).await.unwrap(), Merged::default());
+    assert_eq!(parent.merge(&child, OURS).await.unwrap(), MergeReport::default());
+    assert_eq!(parent.merge(&child, OURS).await.unwrap(), MergeReport::default());
     assert_eq!(texts(&parent).await, ["truth as we see it"]);
 }
 
@@ -396,7 +396,7 @@ async fn keys_follow_the_policy() {
         assert_eq!(value("parent").await, Some(json!("ours")));
         assert_eq!(value("deleted").await, None);
         assert!(parent.kv_get("new").await.unwrap().unwrap().expires_ms.is_some());
-        assert_eq!(parent.merge(&child, OURS).await.unwrap(), Merged::default());
+        assert_eq!(parent.merge(&child, OURS).await.unwrap(), MergeReport::default());
     }
 }
 
@@ -426,7 +426,7 @@ async fn skills_and_their_outcomes_are_merged() {
     assert_eq!((merged.skills.set, merged.outcomes), (1, 2));
     assert_eq!(parent.skill_get("deploy", None).await.unwrap().successes, 1);
     assert_eq!(parent.skill_get("test", None).await.unwrap().successes, 1);
-    assert_eq!(parent.merge(&child, OURS).await.unwrap(), Merged::default());
+    assert_eq!(parent.merge(&child, OURS).await.unwrap(), MergeReport::default());
 }
 
 #[tokio::test]
@@ -461,7 +461,7 @@ async fn another_space_is_merged_once_and_then_incrementally() {
     note(&here, "mine").await;
     let id = note(&there, "yours").await;
     assert_eq!(here.merge(&there, OURS).await.unwrap().added, 1);
-    assert_eq!(here.merge(&there, OURS).await.unwrap(), Merged::default());
+    assert_eq!(here.merge(&there, OURS).await.unwrap(), MergeReport::default());
     rewrite(&there, &id, "yours, changed").await;
     note(&there, "more").await;
     let merged = here.merge(&there, OURS).await.unwrap();
@@ -622,11 +622,11 @@ async fn live(before: Vec<(bool, BranchChange)>, between: Vec<(bool, BranchChang
     assert_eq!(state(&child).await, theirs, "a merge reads its child only");
     assert_eq!(merged.contradiction_count, entry_conflicts + key_conflicts, "{merged:?}");
     let again = parent.merge(&child, OURS).await.unwrap();
-    let expected = Merged {
+    let expected = MergeReport {
         kv: MergeCounts { contested: key_conflicts, ..MergeCounts::default() },
         contradictions: again.contradictions.clone(),
         contradiction_count: merged.contradiction_count,
-        ..Merged::default()
+        ..MergeReport::default()
     };
     assert_eq!(again, expected, "a second merge adds nothing, and reports the open contradictions");
     // With this policy, theirs wins wherever they changed something.
@@ -637,7 +637,7 @@ async fn live(before: Vec<(bool, BranchChange)>, between: Vec<(bool, BranchChang
     assert_eq!(state(&parent).await, Model { entries, kv });
     assert_eq!(
         parent.merge(&child, OURS).await.unwrap(),
-        Merged::default(),
+        MergeReport::default(),
         "settled contradictions are not reported"
     );
     let check = parent.check().await.unwrap();

@@ -1,6 +1,6 @@
 //! Converts an exec into an entry: the command, its result, its output, and the files that it changed.
 
-use burrow_model::Remember;
+use burrow_model::RememberMode;
 use serde_json::{Map, Value, json};
 
 use super::noise::{clean, strip_terminal};
@@ -84,14 +84,14 @@ pub struct Shaped {
 }
 
 /// The entry for an exec, or `None` if it is not worth keeping. Its `key` is the same for each repetition.
-pub fn exec_entry(facts: &ExecFacts, mode: Remember) -> Option<NewEntry> {
+pub fn exec_entry(facts: &ExecFacts, mode: RememberMode) -> Option<NewEntry> {
     let shaped = shape(facts);
     let wanted = match (mode, shaped.outcome) {
-        (Remember::Off, Outcome::Succeeded | Outcome::Failed | Outcome::Neither) => false,
-        (Remember::Errors, Outcome::Failed) => true,
-        (Remember::Errors, Outcome::Succeeded | Outcome::Neither) => false,
-        (Remember::All, Outcome::Failed) => true,
-        (Remember::All, Outcome::Succeeded | Outcome::Neither) => !is_trivial(&shaped.command),
+        (RememberMode::Off, Outcome::Succeeded | Outcome::Failed | Outcome::Neither) => false,
+        (RememberMode::Errors, Outcome::Failed) => true,
+        (RememberMode::Errors, Outcome::Succeeded | Outcome::Neither) => false,
+        (RememberMode::All, Outcome::Failed) => true,
+        (RememberMode::All, Outcome::Succeeded | Outcome::Neither) => !is_trivial(&shaped.command),
     };
     wanted.then(|| entry_of(facts, &shaped))
 }

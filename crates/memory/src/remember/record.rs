@@ -1,6 +1,6 @@
 //! Records an exec: as a new entry or a repetition, and closes the failures that its success ends.
 
-use burrow_model::Remember;
+use burrow_model::RememberMode;
 use serde_json::{Value, json};
 
 use super::exec::{ExecFacts, Outcome, Shaped, entry_of, exec_entry, shape};
@@ -40,10 +40,10 @@ pub struct Recorded {
 pub async fn record(
     view: &View,
     facts: &ExecFacts,
-    mode: Remember,
+    mode: RememberMode,
     session: &str,
 ) -> Result<Option<Recorded>, MemoryError> {
-    if mode == Remember::Off {
+    if mode == RememberMode::Off {
         return Ok(None);
     }
     let shaped = shape(facts);

@@ -1,6 +1,6 @@
 //! Entries for execs: which are recorded, with which text, and which count as repetitions.
 
-use burrow_model::Remember;
+use burrow_model::RememberMode;
 use proptest::prelude::*;
 
 use super::exec::{ExecFacts, Outcome, exec_entry, shape};
@@ -27,7 +27,7 @@ pub(super) fn facts(command: &str, exit_code: i32, stderr: &str) -> ExecFacts {
 fn a_failure_becomes_an_entry_with_its_error_and_stays_open() {
     let entry = exec_entry(
         &facts("cargo test", 101, "\u{1b}[31merror[E0425]\u{1b}[0m: cannot find `y`"),
-        Remember::Errors,
+        RememberMode::Errors,
     )
     .unwrap();
     assert_eq!(entry.kind, "error");
@@ -42,19 +42,19 @@ fn a_failure_becomes_an_entry_with_its_error_and_stays_open() {
 #[test]
 fn the_mode_and_the_exec_determine_whether_it_is_kept() {
     for (command, code, mode, kept) in [
-        ("make", 2, Remember::Off, false),
-        ("make", 2, Remember::Errors, true),
-        ("make", 2, Remember::All, true),
-        ("make", 0, Remember::Errors, false),
-        ("make", 0, Remember::All, true),
-        ("ls -la", 0, Remember::All, false),
-        ("ls missing", 2, Remember::All, true),
-        ("cd /x", 0, Remember::All, false),
-        ("pwd", 0, Remember::All, false),
-        ("true", 0, Remember::All, false),
-        ("echo x > config", 0, Remember::All, true),
-        ("grep -q x file", 1, Remember::Errors, false),
-        ("false", 1, Remember::Errors, false),
+        ("make", 2, RememberMode::Off, false),
+        ("make", 2, RememberMode::Errors, true),
+        ("make", 2, RememberMode::All, true),
+        ("make", 0, RememberMode::Errors, false),
+        ("make", 0, RememberMode::All, true),
+        ("ls -la", 0, RememberMode::All, false),
+        ("ls missing", 2, RememberMode::All, true),
+        ("cd /x", 0, RememberMode::All, false),
+        ("pwd", 0, RememberMode::All, false),
+        ("true", 0, RememberMode::All, false),
+        ("echo x > config", 0, RememberMode::All, true),
+        ("grep -q x file", 1, RememberMode::Errors, false),
+        ("false", 1, RememberMode::Errors, false),
     ] {
         assert_eq!(exec_entry(&facts(command, code, ""), mode).is_some(), kept, "{command} {code} {mode:?}");
     }
@@ -77,7 +77,7 @@ fn an_interrupted_exec_did_not_fail() {
 #[test]
 fn repetitions_have_the_same_key_and_other_outcomes_another() {
     let key = |command: &str, code: i32, stderr: &str| {
-        exec_entry(&facts(command, code, stderr), Remember::All).unwrap().key
+        exec_entry(&facts(command, code, stderr), RememberMode::All).unwrap().key
     };
     let first = key("cargo  test", 101, "error at line 12: bad");
     assert_eq!(first, key("cargo test", 101, "error at line 99: bad"));
@@ -95,7 +95,7 @@ fn secrets_are_gone_from_every_part() {
     );
     facts.stdout_tail = "password=hunter2".to_owned();
     facts.files_changed = vec!["/etc/password=hunter2".to_owned()];
-    let entry = exec_entry(&facts, Remember::All).unwrap();
+    let entry = exec_entry(&facts, RememberMode::All).unwrap();
     let all = format!("{} {}", entry.text, serde_json::to_string(&entry.metadata).unwrap());
     assert!(!all.contains("hunter2") && !all.contains("abc123def456"), "{all}");
 }
@@ -104,7 +104,7 @@ fn secrets_are_gone_from_every_part() {
 fn files_that_changed_are_named_and_counted() {
     let mut facts = facts("make", 0, "");
     facts.files_changed = (0..40).map(|n| format!("src/{n}.rs")).collect();
-    let entry = exec_entry(&facts, Remember::All).unwrap();
+    let entry = exec_entry(&facts, RememberMode::All).unwrap();
     assert!(entry.text.ends_with("src/11.rs and 28 more"), "{}", entry.text);
     assert_eq!(entry.metadata["files"].as_array().unwrap().len(), 40);
 }
@@ -115,7 +115,7 @@ fn a_huge_output_leaves_its_error_and_its_end() {
         (0..20_000).map(|n| format!("step {n} of something long enough to matter\n")).collect();
     noise.push_str("last words");
     let stderr = format!("{noise}\nfatal: the one error\n{}last words", "x y z\n".repeat(10));
-    let entry = exec_entry(&facts("build", 1, &stderr), Remember::Errors).unwrap();
+    let entry = exec_entry(&facts("build", 1, &stderr), RememberMode::Errors).unwrap();
     assert!(entry.text.contains("fatal: the one error"));
     assert!(entry.text.contains("last words"));
     assert!(entry.text.len() < 4_000, "{}", entry.text.len());
@@ -129,7 +129,7 @@ proptest! {
         let mut facts = facts(&command, 1, &out);
         facts.exit_code = code;
         facts.stdout_tail = out;
-        if let Some(entry) = exec_entry(&facts, Remember::All) {
+        if let Some(entry) = exec_entry(&facts, RememberMode::All) {
             prop_assert!(entry.text.len() <= crate::limits::TEXT_BYTES_MAX);
             prop_assert!(entry.text.chars().all(|c| c == '\n' || c == '\t' || !c.is_control()));
             prop_assert!(serde_json::to_string(&entry.metadata).unwrap().len() <= crate::limits::METADATA_BYTES_MAX);
@@ -150,7 +150,7 @@ fn a_secret_of_the_environment_is_gone_wherever_it_is_repeated() {
     assert_eq!(secrets, ["correct-horse", "tr0ub4dor"]);
     let stderr = "error: login as app with correct-horse failed, emacs-nox is fine";
     let failed = ExecFacts { secrets, ..facts("connect tr0ub4dor db", 1, stderr) };
-    let text = exec_entry(&failed, Remember::Errors).unwrap().text;
+    let text = exec_entry(&failed, RememberMode::Errors).unwrap().text;
     assert!(!text.contains("correct-horse") && !text.contains("tr0ub4dor"), "{text}");
     assert!(text.contains("emacs-nox") && text.contains("login as app"), "{text}");
 }

@@ -1,6 +1,6 @@
 //! Recording in a real space: repetitions, fixes, related memories, sessions, messages.
 
-use burrow_model::Remember;
+use burrow_model::RememberMode;
 
 use super::tests::facts;
 use super::*;
@@ -11,7 +11,7 @@ const MINUTE_MS: u64 = 60_000;
 
 async fn run(view: &View, command: &str, code: i32, stderr: &str, at_ms: u64) -> Option<Recorded> {
     let facts = ExecFacts { at_ms, ..facts(command, code, stderr) };
-    record(view, &facts, Remember::All, "box s1").await.unwrap()
+    record(view, &facts, RememberMode::All, "box s1").await.unwrap()
 }
 
 async fn count(view: &View) -> usize {
@@ -36,7 +36,7 @@ async fn an_exec_is_recorded_once_per_id() {
     let view = world.view();
     let tell = async |view: &View, exec: &str| {
         let facts = ExecFacts { exec: Some(exec.to_owned()), ..facts("cargo test", 101, "error: bad") };
-        record(view, &facts, Remember::Errors, "box s1").await.unwrap()
+        record(view, &facts, RememberMode::Errors, "box s1").await.unwrap()
     };
     let first = tell(&view, "exe1").await.unwrap();
     let before = view.point().await.unwrap();
@@ -85,7 +85,7 @@ async fn a_success_closes_the_failure_and_its_fix_is_shown_at_the_next_one() {
     assert!(found[0].excerpt.len() <= 1024);
 
     // It fails again: the failure is open again, and its previous fix is still known.
-    let again = record(&view, &later, Remember::Errors, "box s2").await.unwrap().unwrap();
+    let again = record(&view, &later, RememberMode::Errors, "box s2").await.unwrap().unwrap();
     assert_eq!(again.id, failed.id);
     assert_eq!(view.get(&failed.id).await.unwrap().metadata["open"], true);
     assert_eq!(related(&view, &later, Some(&again.id)).await.unwrap().len(), 1);
@@ -132,7 +132,7 @@ async fn the_errors_mode_keeps_only_successes_that_end_a_failure() {
     let view = world.view();
     let errors = async |command: &str, code: i32, at_ms: u64| {
         let facts = ExecFacts { at_ms, ..facts(command, code, if code == 0 { "" } else { "error: no" }) };
-        record(&view, &facts, Remember::Errors, "box s1").await.unwrap()
+        record(&view, &facts, RememberMode::Errors, "box s1").await.unwrap()
     };
     assert_eq!(errors("make", 0, START_MS).await, None);
     assert!(errors("make", 2, START_MS + 1).await.is_some());
@@ -182,7 +182,7 @@ async fn commands_between_a_failure_and_its_end_are_the_fix_in_every_mode() {
     let view = world.view();
     let at = |minute: u64| START_MS + minute * MINUTE_MS;
     let failed = ExecFacts { at_ms: at(1), ..facts("make install", 2, "fatal: libssl not found") };
-    record(&view, &failed, Remember::Errors, "s").await.unwrap().unwrap();
+    record(&view, &failed, RememberMode::Errors, "s").await.unwrap().unwrap();
     let argv = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let commands =
         ["apt-get install old", "ls -l", "apt-get install libssl-dev", "./configure --token=abc123def456"];
@@ -190,7 +190,7 @@ async fn commands_between_a_failure_and_its_end_are_the_fix_in_every_mode() {
         (0..).zip(commands).filter_map(|(minute, line)| Earlier::of(&argv(line), at(minute))).collect();
     assert_eq!(earlier.len(), 3, "looking mends nothing");
     let fixed = ExecFacts { at_ms: at(9), earlier, ..facts("make install", 0, "") };
-    let fixed = record(&view, &fixed, Remember::Errors, "s").await.unwrap().unwrap();
+    let fixed = record(&view, &fixed, RememberMode::Errors, "s").await.unwrap().unwrap();
     assert_eq!(fixed.fixed.len(), 1);
     let failure = view.get(&fixed.fixed[0]).await.unwrap();
     assert_eq!(

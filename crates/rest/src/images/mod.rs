@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use burrow_api::{Image, ImageDetail, Page, Pruned, TagImage};
+use burrow_api::{Image, ImageDetail, Page, PruneReport, TagImage};
 use http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -159,7 +159,7 @@ pub(crate) async fn untag(
 #[utoipa::path(
     post, path = "/v1/images/prune", tag = "images",
     responses(
-        (status = 200, description = "Images without a name that no sandbox uses were removed, and layers that no image uses", body = Pruned),
+        (status = 200, description = "Images without a name that no sandbox uses were removed, and layers that no image uses", body = PruneReport),
         Common,
     ),
 )]
@@ -167,10 +167,10 @@ pub(crate) async fn prune(
     State(app): State<Arc<App>>,
     caller: Admin,
     _: NoParams,
-) -> Result<Json<Pruned>, ApiError> {
+) -> Result<Json<PruneReport>, ApiError> {
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
     let pruned = app.run_to_completion(async move { Ok(engine.prune_images(&tenant).await?) }).await?;
-    Ok(Json(Pruned {
+    Ok(Json(PruneReport {
         images: pruned.images.into_iter().map(String::from).collect(),
         layers: u32::try_from(pruned.layers).unwrap_or(u32::MAX),
         freed_bytes: pruned.freed_bytes,

@@ -11,7 +11,7 @@ use crate::commands::prelude::*;
 use crate::commands::secret::value::ValueSource;
 
 /// Declared secrets with the sources of their values.
-type Declared = [(SecretSpec, Option<SecretSource>)];
+type DeclaredSecrets = [(SecretSpec, Option<SecretSource>)];
 
 /// The tenant's secrets by name.
 pub(super) async fn known(client: &Client) -> Result<HashMap<Name, Secret>, Stop> {
@@ -55,7 +55,7 @@ fn same(known: &Secret, spec: &SecretSpec) -> bool {
 
 /// The values, in order; `None` where the file has none, which is allowed for a secret that stays unchanged.
 pub(super) fn values(
-    declared: &Declared,
+    declared: &DeclaredSecrets,
     known: &HashMap<Name, Secret>,
 ) -> Result<Vec<Option<SecretBytes>>, Stop> {
     let value = |(spec, source): &(SecretSpec, Option<SecretSource>)| {
@@ -78,7 +78,7 @@ pub(super) fn values(
 /// Sets the declared secrets that have a value. Setting the same value again changes nothing.
 pub(super) async fn set(
     client: &Client,
-    declared: &Declared,
+    declared: &DeclaredSecrets,
     values: Vec<Option<SecretBytes>>,
 ) -> Result<(), Stop> {
     for ((spec, _), value) in declared.iter().zip(values) {

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use burrow_api::policy::{Checked, Fault, PolicyDocument, Step, check};
+use burrow_api::policy::{CheckedPolicy, Fault, PolicyDocument, Step, check};
 use burrow_model::Name;
 use burrow_model::network::RequestScope;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -19,7 +19,7 @@ pub(crate) struct PolicyFile {
     name: String,
     text: String,
     pub(crate) document: PolicyDocument,
-    pub(crate) checked: Checked,
+    pub(crate) checked: CheckedPolicy,
 }
 
 /// An error and its position.
@@ -67,7 +67,7 @@ impl PolicyError {
     }
 }
 
-fn parse(text: &str) -> Result<(PolicyDocument, Checked), PolicyError> {
+fn parse(text: &str) -> Result<(PolicyDocument, CheckedPolicy), PolicyError> {
     let document: PolicyDocument = serde_norway::from_str(text).map_err(|error| {
         let at = error.location().map(|location| (location.line(), location.column()));
         let words = error.to_string();

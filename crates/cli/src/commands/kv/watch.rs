@@ -1,7 +1,7 @@
 //! `burrow kv watch`: shows changes as they happen, without gaps.
 
 use burrow_api::memory::KvEvent;
-use burrow_client::MemoryOf;
+use burrow_client::MemorySelection;
 
 use crate::commands::memory::show::{excerpt, text_width};
 use crate::commands::prelude::*;
@@ -39,7 +39,7 @@ pub(crate) struct WatchArgs {
 
 pub(super) async fn run(ctx: &Context, args: WatchArgs) -> Result<(), Stop> {
     let what = || format!("could not watch the keys of `{}`", args.of);
-    let selection = MemoryOf { of: args.of.clone(), as_of: None, space: args.space.clone() };
+    let selection = MemorySelection { of: args.of.clone(), as_of: None, space: args.space.clone() };
     let memory = ctx.client()?.memory(selection);
     let mut watch = memory.kv_watch(&args.prefix, args.since).await.or_fail(what)?;
     let mut announced = false;

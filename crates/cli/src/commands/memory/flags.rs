@@ -1,7 +1,7 @@
 //! Flags that the memory commands share: the memory, the time of reads, filters.
 
 use burrow_api::memory::{EntryFilter, MetadataTest};
-use burrow_client::{Memory, MemoryOf};
+use burrow_client::{Memory, MemorySelection};
 
 use super::arguments;
 use crate::commands::prelude::*;
@@ -19,7 +19,7 @@ pub(crate) struct SearchFlags {
 
 impl SearchFlags {
     pub(crate) fn memory(&self, ctx: &Context) -> Result<Memory, Stop> {
-        let selection = MemoryOf { of: self.of.clone(), as_of: self.as_of.clone(), space: None };
+        let selection = MemorySelection { of: self.of.clone(), as_of: self.as_of.clone(), space: None };
         Ok(ctx.client()?.memory(selection))
     }
 }
@@ -41,7 +41,7 @@ pub(crate) struct ReadFlags {
 impl ReadFlags {
     pub(crate) fn memory(&self, ctx: &Context) -> Result<Memory, Stop> {
         let selection =
-            MemoryOf { of: self.of.clone(), as_of: self.as_of.clone(), space: self.space.clone() };
+            MemorySelection { of: self.of.clone(), as_of: self.as_of.clone(), space: self.space.clone() };
         Ok(ctx.client()?.memory(selection))
     }
 }
@@ -59,7 +59,7 @@ pub(crate) struct WriteFlags {
 
 impl WriteFlags {
     pub(crate) fn memory(&self, ctx: &Context) -> Result<Memory, Stop> {
-        let selection = MemoryOf { of: self.of.clone(), as_of: None, space: self.space.clone() };
+        let selection = MemorySelection { of: self.of.clone(), as_of: None, space: self.space.clone() };
         Ok(ctx.client()?.memory(selection))
     }
 }

@@ -6,7 +6,7 @@ use burrow_api::memory::RelatedMemory;
 
 use super::show::{date, excerpt};
 use crate::commands::prelude::*;
-use crate::interact::{End, outcome};
+use crate::interact::{InteractionEnd, outcome};
 use crate::print::paint::{self, Colour};
 use crate::terminal;
 
@@ -28,8 +28,8 @@ pub(crate) struct RelatedFlags {
 
 impl RelatedFlags {
     /// Prints related entries if the command failed, and standard error is a terminal or `--related` is set.
-    pub(crate) fn print(&self, end: &End) {
-        let End::Exit(exec) = end else { return };
+    pub(crate) fn print(&self, end: &InteractionEnd) {
+        let InteractionEnd::Exit(exec) = end else { return };
         let terminal = std::io::stderr().is_terminal();
         if self.no_related || !(self.related || terminal) || outcome::exit_code(exec) == 0 {
             return;

@@ -1,6 +1,6 @@
 //! Flags for the memory of a sandbox: `--memory`, `--attach`, `--remember`.
 
-use burrow_api::memory::{AttachedSpace, MemoryRequest, Remember, SpaceAccess};
+use burrow_api::memory::{AttachedSpace, MemoryRequest, RememberMode, SpaceAccess};
 use burrow_client::ClientError;
 
 use crate::commands::prelude::*;
@@ -15,12 +15,12 @@ pub(crate) struct MemoryFlags {
     #[arg(long = "attach", value_name = "SPACE[:ro|rw]", value_parser = attached)]
     attach: Vec<AttachedSpace>,
     /// Execs that are recorded in memory automatically
-    #[arg(long, value_name = "WHAT", value_parser = parse::one_of::<Remember>([
+    #[arg(long, value_name = "WHAT", value_parser = parse::one_of::<RememberMode>([
         parse::word("off", "No execs"),
         parse::word("errors", "Failed execs, and the commands that then succeeded"),
         parse::word("all", "All execs"),
     ]))]
-    remember: Option<Remember>,
+    remember: Option<RememberMode>,
 }
 
 /// `SPACE`, `SPACE:ro`, `SPACE:rw`
@@ -124,13 +124,13 @@ mod tests {
         let base = MemoryRequest {
             space: Some("file".to_owned()),
             attached: Some(vec![attached("a").unwrap(), attached("b").unwrap()]),
-            remember: Some(Remember::Off),
+            remember: Some(RememberMode::Off),
         };
         let request = flags("--memory ops --attach b:rw --attach c --remember errors")
             .over(Some(base.clone()))
             .unwrap();
         assert_eq!(request.space.as_deref(), Some("ops"));
-        assert_eq!(request.remember, Some(Remember::Errors));
+        assert_eq!(request.remember, Some(RememberMode::Errors));
         let spaces = request.attached.unwrap();
         let names: Vec<_> =
             spaces.iter().map(|attached| (attached.space.as_str(), attached.access)).collect();

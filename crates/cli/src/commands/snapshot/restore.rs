@@ -1,6 +1,6 @@
 //! `burrow snapshot restore`: rolls a sandbox back, or creates a new one from a snapshot.
 
-use burrow_api::{RestoreSandbox, Restored, SandboxFromSnapshot};
+use burrow_api::{RestoreResult, RestoreSandbox, SandboxFromSnapshot};
 
 use crate::commands::prelude::*;
 
@@ -89,7 +89,7 @@ async fn in_place(client: &Client, sandbox: &str, args: RestoreArgs) -> Result<(
     args.format.report(&restored, [&restored.sandbox.id], [undo(&restored)])
 }
 
-fn undo(restored: &Restored) -> String {
+fn undo(restored: &RestoreResult) -> String {
     let sandbox = restored.sandbox.name.as_ref().unwrap_or(&restored.sandbox.id);
     format!(
         "the replaced state is snapshot `{0}`; `burrow snapshot restore {0} --in-place {1}` undoes this",

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use burrow_catalog::ExecRow;
 use burrow_guest::protocol::{self, ExecInfo, Request};
-use burrow_model::{ExecId, Remember, SandboxId, State, TenantId};
+use burrow_model::{ExecId, RememberMode, SandboxId, State, TenantId};
 
 use super::super::rollbacks::RollbackGuard;
 use super::tails::{Tails, tails_of};
@@ -39,7 +39,7 @@ const RESUMED_MAX: u32 = 512;
 /// this. A possible rollback happens first.
 pub(in crate::execs) fn remember_at_end(engine: &Engine, guest: &Guest, exec: &ExecId) {
     let of = guest.sandbox();
-    if of.spec.memory.remember == Remember::Off {
+    if of.spec.memory.remember == RememberMode::Off {
         return;
     }
     let followed = Followed { tenant: of.tenant.clone(), sandbox: of.id.clone(), exec: exec.clone() };
@@ -83,7 +83,7 @@ impl Followed {
             let ended = engine.shared.background.draining.run_until_cancelled(work).await;
             let Some(Some((guest, info, tails))) = ended else { return };
             match engine.get(&self.tenant, &self.sandbox).await {
-                Ok(row) if row.spec.memory.remember != Remember::Off => {
+                Ok(row) if row.spec.memory.remember != RememberMode::Off => {
                     remembered(&engine, &guest, &info, &tails).await;
                 }
                 Ok(_) => engine.shared.record_remembered(self.exec),

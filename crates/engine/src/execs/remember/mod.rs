@@ -15,7 +15,7 @@ use burrow_catalog::SandboxRow;
 use burrow_guest::protocol::{ExecInfo, ExecOutcome, ExecState, signal_name};
 use burrow_memory::remember::{self, ExecFacts, Related, SessionOf};
 use burrow_memory::{Condition, Filter, MemoryError, Op, PageRequest, View};
-use burrow_model::{ExecId, Remember, State};
+use burrow_model::{ExecId, RememberMode, State};
 use tokio::sync::oneshot;
 
 use super::record::ExecRecord;
@@ -48,7 +48,7 @@ pub(super) async fn remembered(
     let (mode, remembering) = (guest.sandbox().spec.memory.remember, &engine.shared.remembering);
     let ExecState::Ended(outcome) = &info.state else { return Vec::new() };
     let Ok(exec) = info.exec.parse::<ExecId>() else { return Vec::new() };
-    if mode == Remember::Off {
+    if mode == RememberMode::Off {
         remembering.take_secrets(&exec);
         return Vec::new();
     }
@@ -62,7 +62,7 @@ pub(super) async fn remembered(
     let mut facts = facts(guest.sandbox(), info, outcome, tails, engine.now_ms());
     facts.secrets.extend(remembering.take_secrets(&exec));
     let failed = outcome.exit_code != Some(0);
-    if mode == Remember::Errors && !failed && remembering.has_no_open_failure(guest.sandbox()) {
+    if mode == RememberMode::Errors && !failed && remembering.has_no_open_failure(guest.sandbox()) {
         remembering.note(&guest.sandbox().id, &facts);
         engine.shared.record_remembered(exec);
         return Vec::new();
@@ -126,7 +126,7 @@ fn facts(row: &SandboxRow, info: &ExecInfo, outcome: &ExecOutcome, tails: &Tails
 async fn record(
     engine: &Engine,
     guest: &Guest,
-    (mode, exec, started_ms): (Remember, &ExecId, u64),
+    (mode, exec, started_ms): (RememberMode, &ExecId, u64),
     mut facts: ExecFacts,
     tell: Option<oneshot::Sender<Vec<Related>>>,
 ) -> Result<(), EngineError> {
@@ -142,7 +142,7 @@ async fn record(
         let _ = tell.send(related);
     }
     let failed = facts.exit_code != Some(0);
-    if mode == Remember::Errors && !failed {
+    if mode == RememberMode::Errors && !failed {
         facts.earlier = remembering.went_well(sandbox);
         remembering.note(sandbox, &facts);
         let failures = remembering.failures();
@@ -202,7 +202,7 @@ pub(super) async fn remembered_late(engine: &Engine, record: &ExecRecord) -> Vec
     let fetched = async {
         let sandbox = engine.get(&row.tenant, &row.sandbox).await?;
         // A sleeping sandbox is not woken for this.
-        if sandbox.state != State::Running || sandbox.spec.memory.remember == Remember::Off {
+        if sandbox.state != State::Running || sandbox.spec.memory.remember == RememberMode::Off {
             return Ok(None);
         }
         let guest = engine.guest_if_awake(&row.tenant, &row.sandbox).await?;

@@ -3,7 +3,7 @@
 use burrow_api::memory as api;
 use burrow_catalog::{SandboxRow, SpaceRow};
 use burrow_engine::{Engine, MemoryChange};
-use burrow_model::{ATTACHED_MAX, MemorySpec, Name, Remember, SandboxId, SpaceAccess, SpaceId, TenantId};
+use burrow_model::{ATTACHED_MAX, MemorySpec, Name, RememberMode, SandboxId, SpaceAccess, SpaceId, TenantId};
 
 use super::super::checks::{check_text, label, name};
 use super::super::requests::{PAIRS_MAX, check_count};
@@ -58,7 +58,7 @@ pub async fn memory_spec(
     engine: &Engine,
     tenant: &TenantId,
     request: Option<api::MemoryRequest>,
-    default: Remember,
+    default: RememberMode,
 ) -> Result<MemorySpec, ApiError> {
     let base = MemorySpec { space: None, attached: Vec::new(), remember: default };
     match request {
@@ -120,19 +120,19 @@ pub(super) fn access(access: SpaceAccess) -> api::SpaceAccess {
     }
 }
 
-fn remember_of(remember: api::Remember) -> Remember {
+fn remember_of(remember: api::RememberMode) -> RememberMode {
     match remember {
-        api::Remember::Off => Remember::Off,
-        api::Remember::Errors => Remember::Errors,
-        api::Remember::All => Remember::All,
+        api::RememberMode::Off => RememberMode::Off,
+        api::RememberMode::Errors => RememberMode::Errors,
+        api::RememberMode::All => RememberMode::All,
     }
 }
 
-fn remember(remember: Remember) -> api::Remember {
+fn remember(remember: RememberMode) -> api::RememberMode {
     match remember {
-        Remember::Off => api::Remember::Off,
-        Remember::Errors => api::Remember::Errors,
-        Remember::All => api::Remember::All,
+        RememberMode::Off => api::RememberMode::Off,
+        RememberMode::Errors => api::RememberMode::Errors,
+        RememberMode::All => api::RememberMode::All,
     }
 }
 

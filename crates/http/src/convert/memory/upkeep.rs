@@ -6,7 +6,7 @@ use burrow_api::memory as api;
 use burrow_engine::{MemoryScope, ScopedView};
 use burrow_memory::consolidate::{Consolidated, Policy};
 use burrow_memory::merge::{
-    Contradiction, ContradictionKind, EntryPolicy, KvPolicy, MergeOptions, Merged, Side,
+    Contradiction, ContradictionKind, EntryPolicy, KvPolicy, MergeOptions, MergeReport, Side,
 };
 use burrow_memory::{CheckReport, Stats};
 
@@ -127,7 +127,7 @@ pub fn merge_options(request: &api::MergeMemory) -> MergeOptions {
     MergeOptions { dry_run: request.dry_run, kv, entries }
 }
 
-pub fn merged(merged: Merged, dry_run: bool) -> api::MergedMemory {
+pub fn merged(merged: MergeReport, dry_run: bool) -> api::MergedMemory {
     let (keys, others): (Vec<Contradiction>, Vec<Contradiction>) =
         merged.contradictions.into_iter().partition(|both| both.kind == ContradictionKind::Key);
     api::MergedMemory {
